@@ -1,0 +1,70 @@
+"""The values that every layer shares: `Uuid`, `OffsetAndEpoch` and Kafka's sentinels (Kafka: `Uuid`, `OffsetAndEpoch`)."""
+
+from __future__ import annotations
+
+import base64
+from typing import ClassVar, Final
+
+from msgspec import Struct
+
+
+class Uuid(bytes):
+    """Kafka's 128-bit id: 16 bytes that print as unpadded URL-safe base64.
+
+    It is a subclass of `bytes` without `__hash__` or `__eq__` of its own, because it is the key of every hot map.
+    """
+
+    __slots__ = ()
+
+    ZERO: ClassVar[Uuid]
+    METADATA_TOPIC: ClassVar[Uuid]
+
+    def __new__(cls, value: bytes) -> Uuid:
+        """Wrap exactly 16 bytes; anything else is a `ValueError`."""
+        if len(value) != 16:
+            raise ValueError(f"a Uuid has 16 bytes, not {len(value)}")
+        return super().__new__(cls, value)
+
+    @classmethod
+    def parse(cls, text: str) -> Uuid:
+        """Read the text form, as `meta.properties` and Kafka's tools print it; raises `ValueError`."""
+        try:
+            raw = base64.urlsafe_b64decode(text + "==")
+        except ValueError as bad:
+            raise ValueError(f"not a Kafka uuid: {text!r}") from bad
+        if len(raw) != 16 or len(text) != 22:
+            raise ValueError(f"not a Kafka uuid (22 characters of URL-safe base64): {text!r}")
+        return cls(raw)
+
+    @property
+    def is_reserved(self) -> bool:
+        """Whether Kafka keeps this value for itself as a directory id (`DirectoryId.reserved`)."""
+        return self[:8] == bytes(8) and int.from_bytes(self[8:], "big", signed=True) < 100
+
+    def __str__(self) -> str:
+        return base64.urlsafe_b64encode(self).rstrip(b"=").decode("ascii")
+
+    def __repr__(self) -> str:
+        return f"Uuid({self})"
+
+
+Uuid.ZERO = Uuid(bytes(16))
+Uuid.METADATA_TOPIC = Uuid(bytes(15) + b"\x01")
+
+
+class OffsetAndEpoch(Struct, frozen=True, order=True, kw_only=True):
+    """A position in the log. Pairs compare by epoch first, then by offset, as votes do."""
+
+    epoch: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.offset}@{self.epoch}"
+
+
+METADATA_TOPIC: Final = "__cluster_metadata"
+METADATA_PARTITION: Final = 0
+NO_NODE: Final = -1
+"""No leader, or no vote, on the wire and in files."""
+NO_OFFSET: Final = -1
+"""An offset that is not known, such as a new leader's high watermark."""
