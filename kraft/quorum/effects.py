@@ -1,0 +1,146 @@
+"""What a core can ask for. Effects are carried out strictly in list order: an effect that needs durability follows it."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from kraft.quorum.messages import FetchReply, Reply, Request
+from kraft.quorum.values import ElectionState, LeaderAndEpoch, ListenerAddress
+from metadata_log.records.control import LeaderChangeMessage
+from transport.protocol.errors import Error
+
+
+class PersistElection(Struct, frozen=True):
+    """Write quorum-state durably before anything that follows."""
+
+    state: ElectionState
+
+
+class AppendBatch(Struct, frozen=True):
+    """Write one batch of data records at the end of the log."""
+
+    base_offset: int
+    epoch: int
+    timestamp_ms: int
+    values: tuple[bytes, ...]
+
+
+class AppendControl(Struct, frozen=True):
+    """Write one control batch at the end of the log."""
+
+    base_offset: int
+    epoch: int
+    timestamp_ms: int
+    records: tuple[LeaderChangeMessage, ...]
+
+
+class AppendFetched(Struct, frozen=True):
+    """Write a leader's batches, byte for byte, at the end of the log; `epoch` is that of the last one."""
+
+    base_offset: int
+    next_offset: int
+    epoch: int
+    data: bytes
+
+
+class TruncateLog(Struct, frozen=True):
+    """Cut the log so that it ends at `offset`."""
+
+    offset: int
+
+
+class FlushLog(Struct, frozen=True):
+    """fsync the log, in the background; `LogFlushed` reports it. A later request may be served by the same fsync."""
+
+    offset: int
+    epoch: int
+
+
+class SendRequest(Struct, frozen=True):
+    """Ask a peer; `Replied` or `RequestFailed` with this id may follow."""
+
+    request_id: int
+    peer_id: int
+    address: ListenerAddress
+    message: Request
+    timeout_ms: int
+
+
+class SendReply(Struct, frozen=True):
+    """Answer a received request."""
+
+    request_id: int
+    message: Reply
+
+
+class SendRecords(Struct, frozen=True):
+    """Answer a Fetch with `reply` and the bytes of the log from `offset`: whole batches, at least one, else up to `max_bytes`."""
+
+    request_id: int
+    reply: FetchReply
+    offset: int
+    max_bytes: int
+
+
+class Appended(Struct, frozen=True):
+    """The values of an `Append` have their offsets; they are committed once the high watermark is past `last_offset`."""
+
+    request_id: int
+    base_offset: int
+    last_offset: int
+    epoch: int
+
+
+class AppendRefused(Struct, frozen=True):
+    """The values of an `Append` are not taken, and never will be."""
+
+    request_id: int
+    error: Error
+    leader: LeaderAndEpoch
+
+
+class StateChanged(Struct, frozen=True):
+    """The node went from one state to another (state names without `State`)."""
+
+    source: str
+    target: str
+    epoch: int
+    cause: str
+
+
+class LeaderChanged(Struct, frozen=True):
+    """Another leader, epoch, or none, is known now."""
+
+    leader: LeaderAndEpoch
+
+
+class HighWatermarkMoved(Struct, frozen=True):
+    """Everything below `offset` is committed."""
+
+    offset: int
+
+
+class Suspicious(Struct, frozen=True):
+    """A peer said something that cannot be right; it was refused or ignored."""
+
+    peer_id: int
+    what: str
+
+
+Effect = (
+    PersistElection
+    | AppendBatch
+    | AppendControl
+    | AppendFetched
+    | TruncateLog
+    | FlushLog
+    | SendRequest
+    | SendReply
+    | SendRecords
+    | Appended
+    | AppendRefused
+    | StateChanged
+    | LeaderChanged
+    | HighWatermarkMoved
+    | Suspicious
+)

@@ -1,0 +1,81 @@
+"""What can happen to a core. Time comes beside each event, as an argument of `RaftCore.step`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from kraft.quorum.messages import Reply, Request
+
+
+class FailureCause(StrEnum):
+    """Why a request brought no reply."""
+
+    REFUSED = "refused"
+    RESET = "reset"
+    TIMEOUT = "timeout"
+    UNSUPPORTED_VERSION = "unsupported-version"
+    BAD_BYTES = "bad-bytes"
+    CLOSED = "closed"
+
+
+class Tick(Struct, frozen=True):
+    """Time has passed; also ends each burst of events, which is when appends without linger are written."""
+
+
+class Received(Struct, frozen=True):
+    """A peer or client asks something; exactly one `SendReply` or `SendRecords` with this id follows, sooner or later."""
+
+    request_id: int
+    message: Request
+
+
+class Replied(Struct, frozen=True):
+    """A peer answers the request with this id."""
+
+    request_id: int
+    peer_id: int
+    message: Reply
+
+
+class RequestFailed(Struct, frozen=True):
+    """The request with this id will not be answered."""
+
+    request_id: int
+    peer_id: int
+    cause: FailureCause
+
+
+class LogFlushed(Struct, frozen=True):
+    """Everything below `offset` is on disk; `epoch` is that of the record before `offset`, so that a flush from before a
+    truncation is told apart.
+    """
+
+    offset: int
+    epoch: int
+
+
+class Append(Struct, frozen=True):
+    """The application of the leader of `epoch` hands over record values: one atomic unit, kept in one batch.
+
+    Answered within the step by `Appended` or `AppendRefused`.
+    """
+
+    request_id: int
+    epoch: int
+    values: tuple[bytes, ...]
+
+
+class Resign(Struct, frozen=True):
+    """The application asks its node to give up the leadership of `epoch`."""
+
+    epoch: int
+    cause: str = "requested"
+
+
+class BeginShutdown(Struct, frozen=True):
+    """The node is about to stop: a leader resigns in favour of its best successors, nobody stands for election any more."""
+
+
+Event = Tick | Received | Replied | RequestFailed | LogFlushed | Append | Resign | BeginShutdown

@@ -1,0 +1,82 @@
+"""The values of consensus: who a replica is, where it listens, what it promised (Kafka: `ReplicaKey`, `Endpoints`, `ElectionState`)."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from metadata_log.types import NO_NODE, Uuid
+
+DEFAULT_LISTENER = "CONTROLLER"
+MAX_BATCH_BYTES = 8 * 1024 * 1024
+"""The largest record batch a leader writes (`KafkaRaftClient.MAX_BATCH_SIZE_BYTES`)."""
+
+
+class ReplicaKey(Struct, frozen=True, order=True):
+    """A replica is an id *and* the directory it writes to; a wiped disk makes another replica (KIP-853).
+
+    The zero directory id means "not known": static quorums know their voters only by id.
+    """
+
+    id: int
+    directory_id: Uuid = Uuid.ZERO
+
+    def matches(self, other: ReplicaKey) -> bool:
+        """Whether `other` can be this replica: the same id, and the same directory unless this one's is not known."""
+        return self.id == other.id and self.directory_id in (Uuid.ZERO, other.directory_id)
+
+
+class ListenerAddress(Struct, frozen=True):
+    """One listener of a node, by name, as others reach it."""
+
+    name: str
+    host: str
+    port: int
+
+
+class Endpoints(Struct, frozen=True):
+    """Where a node can be reached, in the order of its `controller.listener.names`."""
+
+    listeners: tuple[ListenerAddress, ...] = ()
+
+    def find(self, name: str) -> ListenerAddress | None:
+        """The address of one listener, or None."""
+        return next((listener for listener in self.listeners if listener.name == name), None)
+
+    @property
+    def default(self) -> ListenerAddress | None:
+        """The first listener, the one that controllers talk to each other through."""
+        return self.listeners[0] if self.listeners else None
+
+    def __len__(self) -> int:
+        return len(self.listeners)
+
+
+class LeaderAndEpoch(Struct, frozen=True):
+    """Who leads in an epoch; `leader_id` is -1 while nobody is known to."""
+
+    leader_id: int
+    epoch: int
+
+
+class ElectionState(Struct, frozen=True):
+    """What the quorum-state file holds: the epoch, its leader, and the vote cast in it."""
+
+    epoch: int = 0
+    leader_id: int = NO_NODE
+    voted: ReplicaKey | None = None
+    voters: tuple[int, ...] = ()
+
+
+class QuorumConfig(Struct, frozen=True, kw_only=True):
+    """The settings that consensus itself reads; Kafka's defaults (`QuorumConfig`), all in milliseconds and bytes."""
+
+    election_timeout_ms: int = 1000
+    fetch_timeout_ms: int = 2000
+    election_backoff_max_ms: int = 1000
+    request_timeout_ms: int = 2000
+    retry_backoff_ms: int = 20
+    append_linger_ms: int = 25
+    fetch_max_bytes: int = 1_048_576
+    fetch_max_wait_ms: int = 500
+    max_batch_bytes: int = MAX_BATCH_BYTES
+    observer_timeout_ms: int = 300_000
