@@ -1,13 +1,13 @@
 """The only thing a node sees of the network: requests come in, answers go out, and the other way round.
 
-Kafka: `NetworkChannel` and `SocketServer` behind one door. Every callback and every method below is synchronous and runs in the
-Trio thread; `TcpTransport` and `MemoryTransport` pass one contract test.
+Kafka: `NetworkChannel` and `SocketServer` behind one door. Every callback and every method below is synchronous and runs
+in the Trio thread; `TcpTransport` and `MemoryTransport` pass one contract test.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
+from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 import trio
@@ -35,17 +35,15 @@ class Listener(Struct, frozen=True):
     port: int
 
 
-class Cause(Enum):
-    """Why a request got no answer. Only `REFUSED` and `RESET` say that the peer's host answered for a process that is gone."""
+class Cause(StrEnum):
+    """Why a request got no answer. Only `REFUSED` and `RESET` are the word of the peer's own host that a process is gone."""
 
     REFUSED = "refused"
     """The peer's own host says that nobody listens there."""
     RESET = "reset"
     """The peer closed or reset the connection before it answered."""
     TIMEOUT = "timeout"
-    """No answer (or no connection) within the request's time."""
-    UNREACHABLE = "unreachable"
-    """The host name is unknown, or there is no way to the host."""
+    """No answer or no connection in time; also a host that is unknown or cannot be reached."""
     UNSUPPORTED_VERSION = "unsupported-version"
     """The peer has no version of this API that can carry the message."""
     BAD_BYTES = "bad-bytes"
@@ -102,19 +100,20 @@ class Transport(Protocol):
     ) -> None:
         """Own every socket until cancelled, then close them all. Runs once.
 
-        `deliver` is called for each thing that comes in; it must not wait. `task_status.started()` is called when `request` may be.
+        `deliver` is called for each thing that comes in; it must not wait, and may call `request`, `answer` and `drop`.
+        `task_status.started()` is called when `request` may be.
         """
 
     def request(self, endpoint: Endpoint, token: int, message: Message, *, timeout_ms: int, client_id: str) -> None:
         """Send a request, connecting first where needed; `token` must be new.
 
-        Exactly one `Reply` or `Failed` with this token is delivered later, never from inside this call. The version is the
-        highest that both sides know. While the peer is within its reconnect back-off the request fails at once with the
-        cause of the last attempt.
+        Exactly one `Reply` or `Failed` with this token is delivered later, never from inside this call. The version is
+        the highest that both sides know. While the peer is within its reconnect back-off (50 ms growing to 500 ms) the
+        request fails at once with the cause of the last attempt.
         """
 
     def answer(self, request: Request, message: Message) -> None:
-        """Answer a request. Answers may be given in any order; they leave in the order of their requests, as in Kafka."""
+        """Answer a request, in any order: answers leave in the order of their requests, as Kafka's clients expect."""
 
     def drop(self, request: Request) -> None:
         """Close the connection that this request came by, without an answer."""
