@@ -1,7 +1,7 @@
 """The only thing a node sees of the network: requests come in, answers go out, and the other way round.
 
-Kafka: `NetworkChannel` and `SocketServer` behind one door. Every callback and every method below is synchronous and runs
-in the Trio thread; `TcpTransport` and `MemoryTransport` pass one contract test.
+Kafka: `NetworkChannel` and `SocketServer` behind one door. Every callback and every method below is synchronous, in the
+Trio thread; `TcpTransport` and `MemoryTransport` pass one contract test.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Listener(Struct, frozen=True):
 
 
 class Cause(StrEnum):
-    """Why a request got no answer. Only `REFUSED` and `RESET` are the word of the peer's own host that a process is gone."""
+    """Why a request got no answer. Only `REFUSED` and `RESET` are the word of the peer's own host."""
 
     REFUSED = "refused"
     """The peer's own host says that nobody listens there."""

@@ -1,0 +1,97 @@
+"""FaultPlan: if it were not a pure function of its seed, or leaked through a cut, simulations would prove nothing."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transport.faults import LOST, FaultPlan, Faults, Kind
+
+HOSTS = ["a", "b", "c", "d"]
+
+
+def fates(seed: int, faults: Faults, count: int = 200) -> list[tuple[int, ...]]:
+    plan = FaultPlan(Random(seed), faults)
+    return [plan.decide("a", "b", Kind.REQUEST) for _ in range(count)]
+
+
+def test_without_faults_every_message_arrives_once_and_at_once():
+    assert set(fates(1, Faults())) == {(0,)}
+
+
+def test_the_same_seed_decides_the_same():
+    faults = Faults(drop=0.2, duplicate=0.2, delay_ms=(1, 50), slow=0.1, slow_ms=(100, 200))
+    assert fates(7, faults) == fates(7, faults)
+    assert fates(7, faults) != fates(8, faults)
+
+
+@pytest.mark.parametrize(
+    ("faults", "expected"),
+    [
+        (Faults(drop=1.0), LOST),
+        (Faults(duplicate=1.0), (0, 0)),
+        (Faults(delay_ms=(5, 5)), (5,)),
+        (Faults(delay_ms=(5, 5), slow=1.0, slow_ms=(20, 20)), (25,)),
+    ],
+)
+def test_certain_faults(faults: Faults, expected: tuple[int, ...]):
+    assert set(fates(3, faults, 20)) == {expected}
+
+
+def test_rates_are_near_what_was_asked():
+    seen = fates(11, Faults(drop=0.25, duplicate=0.25, delay_ms=(10, 20)), 4000)
+    lost = seen.count(LOST) / len(seen)
+    twice = sum(len(copies) == 2 for copies in seen) / len(seen)
+    assert 0.22 < lost < 0.28
+    assert 0.15 < twice < 0.23
+    delays = [delay for copies in seen for delay in copies]
+    assert min(delays) == 10
+    assert max(delays) == 20
+
+
+def test_a_partition_cuts_both_ways_and_only_across():
+    plan = FaultPlan(Random(0))
+    plan.partition({1}, {2, 3})
+    assert plan.decide(1, 2, Kind.REQUEST) == LOST
+    assert plan.decide(3, 1, Kind.REPLY) == LOST
+    assert plan.decide(2, 3, Kind.REQUEST) == (0,)
+    assert plan.decide(1, 1, Kind.REQUEST) == (0,)
+    plan.heal()
+    assert plan.decide(1, 2, Kind.REQUEST) == (0,)
+
+
+def test_a_one_way_cut_of_requests_lets_replies_pass():
+    plan = FaultPlan(Random(0))
+    plan.cut(["a"], ["b"], [Kind.REQUEST])
+    assert plan.is_cut("a", "b", Kind.REQUEST)
+    assert not plan.is_cut("a", "b", Kind.REPLY)
+    assert not plan.is_cut("b", "a", Kind.REQUEST)
+
+
+def test_healing_one_host_leaves_the_other_cuts():
+    plan = FaultPlan(Random(0))
+    plan.isolate("a")
+    plan.partition(["b"], ["c"])
+    plan.heal("a")
+    assert not plan.is_cut("a", "b", Kind.REQUEST)
+    assert plan.is_cut("b", "c", Kind.REQUEST)
+
+
+@given(
+    cuts=st.lists(st.tuples(st.sampled_from(HOSTS), st.sampled_from(HOSTS))),
+    isolated=st.lists(st.sampled_from(HOSTS), max_size=2),
+)
+def test_exactly_what_was_cut_is_cut(cuts: list[tuple[str, str]], isolated: list[str]):
+    """A fault plan that cut more, or less, than asked would make a scenario test something else than it says."""
+    plan = FaultPlan(Random(0))
+    for source, target in cuts:
+        plan.cut([source], [target])
+    for host in isolated:
+        plan.isolate(host)
+    for source in HOSTS:
+        for target in HOSTS:
+            expected = source != target and ((source, target) in cuts or source in isolated or target in isolated)
+            assert plan.is_cut(source, target, Kind.REPLY) == expected

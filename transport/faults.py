@@ -1,0 +1,111 @@
+"""What a bad network does to one message: a seeded, pure decision, shared by `MemoryNetwork` and the simulator.
+
+Kafka: the `MockNetwork` filters of `RaftEventSimulationTest`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from random import Random
+
+from msgspec import Struct
+
+
+class Kind(Enum):
+    """Which way a message goes: Kafka's own simulation also cuts requests while replies still pass."""
+
+    REQUEST = "request"
+    REPLY = "reply"
+
+
+BOTH = (Kind.REQUEST, Kind.REPLY)
+
+
+class Faults(Struct, frozen=True, kw_only=True):
+    """How bad the network is. Probabilities are per message, from 0 to 1; delays are inclusive ranges in ms."""
+
+    drop: float = 0.0
+    duplicate: float = 0.0
+    delay_ms: tuple[int, int] = (0, 0)
+    slow: float = 0.0
+    """The share of messages that take `slow_ms` on top of `delay_ms`."""
+    slow_ms: tuple[int, int] = (0, 0)
+    reorder: bool = False
+    """Whether a message may overtake an earlier one between the same two hosts, which TCP never lets happen."""
+
+
+NO_FAULTS = Faults()
+LOST: tuple[int, ...] = ()
+
+
+class FaultPlan:
+    """Decides the fate of each message between named hosts. A name is a `str`, or a node id that prints the same."""
+
+    def __init__(self, rng: Random, faults: Faults = NO_FAULTS) -> None:
+        self._rng = rng
+        self.faults = faults
+        self._cut: dict[tuple[str, str, Kind], None] = {}
+        self._isolated: dict[str, None] = {}
+
+    def decide(self, source: object, target: object, kind: Kind) -> tuple[int, ...]:
+        """How many ms each arriving copy of one message takes: usually one copy, `LOST` for none.
+
+        A host always reaches itself, at once.
+        """
+        if source == target:
+            return (0,)
+        if self.is_cut(source, target, kind):
+            return LOST
+        faults = self.faults
+        if faults is NO_FAULTS:
+            return (0,)
+        if faults.drop and self._rng.random() < faults.drop:
+            return LOST
+        if faults.duplicate and self._rng.random() < faults.duplicate:
+            return self._delay_ms(), self._delay_ms()
+        return (self._delay_ms(),)
+
+    def _delay_ms(self) -> int:
+        faults = self.faults
+        low, high = faults.delay_ms
+        delay_ms = self._rng.randint(low, high) if high > low else low
+        if faults.slow and self._rng.random() < faults.slow:
+            delay_ms += self._rng.randint(*faults.slow_ms)
+        return delay_ms
+
+    def is_cut(self, source: object, target: object, kind: Kind) -> bool:
+        """Whether messages of this kind are lost on the way from one host to the other."""
+        if not self._cut and not self._isolated:
+            return False
+        a, b = str(source), str(target)
+        return a != b and (a in self._isolated or b in self._isolated or (a, b, kind) in self._cut)
+
+    def cut(self, sources: Iterable[object], targets: Iterable[object], kinds: Iterable[Kind] = BOTH) -> None:
+        """From now on lose messages from `sources` to `targets`: one way only."""
+        targets, kinds = list(targets), list(kinds)
+        for source in sources:
+            for target in targets:
+                for kind in kinds:
+                    self._cut[str(source), str(target), kind] = None
+
+    def partition(self, one: Iterable[object], other: Iterable[object]) -> None:
+        """Lose every message between the two sides, both ways. Adds to the cuts there are."""
+        one, other = list(one), list(other)
+        self.cut(one, other)
+        self.cut(other, one)
+
+    def isolate(self, host: object) -> None:
+        """Lose every message to and from this host."""
+        self._isolated[str(host)] = None
+
+    def heal(self, *hosts: object) -> None:
+        """Undo every cut, or only those that touch one of `hosts`."""
+        if not hosts:
+            self._cut.clear()
+            self._isolated.clear()
+            return
+        names = [str(host) for host in hosts]
+        for name in names:
+            self._isolated.pop(name, None)
+        self._cut = {cut: None for cut in self._cut if cut[0] not in names and cut[1] not in names}
