@@ -1,4 +1,6 @@
-"""What a core can ask for. Effects are carried out strictly in list order: an effect that needs durability follows it."""
+"""What a core can ask for. Effects are carried out strictly in list order: an effect that needs durability follows
+it.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,9 @@ class SendReply(Struct, frozen=True):
 
 
 class SendRecords(Struct, frozen=True):
-    """Answer a Fetch with `reply` and the bytes of the log from `offset`: whole batches, at least one, else up to `max_bytes`."""
+    """Answer a Fetch with `reply` and the bytes of the log from `offset`: whole batches, at least one, else up to
+    `max_bytes`.
+    """
 
     request_id: int
     reply: FetchReply

@@ -25,7 +25,9 @@ class Tick(Struct, frozen=True):
 
 
 class Received(Struct, frozen=True):
-    """A peer or client asks something; exactly one `SendReply` or `SendRecords` with this id follows, sooner or later."""
+    """A peer or client asks something; exactly one `SendReply` or `SendRecords` with this id follows, sooner or
+    later.
+    """
 
     request_id: int
     message: Request
@@ -48,8 +50,9 @@ class RequestFailed(Struct, frozen=True):
 
 
 class LogFlushed(Struct, frozen=True):
-    """Everything below `offset` is on disk; `epoch` is that of the record before `offset`, so that a flush from before a
-    truncation is told apart.
+    """Everything below `offset` is on disk.
+
+    `epoch` is that of the record before `offset`, so that a flush from before a truncation is told apart.
     """
 
     offset: int
@@ -75,7 +78,9 @@ class Resign(Struct, frozen=True):
 
 
 class BeginShutdown(Struct, frozen=True):
-    """The node is about to stop: a leader resigns in favour of its best successors, nobody stands for election any more."""
+    """The node is about to stop: a leader resigns in favour of its best successors, nobody stands for election any
+    more.
+    """
 
 
 Event = Tick | Received | Replied | RequestFailed | LogFlushed | Append | Resign | BeginShutdown

@@ -17,7 +17,9 @@ HIGH_WATERMARK_ABSENT = 2**63 - 1
 
 
 class Vote(Struct, frozen=True, kw_only=True):
-    """A candidate asks for a vote, or with `pre_vote` whether it would get one. `last` holds its log's end offset and last epoch."""
+    """A candidate asks for a vote, or with `pre_vote` whether it would get one. `last` holds its log's end offset and
+    last epoch.
+    """
 
     epoch: int
     candidate: ReplicaKey
@@ -58,8 +60,6 @@ class Fetch(Struct, frozen=True, kw_only=True):
 
 class DescribeQuorum(Struct, frozen=True):
     """An operator asks a leader for the progress of every replica."""
-
-
 
 
 class BatchFacts(Struct, frozen=True):
@@ -106,8 +106,8 @@ class FetchReply(Struct, frozen=True, kw_only=True):
     """Records from the asked offset, or where the logs diverge, or which snapshot to take first.
 
     On the sending side `data` and `batches` stay empty: the bytes are read when `SendRecords` is carried out. On the
-    receiving side `batches` lists the whole, CRC-checked batches at the start of `data`; `damage` says why the list ends
-    before the data does, if it was not just cut.
+    receiving side `batches` lists the whole, CRC-checked batches at the start of `data`; `damage` says why the list
+    ends before the data does, if it was not just cut.
     """
 
     epoch: int

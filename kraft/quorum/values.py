@@ -1,4 +1,6 @@
-"""The values of consensus: who a replica is, where it listens, what it promised (Kafka: `ReplicaKey`, `Endpoints`, `ElectionState`)."""
+"""The values of consensus: who a replica is, where it listens, what it promised (Kafka: `ReplicaKey`, `Endpoints`,
+`ElectionState`).
+"""
 
 from __future__ import annotations
 

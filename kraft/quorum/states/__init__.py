@@ -1,1 +1,27 @@
-"""Placeholder."""
+"""The states of a quorum member, one module each: its data, its deadline, pure questions about itself."""
+
+from kraft.quorum.states.candidate import CandidateState
+from kraft.quorum.states.election import Tally
+from kraft.quorum.states.follower import FollowerState
+from kraft.quorum.states.leader import LeaderState, Progress
+from kraft.quorum.states.prospective import ProspectiveState
+from kraft.quorum.states.resigned import ResignedState
+from kraft.quorum.states.unattached import UnattachedState
+from kraft.quorum.states.voted import VotedState
+
+EpochState = (
+    UnattachedState | VotedState | ProspectiveState | CandidateState | FollowerState | LeaderState | ResignedState
+)
+
+__all__ = [
+    "CandidateState",
+    "EpochState",
+    "FollowerState",
+    "LeaderState",
+    "Progress",
+    "ProspectiveState",
+    "ResignedState",
+    "Tally",
+    "UnattachedState",
+    "VotedState",
+]

@@ -1,0 +1,97 @@
+"""Records on their way into the log: gathered to batches by size and linger (Kafka: `BatchAccumulator`).
+
+Offsets are given out at once, so the application can already act on them; the batches are written when `drain` is due.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+BATCH_OVERHEAD = 61
+"""The bytes of a batch header."""
+RECORD_OVERHEAD = 21
+"""More than a record takes beside its value: lengths, deltas, attributes (`DefaultRecordBatch`, varints at their
+widest).
+"""
+
+
+class GatheredBatch(Struct, frozen=True):
+    """The values of one batch; the first has `base_offset`, the timestamp is when the batch was opened."""
+
+    base_offset: int
+    timestamp_ms: int
+    values: tuple[bytes, ...]
+
+
+class BatchAccumulator:
+    """The not yet written batches of one leader."""
+
+    def __init__(self, *, next_offset: int, linger_ms: int, max_batch_bytes: int) -> None:
+        self.next_offset = next_offset
+        self._linger_ms = linger_ms
+        self._max_batch_bytes = max_batch_bytes
+        self._complete: list[GatheredBatch] = []
+        self._open: list[bytes] = []
+        self._open_bytes = BATCH_OVERHEAD
+        self._open_since_ms = 0
+        self._drain_at_ms: int | None = None
+
+    def fits(self, values: tuple[bytes, ...]) -> bool:
+        """Whether these values can stand in one batch."""
+        return _size(values) + BATCH_OVERHEAD <= self._max_batch_bytes
+
+    def append(self, values: tuple[bytes, ...], now_ms: int) -> int:
+        """Take the values, which stay together in one batch; returns the offset of the first."""
+        size = _size(values)
+        if self._open and self._open_bytes + size > self._max_batch_bytes:
+            self._complete_open()
+            self._drain_at_ms = now_ms
+        if not self._open:
+            self._open_since_ms = now_ms
+        if self._drain_at_ms is None:
+            self._drain_at_ms = now_ms + self._linger_ms
+        base_offset = self.next_offset
+        self._open.extend(values)
+        self._open_bytes += size
+        self.next_offset += len(values)
+        return base_offset
+
+    @property
+    def drain_at_ms(self) -> int | None:
+        """When `drain` is due; None while there is nothing to write."""
+        return self._drain_at_ms
+
+    def drain(self) -> list[GatheredBatch]:
+        """Hand out all batches, in the order of their offsets."""
+        self._complete_open()
+        drained, self._complete = self._complete, []
+        self._drain_at_ms = None
+        return drained
+
+    def _complete_open(self) -> None:
+        if not self._open:
+            return
+        base_offset = self.next_offset - len(self._open)
+        self._complete.append(GatheredBatch(base_offset, self._open_since_ms, tuple(self._open)))
+        self._open = []
+        self._open_bytes = BATCH_OVERHEAD
+
+    def fork(self) -> BatchAccumulator:
+        """An independent copy."""
+        copy = BatchAccumulator(
+            next_offset=self.next_offset, linger_ms=self._linger_ms, max_batch_bytes=self._max_batch_bytes
+        )
+        copy._complete = list(self._complete)
+        copy._open = list(self._open)
+        copy._open_bytes = self._open_bytes
+        copy._open_since_ms = self._open_since_ms
+        copy._drain_at_ms = self._drain_at_ms
+        return copy
+
+    def facts(self) -> tuple[object, ...]:
+        """What tells this from another, for fingerprints."""
+        return (self.next_offset, tuple(self._complete), tuple(self._open), self._open_since_ms, self._drain_at_ms)
+
+
+def _size(values: tuple[bytes, ...]) -> int:
+    return sum(map(len, values)) + RECORD_OVERHEAD * len(values)

@@ -1,0 +1,352 @@
+"""Consensus as one synchronous object: events go in, effects come out (Kafka: `KafkaRaftClient`, without its I/O).
+
+The core never waits, reads no clock, and draws only from the `Random` it was given.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from random import Random
+from typing import assert_never
+
+from msgspec import Struct
+
+from kraft.quorum import elections, leadership, replication
+from kraft.quorum.effects import Effect
+from kraft.quorum.events import (
+    Append,
+    BeginShutdown,
+    Event,
+    FailureCause,
+    LogFlushed,
+    Received,
+    Replied,
+    RequestFailed,
+    Resign,
+    Tick,
+)
+from kraft.quorum.log_view import LogView
+from kraft.quorum.messages import (
+    BeginQuorumEpoch,
+    BeginQuorumEpochReply,
+    DescribeQuorum,
+    DescribeQuorumReply,
+    EndQuorumEpoch,
+    EndQuorumEpochReply,
+    Fetch,
+    FetchReply,
+    Vote,
+    VoteReply,
+)
+from kraft.quorum.quorum_state import NEVER_MS, QuorumState
+from kraft.quorum.states import (
+    CandidateState,
+    EpochState,
+    FollowerState,
+    LeaderState,
+    ProspectiveState,
+    ResignedState,
+    UnattachedState,
+    VotedState,
+)
+from kraft.quorum.values import ElectionState, Endpoints, LeaderAndEpoch, QuorumConfig, ReplicaKey
+from kraft.quorum.voters import VoterSet
+from metadata_log.epochs import EpochHistory
+from metadata_log.types import NO_NODE, OffsetAndEpoch
+
+
+class CoreStart(Struct, frozen=True, kw_only=True):
+    """What was found on disk. The log is flushed up to its end; `election` is None if there is no quorum-state file."""
+
+    election: ElectionState | None
+    log_start_offset: int
+    log_end_offset: int
+    epochs: EpochHistory
+    snapshots: tuple[OffsetAndEpoch, ...] = ()
+
+
+class RaftCore:
+    """One member of the quorum: a voter, or an observer if the voter set does not contain it."""
+
+    def __init__(
+        self,
+        *,
+        config: QuorumConfig,
+        local: ReplicaKey,
+        voters: VoterSet,
+        endpoints: Endpoints,
+        start: CoreStart,
+        rng: Random,
+    ) -> None:
+        log = LogView(
+            start_offset=start.log_start_offset,
+            end_offset=start.log_end_offset,
+            epochs=start.epochs,
+            snapshots=start.snapshots,
+        )
+        self._election = start.election or ElectionState()
+        self._quorum = QuorumState(
+            config=config,
+            local=local,
+            endpoints=endpoints,
+            voters=voters,
+            log=log,
+            rng=rng,
+            state=UnattachedState(self._election.epoch, NO_NODE, NEVER_MS),
+        )
+        self._deadline_ms = 0
+
+    # Questions
+
+    @property
+    def epoch(self) -> int:
+        """The current epoch."""
+        return self._quorum.epoch
+
+    @property
+    def leader(self) -> LeaderAndEpoch:
+        """The leader, or -1, and the current epoch."""
+        return self._quorum.leader
+
+    @property
+    def leader_endpoints(self) -> Endpoints:
+        """Where the leader listens; empty while that is not known."""
+        return leadership.known_leader(self._quorum)[1]
+
+    @property
+    def state_name(self) -> str:
+        """The name of the state, such as `Follower`."""
+        return self._quorum.state.name
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this replica leads its epoch."""
+        return isinstance(self._quorum.state, LeaderState)
+
+    @property
+    def epoch_start_offset(self) -> int:
+        """Where the log ended when this leader was elected; only a leader has one."""
+        state = self._quorum.state
+        assert isinstance(state, LeaderState), state
+        return state.epoch_start_offset
+
+    @property
+    def is_voter(self) -> bool:
+        """Whether this replica votes."""
+        return self._quorum.is_voter
+
+    @property
+    def high_watermark(self) -> int:
+        """Everything below is known to be committed; -1 until that is known since the start."""
+        return self._quorum.log.high_watermark
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset of the log."""
+        return self._quorum.log.start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset after the last record."""
+        return self._quorum.log.end_offset
+
+    @property
+    def flushed_offset(self) -> int:
+        """The offset after the last record that is known to be on disk."""
+        return self._quorum.log.flushed_offset
+
+    @property
+    def next_append_offset(self) -> int:
+        """The offset of the next record appended here; only meaningful for a leader."""
+        state = self._quorum.state
+        return state.accumulator.next_offset if isinstance(state, LeaderState) else self.log_end_offset
+
+    @property
+    def local(self) -> ReplicaKey:
+        """Who this replica is."""
+        return self._quorum.local
+
+    @property
+    def voters(self) -> VoterSet:
+        """The voter set in force."""
+        return self._quorum.voters
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether a node that is shutting down has done its part: nobody waits for it any more."""
+        quorum = self._quorum
+        if not quorum.is_voter or quorum.voters.is_only(quorum.local):
+            return True
+        if isinstance(quorum.state, ResignedState):
+            return not quorum.state.unacknowledged
+        return quorum.leader_id not in (NO_NODE, quorum.local.id)
+
+    def deadline_ms(self) -> int:
+        """When `step(Tick())` is wanted if nothing happens before: for appends without linger that is at once."""
+        return self._deadline_ms
+
+    # Life
+
+    def begin(self, now_ms: int) -> list[Effect]:
+        """Take the first state, by what is on disk (`QuorumState.initialize`); call once, before any step."""
+        quorum = self._quorum
+        quorum.start_as(_first_state(quorum, self._election, now_ms))
+        if quorum.voters.is_only(quorum.local) and not isinstance(quorum.state, CandidateState):
+            elections.stand(quorum, now_ms, "only-voter")
+        elif isinstance(quorum.state, CandidateState):
+            elections.advance(quorum, now_ms)
+        return self._finish(now_ms)
+
+    def step(self, event: Event, now_ms: int) -> list[Effect]:
+        """Let one thing happen; returns what is to be done, in order."""
+        self._dispatch(event, now_ms)
+        return self._finish(now_ms)
+
+    def _dispatch(self, event: Event, now_ms: int) -> None:
+        quorum = self._quorum
+        match event:
+            case Tick():
+                replication.drain(quorum, now_ms)
+                replication.expire_parked(quorum, now_ms)
+            case Received():
+                self._on_request(event, now_ms)
+            case Replied():
+                self._on_reply(event, now_ms)
+            case RequestFailed():
+                self._on_failure(event, now_ms)
+            case LogFlushed():
+                replication.on_log_flushed(quorum, event, now_ms)
+            case Append():
+                replication.on_append(quorum, event, now_ms)
+            case Resign():
+                leadership.on_resign(quorum, event, now_ms)
+            case BeginShutdown():
+                leadership.on_begin_shutdown(quorum, now_ms)
+            case _:
+                assert_never(event)
+
+    def _on_request(self, event: Received, now_ms: int) -> None:
+        quorum = self._quorum
+        match event.message:
+            case Fetch() as fetch:
+                replication.on_fetch(quorum, event, fetch, now_ms)
+            case Vote() as vote:
+                elections.on_vote(quorum, event, vote, now_ms)
+            case BeginQuorumEpoch() as begin:
+                leadership.on_begin_quorum_epoch(quorum, event, begin, now_ms)
+            case EndQuorumEpoch() as end:
+                leadership.on_end_quorum_epoch(quorum, event, end, now_ms)
+            case DescribeQuorum() as describe:
+                replication.on_describe_quorum(quorum, event, describe, now_ms)
+            case _ as never:
+                assert_never(never)
+
+    def _on_reply(self, event: Replied, now_ms: int) -> None:
+        quorum, peer_id = self._quorum, event.peer_id
+        if not quorum.peers.is_expected(peer_id, event.request_id):
+            return
+        match event.message:
+            case FetchReply() as reply:
+                replication.on_fetch_reply(quorum, peer_id, reply, now_ms)
+            case VoteReply() as reply:
+                elections.on_vote_reply(quorum, peer_id, reply, now_ms)
+            case BeginQuorumEpochReply() as reply:
+                leadership.on_begin_reply(quorum, peer_id, reply, now_ms)
+            case EndQuorumEpochReply() as reply:
+                leadership.on_end_reply(quorum, peer_id, reply, now_ms)
+            case DescribeQuorumReply():
+                raise AssertionError(f"the core never asks {peer_id} to describe the quorum")
+            case _ as never:
+                assert_never(never)
+
+    def _on_failure(self, event: RequestFailed, now_ms: int) -> None:
+        quorum = self._quorum
+        if not quorum.peers.is_expected(event.peer_id, event.request_id):
+            return
+        if event.cause is FailureCause.UNSUPPORTED_VERSION:
+            elections.skip_pre_vote(quorum, event.peer_id, now_ms)
+        else:
+            quorum.peers.back_off(event.peer_id, now_ms)
+
+    def _finish(self, now_ms: int) -> list[Effect]:
+        """Let the state act on the new situation until it rests, and note when it wants to act next."""
+        quorum = self._quorum
+        before: EpochState | None = None
+        while quorum.state is not before:
+            before = quorum.state
+            self._poll(before, now_ms)
+        if not isinstance(quorum.state, LeaderState):
+            replication.fail_parked(quorum)
+        self._deadline_ms = self._next_deadline_ms(now_ms)
+        effects, quorum.effects = quorum.effects, []
+        return effects
+
+    def _poll(self, state: EpochState, now_ms: int) -> None:
+        quorum = self._quorum
+        match state:
+            case FollowerState():
+                elections.poll_following(quorum, state, now_ms)
+            case LeaderState():
+                leadership.poll_leader(quorum, state, now_ms)
+            case UnattachedState() | VotedState():
+                elections.poll_unattached(quorum, state, now_ms)
+            case ProspectiveState():
+                elections.poll_prospective(quorum, state, now_ms)
+            case CandidateState():
+                elections.poll_candidate(quorum, state, now_ms)
+            case ResignedState():
+                leadership.poll_resigned(quorum, state, now_ms)
+            case _:
+                assert_never(state)
+
+    def _next_deadline_ms(self, now_ms: int) -> int:
+        """The earliest timer. A timer that is due and still has not acted (an observer's, a stopping node's) is no
+        reason to wake up; only a leader's drain may be due now, as it waits for the end of the burst.
+        """
+        quorum = self._quorum
+        state = quorum.state
+        if isinstance(state, LeaderState):
+            parked_ms = quorum.purgatory.deadline_ms()
+            return state.deadline_ms() if parked_ms is None else min(state.deadline_ms(), parked_ms)
+        waits = [state.deadline_ms()]
+        ready_ms = quorum.peers.next_ready_ms(quorum.other_voter_ids(), now_ms)
+        if ready_ms is not None:
+            waits.append(ready_ms)
+        return min((wait for wait in waits if wait > now_ms), default=NEVER_MS)
+
+    # Exploration
+
+    def fork(self) -> RaftCore:
+        """An independent copy, for exploring what could happen next."""
+        copy = object.__new__(RaftCore)
+        copy._election = self._election
+        copy._quorum = self._quorum.fork()
+        copy._deadline_ms = self._deadline_ms
+        return copy
+
+    def fingerprint(self) -> bytes:
+        """A digest of everything that decides what this core does next, except the random numbers to come."""
+        return hashlib.blake2b(repr(self._quorum.facts()).encode(), digest_size=16).digest()
+
+
+def _first_state(quorum: QuorumState, election: ElectionState, now_ms: int) -> EpochState:
+    """The start-up rules (`QuorumState.initialize`).
+
+    A leader that restarts is resigned, as its log may have lost a tail that others have seen; a log of a later epoch than
+    the file proves the file's vote to be of a past election.
+    """
+    local, log_epoch = quorum.local, quorum.log.last_epoch
+    deadline_ms = now_ms + quorum.random_election_timeout_ms() if quorum.is_voter else NEVER_MS
+    epoch, leader_id, voted = election.epoch, election.leader_id, election.voted
+    if epoch < log_epoch:
+        return UnattachedState(log_epoch, NO_NODE, deadline_ms)
+    if leader_id == local.id:
+        return ResignedState(epoch, local, quorum.endpoints, quorum.other_voter_ids(), (), deadline_ms)
+    if voted is not None and voted.matches(local):
+        return CandidateState(epoch, local, quorum.new_tally(), deadline_ms)
+    endpoints = quorum.endpoints_of(leader_id)
+    if leader_id != NO_NODE and len(endpoints):
+        return FollowerState(epoch, leader_id, endpoints, voted, now_ms + quorum.config.fetch_timeout_ms)
+    if voted is not None:
+        return VotedState(epoch, leader_id, voted, deadline_ms)
+    return UnattachedState(epoch, leader_id, deadline_ms)

@@ -1,0 +1,157 @@
+"""Pre-votes, votes, and the timers that lead to them (Kafka: the Vote half of `KafkaRaftClient`, KIP-595 and KIP-996).
+
+Election timers are drawn from [E, 2E) and a lost election is waited out on one. Kafka 4.3 has no exponential back-off
+any more: pre-votes keep losers from disturbing, and the random timer keeps them apart.
+"""
+
+from __future__ import annotations
+
+from kraft.quorum.effects import SendReply
+from kraft.quorum.events import Received
+from kraft.quorum.leadership import (
+    Verdict,
+    begin_leadership,
+    is_addressed,
+    known_leader,
+    on_common_reply,
+    send,
+    settle,
+)
+from kraft.quorum.messages import Vote, VoteReply
+from kraft.quorum.quorum_state import QuorumState
+from kraft.quorum.replication import fetch_from_bootstrap, poll_follower
+from kraft.quorum.states import CandidateState, FollowerState, ProspectiveState, UnattachedState, VotedState
+from kraft.quorum.states.election import Tally
+from metadata_log.types import NO_NODE
+from transport.protocol.errors import Error
+
+# The voter's side
+
+
+def on_vote(quorum: QuorumState, event: Received, vote: Vote, now_ms: int) -> None:
+    """Judge a candidate. A granted vote is on disk before the answer leaves."""
+    error = _consider(quorum, vote, now_ms)
+    granted = error == Error.NONE and quorum.state.can_grant(vote, up_to_date=vote.last >= quorum.log.end)
+    if granted and not vote.pre_vote and quorum.state.voted is None:
+        quorum.become_voted(vote.candidate, now_ms)
+    leader_id, endpoints = known_leader(quorum)
+    reply = VoteReply(epoch=quorum.epoch, leader_id=leader_id, endpoints=endpoints, error=error, granted=granted)
+    quorum.emit(SendReply(event.request_id, reply))
+
+
+def _consider(quorum: QuorumState, vote: Vote, now_ms: int) -> Error:
+    """Check a vote request in Kafka's order; a higher epoch is adopted on the way, by a pre-vote too."""
+    highest_epoch = vote.epoch if vote.pre_vote else vote.epoch - 1
+    if vote.last.offset < 0 or vote.last.epoch < 0 or vote.last.epoch > highest_epoch:
+        return Error.INVALID_REQUEST
+    if vote.epoch < quorum.epoch:
+        return Error.FENCED_LEADER_EPOCH
+    if vote.candidate.id < 0:
+        return Error.INVALID_REQUEST
+    if vote.epoch > quorum.epoch:
+        quorum.become_unattached(vote.epoch, now_ms, f"vote-request-of-{vote.candidate.id}")
+    return Error.NONE if is_addressed(quorum, vote.voter) else Error.INVALID_VOTER_KEY
+
+
+# The nominee's side
+
+
+def poll_unattached(quorum: QuorumState, state: UnattachedState | VotedState, now_ms: int) -> None:
+    """Stand for election when the time has come; meanwhile ask the others who leads."""
+    if quorum.is_voter and now_ms >= state.election_deadline_ms and not quorum.is_shutting_down:
+        stand(quorum, now_ms, "election-timeout")
+    else:
+        fetch_from_bootstrap(quorum, now_ms)
+
+
+def poll_following(quorum: QuorumState, follower: FollowerState, now_ms: int) -> None:
+    """Stand for election when the leader was silent for too long; else go on fetching, as observers always do."""
+    if quorum.is_voter and now_ms >= follower.fetch_deadline_ms and not quorum.is_shutting_down:
+        stand(quorum, now_ms, "fetch-timeout")
+    else:
+        poll_follower(quorum, follower, now_ms)
+
+
+def stand(quorum: QuorumState, now_ms: int, cause: str) -> None:
+    """Become Prospective; an only voter goes all the way at once."""
+    quorum.become_prospective(now_ms, cause)
+    advance(quorum, now_ms)
+
+
+def advance(quorum: QuorumState, now_ms: int) -> None:
+    """Go as far as the tally allows: a won pre-vote makes a candidate, a won vote a leader."""
+    match quorum.state:
+        case ProspectiveState(tally=tally) if tally.is_won:
+            quorum.become_candidate(now_ms, "pre-vote-won")
+            advance(quorum, now_ms)
+        case CandidateState(tally=tally) if tally.is_won:
+            begin_leadership(quorum, tally.granted, now_ms)
+        case ProspectiveState(tally=tally) if tally.is_lost:
+            deadline_ms = now_ms + quorum.random_election_timeout_ms()
+            _give_up(quorum, deadline_ms, now_ms, "pre-vote-lost")
+
+
+def _give_up(quorum: QuorumState, deadline_ms: int, now_ms: int, cause: str) -> None:
+    """Return to the leader, if one is known after all, or wait for the deadline."""
+    state = quorum.state
+    if state.leader_id != NO_NODE and len(state.endpoints):
+        quorum.become_follower(state.epoch, state.leader_id, state.endpoints, now_ms, cause)
+    else:
+        quorum.become_unattached_in_epoch(deadline_ms, cause)
+
+
+def poll_prospective(quorum: QuorumState, state: ProspectiveState, now_ms: int) -> None:
+    """Ask whoever has not answered; start anew when nobody decides in time."""
+    if now_ms >= state.election_deadline_ms and not quorum.is_shutting_down:
+        _give_up(quorum, now_ms, now_ms, "election-timeout")
+    else:
+        _ask_for_votes(quorum, state.tally, now_ms, pre_vote=True)
+
+
+def poll_candidate(quorum: QuorumState, state: CandidateState, now_ms: int) -> None:
+    """Ask whoever has not answered; a lost election is waited out."""
+    if now_ms >= state.election_deadline_ms and not quorum.is_shutting_down:
+        stand(quorum, now_ms, "election-timeout")
+    elif not state.tally.is_lost:
+        _ask_for_votes(quorum, state.tally, now_ms, pre_vote=False)
+
+
+def _ask_for_votes(quorum: QuorumState, tally: Tally, now_ms: int, *, pre_vote: bool) -> None:
+    for voter_id in tally.unrecorded:
+        voter = quorum.voters.find(voter_id)
+        assert voter is not None, voter_id
+        if quorum.peers.is_ready(voter_id, now_ms):
+            vote = Vote(
+                epoch=quorum.epoch,
+                candidate=quorum.local,
+                voter=voter.key,
+                last=quorum.log.end,
+                pre_vote=pre_vote,
+            )
+            send(quorum, voter_id, vote, now_ms)
+
+
+def on_vote_reply(quorum: QuorumState, peer_id: int, reply: VoteReply, now_ms: int) -> None:
+    """Count an answer. A voter that does not know pre-votes makes the pre-vote superfluous."""
+    if reply.top_error == Error.UNSUPPORTED_VERSION:
+        skip_pre_vote(quorum, peer_id, now_ms)
+        return
+    verdict = on_common_reply(quorum, peer_id, reply, now_ms)
+    settle(quorum, peer_id, verdict, now_ms)
+    if verdict is not Verdict.CONTINUE:
+        return
+    match quorum.state:
+        case ProspectiveState() | CandidateState() as nominee:
+            if isinstance(nominee, CandidateState) and peer_id not in nominee.tally.unrecorded:
+                return
+            nominee.tally = nominee.tally.record(peer_id, granted=reply.granted)
+            advance(quorum, now_ms)
+
+
+def skip_pre_vote(quorum: QuorumState, peer_id: int, now_ms: int) -> None:
+    """A peer cannot do pre-votes: stand for election without (KIP-996)."""
+    if isinstance(quorum.state, ProspectiveState):
+        quorum.become_candidate(now_ms, f"no-pre-vote-at-{peer_id}")
+        advance(quorum, now_ms)
+    else:
+        quorum.peers.back_off(peer_id, now_ms)

@@ -1,0 +1,272 @@
+"""Who leads: learning of leaders, announcing oneself, resigning (Kafka: `KafkaRaftClient`, Begin/EndQuorumEpoch).
+
+What kills a Kafka process here (a leader that contradicts what is known, or that cannot be reached) is refused and
+reported instead: a peer's mistake must not take this node down.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from kraft.quorum.effects import AppendControl, FlushLog, SendReply, SendRequest
+from kraft.quorum.events import Received, Resign
+from kraft.quorum.messages import (
+    BeginQuorumEpoch,
+    BeginQuorumEpochReply,
+    EndQuorumEpoch,
+    EndQuorumEpochReply,
+    Reply,
+    Request,
+)
+from kraft.quorum.quorum_state import QuorumState
+from kraft.quorum.states import FollowerState, LeaderState, ResignedState
+from kraft.quorum.values import Endpoints, ReplicaKey
+from metadata_log.records.control import LeaderChangeMessage, Voter
+from metadata_log.types import NO_NODE
+from transport.protocol.errors import Error
+
+
+class Verdict(Enum):
+    """What the common part of a reply leaves to do."""
+
+    HANDLED = auto()
+    """Done; the peer may be asked again at once."""
+    BACK_OFF = auto()
+    """Of no use; ask again a moment later."""
+    CONTINUE = auto()
+    """The rest of the reply is good."""
+
+
+def known_leader(quorum: QuorumState) -> tuple[int, Endpoints]:
+    """The leader to name in a reply: none whom the receiver might be unable to reach, as that would end a Kafka
+    process.
+    """
+    leader_id = quorum.leader_id
+    endpoints = quorum.state.endpoints if len(quorum.state.endpoints) else quorum.endpoints_of(leader_id)
+    return (leader_id, endpoints) if len(endpoints) else (NO_NODE, Endpoints())
+
+
+def send(quorum: QuorumState, peer_id: int, message: Request, now_ms: int) -> None:
+    """Send a request to a peer whose address is known."""
+    address = quorum.address_of(peer_id)
+    assert address is not None, peer_id
+    request_id = quorum.peers.sent(peer_id, now_ms)
+    quorum.emit(SendRequest(request_id, peer_id, address, message, quorum.config.request_timeout_ms))
+
+
+def learn_leader(
+    quorum: QuorumState, peer_id: int, epoch: int, leader_id: int, endpoints: Endpoints, now_ms: int, cause: str
+) -> Error:
+    """Adopt a leader or a higher epoch that a message names; the error says why it was not (`maybeTransition`)."""
+    if leader_id == quorum.local.id:
+        if isinstance(quorum.state, LeaderState | ResignedState) and epoch == quorum.epoch:
+            return Error.NONE
+        quorum.suspect(peer_id, f"it takes this node for the leader of epoch {epoch}, which it is not")
+        return Error.INVALID_REQUEST
+    resolved = endpoints if len(endpoints) else quorum.endpoints_of(leader_id)
+    if leader_id != NO_NODE and not len(resolved):
+        quorum.suspect(peer_id, f"it names leader {leader_id} of epoch {epoch}, whose address nobody has told")
+        return Error.INVALID_REQUEST
+    if epoch > quorum.epoch:
+        if leader_id == NO_NODE:
+            quorum.become_unattached(epoch, now_ms, cause)
+        else:
+            quorum.become_follower(epoch, leader_id, resolved, now_ms, cause)
+    elif leader_id != NO_NODE:
+        if quorum.leader_id not in (NO_NODE, leader_id):
+            quorum.suspect(peer_id, f"it names {leader_id} as leader of epoch {epoch}, which {quorum.leader_id} leads")
+            return Error.INVALID_REQUEST
+        if quorum.leader_id == NO_NODE or len(resolved) > len(quorum.state.endpoints):
+            quorum.become_follower(epoch, leader_id, resolved, now_ms, cause)
+    return Error.NONE
+
+
+def on_common_reply(quorum: QuorumState, peer_id: int, reply: Reply, now_ms: int) -> Verdict:
+    """What every reply can tell: errors, a higher epoch, a leader (`maybeHandleCommonResponse`).
+
+    Kafka asks again at once where it learned nothing new, and so spins while there is no leader; a short back-off there
+    cannot be seen by the peer and spares both.
+    """
+    top_error = getattr(reply, "top_error", Error.NONE)
+    if top_error != Error.NONE:
+        if top_error != Error.BROKER_NOT_AVAILABLE:
+            quorum.suspect(peer_id, f"it refuses our request with {top_error.name}")
+        return Verdict.BACK_OFF
+    state = quorum.state
+    error = reply.error
+    if reply.epoch < quorum.epoch or error == Error.UNKNOWN_LEADER_EPOCH:
+        return Verdict.BACK_OFF
+    endpoints = getattr(reply, "endpoints", Endpoints())
+    cause = f"told-by-{peer_id}"
+    if reply.epoch > quorum.epoch or error in (Error.FENCED_LEADER_EPOCH, Error.NOT_LEADER_OR_FOLLOWER):
+        learn_leader(quorum, peer_id, reply.epoch, reply.leader_id, endpoints, now_ms, cause)
+        return Verdict.HANDLED if quorum.state is not state else Verdict.BACK_OFF
+    if reply.leader_id != NO_NODE and quorum.leader_id == NO_NODE:
+        refused = learn_leader(quorum, peer_id, reply.epoch, reply.leader_id, endpoints, now_ms, cause)
+        return Verdict.CONTINUE if refused == Error.NONE and error == Error.NONE else Verdict.HANDLED
+    if error == Error.INVALID_VOTER_KEY:
+        return Verdict.HANDLED
+    if error in (Error.BROKER_NOT_AVAILABLE, Error.INVALID_REQUEST):
+        if error == Error.INVALID_REQUEST:
+            quorum.suspect(peer_id, "it calls our request invalid")
+        return Verdict.BACK_OFF
+    return Verdict.CONTINUE
+
+
+def settle(quorum: QuorumState, peer_id: int, verdict: Verdict, now_ms: int) -> None:
+    """Note with the peer's record how its reply was dealt with."""
+    if verdict is Verdict.BACK_OFF:
+        quorum.peers.back_off(peer_id, now_ms)
+    else:
+        quorum.peers.answered(peer_id)
+
+
+# The voter's side
+
+
+def on_begin_quorum_epoch(quorum: QuorumState, event: Received, request: BeginQuorumEpoch, now_ms: int) -> None:
+    """A leader announces itself. The epoch is adopted first, then the receiver's identity is checked."""
+
+    def answer(error: Error) -> None:
+        leader_id, endpoints = known_leader(quorum)
+        reply = BeginQuorumEpochReply(epoch=quorum.epoch, leader_id=leader_id, endpoints=endpoints, error=error)
+        quorum.emit(SendReply(event.request_id, reply))
+
+    error = _adopt_announced(quorum, request, now_ms, "begin-quorum-epoch")
+    if error == Error.NONE and not is_addressed(quorum, request.voter):
+        error = Error.INVALID_VOTER_KEY
+    answer(error)
+
+
+def on_end_quorum_epoch(quorum: QuorumState, event: Received, request: EndQuorumEpoch, now_ms: int) -> None:
+    """The leader resigns: wait by one's place in the ranking of its successors, then stand for election."""
+    error = _adopt_announced(quorum, request, now_ms, "end-quorum-epoch")
+    match quorum.state:
+        case FollowerState(leader_id=leader_id) as follower if error == Error.NONE and leader_id == request.leader_id:
+            follower.fetch_deadline_ms = now_ms + ranked_backoff_ms(
+                request.successors, quorum.local, quorum.config.election_backoff_max_ms
+            )
+    leader_id, endpoints = known_leader(quorum)
+    reply = EndQuorumEpochReply(epoch=quorum.epoch, leader_id=leader_id, endpoints=endpoints, error=error)
+    quorum.emit(SendReply(event.request_id, reply))
+
+
+def _adopt_announced(quorum: QuorumState, request: BeginQuorumEpoch | EndQuorumEpoch, now_ms: int, cause: str) -> Error:
+    if request.epoch < quorum.epoch:
+        return Error.FENCED_LEADER_EPOCH
+    if request.leader_id < 0:
+        return Error.INVALID_REQUEST
+    return learn_leader(quorum, request.leader_id, request.epoch, request.leader_id, request.endpoints, now_ms, cause)
+
+
+def is_addressed(quorum: QuorumState, voter: ReplicaKey) -> bool:
+    """Whether a request meant for this voter has come to the right replica; unknown parts match anybody."""
+    if voter.id == NO_NODE:
+        return True
+    return ReplicaKey(voter.id, voter.directory_id).matches(quorum.local)
+
+
+def ranked_backoff_ms(successors: tuple[ReplicaKey, ...], local: ReplicaKey, maximum_ms: int) -> int:
+    """How long a voter waits after EndQuorumEpoch: nothing for the first in the list, doubling down the list, then the
+    maximum (`FollowerState.overrideFetchTimeout`, `strictExponentialElectionBackoffMs`). An empty list ranks nobody.
+    """
+    count = len(successors)
+    position = next((at for at, key in enumerate(successors) if key.matches(local)), count)
+    if position == 0:
+        return 0
+    if position >= count:
+        return maximum_ms
+    return min(maximum_ms, (maximum_ms >> (count - 1)) << (position - 1))
+
+
+# The leader's side
+
+
+def begin_leadership(quorum: QuorumState, granting: tuple[int, ...], now_ms: int) -> None:
+    """Lead: begin the epoch in the log with a LeaderChange batch; poll announces it to the voters."""
+    leader = quorum.become_leader(now_ms)
+    quorum.log.assign_epoch(leader.epoch)
+    record = LeaderChangeMessage(
+        version=0,
+        leader_id=quorum.local.id,
+        voters=tuple(Voter(voter_id=voter_id) for voter_id in quorum.voters.ids),
+        granting_voters=tuple(Voter(voter_id=voter_id) for voter_id in granting),
+    )
+    base_offset = quorum.log.end_offset
+    quorum.emit(AppendControl(base_offset, leader.epoch, now_ms, (record,)))
+    quorum.log.appended(base_offset + 1, leader.epoch)
+    leader.accumulator.next_offset = base_offset + 1
+    quorum.emit(FlushLog(quorum.log.end_offset, leader.epoch))
+
+
+def on_resign(quorum: QuorumState, event: Resign, now_ms: int) -> None:
+    """The application gives up the leadership, if this node still has it."""
+    match quorum.state:
+        case LeaderState(epoch=epoch) if epoch == event.epoch:
+            resign(quorum, now_ms, event.cause)
+
+
+def resign(quorum: QuorumState, now_ms: int, cause: str) -> None:
+    """Give up the leadership in favour of those that have the most of the log."""
+    leader = quorum.state
+    assert isinstance(leader, LeaderState), leader
+    quorum.become_resigned(leader.ranked_successors(), now_ms, cause)
+
+
+def on_begin_shutdown(quorum: QuorumState, now_ms: int) -> None:
+    """The node is about to stop."""
+    quorum.is_shutting_down = True
+    if isinstance(quorum.state, LeaderState):
+        resign(quorum, now_ms, "shutdown")
+
+
+def poll_leader(quorum: QuorumState, leader: LeaderState, now_ms: int) -> None:
+    """Resign if no majority was heard for too long; announce the epoch to voters that do not fetch."""
+    if now_ms >= leader.check_quorum_deadline_ms:
+        resign(quorum, now_ms, "check-quorum")
+        return
+    if now_ms < leader.begin_deadline_ms:
+        return
+    silence_ms = quorum.config.fetch_timeout_ms // 2
+    leader.begin_deadline_ms = now_ms + max(silence_ms, 1)
+    for voter_id in leader.silent_voters(now_ms, silence_ms):
+        if quorum.peers.is_ready(voter_id, now_ms):
+            voter = leader.progress[voter_id].key
+            message = BeginQuorumEpoch(
+                epoch=leader.epoch, leader_id=quorum.local.id, voter=voter, endpoints=quorum.endpoints
+            )
+            send(quorum, voter_id, message, now_ms)
+
+
+def on_begin_reply(quorum: QuorumState, peer_id: int, reply: BeginQuorumEpochReply, now_ms: int) -> None:
+    """A voter has taken note, or knows better."""
+    settle(quorum, peer_id, on_common_reply(quorum, peer_id, reply, now_ms), now_ms)
+
+
+def note_contact(quorum: QuorumState, leader: LeaderState, replica: ReplicaKey, now_ms: int) -> None:
+    """A voter has shown that it follows; a majority of such contacts renews the leader's mandate (check-quorum)."""
+    if leader.note_contact(replica):
+        leader.check_quorum_deadline_ms = quorum.check_quorum_deadline_ms(now_ms)
+
+
+# The resigned leader's side
+
+
+def poll_resigned(quorum: QuorumState, resigned: ResignedState, now_ms: int) -> None:
+    """Tell the voters until they have heard it; then go on to the next epoch."""
+    if now_ms >= resigned.election_deadline_ms and not quorum.is_shutting_down:
+        quorum.become_unattached(resigned.epoch + 1, now_ms, "election-timeout")
+        return
+    for voter_id in resigned.unacknowledged:
+        if quorum.peers.is_ready(voter_id, now_ms):
+            message = EndQuorumEpoch(epoch=resigned.epoch, leader_id=quorum.local.id, successors=resigned.successors)
+            send(quorum, voter_id, message, now_ms)
+
+
+def on_end_reply(quorum: QuorumState, peer_id: int, reply: EndQuorumEpochReply, now_ms: int) -> None:
+    """A voter has heard of the resignation."""
+    verdict = on_common_reply(quorum, peer_id, reply, now_ms)
+    match quorum.state:
+        case ResignedState() as resigned if verdict is Verdict.CONTINUE and reply.error == Error.NONE:
+            resigned.unacknowledged = tuple(one for one in resigned.unacknowledged if one != peer_id)
+    settle(quorum, peer_id, verdict, now_ms)

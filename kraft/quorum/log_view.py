@@ -1,0 +1,163 @@
+"""What the core must know of its log, without holding a single record (Kafka: the questions of `RaftLog`).
+
+Offsets move here at the moment the core asks for the effect that moves them, so every later decision of the same step
+already sees them.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from metadata_log.epochs import EpochHistory
+from metadata_log.types import NO_OFFSET, OffsetAndEpoch
+
+
+class Position(StrEnum):
+    """How a replica's (offset, last epoch) relates to this log (`ValidOffsetAndEpoch`)."""
+
+    VALID = "valid"
+    DIVERGING = "diverging"
+    SNAPSHOT = "snapshot"
+
+
+class PositionCheck(Struct, frozen=True):
+    """The verdict on a replica's position; `at` is where to truncate to, or the snapshot to take."""
+
+    position: Position
+    at: OffsetAndEpoch
+
+
+class LogView:
+    """Start, end, flushed end and high watermark of the log, its epochs, and the snapshots on disk."""
+
+    def __init__(
+        self,
+        *,
+        start_offset: int,
+        end_offset: int,
+        epochs: EpochHistory,
+        snapshots: tuple[OffsetAndEpoch, ...] = (),
+    ) -> None:
+        self.start_offset = start_offset
+        self.end_offset = end_offset
+        self.flushed_offset = end_offset
+        self.high_watermark = NO_OFFSET
+        self.epochs = epochs
+        self.snapshots = snapshots
+
+    @property
+    def last_epoch(self) -> int:
+        """The epoch of the last record, of the snapshot that the log begins at, or 0."""
+        latest = self.epochs.last_epoch
+        if latest is not None:
+            return latest
+        return self.snapshots[-1].epoch if self.snapshots else 0
+
+    @property
+    def end(self) -> OffsetAndEpoch:
+        """What a vote compares: the end offset and the last epoch."""
+        return OffsetAndEpoch(epoch=self.last_epoch, offset=self.end_offset)
+
+    @property
+    def is_flushed(self) -> bool:
+        """Whether every record is on disk."""
+        return self.flushed_offset == self.end_offset
+
+    @property
+    def never_below(self) -> int:
+        """The log is never truncated below this: what is committed, or stands in a snapshot."""
+        return max(self.high_watermark, self.snapshots[-1].offset if self.snapshots else 0, self.start_offset)
+
+    def assign_epoch(self, epoch: int) -> None:
+        """A leader begins `epoch` at the end of its log."""
+        self.epochs = self.epochs.assign(epoch, self.end_offset)
+
+    def appended(self, next_offset: int, epoch: int) -> None:
+        """A batch of `epoch` that ends before `next_offset` is appended."""
+        assert next_offset > self.end_offset, (next_offset, self.end_offset)
+        assert epoch >= self.last_epoch, (epoch, self.last_epoch)
+        if epoch != self.epochs.last_epoch:
+            self.epochs = self.epochs.assign(epoch, self.end_offset)
+        self.end_offset = next_offset
+
+    def truncated(self, offset: int) -> None:
+        """The log ends at `offset` now."""
+        assert self.never_below <= offset < self.end_offset, (self.never_below, offset, self.end_offset)
+        self.epochs = self.epochs.truncate_end(offset)
+        self.end_offset = offset
+        self.flushed_offset = min(self.flushed_offset, offset)
+
+    def flushed(self, offset: int, epoch: int) -> bool:
+        """Note that everything below `offset` is on disk, unless the flush is of records that are gone since."""
+        if offset <= self.flushed_offset or offset > self.end_offset or self.epoch_before(offset) != epoch:
+            return False
+        self.flushed_offset = offset
+        return True
+
+    def epoch_before(self, offset: int) -> int:
+        """The epoch of the record just before `offset`."""
+        epoch = self.epochs.epoch_at(offset - 1)
+        return self.last_epoch if epoch is None else epoch
+
+    def commit(self, offset: int) -> None:
+        """The high watermark is `offset` now."""
+        assert self.high_watermark < offset <= self.end_offset, (self.high_watermark, offset, self.end_offset)
+        self.high_watermark = offset
+
+    def end_offset_for(self, epoch: int) -> OffsetAndEpoch:
+        """Where the records of `epoch`, or of the last epoch before it, end in this log."""
+        if self.epochs.last_epoch is None:
+            return OffsetAndEpoch(epoch=self.last_epoch, offset=self.end_offset)
+        return self.epochs.end_offset_for(epoch, self.end_offset)
+
+    def check(self, offset: int, last_epoch: int) -> PositionCheck:
+        """Judge a replica that has fetched up to `offset`, the last record being of `last_epoch`
+        (`validateOffsetAndEpoch`).
+        """
+        latest = self.snapshots[-1] if self.snapshots else None
+        if offset == 0 and latest is not None and latest.offset > 0:
+            return PositionCheck(Position.SNAPSHOT, latest)
+        valid = PositionCheck(Position.VALID, OffsetAndEpoch(epoch=last_epoch, offset=offset))
+        if offset == 0 and self.start_offset == 0:
+            return valid
+        if latest is not None and self._needs_snapshot(offset, last_epoch):
+            return PositionCheck(Position.SNAPSHOT, latest)
+        end = self.end_offset_for(last_epoch)
+        if end.epoch != last_epoch or end.offset < offset:
+            return PositionCheck(Position.DIVERGING, end)
+        return valid
+
+    def _needs_snapshot(self, offset: int, last_epoch: int) -> bool:
+        earliest = self.snapshots[0]
+        before_start = offset < self.start_offset
+        other_start = offset == self.start_offset and last_epoch != earliest.epoch
+        return before_start or other_start or last_epoch < earliest.epoch
+
+    def truncation_point(self, diverging: OffsetAndEpoch) -> int:
+        """Where this log must be cut, given the leader's end of an epoch (`RaftLog.truncateToEndOffset`)."""
+        if diverging.epoch == 0:
+            return min(diverging.offset, self.end_offset)
+        mine = self.end_offset_for(diverging.epoch)
+        return min(mine.offset, diverging.offset) if mine.epoch == diverging.epoch else mine.offset
+
+    def fork(self) -> LogView:
+        """An independent copy."""
+        copy = LogView(
+            start_offset=self.start_offset, end_offset=self.end_offset, epochs=self.epochs, snapshots=self.snapshots
+        )
+        copy.flushed_offset = self.flushed_offset
+        copy.high_watermark = self.high_watermark
+        return copy
+
+    def facts(self) -> tuple[object, ...]:
+        """Everything that tells this view from another, for fingerprints."""
+        return (
+            self.start_offset,
+            self.end_offset,
+            self.flushed_offset,
+            self.high_watermark,
+            self.epochs.entries,
+            self.snapshots,
+        )

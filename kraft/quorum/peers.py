@@ -1,0 +1,114 @@
+"""Outbound requests: one in flight per destination, a short back-off after failures (Kafka: `RequestManager`).
+
+Entering any state forgets all of them, so that a late answer to a question of the former state is dropped; the answer
+itself does not tell a pre-vote from a vote.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+
+class PeerRequest(Struct, frozen=True):
+    """The request in flight to one peer, or its back-off: exactly one of `awaiting` and `retry_at_ms` says something."""
+
+    awaiting: int | None
+    sent_at_ms: int
+    retry_at_ms: int
+
+
+class Peers:
+    """Which destination may be asked now."""
+
+    def __init__(self, *, request_timeout_ms: int, retry_backoff_ms: int) -> None:
+        self._request_timeout_ms = request_timeout_ms
+        self._retry_backoff_ms = retry_backoff_ms
+        self._requests: dict[int, PeerRequest] = {}
+        self._next_request_id = 1
+
+    def is_ready(self, peer_id: int, now_ms: int) -> bool:
+        """Whether a request may be sent to this peer now."""
+        return self.ready_at_ms(peer_id) <= now_ms
+
+    def ready_at_ms(self, peer_id: int) -> int:
+        """When this peer may be asked, if nothing comes back before."""
+        request = self._requests.get(peer_id)
+        if request is None:
+            return 0
+        return request.retry_at_ms if request.awaiting is None else request.sent_at_ms + self._request_timeout_ms
+
+    def is_awaiting(self, peer_id: int, now_ms: int) -> bool:
+        """Whether an answer may still come from this peer."""
+        request = self._requests.get(peer_id)
+        return request is not None and request.awaiting is not None and not self.is_ready(peer_id, now_ms)
+
+    def has_timed_out(self, peer_id: int, now_ms: int) -> bool:
+        """Whether this peer has left its last request unanswered for too long."""
+        request = self._requests.get(peer_id)
+        return request is not None and request.awaiting is not None and self.is_ready(peer_id, now_ms)
+
+    def is_backing_off(self, peer_id: int, now_ms: int) -> bool:
+        """Whether the last request to this peer failed a moment ago."""
+        request = self._requests.get(peer_id)
+        return request is not None and request.awaiting is None and request.retry_at_ms > now_ms
+
+    def is_any_awaiting(self, now_ms: int) -> bool:
+        """Whether an answer may still come from anybody."""
+        return any(self.is_awaiting(peer_id, now_ms) for peer_id in self._requests)
+
+    def choose_ready(self, peer_ids: tuple[int, ...], now_ms: int, rng: Random) -> int | None:
+        """One of the peers, starting at random, if nothing is in flight to anybody (`findReadyBootstrapServer`)."""
+        if not peer_ids or self.is_any_awaiting(now_ms):
+            return None
+        first = rng.randrange(len(peer_ids))
+        ring = peer_ids[first:] + peer_ids[:first]
+        return next((peer_id for peer_id in ring if self.is_ready(peer_id, now_ms)), None)
+
+    def next_ready_ms(self, peer_ids: tuple[int, ...], now_ms: int) -> int | None:
+        """The next moment at which one of these peers, that may not be asked now, can be."""
+        return min((ready for ready in map(self.ready_at_ms, peer_ids) if ready > now_ms), default=None)
+
+    def sent(self, peer_id: int, now_ms: int) -> int:
+        """Note a new request; returns its id."""
+        request_id = self._next_request_id
+        self._next_request_id += 1
+        self._requests[peer_id] = PeerRequest(request_id, now_ms, 0)
+        return request_id
+
+    def is_expected(self, peer_id: int, request_id: int) -> bool:
+        """Whether this answers the last request to that peer, however late."""
+        request = self._requests.get(peer_id)
+        return request is not None and request.awaiting == request_id
+
+    def answered(self, peer_id: int) -> None:
+        """The peer has answered and may be asked again at once."""
+        self._requests.pop(peer_id, None)
+
+    def back_off(self, peer_id: int, now_ms: int) -> None:
+        """The request failed, or its answer was of no use; wait a moment before the next."""
+        self._requests[peer_id] = PeerRequest(None, 0, now_ms + self._retry_backoff_ms)
+
+    def forget(self, peer_id: int) -> None:
+        """Give up waiting for this peer's answer."""
+        self._requests.pop(peer_id, None)
+
+    def clear(self) -> None:
+        """Forget all requests: a new state has begun."""
+        self._requests.clear()
+
+    def fork(self) -> Peers:
+        """An independent copy."""
+        copy = Peers(request_timeout_ms=self._request_timeout_ms, retry_backoff_ms=self._retry_backoff_ms)
+        copy._requests = dict(self._requests)
+        copy._next_request_id = self._next_request_id
+        return copy
+
+    def facts(self) -> tuple[object, ...]:
+        """What tells this from another, for fingerprints; request ids are relative, as absolute ones never matter."""
+        return tuple(
+            (peer_id, replace(request, awaiting=None if request.awaiting is None else 1))
+            for peer_id, request in sorted(self._requests.items())
+        )

@@ -1,0 +1,328 @@
+"""The state of one quorum member, and the only code that replaces it (Kafka: `QuorumState`).
+
+Which state may follow which is written down as data; a step off the table is a bug, and stops the node.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final
+
+from msgspec.structs import replace
+
+from kraft.quorum.accumulator import BatchAccumulator
+from kraft.quorum.effects import Effect, HighWatermarkMoved, LeaderChanged, PersistElection, StateChanged, Suspicious
+from kraft.quorum.log_view import LogView
+from kraft.quorum.peers import Peers
+from kraft.quorum.purgatory import Purgatory
+from kraft.quorum.states import (
+    CandidateState,
+    EpochState,
+    FollowerState,
+    LeaderState,
+    Progress,
+    ProspectiveState,
+    ResignedState,
+    Tally,
+    UnattachedState,
+    VotedState,
+)
+from kraft.quorum.values import (
+    ElectionState,
+    Endpoints,
+    LeaderAndEpoch,
+    ListenerAddress,
+    QuorumConfig,
+    ReplicaKey,
+)
+from kraft.quorum.voters import VoterSet
+from metadata_log.types import NO_NODE
+
+NEVER_MS: Final = 2**62
+
+WITHIN_EPOCH: Final[dict[str, tuple[str, ...]]] = {
+    "Unattached": ("Voted", "Prospective", "Follower"),
+    "Voted": ("Prospective", "Follower"),
+    "Prospective": ("Prospective", "Follower", "Unattached", "Voted"),
+    "Candidate": ("Leader", "Prospective", "Follower"),
+    "Follower": ("Prospective", "Follower"),
+    "Leader": ("Resigned",),
+    "Resigned": (),
+}
+TO_HIGHER_EPOCH: Final[dict[str, tuple[str, ...]]] = {
+    source: ("Unattached", "Follower", "Candidate") if source == "Prospective" else ("Unattached", "Follower")
+    for source in WITHIN_EPOCH
+}
+
+
+class QuorumState:
+    """Everything that the handlers share: the current state, the log's view, the peers, and the effects asked for so
+    far.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: QuorumConfig,
+        local: ReplicaKey,
+        endpoints: Endpoints,
+        voters: VoterSet,
+        log: LogView,
+        rng: Random,
+        state: EpochState,
+    ) -> None:
+        self.config = config
+        self.local = local
+        self.endpoints = endpoints
+        self.voters = voters
+        self.log = log
+        self.rng = rng
+        self.state = state
+        self.peers = Peers(request_timeout_ms=config.request_timeout_ms, retry_backoff_ms=config.retry_backoff_ms)
+        self.purgatory = Purgatory()
+        self.is_shutting_down = False
+        self.persisted: ElectionState | None = None
+        self.effects: list[Effect] = []
+
+    # Questions
+
+    @property
+    def epoch(self) -> int:
+        """The current epoch."""
+        return self.state.epoch
+
+    @property
+    def leader_id(self) -> int:
+        """Who leads in this epoch, as far as known; -1 if not."""
+        return self.state.leader_id
+
+    @property
+    def leader(self) -> LeaderAndEpoch:
+        """The leader and the epoch. A resigned leader is none any more for those who look for one."""
+        leader_id = NO_NODE if isinstance(self.state, ResignedState) else self.leader_id
+        return LeaderAndEpoch(leader_id, self.epoch)
+
+    @property
+    def is_voter(self) -> bool:
+        """Whether this replica votes; otherwise it is an observer."""
+        return self.voters.contains(self.local)
+
+    def address_of(self, peer_id: int) -> ListenerAddress | None:
+        """Where a peer can be asked: the leader where it said it is, any other voter where the voter set has it."""
+        if peer_id == self.leader_id and len(self.state.endpoints):
+            return self.state.endpoints.default
+        return self.endpoints_of(peer_id).default
+
+    def endpoints_of(self, node_id: int) -> Endpoints:
+        """The endpoints that the voter set names for a node; empty if it is not in it."""
+        voter = self.voters.find(node_id)
+        return voter.endpoints if voter is not None else Endpoints()
+
+    def other_voter_ids(self) -> tuple[int, ...]:
+        """The ids of all voters but this replica."""
+        return tuple(voter.id for voter in self.voters.others(self.local))
+
+    def random_election_timeout_ms(self) -> int:
+        """An election timeout E, drawn anew from [E, 2E)."""
+        base = self.config.election_timeout_ms
+        return base + self.rng.randrange(base) if base else 0
+
+    # Effects
+
+    def emit(self, effect: Effect) -> None:
+        """Ask for an effect; effects are carried out in the order in which they were asked for."""
+        self.effects.append(effect)
+
+    def suspect(self, peer_id: int, what: str) -> None:
+        """Report what a peer cannot have meant; nothing else comes of it."""
+        self.emit(Suspicious(peer_id, what))
+
+    def move_high_watermark(self, offset: int) -> None:
+        """Everything below `offset` is committed, if that is news."""
+        if offset > self.log.high_watermark:
+            self.log.commit(offset)
+            self.emit(HighWatermarkMoved(offset))
+
+    # Transitions
+
+    def start_as(self, state: EpochState) -> None:
+        """Take the first state after a start; it is written down durably, which also makes the file on the first
+        start.
+        """
+        self.state = state
+        self._persist()
+        self.emit(StateChanged("Start", state.name, state.epoch, "start"))
+        self.emit(LeaderChanged(self.leader))
+
+    def transition_to(self, target: EpochState, cause: str, *, persist: bool = True, keep_peers: bool = False) -> None:
+        """Replace the state. What must survive a crash is asked to be written first."""
+        source, known = self.state, self.leader
+        within, higher = target.epoch == source.epoch, target.epoch > source.epoch
+        allowed = WITHIN_EPOCH[source.name] if within else TO_HIGHER_EPOCH[source.name] if higher else ()
+        assert target.name in allowed, (source.name, source.epoch, target.name, target.epoch)
+        self.state = target
+        if not keep_peers:
+            self.peers.clear()
+        if persist:
+            self._persist()
+        self.emit(StateChanged(source.name, target.name, target.epoch, cause))
+        if self.leader != known:
+            self.emit(LeaderChanged(self.leader))
+
+    def _persist(self) -> None:
+        election = self.state.election(self.voters.ids)
+        was = self.persisted
+        assert was is None or election.epoch >= was.epoch, (election, was)
+        if was is not None and was.epoch == election.epoch and was.voted is not None and election.voted is not None:
+            assert was.voted.id == election.voted.id, ("one vote per epoch", was, election)
+        if election != was:
+            self.persisted = election
+            self.emit(PersistElection(election))
+
+    def become_unattached(self, epoch: int, now_ms: int, cause: str) -> None:
+        """A higher epoch whose leader is not known."""
+        assert epoch > self.epoch, (epoch, self.epoch)
+        deadline_ms = self._inherited_election_deadline_ms(now_ms)
+        self.transition_to(UnattachedState(epoch, NO_NODE, deadline_ms), cause)
+
+    def _inherited_election_deadline_ms(self, now_ms: int) -> int:
+        """A running election timer goes on, so that a stream of higher epochs cannot put off an election for ever."""
+        if not self.is_voter:
+            return NEVER_MS
+        match self.state:
+            case FollowerState() | LeaderState():
+                return now_ms + self.random_election_timeout_ms()
+            case ProspectiveState(tally=tally) if tally.is_lost:
+                return now_ms + self.random_election_timeout_ms()
+            case running:
+                return min(running.deadline_ms(), now_ms + 2 * self.config.election_timeout_ms)
+
+    def become_voted(self, candidate: ReplicaKey, now_ms: int) -> None:
+        """Give the vote of this epoch away; a Prospective stays one, with the vote."""
+        deadline_ms = now_ms + self.random_election_timeout_ms()
+        target: EpochState
+        match self.state:
+            case ProspectiveState() as state:
+                target = ProspectiveState(
+                    state.epoch, state.leader_id, state.endpoints, candidate, state.tally, deadline_ms
+                )
+            case state:
+                target = VotedState(state.epoch, state.leader_id, candidate, deadline_ms)
+        self.transition_to(target, f"vote-for-{candidate.id}", keep_peers=True)
+
+    def become_follower(self, epoch: int, leader_id: int, endpoints: Endpoints, now_ms: int, cause: str) -> None:
+        """The leader of this or a higher epoch is known, and where it listens. A vote of this epoch is kept."""
+        assert leader_id != self.local.id, (leader_id, epoch)
+        assert len(endpoints), (leader_id, epoch)
+        voted = self.state.voted if epoch == self.epoch else None
+        deadline_ms = now_ms + self.config.fetch_timeout_ms
+        self.transition_to(FollowerState(epoch, leader_id, endpoints, voted, deadline_ms), cause)
+
+    def become_prospective(self, now_ms: int, cause: str) -> None:
+        """Ask who would vote, within the same epoch and in memory only."""
+        state = self.state
+        self.transition_to(
+            ProspectiveState(
+                state.epoch,
+                state.leader_id,
+                state.endpoints,
+                state.voted,
+                self.new_tally(),
+                now_ms + self.random_election_timeout_ms(),
+            ),
+            cause,
+            persist=False,
+        )
+
+    def become_candidate(self, now_ms: int, cause: str) -> None:
+        """Stand for election in the next epoch, the own vote cast first."""
+        assert self.is_voter, self.local
+        deadline_ms = now_ms + self.random_election_timeout_ms()
+        self.transition_to(CandidateState(self.epoch + 1, self.local, self.new_tally(), deadline_ms), cause)
+
+    def new_tally(self) -> Tally:
+        """A tally in which only this replica has granted."""
+        return Tally(self.voters.ids, (self.local.id,))
+
+    def become_unattached_in_epoch(self, deadline_ms: int, cause: str) -> None:
+        """A Prospective without a leader to return to gives up; what it knew and its vote stay."""
+        state = self.state
+        if state.voted is None:
+            self.transition_to(UnattachedState(state.epoch, state.leader_id, deadline_ms), cause)
+        else:
+            self.transition_to(VotedState(state.epoch, state.leader_id, state.voted, deadline_ms), cause)
+
+    def become_leader(self, now_ms: int) -> LeaderState:
+        """Lead the epoch this replica was elected in."""
+        config, log = self.config, self.log
+        accumulator = BatchAccumulator(
+            next_offset=log.end_offset, linger_ms=config.append_linger_ms, max_batch_bytes=config.max_batch_bytes
+        )
+        leader = LeaderState(
+            self.epoch,
+            self.local,
+            self.endpoints,
+            self.voters,
+            log.end_offset,
+            accumulator,
+            {
+                voter.id: Progress(self.local if voter.id == self.local.id else voter.key)
+                for voter in self.voters.voters
+            },
+            {},
+            check_quorum_deadline_ms=self.check_quorum_deadline_ms(now_ms),
+            begin_deadline_ms=now_ms,
+        )
+        self.transition_to(leader, "elected")
+        return leader
+
+    def check_quorum_deadline_ms(self, now_ms: int) -> int:
+        """By when a leader must have heard a majority, from now; never, if it is one by itself."""
+        only = self.voters.is_only(self.local)
+        return NEVER_MS if only else now_ms + self.config.fetch_timeout_ms * 3 // 2
+
+    def become_resigned(self, successors: tuple[ReplicaKey, ...], now_ms: int, cause: str) -> None:
+        """Give up the leadership of this epoch, in memory: on disk the node stays the leader that it was."""
+        target = ResignedState(
+            self.epoch,
+            self.local,
+            self.endpoints,
+            self.other_voter_ids(),
+            successors,
+            now_ms + self.random_election_timeout_ms(),
+        )
+        self.transition_to(target, cause, persist=False)
+
+    # Exploration
+
+    def fork(self) -> QuorumState:
+        """An independent copy, without effects still to be carried out."""
+        assert not self.effects, "forked in the middle of a step"
+        rng = Random()
+        rng.setstate(self.rng.getstate())
+        copy = QuorumState(
+            config=self.config,
+            local=self.local,
+            endpoints=self.endpoints,
+            voters=self.voters,
+            log=self.log.fork(),
+            rng=rng,
+            state=self.state.fork() if isinstance(self.state, LeaderState) else replace(self.state),
+        )
+        copy.peers = self.peers.fork()
+        copy.purgatory = self.purgatory.fork()
+        copy.is_shutting_down = self.is_shutting_down
+        copy.persisted = self.persisted
+        return copy
+
+    def facts(self) -> tuple[object, ...]:
+        """Everything that decides what comes next, in a canonical order."""
+        state = self.state.facts() if isinstance(self.state, LeaderState) else self.state
+        return (
+            state,
+            self.log.facts(),
+            self.peers.facts(),
+            self.purgatory.facts(),
+            self.is_shutting_down,
+            self.persisted,
+        )

@@ -1,0 +1,364 @@
+"""Pulling the log from the leader, and what that commits (Kafka: `KafkaRaftClient`, Fetch; KIP-595, KIP-1166).
+
+A Fetch is an acknowledgement of everything before its offset, so a replica fetches only what follows its flushed end.
+Likewise the leader counts its own log only as far as it is flushed, which is stricter than Kafka.
+"""
+
+from __future__ import annotations
+
+from itertools import takewhile
+
+from msgspec.structs import replace
+
+from kraft.quorum.effects import (
+    AppendBatch,
+    Appended,
+    AppendFetched,
+    AppendRefused,
+    FlushLog,
+    SendRecords,
+    SendReply,
+    TruncateLog,
+)
+from kraft.quorum.events import Append, LogFlushed, Received
+from kraft.quorum.leadership import Verdict, known_leader, note_contact, on_common_reply, send, settle
+from kraft.quorum.log_view import Position
+from kraft.quorum.messages import (
+    BatchFacts,
+    DescribeQuorum,
+    DescribeQuorumReply,
+    Fetch,
+    FetchReply,
+    ReplicaProgress,
+)
+from kraft.quorum.purgatory import ParkedFetch
+from kraft.quorum.quorum_state import QuorumState
+from kraft.quorum.states import FollowerState, LeaderState, Progress
+from metadata_log.types import OffsetAndEpoch
+from transport.protocol.errors import Error
+
+# The leader's side: appending
+
+
+def on_append(quorum: QuorumState, event: Append, now_ms: int) -> None:
+    """Give the application's records their offsets; they are written with the next drain."""
+    leader = quorum.state
+    assert event.values, "an append without records"
+    if not isinstance(leader, LeaderState) or leader.epoch != event.epoch:
+        quorum.emit(AppendRefused(event.request_id, Error.NOT_LEADER_OR_FOLLOWER, quorum.leader))
+    elif not leader.accumulator.fits(event.values):
+        quorum.emit(AppendRefused(event.request_id, Error.MESSAGE_TOO_LARGE, quorum.leader))
+    else:
+        base_offset = leader.accumulator.append(event.values, now_ms)
+        last_offset = base_offset + len(event.values) - 1
+        quorum.emit(Appended(event.request_id, base_offset, last_offset, leader.epoch))
+
+
+def drain(quorum: QuorumState, now_ms: int) -> None:
+    """Write the gathered batches when they are due, with one flush, and pass them on to the fetches that wait for
+    them.
+    """
+    leader = quorum.state
+    if not isinstance(leader, LeaderState):
+        return
+    drain_at_ms = leader.accumulator.drain_at_ms
+    if drain_at_ms is None or now_ms < drain_at_ms:
+        return
+    for batch in leader.accumulator.drain():
+        assert batch.base_offset == quorum.log.end_offset, (batch.base_offset, quorum.log.end_offset)
+        quorum.emit(AppendBatch(batch.base_offset, leader.epoch, batch.timestamp_ms, batch.values))
+        quorum.log.appended(batch.base_offset + len(batch.values), leader.epoch)
+    quorum.emit(FlushLog(quorum.log.end_offset, leader.epoch))
+    answer_parked(quorum, now_ms)
+
+
+def on_log_flushed(quorum: QuorumState, event: LogFlushed, now_ms: int) -> None:
+    """Records are on disk: only now does this replica count them, as a leader for itself, as a follower by fetching
+    on.
+    """
+    if quorum.log.flushed(event.offset, event.epoch):
+        match quorum.state:
+            case LeaderState() as leader:
+                count_own_log(quorum, leader, now_ms)
+
+
+def count_own_log(quorum: QuorumState, leader: LeaderState, now_ms: int) -> None:
+    """Count what this leader has on disk."""
+    if leader.is_voter:
+        leader.progress[leader.local.id].end_offset = quorum.log.flushed_offset
+        advance_high_watermark(quorum, leader, now_ms)
+
+
+def advance_high_watermark(quorum: QuorumState, leader: LeaderState, now_ms: int) -> None:
+    """Commit what a majority has, and tell everybody who waits."""
+    offset = leader.committable()
+    if offset is None:
+        return
+    assert offset > quorum.log.high_watermark, (offset, quorum.log.high_watermark)
+    leader.high_watermark = offset
+    quorum.move_high_watermark(offset)
+    answer_parked(quorum, now_ms)
+
+
+# The leader's side: fetches
+
+
+def on_fetch(quorum: QuorumState, event: Received, request: Fetch, now_ms: int) -> None:
+    """Answer a Fetch, or park it until there is something to tell."""
+    reply = _judge(quorum, request, now_ms)
+    if reply is not None:
+        quorum.emit(SendReply(event.request_id, reply))
+        return
+    leader = quorum.state
+    assert isinstance(leader, LeaderState), leader
+    reply = _empty_reply(quorum, leader)
+    has_news = request.high_watermark < leader.high_watermark
+    if request.offset < quorum.log.end_offset:
+        quorum.emit(SendRecords(event.request_id, reply, request.offset, request.max_bytes))
+    elif request.max_wait_ms == 0 or has_news:
+        quorum.emit(SendReply(event.request_id, reply))
+    else:
+        quorum.purgatory.park(ParkedFetch(event.request_id, request, reply, now_ms + request.max_wait_ms))
+
+
+def _judge(quorum: QuorumState, request: Fetch, now_ms: int) -> FetchReply | None:
+    """The reply to a Fetch that gets no records; None where it does, after it was counted."""
+    error = _refusal(quorum, request)
+    if error != Error.NONE:
+        return _reply(quorum, error=error)
+    leader = quorum.state
+    assert isinstance(leader, LeaderState), leader
+    check = quorum.log.check(request.offset, request.last_epoch)
+    match check.position:
+        case Position.DIVERGING:
+            return replace(_empty_reply(quorum, leader), diverging=check.at)
+        case Position.SNAPSHOT:
+            return replace(_empty_reply(quorum, leader), snapshot=check.at)
+        case Position.VALID:
+            _count_fetch(quorum, leader, request, now_ms)
+            return None
+
+
+def _refusal(quorum: QuorumState, request: Fetch) -> Error:
+    """Why a Fetch is refused, in Kafka's order of checks. A higher epoch moves nobody: Fetch is not how epochs
+    spread.
+    """
+    if (
+        request.max_wait_ms < 0
+        or request.offset < 0
+        or request.last_epoch < 0
+        or request.last_epoch > request.epoch
+        or request.epoch < 0
+    ):
+        return Error.INVALID_REQUEST
+    if request.epoch < quorum.epoch:
+        return Error.FENCED_LEADER_EPOCH
+    if request.epoch > quorum.epoch:
+        return Error.UNKNOWN_LEADER_EPOCH
+    if not isinstance(quorum.state, LeaderState):
+        return Error.NOT_LEADER_OR_FOLLOWER
+    if request.replica.id == quorum.local.id:
+        return Error.UNKNOWN_SERVER_ERROR
+    return Error.NONE
+
+
+def _count_fetch(quorum: QuorumState, leader: LeaderState, request: Fetch, now_ms: int) -> None:
+    """A valid Fetch says what its sender has on disk; a replica without an id only reads."""
+    if request.replica.id < 0:
+        return
+    leader.progress_of(request.replica).fetched(request.offset, quorum.log.end_offset, now_ms)
+    note_contact(quorum, leader, request.replica, now_ms)
+    advance_high_watermark(quorum, leader, now_ms)
+
+
+def _reply(quorum: QuorumState, *, error: Error) -> FetchReply:
+    leader_id, endpoints = known_leader(quorum)
+    return FetchReply(
+        epoch=quorum.epoch,
+        leader_id=leader_id,
+        endpoints=endpoints,
+        error=error,
+        log_start_offset=quorum.log.start_offset,
+    )
+
+
+def _empty_reply(quorum: QuorumState, leader: LeaderState) -> FetchReply:
+    return FetchReply(
+        epoch=leader.epoch,
+        leader_id=leader.local.id,
+        endpoints=leader.endpoints,
+        high_watermark=leader.high_watermark,
+        log_start_offset=quorum.log.start_offset,
+    )
+
+
+def answer_parked(quorum: QuorumState, now_ms: int) -> None:
+    """Look at every parked fetch anew and answer it, even if there is still nothing to send."""
+    for parked in quorum.purgatory.take_all():
+        request = replace(parked.request, max_wait_ms=0)
+        on_fetch(quorum, Received(parked.request_id, request), request, now_ms)
+
+
+def fail_parked(quorum: QuorumState) -> None:
+    """Send the parked fetches away: whoever parked them here leads no more."""
+    for parked in quorum.purgatory.take_all():
+        quorum.emit(SendReply(parked.request_id, _reply(quorum, error=Error.NOT_LEADER_OR_FOLLOWER)))
+
+
+def expire_parked(quorum: QuorumState, now_ms: int) -> None:
+    """Answer the fetches whose patience has ended as they would have been on arrival."""
+    for parked in quorum.purgatory.take_expired(now_ms):
+        quorum.emit(SendReply(parked.request_id, parked.timeout_reply))
+
+
+def on_describe_quorum(quorum: QuorumState, event: Received, request: DescribeQuorum, now_ms: int) -> None:
+    """Tell an operator how far every replica is; only a leader knows."""
+    leader = quorum.state
+    if not isinstance(leader, LeaderState):
+        leader_id, _ = known_leader(quorum)
+        refusal = DescribeQuorumReply(epoch=quorum.epoch, leader_id=leader_id, error=Error.NOT_LEADER_OR_FOLLOWER)
+        quorum.emit(SendReply(event.request_id, refusal))
+        return
+    leader.forget_observers(now_ms - quorum.config.observer_timeout_ms)
+    own = ReplicaProgress(
+        key=leader.local, log_end_offset=quorum.log.end_offset, last_fetch_ms=now_ms, last_caught_up_ms=now_ms
+    )
+    reply = DescribeQuorumReply(
+        epoch=leader.epoch,
+        leader_id=leader.local.id,
+        high_watermark=leader.high_watermark,
+        voters=tuple(
+            own if voter_id == leader.local.id else _progress(one) for voter_id, one in sorted(leader.progress.items())
+        ),
+        observers=tuple(_progress(one) for _, one in sorted(leader.observers.items())),
+        nodes=tuple((voter.id, voter.endpoints) for voter in leader.voters.voters),
+    )
+    quorum.emit(SendReply(event.request_id, reply))
+
+
+def _progress(one: Progress) -> ReplicaProgress:
+    return ReplicaProgress(
+        key=one.key,
+        log_end_offset=one.end_offset,
+        last_fetch_ms=one.last_fetch_ms,
+        last_caught_up_ms=one.last_caught_up_ms,
+    )
+
+
+# The follower's side
+
+
+def poll_follower(quorum: QuorumState, follower: FollowerState, now_ms: int) -> None:
+    """Fetch on once everything fetched is on disk; ask the other voters while the leader does not answer."""
+    if not quorum.log.is_flushed or (quorum.is_shutting_down and quorum.is_voter):
+        return
+    leader_id, peers = follower.leader_id, quorum.peers
+    if peers.has_timed_out(leader_id, now_ms):
+        peers.forget(leader_id)
+        fetch_from_bootstrap(quorum, now_ms)
+    elif peers.is_backing_off(leader_id, now_ms):
+        fetch_from_bootstrap(quorum, now_ms)
+    elif not peers.is_any_awaiting(now_ms):
+        send(quorum, leader_id, _fetch(quorum), now_ms)
+
+
+def fetch_from_bootstrap(quorum: QuorumState, now_ms: int) -> None:
+    """Ask any voter for records; its answer names the leader."""
+    if not quorum.log.is_flushed:
+        return
+    others = tuple(peer for peer in quorum.other_voter_ids() if peer != quorum.leader_id)
+    peer_id = quorum.peers.choose_ready(others or quorum.other_voter_ids(), now_ms, quorum.rng)
+    if peer_id is not None:
+        send(quorum, peer_id, _fetch(quorum), now_ms)
+
+
+def _fetch(quorum: QuorumState) -> Fetch:
+    return Fetch(
+        epoch=quorum.epoch,
+        replica=quorum.local,
+        offset=quorum.log.end_offset,
+        last_epoch=quorum.log.last_epoch,
+        max_wait_ms=quorum.config.fetch_max_wait_ms,
+        max_bytes=quorum.config.fetch_max_bytes,
+        high_watermark=quorum.log.high_watermark,
+    )
+
+
+def on_fetch_reply(quorum: QuorumState, peer_id: int, reply: FetchReply, now_ms: int) -> None:
+    """Take what the leader answers: records, a divergence, or the way to a snapshot."""
+    verdict = on_common_reply(quorum, peer_id, reply, now_ms)
+    follower = quorum.state
+    if verdict is Verdict.CONTINUE:
+        if not isinstance(follower, FollowerState) or peer_id != follower.leader_id:
+            verdict = Verdict.BACK_OFF
+        elif reply.error != Error.NONE:
+            quorum.suspect(peer_id, f"it answers our fetch with {reply.error.name}")
+            verdict = Verdict.BACK_OFF
+        else:
+            verdict = _take(quorum, follower, peer_id, reply, now_ms)
+    settle(quorum, peer_id, verdict, now_ms)
+
+
+def _take(quorum: QuorumState, follower: FollowerState, peer_id: int, reply: FetchReply, now_ms: int) -> Verdict:
+    if reply.diverging is not None:
+        verdict = _truncate(quorum, peer_id, reply.diverging)
+    elif reply.snapshot is not None:
+        quorum.suspect(peer_id, f"it sends us to snapshot {reply.snapshot}, which this release cannot fetch yet")
+        verdict = Verdict.BACK_OFF
+    else:
+        verdict = _append_fetched(quorum, peer_id, reply)
+        if verdict is Verdict.CONTINUE:
+            _follow_high_watermark(quorum, reply.high_watermark)
+    if verdict is Verdict.CONTINUE:
+        follower.fetch_deadline_ms = now_ms + quorum.config.fetch_timeout_ms
+        follower.has_fetched = True
+    return verdict
+
+
+def _truncate(quorum: QuorumState, peer_id: int, diverging: OffsetAndEpoch) -> Verdict:
+    """Cut what the leader does not have. What is committed is never cut: then one of the two is not what it seems."""
+    log = quorum.log
+    offset = log.truncation_point(diverging)
+    if offset < log.never_below or offset >= log.end_offset:
+        quorum.suspect(
+            peer_id,
+            f"it wants our log cut at {offset}, but {log.never_below} is committed and {log.end_offset} the end",
+        )
+        return Verdict.BACK_OFF
+    log.truncated(offset)
+    quorum.emit(TruncateLog(offset))
+    return Verdict.CONTINUE
+
+
+def _append_fetched(quorum: QuorumState, peer_id: int, reply: FetchReply) -> Verdict:
+    """Append the batches up to this epoch; later ones come again once this replica is in theirs."""
+    if reply.damage is not None:
+        quorum.suspect(peer_id, f"it sent damaged records: {reply.damage}")
+    batches = list(takewhile(lambda batch: batch.epoch <= quorum.epoch, reply.batches))
+    if not batches:
+        return Verdict.CONTINUE
+    expected, epoch = quorum.log.end_offset, quorum.log.last_epoch
+    for batch in batches:
+        if batch.base_offset != expected or batch.next_offset <= expected or batch.epoch < epoch:
+            quorum.suspect(peer_id, f"it sent {batch}, where offset {expected} of epoch {epoch} or later was due")
+            return Verdict.BACK_OFF
+        expected, epoch = batch.next_offset, batch.epoch
+    _emit_append(quorum, batches, reply.data)
+    return Verdict.CONTINUE
+
+
+def _emit_append(quorum: QuorumState, batches: list[BatchFacts], data: bytes) -> None:
+    last = batches[-1]
+    taken = data if last.end_position == len(data) else data[: last.end_position]
+    quorum.emit(AppendFetched(batches[0].base_offset, last.next_offset, last.epoch, taken))
+    start = quorum.log.end_offset
+    for batch in batches:
+        quorum.log.appended(batch.next_offset, batch.epoch)
+    assert quorum.log.end_offset > start, start
+    quorum.emit(FlushLog(quorum.log.end_offset, last.epoch))
+
+
+def _follow_high_watermark(quorum: QuorumState, high_watermark: int) -> None:
+    """A follower's high watermark is the leader's, as far as its log goes; an unknown one (-1) says nothing."""
+    if high_watermark >= 0:
+        quorum.move_high_watermark(min(high_watermark, quorum.log.end_offset))

@@ -1,0 +1,37 @@
+"""Follower: fetches from the leader of its epoch (Kafka: `FollowerState`)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from msgspec import Struct
+
+from kraft.quorum.messages import Vote
+from kraft.quorum.values import ElectionState, Endpoints, ReplicaKey
+
+
+class FollowerState(Struct):
+    """`has_fetched` turns true with the first good answer of this leader: from then on pre-votes of others are
+    refused.
+    """
+
+    epoch: int
+    leader_id: int
+    endpoints: Endpoints
+    voted: ReplicaKey | None
+    fetch_deadline_ms: int
+    has_fetched: bool = False
+
+    name: ClassVar[str] = "Follower"
+
+    def deadline_ms(self) -> int:
+        """When the leader has been silent for too long."""
+        return self.fetch_deadline_ms
+
+    def election(self, voters: tuple[int, ...]) -> ElectionState:
+        """What quorum-state says of this state: the leader, and still the vote given in this epoch."""
+        return ElectionState(epoch=self.epoch, leader_id=self.leader_id, voted=self.voted, voters=voters)
+
+    def can_grant(self, vote: Vote, *, up_to_date: bool) -> bool:
+        """Only a pre-vote, and only while this leader has not been heard."""
+        return vote.pre_vote and up_to_date and not self.has_fetched

@@ -1,0 +1,151 @@
+"""Leader: knows how far every replica is, and so what is committed (Kafka: `LeaderState`)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from kraft.quorum.accumulator import BatchAccumulator
+from kraft.quorum.messages import Vote
+from kraft.quorum.values import ElectionState, Endpoints, ReplicaKey
+from kraft.quorum.voters import VoterSet
+from metadata_log.types import NO_OFFSET
+
+NEVER_FETCHED = -1
+
+
+class Progress(Struct):
+    """What one replica's fetches have told: `end_offset` is acknowledged, that is, on its disk."""
+
+    key: ReplicaKey
+    end_offset: int = NO_OFFSET
+    last_fetch_ms: int = NEVER_FETCHED
+    last_caught_up_ms: int = NEVER_FETCHED
+    leader_end_at_last_fetch: int = NO_OFFSET
+
+    def fetched(self, offset: int, leader_end_offset: int, now_ms: int) -> None:
+        """Note a fetch. A replica was caught up when it asked for the end of the log, be it the end as of its last
+        fetch.
+        """
+        if offset >= leader_end_offset:
+            self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
+        elif 0 < self.leader_end_at_last_fetch <= offset:
+            self.last_caught_up_ms = max(self.last_caught_up_ms, self.last_fetch_ms)
+        self.last_fetch_ms = max(self.last_fetch_ms, now_ms)
+        self.leader_end_at_last_fetch = leader_end_offset
+        self.end_offset = offset
+
+
+class LeaderState(Struct):
+    """`high_watermark` is unknown until a majority has fetched a record of this very epoch (Raft §5.4.2)."""
+
+    epoch: int
+    local: ReplicaKey
+    endpoints: Endpoints
+    voters: VoterSet
+    epoch_start_offset: int
+    accumulator: BatchAccumulator
+    progress: dict[int, Progress]
+    observers: dict[ReplicaKey, Progress]
+    check_quorum_deadline_ms: int
+    begin_deadline_ms: int
+    fetched_voters: tuple[int, ...] = ()
+    high_watermark: int = NO_OFFSET
+
+    name: ClassVar[str] = "Leader"
+    voted: ClassVar[ReplicaKey | None] = None
+
+    @property
+    def leader_id(self) -> int:
+        """Itself."""
+        return self.local.id
+
+    @property
+    def is_voter(self) -> bool:
+        """Whether the leader's own log counts."""
+        return self.voters.contains(self.local)
+
+    def deadline_ms(self) -> int:
+        """The earliest of its timers."""
+        drain = self.accumulator.drain_at_ms
+        timers = min(self.check_quorum_deadline_ms, self.begin_deadline_ms)
+        return timers if drain is None else min(timers, drain)
+
+    def election(self, voters: tuple[int, ...]) -> ElectionState:
+        """What quorum-state says of this state; the vote for itself is no longer named."""
+        return ElectionState(epoch=self.epoch, leader_id=self.local.id, voters=voters)
+
+    def can_grant(self, vote: Vote, *, up_to_date: bool) -> bool:
+        """Never."""
+        return False
+
+    def progress_of(self, replica: ReplicaKey) -> Progress:
+        """The record of a replica: as a voter if it is one, else as an observer, made at first sight."""
+        if self.voters.contains(replica):
+            return self.progress[replica.id]
+        return self.observers.setdefault(replica, Progress(replica))
+
+    def note_contact(self, replica: ReplicaKey) -> bool:
+        """Count a voter's contact for check-quorum; true when a majority has been heard since the last time."""
+        if not self.voters.contains(replica) or replica.id == self.local.id:
+            return False
+        if replica.id not in self.fetched_voters:
+            self.fetched_voters = (*self.fetched_voters, replica.id)
+        if len(self.fetched_voters) < self.voters.majority - self.is_voter:
+            return False
+        self.fetched_voters = ()
+        return True
+
+    def committable(self) -> int | None:
+        """The high watermark that the voters' offsets allow, if it is above the one known.
+
+        The offset at index n // 2, largest first, is on a majority. It commits only if a record of this epoch is below
+        it: records of former epochs commit underneath, never by themselves (Raft figure 8).
+        """
+        offsets = sorted((progress.end_offset for progress in self.progress.values()), reverse=True)
+        offset = offsets[len(offsets) // 2]
+        return offset if offset > self.epoch_start_offset and offset > self.high_watermark else None
+
+    def ranked_successors(self) -> tuple[ReplicaKey, ...]:
+        """The other voters, those with the most of the log first."""
+        others = [progress for voter_id, progress in self.progress.items() if voter_id != self.local.id]
+        return tuple(progress.key for progress in sorted(others, key=lambda one: (-one.end_offset, one.key)))
+
+    def silent_voters(self, now_ms: int, silence_ms: int) -> tuple[int, ...]:
+        """The other voters that have not fetched for that long."""
+        return tuple(
+            voter_id
+            for voter_id, progress in sorted(self.progress.items())
+            if voter_id != self.local.id
+            and (progress.last_fetch_ms == NEVER_FETCHED or now_ms - progress.last_fetch_ms >= silence_ms)
+        )
+
+    def forget_observers(self, before_ms: int) -> None:
+        """Drop the observers that have not fetched since."""
+        self.observers = {key: one for key, one in self.observers.items() if one.last_fetch_ms >= before_ms}
+
+    def fork(self) -> LeaderState:
+        """An independent copy."""
+        return replace(
+            self,
+            accumulator=self.accumulator.fork(),
+            progress={voter_id: replace(one) for voter_id, one in self.progress.items()},
+            observers={key: replace(one) for key, one in self.observers.items()},
+        )
+
+    def facts(self) -> tuple[object, ...]:
+        """What tells this from another, in a canonical order."""
+        return (
+            self.name,
+            self.epoch,
+            self.epoch_start_offset,
+            self.high_watermark,
+            self.check_quorum_deadline_ms,
+            self.begin_deadline_ms,
+            tuple(sorted(self.fetched_voters)),
+            sorted(self.progress.items()),
+            sorted(self.observers.items()),
+            self.accumulator.facts(),
+        )

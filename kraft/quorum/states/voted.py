@@ -1,0 +1,34 @@
+"""Voted: the vote of this epoch is given away and on disk (Kafka 4: `UnattachedState` with a voted key)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from msgspec import Struct
+
+from kraft.quorum.messages import Vote
+from kraft.quorum.values import ElectionState, Endpoints, ReplicaKey
+
+
+class VotedState(Struct):
+    """Nobody else gets a vote in this epoch; the same candidate gets it again, as its answer may have been lost."""
+
+    epoch: int
+    leader_id: int
+    voted: ReplicaKey
+    election_deadline_ms: int
+
+    name: ClassVar[str] = "Voted"
+    endpoints: ClassVar[Endpoints] = Endpoints()
+
+    def deadline_ms(self) -> int:
+        """When to stand for election oneself."""
+        return self.election_deadline_ms
+
+    def election(self, voters: tuple[int, ...]) -> ElectionState:
+        """What quorum-state says of this state."""
+        return ElectionState(epoch=self.epoch, leader_id=self.leader_id, voted=self.voted, voters=voters)
+
+    def can_grant(self, vote: Vote, *, up_to_date: bool) -> bool:
+        """A pre-vote depends on the log alone; the vote itself is given again to whom it was given, whatever its log."""
+        return up_to_date if vote.pre_vote else self.voted.matches(vote.candidate)
