@@ -1,11 +1,15 @@
 """The door to the disk: a small protocol that the log, the snapshots and quorum-state are written through.
 
-`OsDisk` is the real one; the simulator has another whose crashes lose what was not fsynced. Both pass one contract test.
+`OsDisk` is the real one; `MemoryDisk` has crashes that lose what was not fsynced. Both pass one contract test.
 Paths are plain strings. Every method is synchronous; failures are `OSError`.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
+from struct import pack
 from typing import Protocol
 
 
@@ -76,7 +80,7 @@ class Disk(Protocol):
 def replace_file(disk: Disk, directory: str, name: str, content: bytes) -> None:
     """Put `content` under `name` so that a crash leaves the old or the new file, and the new one once this returns.
 
-    Order: write `name.tmp`, fsync it, rename it over `name`, fsync the directory (Kafka: `Utils.atomicMoveWithFallback`).
+    Write `name.tmp`, fsync it, rename it over `name`, fsync the directory (Kafka: `Utils.atomicMoveWithFallback`).
     """
     temporary = f"{directory}/{name}.tmp"
     if disk.exists(temporary):
@@ -89,3 +93,133 @@ def replace_file(disk: Disk, directory: str, name: str, content: bytes) -> None:
         file.close()
     disk.rename(temporary, f"{directory}/{name}")
     disk.fsync_dir(directory)
+
+
+class OsDisk:
+    """The disk of this machine."""
+
+    def open(self, path: str, *, create: bool = False, writable: bool = True) -> OsFile:
+        """Open a file; with `create` make it if it does not exist."""
+        flags = (os.O_RDWR if writable else os.O_RDONLY) | (os.O_CREAT if create else 0) | os.O_CLOEXEC
+        return OsFile(path, os.open(path, flags, 0o644))
+
+    def read(self, path: str) -> bytes:
+        """The whole content of a small file."""
+        with open(path, "rb") as file:
+            return file.read()
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or directory is there."""
+        return os.path.exists(path)
+
+    def list(self, path: str) -> list[str]:
+        """The names in a directory, sorted."""
+        return sorted(os.listdir(path))
+
+    def mkdir(self, path: str) -> None:
+        """Make a directory and its parents."""
+        os.makedirs(path, exist_ok=True)
+
+    def remove(self, path: str) -> None:
+        """Delete a file."""
+        os.remove(path)
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomically give a file another name."""
+        os.rename(source, target)
+
+    def fsync_dir(self, path: str) -> None:
+        """Return once the names in this directory are on the disk."""
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def lock(self, path: str) -> OsLock:
+        """Take the lock file at `path` as Java's `FileChannel.tryLock` does: a JVM and we keep each other out."""
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            _lock_whole_file(fd)
+        except OSError as bad:
+            os.close(fd)
+            if bad.errno in {errno.EACCES, errno.EAGAIN}:
+                raise BlockingIOError(errno.EAGAIN, "locked by another process", path) from bad
+            raise
+        return OsLock(fd)
+
+
+def _lock_whole_file(fd: int) -> None:
+    """An exclusive record lock on all of the file.
+
+    Where Linux offers it the lock belongs to the open file, not to the process: a second attempt by this process is
+    refused too, and closing another descriptor of the file does not lose it. Both kinds exclude each other.
+    """
+    if hasattr(fcntl, "F_OFD_SETLK"):
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+    else:
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+class OsLock:
+    """A held lock of `OsDisk`."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        """Let go of the lock; once more does nothing."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class OsFile:
+    """A file of `OsDisk`. Its end is where the last write ended: nobody else writes to it."""
+
+    def __init__(self, path: str, fd: int) -> None:
+        self._path = path
+        self._fd = fd
+        self._size = os.fstat(fd).st_size
+
+    @property
+    def path(self) -> str:
+        """Where the file was opened."""
+        return self._path
+
+    def append(self, data: bytes) -> None:
+        """Write all of `data` at the end of the file."""
+        written = os.pwrite(self._fd, data, self._size)
+        while written < len(data):
+            # A signal or a nearly full disk: the next call either goes on or says why not.
+            written += os.pwrite(self._fd, data[written:], self._size + written)
+        self._size += written
+
+    def pread(self, size: int, position: int) -> bytes:
+        """Read up to `size` bytes at `position`."""
+        data = os.pread(self._fd, size, position)
+        while len(data) < size and (more := os.pread(self._fd, size - len(data), position + len(data))):
+            data += more
+        return data
+
+    def size(self) -> int:
+        """The length of the file in bytes."""
+        return self._size
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to `size` bytes."""
+        os.ftruncate(self._fd, size)
+        self._size = size
+
+    def fsync(self) -> None:
+        """Return once data and length are on the disk; times of access and change may not be."""
+        _fdatasync(self._fd)
+
+    def close(self) -> None:
+        """Release the file."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+_fdatasync = getattr(os, "fdatasync", os.fsync)

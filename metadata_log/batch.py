@@ -1,0 +1,461 @@
+"""Record batches of format 2, the unit of everything in the log (Kafka: `DefaultRecordBatch`, `DefaultRecord`).
+
+`build_batch` and `records` trade beauty for speed: a record costs about 0.2 µs to write and 1 µs to read.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import IntEnum
+from functools import lru_cache
+from struct import Struct as Layout
+from typing import Final
+
+from google_crc32c import value as crc32c
+from msgspec import Struct
+
+from metadata_log.errors import CorruptBatch, IncompleteBatch, UnsupportedVersion
+
+HEADER_BYTES: Final = 61
+"""Up to and including the record count."""
+
+_HEADER: Final = Layout(">qiibIhiqqqhii")
+_CHECKED: Final = Layout(">hiqqqhii")
+_FRONT: Final = Layout(">qiibI")
+_CONTROL_KEY: Final = Layout(">hh")
+_LENGTH_AT: Final = 8
+_MAGIC_AT: Final = 16
+_CHECKED_AT: Final = 21
+_BEFORE_LENGTH: Final = 12
+_SMALLEST_LENGTH: Final = 14
+
+_COMPRESSION_MASK: Final = 0x07
+_LOG_APPEND_TIME: Final = 0x08
+_TRANSACTIONAL: Final = 0x10
+_CONTROL: Final = 0x20
+
+
+class Compression(IntEnum):
+    """How the records of a batch are packed. The metadata log knows only `NONE`."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class RecordBatch(Struct, frozen=True, gc=False):
+    """The header of one batch, and its bytes. `position` is where it begins in what was scanned."""
+
+    position: int
+    base_offset: int
+    size_bytes: int
+    epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+    data: bytes
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last record."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """The offset that follows the batch."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def end_position(self) -> int:
+        """The position just behind the batch."""
+        return self.position + self.size_bytes
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the records are control records."""
+        return bool(self.attributes & _CONTROL)
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether the batch belongs to a transaction; never so in the metadata log."""
+        return bool(self.attributes & _TRANSACTIONAL)
+
+    @property
+    def is_log_append_time(self) -> bool:
+        """Whether the records' time is `max_timestamp`, set by the broker that appended them."""
+        return bool(self.attributes & _LOG_APPEND_TIME)
+
+    @property
+    def compression(self) -> Compression:
+        """How the records are packed; raises `UnsupportedVersion` for a codec nobody has defined."""
+        code = self.attributes & _COMPRESSION_MASK
+        if code > Compression.ZSTD:
+            raise UnsupportedVersion(f"unknown compression codec {code}", position=self.position, field="attributes")
+        return Compression(code)
+
+
+class Header(Struct, frozen=True, gc=False):
+    """A header of one record; the metadata log has none."""
+
+    key: str
+    value: bytes | None
+
+
+_NO_HEADERS: Final[tuple[Header, ...]] = ()
+
+
+class Record(Struct, frozen=True, gc=False):
+    """One record. `timestamp_delta` is as written; `timestamp` differs from it only under log append time."""
+
+    offset: int
+    timestamp: int
+    timestamp_delta: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...] = ()
+
+
+# ---------------------------------------------------------------------------------------------------------- writing
+
+
+def _varint(number: int) -> bytes:
+    """Zigzag variable-length form of a signed number."""
+    number = number << 1 if number >= 0 else ((-number - 1) << 1) | 1
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+_DELTA_COUNT: Final = 8192
+_DELTAS: Final = tuple(_varint(delta) for delta in range(_DELTA_COUNT))
+"""Offset deltas that take one or two bytes."""
+
+
+@lru_cache(maxsize=4096)
+def _record_frame(value_size: int, delta_size: int) -> tuple[bytes, bytes]:
+    """What stands before and behind the offset delta of a data record, the latter up to its value."""
+    rest = b"\x01" + _varint(value_size)
+    return _varint(2 + delta_size + len(rest) + value_size + 1) + b"\x00\x00", rest
+
+
+def _with_header(
+    base_offset: int, epoch: int, attributes: int, last_delta: int, timestamps: tuple[int, int], count: int, body: bytes
+) -> bytes:
+    checked = _CHECKED.pack(attributes, last_delta, *timestamps, -1, -1, -1, count) + body
+    return _FRONT.pack(base_offset, len(checked) + 9, epoch, 2, crc32c(checked)) + checked
+
+
+def build_batch(base_offset: int, epoch: int, timestamp_ms: int, values: Sequence[bytes]) -> bytes:
+    """A batch of data records as a controller writes it: uncompressed, no keys, one timestamp for all."""
+    assert values, "a batch has records"
+    parts: list[bytes] = []
+    append = parts.append
+    known_size = -1
+    before = behind = b""
+    for delta, value in enumerate(values):
+        delta_bytes = _DELTAS[delta] if delta < _DELTA_COUNT else _varint(delta)
+        size = len(value)
+        # The frame is the same for a run of values of one size, as long as the delta does not get longer.
+        if size != known_size or delta == 64 or delta >= _DELTA_COUNT:
+            before, behind = _record_frame(size, len(delta_bytes))
+            known_size = size
+        append(before)
+        append(delta_bytes)
+        append(behind)
+        append(value)
+        append(b"\x00")
+    count = len(values)
+    return _with_header(base_offset, epoch, 0, count - 1, (timestamp_ms, timestamp_ms), count, b"".join(parts))
+
+
+def build_control_batch(base_offset: int, epoch: int, timestamp_ms: int, records: Sequence[tuple[int, bytes]]) -> bytes:
+    """A control batch; each record is its type (`ControlRecordType`) and its encoded value."""
+    assert records, "a batch has records"
+    body = b"".join(
+        _encode_record(0, delta, _CONTROL_KEY.pack(0, kind), value, ()) for delta, (kind, value) in enumerate(records)
+    )
+    count = len(records)
+    return _with_header(base_offset, epoch, _CONTROL, count - 1, (timestamp_ms, timestamp_ms), count, body)
+
+
+def rebuild_batch(batch: RecordBatch, contents: Iterable[Record]) -> bytes:
+    """The bytes of an uncompressed batch with this header and these records; size, count and CRC are computed anew."""
+    if batch.compression is not Compression.NONE:
+        raise UnsupportedVersion(f"batches are not written with {batch.compression.name.lower()} compression")
+    bodies = [
+        _encode_record(
+            record.timestamp_delta, record.offset - batch.base_offset, record.key, record.value, record.headers
+        )
+        for record in contents
+    ]
+    checked = _CHECKED.pack(
+        batch.attributes,
+        batch.last_offset_delta,
+        batch.base_timestamp,
+        batch.max_timestamp,
+        batch.producer_id,
+        batch.producer_epoch,
+        batch.base_sequence,
+        len(bodies),
+    ) + b"".join(bodies)
+    return _FRONT.pack(batch.base_offset, len(checked) + 9, batch.epoch, 2, crc32c(checked)) + checked
+
+
+def _encode_record(
+    timestamp_delta: int, offset_delta: int, key: bytes | None, value: bytes | None, headers: Sequence[Header]
+) -> bytes:
+    def nullable(data: bytes | None) -> bytes:
+        return b"\x01" if data is None else _varint(len(data)) + data
+
+    body = b"".join(
+        (
+            b"\x00",
+            _varint(timestamp_delta),
+            _varint(offset_delta),
+            nullable(key),
+            nullable(value),
+            _varint(len(headers)),
+            *(nullable(header.key.encode()) + nullable(header.value) for header in headers),
+        )
+    )
+    return _varint(len(body)) + body
+
+
+# ---------------------------------------------------------------------------------------------------------- reading
+
+
+def scan(
+    data: bytes | memoryview, position: int = 0, *, where: str | None = None, verify: bool = True, at: int = 0
+) -> Iterator[RecordBatch]:
+    """The batches from `position` to the end of `data`, checked by CRC-32C unless `verify` is off.
+
+    `at` is added to every position reported, for data that is a piece of something larger. Raises `IncompleteBatch`
+    where the data ends inside a batch, `CorruptBatch` for damage, `UnsupportedVersion` for the formats before 2.
+    """
+    end = len(data)
+    while position < end:
+        batch = read_batch(data, position, where=where, verify=verify, at=at)
+        yield batch
+        position += batch.size_bytes
+
+
+def read_batch(
+    data: bytes | memoryview, position: int = 0, *, where: str | None = None, verify: bool = True, at: int = 0
+) -> RecordBatch:
+    """The one batch at `position`; arguments and errors as for `scan`."""
+    left = len(data) - position
+    if left < HEADER_BYTES:
+        raise _short(data, position, left, where, at)
+    (
+        base_offset,
+        length,
+        epoch,
+        magic,
+        crc,
+        attributes,
+        last_delta,
+        base_time,
+        max_time,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
+    ) = _HEADER.unpack_from(data, position)
+    size = length + _BEFORE_LENGTH
+    if magic != 2 or length < _SMALLEST_LENGTH or size < HEADER_BYTES or size > left:
+        raise _bad_front(length, magic, left, where, position + at)
+    whole = bytes(data[position : position + size])
+    if verify and (computed := crc32c(whole[_CHECKED_AT:])) != crc:
+        raise CorruptBatch(
+            f"the batch's bytes give CRC {computed:#010x} where {crc:#010x} is stored",
+            where=where,
+            position=position + at,
+        )
+    return RecordBatch(
+        position + at,
+        base_offset,
+        size,
+        epoch,
+        magic,
+        crc,
+        attributes,
+        last_delta,
+        base_time,
+        max_time,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
+        whole,
+    )
+
+
+def _short(
+    data: bytes | memoryview, position: int, left: int, where: str | None, at: int
+) -> CorruptBatch | UnsupportedVersion:
+    """What is wrong where fewer bytes are left than a header has."""
+    if left > _MAGIC_AT:
+        length = int.from_bytes(data[position + _LENGTH_AT : position + _BEFORE_LENGTH], "big", signed=True)
+        magic = int.from_bytes(data[position + _MAGIC_AT : position + _MAGIC_AT + 1], "big", signed=True)
+        return _bad_front(length, magic, left, where, position + at)
+    if left >= _BEFORE_LENGTH:
+        length = int.from_bytes(data[position + _LENGTH_AT : position + _BEFORE_LENGTH], "big", signed=True)
+        return _bad_front(length, 2, left, where, position + at)
+    return IncompleteBatch(f"a batch header ends after {left} bytes", where=where, position=position + at)
+
+
+def _bad_front(
+    length: int, magic: int, left: int, where: str | None, position: int
+) -> CorruptBatch | UnsupportedVersion:
+    """Name the first thing that is wrong with a batch's length or magic."""
+    size = length + _BEFORE_LENGTH
+    if length < _SMALLEST_LENGTH:
+        return CorruptBatch(f"no batch has a length of {length}", where=where, position=position, field="batch length")
+    if magic in {0, 1}:
+        return UnsupportedVersion(
+            f"a message set of the old format {magic}, which the metadata log never holds",
+            where=where,
+            position=position,
+            field="magic",
+        )
+    if magic != 2:
+        return CorruptBatch(f"unknown batch format {magic}", where=where, position=position, field="magic")
+    if size < HEADER_BYTES:
+        return CorruptBatch(
+            f"a batch of {size} bytes is shorter than its header", where=where, position=position, field="batch length"
+        )
+    return IncompleteBatch(f"a batch of {size} bytes ends after {left}", where=where, position=position)
+
+
+def _inflate_gzip(packed: bytes) -> bytes:
+    return gzip.decompress(packed)
+
+
+_INFLATE: Final[dict[Compression, Callable[[bytes], bytes]]] = {Compression.GZIP: _inflate_gzip}
+
+
+def _record_bytes(batch: RecordBatch, where: str | None) -> bytes:
+    """The records of a batch, unpacked."""
+    packed = batch.data[HEADER_BYTES:]
+    compression = batch.compression
+    if compression is Compression.NONE:
+        return packed
+    inflate = _INFLATE.get(compression)
+    if inflate is None:
+        raise UnsupportedVersion(
+            f"the batch is compressed with {compression.name.lower()}, which this version cannot read",
+            where=where,
+            position=batch.position,
+            field="attributes",
+        )
+    try:
+        return inflate(packed)
+    except (OSError, EOFError, zlib.error) as bad:
+        raise CorruptBatch(
+            f"the batch's {compression.name.lower()} data is damaged: {bad}", where=where, position=batch.position
+        ) from bad
+
+
+def _varint_at(data: bytes, position: int, most: int = 5) -> tuple[int, int]:
+    """A zigzag variable-length number of at most `most` bytes, and the position behind it."""
+    result = shift = 0
+    for at in range(position, position + most):
+        byte = data[at]
+        result |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (result >> 1) ^ -(result & 1), at + 1
+        shift += 7
+    raise ValueError(f"a variable-length number is longer than {most} bytes")
+
+
+def _bytes_at(data: bytes, position: int) -> tuple[bytes | None, int]:
+    """Nullable bytes behind their length, and the position behind them."""
+    size, position = _varint_at(data, position)
+    if size < 0:
+        return None, position
+    if position + size > len(data):
+        raise IndexError
+    return data[position : position + size], position + size
+
+
+def _headers_at(data: bytes, position: int) -> tuple[tuple[Header, ...], int]:
+    """The headers of a record, and the position behind them."""
+    count, position = _varint_at(data, position)
+    if count < 0:
+        raise ValueError(f"a record has {count} headers")
+    headers = []
+    for _ in range(count):
+        key, position = _bytes_at(data, position)
+        if key is None:
+            raise ValueError("a header has no key")
+        value, position = _bytes_at(data, position)
+        headers.append(Header(key.decode("utf-8", "replace"), value))
+    return tuple(headers), position
+
+
+def records(batch: RecordBatch, *, where: str | None = None) -> Iterator[Record]:
+    """The records of a batch, in order; raises `CorruptBatch` where they do not fill it exactly."""
+    data = _record_bytes(batch, where)
+    base_offset, base_time = batch.base_offset, batch.base_timestamp
+    fixed_time = batch.max_timestamp if batch.is_log_append_time else None
+    position = start = 0
+    try:
+        for _ in range(batch.record_count):
+            start = position
+            size, position = _varint_at(data, position)
+            end = position + size
+            if size < 0 or end > len(data):
+                raise IndexError
+            position += 1  # attributes: unused by Kafka
+            # The numbers of the metadata log's records mostly take one byte each: read those without a call.
+            if data[position] == 0:
+                delta_ms, position = 0, position + 1
+            else:
+                delta_ms, position = _varint_at(data, position, 10)
+            byte = data[position]
+            if byte < 0x80:
+                delta, position = (byte >> 1) ^ -(byte & 1), position + 1
+            else:
+                delta, position = _varint_at(data, position)
+            if data[position] == 1:
+                key, position = None, position + 1
+            else:
+                key, position = _bytes_at(data, position)
+            value, position = _bytes_at(data, position)
+            if data[position] == 0:
+                headers, position = _NO_HEADERS, position + 1
+            else:
+                headers, position = _headers_at(data, position)
+            if position != end:
+                raise ValueError(f"a record of {size} bytes has contents of {size + position - end}")
+            timestamp = base_time + delta_ms if fixed_time is None else fixed_time
+            yield Record(base_offset + delta, timestamp, delta_ms, key, value, headers)
+        start = position
+        if position != len(data):
+            raise ValueError(f"{len(data) - position} bytes follow the last record")
+    except IndexError:
+        what = "a record runs over the end of its batch"
+    except ValueError as bad:
+        what = str(bad)
+    else:
+        return
+    inside = f" of the {batch.compression.name.lower()} data" if batch.compression else ""
+    raise CorruptBatch(
+        f"{what} ({start + HEADER_BYTES} bytes into the batch{inside})",
+        where=where,
+        position=batch.position + (0 if batch.compression else HEADER_BYTES + start),
+    )
