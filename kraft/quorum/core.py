@@ -332,8 +332,8 @@ class RaftCore:
 def _first_state(quorum: QuorumState, election: ElectionState, now_ms: int) -> EpochState:
     """The start-up rules (`QuorumState.initialize`).
 
-    A leader that restarts is resigned, as its log may have lost a tail that others have seen; a log of a later epoch than
-    the file proves the file's vote to be of a past election.
+    A leader that restarts is resigned, as its log may have lost a tail that others have seen; a log of a later epoch
+    than the file proves the file's vote to be of a past election.
     """
     local, log_epoch = quorum.local, quorum.log.last_epoch
     deadline_ms = now_ms + quorum.random_election_timeout_ms() if quorum.is_voter else NEVER_MS

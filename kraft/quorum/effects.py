@@ -87,7 +87,7 @@ class SendRecords(Struct, frozen=True):
 
 
 class Appended(Struct, frozen=True):
-    """The values of an `Append` have their offsets; they are committed once the high watermark is past `last_offset`."""
+    """The values of an `Append` have their offsets; they commit once the high watermark is past `last_offset`."""
 
     request_id: int
     base_offset: int

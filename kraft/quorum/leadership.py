@@ -21,7 +21,7 @@ from kraft.quorum.messages import (
 from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.states import FollowerState, LeaderState, ResignedState
 from kraft.quorum.values import Endpoints, ReplicaKey
-from metadata_log.records.control import LeaderChangeMessage, Voter
+from metadata_log.records.control import LeaderChangeMessage, LeaderChangeMessageVoter
 from metadata_log.types import NO_NODE
 from transport.protocol.errors import Error
 
@@ -189,8 +189,8 @@ def begin_leadership(quorum: QuorumState, granting: tuple[int, ...], now_ms: int
     record = LeaderChangeMessage(
         version=0,
         leader_id=quorum.local.id,
-        voters=tuple(Voter(voter_id=voter_id) for voter_id in quorum.voters.ids),
-        granting_voters=tuple(Voter(voter_id=voter_id) for voter_id in granting),
+        voters=tuple(LeaderChangeMessageVoter(voter_id=voter_id) for voter_id in quorum.voters.ids),
+        granting_voters=tuple(LeaderChangeMessageVoter(voter_id=voter_id) for voter_id in granting),
     )
     base_offset = quorum.log.end_offset
     quorum.emit(AppendControl(base_offset, leader.epoch, now_ms, (record,)))

@@ -72,7 +72,7 @@ class BatchFacts(Struct, frozen=True):
 
 
 class VoteReply(Struct, frozen=True, kw_only=True):
-    """Whether the vote is granted. `top_error` stands at the top level of the wire message, `error` at its partition."""
+    """Whether the vote is granted. `top_error` is the top level of the wire message, `error` that of its partition."""
 
     epoch: int
     leader_id: int = NO_NODE

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 
 class PeerRequest(Struct, frozen=True):
-    """The request in flight to one peer, or its back-off: exactly one of `awaiting` and `retry_at_ms` says something."""
+    """The request in flight to one peer (`awaiting` is its id), or a back-off until `retry_at_ms`."""
 
     awaiting: int | None
     sent_at_ms: int

@@ -1,4 +1,4 @@
-"""Fetches parked until there is something to tell, or until their patience ends (Kafka: `FuturePurgatory`, KIP-1166)."""
+"""Fetches parked until there is something to tell, or their patience ends (Kafka: `FuturePurgatory`, KIP-1166)."""
 
 from __future__ import annotations
 

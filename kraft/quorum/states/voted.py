@@ -30,5 +30,5 @@ class VotedState(Struct):
         return ElectionState(epoch=self.epoch, leader_id=self.leader_id, voted=self.voted, voters=voters)
 
     def can_grant(self, vote: Vote, *, up_to_date: bool) -> bool:
-        """A pre-vote depends on the log alone; the vote itself is given again to whom it was given, whatever its log."""
+        """A pre-vote depends on the log alone; the vote is given again to whom it was given, whatever its log."""
         return up_to_date if vote.pre_vote else self.voted.matches(vote.candidate)
