@@ -1,0 +1,193 @@
+"""The envelope of a metadata record's value: frame version, type, version, body (Kafka: `MetadataRecordSerde`, KIP-631)."""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import Final
+
+from msgspec import Struct
+
+from metadata_log.errors import DecodeError, EncodeError, UnsupportedVersion
+from metadata_log.records import control, metadata
+from metadata_log.serde.codec import decode, decode_from, encode, encode_parts
+from metadata_log.serde.fields import Message, Role, schema_of
+from metadata_log.serde.primitives import Reader, unsigned_varint
+
+FRAME_VERSION: Final = 1
+_MAX_INT16: Final = 0x7FFF
+
+RECORD_TYPES: Final[dict[int, type[Message]]] = {
+    schema_of(cls).api_key or 0: cls
+    for cls in vars(metadata).values()
+    if isinstance(cls, type) and issubclass(cls, Message) and hasattr(cls, "__schema__")
+}
+"""The records of the metadata log by their type id, in order of the ids."""
+
+
+class FramedRecord(Struct, frozen=True):
+    """A record as it stands in the log.
+
+    `record` is None for a type that this software does not know, and for a version whose body it cannot read. A newer
+    version is read as far as known, as Kafka reads it. `value` is what stands in the log, and is what a copy must write.
+    """
+
+    type: int
+    version: int
+    record: Message | None
+    value: bytes
+
+    @property
+    def name(self) -> str:
+        """The record's name, or its number if the type is unknown."""
+        known = RECORD_TYPES.get(self.type)
+        return known.__name__ if known else f"record type {self.type}"
+
+
+def _framing(record_type: int, version: int) -> bytes:
+    return unsigned_varint(FRAME_VERSION) + unsigned_varint(record_type) + unsigned_varint(version)
+
+
+def encode_record(record: Message, version: int) -> bytes:
+    """The value of a metadata record in the log; raises `EncodeError`."""
+    schema = schema_of(type(record))
+    if schema.role is not Role.RECORD or schema.api_key is None:
+        raise EncodeError(f"{schema.name} is not a record of the metadata log")
+    parts = [_framing(schema.api_key, version)]
+    encode_parts(record, version, parts)
+    return b"".join(parts)
+
+
+def peek_type(value: bytes, *, where: str | None = None) -> tuple[int, int]:
+    """Type and version of a record, without reading its body.
+
+    Raises `UnsupportedVersion` for a frame version that Kafka has not defined, `DecodeError` for a value too short.
+    """
+    if len(value) > 2 and value[0] == FRAME_VERSION and value[1] < 0x80 and value[2] < 0x80:
+        return value[1], value[2]
+    record_type, version, _ = _read_framing(value, where)
+    return record_type, version
+
+
+def _read_framing(value: bytes, where: str | None) -> tuple[int, int, int]:
+    """Type, version, and where the body begins."""
+    reader = Reader(value)
+    try:
+        frame_version = _field(reader, "frame version")
+        if frame_version != FRAME_VERSION:
+            raise UnsupportedVersion(
+                f"record frame version {frame_version}; only {FRAME_VERSION} is known",
+                position=0,
+                field="frame version",
+            )
+        return _field(reader, "type"), _field(reader, "version"), reader.position
+    except DecodeError as bad:
+        bad.where = where
+        raise
+
+
+def _field(reader: Reader, name: str) -> int:
+    start, reader.path = reader.position, name
+    number = reader.unsigned_varint()
+    if number > _MAX_INT16:
+        reader.fail(f"{number} is too large", start)
+    return number
+
+
+def decode_record(value: bytes, *, where: str | None = None) -> FramedRecord:
+    """Read a record's value.
+
+    Raises `DecodeError` for a body of a known version that is damaged, `UnsupportedVersion` for an unknown frame version.
+    A type or version beyond this software is not an error: see `FramedRecord`.
+    """
+    if len(value) > 2 and value[0] == FRAME_VERSION and value[1] < 0x80 and value[2] < 0x80:
+        record_type, version, position = value[1], value[2], 3
+    else:
+        record_type, version, position = _read_framing(value, where)
+    cls = RECORD_TYPES.get(record_type)
+    if cls is None:
+        return FramedRecord(record_type, version, None, value)
+    highest = cls.__schema__.versions.highest
+    if version > highest:
+        return FramedRecord(record_type, version, _best_known(cls, highest, value, position), value)
+    record, end = decode_from(cls, version, value, position, where=where)
+    if end != len(value):
+        raise DecodeError(
+            f"{len(value) - end} bytes are left behind {cls.__name__} version {version}", where=where, position=end
+        )
+    return FramedRecord(record_type, version, record, value)
+
+
+def _best_known(cls: type[Message], highest: int, value: bytes, position: int) -> Message | None:
+    """A record of a newer version read as the newest known one, if that reads all of it."""
+    try:
+        record, end = decode_from(cls, highest, value, position)
+    except DecodeError:
+        return None
+    return record if end == len(value) else None
+
+
+class ControlRecordType(IntEnum):
+    """What a record of a control batch is (Kafka: `ControlRecordType`)."""
+
+    ABORT = 0
+    COMMIT = 1
+    LEADER_CHANGE = 2
+    SNAPSHOT_HEADER = 3
+    SNAPSHOT_FOOTER = 4
+    KRAFT_VERSION = 5
+    KRAFT_VOTERS = 6
+
+
+CONTROL_RECORDS: Final[dict[int, type[Message]]] = {
+    ControlRecordType.LEADER_CHANGE: control.LeaderChangeMessage,
+    ControlRecordType.SNAPSHOT_HEADER: control.SnapshotHeaderRecord,
+    ControlRecordType.SNAPSHOT_FOOTER: control.SnapshotFooterRecord,
+    ControlRecordType.KRAFT_VERSION: control.KRaftVersionRecord,
+    ControlRecordType.KRAFT_VOTERS: control.VotersRecord,
+}
+"""The control records of the metadata log. ABORT and COMMIT belong to transactions of ordinary topics."""
+
+CONTROL_RECORD_VERSION: Final = 0
+"""The version in which every control record is written, and which its body names in its first two bytes."""
+
+_CONTROL_KEY: Final = struct.Struct(">hh")
+
+
+def encode_control_key(record_type: ControlRecordType) -> bytes:
+    """The key of a control record: key version 0, type."""
+    return _CONTROL_KEY.pack(0, record_type)
+
+
+def encode_control(record: Message) -> tuple[int, bytes, bytes]:
+    """Type, key and value of a control record; raises `EncodeError` if `record` is not one."""
+    for record_type, cls in CONTROL_RECORDS.items():
+        if type(record) is cls:
+            return (
+                record_type,
+                encode_control_key(ControlRecordType(record_type)),
+                encode(record, CONTROL_RECORD_VERSION),
+            )
+    raise EncodeError(f"{type(record).__name__} is not a control record")
+
+
+def decode_control(key: bytes, value: bytes, *, where: str | None = None) -> tuple[int, Message | None]:
+    """Type and body of a control record; the body is None for a type that does not belong to the metadata log.
+
+    Raises `DecodeError` if key or value is damaged. As in Kafka, the version that the body names is the one it is read in,
+    bounded by the newest known.
+    """
+    if len(key) < _CONTROL_KEY.size:
+        raise DecodeError(f"the key of a control record has 4 bytes, not {len(key)}", where=where)
+    key_version, record_type = _CONTROL_KEY.unpack_from(key)
+    if key_version < 0:
+        raise UnsupportedVersion(f"control record key version {key_version}", where=where)
+    cls = CONTROL_RECORDS.get(record_type)
+    if cls is None:
+        return record_type, None
+    if len(value) < 2:
+        raise DecodeError(
+            f"the body of a control record begins with its version, and has {len(value)} bytes", where=where
+        )
+    version = int.from_bytes(value[:2], "big", signed=True)
+    return record_type, decode(cls, min(version, cls.__schema__.versions.highest), value, where=where)

@@ -1,0 +1,116 @@
+"""Encode and decode any declared message in any of its versions (Kafka: `MessageUtil`, `ObjectSerializationCache`)."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from metadata_log.errors import DecodeError, EncodeError, UnsupportedVersion
+from metadata_log.serde import compiler, primitives
+from metadata_log.serde.compiler import READ_FAILURES, WRITE_FAILURES, ReadFunction, WriteFunction
+from metadata_log.serde.fields import Message, MessageType, schema_of
+
+
+class _Readers(dict[tuple[type[Message], int], ReadFunction[Any]]):
+    """Read functions by class and version, compiled when first asked for."""
+
+    def __missing__(self, key: tuple[type[Message], int]) -> ReadFunction[Any]:
+        cls, version = key
+        schema = schema_of(cls)
+        if version not in schema.versions:
+            raise UnsupportedVersion(f"{schema.name} has no version {version}; versions {schema.versions} are known")
+        self[key] = compiler.reader(cls, version, version in schema.flexible)
+        return self[key]
+
+
+class _Writers(dict[tuple[type[Message], int], WriteFunction[Any]]):
+    """Write functions by class and version, compiled when first asked for."""
+
+    def __missing__(self, key: tuple[type[Message], int]) -> WriteFunction[Any]:
+        cls, version = key
+        schema = schema_of(cls)
+        if version not in schema.versions:
+            raise EncodeError(f"{schema.name} has no version {version}; versions {schema.versions} are known")
+        self[key] = compiler.writer(cls, version, version in schema.flexible)
+        return self[key]
+
+
+_readers = _Readers()
+_writers = _Writers()
+
+
+def decode(
+    cls: type[MessageType], version: int, data: bytes | bytearray | memoryview, *, where: str | None = None
+) -> MessageType:
+    """Read the whole of `data` as one message.
+
+    Raises `UnsupportedVersion` for a version that `cls` does not have, and `DecodeError` with position and field for
+    everything else that is wrong, trailing bytes included. `where` names the file or peer in that error.
+    """
+    message, position = decode_from(cls, version, data, 0, where=where)
+    if position != len(data):
+        left = len(data) - position
+        raise DecodeError(
+            f"{left} bytes are left behind {cls.__name__} version {version}", where=where, position=position
+        )
+    return message
+
+
+def decode_from(
+    cls: type[MessageType],
+    version: int,
+    data: bytes | bytearray | memoryview,
+    position: int = 0,
+    *,
+    where: str | None = None,
+) -> tuple[MessageType, int]:
+    """Read one message that begins at `position`; returns it and the position behind it. Raises as `decode` does."""
+    if type(data) is not bytes:
+        data = bytes(data)
+    try:
+        return _readers[cls, version](data, position)
+    except READ_FAILURES:
+        _explain_read(cls, version, data, position, where)
+    except UnsupportedVersion as refused:
+        refused.where = where
+        raise
+
+
+def _explain_read(cls: type[Message], version: int, data: bytes, position: int, where: str | None) -> NoReturn:
+    """Read again, slowly, to say what is wrong."""
+    name = f"{cls.__name__} version {version}"
+    try:
+        primitives.read_struct(
+            primitives.Reader(data, position), cls, version, flexible=version in schema_of(cls).flexible
+        )
+    except DecodeError as found:
+        raise DecodeError(f"{name}: {found.what}", where=where, position=found.position, field=found.field) from None
+    raise AssertionError(f"{name}: compiled code refuses what the reference reads: {data[position:].hex()}")
+
+
+def encode(message: Message, version: int) -> bytes:
+    """Write `message` in `version`.
+
+    Raises `EncodeError` if the class has no such version, a field that is not ignorable is set but not in that version,
+    a value is out of range, or null is not allowed.
+    """
+    parts: list[bytes] = []
+    encode_parts(message, version, parts)
+    return b"".join(parts)
+
+
+def encode_parts(message: Message, version: int, parts: list[bytes]) -> None:
+    """Append the encoded message to `parts`: for callers that put something in front of it. Raises as `encode` does."""
+    try:
+        _writers[type(message), version](message, parts.append)
+    except WRITE_FAILURES as cause:
+        _explain_write(message, version, cause)
+
+
+def _explain_write(message: Message, version: int, cause: Exception) -> NoReturn:
+    """Write again, slowly, to say what is wrong."""
+    cls = type(message)
+    try:
+        primitives.write_struct(primitives.Writer(), message, version, flexible=version in schema_of(cls).flexible)
+    except EncodeError as found:
+        raise EncodeError(f"{cls.__name__} version {version}: {found.what}", field=found.field) from None
+    raise AssertionError(f"{cls.__name__} version {version}: compiled code refuses {message!r}") from cause
