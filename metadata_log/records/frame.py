@@ -1,4 +1,4 @@
-"""The envelope of a metadata record's value: frame version, type, version, body (Kafka: `MetadataRecordSerde`, KIP-631)."""
+"""The envelope of a metadata record: frame version, type, version, body (Kafka: `MetadataRecordSerde`, KIP-631)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class FramedRecord(Struct, frozen=True):
     """A record as it stands in the log.
 
     `record` is None for a type that this software does not know, and for a version whose body it cannot read. A newer
-    version is read as far as known, as Kafka reads it. `value` is what stands in the log, and is what a copy must write.
+    version is read as far as known, as Kafka reads it. `value` is what stands in the log, and what a copy must write.
     """
 
     type: int
@@ -97,8 +97,8 @@ def _field(reader: Reader, name: str) -> int:
 def decode_record(value: bytes, *, where: str | None = None) -> FramedRecord:
     """Read a record's value.
 
-    Raises `DecodeError` for a body of a known version that is damaged, `UnsupportedVersion` for an unknown frame version.
-    A type or version beyond this software is not an error: see `FramedRecord`.
+    Raises `DecodeError` for a damaged body of a known version, `UnsupportedVersion` for an unknown frame version. A
+    type or version beyond this software is not an error: see `FramedRecord`.
     """
     if len(value) > 2 and value[0] == FRAME_VERSION and value[1] < 0x80 and value[2] < 0x80:
         record_type, version, position = value[1], value[2], 3
@@ -174,8 +174,7 @@ def encode_control(record: Message) -> tuple[int, bytes, bytes]:
 def decode_control(key: bytes, value: bytes, *, where: str | None = None) -> tuple[int, Message | None]:
     """Type and body of a control record; the body is None for a type that does not belong to the metadata log.
 
-    Raises `DecodeError` if key or value is damaged. As in Kafka, the version that the body names is the one it is read in,
-    bounded by the newest known.
+    Raises `DecodeError` if key or value is damaged. The body is read in the version that it names, or the newest known.
     """
     if len(key) < _CONTROL_KEY.size:
         raise DecodeError(f"the key of a control record has 4 bytes, not {len(key)}", where=where)

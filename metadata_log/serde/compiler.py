@@ -1,8 +1,8 @@
-"""Turns (declaration, version) into straight-line Python: one function that reads, one that writes (Kafka: the generated `*Data.java`).
+"""Turns (declaration, version) into straight-line Python that reads or writes it (Kafka: the generated `*Data.java`).
 
-Beauty is traded for speed here: runs of fixed-width fields and the length byte behind them become one `struct` call, nested
-structures are inlined, tagged fields cost nothing when absent. Nothing here explains a failure: whatever goes wrong, the
-caller asks `primitives`, which reads the same bytes again slowly and says where.
+Beauty is traded for speed here: runs of fixed-width fields and the length byte behind them become one `struct` call,
+nested structures are inlined, tagged fields cost nothing when absent. Nothing here explains a failure: whatever goes
+wrong, the caller asks `primitives`, which reads the same bytes again slowly and says where.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from metadata_log.serde.primitives import FORMATS, MAX_STRING_BYTES, merge_tags,
 from metadata_log.types import Uuid
 
 
-class Malformed(Exception):
+class Malformed(Exception):  # noqa: N818 - it never leaves this package
     """Something is wrong; `primitives` knows what."""
 
 
@@ -208,13 +208,11 @@ class _ReaderMaker:
 
     def construct(self, result: str, cls: type[Message], values: dict[str, str], extra: str = "") -> None:
         """Call the class by position as far as values go; what is left at the end takes its default."""
-        arguments: list[str] = []
         names = [name for name in cls.__struct_fields__ if name != "unknown_tagged"]
         while names and names[-1] not in values:
             names.pop()
         blank = cls()
-        for name in names:
-            arguments.append(values.get(name) or self.source.literal(getattr(blank, name)))
+        arguments = [values.get(name) or self.source.literal(getattr(blank, name)) for name in names]
         call = self.source.shared(f"class_{cls.__name__}", cls)
         self.source.emit(f"{result} = {call}({', '.join([*arguments, *([extra] if extra else [])])})")
 

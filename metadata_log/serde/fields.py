@@ -1,7 +1,7 @@
-"""The vocabulary in which messages and records are declared, and its reader `layout_of` (Kafka: `FieldSpec`, `MessageSpec`).
+"""The vocabulary in which messages and records are declared (Kafka: `FieldSpec`, `MessageSpec`).
 
-A declaration is a frozen Struct in wire order. Each annotation says the type on the wire (`Int32`, `String`, …) and, where it
-differs from "in every version, never null", the versions: `since`, `until`, `tagged`, `nullable`, `ignorable`.
+A declaration is a frozen Struct in wire order. Each annotation says the type on the wire (`Int32`, `String`, …) and,
+where it differs from "in every version, never null", the versions: `since`, `until`, `tagged`, `nullable`, `ignorable`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from metadata_log.errors import DecodeError, EncodeError
 from metadata_log.serde.fields import ArrayOf, Field, FieldType, Kind, Message, MessageType, fields_at, schema_of
@@ -71,7 +71,7 @@ def _json_of(kind: FieldType, value: object, version: int) -> Json:
 def from_json(cls: type[MessageType], version: int, value: Json, *, where: str | None = None) -> MessageType:
     """The message that a JSON object describes.
 
-    Raises `DecodeError` for an unknown version, a missing field that is not tagged, and a value of the wrong type or range.
+    Raises `DecodeError` for an unknown version, a missing field that is not tagged, a value of the wrong type or range.
     Names that the version does not know are ignored, as Kafka ignores them.
     """
     schema = schema_of(cls)
@@ -87,7 +87,7 @@ def from_json(cls: type[MessageType], version: int, value: Json, *, where: str |
 def _message_from(cls: type[MessageType], version: int, value: Json, path: str) -> MessageType:
     if not isinstance(value, Mapping):
         raise DecodeError(f"expected a JSON object, got {value!r}", field=path)
-    values: dict[str, object] = {}
+    values: dict[str, Any] = {}
     for field in fields_at(cls, version).in_order:
         place = f"{path}.{field.json_name}"
         if field.json_name in value:

@@ -6,8 +6,7 @@ It is the reference for `compiler`, and it explains every failure: what was wron
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from metadata_log.errors import DecodeError, EncodeError
 from metadata_log.serde.fields import ArrayOf, Field, FieldType, Kind, Message, MessageType, Shape, fields_at
@@ -29,7 +28,7 @@ MAX_STRING_BYTES: Final = 0x7FFF
 
 
 class Reader:
-    """Reads primitive values from bytes and moves on; every failure is a `DecodeError` that knows position and field."""
+    """Reads primitive values from bytes and moves on; every failure is a `DecodeError` with position and field."""
 
     def __init__(self, data: bytes, position: int = 0) -> None:
         self.data = data
@@ -53,11 +52,11 @@ class Reader:
         self.position += size
         return self.data[start : self.position]
 
-    def fixed(self, kind: Kind) -> int | bool | float | Uuid:
+    def fixed(self, kind: Kind) -> Any:
         """A value of a fixed-width type."""
         layout = ">" + FORMATS[kind]
         [value] = struct.unpack(layout, self.take(struct.calcsize(layout), f"an {kind.value}"))
-        return Uuid(value) if kind is Kind.UUID else value  # type: ignore[no-any-return] # unpack is untyped
+        return Uuid(value) if kind is Kind.UUID else value
 
     def unsigned_varint(self) -> int:
         """An unsigned varint of at most five bytes and 32 bits; bits beyond are dropped, as in `ByteUtils`."""
@@ -93,29 +92,21 @@ class Reader:
 def read_struct(reader: Reader, cls: type[MessageType], version: int, *, flexible: bool) -> MessageType:
     """Read one structure at the reader's position."""
     at = fields_at(cls, version)
-    values: dict[str, object] = {}
+    values: dict[str, Any] = {}
     for field in at.plain:
-        values[field.name] = _in_field(
-            reader, field.json_name, lambda field=field: _read_value(reader, field, version, flexible)
-        )
+        values[field.name] = _read_field(reader, field, version, flexible)
     if flexible:
         _read_tagged(reader, cls, at, version, values)
     return cls(**values)
 
 
-def _in_field(reader: Reader, name: str, read: Callable[[], object]) -> object:
-    outer = reader.path
-    reader.path = f"{outer}{'.' if outer and not name.startswith('[') else ''}{name}"
-    value = read()
-    reader.path = outer
-    return value
-
-
-def _read_value(reader: Reader, field: Field, version: int, flexible: bool) -> object:
-    start = reader.position
+def _read_field(reader: Reader, field: Field, version: int, flexible: bool) -> object:
+    outer, start = reader.path, reader.position
+    reader.path = f"{outer}.{field.json_name}".lstrip(".")
     value = _read_typed(reader, field.type, version, flexible=flexible, field=field)
     if value is None and version not in field.nullable:
         reader.fail("null is not allowed here", start)
+    reader.path = outer
     return value
 
 
@@ -136,12 +127,8 @@ def _read_typed(reader: Reader, kind: FieldType, version: int, *, flexible: bool
         case ArrayOf():
             return _read_array(reader, kind, version, flexible)
         case _:
-            if (
-                field is not None
-                and field.tag is None
-                and version in field.nullable
-                and int(reader.fixed(Kind.INT8)) < 0
-            ):
+            may_be_null = field is not None and field.tag is None and version in field.nullable
+            if may_be_null and reader.fixed(Kind.INT8) < 0:
                 return None
             return read_struct(reader, kind, version, flexible=flexible)
 
@@ -152,20 +139,19 @@ def _read_array(reader: Reader, array: ArrayOf, version: int, flexible: bool) ->
         return None
     if count > reader.remaining:
         reader.fail(f"an array of {count} elements, and {reader.remaining} bytes are left")
-    values = []
-    for index in range(count):
-        values.append(_in_field(reader, f"[{index}]", lambda: _read_element(reader, array.element, version, flexible)))
+    outer = reader.path
+    values: list[object] = []
+    while len(values) < count:
+        reader.path = f"{outer}[{len(values)}]"
+        value = _read_typed(reader, array.element, version, flexible=flexible, field=None)
+        if value is None:
+            reader.fail("null is not allowed as an element")
+        values.append(value)
+    reader.path = outer
     return tuple(values) if array.as_tuple else values
 
 
-def _read_element(reader: Reader, kind: FieldType, version: int, flexible: bool) -> object:
-    value = _read_typed(reader, kind, version, flexible=flexible, field=None)
-    if value is None:
-        reader.fail("null is not allowed as an element")
-    return value
-
-
-def _read_tagged(reader: Reader, cls: type[Message], at: Shape, version: int, values: dict[str, object]) -> None:
+def _read_tagged(reader: Reader, cls: type[Message], at: Shape, version: int, values: dict[str, Any]) -> None:
     known = {field.tag: field for field in at.tagged}
     misplaced = {field.tag for field in at.absent if field.tag is not None}
     unknown: list[tuple[int, bytes]] = []
@@ -176,9 +162,7 @@ def _read_tagged(reader: Reader, cls: type[Message], at: Shape, version: int, va
         field = known.get(tag)
         if field is not None:
             # Kafka does not compare the size of a tagged field that it knows with what it reads.
-            values[field.name] = _in_field(
-                reader, field.json_name, lambda field=field: _read_value(reader, field, version, flexible=True)
-            )
+            values[field.name] = _read_field(reader, field, version, flexible=True)
         elif tag in misplaced:
             reader.fail(f"tag {tag} of {cls.__name__} does not exist in version {version}", start)
         else:

@@ -40,8 +40,8 @@ def encode_request(api_key: int, version: int, correlation_id: int, client_id: s
 def decode_request_header(frame: bytes, *, where: str | None = None) -> tuple[RequestHeader, int]:
     """The header of a request, and where its body begins.
 
-    Raises `DecodeError` if the frame is too short or damaged. For an unknown key or version it raises `UnsupportedVersion`,
-    except that an ApiVersions request of any version is read: its sender may be newer than we are (KIP-511).
+    Raises `DecodeError` if the frame is too short or damaged, `UnsupportedVersion` for an unknown key or version. An
+    ApiVersions request of any version is read: its sender may be newer than we are (KIP-511).
     """
     if len(frame) < _REQUEST_START.size:
         raise DecodeError(f"a request of {len(frame)} bytes is shorter than any header", where=where, position=0)
