@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""One replica as one synchronous object over a `Disk`."""

@@ -1,0 +1,139 @@
+"""What goes into a `Replica` and what comes out: the whole of its conversation with the shell and the simulator.
+
+Outputs are carried out in list order. Disk effects are done when `step` returns, except the flush that `StartFlush` hands out.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from msgspec import Struct
+
+from kraft.quorum.effects import Effect
+from kraft.quorum.events import BeginShutdown, FailureCause, Resign, Tick
+from kraft.quorum.values import LeaderAndEpoch
+from metadata_log.serde import Message
+from metadata_log.types import NO_OFFSET
+from transport.protocol.errors import Error
+
+
+class WireRequest(Struct, frozen=True, gc=False, kw_only=True):
+    """A request as a connection brought it; one `Answer` with this id follows, sooner or later.
+
+    Request ids are the shell's own and never repeat while the replica lives.
+    """
+
+    request_id: int
+    api_key: int
+    version: int
+    message: Message
+    listener: str
+    client_id: str | None = None
+    peer: str = ""
+
+
+class WireReply(Struct, frozen=True, gc=False):
+    """The answer to the `SendWire` with this id."""
+
+    request_id: int
+    message: Message
+
+
+class WireFailed(Struct, frozen=True, gc=False):
+    """The `SendWire` with this id will not be answered."""
+
+    request_id: int
+    cause: FailureCause
+
+
+class FlushDone(Struct, frozen=True, gc=False):
+    """The flush with this ticket is done."""
+
+    ticket: int
+
+
+class Submit(Struct, frozen=True, gc=False):
+    """Raw record values for a raw log: one atomic unit. One `SubmitDone` with this id follows."""
+
+    submit_id: int
+    values: tuple[bytes, ...]
+
+
+Input = Tick | WireRequest | WireReply | WireFailed | FlushDone | Submit | Resign | BeginShutdown
+
+
+class FlushHandle(Protocol):
+    """An fsync of the log as it is now, which may run in another thread while the log grows."""
+
+    def run(self) -> None:
+        """Return once everything written before the handle was made is on disk; failures are `OSError`."""
+
+
+class SendWire(Struct, frozen=True, gc=False):
+    """Ask a peer; `WireReply` or `WireFailed` with this id follows."""
+
+    request_id: int
+    peer_id: int
+    host: str
+    port: int
+    message: Message
+    timeout_ms: int
+
+
+class Answer(Struct, frozen=True, gc=False):
+    """The answer to the `WireRequest` with this id."""
+
+    request_id: int
+    message: Message
+
+
+class StartFlush(Struct, frozen=True, gc=False):
+    """Run this flush and then step `FlushDone(ticket)`; there is never more than one outstanding."""
+
+    ticket: int
+    handle: FlushHandle
+
+    def run(self) -> None:
+        """Flush; may be called in another thread."""
+        self.handle.run()
+
+
+class SubmitDone(Struct, frozen=True, gc=False, kw_only=True):
+    """What became of a `Submit`.
+
+    Without an error the values are committed at `base_offset` to `last_offset`. With an error they were refused and are
+    in no log, unless `is_uncertain`: then leadership was lost before they were committed, and a later leader may or may
+    not hold them. `leader` is who leads now, as far as known.
+    """
+
+    submit_id: int
+    base_offset: int = NO_OFFSET
+    last_offset: int = NO_OFFSET
+    error: Error = Error.NONE
+    is_uncertain: bool = False
+    leader: LeaderAndEpoch
+
+
+class CommittedBatch(Struct, frozen=True, gc=False):
+    """The values of one committed batch of data records; `next_offset` is that of the record after it."""
+
+    base_offset: int
+    next_offset: int
+    epoch: int
+    timestamp_ms: int
+    values: tuple[bytes, ...]
+
+
+class Committed(Struct, frozen=True, gc=False):
+    """Data records that are committed, for the host of a raw log: every batch once, in order."""
+
+    batch: CommittedBatch
+
+
+class Trace(Struct, frozen=True, gc=False):
+    """Something happened inside: `StateChanged`, `LeaderChanged`, `HighWatermarkMoved` or `Suspicious`."""
+
+    effect: Effect
+
+
+Output = SendWire | Answer | StartFlush | SubmitDone | Committed | Trace
