@@ -1,6 +1,7 @@
 """What goes into a `Replica` and what comes out: the whole of its conversation with the shell and the simulator.
 
-Outputs are carried out in list order. Disk effects are done when `step` returns, except the flush that `StartFlush` hands out.
+Outputs are carried out in list order. Disk effects are done when `step` returns, except the flush that `StartFlush`
+hands out.
 """
 
 from __future__ import annotations

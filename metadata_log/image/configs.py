@@ -1,0 +1,49 @@
+"""Configuration overrides by resource (Kafka: `ConfigurationsImage`, `ConfigurationsDelta`)."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from msgspec import Struct
+
+from metadata_log.image.persistent_map import Map
+from metadata_log.records.metadata import ConfigRecord
+
+
+class ResourceType(IntEnum):
+    """What a configuration belongs to (`ConfigResource.Type`)."""
+
+    UNKNOWN = 0
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+Resource = tuple[int, str]
+"""A resource's type and name; the name "" is the default of all brokers. A tuple, as it is the key of a hot map."""
+
+NO_CONFIGS: Map[str, str] = Map()
+
+
+class ConfigsImage(Struct, frozen=True):
+    """The keys that are set on each resource; a resource without any is not in the map."""
+
+    by_resource: Map[Resource, Map[str, str]] = Map()
+
+    def of(self, resource: Resource) -> Map[str, str]:
+        """The keys that are set on one resource."""
+        return self.by_resource.get(resource, NO_CONFIGS)
+
+
+def replay_config(image: ConfigsImage, record: ConfigRecord) -> ConfigsImage:
+    """A null value removes the key; a resource without keys disappears."""
+    resource = (record.resource_type, record.resource_name)
+    values = image.by_resource.get(resource, NO_CONFIGS)
+    if record.value is not None:
+        return ConfigsImage(image.by_resource.set(resource, values.set(record.name, record.value)))
+    if record.name not in values:
+        return image
+    values = values.delete(record.name)
+    return ConfigsImage(image.by_resource.set(resource, values) if values else image.by_resource.delete(resource))

@@ -1,0 +1,38 @@
+"""Registered controllers (Kafka: the controllers of `ClusterImage`, `ControllerRegistration`; KIP-919)."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from metadata_log.image.persistent_map import Map
+from metadata_log.records.metadata import ControllerEndpoint, RegisterControllerRecord
+from metadata_log.types import Uuid
+
+
+class ControllerRegistration(Struct, frozen=True):
+    """A controller as it registered itself; `incarnation_id` is drawn anew at each start of its process.
+
+    `features` holds what it supports, as (name, lowest, highest level).
+    """
+
+    id: int
+    incarnation_id: Uuid
+    endpoints: tuple[ControllerEndpoint, ...]
+    features: tuple[tuple[str, int, int], ...]
+
+
+class ControllersImage(Struct, frozen=True):
+    """The last registration of every controller; nothing ever unregisters one."""
+
+    by_id: Map[int, ControllerRegistration] = Map()
+
+
+def replay_register_controller(image: ControllersImage, record: RegisterControllerRecord) -> ControllersImage:
+    """Put a controller's registration in the place of its former one."""
+    registration = ControllerRegistration(
+        record.controller_id,
+        record.incarnation_id,
+        record.end_points,
+        tuple((one.name, one.min_supported_version, one.max_supported_version) for one in record.features),
+    )
+    return ControllersImage(image.by_id.set(record.controller_id, registration))

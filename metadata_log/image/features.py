@@ -1,0 +1,48 @@
+"""Finalized feature levels (Kafka: `FeaturesImage`, `FeaturesDelta`; KIP-584)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from metadata_log.image.persistent_map import Map
+from metadata_log.records.metadata import FeatureLevelRecord
+
+METADATA_VERSION: Final = "metadata.version"
+KRAFT_VERSION: Final = "kraft.version"
+
+
+class FeaturesImage(Struct, frozen=True):
+    """`metadata_version` is None until a first FeatureLevelRecord has set it: to a controller the log is empty.
+
+    `finalized` holds the levels of all other features; a feature at level 0 is not in it.
+    """
+
+    metadata_version: int | None = None
+    finalized: Map[str, int] = Map()
+
+    def level(self, name: str) -> int:
+        """The level of a feature; 0 if it is not finalized."""
+        if name == METADATA_VERSION:
+            return self.metadata_version or 0
+        return self.finalized.get(name, 0)
+
+    def all_levels(self) -> tuple[tuple[str, int], ...]:
+        """Every finalized feature with its level, metadata.version among them, by name."""
+        levels = dict(self.finalized)
+        if self.metadata_version is not None:
+            levels[METADATA_VERSION] = self.metadata_version
+        return tuple(sorted(levels.items()))
+
+
+def replay_feature_level(image: FeaturesImage, record: FeatureLevelRecord) -> FeaturesImage:
+    """kraft.version lives in control records alone; one found here is passed over, as Kafka does."""
+    if record.name == METADATA_VERSION:
+        return FeaturesImage(record.feature_level, image.finalized)
+    if record.name == KRAFT_VERSION:
+        return image
+    if record.feature_level == 0:
+        without = image.finalized.delete(record.name) if record.name in image.finalized else image.finalized
+        return FeaturesImage(image.metadata_version, without)
+    return FeaturesImage(image.metadata_version, image.finalized.set(record.name, record.feature_level))
