@@ -1,0 +1,48 @@
+"""What the caller of an embedded node can be told instead of an offset."""
+
+from __future__ import annotations
+
+from kraft.quorum.values import LeaderAndEpoch
+from metadata_log.types import NO_NODE
+from transport.protocol.errors import Error
+
+
+class NodeError(Exception):
+    """A node cannot do what was asked of it."""
+
+
+class NotLeader(NodeError):
+    """This node does not lead: the append was not taken and never will be. `leader` is the one to ask, if known."""
+
+    def __init__(self, leader: LeaderAndEpoch) -> None:
+        known = leader.leader_id != NO_NODE
+        hint = (
+            f"node {leader.leader_id} leads epoch {leader.epoch}"
+            if known
+            else f"nobody is known to lead epoch {leader.epoch}"
+        )
+        super().__init__(f"this node is not the leader: {hint}")
+        self.leader = leader
+
+
+class OutcomeUnknown(NodeError):
+    """Leadership was lost before the append was committed: a later leader may hold it, or not. Read the log to know."""
+
+    def __init__(self, leader: LeaderAndEpoch) -> None:
+        super().__init__(
+            f"leadership was lost before the append was committed (epoch is now {leader.epoch}):"
+            " it may or may not be in the log"
+        )
+        self.leader = leader
+
+
+class AppendRejected(NodeError):
+    """The values themselves cannot be appended, such as ones that do not fit a batch."""
+
+    def __init__(self, error: Error) -> None:
+        super().__init__(f"the append was rejected: {error.name}")
+        self.error = error
+
+
+class NodeStopped(NodeError):
+    """The node has stopped, or is about to; what was outstanding may or may not be in the log."""

@@ -1,0 +1,59 @@
+"""From the transport into the inbox: wire messages get request ids, so that the replica never holds a connection."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from kraft.node.inbox import Inbox
+from kraft.node.logging import NodeLog
+from kraft.quorum.events import FailureCause
+from kraft.replica.events import Input, WireFailed, WireReply, WireRequest
+from metadata_log.serde import Message
+from transport.interface import Cause, Failed, Reply, Request, Transport
+
+_CAUSES: Final = {cause: FailureCause(cause.value) for cause in Cause}
+
+
+class Inbound:
+    """Turns what a transport delivers into events, and answers into what the transport sends back."""
+
+    def __init__(self, inbox: Inbox[Input], transport: Transport, log: NodeLog, *, limit: int) -> None:
+        self._inbox = inbox
+        self._transport = transport
+        self._log = log
+        self._limit = limit
+        self._next_id = 1
+        self._unanswered: dict[int, Request] = {}
+
+    def deliver(self, thing: Request | Reply | Failed) -> None:
+        """The transport's callback. Beyond the limit of unanswered requests a connection is closed, not queued for."""
+        if isinstance(thing, Request):
+            if len(self._unanswered) >= self._limit:
+                self._log.write(
+                    "overloaded", {"peer": thing.peer, "unanswered": len(self._unanswered)}, logging.WARNING
+                )
+                self._transport.drop(thing)
+                return
+            request_id = self._next_id
+            self._next_id = request_id + 1
+            self._unanswered[request_id] = thing
+            self._inbox.put(
+                WireRequest(
+                    request_id=request_id,
+                    api_key=thing.api_key,
+                    version=thing.version,
+                    message=thing.message,
+                    listener=thing.listener,
+                    client_id=thing.client_id,
+                    peer=thing.peer,
+                )
+            )
+        elif isinstance(thing, Reply):
+            self._inbox.put(WireReply(request_id=thing.token, message=thing.message))
+        else:
+            self._inbox.put(WireFailed(request_id=thing.token, cause=_CAUSES[thing.cause]))
+
+    def answer(self, request_id: int, message: Message) -> None:
+        """Send the replica's answer to the connection that the request came by."""
+        self._transport.answer(self._unanswered.pop(request_id), message)

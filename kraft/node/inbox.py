@@ -1,0 +1,51 @@
+"""The queue of events through which everything reaches the task that owns a replica.
+
+Its bound is the sum of what its sources may have under way: unanswered requests and appends are limited where they come
+in, replies by what the replica asked, flushes to one. `put` itself never refuses, as a lost reply would wedge the core.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+import trio
+
+E = TypeVar("E")
+
+
+def _abort(_: Callable[[], None]) -> trio.lowlevel.Abort:
+    return trio.lowlevel.Abort.SUCCEEDED
+
+
+class Inbox(Generic[E]):
+    """Events in the order they arrived, and one task that waits for them. Used in the Trio thread only.
+
+    It parks its reader with Trio's lowest primitive: this is on the path of every commit, where a `trio.Event` or a
+    memory channel would cost as much as encoding the batch.
+    """
+
+    __slots__ = ("_reader", "events")
+
+    def __init__(self) -> None:
+        self.events: deque[E] = deque()
+        self._reader: trio.lowlevel.Task | None = None
+
+    def put(self, event: E) -> None:
+        """Append an event and wake the reader."""
+        self.events.append(event)
+        if self._reader is not None:
+            trio.lowlevel.reschedule(self._reader)
+            self._reader = None
+
+    async def wait(self) -> None:
+        """Return once there is an event; always a checkpoint, so that a reader who never runs dry lets others run."""
+        if self.events:
+            await trio.lowlevel.checkpoint()
+            return
+        self._reader = trio.lowlevel.current_task()
+        try:
+            await trio.lowlevel.wait_task_rescheduled(_abort)
+        finally:
+            self._reader = None

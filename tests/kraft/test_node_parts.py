@@ -1,0 +1,137 @@
+"""The small parts of the Trio shell: clock, inbox, flush thread, log lines."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from kraft.node.background import InlineFlusher, ThreadFlusher
+from kraft.node.clock import NodeClock
+from kraft.node.inbox import Inbox
+from kraft.node.logging import NodeLog
+from kraft.quorum.effects import HighWatermarkMoved, LeaderChanged, StateChanged, Suspicious
+from kraft.quorum.values import LeaderAndEpoch
+from kraft.replica.events import FlushDone, StartFlush
+
+
+async def test_sleeping_until_a_deadline_is_not_one_millisecond_short(autojump_clock: MockClock) -> None:
+    """Otherwise the owner would spin at the same instant of virtual time for ever."""
+    await trio.sleep(0.123456789)
+    clock = NodeClock(1_700_000_000_000)
+    for _ in range(1000):
+        deadline_ms = clock.now_ms() + 7
+        await trio.sleep_until(clock.trio_time(deadline_ms))
+        assert clock.now_ms() == deadline_ms
+
+
+async def test_inbox_keeps_order_and_wakes_its_reader() -> None:
+    inbox: Inbox[int] = Inbox()
+    seen: list[int] = []
+
+    async def reader() -> None:
+        while len(seen) < 5:
+            await inbox.wait()
+            while inbox.events:
+                seen.append(inbox.events.popleft())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(reader)
+        await wait_all_tasks_blocked()
+        inbox.put(1)
+        inbox.put(2)
+        await wait_all_tasks_blocked()
+        assert seen == [1, 2]
+        for number in (3, 4, 5):
+            inbox.put(number)
+    assert seen == [1, 2, 3, 4, 5]
+
+
+async def test_inbox_survives_a_reader_that_is_cancelled() -> None:
+    inbox: Inbox[int] = Inbox()
+    with trio.move_on_after(0):
+        await inbox.wait()
+    inbox.put(1)
+    await inbox.wait()
+    assert list(inbox.events) == [1]
+
+
+class _Handle:
+    """A flush that notes its thread, waits for leave, and may fail."""
+
+    def __init__(self, failure: OSError | None = None) -> None:
+        self.failure = failure
+        self.may_end = threading.Event()
+        self.ran_in: threading.Thread | None = None
+
+    def run(self) -> None:
+        self.ran_in = threading.current_thread()
+        self.may_end.wait(10)
+        if self.failure is not None:
+            raise self.failure
+
+
+async def test_flush_thread_leaves_the_trio_thread_free() -> None:
+    inbox: Inbox[FlushDone] = Inbox()
+    flusher = ThreadFlusher(inbox.put)
+    handle = _Handle()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(flusher.run)
+        flusher.start(StartFlush(7, handle))
+        await trio.lowlevel.checkpoint()
+        assert not inbox.events
+        handle.may_end.set()
+        await inbox.wait()
+        assert list(inbox.events) == [FlushDone(7)]
+        assert handle.ran_in is not threading.main_thread()
+        nursery.cancel_scope.cancel()
+    assert handle.ran_in is not None
+    assert not handle.ran_in.is_alive()
+
+
+async def test_failed_flush_stops_the_node_and_reports_nothing_as_flushed() -> None:
+    inbox: Inbox[FlushDone] = Inbox()
+    flusher = ThreadFlusher(inbox.put)
+    handle = _Handle(OSError(5, "Input/output error", "00000000000000000000.log"))
+    handle.may_end.set()
+    flusher.start(StartFlush(1, handle))
+    with pytest.raises(OSError, match=r"00000000000000000000\.log"):
+        await flusher.run()
+    assert not inbox.events
+
+
+def test_inline_flush_is_done_when_start_returns() -> None:
+    done: list[FlushDone] = []
+    handle = _Handle()
+    handle.may_end.set()
+    InlineFlusher(done.append).start(StartFlush(3, handle))
+    assert done == [FlushDone(3)]
+    assert handle.ran_in is threading.main_thread()
+
+
+def test_one_line_per_transition_and_facts_for_json(caplog: pytest.LogCaptureFixture) -> None:
+    log = NodeLog(2)
+    with caplog.at_level(logging.INFO, logger="kraft.node"):
+        log.trace(StateChanged("Follower", "Prospective", 4, "fetch-timeout"), 0)
+        log.trace(LeaderChanged(LeaderAndEpoch(3, 5)), 0)
+        for offset in (9, 10, 11):
+            log.trace(HighWatermarkMoved(offset), 0)
+    assert [record.getMessage() for record in caplog.records] == [
+        "state node=2 from=Follower to=Prospective epoch=4 cause=fetch-timeout",
+        "leader node=2 leader=3 epoch=5",
+        "high-watermark node=2 offset=9",
+    ]
+    assert caplog.records[0].facts["cause"] == "fetch-timeout"  # type: ignore[attr-defined]  # put there by `extra`
+
+
+def test_a_hostile_peer_cannot_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    log = NodeLog(1)
+    with caplog.at_level(logging.WARNING, logger="kraft.node"):
+        for now_ms in range(0, 2001, 10):
+            log.trace(Suspicious(3, "claims\nto lead"), now_ms)
+    assert len(caplog.records) == 3
+    assert "\n" not in caplog.records[0].getMessage()
+    assert "held_back=99" in caplog.records[1].getMessage()
