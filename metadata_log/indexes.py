@@ -1,0 +1,120 @@
+"""The two sparse indexes beside a segment (Kafka: `OffsetIndex`, `TimeIndex`).
+
+They are kept in memory and written when a segment is closed: they can always be built again from the log, and both
+Kafka and we do so at every start.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from struct import Struct as Layout
+from typing import Final
+
+from metadata_log.types import NO_OFFSET
+
+NO_TIMESTAMP: Final = -1
+
+_OFFSET_ENTRY: Final = Layout(">ii")
+_TIME_ENTRY: Final = Layout(">qi")
+
+
+class OffsetIndex:
+    """Where batches begin: entries of (last offset of a batch, its position), both rising."""
+
+    def __init__(self, base_offset: int) -> None:
+        self.base_offset = base_offset
+        self.offsets: list[int] = []
+        self.positions: list[int] = []
+
+    def append(self, offset: int, position: int) -> None:
+        """Note the batch at `position`, whose last offset is `offset`."""
+        self.offsets.append(offset)
+        self.positions.append(position)
+
+    def position_before(self, offset: int) -> int:
+        """Where to begin to look for `offset`: a position at or before its batch."""
+        after = bisect_right(self.offsets, offset)
+        return self.positions[after - 1] if after else 0
+
+    def truncate(self, end_offset: int) -> None:
+        """Forget the entries from `end_offset` on."""
+        kept = bisect_left(self.offsets, end_offset)
+        del self.offsets[kept:]
+        del self.positions[kept:]
+
+    def encode(self) -> bytes:
+        """The content of the `.index` file."""
+        entry, base = _OFFSET_ENTRY.pack, self.base_offset
+        return b"".join(
+            entry(offset - base, position) for offset, position in zip(self.offsets, self.positions, strict=True)
+        )
+
+    def fork(self) -> OffsetIndex:
+        """An independent copy."""
+        copy = OffsetIndex(self.base_offset)
+        copy.offsets = self.offsets.copy()
+        copy.positions = self.positions.copy()
+        return copy
+
+
+class TimeIndex:
+    """When the log reached which timestamp: entries of (largest timestamp so far, offset of its batch)."""
+
+    def __init__(self, base_offset: int) -> None:
+        self.base_offset = base_offset
+        self.timestamps: list[int] = []
+        self.offsets: list[int] = []
+
+    @property
+    def last_timestamp(self) -> int:
+        """The timestamp of the last entry, or `NO_TIMESTAMP`."""
+        return self.timestamps[-1] if self.timestamps else NO_TIMESTAMP
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last entry, or `NO_OFFSET`."""
+        return self.offsets[-1] if self.offsets else NO_OFFSET
+
+    def maybe_append(self, timestamp: int, offset: int) -> None:
+        """Add an entry, unless time has not risen since the last one."""
+        if timestamp > self.last_timestamp:
+            self.timestamps.append(timestamp)
+            self.offsets.append(offset)
+
+    def truncate(self, end_offset: int) -> None:
+        """Forget the entries from `end_offset` on."""
+        kept = bisect_left(self.offsets, end_offset)
+        del self.timestamps[kept:]
+        del self.offsets[kept:]
+
+    def encode(self) -> bytes:
+        """The content of the `.timeindex` file."""
+        entry, base = _TIME_ENTRY.pack, self.base_offset
+        return b"".join(
+            entry(timestamp, offset - base) for timestamp, offset in zip(self.timestamps, self.offsets, strict=True)
+        )
+
+    def fork(self) -> TimeIndex:
+        """An independent copy."""
+        copy = TimeIndex(self.base_offset)
+        copy.timestamps = self.timestamps.copy()
+        copy.offsets = self.offsets.copy()
+        return copy
+
+
+def parse_offset_index(data: bytes, base_offset: int) -> list[tuple[int, int]]:
+    """The (offset, position) entries of an `.index` file; the zeros of a file in use are left out."""
+    whole = len(data) - len(data) % _OFFSET_ENTRY.size
+    entries = list(_OFFSET_ENTRY.iter_unpack(data[:whole]))
+    while entries and entries[-1] == (0, 0):
+        entries.pop()
+    return [(base_offset + relative, position) for relative, position in entries]
+
+
+def parse_time_index(data: bytes, base_offset: int) -> list[tuple[int, int]]:
+    """The (timestamp, offset) entries of a `.timeindex` file; the zeros of a file in use are left out."""
+    whole = len(data) - len(data) % _TIME_ENTRY.size
+    entries = list(_TIME_ENTRY.iter_unpack(data[:whole]))
+    while entries and entries[-1] == (0, 0):
+        entries.pop()
+    return [(timestamp, base_offset + relative) for timestamp, relative in entries]

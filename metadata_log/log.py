@@ -1,0 +1,427 @@
+"""The metadata log: segments as one sequence of batches (Kafka: `UnifiedLog` as `KafkaRaftLog` uses it).
+
+Opening recovers: every batch of every segment is checked, indexes and epochs are built anew, and what a crash or a
+damaged disk left behind the last good batch is cut off. Old segments are on disk before a new one begins, so only the
+last one can ever be torn.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Final
+
+from metadata_log.batch import RecordBatch, scan
+from metadata_log.disk import Disk, File
+from metadata_log.epochs import FILE_NAME as EPOCHS_FILE
+from metadata_log.epochs import EpochHistory, format_epochs, write_epochs
+from metadata_log.errors import CorruptBatch, UnsupportedVersion
+from metadata_log.segment import INDEX_SUFFIXES, MAX_RELATIVE_OFFSET, SUFFIX, Segment, parse_file_name, scan_file
+
+DEFAULT_SEGMENT_BYTES: Final = 1 << 30
+DEFAULT_SEGMENT_MS: Final = 7 * 24 * 3600 * 1000
+DEFAULT_INDEX_INTERVAL_BYTES: Final = 4096
+TAIL_BYTES: Final = 4 << 20
+"""How much of the end of the log is kept in memory for those who fetch it."""
+
+
+class FlushHandle:
+    """One fsync of the log, to be run in any thread while the owner goes on appending."""
+
+    def __init__(self, file: File, offset: int, generation: int) -> None:
+        self.offset = offset
+        self.generation = generation
+        self._file = file
+
+    def run(self) -> None:
+        """Return once everything below `offset` is on the disk. Raises `OSError`; never to be repeated then."""
+        self._file.fsync()
+
+
+class MetadataLog:
+    """One partition directory's log. Not thread-safe, apart from `FlushHandle.run`."""
+
+    def __init__(
+        self, disk: Disk, directory: str, *, segment_bytes: int, segment_ms: int, index_interval_bytes: int
+    ) -> None:
+        """Use `open`."""
+        self.directory = directory
+        self.epochs = EpochHistory()
+        self.end_offset = 0
+        """The offset of the next record."""
+        self.flushed_offset = 0
+        """Everything below is on the disk."""
+        self.flushing: FlushHandle | None = None
+        """The flush under way in another thread."""
+        self.recovered: tuple[str, ...] = ()
+        """What opening had to cut off or remove, as sentences."""
+        self._disk = disk
+        self._segment_bytes = segment_bytes
+        self._segment_ms = segment_ms
+        self._index_interval_bytes = index_interval_bytes
+        self._segments: list[Segment] = []
+        self._generation = 0
+
+        self._retired: list[File] = []
+        self._tail: list[RecordBatch] = []
+        self._tail_offsets: list[int] = []
+        self._tail_bytes = 0
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        directory: str,
+        *,
+        segment_bytes: int = DEFAULT_SEGMENT_BYTES,
+        segment_ms: int = DEFAULT_SEGMENT_MS,
+        index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
+    ) -> MetadataLog:
+        """Open and recover the log in a partition directory, which is made if it is missing.
+
+        Raises `CorruptBatch` or `UnsupportedVersion` where neither cutting nor keeping would be right.
+        """
+        log = cls(
+            disk,
+            directory,
+            segment_bytes=segment_bytes,
+            segment_ms=segment_ms,
+            index_interval_bytes=index_interval_bytes,
+        )
+        _recover(log)
+        return log
+
+    # ------------------------------------------------------------------------------------------------ questions
+
+    @property
+    def start_offset(self) -> int:
+        """The offset of the first record that the log can still hold."""
+        return self._segments[0].base_offset
+
+    @property
+    def last_epoch(self) -> int | None:
+        """The epoch of the last record, or None for an empty log."""
+        return self.epochs.last_epoch
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of all batches."""
+        return sum(segment.size_bytes for segment in self._segments)
+
+    def read(self, offset: int, max_bytes: int, *, end_offset: int | None = None) -> bytes:
+        """Whole batches from the one that holds `offset`, byte for byte as they were appended.
+
+        At least one batch, else up to `max_bytes`, and none that reaches past `end_offset`; empty at the end of the
+        log. One call reads from one segment, so more may follow.
+        """
+        assert self.start_offset <= offset <= self.end_offset, (self.start_offset, offset, self.end_offset)
+        limit = self.end_offset if end_offset is None else min(end_offset, self.end_offset)
+        if offset >= limit:
+            return b""
+        if self._tail_offsets and offset >= self._tail_offsets[0]:
+            return self._read_tail(offset, max_bytes, limit)
+        return self._segment_of(offset).read(offset, max_bytes, limit)
+
+    def _read_tail(self, offset: int, max_bytes: int, limit: int) -> bytes:
+        first = bisect_right(self._tail_offsets, offset) - 1
+        pieces: list[bytes] = []
+        size = 0
+        for at in range(first, len(self._tail)):
+            batch = self._tail[at]
+            size += batch.size_bytes
+            if batch.next_offset > limit or (pieces and size > max_bytes):
+                break
+            pieces.append(batch.data)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _segment_of(self, offset: int) -> Segment:
+        """The last segment that begins at or before `offset`."""
+        for segment in reversed(self._segments):
+            if segment.base_offset <= offset:
+                return segment
+        raise AssertionError((offset, self.start_offset))
+
+    # --------------------------------------------------------------------------------------------------- writing
+
+    def append(self, data: bytes) -> None:
+        """Write whole, valid batches; the first begins at `end_offset`, the others follow it, epochs do not fall.
+
+        Nothing is on the disk before a flush. The epoch history is, when an epoch is new (`LeaderEpochFileCache`).
+        """
+        batches = list(scan(data, verify=False))
+        assert batches, "nothing to append"
+        self._roll_for(data, batches)
+        epochs = self.epochs
+        end = self.end_offset
+        last = epochs.last_epoch
+        for batch in batches:
+            assert batch.base_offset == end, (batch.base_offset, end)
+            assert batch.last_offset_delta >= 0, batch.last_offset_delta
+            if batch.epoch != last:
+                assert last is None or batch.epoch > last, (batch.epoch, last)
+                epochs = epochs.assign(batch.epoch, batch.base_offset)
+                last = batch.epoch
+            end = batch.next_offset
+        if epochs is not self.epochs:
+            write_epochs(self._disk, self.directory, epochs)
+            self.epochs = epochs
+        self._segments[-1].append(data, batches)
+        self.end_offset = end
+        self._remember(batches)
+
+    def _roll_for(self, data: bytes, batches: list[RecordBatch]) -> None:
+        """Begin a new segment if the last one is too full or too old for these batches (`LogSegment.shouldRoll`)."""
+        last = self._segments[-1]
+        if last.size_bytes == 0:
+            return
+        too_full = last.size_bytes + len(data) > self._segment_bytes
+        too_old = max(batch.max_timestamp for batch in batches) - last.first_timestamp > self._segment_ms
+        too_far = batches[-1].last_offset - last.base_offset > MAX_RELATIVE_OFFSET
+        if too_full or too_old or too_far:
+            self.roll()
+
+    def roll(self) -> None:
+        """Close the last segment, durably, and begin another one at the end of the log."""
+        last = self._segments[-1]
+        if last.base_offset == self.end_offset:
+            return
+        self.flush()
+        last.write_indexes()
+        self._segments.append(self._new_segment(self.end_offset))
+
+    def _new_segment(self, base_offset: int) -> Segment:
+        segment = Segment.open(
+            self._disk, self.directory, base_offset, create=True, index_interval_bytes=self._index_interval_bytes
+        )
+        self._disk.fsync_dir(self.directory)
+        return segment
+
+    def _remember(self, batches: list[RecordBatch]) -> None:
+        """Keep the newest batches in memory; half of them go when there are too many bytes."""
+        self._tail.extend(batches)
+        self._tail_offsets.extend(batch.base_offset for batch in batches)
+        self._tail_bytes += sum(batch.size_bytes for batch in batches)
+        if self._tail_bytes <= TAIL_BYTES:
+            return
+        kept = kept_bytes = 0
+        while kept < len(self._tail) and kept_bytes + self._tail[-1 - kept].size_bytes <= TAIL_BYTES // 2:
+            kept_bytes += self._tail[-1 - kept].size_bytes
+            kept += 1
+        del self._tail[: len(self._tail) - kept]
+        del self._tail_offsets[: len(self._tail_offsets) - kept]
+        self._tail_bytes = kept_bytes
+
+    def flush(self) -> None:
+        """Return once the whole log is on the disk."""
+        self._segments[-1].file.fsync()
+        self.flushed_offset = self.end_offset
+
+    def flush_handle(self) -> FlushHandle:
+        """What another thread can `run` to bring the log, as it is now, to the disk; then call `flush_done`.
+
+        At most one handle is in use at a time.
+        """
+        assert self.flushing is None, "a flush is under way"
+        # Rolling flushes, so only the last segment can be dirty.
+        self.flushing = FlushHandle(self._segments[-1].file, self.end_offset, self._generation)
+        return self.flushing
+
+    def flush_done(self) -> None:
+        """Take note that the handle's `run` has returned."""
+        handle = self.flushing
+        assert handle is not None, "no flush is under way"
+        self.flushing = None
+        for file in self._retired:
+            file.close()
+        self._retired.clear()
+        if handle.generation == self._generation:
+            self.flushed_offset = max(self.flushed_offset, handle.offset)
+
+    # ------------------------------------------------------------------------------------------------ truncating
+
+    def truncate(self, offset: int) -> int:
+        """Cut the log, durably, so that it ends at `offset`; returns the end.
+
+        Where `offset` lies inside a batch, all of that batch goes and the end is smaller.
+        """
+        assert self.start_offset <= offset, (offset, self.start_offset)
+        if offset >= self.end_offset:
+            return self.end_offset
+        self._generation += 1
+        while self._segments[-1].base_offset > offset:
+            self._drop_last_segment()
+        last = self._segments[-1]
+        last.remove_indexes()
+        last.truncate(offset)
+        self.end_offset = last.end_offset
+        self.flushed_offset = self.end_offset
+        self._forget_tail(self.end_offset)
+        self._set_epochs(self.epochs.truncate_end(self.end_offset))
+        return self.end_offset
+
+    def reset_to(self, offset: int) -> None:
+        """Drop the log and begin again, empty, at `offset`: the end of a snapshot (`truncateToLatestSnapshot`)."""
+        self._generation += 1
+        while self._segments:
+            self._drop_last_segment()
+        self._segments.append(self._new_segment(offset))
+        self.end_offset = self.flushed_offset = offset
+        self._forget_tail(0)
+        self._set_epochs(EpochHistory())
+
+    def _drop_last_segment(self) -> None:
+        segment = self._segments.pop()
+        self._release(segment.file)
+        segment.remove()
+
+    def _release(self, file: File) -> None:
+        """Close a file, but not while another thread may be flushing it."""
+        if self.flushing is None:
+            file.close()
+        else:
+            self._retired.append(file)
+
+    def _forget_tail(self, end_offset: int) -> None:
+        while self._tail and self._tail[-1].next_offset > end_offset:
+            self._tail_bytes -= self._tail.pop().size_bytes
+            self._tail_offsets.pop()
+
+    def _set_epochs(self, epochs: EpochHistory) -> None:
+        if epochs != self.epochs:
+            write_epochs(self._disk, self.directory, epochs)
+            self.epochs = epochs
+
+    # --------------------------------------------------------------------------------------------------- the end
+
+    def close(self) -> None:
+        """Bring everything to the disk and close the files; write the indexes of the last segment."""
+        self.flush()
+        self._segments[-1].write_indexes()
+        for segment in self._segments:
+            self._release(segment.file)
+
+    def fork(self, disk: Disk) -> MetadataLog:
+        """An independent copy on the copy of a disk."""
+        copy = MetadataLog(
+            disk,
+            self.directory,
+            segment_bytes=self._segment_bytes,
+            segment_ms=self._segment_ms,
+            index_interval_bytes=self._index_interval_bytes,
+        )
+        copy.epochs = self.epochs
+        copy.end_offset = self.end_offset
+        copy.flushed_offset = self.flushed_offset
+        copy.recovered = self.recovered
+        copy._segments = [segment.fork(disk) for segment in self._segments]
+        copy._generation = self._generation
+        if self.flushing is not None:
+            copy.flushing = FlushHandle(copy._segments[-1].file, self.flushing.offset, self.flushing.generation)
+        copy._tail = self._tail.copy()
+        copy._tail_offsets = self._tail_offsets.copy()
+        copy._tail_bytes = self._tail_bytes
+        return copy
+
+
+def _recover(log: MetadataLog) -> None:
+    """Read all that is in the directory (Kafka: `LogLoader`, which runs like this at every start of a metadata log)."""
+    disk, directory = log._disk, log.directory
+    disk.mkdir(directory)
+    names = disk.list(directory)
+    bases = [base for name in names if (base := parse_file_name(name, SUFFIX)) is not None]
+    findings = _sweep(disk, directory, names, bases)
+    intact = True
+    for base in bases:
+        if not intact:
+            break
+        segment = Segment.open(disk, directory, base, create=False, index_interval_bytes=log._index_interval_bytes)
+        log.epochs, damage = _read_segment(segment, log._segments, log.epochs)
+        log._segments.append(segment)
+        if damage is not None:
+            intact = False
+            findings.append(f"cut the log at offset {segment.end_offset}: {damage}")
+    # The newest goes first, and each for good before the next: a crash in between leaves no gap.
+    for base in reversed(bases[len(log._segments) :]):
+        gone = Segment.open(disk, directory, base, create=False, index_interval_bytes=log._index_interval_bytes)
+        gone.file.close()
+        gone.remove()
+        findings.append(f"removed {gone.file.path}, which follows the damage")
+    if not log._segments:
+        log._segments.append(log._new_segment(0))
+    _settle(log, findings)
+
+
+def _sweep(disk: Disk, directory: str, names: list[str], bases: list[int]) -> list[str]:
+    """Remove the files that Kafka deletes a minute after it renamed them, and indexes without a segment."""
+    findings = []
+    for name in names:
+        orphaned = any(
+            (base := parse_file_name(name, suffix)) is not None and base not in bases for suffix in INDEX_SUFFIXES
+        )
+        if orphaned:
+            findings.append(f"removed {directory}/{name}, an index without its segment")
+        if orphaned or (name.endswith(".deleted") and not name.endswith(".checkpoint.deleted")):
+            disk.remove(f"{directory}/{name}")
+    return findings
+
+
+def _read_segment(
+    segment: Segment, before: list[Segment], epochs: EpochHistory
+) -> tuple[EpochHistory, CorruptBatch | UnsupportedVersion | None]:
+    """Check every batch of a segment and cut it before the first damaged one; the epochs so far, and the damage."""
+    path = segment.file.path
+    if before and before[-1].end_offset != segment.base_offset:
+        raise CorruptBatch(
+            f"the log has no records from offset {before[-1].end_offset} to {segment.base_offset}",
+            where=path,
+            hint="A segment file is missing. Put it back, or empty the directory to fetch the log again.",
+        )
+    try:
+        for batch in scan_file(segment.file):
+            _check_order(batch, segment.end_offset, epochs.last_epoch, path)
+            epochs = epochs.assign(batch.epoch, batch.base_offset)
+            segment.note(batch)
+    except UnsupportedVersion as damage:
+        segment.cut_file(segment.size_bytes)
+        return epochs, damage
+    except CorruptBatch as damage:
+        if damage.field in {"magic", "order"}:
+            # A newer format, or good batches in a wrong order: nothing says that cutting would lose only garbage.
+            raise
+        segment.cut_file(segment.size_bytes)
+        return epochs, damage
+    return epochs, None
+
+
+def _check_order(batch: RecordBatch, end_offset: int, last_epoch: int | None, path: str) -> None:
+    """Kafka takes gaps and repeats in silence and then serves them; a replica must not vouch for such a log."""
+    what = None
+    if batch.base_offset != end_offset:
+        what = f"a batch begins at offset {batch.base_offset} where {end_offset} comes next"
+    elif batch.last_offset_delta < 0:
+        what = f"a batch ends {-batch.last_offset_delta} offsets before it begins"
+    elif batch.epoch < (0 if last_epoch is None else last_epoch):
+        what = f"a batch of epoch {batch.epoch} follows one of epoch {last_epoch}"
+    if what is not None:
+        raise CorruptBatch(
+            what,
+            where=path,
+            position=batch.position,
+            field="order",
+            hint="Empty the directory to fetch the log again, if the other voters are sound.",
+        )
+
+
+def _settle(log: MetadataLog, findings: list[str]) -> None:
+    """Bring what was recovered to the disk, with true indexes and epochs beside it."""
+    for segment in log._segments:
+        segment.file.fsync()
+    for segment in log._segments[:-1]:
+        segment.write_indexes()
+    log._segments[-1].remove_indexes()
+    path = f"{log.directory}/{EPOCHS_FILE}"
+    content = format_epochs(log.epochs)
+    if not log._disk.exists(path) or log._disk.read(path) != content:
+        write_epochs(log._disk, log.directory, log.epochs)
+    log._disk.fsync_dir(log.directory)
+    log.end_offset = log.flushed_offset = log._segments[-1].end_offset
+    log.recovered = tuple(findings)

@@ -1,0 +1,189 @@
+"""One segment: a `.log` file and its two indexes (Kafka: `LogSegment`, `FileRecords`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from metadata_log.batch import HEADER_BYTES, RecordBatch, scan
+from metadata_log.disk import Disk, File
+from metadata_log.errors import IncompleteBatch
+from metadata_log.indexes import NO_TIMESTAMP, OffsetIndex, TimeIndex
+from metadata_log.types import NO_OFFSET
+
+SUFFIX: Final = ".log"
+INDEX_SUFFIXES: Final = (".index", ".timeindex")
+MAX_RELATIVE_OFFSET: Final = 2**31 - 1
+"""Indexes hold offsets as 32-bit distances from the segment's base."""
+
+_CHUNK_BYTES: Final = 1 << 20
+_LOOK_BYTES: Final = 1 << 14
+
+
+def file_name(base_offset: int, suffix: str = SUFFIX) -> str:
+    """The name of a segment's file: its base offset in twenty digits."""
+    return f"{base_offset:020d}{suffix}"
+
+
+def parse_file_name(name: str, suffix: str = SUFFIX) -> int | None:
+    """The base offset in a segment file's name, or None if it is not one."""
+    stem = name[: -len(suffix)]
+    return int(stem) if name.endswith(suffix) and len(stem) == 20 and stem.isdecimal() and stem.isascii() else None
+
+
+def scan_file(
+    file: File, position: int = 0, *, end: int | None = None, verify: bool = True, chunk_bytes: int = _CHUNK_BYTES
+) -> Iterator[RecordBatch]:
+    """The batches of a file from `position` to `end`, without holding all of it; errors as those of `batch.scan`."""
+    end = file.size() if end is None else end
+    size = chunk_bytes
+    while position < end:
+        piece = file.pread(min(size, end - position), position)
+        start = position
+        try:
+            for batch in scan(piece, where=file.path, verify=verify, at=start):
+                position = batch.end_position
+                yield batch
+            size = chunk_bytes
+        except IncompleteBatch:
+            size = chunk_bytes
+            if position == start:
+                announced = 12 + int.from_bytes(piece[8:12], "big") if len(piece) >= 12 else HEADER_BYTES
+                wanted = max(announced, HEADER_BYTES)
+                if len(piece) >= wanted or position + wanted > end:
+                    raise
+                size = max(wanted, chunk_bytes)
+
+
+class Segment:
+    """The batches from `base_offset` on, in one file. Writing happens at its end only."""
+
+    def __init__(self, disk: Disk, directory: str, base_offset: int, file: File, index_interval_bytes: int) -> None:
+        self.base_offset = base_offset
+        self.file = file
+        self.size_bytes = 0
+        self.end_offset = base_offset
+        self.first_timestamp = NO_TIMESTAMP
+        self._disk = disk
+        self._directory = directory
+        self._interval = index_interval_bytes
+        self._offsets = OffsetIndex(base_offset)
+        self._times = TimeIndex(base_offset)
+        self._max_timestamp = NO_TIMESTAMP
+        self._max_timestamp_offset = NO_OFFSET
+        self._since_entry = 0
+
+    @classmethod
+    def open(cls, disk: Disk, directory: str, base_offset: int, *, create: bool, index_interval_bytes: int) -> Segment:
+        """Open the file of a segment, or make it; what it holds must be noted with `note` before anything else."""
+        path = f"{directory}/{file_name(base_offset)}"
+        return cls(disk, directory, base_offset, disk.open(path, create=create), index_interval_bytes)
+
+    def note(self, batch: RecordBatch) -> None:
+        """Take the next batch of the file, which is already there, into the indexes."""
+        if self.size_bytes == 0:
+            self.first_timestamp = batch.max_timestamp
+        if batch.max_timestamp > self._max_timestamp:
+            self._max_timestamp = batch.max_timestamp
+            self._max_timestamp_offset = batch.last_offset
+        if self._since_entry > self._interval:
+            self._offsets.append(batch.last_offset, self.size_bytes)
+            self._times.maybe_append(self._max_timestamp, self._max_timestamp_offset)
+            self._since_entry = 0
+        self.size_bytes += batch.size_bytes
+        self.end_offset = batch.next_offset
+        self._since_entry += batch.size_bytes
+
+    def append(self, data: bytes, batches: list[RecordBatch]) -> None:
+        """Write whole batches at the end."""
+        self.file.append(data)
+        for batch in batches:
+            self.note(batch)
+
+    def read(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
+        """Whole batches from that of `offset`: at least one, else up to `max_bytes`, none past `end_offset`."""
+        start = self._find(offset)
+        if start is None or start.next_offset > end_offset:
+            return b""
+        begin = start.position
+        size = min(max(max_bytes, start.size_bytes), self.size_bytes - begin)
+        piece = self.file.pread(size, begin)
+        end = 0
+        try:
+            for batch in scan(piece, where=self.file.path, verify=False):
+                if batch.next_offset > end_offset:
+                    break
+                end = batch.end_position
+        except IncompleteBatch:
+            pass
+        return piece[:end]
+
+    def _find(self, offset: int) -> RecordBatch | None:
+        """The batch that holds `offset`, or the first one after it."""
+        position = self._offsets.position_before(offset)
+        batches = scan_file(self.file, position, end=self.size_bytes, verify=False, chunk_bytes=_LOOK_BYTES)
+        return next((batch for batch in batches if batch.next_offset > offset), None)
+
+    def truncate(self, offset: int) -> None:
+        """Cut the file before the batch that holds `offset`, durably."""
+        cut = self._find(offset)
+        if cut is None:
+            return
+        self.cut_file(cut.position)
+        self._offsets.truncate(cut.base_offset)
+        self._times.truncate(cut.base_offset)
+        self._max_timestamp = self._times.last_timestamp
+        self._max_timestamp_offset = self._times.last_offset
+        self._since_entry = 0
+        # What follows the last index entry is noted anew.
+        self.end_offset = self.base_offset
+        self.size_bytes = self._offsets.positions[-1] if self._offsets.positions else 0
+        for batch in scan_file(self.file, self.size_bytes, end=cut.position, verify=False):
+            self.note(batch)
+
+    def cut_file(self, size: int) -> None:
+        """Cut the file to `size` bytes, durably; the indexes are the caller's business."""
+        self.file.truncate(size)
+        self.file.fsync()
+
+    def write_indexes(self) -> None:
+        """Write the index files, as they are when Kafka has closed the segment. They need no fsync."""
+        times = self._times.fork()
+        times.maybe_append(self._max_timestamp, self._max_timestamp_offset)
+        for suffix, content in zip(INDEX_SUFFIXES, (self._offsets.encode(), times.encode()), strict=True):
+            path = f"{self._directory}/{file_name(self.base_offset, suffix)}"
+            if self._disk.exists(path):
+                if self._disk.read(path) == content:
+                    continue
+                self._disk.remove(path)
+            file = self._disk.open(path, create=True)
+            try:
+                file.append(content)
+            finally:
+                file.close()
+
+    def remove_indexes(self) -> None:
+        """Delete the index files: those of a segment that grows would not be true."""
+        for suffix in INDEX_SUFFIXES:
+            path = f"{self._directory}/{file_name(self.base_offset, suffix)}"
+            if self._disk.exists(path):
+                self._disk.remove(path)
+
+    def remove(self) -> None:
+        """Delete the segment's files, durably. The open file must be closed by the caller."""
+        self.remove_indexes()
+        self._disk.remove(self.file.path)
+        self._disk.fsync_dir(self._directory)
+
+    def fork(self, disk: Disk) -> Segment:
+        """An independent copy on the copy of a disk."""
+        copy = Segment(disk, self._directory, self.base_offset, disk.open(self.file.path), self._interval)
+        copy.size_bytes = self.size_bytes
+        copy.end_offset = self.end_offset
+        copy.first_timestamp = self.first_timestamp
+        copy._offsets = self._offsets.fork()
+        copy._times = self._times.fork()
+        copy._max_timestamp = self._max_timestamp
+        copy._max_timestamp_offset = self._max_timestamp_offset
+        copy._since_entry = self._since_entry
+        return copy
