@@ -1,0 +1,354 @@
+"""A node that is a bare `RaftCore` over a log in memory: many more seeds per second than with a whole `Replica` (Kafka:
+`RaftClientTestContext` over `MockLog`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from operator import attrgetter
+from random import Random
+from struct import Struct as Layout
+from typing import Final
+
+from msgspec.structs import replace
+
+from kraft.quorum.core import CoreStart, RaftCore
+from kraft.quorum.effects import (
+    AppendBatch,
+    AppendControl,
+    Appended,
+    AppendFetched,
+    AppendRefused,
+    Effect,
+    FlushLog,
+    HighWatermarkMoved,
+    LeaderChanged,
+    PersistElection,
+    SendRecords,
+    SendReply,
+    SendRequest,
+    StateChanged,
+    Suspicious,
+    TruncateLog,
+)
+from kraft.quorum.events import (
+    Append,
+    BeginShutdown,
+    Event,
+    FailureCause,
+    LogFlushed,
+    Received,
+    Replied,
+    RequestFailed,
+    Resign,
+    Tick,
+)
+from kraft.quorum.messages import BatchFacts, Fetch, FetchReply, Reply, Request
+from kraft.quorum.values import ElectionState, Endpoints, ListenerAddress, QuorumConfig, ReplicaKey
+from kraft.quorum.voters import VoterSet
+from kraft.sim.member import Answer, Ask, Changed, Done, Flush, LogBatch, Output, View
+from metadata_log.epochs import EpochHistory
+from metadata_log.types import NO_OFFSET
+
+_FRAME: Final = Layout(">qqiI")
+_DATA: Final = b"d"
+_CONTROL: Final = b"c"
+_base_offset = attrgetter("base_offset")
+
+
+class CoreLog:
+    """Batches as the process sees them, and which of them an fsync has made sure of.
+
+    What was done since the last fsync, truncations too, survives a crash up to a random point, in the order of doing.
+    """
+
+    def __init__(self, batches: tuple[LogBatch, ...] = ()) -> None:
+        self.batches = list(batches)
+        self._durable = list(batches)
+        self._unsynced: list[LogBatch | int] = []
+        self._synced_count = 0
+
+    @property
+    def end_offset(self) -> int:
+        """The offset after the last record."""
+        return self.batches[-1].next_offset if self.batches else 0
+
+    def append(self, batch: LogBatch) -> None:
+        """Add a batch, which must begin where the log ends."""
+        assert batch.base_offset == self.end_offset, (batch, self.end_offset)
+        self.batches.append(batch)
+        self._unsynced.append(batch)
+
+    def truncate(self, offset: int) -> None:
+        """Cut the log at `offset`, which must be between two batches."""
+        _cut(self.batches, offset)
+        assert self.end_offset == offset, (self.end_offset, offset)
+        self._unsynced.append(offset)
+
+    def read(self, offset: int) -> list[LogBatch]:
+        """The batches from the one that holds `offset` on."""
+        first = bisect_right(self.batches, offset, key=_base_offset) - 1
+        return self.batches[max(first, 0) :] if offset < self.end_offset else []
+
+    def sync_point(self) -> int:
+        """What an fsync that begins now will make sure of."""
+        return self._synced_count + len(self._unsynced)
+
+    def synced(self, point: int) -> None:
+        """The fsync that began at `point` is done; a later one may have been done before."""
+        count = max(point - self._synced_count, 0)
+        for operation in self._unsynced[:count]:
+            if isinstance(operation, LogBatch):
+                self._durable.append(operation)
+            else:
+                _cut(self._durable, operation)
+        del self._unsynced[:count]
+        self._synced_count += count
+
+    def crash(self, rng: Random) -> None:
+        """Lose what was not fsynced, or some of it; what is left is on disk."""
+        self.synced(self._synced_count + rng.randint(0, len(self._unsynced)))
+        self._synced_count += len(self._unsynced)
+        self._unsynced.clear()
+        self.batches = list(self._durable)
+
+    def epochs(self) -> EpochHistory:
+        """Where every epoch begins."""
+        history = EpochHistory()
+        for batch in self.batches:
+            history = history.assign(batch.epoch, batch.base_offset)
+        return history
+
+
+def _cut(batches: list[LogBatch], offset: int) -> None:
+    while batches and batches[-1].next_offset > offset:
+        batches.pop()
+
+
+def pack_batches(batches: list[LogBatch], max_bytes: int) -> tuple[tuple[BatchFacts, ...], bytes]:
+    """What a FetchReply carries: whole batches, at least one, else up to `max_bytes`."""
+    facts: list[BatchFacts] = []
+    data = bytearray()
+    for batch in batches:
+        size = _FRAME.size + len(batch.content)
+        if facts and len(data) + size > max_bytes:
+            break
+        data += _FRAME.pack(batch.base_offset, batch.next_offset, batch.epoch, len(batch.content)) + batch.content
+        facts.append(BatchFacts(batch.base_offset, batch.next_offset, batch.epoch, len(data)))
+    return tuple(facts), bytes(data)
+
+
+def unpack_batches(data: bytes) -> list[LogBatch]:
+    """The batches in what `pack_batches` made."""
+    batches = []
+    position = 0
+    while position < len(data):
+        base_offset, next_offset, epoch, size = _FRAME.unpack_from(data, position)
+        position += _FRAME.size
+        batches.append(LogBatch(base_offset, next_offset, epoch, data[position : position + size]))
+        position += size
+    return batches
+
+
+class CoreMember:
+    """One core and what it needs to live; its disk, that is log and quorum-state, outlasts crashes."""
+
+    def __init__(
+        self,
+        node_id: int,
+        *,
+        voters: VoterSet,
+        config: QuorumConfig,
+        log: tuple[LogBatch, ...] = (),
+        election: ElectionState | None = None,
+    ) -> None:
+        self._node_id = node_id
+        self._voters = voters
+        self._config = config
+        self._election = election
+        self.log = CoreLog(log)
+        self.effects: list[Effect] = []
+        """What the core asked for in the last step."""
+        self._core: RaftCore | None = None
+        self._flushes: dict[int, tuple[int, FlushLog]] = {}
+        self._asked: dict[int, int] = {}
+        self._submitted: dict[int, Appended] = {}
+        self._next_ticket = 1
+
+    @property
+    def node_id(self) -> int:
+        """Its id."""
+        return self._node_id
+
+    @property
+    def core(self) -> RaftCore:
+        """The core of this life."""
+        assert self._core is not None, f"node {self._node_id} is not running"
+        return self._core
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and has not crashed since."""
+        return self._core is not None
+
+    def start(self, rng: Random, now_ms: int) -> list[Output]:
+        """Begin a life with what is on disk."""
+        assert self._core is None, self._node_id
+        voter = self._voters.find(self._node_id)
+        own = Endpoints((ListenerAddress("CONTROLLER", f"n{self._node_id}", 9000),))
+        self._core = RaftCore(
+            config=self._config,
+            local=ReplicaKey(self._node_id),
+            voters=self._voters,
+            endpoints=own if voter is None else voter.endpoints,
+            start=CoreStart(
+                election=self._election,
+                log_start_offset=0,
+                log_end_offset=self.log.end_offset,
+                epochs=self.log.epochs(),
+            ),
+            rng=rng,
+        )
+        return self._carry_out(self._core.begin(now_ms))
+
+    def crash(self, rng: Random) -> None:
+        """End the life; of what was not fsynced, any part may be lost."""
+        self._core = None
+        self._flushes.clear()
+        self._asked.clear()
+        self._submitted.clear()
+        self.log.crash(rng)
+
+    # Events
+
+    def _step(self, event: Event, now_ms: int) -> list[Output]:
+        return self._carry_out(self.core.step(event, now_ms))
+
+    def tick(self, now_ms: int) -> list[Output]:
+        """Time has passed."""
+        return self._step(Tick(), now_ms)
+
+    def on_request(self, request_id: int, message: object, now_ms: int) -> list[Output]:
+        """A peer asks."""
+        assert isinstance(message, Request), message
+        return self._step(Received(request_id, message), now_ms)
+
+    def on_reply(self, request_id: int, message: object, now_ms: int) -> list[Output]:
+        """A peer answers."""
+        assert isinstance(message, Reply), message
+        return self._step(Replied(request_id, self._asked[request_id], message), now_ms)
+
+    def on_failed(self, request_id: int, cause: FailureCause, now_ms: int) -> list[Output]:
+        """A request will not be answered."""
+        return self._step(RequestFailed(request_id, self._asked[request_id], cause), now_ms)
+
+    def on_flushed(self, ticket: int, now_ms: int) -> list[Output]:
+        """An fsync is done."""
+        point, flush = self._flushes.pop(ticket)
+        self.log.synced(point)
+        return self._step(LogFlushed(flush.offset, flush.epoch), now_ms)
+
+    def submit(self, submit_id: int, value: bytes, now_ms: int) -> list[Output]:
+        """Hand over a record for the log."""
+        return self._step(Append(submit_id, self.core.epoch, (value,)), now_ms)
+
+    def resign(self, now_ms: int) -> list[Output]:
+        """Ask a leader to give up."""
+        return self._step(Resign(self.core.epoch), now_ms)
+
+    def shut_down(self, now_ms: int) -> list[Output]:
+        """The node is about to stop."""
+        return self._step(BeginShutdown(), now_ms)
+
+    # Effects
+
+    def _carry_out(self, effects: list[Effect]) -> list[Output]:
+        self.effects = effects
+        outputs: list[Output] = []
+        for effect in effects:
+            match effect:
+                case PersistElection(state=state):
+                    self._election = state
+                case AppendBatch() | AppendControl() | AppendFetched() | TruncateLog():
+                    self._write(effect)
+                case FlushLog():
+                    self._flushes[self._next_ticket] = (self.log.sync_point(), effect)
+                    outputs.append(Flush(self._next_ticket))
+                    self._next_ticket += 1
+                case SendRequest():
+                    self._asked[effect.request_id] = effect.peer_id
+                    offset = effect.message.offset if isinstance(effect.message, Fetch) else None
+                    outputs.append(Ask(effect.request_id, effect.peer_id, effect.message, effect.timeout_ms, offset))
+                case SendReply():
+                    outputs.append(Answer(effect.request_id, effect.message))
+                case SendRecords():
+                    outputs.append(Answer(effect.request_id, self._with_records(effect)))
+                case Appended():
+                    self._submitted[effect.request_id] = effect
+                case AppendRefused():
+                    outputs.append(Done(effect.request_id, NO_OFFSET))
+                case HighWatermarkMoved(offset=offset):
+                    outputs.extend(self._committed(offset))
+                case StateChanged():
+                    outputs.append(Changed(f"{effect.source}->{effect.target} {effect.cause}"))
+                    if effect.source == "Leader":
+                        outputs.extend(Done(submit_id, NO_OFFSET) for submit_id in self._submitted)
+                        self._submitted.clear()
+                case LeaderChanged() | Suspicious():
+                    pass
+        return outputs
+
+    def _write(self, effect: AppendBatch | AppendControl | AppendFetched | TruncateLog) -> None:
+        match effect:
+            case AppendBatch(base_offset, epoch, timestamp_ms, values):
+                content = b"\n".join((_DATA, str(timestamp_ms).encode(), *values))
+                self.log.append(LogBatch(base_offset, base_offset + len(values), epoch, content))
+            case AppendControl(base_offset, epoch, timestamp_ms, records):
+                content = b"\n".join((_CONTROL, str(timestamp_ms).encode(), *(repr(one).encode() for one in records)))
+                self.log.append(LogBatch(base_offset, base_offset + len(records), epoch, content))
+            case AppendFetched(data=data):
+                for batch in unpack_batches(data):
+                    self.log.append(batch)
+            case TruncateLog(offset=offset):
+                self.log.truncate(offset)
+
+    def _with_records(self, effect: SendRecords) -> FetchReply:
+        facts, data = pack_batches(self.log.read(effect.offset), effect.max_bytes)
+        return replace(effect.reply, batches=facts, data=data)
+
+    def _committed(self, high_watermark: int) -> list[Output]:
+        done = [one for one in self._submitted.values() if one.last_offset < high_watermark]
+        for one in done:
+            del self._submitted[one.request_id]
+        return [Done(one.request_id, one.base_offset) for one in done]
+
+    # Questions
+
+    def deadline_ms(self) -> int:
+        """When `tick` is wanted."""
+        return self.core.deadline_ms()
+
+    def view(self) -> View:
+        """The state of the running node."""
+        core = self.core
+        return View(
+            epoch=core.epoch,
+            state=core.state_name,
+            leader=core.leader,
+            high_watermark=core.high_watermark,
+            log_end_offset=core.log_end_offset,
+            flushed_offset=core.flushed_offset,
+        )
+
+    def election(self) -> ElectionState | None:
+        """What stands in quorum-state on disk."""
+        return self._election
+
+    def read(self, offset: int) -> list[LogBatch]:
+        """The batches from `offset` to the end of the log."""
+        return self.log.read(offset)
+
+    def values(self, batch: LogBatch) -> tuple[bytes, ...]:
+        """The submitted values in a batch."""
+        kind, _, *values = batch.content.split(b"\n")
+        return tuple(values) if kind == _DATA else ()

@@ -1,0 +1,127 @@
+"""What the simulator sees of one node: events go in, outputs come out, and a crash in between (Kafka: the `RaftNode` of
+`RaftEventSimulationTest`).
+
+Messages are opaque to the simulator: `CoreMember` speaks the flat forms of the core, `ReplicaMember` wire messages.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Protocol
+
+from msgspec import Struct
+
+from kraft.quorum.events import FailureCause
+from kraft.quorum.values import ElectionState, LeaderAndEpoch
+
+
+class LogBatch(Struct, frozen=True):
+    """One batch as it stands in a log; `content` is everything in it, byte for byte."""
+
+    base_offset: int
+    next_offset: int
+    epoch: int
+    content: bytes
+
+
+class Ask(Struct, frozen=True):
+    """Send a request to a peer; `fetch_offset` is what it acknowledges, if it is a Fetch."""
+
+    request_id: int
+    peer_id: int
+    message: object
+    timeout_ms: int
+    fetch_offset: int | None = None
+
+
+class Answer(Struct, frozen=True):
+    """Answer the request that came in under this id."""
+
+    request_id: int
+    message: object
+
+
+class Flush(Struct, frozen=True):
+    """An fsync that has begun; `Member.on_flushed` ends it."""
+
+    ticket: int
+
+
+class Done(Struct, frozen=True):
+    """What became of a submission: committed at `base_offset`, or, with -1, refused or of unknown fate."""
+
+    submit_id: int
+    base_offset: int
+
+
+class Changed(Struct, frozen=True):
+    """The node went from one state to another, for the trace."""
+
+    what: str
+
+
+Output = Ask | Answer | Flush | Done | Changed
+
+
+class View(Struct, frozen=True):
+    """What the invariants look at, of a running node."""
+
+    epoch: int
+    state: str
+    leader: LeaderAndEpoch
+    high_watermark: int
+    log_end_offset: int
+    flushed_offset: int
+
+
+class Member(Protocol):
+    """One node, over whatever keeps its data."""
+
+    @property
+    def node_id(self) -> int:
+        """Its id."""
+
+    def start(self, rng: Random, now_ms: int) -> list[Output]:
+        """Begin a life with what is on disk."""
+
+    def crash(self, rng: Random) -> None:
+        """End the life; of what was not fsynced, any part may be lost."""
+
+    def tick(self, now_ms: int) -> list[Output]:
+        """Time has passed."""
+
+    def on_request(self, request_id: int, message: object, now_ms: int) -> list[Output]:
+        """A peer asks."""
+
+    def on_reply(self, request_id: int, message: object, now_ms: int) -> list[Output]:
+        """A peer answers."""
+
+    def on_failed(self, request_id: int, cause: FailureCause, now_ms: int) -> list[Output]:
+        """A request will not be answered."""
+
+    def on_flushed(self, ticket: int, now_ms: int) -> list[Output]:
+        """An fsync is done."""
+
+    def submit(self, submit_id: int, value: bytes, now_ms: int) -> list[Output]:
+        """Hand over a record for the log; one `Done` follows while the node lives."""
+
+    def resign(self, now_ms: int) -> list[Output]:
+        """Ask a leader to give up."""
+
+    def shut_down(self, now_ms: int) -> list[Output]:
+        """The node is about to stop."""
+
+    def deadline_ms(self) -> int:
+        """When `tick` is wanted."""
+
+    def view(self) -> View:
+        """The state of the running node."""
+
+    def election(self) -> ElectionState | None:
+        """What stands in quorum-state on disk; None before the first start."""
+
+    def read(self, offset: int) -> list[LogBatch]:
+        """The batches from `offset` to the end of the log of the running node."""
+
+    def values(self, batch: LogBatch) -> tuple[bytes, ...]:
+        """The submitted values in a batch; none if it is a control batch."""
