@@ -69,22 +69,23 @@ def decode_from(
     try:
         return _readers[cls, version](data, position)
     except READ_FAILURES:
-        _explain_read(cls, version, data, position, where)
+        return _read_slowly(cls, version, data, position, where)
     except UnsupportedVersion as refused:
         refused.where = where
         raise
 
 
-def _explain_read(cls: type[Message], version: int, data: bytes, position: int, where: str | None) -> NoReturn:
-    """Read again, slowly, to say what is wrong."""
-    name = f"{cls.__name__} version {version}"
+def _read_slowly(
+    cls: type[MessageType], version: int, data: bytes, position: int, where: str | None
+) -> tuple[MessageType, int]:
+    """Read again, slowly, to say what is wrong. Only text that is not UTF-8 is read after all, as Kafka reads it."""
+    reader = primitives.Reader(data, position)
     try:
-        primitives.read_struct(
-            primitives.Reader(data, position), cls, version, flexible=version in schema_of(cls).flexible
-        )
+        message = primitives.read_struct(reader, cls, version, flexible=version in schema_of(cls).flexible)
     except DecodeError as found:
-        raise DecodeError(f"{name}: {found.what}", where=where, position=found.position, field=found.field) from None
-    raise AssertionError(f"{name}: compiled code refuses what the reference reads: {data[position:].hex()}")
+        what = f"{cls.__name__} version {version}: {found.what}"
+        raise DecodeError(what, where=where, position=found.position, field=found.field) from None
+    return message, reader.position
 
 
 def encode(message: Message, version: int) -> bytes:

@@ -11,19 +11,19 @@ import itertools
 import linecache
 import struct
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Final
 
 from metadata_log.serde.fields import ArrayOf, Field, FieldType, Kind, Message, MessageType, fields_at
-from metadata_log.serde.primitives import FORMATS, MAX_STRING_BYTES, merge_tags, unsigned_varint
+from metadata_log.serde.primitives import FORMATS, MAX_STRING_BYTES, tagged_part, unsigned_varint
 from metadata_log.types import Uuid
 
 
-class Malformed(Exception):  # noqa: N818 - it never leaves this package
+class Malformed(Exception):
     """Something is wrong; `primitives` knows what."""
 
 
-READ_FAILURES: Final = (Malformed, struct.error, IndexError)
+READ_FAILURES: Final = (Malformed, struct.error, IndexError, UnicodeDecodeError)
 WRITE_FAILURES: Final = (
     Malformed,
     struct.error,
@@ -66,6 +66,13 @@ def long_count(data: bytes, position: int) -> tuple[int, int]:
     return (value if value < 0x80000000 else 0), position
 
 
+def long_tag(data: bytes, position: int) -> tuple[int, int, int]:
+    """Tag and size of a tagged field, and the position behind them."""
+    tag, position = long_varint(data, position)
+    size, position = long_varint(data, position)
+    return tag, size, position
+
+
 def text_varint(size: int) -> bytes:
     """The compact length of a string; refuses one beyond Kafka's limit."""
     if size > MAX_STRING_BYTES:
@@ -85,9 +92,9 @@ class _Source:
             "long_varint": long_varint,
             "long_length": long_length,
             "long_count": long_count,
+            "long_tag": long_tag,
             "text_varint": text_varint,
             "unsigned_varint": unsigned_varint,
-            "merge_tags": merge_tags,
             "one_byte": _ONE_BYTE,
             "new": bytes.__new__,
             "join": b"".join,
@@ -198,8 +205,14 @@ class _ReaderMaker:
         self.source.depth += 1
         emit(f"if {count} > 127: {count}, p = long_count(data, p - 1)")
         tagged_values, unknown = self.tags(count, at.tagged, at.absent)
+        emit(f"if {unknown}:")
+        self.source.depth += 1
         self.construct(result, cls, values | tagged_values, f"unknown_tagged=tuple({unknown})")
         self.source.depth -= 1
+        emit("else:")
+        self.source.depth += 1
+        self.construct(result, cls, values | tagged_values)
+        self.source.depth -= 2
         emit("else:")
         self.source.depth += 1
         self.construct(result, cls, values)
@@ -223,12 +236,11 @@ class _ReaderMaker:
         unknown, tag, size, stop = (source.fresh(prefix) for prefix in ("u", "k", "z", "e"))
         for field in known:
             emit(f"{values[field.name]} = {source.literal(field.default)}")
-        emit(f"{unknown} = []")
+        emit(f"{unknown} = None")
         emit(f"for _ in range({count}):")
         source.depth += 1
-        for name in (tag, size):
-            emit(f"{name} = data[p]; p += 1")
-            emit(f"if {name} > 127: {name}, p = long_varint(data, p - 1)")
+        emit(f"{tag} = data[p]; {size} = data[p + 1]; p += 2")
+        emit(f"if {tag} > 127 or {size} > 127: {tag}, {size}, p = long_tag(data, p - 2)")
         branch = "if"
         for field in known:
             emit(f"{branch} {tag} == {field.tag}:")
@@ -247,6 +259,7 @@ class _ReaderMaker:
             source.depth += 1
         emit(f"{stop} = p + {size}")
         emit(f"if {stop} > end: raise Malformed")
+        emit(f"if {unknown} is None: {unknown} = []")
         emit(f"{unknown}.append(({tag}, data[p:{stop}])); p = {stop}")
         source.depth -= 2 if branch == "elif" else 1
         return values, unknown
@@ -296,12 +309,12 @@ class _ReaderMaker:
         emit, source = self.source.emit, self.source
         size = self.length(compact=compact, wide=kind is not Kind.STRING)
         value, stop = source.fresh("v"), source.fresh("e")
-        emit(f"if {size} > 0:")
-        limit = f" or {size} > {MAX_STRING_BYTES + 1}" if kind is Kind.STRING else ""
+        text = kind is Kind.STRING
+        emit(f"if {size} > 1:")
         emit(f"    {stop} = p + {size} - 1")
-        emit(f"    if {stop} > end{limit}: raise Malformed")
-        decode = '.decode("utf-8", "replace")' if kind is Kind.STRING else ""
-        emit(f"    {value} = data[p:{stop}]{decode}; p = {stop}")
+        emit(f"    if {stop} > end{f' or {size} > {MAX_STRING_BYTES + 1}' if text else ''}: raise Malformed")
+        emit(f"    {value} = data[p:{stop}]{'.decode()' if text else ''}; p = {stop}")
+        emit(f"elif {size} == 1: {value} = {'' if text else b''!r}")
         emit(f"else: {f'{value} = None' if may_be_null else 'raise Malformed'}")
         return value
 
@@ -309,7 +322,7 @@ class _ReaderMaker:
         emit, source = self.source.emit, self.source
         count = self.length(compact=self.flexible, wide=True)
         value = source.fresh("v")
-        emit(f"if {count} > 0:")
+        emit(f"if {count} > 1:")
         source.depth += 1
         emit(f"{count} -= 1")
         match array.element:
@@ -318,6 +331,7 @@ class _ReaderMaker:
             case kind:
                 self.array_at_once(kind, array.as_tuple, count, value)
         source.depth -= 1
+        emit(f"elif {count} == 1: {value} = {'()' if array.as_tuple else '[]'}")
         emit(f"else: {f'{value} = None' if may_be_null else 'raise Malformed'}")
         return value
 
@@ -389,11 +403,8 @@ class _WriterMaker:
             self.field(field, f"{value}.{field.name}")
         if not self.flexible:
             self.source.emit(f"if {value}.unknown_tagged: raise Malformed")
-        elif at.tagged:
-            self.flush()
-            self.tags(value, at.tagged, at.absent)
         else:
-            self.unknown_tags(value, at.absent)
+            self.tags(cls, value, at.tagged)
 
     def differs(self, field: Field, value: str) -> str:
         """A condition: the field does not have its default (`Field.is_default`)."""
@@ -404,37 +415,51 @@ class _WriterMaker:
             return f"{got} is not None"
         return f"{got} != {self.source.literal(field.default)}"
 
-    def unknown_tags(self, value: str, absent: tuple[Field, ...]) -> None:
-        """The tagged part of a structure whose known tagged fields cannot occur: nearly always a zero byte."""
-        emit = self.source.emit
-        defined = self.source.constant("tags", {field.tag for field in absent if field.tag is not None})
+    def tags(self, cls: type[Message], value: str, known: tuple[Field, ...]) -> None:
+        """The tagged part: nearly always a zero byte, or a few known fields. Unknown ones are left to the reference."""
+        emit, source = self.source.emit, self.source
+        slow = source.shared(f"tags_of_{cls.__name__}", partial(tagged_part, version=self.version))
         emit(f"if {value}.unknown_tagged:")
         if self.run:
             emit(f"    {self.append}({self.run_call()})")
-        emit(f"    {self.append}(merge_tags([], {value}.unknown_tagged, {defined}))")
-        emit(f"else: {self.append}({self.run_call('x') if self.run else repr(bytes(1))})")
-        self.run.clear()
-
-    def tags(self, value: str, known: tuple[Field, ...], absent: tuple[Field, ...]) -> None:
-        emit, source = self.source.emit, self.source
-        defined = source.constant("tags", {field.tag for field in (*known, *absent) if field.tag is not None})
-        found, outer = source.fresh("k"), self.append
-        emit(f"{found} = ()")
+        emit(f"    {self.append}({slow}({value}))")
+        if not known:
+            emit(f"else: {self.append}({self.run_call('x') if self.run else repr(bytes(1))})")
+            self.run.clear()
+            return
+        emit("else:")
+        source.depth += 1
+        self.flush()
+        count, body = source.fresh("k"), source.fresh("w")
+        emit(f"{count} = 0; {body} = b''")
         for field in known:
-            parts = source.fresh("w")
             emit(f"if {self.differs(field, value)}:")
             source.depth += 1
-            emit(f"{parts} = []")
-            self.append = f"{parts}.append"
-            self.field(field, f"{value}.{field.name}")
-            self.flush()
-            emit(f"{found} += (({field.tag}, join({parts})),)")
+            emit(f"{count} += 1")
+            self.tag(field, f"{value}.{field.name}", body)
             source.depth -= 1
+        emit(f"{self.append}(one_byte[{count}] + {body})")
+        source.depth -= 1
+
+    def tag(self, field: Field, value: str, body: str) -> None:
+        """Add one tagged field to the bytes in `body`."""
+        emit, source = self.source.emit, self.source
+        assert field.tag is not None, field
+        start = unsigned_varint(field.tag)
+        if isinstance(field.type, Kind) and field.type in FORMATS:
+            layout = FORMATS[field.type]
+            start += unsigned_varint(struct.calcsize(">" + layout))
+            emit(f"{body} += {start!r} + {self.pack_one(layout)}({value})")
+            return
+        outer, parts, text, size = self.append, source.fresh("w"), source.fresh("b"), source.fresh("n")
+        emit(f"{parts} = []")
+        self.append = f"{parts}.append"
+        self.field(field, value)
+        self.flush()
         self.append = outer
-        emit(
-            f"if {found} or {value}.unknown_tagged: {outer}(merge_tags([*{found}], {value}.unknown_tagged, {defined}))"
-        )
-        emit(f"else: {outer}({bytes(1)!r})")
+        emit(f"{text} = join({parts})")
+        emit(f"{size} = len({text})")
+        emit(f"{body} += {start!r} + (one_byte[{size}] if {size} < 128 else unsigned_varint({size})) + {text}")
 
     def field(self, field: Field, value: str) -> None:
         may_be_null = self.version in field.nullable
@@ -465,52 +490,59 @@ class _WriterMaker:
         self.flush()
         source.depth -= 1
 
-    def null_length(self, *, compact: bool, wide: bool) -> bytes:
-        return bytes(1) if compact else b"\xff" * (4 if wide else 2)
+    def null(self, value: str, *, compact: bool, wide: bool) -> None:
+        """Emit the branch for null and open the other one."""
+        self.flush()
+        length = bytes(1) if compact else b"\xff" * (4 if wide else 2)
+        self.source.emit(f"if {value} is None: {self.append}({length!r})")
+        self.source.emit("else:")
+        self.source.depth += 1
+
+    def length(self, size: str, *, compact: bool, wide: bool) -> None:
+        """The length in front of something; it joins the run before it unless it is long."""
+        emit = self.source.emit
+        if not compact:
+            self.run.append(("i" if wide else "h", size))
+            self.flush()
+            return
+        long = f"unsigned_varint({size} + 1)" if wide else f"text_varint({size})"
+        if not self.run:
+            emit(f"{self.append}(one_byte[{size} + 1] if {size} < 127 else {long})")
+            return
+        run = self.run_call()
+        self.run.append(("B", f"{size} + 1"))
+        emit(f"if {size} < 127: {self.append}({self.run_call()})")
+        emit(f"else: {self.append}({run} + {long})")
+        self.run.clear()
 
     def blob(self, kind: Kind, value: str, may_be_null: bool, compact: bool) -> None:
-        emit, source = self.source.emit, self.source
+        source = self.source
         wide = kind is not Kind.STRING
-        self.flush()
-        text = source.fresh("b")
-        emit(f"{text} = {value}")
+        text, size = source.fresh("b"), source.fresh("n")
+        source.emit(f"{text} = {value}")
         if may_be_null:
-            emit(f"if {text} is None: {self.append}({self.null_length(compact=compact, wide=wide)!r})")
-            emit("else:")
-            source.depth += 1
+            self.null(text, compact=compact, wide=wide)
         if kind is Kind.STRING:
-            emit(f"{text} = {text}.encode()")
-        size = source.fresh("n")
-        emit(f"{size} = len({text})")
-        if compact:
-            long = "unsigned_varint({}+1)" if wide else "text_varint({})"
-            emit(f"{self.append}(one_byte[{size} + 1] if {size} < 127 else {long.format(size)})")
-        else:
-            emit(f"{self.append}({self.pack_one('i' if wide else 'h')}({size}))")
-        emit(f"{self.append}({text})")
+            source.emit(f"{text} = {text}.encode()")
+        source.emit(f"{size} = len({text})")
+        self.length(size, compact=compact, wide=wide)
+        source.emit(f"{self.append}({text})")
         if may_be_null:
             source.depth -= 1
 
     def pack_one(self, layout: str) -> str:
-        return self.source.shared(f"pack_{layout}", struct.Struct(">" + layout).pack)
+        return self.source.shared(f"pack_{layout.replace('?', '_')}", struct.Struct(">" + layout).pack)
 
     def array(self, array: ArrayOf, value: str, may_be_null: bool) -> None:
-        emit, source = self.source.emit, self.source
-        self.flush()
-        items = source.fresh("v")
-        emit(f"{items} = {value}")
+        source = self.source
+        items, size = source.fresh("v"), source.fresh("n")
+        source.emit(f"{items} = {value}")
         if may_be_null:
-            emit(f"if {items} is None: {self.append}({self.null_length(compact=self.flexible, wide=True)!r})")
-            emit("else:")
-            source.depth += 1
-        size = source.fresh("n")
-        emit(f"{size} = len({items})")
-        if self.flexible:
-            emit(f"{self.append}(one_byte[{size} + 1] if {size} < 127 else unsigned_varint({size} + 1))")
-        else:
-            emit(f"{self.append}({self.pack_one('i')}({size}))")
+            self.null(items, compact=self.flexible, wide=True)
+        source.emit(f"{size} = len({items})")
         match array.element:
             case Kind.STRING | Kind.BYTES | Kind.RECORDS | Kind.UUID | ArrayOf() | type():
+                self.length(size, compact=self.flexible, wide=True)
                 self.array_by_element(array, items)
             case kind:
                 self.array_at_once(kind, items, size)
@@ -535,9 +567,19 @@ class _WriterMaker:
         source.depth -= 1
 
     def array_at_once(self, kind: Kind, items: str, size: str) -> None:
-        layout = FORMATS[kind]
-        small = self.source.shared(
-            f"pack_array_{kind.value}", tuple(struct.Struct(f">{n}{layout}").pack for n in range(_SMALL_ARRAY))
+        """A short array is packed together with its length and the run before it."""
+        source, layout = self.source, FORMATS[kind]
+        run = "".join(character for character, _ in self.run)
+        values = [value for _, value in self.run]
+        prefix, length = ("B", f"{size} + 1") if self.flexible else ("i", size)
+        small = source.shared(
+            f"pack_{run.replace('?', '_')}_array_{kind.value}",
+            tuple(struct.Struct(f">{run}{prefix}{n}{layout}").pack for n in range(_SMALL_ARRAY)),
         )
-        self.source.emit(f"if {size} < {_SMALL_ARRAY}: {self.append}({small}[{size}](*{items}))")
-        self.source.emit(f'else: {self.append}(pack(f">{{{size}}}{layout}", *{items}))')
+        arguments = ", ".join([*values, length, f"*{items}"])
+        source.emit(f"if {size} < {_SMALL_ARRAY}: {self.append}({small}[{size}]({arguments}))")
+        source.emit("else:")
+        source.depth += 1
+        self.length(size, compact=self.flexible, wide=True)
+        source.emit(f'{self.append}(pack(f">{{{size}}}{layout}", *{items}))')
+        source.depth -= 1

@@ -9,7 +9,17 @@ import struct
 from typing import Any, Final, NoReturn
 
 from metadata_log.errors import DecodeError, EncodeError
-from metadata_log.serde.fields import ArrayOf, Field, FieldType, Kind, Message, MessageType, Shape, fields_at
+from metadata_log.serde.fields import (
+    ArrayOf,
+    Field,
+    FieldType,
+    Kind,
+    Message,
+    MessageType,
+    Shape,
+    UnknownTags,
+    fields_at,
+)
 from metadata_log.types import Uuid
 
 FORMATS: Final = {
@@ -230,7 +240,7 @@ def write_struct(writer: Writer, message: Message, version: int, *, flexible: bo
     for field in at.plain:
         _write_field(writer, field, getattr(message, field.name), version, flexible)
     if flexible:
-        _write_tagged(writer, message, at, version)
+        writer.parts.append(_tagged(message, version, writer.path))
     elif message.unknown_tagged:
         writer.fail(f"{type(message).__name__} has unknown tagged fields, and version {version} has no place for them")
 
@@ -305,31 +315,36 @@ def _write_array(writer: Writer, array: ArrayOf, value: object, version: int, fl
     writer.path = outer
 
 
-def _write_tagged(writer: Writer, message: Message, at: Shape, version: int) -> None:
+def tagged_part(message: Message, version: int) -> bytes:
+    """Everything behind the plain fields of a structure in a flexible version."""
+    return _tagged(message, version, "")
+
+
+def _tagged(message: Message, version: int, path: str) -> bytes:
+    at = fields_at(type(message), version)
     known: list[tuple[int, bytes]] = []
     for field in at.tagged:
         value = getattr(message, field.name)
         if not field.is_default(value):
             body = Writer()
-            body.path = writer.path
+            body.path = path
             _write_field(body, field, value, version, flexible=True)
             assert field.tag is not None, field
             known.append((field.tag, b"".join(body.parts)))
     defined = {field.tag for field in (*at.tagged, *at.absent) if field.tag is not None}
-    try:
-        writer.parts.append(merge_tags(known, message.unknown_tagged, defined))
-    except EncodeError as bad:
-        writer.fail(bad.what)
+    return merge_tags(known, message.unknown_tagged, defined, path)
 
 
-def merge_tags(known: list[tuple[int, bytes]], unknown: tuple[tuple[int, bytes], ...], defined: set[int]) -> bytes:
+def merge_tags(known: list[tuple[int, bytes]], unknown: UnknownTags, defined: set[int], path: str) -> bytes:
     """The tagged part of a structure: known and unknown fields in order of their tags (`RawTaggedFieldWriter`)."""
     previous = -1
     for tag, _ in unknown:
         if tag in defined:
-            raise EncodeError(f"tag {tag} is among the unknown tagged fields, but the declaration defines it")
+            raise EncodeError(
+                f"tag {tag} is among the unknown tagged fields, and the declaration defines it", field=path
+            )
         if tag <= previous:
-            raise EncodeError(f"unknown tag {tag} comes after tag {previous}: tags must rise")
+            raise EncodeError(f"unknown tag {tag} comes after tag {previous}: tags must rise", field=path)
         previous = tag
     merged = sorted([*known, *unknown])
     parts = [unsigned_varint(len(merged))]
