@@ -95,6 +95,15 @@ def replace_file(disk: Disk, directory: str, name: str, content: bytes) -> None:
     disk.fsync_dir(directory)
 
 
+def make_directory(disk: Disk, path: str) -> None:
+    """Make a directory, and its parents, for good: a lost entry would take everything below with it."""
+    if not disk.exists(path):
+        parent = path.rpartition("/")[0] or ("/" if path.startswith("/") else ".")
+        make_directory(disk, parent)
+        disk.mkdir(path)
+        disk.fsync_dir(parent)
+
+
 class OsDisk:
     """The disk of this machine."""
 

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from typing import Final
 
 from metadata_log.batch import RecordBatch, scan
-from metadata_log.disk import Disk, File
+from metadata_log.disk import Disk, File, make_directory
 from metadata_log.epochs import FILE_NAME as EPOCHS_FILE
 from metadata_log.epochs import EpochHistory, format_epochs, write_epochs
 from metadata_log.errors import CorruptBatch, UnsupportedVersion
@@ -325,7 +325,7 @@ class MetadataLog:
 def _recover(log: MetadataLog) -> None:
     """Read all that is in the directory (Kafka: `LogLoader`, which runs like this at every start of a metadata log)."""
     disk, directory = log._disk, log.directory
-    disk.mkdir(directory)
+    make_directory(disk, directory)
     names = disk.list(directory)
     bases = [base for name in names if (base := parse_file_name(name, SUFFIX)) is not None]
     findings = _sweep(disk, directory, names, bases)
