@@ -7,14 +7,15 @@ Trio thread; `TcpTransport` and `MemoryTransport` pass one contract test.
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import trio
 from msgspec import Struct
 
-if TYPE_CHECKING:
-    from metadata_log.serde import Message
+from metadata_log.serde import Message
+from transport.protocol.connection import Cause, Failed, Reply, Request
+
+__all__ = ["Cause", "Endpoint", "Failed", "Inbound", "Listener", "Reply", "Request", "Transport"]
 
 
 class Endpoint(Struct, frozen=True, order=True):
@@ -33,56 +34,6 @@ class Listener(Struct, frozen=True):
     name: str
     host: str
     port: int
-
-
-class Cause(StrEnum):
-    """Why a request got no answer. Only `REFUSED` and `RESET` are the word of the peer's own host."""
-
-    REFUSED = "refused"
-    """The peer's own host says that nobody listens there."""
-    RESET = "reset"
-    """The peer closed or reset the connection before it answered."""
-    TIMEOUT = "timeout"
-    """No answer or no connection in time; also a host that is unknown or cannot be reached."""
-    UNSUPPORTED_VERSION = "unsupported-version"
-    """The peer has no version of this API that can carry the message."""
-    BAD_BYTES = "bad-bytes"
-    """The peer answered with bytes that do not follow the schema."""
-    CLOSED = "closed"
-    """This side closed the connection or ended the transport."""
-
-
-class Request(Struct, eq=False):
-    """A request of a peer, to be passed to `Transport.answer` or `Transport.drop` exactly once."""
-
-    handle: object
-    """For the transport that delivered it; nobody else looks inside."""
-    api_key: int
-    version: int
-    correlation_id: int
-    client_id: str | None
-    message: Message
-    listener: str
-    """The name of the listener it came in by."""
-    peer: str
-    """The peer's address, for logs and errors."""
-    encoded: bytes | memoryview = b""
-    """The frame as it came, header included, without its length; empty where the message never was bytes."""
-
-
-class Reply(Struct, eq=False):
-    """The answer to the `request` that had this token."""
-
-    token: int
-    message: Message
-
-
-class Failed(Struct, eq=False):
-    """The `request` that had this token will not be answered; `detail` is a sentence for the log."""
-
-    token: int
-    cause: Cause
-    detail: str
 
 
 Inbound = Request | Reply | Failed

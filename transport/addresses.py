@@ -1,0 +1,111 @@
+"""Names and numbers of hosts: binding listeners, resolving peers, the system's errors (Kafka: `ClientUtils`)."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Sequence
+from typing import Any, Final
+
+import trio
+
+from transport.interface import Cause, Endpoint, Listener
+
+SocketAddress = tuple[Any, ...]
+"""What `socket.connect` wants: host and port, and for IPv6 two numbers more."""
+Address = tuple[int, SocketAddress]
+"""An address with its family."""
+
+BACKLOG: Final = 512
+"""Connections that the system holds ready until they are accepted; Kafka's 50 is short for a burst of clients."""
+
+_REFUSED: Final = frozenset({errno.ECONNREFUSED})
+_RESET: Final = frozenset({errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED, errno.ENOTCONN, errno.ESHUTDOWN})
+
+
+def bind(listener: Listener) -> socket.socket:
+    """A non-blocking socket that listens there; `OSError` with the address in its text if that cannot be had.
+
+    An empty host means every address of both families; a name with several addresses takes the first, IPv4 before IPv6.
+    """
+    wanted = Endpoint(listener.host, listener.port)
+    try:
+        family, address = _bind_address(listener)
+        bound = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            bound.setblocking(False)
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1 if listener.host else 0)
+            bound.bind(address)
+            bound.listen(BACKLOG)
+        except BaseException:
+            bound.close()
+            raise
+    except OSError as failed:
+        raise OSError(failed.errno, f"cannot listen on {wanted}: {failed.strerror or failed}") from None
+    return bound
+
+
+def _bind_address(listener: Listener) -> Address:
+    if not listener.host and socket.has_dualstack_ipv6():
+        return socket.AF_INET6, ("::", listener.port)
+    if not listener.host:
+        return socket.AF_INET, ("", listener.port)
+    found = socket.getaddrinfo(listener.host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return _in_order(found)[0]
+
+
+def bound_to(listener: Listener, bound: socket.socket) -> Endpoint:
+    """Where a listener really is: its own host, with the port that the operating system gave."""
+    host, port = bound.getsockname()[:2]
+    return Endpoint(listener.host or host, port)
+
+
+def numeric(endpoint: Endpoint) -> list[Address]:
+    """The address of a numeric host; empty for a name, which has to be resolved."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(family, endpoint.host)
+        except OSError:
+            continue
+        return [(family, (endpoint.host, endpoint.port))]
+    return []
+
+
+async def resolve(endpoint: Endpoint) -> list[Address]:
+    """Every address of a named host, in a thread so that nobody waits; `OSError` if there is none."""
+    found = await trio.to_thread.run_sync(
+        lambda: socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM), abandon_on_cancel=True
+    )
+    return _in_order(found)
+
+
+def _in_order(
+    found: Sequence[tuple[socket.AddressFamily, socket.SocketKind, int, str, SocketAddress]],
+) -> list[Address]:
+    return sorted(((int(family), address) for family, _, _, _, address in found), key=_ipv6_last)
+
+
+def _ipv6_last(address: Address) -> bool:
+    return address[0] == socket.AF_INET6
+
+
+def text_of(address: SocketAddress) -> str:
+    """A socket's address as `host:port`."""
+    return str(Endpoint(str(address[0]), int(address[1])))
+
+
+def cause_of(failed: OSError) -> Cause:
+    """What a failure of the operating system says of the peer."""
+    if failed.errno in _REFUSED:
+        return Cause.REFUSED
+    if failed.errno in _RESET:
+        return Cause.RESET
+    return Cause.TIMEOUT
+
+
+def refuse_itself(here: SocketAddress, there: SocketAddress) -> None:
+    """Raise if a loopback connection met itself, as connecting to a free port of the ephemeral range can."""
+    if here == there:
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody listens there")

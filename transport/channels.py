@@ -1,0 +1,312 @@
+"""One connection with its socket, seen from either end, and the doors between them and the sockets' own loop.
+
+Kafka: `KafkaChannel`, `ClusterConnectionStates`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+import trio
+from msgspec import Struct
+
+from metadata_log.errors import EncodeError
+from metadata_log.serde import Message
+from transport.interface import Cause, Endpoint, Failed, Listener, Reply, Request
+from transport.protocol.apis import Api
+from transport.protocol.connection import ClientConnection, ServerConnection
+
+log = logging.getLogger("transport")
+
+MAX_UNANSWERED: Final = 1024
+"""A connection with this many unanswered requests is not read from until half of them are answered."""
+MAX_UNSENT_BYTES: Final = 1 << 20
+"""A connection whose peer leaves this much unread is not read from until it has caught up."""
+
+
+class Socket(Protocol):
+    """A connected (or connecting) socket. No method calls back; none raises for what the peer does."""
+
+    unsent: int
+    """Bytes that `write` took and the operating system has not."""
+
+    def write(self, data: bytes) -> None:
+        """Send `data` after everything written before."""
+
+    def pause(self) -> None:
+        """Read no more until `resume`."""
+
+    def resume(self) -> None:
+        """Read again."""
+
+    def close(self) -> None:
+        """Close at once. Nothing is reported after that."""
+
+
+class Channel(Protocol):
+    """What a socket reports to."""
+
+    def on_connected(self) -> None:
+        """The connection that was asked for is there."""
+
+    def on_data(self, data: bytes) -> None:
+        """Bytes came in; never empty."""
+
+    def on_drained(self) -> None:
+        """Everything written has been taken by the operating system, after some of it had to wait."""
+
+    def on_closed(self, cause: Cause, detail: str) -> None:
+        """The peer or the network ended the connection, or it never came to be. The socket is closed already."""
+
+
+class Sockets(Protocol):
+    """A loop around sockets: one for `epoll`, one for every other system."""
+
+    def listen(self, listener: Listener) -> Endpoint:
+        """Bind now; `OSError` with a readable text."""
+
+    def connect(self, endpoint: Endpoint, channel: Channel) -> Socket:
+        """Begin to connect; ends with `on_connected` or `on_closed`, never from inside this call."""
+
+    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
+        """Accept, read and write until cancelled, then close everything."""
+
+
+class Owner(Protocol):
+    """What channels and sockets need of the transport they belong to."""
+
+    def accepted(self, socket: Socket, listener: Listener, peer: str) -> Channel | None:
+        """A peer has connected; None turns it away."""
+
+    def deliver(self, request: Request) -> None:
+        """Hand a request to the user."""
+
+    def finish(self, outcome: Reply | Failed) -> None:
+        """A request of the user has its outcome; to be called from the transport's own tasks only."""
+
+    def finish_later(self, outcome: Failed) -> None:
+        """The same from inside the user's call."""
+
+    def later(self, action: Callable[[], None], delay_s: float = 0.0) -> None:
+        """Do something in the transport's own task, soon or after a while."""
+
+    def forget(self, channel: ServerChannel) -> None:
+        """This connection is closed."""
+
+    def now(self) -> float:
+        """Seconds on a clock that never runs backwards."""
+
+
+class ServerChannel:
+    """A peer's connection to one of our listeners."""
+
+    __slots__ = ("_owner", "_paused", "_socket", "closed", "connection", "last_active", "peer")
+
+    def __init__(
+        self, owner: Owner, socket: Socket, *, listener: str, peer: str, served: Mapping[int, Api], max_frame_bytes: int
+    ) -> None:
+        self.connection = ServerConnection(
+            handle=self, listener=listener, peer=peer, served=served, max_frame_bytes=max_frame_bytes
+        )
+        self.peer = peer
+        self.closed = False
+        self.last_active = owner.now()
+        self._owner = owner
+        self._socket = socket
+        self._paused = False
+
+    def on_connected(self) -> None:
+        """Accepted connections are connected from the start."""
+        raise AssertionError(self.peer)
+
+    def on_data(self, data: bytes) -> None:
+        """Deliver the requests that these bytes complete."""
+        owner = self._owner
+        self.last_active = owner.now()
+        requests, released = self.connection.feed(data)
+        if released:
+            self._socket.write(released)
+        for request in requests:
+            owner.deliver(request)
+        self._settle()
+
+    def answer(self, request: Request, message: Message) -> None:
+        """Send an answer, or keep it until those before it are there."""
+        if self.closed:
+            return
+        try:
+            released = self.connection.answer(request, message)
+        except EncodeError as bad:
+            log.error("closing the connection of %s: its answer cannot be written: %s", self.peer, bad)
+            self.close()
+            return
+        if released:
+            self._socket.write(released)
+        if self._paused:
+            self._settle()
+
+    def on_drained(self) -> None:
+        """The peer reads again."""
+        self._settle()
+
+    def _settle(self) -> None:
+        """Close, pause or resume as the connection's state wants it."""
+        if self.closed:
+            return
+        waiting, unsent = self.connection.unanswered, self._socket.unsent
+        if self.connection.broken is not None:
+            if waiting or unsent:
+                self._pause()
+            else:
+                log.info("closing the connection of %s: %s", self.peer, self.connection.broken)
+                self.close()
+        elif waiting >= MAX_UNANSWERED or unsent >= MAX_UNSENT_BYTES:
+            self._pause()
+        elif self._paused and waiting <= MAX_UNANSWERED // 2 and not unsent:
+            self._paused = False
+            self._socket.resume()
+
+    def _pause(self) -> None:
+        if not self._paused:
+            self._paused = True
+            self._socket.pause()
+
+    def on_closed(self, cause: Cause, detail: str) -> None:
+        """The peer has gone; answers to its requests go nowhere."""
+        log.debug("connection of %s ended (%s): %s", self.peer, cause, detail)
+        self.close()
+
+    def close(self) -> None:
+        """Close now, whatever is unanswered."""
+        if not self.closed:
+            self.closed = True
+            self._socket.close()
+            self._owner.forget(self)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way here."""
+        return not self.connection.unanswered and not self._socket.unsent
+
+
+class ClientOptions(Struct, frozen=True, kw_only=True):
+    """How to ask: who we say we are, what we know, and how long a failed attempt keeps others away."""
+
+    software: tuple[str, str]
+    apis: Mapping[int, Api]
+    max_frame_bytes: int
+    backoff_ms: int
+    """Kafka's `reconnect.backoff.ms` of a raft client."""
+    backoff_max_ms: int
+
+
+class _Open(Struct, eq=False):
+    """A connection that is there, or on its way."""
+
+    socket: Socket
+    connection: ClientConnection
+
+
+class ClientChannel:
+    """Our connection to one endpoint, with the memory of failed attempts between one connection and the next."""
+
+    def __init__(self, owner: Owner, sockets: Sockets, endpoint: Endpoint, options: ClientOptions) -> None:
+        self.endpoint = endpoint
+        self.last_active = owner.now()
+        self._owner = owner
+        self._sockets = sockets
+        self._options = options
+        self._open: _Open | None = None
+        self._client_id = ""
+        self._failures = 0
+        self._failure: tuple[Cause, str] = (Cause.CLOSED, "")
+        self._retry_at = 0.0
+
+    def request(self, token: int, message: Message, client_id: str) -> None:
+        """Send, connecting first where needed; or fail at once, by way of `finish_later`."""
+        now = self._owner.now()
+        self.last_active = now
+        opened = self._open
+        if opened is None:
+            if now < self._retry_at:
+                cause, detail = self._failure
+                self._owner.finish_later(Failed(token, cause, f"{detail} (not tried again yet)"))
+                return
+            opened = self._connect(client_id)
+        try:
+            released = opened.connection.send(token, message, client_id)
+        except EncodeError as bad:
+            self._owner.finish_later(Failed(token, Cause.UNSUPPORTED_VERSION, f"{self.endpoint}: {bad}"))
+            return
+        if released:
+            opened.socket.write(released)
+
+    def _connect(self, client_id: str) -> _Open:
+        options = self._options
+        connection = ClientConnection(
+            software=options.software, apis=options.apis, max_frame_bytes=options.max_frame_bytes
+        )
+        self._client_id = client_id
+        self._open = _Open(self._sockets.connect(self.endpoint, self), connection)
+        return self._open
+
+    def on_connected(self) -> None:
+        """Open the connection with ApiVersions."""
+        opened = self._open
+        assert opened is not None, self.endpoint
+        opened.socket.write(opened.connection.begin(self._client_id))
+
+    def on_data(self, data: bytes) -> None:
+        """Report the outcomes that these bytes bring."""
+        opened = self._open
+        assert opened is not None, self.endpoint
+        connection = opened.connection
+        self.last_active = self._owner.now()
+        outcomes, released = connection.feed(data)
+        if connection.ready:
+            self._failures = 0
+        if released:
+            opened.socket.write(released)
+        for outcome in outcomes:
+            self._owner.finish(outcome)
+        if connection.broken is not None and opened is self._open:
+            log.warning("closing the connection to %s: %s", self.endpoint, connection.broken)
+            self._report(self.end(Cause.BAD_BYTES, f"{self.endpoint}: {connection.broken}"))
+
+    def on_drained(self) -> None:
+        """Nothing waits for this: requests are bounded by their number."""
+
+    def on_closed(self, cause: Cause, detail: str) -> None:
+        """The peer has gone, or was never there."""
+        self._report(self.end(cause, f"{self.endpoint}: {detail}"))
+
+    def _report(self, outcomes: list[Failed]) -> None:
+        for outcome in outcomes:
+            self._owner.finish(outcome)
+
+    def end(self, cause: Cause, detail: str) -> list[Failed]:
+        """Close, and keep away for a while if the connection was of no use; returns what was not answered."""
+        if self._open is None:
+            return []
+        connection = self._open.connection
+        self._open.socket.close()
+        self._open = None
+        if cause is not Cause.CLOSED and (not connection.ready or cause is Cause.BAD_BYTES):
+            options = self._options
+            backoff_ms = min(options.backoff_ms << min(self._failures, 16), options.backoff_max_ms)
+            self._failures += 1
+            self._failure = (cause, detail)
+            self._retry_at = self._owner.now() + backoff_ms / 1000
+        return connection.lost(cause, detail)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way here."""
+        return self._open is None or not self._open.connection.unanswered
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether forgetting this channel loses nothing."""
+        return self._open is None and self._owner.now() >= self._retry_at

@@ -1,0 +1,354 @@
+"""The sockets of Linux: all of them in one Trio task around an `epoll` set of its own (Kafka: `Selector`).
+
+Trio is asked once per burst whether anything is ready, where a task per connection asks it once per message: with 128
+connections that was measured to be more than three times as fast as a `SocketStream` each.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import select
+import socket
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import trio
+
+from transport.addresses import (
+    Address,
+    SocketAddress,
+    bind,
+    bound_to,
+    cause_of,
+    numeric,
+    refuse_itself,
+    resolve,
+    text_of,
+)
+from transport.channels import Channel, Owner, Socket
+from transport.interface import Cause, Endpoint, Listener
+
+log = logging.getLogger("transport")
+
+_READ: Final = select.EPOLLIN | select.EPOLLRDHUP
+_WRITE: Final = select.EPOLLOUT
+_ENDED: Final = select.EPOLLHUP | select.EPOLLERR
+_READ_BYTES: Final = 64 * 1024
+_LARGEST_READ_BYTES: Final = 1024 * 1024
+_EVENTS_AT_ONCE: Final = 512
+_ACCEPTS_AT_ONCE: Final = 64
+_OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_ACCEPT_PAUSE_S: Final = 0.1
+
+
+class EpollSockets:
+    """The loop, and the sockets in it by file descriptor."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self._epoll = select.epoll()
+        self._members: dict[int, _Connection | _Listening] = {}
+        self._nursery: trio.Nursery | None = None
+
+    def listen(self, listener: Listener) -> Endpoint:
+        """Bind now; `OSError` with a readable text."""
+        bound = bind(listener)
+        self._members[bound.fileno()] = _Listening(self, bound, listener)
+        self._epoll.register(bound.fileno(), select.EPOLLIN)
+        return bound_to(listener, bound)
+
+    def connect(self, endpoint: Endpoint, channel: Channel) -> Socket:
+        """Begin to connect; ends with `on_connected` or `on_closed`, never from inside this call."""
+        connection = _Connection(self)
+        if addresses := numeric(endpoint):
+            connection.begin(deque(addresses), channel)
+        else:
+            assert self._nursery is not None, "the transport is not running"
+            self._nursery.start_soon(self._connect_by_name, endpoint, connection, channel)
+        return connection
+
+    async def _connect_by_name(self, endpoint: Endpoint, connection: _Connection, channel: Channel) -> None:
+        try:
+            addresses = await resolve(endpoint)
+        except OSError as failed:
+            if not connection.is_closed:
+                channel.on_closed(Cause.TIMEOUT, f"the host name cannot be resolved: {failed.strerror or failed}")
+        else:
+            connection.begin(deque(addresses), channel)
+
+    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
+        """Accept, read and write until cancelled, then close everything."""
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                task_status.started()
+                await self._poll()
+        finally:
+            for member in list(self._members.values()):
+                member.close()
+            self._epoll.close()
+
+    async def _poll(self) -> None:
+        members, poll, wait_readable = self._members, self._epoll.poll, trio.lowlevel.wait_readable
+        while True:
+            await wait_readable(self._epoll)
+            for descriptor, events in poll(0, _EVENTS_AT_ONCE):
+                # An earlier event of this burst may have closed the socket.
+                if (member := members.get(descriptor)) is not None:
+                    member.on_events(events)
+
+    def enter(self, connection: _Connection, descriptor: int, interest: int) -> None:
+        """Watch a socket from now on."""
+        self._members[descriptor] = connection
+        self._epoll.register(descriptor, interest)
+
+    def change(self, descriptor: int, interest: int) -> None:
+        """Watch a socket for other events."""
+        self._epoll.modify(descriptor, interest)
+
+    def leave(self, descriptor: int) -> None:
+        """Watch a socket no longer; to be called before it is closed."""
+        del self._members[descriptor]
+        self._epoll.unregister(descriptor)
+
+    def later(self, action: Callable[[], None], delay_s: float = 0.0) -> None:
+        """Do something outside of the user's call, or after a while."""
+        self._owner.later(action, delay_s)
+
+    def accepted(self, accepted: socket.socket, address: SocketAddress, listener: Listener) -> None:
+        """Make a connection of a peer's socket."""
+        connection = _Connection(self)
+        channel = self._owner.accepted(connection, listener, text_of(address))
+        if channel is None:
+            accepted.close()
+        else:
+            connection.adopt(accepted, channel)
+
+
+class _Listening:
+    """A bound socket that accepts."""
+
+    __slots__ = ("_bound", "_listener", "_loop")
+
+    def __init__(self, loop: EpollSockets, bound: socket.socket, listener: Listener) -> None:
+        self._loop = loop
+        self._bound = bound
+        self._listener = listener
+
+    def on_events(self, _events: int) -> None:
+        """Accept what waits, a bounded number at a time."""
+        for _ in range(_ACCEPTS_AT_ONCE):
+            try:
+                accepted, address = self._bound.accept()
+            except BlockingIOError:
+                return
+            except OSError as failed:
+                if failed.errno in _OUT_OF_DESCRIPTORS:
+                    self._rest(failed)
+                    return
+                continue  # that peer has gone already
+            self._loop.accepted(accepted, address, self._listener)
+
+    def _rest(self, failed: OSError) -> None:
+        """Leave peers waiting for a while: there is nothing to accept them with, and epoll would report them again."""
+        log.warning("listener %s cannot accept: %s", self._listener.name, failed.strerror)
+        self._loop.change(self._bound.fileno(), 0)
+        self._loop.later(self._wake, _ACCEPT_PAUSE_S)
+
+    def _wake(self) -> None:
+        if self._bound.fileno() >= 0:
+            self._loop.change(self._bound.fileno(), select.EPOLLIN)
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._loop.leave(self._bound.fileno())
+        self._bound.close()
+
+
+class _Connection:
+    """One connected or connecting socket."""
+
+    __slots__ = (
+        "_addresses",
+        "_channel",
+        "_closed",
+        "_interest",
+        "_loop",
+        "_out",
+        "_read_bytes",
+        "_socket",
+        "unsent",
+    )
+
+    _channel: Channel
+    _socket: socket.socket | None
+
+    def __init__(self, loop: EpollSockets) -> None:
+        self.unsent = 0
+        self._loop = loop
+        self._socket = None
+        self._closed = False
+        self._interest = 0
+        self._addresses: deque[Address] | None = None
+        """While connecting: the addresses that are left to try."""
+        self._out: deque[bytes | memoryview] = deque()
+        self._read_bytes = _READ_BYTES
+
+    def adopt(self, accepted: socket.socket, channel: Channel) -> None:
+        """Begin with a peer's socket."""
+        self._channel = channel
+        self._hold(accepted, _READ)
+
+    def begin(self, addresses: deque[Address], channel: Channel) -> None:
+        """Begin to connect to the first of `addresses` that takes us."""
+        if self._closed:
+            return
+        self._channel = channel
+        self._addresses = addresses
+        self._try_next(Cause.TIMEOUT, "the host has no address")
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nobody wants this connection any more."""
+        return self._closed
+
+    def _hold(self, new: socket.socket, interest: int) -> None:
+        new.setblocking(False)
+        new.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        new.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._socket = new
+        self._interest = interest
+        self._loop.enter(self, new.fileno(), interest)
+
+    def _watch(self, interest: int) -> None:
+        if interest != self._interest and self._socket is not None:
+            self._interest = interest
+            self._loop.change(self._socket.fileno(), interest)
+
+    def _let_go(self) -> None:
+        if self._socket is not None:
+            self._loop.leave(self._socket.fileno())
+            self._socket.close()
+            self._socket = None
+
+    def _try_next(self, cause: Cause, detail: str) -> None:
+        """Try the next address; with none left, report why the last one failed."""
+        self._let_go()
+        while self._addresses:
+            family, address = self._addresses.popleft()
+            try:
+                attempt = socket.socket(family, socket.SOCK_STREAM)
+                self._hold(attempt, _WRITE)
+                attempt.connect(address)
+            except BlockingIOError:
+                return
+            except OSError as failed:
+                self._let_go()
+                cause, detail = cause_of(failed), failed.strerror or str(failed)
+            else:
+                return  # connected already; epoll reports it as writable
+        self._loop.later(partial(self.lose, cause, detail))
+
+    def lose(self, cause: Cause, detail: str) -> None:
+        """Report that the connection is gone; from the loop's own tasks only."""
+        if not self._closed:
+            self.close()
+            self._channel.on_closed(cause, detail)
+
+    def on_events(self, events: int) -> None:
+        """Connect, write or read, whatever the socket is ready for."""
+        if self._addresses is not None:
+            self._finish_connecting()
+            return
+        if events & _WRITE:
+            self._flush()
+        if events & (_READ | _ENDED) and self._socket is not None:
+            self._receive()
+
+    def _finish_connecting(self) -> None:
+        assert self._socket is not None
+        error = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        try:
+            if error:
+                raise OSError(error, os.strerror(error))
+            refuse_itself(self._socket.getsockname(), self._socket.getpeername())
+        except OSError as failed:
+            if failed.errno != errno.ENOTCONN:  # that is an event of another socket that had the same number
+                self._try_next(cause_of(failed), failed.strerror or str(failed))
+            return
+        self._addresses = None
+        self._watch(_READ)
+        self._channel.on_connected()
+
+    def _receive(self) -> None:
+        assert self._socket is not None
+        if not self._interest & _READ:
+            self.lose(Cause.RESET, "the peer closed the connection")
+            return
+        try:
+            data = self._socket.recv(self._read_bytes)
+        except BlockingIOError:
+            return
+        except OSError as failed:
+            self.lose(cause_of(failed), failed.strerror or str(failed))
+            return
+        if not data:
+            self.lose(Cause.RESET, "the peer closed the connection")
+            return
+        full = len(data) == self._read_bytes
+        self._read_bytes = min(self._read_bytes * 2, _LARGEST_READ_BYTES) if full else _READ_BYTES
+        self._channel.on_data(data)
+
+    def write(self, data: bytes) -> None:
+        """Send now what the system takes, and the rest when it can."""
+        if self._socket is None:
+            return
+        if not self.unsent:
+            sent = self._send(data)
+            if sent == len(data):
+                return
+            data_left: bytes | memoryview = memoryview(data)[sent:]
+            self._watch(self._interest | _WRITE)
+        else:
+            data_left = data
+        self._out.append(data_left)
+        self.unsent += len(data_left)
+
+    def _send(self, data: bytes | memoryview) -> int:
+        """How many bytes the system took. A broken socket takes none: epoll reports it, as long as it is watched."""
+        assert self._socket is not None
+        try:
+            return self._socket.send(data)
+        except OSError:
+            return 0
+
+    def _flush(self) -> None:
+        while self._out:
+            data = self._out[0]
+            sent = self._send(data)
+            self.unsent -= sent
+            if sent < len(data):
+                self._out[0] = memoryview(data)[sent:]
+                return
+            self._out.popleft()
+        self._watch(self._interest & ~_WRITE)
+        self._channel.on_drained()
+
+    def pause(self) -> None:
+        """Read no more until `resume`."""
+        self._watch(self._interest & ~_READ)
+
+    def resume(self) -> None:
+        """Read again."""
+        self._watch(self._interest | _READ)
+
+    def close(self) -> None:
+        """Close at once. Nothing is reported after that."""
+        self._closed = True
+        self._addresses = None
+        self._out.clear()
+        self._let_go()

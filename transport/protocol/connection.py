@@ -1,0 +1,399 @@
+"""Both ends of one connection without its socket: bytes in, messages out, and the other way round.
+
+Kafka: `NetworkReceive`, `SocketServer.Processor` and `RequestContext` at the serving end, `NetworkClient` at the other.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Struct
+
+from metadata_log.errors import DecodeError, EncodeError
+from metadata_log.serde import Message, Versions, decode_from, schema_of
+from transport.protocol.apis import APIS, Api, ApiKey
+from transport.protocol.errors import Error
+from transport.protocol.headers import decode_request_header, decode_response, encode_request, encode_response
+from transport.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+
+MAX_FRAME_BYTES: Final = 104_857_600
+"""Kafka's `socket.request.max.bytes`."""
+_MAX_CORRELATION_ID: Final = 0x7FFF_FFFF
+
+
+class Cause(StrEnum):
+    """Why a request got no answer. Only `REFUSED` and `RESET` are the word of the peer's own host."""
+
+    REFUSED = "refused"
+    """The peer's own host says that nobody listens there."""
+    RESET = "reset"
+    """The peer closed or reset the connection before it answered."""
+    TIMEOUT = "timeout"
+    """No answer or no connection in time; also a host that is unknown or cannot be reached."""
+    UNSUPPORTED_VERSION = "unsupported-version"
+    """The peer has no version of this API that can carry the message."""
+    BAD_BYTES = "bad-bytes"
+    """The peer answered with bytes that do not follow the schema."""
+    CLOSED = "closed"
+    """This side closed the connection or ended the transport."""
+
+
+class Request(Struct, eq=False):
+    """A request of a peer, to be passed to `Transport.answer` or `Transport.drop` exactly once."""
+
+    handle: object
+    """For the transport that delivered it; nobody else looks inside."""
+    sequence: int
+    """Its place among the requests of its connection, from 0."""
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    message: Message
+    listener: str
+    """The name of the listener it came in by."""
+    peer: str
+    """The peer's address, for logs and errors."""
+    encoded: bytes | memoryview = b""
+    """The frame as it came, header included, without its length; empty where the message never was bytes."""
+
+
+class Reply(Struct, eq=False):
+    """The answer to the request that had this token."""
+
+    token: int
+    message: Message
+
+
+class Failed(Struct, eq=False):
+    """The request that had this token will not be answered; `detail` is a sentence for the log."""
+
+    token: int
+    cause: Cause
+    detail: str
+
+
+class FrameReader:
+    """Cuts a stream of bytes into frames of an int32 length and that many bytes."""
+
+    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+        self._max_frame_bytes = max_frame_bytes
+        self._parts: list[bytes] = []
+        self._held = 0
+        self._needed = 4
+        self.broken: str | None = None
+        """Why no further bytes are read: a length that is negative or above the limit."""
+
+    @property
+    def missing(self) -> int:
+        """How many bytes the frame (or length) that has begun still needs; a hint for the size of the next read."""
+        return self._needed - self._held
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The frames that `data` completes. Holds no more than one frame's bytes, however they are sliced."""
+        if self._parts:
+            self._parts.append(data)
+            self._held += len(data)
+            if self._held < self._needed:
+                return []
+            data = b"".join(self._parts)
+            self._parts.clear()
+        frames: list[bytes] = []
+        position, end = 0, len(data)
+        self._needed = 4
+        while end - position >= 4 and self.broken is None:
+            size = int.from_bytes(data[position : position + 4], "big", signed=True)
+            stop = position + 4 + size
+            if not 0 <= size <= self._max_frame_bytes:
+                self.broken = f"a frame of {size} bytes was announced; at most {self._max_frame_bytes} are allowed"
+            elif stop > end:
+                self._needed = 4 + size
+                break
+            else:
+                frames.append(data[position + 4 : stop])
+                position = stop
+        if position < end and self.broken is None:
+            self._parts.append(data[position:])
+        self._held = end - position
+        return frames
+
+
+def _frame(content: bytes) -> bytes:
+    """Put the length in front."""
+    return len(content).to_bytes(4, "big") + content
+
+
+def _refuse_version(correlation_id: int, known: Versions) -> bytes:
+    """The answer to ApiVersions in an unknown version: in version 0, naming only itself (KIP-511)."""
+    itself = ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=known.lowest, max_version=known.highest)
+    refusal = ApiVersionsResponse(error_code=Error.UNSUPPORTED_VERSION, api_keys=[itself])
+    return encode_response(ApiKey.API_VERSIONS, 0, correlation_id, refusal)
+
+
+def _common_versions(ours: Mapping[int, Api], theirs: list[ApiVersion]) -> dict[int, int]:
+    """The highest version that both ends know, by API key; without the APIs that have none."""
+    common: dict[int, int] = {}
+    for each in theirs:
+        if (api := ours.get(each.api_key)) is not None:
+            highest = min(each.max_version, api.versions.highest)
+            if highest >= max(each.min_version, api.versions.lowest):
+                common[each.api_key] = highest
+    return common
+
+
+class ServerConnection:
+    """The serving end: requests come out of `feed`, and answers leave in the order of their requests.
+
+    Bytes that make no sense set `broken`: nothing further is read, and the connection is to be closed once `unanswered`
+    is 0. An API or version that is not served is such a case, as in Kafka; only ApiVersions answers an unknown version.
+    """
+
+    def __init__(
+        self,
+        *,
+        handle: object,
+        listener: str,
+        peer: str,
+        served: Mapping[int, Api] = APIS,
+        max_frame_bytes: int = MAX_FRAME_BYTES,
+    ) -> None:
+        self.broken: str | None = None
+        self.frames = FrameReader(max_frame_bytes)
+        self._handle = handle
+        self._listener = listener
+        self._peer = peer
+        self._served = served
+        self._received = 0
+        self._answered = 0
+        self._early: dict[int, bytes] = {}
+        """Encoded answers, by sequence, that wait for those of earlier requests."""
+
+    @property
+    def unanswered(self) -> int:
+        """How many requests came out of `feed` and have no answer on its way."""
+        return self._received - self._answered
+
+    def feed(self, data: bytes) -> tuple[list[Request], bytes]:
+        """Take in bytes: the requests they complete, and bytes to send at once (mostly none)."""
+        if self.broken is not None:
+            return [], b""
+        requests: list[Request] = []
+        released = b""
+        for frame in self.frames.feed(data):
+            try:
+                request = self._read(frame)
+            except DecodeError as bad:
+                self.broken = str(bad)
+                return requests, released
+            if isinstance(request, bytes):
+                released += self._release(self._received, request)
+            else:
+                requests.append(request)
+            self._received += 1
+        self.broken = self.frames.broken
+        return requests, released
+
+    def _read(self, frame: bytes) -> Request | bytes:
+        """Decode one frame; or answer it, if it is an ApiVersions request of an unknown version."""
+        header, position = decode_request_header(frame, where=self._peer)
+        api_key, version = header.request_api_key, header.request_api_version
+        api = self._served.get(api_key)
+        if api is None:
+            raise DecodeError(f"API {api_key} is not served on listener {self._listener}", where=self._peer)
+        if not api.versions.lowest <= version <= api.versions.highest:
+            if api_key == ApiKey.API_VERSIONS:
+                return _frame(_refuse_version(header.correlation_id, api.versions))
+            raise DecodeError(
+                f"{api.name} version {version} is not served; versions {api.versions} are", where=self._peer
+            )
+        # Bytes behind the body are passed over, as Kafka does.
+        message, _ = decode_from(api.request, version, frame, position, where=self._peer)
+        return Request(
+            self._handle,
+            self._received,
+            api_key,
+            version,
+            header.correlation_id,
+            header.client_id,
+            message,
+            self._listener,
+            self._peer,
+            frame,
+        )
+
+    def answer(self, request: Request, message: Message) -> bytes:
+        """The bytes that may leave now; none while an earlier request has no answer. `EncodeError` as `encode`."""
+        frame = encode_response(request.api_key, request.version, request.correlation_id, message)
+        return self._release(request.sequence, _frame(frame))
+
+    def _release(self, sequence: int, encoded: bytes) -> bytes:
+        if sequence != self._answered:
+            assert sequence > self._answered, f"request {sequence} is answered twice"
+            self._early[sequence] = encoded
+            return b""
+        self._answered += 1
+        if not self._early:
+            return encoded
+        released = [encoded]
+        while (following := self._early.pop(self._answered, None)) is not None:
+            released.append(following)
+            self._answered += 1
+        return b"".join(released)
+
+
+class _Waiting(Struct, gc=False):
+    """A request handed over before the peer's versions were known."""
+
+    token: int
+    message: Message
+    client_id: str
+
+
+class _InFlight(Struct, gc=False):
+    """A request that was sent, in the order of sending."""
+
+    correlation_id: int
+    token: int
+    api_key: int
+    version: int
+
+
+_HANDSHAKE: Final = -1
+"""The token of the ApiVersions request that opens a connection."""
+
+
+class ClientConnection:
+    """The asking end: begins with ApiVersions, then sends each request in the highest version that both ends know.
+
+    Requests handed over earlier wait for that answer. Bytes that make no sense, or an answer out of turn, set `broken`:
+    the connection is to be closed, and `lost` tells what became of its requests.
+    """
+
+    def __init__(
+        self, *, software: tuple[str, str], apis: Mapping[int, Api] = APIS, max_frame_bytes: int = MAX_FRAME_BYTES
+    ) -> None:
+        self.broken: str | None = None
+        self.ready = False
+        self.frames = FrameReader(max_frame_bytes)
+        self._software = software
+        self._client_id = ""
+        self._apis = apis
+        self._versions: dict[int, int] = {}
+        self._next_correlation_id = 0
+        self._waiting: deque[_Waiting] = deque()
+        self._in_flight: deque[_InFlight] = deque()
+
+    @property
+    def unanswered(self) -> int:
+        """How many requests wait to be sent or answered, not counting the handshake."""
+        return len(self._waiting) + (len(self._in_flight) if self.ready else 0)
+
+    def begin(self, client_id: str) -> bytes:
+        """The first bytes to send on a new connection."""
+        self._client_id = client_id
+        return self._ask_versions(self._apis[ApiKey.API_VERSIONS].versions.highest, client_id)
+
+    def _ask_versions(self, version: int, client_id: str) -> bytes:
+        name, software_version = self._software
+        message = ApiVersionsRequest(client_software_name=name, client_software_version=software_version)
+        return self._encode(_HANDSHAKE, self._apis[ApiKey.API_VERSIONS], version, message, client_id)
+
+    def send(self, token: int, message: Message, client_id: str) -> bytes:
+        """The bytes that ask `message`; none while the peer's versions are unknown.
+
+        Raises `EncodeError` if no common version can carry the message, with the connection unharmed.
+        """
+        if not self.ready:
+            self._waiting.append(_Waiting(token, message, client_id))
+            return b""
+        api_key = schema_of(type(message)).api_key
+        assert api_key is not None, type(message)
+        version = self._versions.get(api_key)
+        if version is None:
+            raise EncodeError(f"the peer has no version of {self._apis[api_key].name} that is known here")
+        return self._encode(token, self._apis[api_key], version, message, client_id)
+
+    def _encode(self, token: int, api: Api, version: int, message: Message, client_id: str) -> bytes:
+        correlation_id = self._next_correlation_id
+        frame = encode_request(api.key, version, correlation_id, client_id, message)
+        self._next_correlation_id = (correlation_id + 1) & _MAX_CORRELATION_ID
+        self._in_flight.append(_InFlight(correlation_id, token, api.key, version))
+        return _frame(frame)
+
+    def feed(self, data: bytes) -> tuple[list[Reply | Failed], bytes]:
+        """Take in bytes: what became of requests, and bytes to send at once."""
+        outcomes: list[Reply | Failed] = []
+        released = b""
+        if self.broken is not None:
+            return outcomes, released
+        for frame in self.frames.feed(data):
+            try:
+                if self.ready:
+                    outcomes.append(self._read_answer(frame))
+                else:
+                    released += self._read_versions(frame, outcomes)
+            except DecodeError as bad:
+                self.broken = str(bad)
+                return outcomes, released
+        self.broken = self.frames.broken
+        return outcomes, released
+
+    def _take(self, frame: bytes) -> _InFlight:
+        """The request that this answer belongs to: always the oldest one."""
+        if not self._in_flight:
+            raise DecodeError("an answer came in that nobody had asked for")
+        asked = self._in_flight[0]
+        correlation_id = int.from_bytes(frame[:4], "big", signed=True)
+        if len(frame) < 4 or correlation_id != asked.correlation_id:
+            raise DecodeError(f"an answer carries correlation id {correlation_id}; {asked.correlation_id} was due")
+        return asked
+
+    def _read_answer(self, frame: bytes) -> Reply:
+        asked = self._take(frame)
+        _, message = decode_response(asked.api_key, asked.version, frame)
+        self._in_flight.popleft()
+        return Reply(asked.token, message)
+
+    def _read_versions(self, frame: bytes, outcomes: list[Reply | Failed]) -> bytes:
+        """Learn the peer's versions and send what waited for them."""
+        asked = self._take(frame)
+        refused = int.from_bytes(frame[4:6], "big", signed=True) == Error.UNSUPPORTED_VERSION
+        # A peer that does not know our version answers in version 0, where the error stands in the same place.
+        _, answer = decode_response(asked.api_key, 0 if refused else asked.version, frame)
+        assert isinstance(answer, ApiVersionsResponse), answer
+        self._in_flight.popleft()
+        if refused:
+            return self._ask_lower(answer, asked.version)
+        if answer.error_code != Error.NONE:
+            raise DecodeError(f"the peer answers ApiVersions with error {answer.error_code}")
+        self._versions = _common_versions(self._apis, answer.api_keys)
+        self.ready = True
+        return self._send_waiting(outcomes)
+
+    def _ask_lower(self, answer: ApiVersionsResponse, refused: int) -> bytes:
+        """The peer does not know our version of ApiVersions: ask again in the highest it names (KIP-511)."""
+        theirs = _common_versions(self._apis, answer.api_keys).get(ApiKey.API_VERSIONS, 0)
+        if theirs >= refused:
+            raise DecodeError(f"the peer refuses ApiVersions version {refused} and offers {theirs}")
+        return self._ask_versions(theirs, self._client_id)
+
+    def _send_waiting(self, outcomes: list[Reply | Failed]) -> bytes:
+        released: list[bytes] = []
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            try:
+                released.append(self.send(waiting.token, waiting.message, waiting.client_id))
+            except EncodeError as bad:
+                outcomes.append(Failed(waiting.token, Cause.UNSUPPORTED_VERSION, str(bad)))
+        return b"".join(released)
+
+    def lost(self, cause: Cause, detail: str) -> list[Failed]:
+        """The connection is gone: what became of every request that was not answered, oldest first."""
+        tokens = [asked.token for asked in self._in_flight if asked.token != _HANDSHAKE]
+        tokens += [waiting.token for waiting in self._waiting]
+        self._in_flight.clear()
+        self._waiting.clear()
+        return [Failed(token, cause, detail) for token in tokens]

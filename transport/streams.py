@@ -1,0 +1,181 @@
+"""The sockets of every other system: Trio's own streams, two tasks per connection; the same contract as `epoll`."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections import deque
+from typing import Final
+
+import trio
+
+from transport.addresses import Address, bind, bound_to, cause_of, numeric, refuse_itself, resolve, text_of
+from transport.channels import Channel, Owner, Socket
+from transport.interface import Cause, Endpoint, Listener
+
+log = logging.getLogger("transport")
+
+_READ_BYTES: Final = 64 * 1024
+_ACCEPT_PAUSE_S: Final = 0.1
+
+
+class StreamSockets:
+    """The tasks of every listener and connection, in one nursery."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self._bound: deque[tuple[socket.socket, Listener]] = deque()
+        self._nursery: trio.Nursery | None = None
+
+    def listen(self, listener: Listener) -> Endpoint:
+        """Bind now; `OSError` with a readable text."""
+        bound = bind(listener)
+        endpoint = bound_to(listener, bound)
+        if self._nursery is None:
+            self._bound.append((bound, listener))
+        else:
+            self._nursery.start_soon(self._accept, bound, listener)
+        return endpoint
+
+    def connect(self, endpoint: Endpoint, channel: Channel) -> Socket:
+        """Begin to connect; ends with `on_connected` or `on_closed`, never from inside this call."""
+        assert self._nursery is not None, "the transport is not running"
+        connection = _Connection()
+        self._nursery.start_soon(self._connect, endpoint, connection, channel)
+        return connection
+
+    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
+        """Accept, read and write until cancelled, then close everything."""
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                while self._bound:
+                    nursery.start_soon(self._accept, *self._bound.popleft())
+                task_status.started()
+                await trio.sleep_forever()
+        finally:
+            for bound, _ in self._bound:
+                bound.close()
+
+    async def _accept(self, bound: socket.socket, listener: Listener) -> None:
+        assert self._nursery is not None
+        with trio.socket.from_stdlib_socket(bound) as listening:
+            while True:
+                try:
+                    accepted, address = await listening.accept()
+                except ConnectionError:
+                    continue  # that peer has gone already
+                except OSError as failed:
+                    log.warning("listener %s cannot accept: %s", listener.name, failed.strerror)
+                    await trio.sleep(_ACCEPT_PAUSE_S)
+                    continue
+                connection = _Connection()
+                channel = self._owner.accepted(connection, listener, text_of(address))
+                if channel is None:
+                    accepted.close()
+                else:
+                    self._nursery.start_soon(self._serve, connection, accepted, channel)
+
+    async def _serve(self, connection: _Connection, accepted: trio.socket.SocketType, channel: Channel) -> None:
+        with accepted, connection.scope:
+            await connection.run(accepted, channel)
+
+    async def _connect(self, endpoint: Endpoint, connection: _Connection, channel: Channel) -> None:
+        with connection.scope:
+            try:
+                connected = await _connect_to_first(numeric(endpoint) or await resolve(endpoint))
+            except socket.gaierror as failed:
+                channel.on_closed(Cause.TIMEOUT, f"the host name cannot be resolved: {failed.strerror}")
+            except OSError as failed:
+                channel.on_closed(cause_of(failed), failed.strerror or str(failed))
+            else:
+                channel.on_connected()
+                await connection.run(connected, channel)
+
+
+async def _connect_to_first(addresses: list[Address]) -> trio.socket.SocketType:
+    """A socket connected to the first address that takes us; the `OSError` of the last one if none does."""
+    failure = OSError("the host has no address")
+    for family, address in addresses:
+        attempt = trio.socket.socket(family, socket.SOCK_STREAM)
+        try:
+            await attempt.connect(address)
+            refuse_itself(attempt.getsockname(), attempt.getpeername())
+        except OSError as failed:
+            attempt.close()
+            failure = failed
+        except BaseException:
+            attempt.close()
+            raise
+        else:
+            return attempt
+    raise failure
+
+
+class _Connection:
+    """One connected or connecting socket: what is to be written, and when to read."""
+
+    def __init__(self) -> None:
+        self.unsent = 0
+        self.scope = trio.CancelScope()
+        """Cancelled by `close`."""
+        self._out: deque[bytes] = deque()
+        self._written = trio.Event()
+        self._may_read = trio.Event()
+        self._may_read.set()
+
+    async def run(self, connected: trio.socket.SocketType, channel: Channel) -> None:
+        """Move bytes both ways until either side closes; within `scope`."""
+        with connected:
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._write_all, connected, channel)
+                cause, detail = await self._read_all(connected, channel)
+                nursery.cancel_scope.cancel()
+            channel.on_closed(cause, detail)
+
+    async def _read_all(self, connected: trio.socket.SocketType, channel: Channel) -> tuple[Cause, str]:
+        while True:
+            await self._may_read.wait()
+            try:
+                data = await connected.recv(_READ_BYTES)
+            except OSError as failed:
+                return cause_of(failed), failed.strerror or str(failed)
+            if not data:
+                return Cause.RESET, "the peer closed the connection"
+            channel.on_data(data)
+
+    async def _write_all(self, connected: trio.socket.SocketType, channel: Channel) -> None:
+        while True:
+            await self._written.wait()
+            self._written = trio.Event()
+            while self._out:
+                data = memoryview(self._out.popleft())
+                while data:
+                    try:
+                        sent = await connected.send(data)
+                    except OSError:
+                        return  # reading meets the same failure and reports it
+                    self.unsent -= sent
+                    data = data[sent:]
+            channel.on_drained()
+
+    def write(self, data: bytes) -> None:
+        """Hand to the writing task."""
+        self._out.append(data)
+        self.unsent += len(data)
+        self._written.set()
+
+    def pause(self) -> None:
+        """Read no more until `resume`."""
+        if self._may_read.is_set():
+            self._may_read = trio.Event()
+
+    def resume(self) -> None:
+        """Read again."""
+        self._may_read.set()
+
+    def close(self) -> None:
+        """Close at once. Nothing is reported after that."""
+        self.scope.cancel()
