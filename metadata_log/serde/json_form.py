@@ -112,7 +112,7 @@ def _value_from(kind: FieldType, version: int, value: Json, path: str) -> object
         case ((Kind.INT8 | Kind.INT16 | Kind.UINT16 | Kind.INT32 | Kind.INT64), int()) if not isinstance(value, bool):
             lowest, highest = _RANGES[kind]
             if not lowest <= value <= highest:
-                raise DecodeError(f"{value} is not an {kind.value}", field=path)
+                raise DecodeError(f"{value} is out of range for {kind.value}", field=path)
             return value
         case Kind.FLOAT64, (float() | int()) if not isinstance(value, bool):
             return float(value)

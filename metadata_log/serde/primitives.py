@@ -56,8 +56,8 @@ class Reader:
 
     def take(self, size: int, what: str) -> bytes:
         """The next `size` bytes."""
-        if size < 0 or size > self.remaining:
-            self.fail(f"{what} needs {size} bytes, and {self.remaining} are left")
+        if size > self.remaining:
+            self.fail(f"the bytes end inside {what} of {size} bytes: {self.remaining} are left")
         start = self.position
         self.position += size
         return self.data[start : self.position]
@@ -65,7 +65,7 @@ class Reader:
     def fixed(self, kind: Kind) -> Any:
         """A value of a fixed-width type."""
         layout = ">" + FORMATS[kind]
-        [value] = struct.unpack(layout, self.take(struct.calcsize(layout), f"an {kind.value}"))
+        [value] = struct.unpack(layout, self.take(struct.calcsize(layout), f"a {kind.value}"))
         return Uuid(value) if kind is Kind.UUID else value
 
     def unsigned_varint(self) -> int:
@@ -85,7 +85,10 @@ class Reader:
     def _varint(self, max_bytes: int) -> int:
         value, start = 0, self.position
         for index in range(max_bytes):
-            [byte] = self.take(1, "a varint")
+            if not self.remaining:
+                self.fail("the bytes end inside a varint")
+            byte = self.data[self.position]
+            self.position += 1
             value |= (byte & 0x7F) << (7 * index)
             if byte < 0x80:
                 return value
@@ -131,7 +134,7 @@ def _read_typed(reader: Reader, kind: FieldType, version: int, *, flexible: bool
             return None if size < 0 else reader.take(size, "a string").decode("utf-8", "replace")
         case Kind.BYTES | Kind.RECORDS:
             size = reader.length(compact=compact, wide=True)
-            return None if size < 0 else reader.take(size, kind.value)
+            return None if size < 0 else reader.take(size, f"a {kind.value} field")
         case Kind():
             return reader.fixed(kind)
         case ArrayOf():
@@ -176,7 +179,7 @@ def _read_tagged(reader: Reader, cls: type[Message], at: Shape, version: int, va
         elif tag in misplaced:
             reader.fail(f"tag {tag} of {cls.__name__} does not exist in version {version}", start)
         else:
-            unknown.append((tag, reader.take(size, f"the unknown tag {tag}")))
+            unknown.append((tag, reader.take(size, f"unknown tag {tag}")))
     if unknown:
         values["unknown_tagged"] = tuple(unknown)
 
@@ -225,7 +228,7 @@ class Writer:
         try:
             self.parts.append(struct.pack(">" + FORMATS[kind], value))
         except struct.error as bad:
-            raise EncodeError(f"{value!r} is not an {kind.value}: {bad}", field=self.path) from bad
+            raise EncodeError(f"{value!r} is not a value of type {kind.value}: {bad}", field=self.path) from bad
 
 
 def write_struct(writer: Writer, message: Message, version: int, *, flexible: bool) -> None:

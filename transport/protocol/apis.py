@@ -75,11 +75,11 @@ class Api(Struct, frozen=True):
 
     def request_header_version(self, version: int) -> int:
         """2 in flexible versions, else 1."""
-        return 2 if version >= self.flexible.lowest else 1
+        return 2 if version in self.flexible else 1
 
     def response_header_version(self, version: int) -> int:
         """1 in flexible versions, else 0; always 0 for ApiVersions, whose sender may not know the version (KIP-511)."""
-        return 1 if version >= self.flexible.lowest and self.key != ApiKey.API_VERSIONS else 0
+        return 1 if version in self.flexible and self.key != ApiKey.API_VERSIONS else 0
 
 
 def _api(key: ApiKey, request: type[Message], response: type[Message], listeners: str, **flags: bool) -> Api:
