@@ -1,0 +1,258 @@
+"""A log directory and the small files in it (Kafka: `Formatter`, `MetaProperties`, `PartitionMetadataFile`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from random import Random
+from typing import Final
+
+import javaproperties
+from msgspec import Struct
+
+from metadata_log.batch import records
+from metadata_log.disk import Disk, Lock, make_directory, replace_file
+from metadata_log.errors import DirectoryError
+from metadata_log.records.frame import encode_record
+from metadata_log.records.metadata import FeatureLevelRecord
+from metadata_log.releases import LATEST_RELEASE, feature_levels
+from metadata_log.snapshot import encode_snapshot, read_snapshot
+from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC, Uuid
+
+META_PROPERTIES: Final = "meta.properties"
+BOOTSTRAP_CHECKPOINT: Final = "bootstrap.checkpoint"
+PARTITION_METADATA: Final = "partition.metadata"
+LOCK_FILE: Final = ".lock"
+PARTITION_DIRECTORY: Final = f"{METADATA_TOPIC}-{METADATA_PARTITION}"
+
+_PARTITION_METADATA_TEXT: Final = f"version: 0\ntopic_id: {Uuid.METADATA_TOPIC}".encode("ascii")
+
+
+class MetaProperties(Struct, frozen=True, kw_only=True):
+    """Whose directory this is. Directories written before 3.7 have no id."""
+
+    cluster_id: str
+    node_id: int
+    directory_id: Uuid | None = None
+
+
+class LogDirectory:
+    """A directory that is ours until it is released."""
+
+    def __init__(self, path: str, meta: MetaProperties, directory_id: Uuid, lock: Lock) -> None:
+        self.path = path
+        self.meta = meta
+        self.directory_id = directory_id
+        self._lock = lock
+
+    @property
+    def partition_path(self) -> str:
+        """Where the metadata log is."""
+        return f"{self.path}/{PARTITION_DIRECTORY}"
+
+    def release(self) -> None:
+        """Let another process have the directory."""
+        self._lock.release()
+
+
+# -------------------------------------------------------------------------------------------------- meta.properties
+
+
+def format_meta_properties(meta: MetaProperties, now_ms: int) -> bytes:
+    """The text of meta.properties (Java's `Properties.store`, which puts the time in its second line)."""
+    entries = {"node.id": str(meta.node_id)}
+    if meta.directory_id is not None:
+        entries["directory.id"] = str(meta.directory_id)
+    entries |= {"version": "1", "cluster.id": meta.cluster_id}
+    moment = javaproperties.java_timestamp(datetime.fromtimestamp(now_ms / 1000, UTC))
+    lines = ["#", f"#{moment}", *(javaproperties.join_key_value(key, value) for key, value in entries.items())]
+    return ("\n".join(lines) + "\n").encode("latin-1")
+
+
+def parse_meta_properties(text: bytes, *, where: str | None = None) -> MetaProperties:
+    """Read the text of meta.properties; raises `DirectoryError`."""
+
+    def bad(what: str, field: str) -> DirectoryError:
+        return DirectoryError(what, where=where, field=field, hint="Put the file back, or format another directory.")
+
+    try:
+        entries: dict[str, str] = javaproperties.loads(text.decode("latin-1"))
+    except javaproperties.InvalidUEscapeError as damage:
+        raise DirectoryError(f"this is not a properties file: {damage}", where=where) from damage
+    version = entries.get("version")
+    if version is None:
+        raise bad("the version is missing", "version")
+    if version != "1":
+        raise DirectoryError(
+            f"unknown meta.properties version {version!r}",
+            where=where,
+            field="version",
+            hint="Only version 1, of KRaft nodes, is known." if version == "0" else "Run the version that wrote it.",
+        )
+    for key in ("cluster.id", "node.id"):
+        if not entries.get(key):
+            raise bad(f"{key} is missing", key)
+    if not entries["node.id"].isdecimal():
+        raise bad(f"{entries['node.id']!r} is not a node id", "node.id")
+    directory_id = entries.get("directory.id")
+    try:
+        parsed = None if directory_id is None else Uuid.parse(directory_id)
+    except ValueError as damage:
+        raise bad(str(damage), "directory.id") from damage
+    if parsed is not None and parsed.is_reserved:
+        raise bad(f"{parsed} is reserved and can be no directory's id", "directory.id")
+    return MetaProperties(cluster_id=entries["cluster.id"], node_id=int(entries["node.id"]), directory_id=parsed)
+
+
+def read_meta_properties(disk: Disk, directory: str) -> MetaProperties | None:
+    """The meta.properties of a log directory, or None where it is not formatted; raises `DirectoryError`."""
+    path = f"{directory}/{META_PROPERTIES}"
+    return parse_meta_properties(disk.read(path), where=path) if disk.exists(path) else None
+
+
+def random_uuid(rng: Random) -> Uuid:
+    """A random id as Kafka makes them: version 4, never reserved, and no leading dash (`Uuid.randomUuid`)."""
+    while True:
+        bits = rng.getrandbits(128)
+        bits = bits & ~(0xF << 76) & ~(0x3 << 62) | 0x4 << 76 | 0x2 << 62
+        found = Uuid(bits.to_bytes(16, "big"))
+        if not found.is_reserved and not str(found).startswith("-"):
+            return found
+
+
+# ----------------------------------------------------------------------------------------------- format and opening
+
+
+def format_directory(
+    disk: Disk,
+    directory: str,
+    *,
+    node_id: int,
+    cluster_id: str,
+    rng: Random,
+    now_ms: int,
+    release: str = LATEST_RELEASE,
+    features: Mapping[str, int] | None = None,
+    ignore_formatted: bool = False,
+) -> bool:
+    """Prepare a log directory for a node of a static quorum, as kafka-storage does.
+
+    False if it was formatted before and `ignore_formatted` is set; without it that is a `DirectoryError`, as is an
+    unknown release or feature.
+    """
+    levels = feature_levels(release, features)
+    if disk.exists(f"{directory}/{META_PROPERTIES}"):
+        if ignore_formatted:
+            return False
+        raise DirectoryError(
+            "the log directory is already formatted",
+            where=directory,
+            hint="Use --ignore-formatted to leave it as it is.",
+        )
+    make_directory(disk, directory)
+    values = [encode_record(FeatureLevelRecord(name=name, feature_level=level), 0) for name, level in levels]
+    replace_file(disk, directory, BOOTSTRAP_CHECKPOINT, encode_snapshot(values, epoch=0, timestamp_ms=now_ms))
+    # The last one: a directory with it counts as formatted.
+    meta = MetaProperties(cluster_id=cluster_id, node_id=node_id, directory_id=random_uuid(rng))
+    replace_file(disk, directory, META_PROPERTIES, format_meta_properties(meta, now_ms))
+    return True
+
+
+def open_directory(
+    disk: Disk, directory: str, *, node_id: int, rng: Random, now_ms: int, cluster_id: str | None = None
+) -> LogDirectory:
+    """Take the lock of a formatted directory and check that it is this node's, and this cluster's if one is named.
+
+    A directory without an id gets one. Raises `DirectoryError`.
+    """
+    if not disk.exists(f"{directory}/{META_PROPERTIES}"):
+        raise DirectoryError(
+            f"the log directory is not formatted: it has no {META_PROPERTIES}",
+            where=directory,
+            hint="Run `kraft format -c CONFIG --cluster-id ID` first.",
+        )
+    lock = _take_lock(disk, directory)
+    try:
+        meta = _checked_meta(disk, directory, node_id, cluster_id)
+        directory_id = meta.directory_id
+        if directory_id is None:
+            directory_id = random_uuid(rng)
+            meta = MetaProperties(cluster_id=meta.cluster_id, node_id=meta.node_id, directory_id=directory_id)
+            replace_file(disk, directory, META_PROPERTIES, format_meta_properties(meta, now_ms))
+        opened = LogDirectory(directory, meta, directory_id, lock)
+        make_directory(disk, opened.partition_path)
+        ensure_partition_metadata(disk, opened.partition_path)
+    except BaseException:
+        lock.release()
+        raise
+    return opened
+
+
+def _take_lock(disk: Disk, directory: str) -> Lock:
+    try:
+        return disk.lock(f"{directory}/{LOCK_FILE}")
+    except BlockingIOError as held:
+        raise DirectoryError(
+            "the log directory is locked by another process",
+            where=directory,
+            hint="Another node, ours or a JVM's, runs on it: stop that one first.",
+        ) from held
+
+
+def _checked_meta(disk: Disk, directory: str, node_id: int, cluster_id: str | None) -> MetaProperties:
+    path = f"{directory}/{META_PROPERTIES}"
+    meta = parse_meta_properties(disk.read(path), where=path)
+    if meta.node_id != node_id:
+        raise DirectoryError(
+            f"the directory belongs to node {meta.node_id}, not to node {node_id}",
+            where=path,
+            field="node.id",
+            hint="Check node.id and log.dirs in the configuration; a new node needs an empty directory.",
+        )
+    if cluster_id is not None and meta.cluster_id != cluster_id:
+        raise DirectoryError(
+            f"the directory belongs to cluster {meta.cluster_id}, not to {cluster_id}",
+            where=path,
+            field="cluster.id",
+            hint="Check log.dirs in the configuration; a node of another cluster needs an empty directory.",
+        )
+    return meta
+
+
+def ensure_partition_metadata(disk: Disk, partition_directory: str) -> None:
+    """Write partition.metadata if it is missing; raises `DirectoryError` if it names another topic."""
+    path = f"{partition_directory}/{PARTITION_METADATA}"
+    if not disk.exists(path):
+        replace_file(disk, partition_directory, PARTITION_METADATA, _PARTITION_METADATA_TEXT)
+        return
+    topic_id = parse_partition_metadata(disk.read(path), where=path)
+    if topic_id != Uuid.METADATA_TOPIC:
+        raise DirectoryError(
+            f"the directory holds topic {topic_id}, not the metadata topic {Uuid.METADATA_TOPIC}",
+            where=path,
+            field="topic_id",
+        )
+
+
+def parse_partition_metadata(text: bytes, *, where: str | None = None) -> Uuid:
+    """The topic id in a partition.metadata file; raises `DirectoryError`."""
+    entries = dict(line.split(": ", 1) for line in text.decode("utf-8", "replace").splitlines() if ": " in line)
+    if entries.get("version") != "0":
+        raise DirectoryError(f"unknown version {entries.get('version')!r}", where=where, field="version")
+    try:
+        return Uuid.parse(entries.get("topic_id", ""))
+    except ValueError as bad:
+        raise DirectoryError(str(bad), where=where, field="topic_id") from bad
+
+
+def read_bootstrap(disk: Disk, directory: str) -> tuple[bytes, ...] | None:
+    """The metadata records of bootstrap.checkpoint, framed; None if there is no such file. Raises `CorruptBatch`."""
+    path = f"{directory}/{BOOTSTRAP_CHECKPOINT}"
+    if not disk.exists(path):
+        return None
+    return tuple(
+        record.value or b""
+        for batch in read_snapshot(disk, path)
+        if not batch.is_control
+        for record in records(batch, where=path)
+    )

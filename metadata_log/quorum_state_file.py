@@ -1,0 +1,103 @@
+"""The quorum-state file: epoch, leader and vote of a replica (Kafka: `FileQuorumStateStore`, `QuorumStateData`).
+
+One line of JSON, replaced as a whole. Version 0 is written while `kraft.version` is 0, version 1 after that.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final, NoReturn
+
+from msgspec import Struct
+
+from metadata_log.disk import Disk, replace_file
+from metadata_log.errors import DecodeError, UnsupportedVersion
+from metadata_log.records.control import QuorumStateData, QuorumStateDataVoter
+from metadata_log.serde import from_json, to_json
+from metadata_log.types import NO_NODE, Uuid
+
+FILE_NAME: Final = "quorum-state"
+_VERSION_FIELD: Final = "data_version"
+_HIGHEST_VERSION: Final = 1
+_HINT: Final = (
+    "Put the file back from a copy of the same moment. Without it this replica may vote twice in one epoch: "
+    "remove it only together with the whole directory, while the other voters are up."
+)
+
+
+class StoredElection(Struct, frozen=True, kw_only=True):
+    """What the file says; ids are -1 where there is nobody. `current_voters` is for people, and only in version 0."""
+
+    leader_epoch: int = 0
+    leader_id: int = NO_NODE
+    voted_id: int = NO_NODE
+    voted_directory_id: Uuid = Uuid.ZERO
+    current_voters: tuple[int, ...] = ()
+    data_version: int = 0
+
+
+def format_quorum_state(state: StoredElection) -> bytes:
+    """The content of the file, byte for byte as Kafka writes it. Version 0 has no place for the voted directory id."""
+    old = state.data_version == 0
+    data = QuorumStateData(
+        leader_id=state.leader_id,
+        leader_epoch=state.leader_epoch,
+        voted_id=state.voted_id,
+        voted_directory_id=Uuid.ZERO if old else state.voted_directory_id,
+        current_voters=tuple(QuorumStateDataVoter(voter) for voter in state.current_voters) if old else (),
+    )
+    fields = to_json(data, state.data_version)
+    assert isinstance(fields, dict), fields
+    return json.dumps({**fields, _VERSION_FIELD: state.data_version}, separators=(",", ":")).encode("ascii")
+
+
+def parse_quorum_state(content: bytes, *, where: str | None = None) -> StoredElection:
+    """Read the content of the file; raises `UnsupportedVersion` or `DecodeError`. Only the first line counts."""
+
+    def fail(what: str) -> NoReturn:
+        raise DecodeError(what, where=where, hint=_HINT)
+
+    lines = content.decode("utf-8", "replace").splitlines()
+    if not lines:
+        fail("the file is empty")
+    try:
+        fields, _ = json.JSONDecoder().raw_decode(lines[0].lstrip())
+    except (ValueError, RecursionError) as bad:
+        fail(f"this is not JSON: {bad}")
+    if not isinstance(fields, dict):
+        fail(f"a JSON object is expected, not {lines[0][:40]}")
+    version = fields.pop(_VERSION_FIELD, None)
+    if type(version) is not int:
+        fail(f"the field {_VERSION_FIELD} is missing or not a number")
+    if not 0 <= version <= _HIGHEST_VERSION:
+        raise UnsupportedVersion(
+            f"{_VERSION_FIELD} is {version}, and only 0 and 1 are known",
+            where=where,
+            field=_VERSION_FIELD,
+            hint="A newer version has written this directory: run that version.",
+        )
+    try:
+        data = from_json(QuorumStateData, version, fields)
+    except DecodeError as bad:
+        raise DecodeError(bad.what, where=where, field=bad.field, hint=_HINT) from bad
+    if data.current_voters is None:
+        fail("currentVoters is null")
+    return StoredElection(
+        leader_epoch=data.leader_epoch,
+        leader_id=data.leader_id,
+        voted_id=data.voted_id,
+        voted_directory_id=data.voted_directory_id,
+        current_voters=tuple(voter.voter_id for voter in data.current_voters),
+        data_version=version,
+    )
+
+
+def read_quorum_state(disk: Disk, directory: str) -> StoredElection | None:
+    """The state in a partition directory, or None if there is no file; errors as of `parse_quorum_state`."""
+    path = f"{directory}/{FILE_NAME}"
+    return parse_quorum_state(disk.read(path), where=path) if disk.exists(path) else None
+
+
+def write_quorum_state(disk: Disk, directory: str, state: StoredElection) -> None:
+    """Replace the file in a partition directory; durable when this returns."""
+    replace_file(disk, directory, FILE_NAME, format_quorum_state(state))

@@ -1,0 +1,114 @@
+"""The feature levels that a new cluster of a release begins with (Kafka: `MetadataVersion`, `BootstrapMetadata`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec import Struct
+
+from metadata_log.errors import DirectoryError
+
+METADATA_VERSION: Final = "metadata.version"
+KRAFT_VERSION: Final = "kraft.version"
+
+METADATA_VERSIONS: Final[dict[str, int]] = {
+    "3.3-IV3": 7,
+    "3.4-IV0": 8,
+    "3.5-IV0": 9,
+    "3.5-IV1": 10,
+    "3.5-IV2": 11,
+    "3.6-IV0": 12,
+    "3.6-IV1": 13,
+    "3.6-IV2": 14,
+    "3.7-IV0": 15,
+    "3.7-IV1": 16,
+    "3.7-IV2": 17,
+    "3.7-IV3": 18,
+    "3.7-IV4": 19,
+    "3.8-IV0": 20,
+    "3.9-IV0": 21,
+    "4.0-IV0": 22,
+    "4.0-IV1": 23,
+    "4.0-IV2": 24,
+    "4.0-IV3": 25,
+    "4.1-IV0": 26,
+    "4.1-IV1": 27,
+    "4.2-IV0": 28,
+    "4.2-IV1": 29,
+    "4.3-IV0": 30,
+}
+"""The released metadata versions and their levels, oldest first."""
+
+LATEST_RELEASE: Final = "4.3-IV0"
+
+
+class Feature(Struct, frozen=True, kw_only=True):
+    """A feature besides metadata.version: its highest level, and from which metadata.version on it is on by default."""
+
+    highest: int = 1
+    default: int = 1
+    default_from: int
+    needs: int = 0
+
+
+FEATURES: Final[dict[str, Feature]] = {
+    "eligible.leader.replicas.version": Feature(default_from=26, needs=23),
+    "group.version": Feature(default_from=22),
+    "share.version": Feature(default_from=28),
+    "streams.version": Feature(default_from=29),
+    "transaction.version": Feature(default_from=24, highest=2, default=2),
+}
+"""By name, in the order in which they are written."""
+
+
+def resolve_release(release: str) -> str:
+    """The metadata version that `4.0-IV3`, `4.0` or `4.0.1` means; raises `DirectoryError` for any other text."""
+    if release in METADATA_VERSIONS:
+        return release
+    line = ".".join(release.split(".")[:2])
+    found = [name for name in METADATA_VERSIONS if name.partition("-")[0] == line]
+    if not found:
+        raise DirectoryError(
+            f"unknown metadata.version {release!r}",
+            hint=f"Supported are: {', '.join(METADATA_VERSIONS)}.",
+        )
+    return found[-1]
+
+
+def feature_levels(release: str, features: Mapping[str, int] | None = None) -> tuple[tuple[str, int], ...]:
+    """The features of a new cluster with static voters, metadata.version first; those at level 0 are left out.
+
+    `features` overrides levels by name. Raises `DirectoryError` for an unknown feature or a level it cannot have.
+    """
+    name = resolve_release(release)
+    level = METADATA_VERSIONS[name]
+    wanted = dict(features or {})
+    if wanted.pop(KRAFT_VERSION, 0) != 0:
+        raise DirectoryError(
+            "kraft.version cannot be 1 with static voters",
+            hint="Leave the feature out, or format for a dynamic quorum, without controller.quorum.voters.",
+        )
+    for feature, asked in wanted.items():
+        _check_feature(feature, asked, name)
+    levels = [(METADATA_VERSION, level)]
+    for feature, facts in FEATURES.items():
+        chosen = wanted.get(feature, facts.default if level >= facts.default_from else 0)
+        if chosen > 0:
+            levels.append((feature, chosen))
+    return tuple(levels)
+
+
+def _check_feature(feature: str, asked: int, release: str) -> None:
+    facts = FEATURES.get(feature)
+    if facts is None:
+        known = ", ".join(sorted((*FEATURES, KRAFT_VERSION)))
+        raise DirectoryError(f"unsupported feature: {feature}", hint=f"Supported features are: {known}.")
+    if not 0 <= asked <= facts.highest:
+        raise DirectoryError(f"{feature} cannot be {asked}", hint=f"Its levels are 0 to {facts.highest}.")
+    if asked > 0 and METADATA_VERSIONS[release] < facts.needs:
+        needed = next(name for name, level in METADATA_VERSIONS.items() if level == facts.needs)
+        raise DirectoryError(
+            f"{feature}={asked} needs metadata.version {needed}, not {release}",
+            hint="Choose a later release version or another feature level.",
+        )
