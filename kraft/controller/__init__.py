@@ -1,1 +1,6 @@
-"""Placeholder."""
+"""Decisions on metadata: an image and a request go in, records and a response come out (Kafka: `QuorumController`)."""
+
+from kraft.controller.controller import ControllerSettings, QuorumController
+from kraft.controller.result import ApiError, ControllerResult, VersionedRecord
+
+__all__ = ["ApiError", "ControllerResult", "ControllerSettings", "QuorumController", "VersionedRecord"]

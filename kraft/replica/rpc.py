@@ -1,5 +1,5 @@
-"""Wire messages to flat ones and back, after checks of cluster id, topic and partition (Kafka: `RaftUtil`, and the first
-lines of every handler in `KafkaRaftClient`).
+"""Wire messages to flat ones and back, after checks of cluster id, topic and partition (Kafka: `RaftUtil`, and the
+first lines of every handler in `KafkaRaftClient`).
 
 Nothing below this module indexes `topics[0].partitions[0]`, and nothing above it sees a flat message.
 """

@@ -1,0 +1,36 @@
+"""Timed work of the active controller (Kafka: `PeriodicTaskControlManager`)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kraft.controller.result import ControllerResult, VersionedRecord
+from metadata_log.records.metadata import NoOpRecord
+
+NEVER_MS: Final = 2**62
+NO_OP: Final = ControllerResult((VersionedRecord(NoOpRecord()),), is_atomic=False)
+"""The record that changes nothing: with it the high watermark and the time of the last commit go on (KIP-835)."""
+
+
+class Periodic:
+    """When the next NoOp record is due: one interval after the last one was appended, whatever else is written."""
+
+    __slots__ = ("_interval_ms", "deadline_ms")
+
+    def __init__(self, max_idle_interval_ms: int) -> None:
+        self._interval_ms = max_idle_interval_ms
+        self.deadline_ms = NEVER_MS
+
+    def arm(self, now_ms: int) -> None:
+        """Start the clock anew; an interval of 0 means never."""
+        self.deadline_ms = now_ms + self._interval_ms if self._interval_ms > 0 else NEVER_MS
+
+    def disarm(self) -> None:
+        """Nothing is due any more."""
+        self.deadline_ms = NEVER_MS
+
+    def fork(self) -> Periodic:
+        """An independent copy."""
+        copy = Periodic(self._interval_ms)
+        copy.deadline_ms = self.deadline_ms
+        return copy

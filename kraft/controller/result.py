@@ -1,0 +1,37 @@
+"""What a decision of the controller is: records to append, and what to answer once they are committed (Kafka:
+`ControllerResult`, `ApiMessageAndVersion`, `ApiError`).
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from metadata_log.serde import Message
+from transport.protocol.errors import Error
+
+
+class ApiError(Exception):
+    """The protocol says no: caught where the item or the request is answered."""
+
+    def __init__(self, error: Error, text: str | None = None) -> None:
+        super().__init__(text or error.message)
+        self.error = error
+        self.text = text
+
+
+class VersionedRecord(Struct, frozen=True, gc=False):
+    """A metadata record and the version to write it in."""
+
+    record: Message
+    version: int = 0
+
+
+class ControllerResult(Struct, frozen=True, gc=False):
+    """Records in the order in which they are to be appended, and the response, if somebody waits for one.
+
+    An atomic result stands in one batch; another may be cut at the limit of records in a batch.
+    """
+
+    records: tuple[VersionedRecord, ...] = ()
+    response: Message | None = None
+    is_atomic: bool = True

@@ -1,0 +1,50 @@
+"""What this node tells a client that connects: APIs, versions, features (Kafka: `ApiVersionManager`; KIP-511)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kraft.replica.application import Application
+from transport.protocol.apis import APIS, ApiKey
+from transport.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+
+QUORUM_APIS: Final = (
+    ApiKey.FETCH,
+    ApiKey.VOTE,
+    ApiKey.BEGIN_QUORUM_EPOCH,
+    ApiKey.END_QUORUM_EPOCH,
+    ApiKey.DESCRIBE_QUORUM,
+)
+"""What every replica answers, whatever it hosts."""
+_ZERO_MINIMUM_SINCE: Final = 4
+"""Clients below this version of the API take a feature whose lowest level is 0 for a malformed one."""
+
+
+def served_apis(application: Application) -> tuple[ApiKey, ...]:
+    """The APIs that a replica with this application answers, in order of their keys."""
+    return tuple(sorted((*QUORUM_APIS, ApiKey.API_VERSIONS, *application.apis)))
+
+
+def describe_versions(application: Application, version: int) -> ApiVersionsResponse:
+    """The answer to an ApiVersions request of this version."""
+    levels, offset = application.finalized_features()
+    return ApiVersionsResponse(
+        api_keys=[
+            ApiVersion(api_key=key, min_version=APIS[key].versions.lowest, max_version=APIS[key].versions.highest)
+            for key in served_apis(application)
+        ],
+        supported_features=[
+            SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
+            for name, lowest, highest in application.supported_features()
+            if lowest > 0 or version >= _ZERO_MINIMUM_SINCE
+        ],
+        finalized_features_epoch=offset,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level) for name, level in levels
+        ],
+    )

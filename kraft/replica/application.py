@@ -1,0 +1,204 @@
+"""What a `Replica` can host: an application that sees committed batches and, while it leads, proposes records.
+
+Kafka's counterpart is `RaftClient.Listener` together with `RaftClient.prepareAppend`. An application never appends by
+itself: it returns what it wants, and is told the offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+from msgspec import Struct
+
+from kraft.controller.result import VersionedRecord
+from kraft.quorum.values import LeaderAndEpoch
+from kraft.replica.events import Committed, CommittedBatch, Submit, WireRequest
+from kraft.replica.options import ReplicaOptions
+from metadata_log.errors import DirectoryError
+from metadata_log.serde import Message
+from metadata_log.types import OffsetAndEpoch
+from transport.protocol.apis import ApiKey
+from transport.protocol.errors import Error
+
+NEVER_MS: Final = 2**62
+
+
+class Unit(Struct, frozen=True, gc=False):
+    """Record values that stand in one batch, all or none. `records` is what they were encoded from, for who cares."""
+
+    values: tuple[bytes, ...]
+    records: tuple[VersionedRecord, ...] = ()
+
+
+class ForRequest(Struct, frozen=True, gc=False):
+    """Who waits for a proposal is a client; `response` is its answer once everything is committed."""
+
+    request_id: int
+    request: Message
+    response: Message
+
+
+class ForSubmit(Struct, frozen=True, gc=False):
+    """Who waits for a proposal is the host of a raw log."""
+
+    submit_id: int
+
+
+class Proposal(Struct, frozen=True, gc=False):
+    """Records to append, in order. Without any, whoever waits is told once all that is outstanding is committed: the
+    decision may rest on it.
+    """
+
+    units: tuple[Unit, ...] = ()
+    waiting: ForRequest | ForSubmit | None = None
+
+
+class Respond(Struct, frozen=True, gc=False):
+    """Answer a request now."""
+
+    request_id: int
+    response: Message
+
+
+class RefuseSubmit(Struct, frozen=True, gc=False):
+    """The values of a `Submit` are not taken."""
+
+    submit_id: int
+    error: Error
+
+
+Action = Proposal | Respond | RefuseSubmit | Committed
+
+
+class Application(Protocol):
+    """What a replica hosts. All methods are synchronous; time is an argument."""
+
+    @property
+    def apis(self) -> tuple[ApiKey, ...]:
+        """The requests it answers, beside those of the quorum."""
+
+    def on_snapshot(self, values: Iterable[bytes], end: OffsetAndEpoch) -> None:
+        """Begin with the record values of a snapshot, before anything else."""
+
+    def on_committed(self, batch: CommittedBatch) -> tuple[Action, ...]:
+        """The next batch of data records is committed; on a leader that may be one of its own proposals."""
+
+    def on_leader(self, epoch: int, now_ms: int) -> tuple[Action, ...]:
+        """This replica leads `epoch`, and everything before it is committed and applied."""
+
+    def on_lost_leadership(self) -> None:
+        """The leadership taken with `on_leader` is over; what is not committed may vanish."""
+
+    def on_appended(self, unit: Unit, base_offset: int) -> None:
+        """A proposed unit has its offsets. It is not committed yet."""
+
+    def on_request(self, request: WireRequest, leader: LeaderAndEpoch) -> Action:
+        """A request for one of `apis`."""
+
+    def on_submit(self, submit: Submit) -> Action:
+        """Raw values from the host."""
+
+    def refusal(self, request: Message, error: Error, leader: LeaderAndEpoch) -> Message:
+        """The answer to a request whose records were refused (`MESSAGE_TOO_LARGE`), or may be lost."""
+
+    def finalized_features(self) -> tuple[tuple[tuple[str, int], ...], int]:
+        """Feature levels by name, and the offset they are as of; -1 if there are none."""
+
+    def supported_features(self) -> tuple[tuple[str, int, int], ...]:
+        """Features with their lowest and highest level, by name."""
+
+    def deadline_ms(self) -> int:
+        """When `on_tick` is wanted."""
+
+    def on_tick(self, now_ms: int) -> tuple[Action, ...]:
+        """Do timed work that is due."""
+
+    def fork(self) -> Application:
+        """An independent copy."""
+
+    def facts(self) -> tuple[object, ...]:
+        """What tells this from another that hosts the same log, in a canonical form."""
+
+
+ApplicationFactory = Callable[[ReplicaOptions, str, tuple[Message, ...]], Application]
+"""Makes the application of a replica from its options, the cluster id, and the records of its bootstrap.checkpoint."""
+
+
+class RawLog:
+    """An application without state: values go in with `Submit` and come out, committed, as `Committed`."""
+
+    apis: tuple[ApiKey, ...] = ()
+
+    def __init__(self) -> None:
+        self._is_leader = False
+
+    def on_snapshot(self, values: Iterable[bytes], end: OffsetAndEpoch) -> None:
+        """A raw log has no snapshots: nobody but its host could say what they mean."""
+        raise DirectoryError(
+            f"the directory holds a snapshot that ends at {end}, and a raw log cannot begin with one",
+            hint="This is the directory of a metadata quorum; serve it as such.",
+        )
+
+    def on_committed(self, batch: CommittedBatch) -> tuple[Action, ...]:
+        """Hand the batch to the host."""
+        return (Committed(batch),)
+
+    def on_leader(self, epoch: int, now_ms: int) -> tuple[Action, ...]:
+        """Take submits from now on."""
+        self._is_leader = True
+        return ()
+
+    def on_lost_leadership(self) -> None:
+        """Take no more submits."""
+        self._is_leader = False
+
+    def on_appended(self, unit: Unit, base_offset: int) -> None:
+        """There is no state that could follow."""
+
+    def on_request(self, request: WireRequest, leader: LeaderAndEpoch) -> Action:
+        """Never called: a raw log serves no API of its own."""
+        raise AssertionError(f"a raw log does not answer API {request.api_key}")
+
+    def on_submit(self, submit: Submit) -> Action:
+        """Propose the values as one unit."""
+        if not self._is_leader:
+            return RefuseSubmit(submit.submit_id, Error.NOT_LEADER_OR_FOLLOWER)
+        if not submit.values:
+            return RefuseSubmit(submit.submit_id, Error.INVALID_REQUEST)
+        return Proposal((Unit(submit.values),), ForSubmit(submit.submit_id))
+
+    def refusal(self, request: Message, error: Error, leader: LeaderAndEpoch) -> Message:
+        """Never called: a raw log serves no API of its own."""
+        raise AssertionError(f"a raw log does not answer {type(request).__name__}")
+
+    def finalized_features(self) -> tuple[tuple[tuple[str, int], ...], int]:
+        """None."""
+        return (), -1
+
+    def supported_features(self) -> tuple[tuple[str, int, int], ...]:
+        """None."""
+        return ()
+
+    def deadline_ms(self) -> int:
+        """Never."""
+        return NEVER_MS
+
+    def on_tick(self, now_ms: int) -> tuple[Action, ...]:
+        """Nothing is timed."""
+        return ()
+
+    def fork(self) -> RawLog:
+        """An independent copy."""
+        copy = RawLog()
+        copy._is_leader = self._is_leader
+        return copy
+
+    def facts(self) -> tuple[object, ...]:
+        """Whether it takes submits."""
+        return (self._is_leader,)
+
+
+def host_raw_log(options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...]) -> RawLog:
+    """The factory of a raw log."""
+    return RawLog()

@@ -1,0 +1,148 @@
+"""The `QuorumController` as the application of a `Replica` (Kafka: `QuorumController.QuorumMetaLogListener`).
+
+Between the two stands only the encoding of records: the controller thinks in records, the log in values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kraft.controller import ControllerResult, ControllerSettings, QuorumController, VersionedRecord
+from kraft.controller.controller import RECORDS_PER_BATCH
+from kraft.controller.features import DEFAULT_BOOTSTRAP, SUPPORTED_FEATURES
+from kraft.quorum.values import LeaderAndEpoch
+from kraft.replica.application import Action, ForRequest, Proposal, RefuseSubmit, Respond, Unit
+from kraft.replica.events import CommittedBatch, Submit, WireRequest
+from kraft.replica.options import ReplicaOptions
+from metadata_log.errors import UnsupportedVersion
+from metadata_log.records.frame import decode_record, encode_record
+from metadata_log.serde import Message
+from metadata_log.types import OffsetAndEpoch
+from transport.protocol.apis import ApiKey
+from transport.protocol.errors import Error
+
+
+class ControllerHost:
+    """Hosts one `QuorumController`."""
+
+    apis: tuple[ApiKey, ...] = QuorumController.apis
+
+    def __init__(self, controller: QuorumController) -> None:
+        self.controller = controller
+
+    def on_snapshot(self, values: Iterable[bytes], end: OffsetAndEpoch) -> None:
+        """Begin with the image that a snapshot holds."""
+        self.controller.load_snapshot(_decode(values, f"snapshot {end}"), end)
+
+    def on_committed(self, batch: CommittedBatch) -> tuple[Action, ...]:
+        """A batch of this controller's own makes a remembered image the committed one; any other is replayed."""
+        history = self.controller.history
+        if batch.next_offset <= history.latest.end.offset:
+            history.commit(batch.next_offset)
+        else:
+            end = OffsetAndEpoch(epoch=batch.epoch, offset=batch.next_offset)
+            records = _decode(batch.values, f"batch at offset {batch.base_offset}")
+            self.controller.on_committed_elsewhere(records, batch.base_offset, end)
+        return ()
+
+    def on_leader(self, epoch: int, now_ms: int) -> tuple[Action, ...]:
+        """Activate the controller; the records of its activation come before anything else it writes."""
+        result = self.controller.activate(epoch, now_ms)
+        return (Proposal(_units(result)),) if result.records else ()
+
+    def on_lost_leadership(self) -> None:
+        """Renounce."""
+        self.controller.renounce()
+
+    def on_appended(self, unit: Unit, base_offset: int) -> None:
+        """Replay at append time, so that the next decision sees it."""
+        self.controller.on_appended(unit.records, base_offset)
+
+    def on_request(self, request: WireRequest, leader: LeaderAndEpoch) -> Action:
+        """Decide; an answer to a write waits until everything it rests on is committed."""
+        message = request.message
+        result = self.controller.handle(message, request.version, leader.leader_id)
+        assert result.response is not None, message
+        if request.api_key in _READS or not self.controller.is_active:
+            return Respond(request.request_id, result.response)
+        return Proposal(_units(result), ForRequest(request.request_id, message, result.response))
+
+    def on_submit(self, submit: Submit) -> Action:
+        """Refused: only decisions of the controller go into a metadata log."""
+        return RefuseSubmit(submit.submit_id, Error.INVALID_REQUEST)
+
+    def refusal(self, request: Message, error: Error, leader: LeaderAndEpoch) -> Message:
+        """The answer to a write that is not, or may not be, in the log."""
+        if error == Error.NOT_LEADER_OR_FOLLOWER:
+            return self.controller.not_controller(request, leader.leader_id)
+        return self.controller.failure(request, error, error.message)
+
+    def finalized_features(self) -> tuple[tuple[tuple[str, int], ...], int]:
+        """The levels in the committed image, and its offset."""
+        image = self.controller.history.committed.stable
+        levels = image.features.all_levels()
+        return levels, image.end.offset - 1 if levels else -1
+
+    def supported_features(self) -> tuple[tuple[str, int, int], ...]:
+        """What this software knows."""
+        return SUPPORTED_FEATURES
+
+    def deadline_ms(self) -> int:
+        """When timed work is due."""
+        return self.controller.deadline_ms()
+
+    def on_tick(self, now_ms: int) -> tuple[Action, ...]:
+        """Do timed work that is due."""
+        result = self.controller.on_tick(now_ms)
+        return () if result is None else (Proposal(_units(result)),)
+
+    def fork(self) -> ControllerHost:
+        """An independent copy."""
+        return ControllerHost(self.controller.fork())
+
+    def facts(self) -> tuple[object, ...]:
+        """What tells this from another with the same log."""
+        return self.controller.facts()
+
+
+_READS = (ApiKey.DESCRIBE_CLUSTER,)
+
+
+def host_controller(options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...]) -> ControllerHost:
+    """The factory of a controller."""
+    voters = tuple(
+        (voter.id, address.host, address.port)
+        for voter in options.voters.voters
+        if (address := voter.endpoints.default) is not None
+    )
+    settings = ControllerSettings(
+        cluster_id=cluster_id,
+        listener=options.listener,
+        voters=voters,
+        max_idle_interval_ms=options.max_idle_interval_ms,
+        min_insync_replicas=options.min_insync_replicas,
+        bootstrap=bootstrap or DEFAULT_BOOTSTRAP,
+    )
+    return ControllerHost(QuorumController(settings))
+
+
+def _units(result: ControllerResult) -> tuple[Unit, ...]:
+    records = result.records
+    if not records:
+        return ()
+    if result.is_atomic or len(records) <= RECORDS_PER_BATCH:
+        return (_unit(records),)
+    return tuple(_unit(records[at : at + RECORDS_PER_BATCH]) for at in range(0, len(records), RECORDS_PER_BATCH))
+
+
+def _unit(records: tuple[VersionedRecord, ...]) -> Unit:
+    return Unit(tuple(encode_record(one.record, one.version) for one in records), records)
+
+
+def _decode(values: Iterable[bytes], where: str) -> Iterable[Message]:
+    """The records of values. An unknown type is fatal, as replaying without it would make another state (KIP-631)."""
+    for value in values:
+        framed = decode_record(value, where=where)
+        if framed.record is None:
+            raise UnsupportedVersion(f"{framed.name} version {framed.version} cannot be read", where=where)
+        yield framed.record

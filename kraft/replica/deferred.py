@@ -1,0 +1,66 @@
+"""Answers held until their offset is committed (Kafka: `DeferredEventQueue`)."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from msgspec import Struct
+
+from kraft.replica.application import ForRequest, ForSubmit
+
+
+class Held(Struct, frozen=True, gc=False):
+    """Somebody who is told once everything up to and including `last_offset` is committed."""
+
+    base_offset: int
+    last_offset: int
+    waiting: ForRequest | ForSubmit
+
+
+class Deferred:
+    """Those who wait, in the order of their offsets."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self) -> None:
+        self._held: deque[Held] = deque()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @property
+    def last_offset(self) -> int | None:
+        """The highest offset that somebody waits for; None if nobody does."""
+        return self._held[-1].last_offset if self._held else None
+
+    def hold(self, held: Held) -> None:
+        """Keep somebody waiting."""
+        assert not self._held or held.last_offset >= self._held[-1].last_offset, (held, self._held[-1])
+        self._held.append(held)
+
+    def release(self, committed_offset: int) -> list[Held]:
+        """Those whose records are all below `committed_offset`."""
+        held = self._held
+        released: list[Held] = []
+        while held and held[0].last_offset < committed_offset:
+            released.append(held.popleft())
+        return released
+
+    def abandon(self) -> list[Held]:
+        """Everybody: what they wait for may never be committed."""
+        abandoned = list(self._held)
+        self._held.clear()
+        return abandoned
+
+    def fork(self) -> Deferred:
+        """An independent copy."""
+        copy = Deferred()
+        copy._held = self._held.copy()
+        return copy
+
+    def facts(self) -> tuple[object, ...]:
+        """Who waits for what."""
+        return tuple(
+            (one.last_offset, one.waiting.request_id if isinstance(one.waiting, ForRequest) else ~one.waiting.submit_id)
+            for one in self._held
+        )

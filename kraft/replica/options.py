@@ -1,0 +1,34 @@
+"""What a `Replica` is told about itself and its quorum (Kafka: `KafkaConfig`, as far as the replica reads it)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from kraft.quorum.values import DEFAULT_LISTENER, Endpoints, QuorumConfig
+from kraft.quorum.voters import VoterSet
+from metadata_log.log import DEFAULT_SEGMENT_BYTES, DEFAULT_SEGMENT_MS
+
+DEFAULT_MAX_IDLE_INTERVAL_MS: Final = 500
+
+
+class ReplicaOptions(Struct, frozen=True, kw_only=True):
+    """`directory` is the formatted log directory; `endpoints` are the listeners that this node advertises.
+
+    A `cluster_id` of None takes the one that the directory was formatted with; any other must be equal to it. With
+    `inline_flush` the log is flushed within `step`, and no `StartFlush` ever comes out.
+    """
+
+    directory: str
+    node_id: int
+    voters: VoterSet
+    endpoints: Endpoints
+    cluster_id: str | None = None
+    listener: str = DEFAULT_LISTENER
+    quorum: QuorumConfig = QuorumConfig()
+    segment_bytes: int = DEFAULT_SEGMENT_BYTES
+    segment_ms: int = DEFAULT_SEGMENT_MS
+    max_idle_interval_ms: int = DEFAULT_MAX_IDLE_INTERVAL_MS
+    min_insync_replicas: int = 1
+    inline_flush: bool = False
