@@ -1,4 +1,4 @@
-"""Snapshot files: an image as batches between header and footer (Kafka: `Snapshots`, `RecordsSnapshotReader`; KIP-630)."""
+"""Snapshot files: an image as batches between header and footer (KIP-630; Kafka: `Snapshots`, `SnapshotReader`)."""
 
 from __future__ import annotations
 
