@@ -2,6 +2,7 @@
 
 from transport.faults import FaultPlan, Faults
 from transport.interface import Cause, Endpoint, Failed, Inbound, Listener, Reply, Request, Transport
+from transport.memory import MemoryNetwork, MemoryTransport
 from transport.tcp import TcpTransport
 
 __all__ = [
@@ -12,6 +13,8 @@ __all__ = [
     "Faults",
     "Inbound",
     "Listener",
+    "MemoryNetwork",
+    "MemoryTransport",
     "Reply",
     "Request",
     "TcpTransport",

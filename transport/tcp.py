@@ -32,7 +32,7 @@ class TcpTransport:
 
     `served` are the APIs that peers may ask for, by key; a request for another closes its connection, as in Kafka.
     `max_frame_bytes` is `socket.request.max.bytes`, `max_idle_ms` is `connections.max.idle.ms`, after which an idle
-    connection is closed; `max_connections` bounds those of peers. `use_epoll` is for tests; epoll is used where it exists.
+    connection is closed; `max_connections` bounds those of peers. `use_epoll` is for tests: epoll where it exists.
     """
 
     def __init__(

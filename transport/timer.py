@@ -34,8 +34,12 @@ class Timer:
             heapq.heapify(self._heap)
         self._enter(at, token)
 
-    def later(self, action: Callable[[], None], delay_s: float) -> None:
-        """Run `action` in the timer's task after a while; in the order of calls where the times are equal."""
+    def at(self, at: float, action: Callable[[], None]) -> None:
+        """Run `action` in the timer's task at that time; in the order of calls where the times are equal."""
+        self._enter(at, action)
+
+    def later(self, action: Callable[[], None], delay_s: float = 0.0) -> None:
+        """The same after a while."""
         self._enter(trio.current_time() + delay_s, action)
 
     def _enter(self, at: float, item: int | Callable[[], None]) -> None:

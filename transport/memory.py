@@ -1,0 +1,347 @@
+"""`MemoryTransport`: a network within one process, on Trio's clock (also `MockClock`), as bad as its `FaultPlan` says.
+
+Kafka: `MockNetworkChannel`. Messages pass through the real codecs unless told otherwise, so that what cannot be written
+in the peer's version fails here too.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from random import Random
+from typing import Final
+
+import trio
+from msgspec import Struct
+
+from metadata_log.errors import EncodeError
+from metadata_log.serde import Message
+from transport.faults import BOTH, NO_FAULTS, FaultPlan, Faults, Kind
+from transport.interface import Cause, Endpoint, Failed, Inbound, Listener, Reply, Request
+from transport.protocol.apis import APIS, Api
+from transport.protocol.headers import decode_request, decode_response, encode_request, encode_response
+from transport.timer import Timer
+
+log = logging.getLogger("transport")
+
+_FIRST_PORT: Final = 9093
+_MAX_CORRELATION_ID: Final = 0x7FFF_FFFF
+
+
+class MemoryNetwork:
+    """What `MemoryTransport`s are joined by. Hosts are named by text; a node id that prints the same serves as well."""
+
+    def __init__(self, seed: int = 0, faults: Faults = NO_FAULTS, *, use_codec: bool = True) -> None:
+        self.plan = FaultPlan(Random(seed), faults)
+        self.use_codec = use_codec
+        self._serving: dict[Endpoint, _Serving] = {}
+        self._hosts: dict[Endpoint, str] = {}
+        self._next_port = _FIRST_PORT
+
+    def partition(self, one: Iterable[object], other: Iterable[object]) -> None:
+        """Lose every message between two sides; requests under way time out, as behind a cable that was pulled."""
+        self.plan.partition(one, other)
+
+    def cut(self, sources: Iterable[object], targets: Iterable[object], kinds: Iterable[Kind] = BOTH) -> None:
+        """Lose messages from `sources` to `targets`, one way only."""
+        self.plan.cut(sources, targets, kinds)
+
+    def isolate(self, host: object) -> None:
+        """Lose every message to and from one host."""
+        self.plan.isolate(host)
+
+    def heal(self, *hosts: object) -> None:
+        """Undo every cut, or those that touch one of `hosts`."""
+        self.plan.heal(*hosts)
+
+    def bind(self, transport: MemoryTransport, listener: Listener) -> Endpoint:
+        """Give a listener its address; `OSError` if another has it."""
+        port = listener.port
+        if port == 0:
+            port, self._next_port = self._next_port, self._next_port + 1
+        endpoint = Endpoint(listener.host or transport.host, port)
+        if endpoint in self._serving:
+            raise OSError(errno.EADDRINUSE, f"cannot listen on {endpoint}: Address already in use")
+        self._serving[endpoint] = _Serving(transport, listener.name)
+        self._hosts[endpoint] = transport.host
+        return endpoint
+
+    def unbind(self, transport: MemoryTransport) -> None:
+        """Refuse connections to this transport from now on."""
+        self._serving = {at: serving for at, serving in self._serving.items() if serving.transport is not transport}
+
+    def serving(self, endpoint: Endpoint) -> _Serving | None:
+        """Who listens there."""
+        return self._serving.get(endpoint)
+
+    def host_of(self, endpoint: Endpoint) -> str:
+        """The host that has this address, also when nobody listens there any more."""
+        return self._hosts.get(endpoint, endpoint.host)
+
+
+class _Serving(Struct, frozen=True, eq=False):
+    transport: MemoryTransport
+    listener: str
+
+
+class _Link:
+    """One connection. It keeps the order of messages, as TCP does, and of answers, as Kafka does."""
+
+    def __init__(self, client: MemoryTransport, server: MemoryTransport, listener: str) -> None:
+        self.client = client
+        self.server = server
+        self.listener = listener
+        self.closed = False
+        self.received = 0
+        self.tokens: dict[int, None] = {}
+        """Requests without an outcome, oldest first."""
+        self._answered = 0
+        self._early: dict[int, tuple[Request, Message]] = {}
+        self._latest: dict[Kind, float] = {Kind.REQUEST: 0.0, Kind.REPLY: 0.0}
+
+    def take_turn(self, request: Request, message: Message) -> list[tuple[Request, Message]]:
+        """The answers that may leave, now that this one is there."""
+        assert request.sequence >= self._answered, f"request {request.sequence} is answered twice"
+        assert request.sequence not in self._early, f"request {request.sequence} is answered twice"
+        self._early[request.sequence] = (request, message)
+        leaving = []
+        while (answer := self._early.pop(self._answered, None)) is not None:
+            leaving.append(answer)
+            self._answered += 1
+        return leaving
+
+    def arrivals(self, plan: FaultPlan, kind: Kind, now: float) -> list[float]:
+        """When each copy of a message sent now arrives."""
+        ends = self.client.host, self.server.host
+        source, target = ends if kind is Kind.REQUEST else ends[::-1]
+        times = [now + delay_ms / 1000 for delay_ms in plan.decide(source, target, kind)]
+        if not plan.faults.reorder:
+            times = [max(at, self._latest[kind]) for at in times]
+            self._latest[kind] = max(times, default=self._latest[kind])
+        return times
+
+
+class MemoryTransport:
+    """A `Transport` on a `MemoryNetwork`; without one it makes its own from `seed` and `faults`.
+
+    `host` is its name in cuts and partitions, and the address of listeners that name none. `served` are the APIs that
+    peers may ask for.
+    """
+
+    def __init__(
+        self,
+        network: MemoryNetwork | None = None,
+        host: str = "localhost",
+        *,
+        seed: int = 0,
+        faults: Faults = NO_FAULTS,
+        served: Mapping[int, Api] = APIS,
+    ) -> None:
+        self.network = network if network is not None else MemoryNetwork(seed, faults)
+        self.host = host
+        self.served = served
+        self._deliver: Callable[[Inbound], None] | None = None
+        self._ended = False
+        self._outgoing: dict[Endpoint, _Link] = {}
+        self._incoming: dict[_Link, None] = {}
+        self._outstanding: dict[int, Endpoint] = {}
+        self._timer = Timer(self._outstanding, self._expire)
+
+    def listen(self, listener: Listener) -> Endpoint:
+        """Bind now; peers are served once `run` has begun. `OSError` if the address is taken."""
+        return self.network.bind(self, listener)
+
+    async def run(
+        self, deliver: Callable[[Inbound], None], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Move messages until cancelled; then peers see their connections reset and further ones refused."""
+        assert self._deliver is None, "a transport runs once"
+        self._deliver = deliver
+        task_status.started()
+        try:
+            await self._timer.run()
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        self._ended = True
+        self.network.unbind(self)
+        for link in list(self._incoming):
+            self._reset(link)
+        for link in self._outgoing.values():
+            link.closed = True
+            link.server._incoming.pop(link, None)
+        for token in list(self._outstanding):
+            self._finish(Failed(token, Cause.CLOSED, "this side ended"))
+
+    def request(self, endpoint: Endpoint, token: int, message: Message, *, timeout_ms: int, client_id: str) -> None:
+        """Send a request; see `Transport.request`."""
+        assert self._deliver is not None, "the transport is not running"
+        assert token not in self._outstanding, f"token {token} is in use"
+        now = trio.current_time()
+        self._outstanding[token] = endpoint
+        self._timer.start(token, now + timeout_ms / 1000)
+        serving = self.network.serving(endpoint)
+        if serving is None:
+            self._be_refused(endpoint, token, now)
+            return
+        api_key = type(message).__schema__.api_key
+        assert api_key is not None, type(message)
+        version = _common_version(APIS[api_key], serving.transport.served.get(api_key))
+        try:
+            if version is None:
+                raise EncodeError(f"the peer has no version of {APIS[api_key].name} that is known here")
+            correlation_id = token & _MAX_CORRELATION_ID
+            sent = _Sent(api_key, version, correlation_id, client_id, message)
+            if self.network.use_codec:
+                sent.frame = encode_request(api_key, version, correlation_id, client_id, message)
+        except EncodeError as bad:
+            self._finish_later(Failed(token, Cause.UNSUPPORTED_VERSION, f"{endpoint}: {bad}"))
+            return
+        link = self._link_to(endpoint, serving)
+        link.tokens[token] = None
+        for at in link.arrivals(self.network.plan, Kind.REQUEST, now):
+            link.server._timer.at(at, partial(link.server._receive, link, token, sent))
+
+    def _be_refused(self, endpoint: Endpoint, token: int, now: float) -> None:
+        """Nobody listens: the host says so, if the question and its answer get through."""
+        plan, host = self.network.plan, self.network.host_of(endpoint)
+        if plan.is_cut(host, self.host, Kind.REPLY):
+            return
+        for delay_ms in plan.decide(self.host, host, Kind.REQUEST):
+            refused = Failed(token, Cause.REFUSED, f"{endpoint}: nobody listens there")
+            self._timer.at(now + delay_ms / 1000, partial(self._finish, refused))
+
+    def _link_to(self, endpoint: Endpoint, serving: _Serving) -> _Link:
+        link = self._outgoing.get(endpoint)
+        if link is None or link.closed:
+            link = self._outgoing[endpoint] = _Link(self, serving.transport, serving.listener)
+            serving.transport._incoming[link] = None
+        return link
+
+    def _receive(self, link: _Link, token: int, sent: _Sent) -> None:
+        """A request arrives."""
+        if link.closed:
+            return
+        assert self._deliver is not None
+        message = sent.message if sent.frame is None else decode_request(sent.frame)[1]
+        request = Request(
+            handle=_Handle(link, token),
+            sequence=link.received,
+            api_key=sent.api_key,
+            version=sent.version,
+            correlation_id=sent.correlation_id,
+            client_id=sent.client_id,
+            message=message,
+            listener=link.listener,
+            peer=link.client.host,
+            encoded=sent.frame or b"",
+        )
+        link.received += 1
+        self._deliver(request)
+
+    def answer(self, request: Request, message: Message) -> None:
+        """Answer a request; nothing happens if its connection is closed by now."""
+        handle = request.handle
+        assert isinstance(handle, _Handle), handle
+        if not handle.link.closed:
+            for asked, answer in handle.link.take_turn(request, message):
+                self._send_answer(asked, answer)
+
+    def _send_answer(self, request: Request, message: Message) -> None:
+        handle = request.handle
+        assert isinstance(handle, _Handle), handle
+        link, frame = handle.link, None
+        if self.network.use_codec:
+            try:
+                frame = encode_response(request.api_key, request.version, request.correlation_id, message)
+            except EncodeError as bad:
+                log.error("closing the connection of %s: its answer cannot be written: %s", request.peer, bad)
+                self._reset(link)
+                return
+        arrive = partial(link.client._receive_answer, handle, request, message, frame)
+        for at in link.arrivals(self.network.plan, Kind.REPLY, trio.current_time()):
+            link.client._timer.at(at, arrive)
+
+    def _receive_answer(self, handle: _Handle, request: Request, message: Message, frame: bytes | None) -> None:
+        if handle.link.closed:
+            return
+        if frame is not None:
+            _, message = decode_response(request.api_key, request.version, frame)
+        handle.link.tokens.pop(handle.token, None)
+        self._finish(Reply(handle.token, message))
+
+    def drop(self, request: Request) -> None:
+        """Close the connection that this request came by, without an answer."""
+        handle = request.handle
+        assert isinstance(handle, _Handle), handle
+        self._reset(handle.link)
+
+    def _reset(self, link: _Link) -> None:
+        """Close a peer's connection. If the news is lost on its way, the peer's requests time out."""
+        self._incoming.pop(link, None)
+        if link.closed:
+            return
+        client, tokens = link.client, list(link.tokens)
+        arrivals = link.arrivals(self.network.plan, Kind.REPLY, trio.current_time())
+        link.closed = True
+        for at in arrivals[:1]:
+            for token in tokens:
+                failed = Failed(token, Cause.RESET, f"{self.host}: the peer closed the connection")
+                client._timer.at(at, partial(client._finish, failed))
+
+    def close_peer(self, endpoint: Endpoint) -> None:
+        """Close the connection to a peer; requests still waiting for it end with `Cause.CLOSED`."""
+        for token in self._leave(endpoint):
+            self._finish_later(Failed(token, Cause.CLOSED, f"the connection to {endpoint} was closed by this side"))
+
+    def _leave(self, endpoint: Endpoint) -> list[int]:
+        """Close our connection to a peer; returns the tokens that waited on it."""
+        link = self._outgoing.pop(endpoint, None)
+        if link is None or link.closed:
+            return []
+        link.closed = True
+        link.server._incoming.pop(link, None)
+        return list(link.tokens)
+
+    def _expire(self, token: int) -> None:
+        """A request is out of time: its connection is closed, as `TcpTransport` does."""
+        endpoint = self._outstanding[token]
+        self._finish(Failed(token, Cause.TIMEOUT, f"{endpoint}: no answer in time"))
+        for other in self._leave(endpoint):
+            self._finish(Failed(other, Cause.TIMEOUT, f"{endpoint}: an earlier request was not answered in time"))
+
+    def _finish(self, outcome: Reply | Failed) -> None:
+        assert self._deliver is not None
+        if self._outstanding.pop(outcome.token, None) is not None:
+            self._deliver(outcome)
+
+    def _finish_later(self, outcome: Failed) -> None:
+        self._timer.later(partial(self._finish, outcome))
+
+
+class _Handle(Struct, frozen=True, eq=False):
+    """What a `Request` remembers of its way here."""
+
+    link: _Link
+    token: int
+
+
+class _Sent(Struct, eq=False):
+    """A request under way."""
+
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str
+    message: Message
+    frame: bytes | None = None
+
+
+def _common_version(ours: Api, theirs: Api | None) -> int | None:
+    if theirs is None:
+        return None
+    common = ours.versions.intersect(theirs.versions)
+    return common.highest if common.highest >= common.lowest else None
