@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from metadata_log.errors import DecodeError, EncodeError, UnsupportedVersion
 from metadata_log.records import control, metadata
-from metadata_log.serde.codec import decode, decode_from, encode, encode_parts
+from metadata_log.serde.codec import decode, encode, encode_parts
 from metadata_log.serde.fields import Message, Role, schema_of
 from metadata_log.serde.primitives import Reader, unsigned_varint
 
@@ -110,21 +110,15 @@ def decode_record(value: bytes, *, where: str | None = None) -> FramedRecord:
     highest = cls.__schema__.versions.highest
     if version > highest:
         return FramedRecord(record_type, version, _best_known(cls, highest, value, position), value)
-    record, end = decode_from(cls, version, value, position, where=where)
-    if end != len(value):
-        raise DecodeError(
-            f"{len(value) - end} bytes are left behind {cls.__name__} version {version}", where=where, position=end
-        )
-    return FramedRecord(record_type, version, record, value)
+    return FramedRecord(record_type, version, decode(cls, version, value, position=position, where=where), value)
 
 
 def _best_known(cls: type[Message], highest: int, value: bytes, position: int) -> Message | None:
     """A record of a newer version read as the newest known one, if that reads all of it."""
     try:
-        record, end = decode_from(cls, highest, value, position)
+        return decode(cls, highest, value, position=position)
     except DecodeError:
         return None
-    return record if end == len(value) else None
 
 
 class ControlRecordType(IntEnum):

@@ -39,19 +39,22 @@ _writers = _Writers()
 
 
 def decode(
-    cls: type[MessageType], version: int, data: bytes | bytearray | memoryview, *, where: str | None = None
+    cls: type[MessageType],
+    version: int,
+    data: bytes | bytearray | memoryview,
+    *,
+    position: int = 0,
+    where: str | None = None,
 ) -> MessageType:
-    """Read the whole of `data` as one message.
+    """Read the whole of `data` from `position` on as one message.
 
     Raises `UnsupportedVersion` for a version that `cls` does not have, and `DecodeError` with position and field for
     everything else that is wrong, trailing bytes included. `where` names the file or peer in that error.
     """
-    message, position = decode_from(cls, version, data, 0, where=where)
-    if position != len(data):
-        left = len(data) - position
-        raise DecodeError(
-            f"{left} bytes are left behind {cls.__name__} version {version}", where=where, position=position
-        )
+    message, end = decode_from(cls, version, data, position, where=where)
+    if end != len(data):
+        what = f"trailing bytes behind {cls.__name__} version {version}: {len(data) - end}"
+        raise DecodeError(what, where=where, position=end)
     return message
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Final
 
+from metadata_log.errors import EncodeError
 from metadata_log.serde.fields import ArrayOf, Field, FieldType, Kind, Message, MessageType, fields_at
 from metadata_log.serde.primitives import FORMATS, MAX_STRING_BYTES, tagged_part, unsigned_varint
 from metadata_log.types import Uuid
@@ -78,6 +79,14 @@ def text_varint(size: int) -> bytes:
     if size > MAX_STRING_BYTES:
         raise Malformed
     return unsigned_varint(size + 1)
+
+
+def checked_tags(message: Message, version: int) -> bytes:
+    """The tagged part of a structure that has unknown tagged fields, by the reference writer."""
+    try:
+        return tagged_part(message, version)
+    except EncodeError as bad:
+        raise Malformed from bad
 
 
 class _Source:
@@ -418,7 +427,7 @@ class _WriterMaker:
     def tags(self, cls: type[Message], value: str, known: tuple[Field, ...]) -> None:
         """The tagged part: nearly always a zero byte, or a few known fields. Unknown ones are left to the reference."""
         emit, source = self.source.emit, self.source
-        slow = source.shared(f"tags_of_{cls.__name__}", partial(tagged_part, version=self.version))
+        slow = source.shared(f"tags_of_{cls.__name__}", partial(checked_tags, version=self.version))
         emit(f"if {value}.unknown_tagged:")
         if self.run:
             emit(f"    {self.append}({self.run_call()})")

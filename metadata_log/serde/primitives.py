@@ -344,10 +344,10 @@ def merge_tags(known: list[tuple[int, bytes]], unknown: UnknownTags, defined: se
     for tag, _ in unknown:
         if tag in defined:
             raise EncodeError(
-                f"tag {tag} is among the unknown tagged fields, and the declaration defines it", field=path
+                f"tag {tag} is among the unknown tagged fields, and the declaration defines it", field=path or None
             )
         if tag <= previous:
-            raise EncodeError(f"unknown tag {tag} comes after tag {previous}: tags must rise", field=path)
+            raise EncodeError(f"unknown tag {tag} comes after tag {previous}: tags must rise", field=path or None)
         previous = tag
     merged = sorted([*known, *unknown])
     parts = [unsigned_varint(len(merged))]

@@ -9,7 +9,7 @@ import struct
 from typing import Final
 
 from metadata_log.errors import DecodeError, UnsupportedVersion
-from metadata_log.serde.codec import decode_from, encode_parts
+from metadata_log.serde.codec import decode, decode_from, encode_parts
 from metadata_log.serde.fields import Message
 from transport.protocol.apis import APIS, Api, ApiKey
 from transport.protocol.messages.header import RequestHeader, ResponseHeader
@@ -58,7 +58,7 @@ def decode_request(frame: bytes, *, where: str | None = None) -> tuple[RequestHe
     header, position = decode_request_header(frame, where=where)
     version = header.request_api_version
     api = api_of(header.request_api_key, version, where=where)
-    return header, _whole_body(api.request, version, frame, position, where)
+    return header, decode(api.request, version, frame, position=position, where=where)
 
 
 def encode_response(api_key: int, version: int, correlation_id: int, message: Message) -> bytes:
@@ -82,13 +82,4 @@ def decode_response(
 ) -> tuple[ResponseHeader, Message]:
     """Header and body of a response; raises `DecodeError` or `UnsupportedVersion`."""
     header, position = decode_response_header(api_key, version, frame, where=where)
-    return header, _whole_body(APIS[api_key].response, version, frame, position, where)
-
-
-def _whole_body(cls: type[Message], version: int, frame: bytes, position: int, where: str | None) -> Message:
-    message, end = decode_from(cls, version, frame, position, where=where)
-    if end != len(frame):
-        raise DecodeError(
-            f"{len(frame) - end} bytes are left behind {cls.__name__} version {version}", where=where, position=end
-        )
-    return message
+    return header, decode(APIS[api_key].response, version, frame, position=position, where=where)

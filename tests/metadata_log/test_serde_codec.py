@@ -1,0 +1,250 @@
+"""Compiled and reference codecs agree; whatever is wrong is named, and costs no more than the input."""
+
+import tracemalloc
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from serde_values import CLASS_VERSIONS, CLASSES, golden, is_flexible, values
+
+from metadata_log.errors import DecodeError, EncodeError, UnsupportedVersion
+from metadata_log.records.metadata import PartitionRecord, RegisterBrokerRecord, TopicRecord
+from metadata_log.serde import decode, decode_from, encode, from_json, schema_of, to_json
+from metadata_log.serde.fields import ArrayOf, fields_at
+from metadata_log.serde.primitives import Reader, Writer, read_struct, write_struct
+from metadata_log.types import Uuid
+from transport.protocol.messages import ApiVersionsRequest, FetchRequest, RequestHeader, VoteRequest
+from transport.protocol.messages.fetch import FetchTopic, ReplicaState
+
+relaxed = settings(
+    deadline=None,
+    max_examples=300,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+def reference_encode(message, version):
+    writer = Writer()
+    write_struct(writer, message, version, flexible=is_flexible(type(message), version))
+    return b"".join(writer.parts)
+
+
+def reference_decode(cls, version, raw):
+    reader = Reader(raw)
+    return read_struct(reader, cls, version, flexible=is_flexible(cls, version)), reader.position
+
+
+@relaxed
+@given(st.data())
+def test_compiled_and_reference_agree_and_lose_nothing(data):
+    cls, version = data.draw(st.sampled_from(CLASS_VERSIONS), label="class")
+    message = data.draw(values(cls, version, flexible=is_flexible(cls, version)), label="message")
+    raw = encode(message, version)
+    assert raw == reference_encode(message, version)
+    assert decode(cls, version, raw) == message
+    assert reference_decode(cls, version, raw) == (message, len(raw))
+    assert decode_from(cls, version, b"before" + raw + b"behind", 6) == (message, 6 + len(raw))
+    assert decode(cls, version, memoryview(raw)) == message
+
+
+@relaxed
+@given(st.data())
+def test_json_loses_only_what_it_has_no_place_for(data):
+    """`dump --json` must show a record such that it can be read back. Kafka's JSON leaves out unknown tagged fields."""
+    cls, version = data.draw(st.sampled_from(CLASS_VERSIONS), label="class")
+    message = data.draw(values(cls, version, flexible=False), label="message")
+    assert from_json(cls, version, to_json(message, version)) == message
+
+
+SAMPLES = [
+    (CLASSES[line["name"]], line["version"], bytes.fromhex(line["hex"]))
+    for family in ("messages", "records", "data")
+    for line in golden(family)
+    if len(line["hex"]) < 1200
+]
+
+
+@settings(relaxed, max_examples=600)
+@given(sample=st.sampled_from(SAMPLES), data=st.data())
+def test_damage_is_refused_or_read_alike(sample, data):
+    """Flipped, cut and lengthened bytes: never another exception than DecodeError, and never two opinions."""
+    cls, version, raw = sample
+    damaged = bytearray(raw)
+    for _ in range(data.draw(st.integers(0, 3))):
+        if damaged:
+            damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(
+                st.integers(0, 255) | st.sampled_from([0, 0x7F, 0x80, 0xFF])
+            )
+    damaged = bytes(damaged[: data.draw(st.integers(0, len(damaged)))]) + data.draw(st.binary(max_size=6))
+    try:
+        expected = reference_decode(cls, version, damaged)
+    except DecodeError:
+        with pytest.raises(DecodeError):
+            decode_from(cls, version, damaged)
+        return
+    assert decode_from(cls, version, damaged) == expected
+
+
+@pytest.mark.parametrize(
+    "count", [b"\xff\xff\xff\xff\x07", b"\x80\x80\x80\x80\x08", b"\xff\xff\xff\xff\x0f", b"\xe8\x07"]
+)
+def test_a_length_that_lies_costs_nothing(count):
+    """A peer that announces two billion elements must not make us allocate them."""
+    raw = bytes(20) + count
+    tracemalloc.start()
+    with pytest.raises(DecodeError):
+        decode(PartitionRecord, 2, raw)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 200_000
+
+
+def structures_in_arrays(cls, version):
+    for field in fields_at(cls, version).in_order:
+        match field.type:
+            case ArrayOf(element) if isinstance(element, type):
+                yield element
+                yield from structures_in_arrays(element, version)
+            case type():
+                yield from structures_in_arrays(field.type, version)
+
+
+def test_no_array_element_is_empty():
+    """An array may announce one element for each byte left: a bound only if no element takes less than a byte."""
+    for cls, version in CLASS_VERSIONS:
+        for element in structures_in_arrays(cls, version):
+            assert is_flexible(cls, version) or fields_at(element, version).plain, (cls, version, element)
+
+
+def test_errors_say_where():
+    raw = encode(VoteRequest(cluster_id="abc"), 2)
+    with pytest.raises(DecodeError) as caught:
+        decode(VoteRequest, 2, raw[:2], where="peer 3")
+    assert caught.value.where == "peer 3"
+    assert caught.value.field == "clusterId"
+    assert caught.value.position == 1
+    assert "VoteRequest version 2" in str(caught.value)
+    assert "peer 3" in str(caught.value)
+
+
+def test_the_field_path_leads_into_arrays():
+    message = FetchRequest(topics=[FetchTopic(topic="a"), FetchTopic(topic="b")])
+    raw = encode(message, 4)
+    with pytest.raises(DecodeError) as caught:
+        decode(FetchRequest, 4, raw[:-2])
+    assert caught.value.field == "topics[1].partitions"
+
+
+def test_trailing_bytes_are_refused():
+    raw = encode(TopicRecord(name="t"), 0)
+    with pytest.raises(DecodeError, match="trailing bytes behind TopicRecord version 0: 1"):
+        decode(TopicRecord, 0, raw + b"\0")
+
+
+def test_unknown_versions():
+    with pytest.raises(UnsupportedVersion, match="versions 0-2 are known"):
+        decode(VoteRequest, 3, b"", where="peer 1")
+    with pytest.raises(EncodeError, match="versions 0-2 are known"):
+        encode(VoteRequest(), 3)
+
+
+@pytest.mark.parametrize(
+    ("message", "version", "field"),
+    [
+        (FetchRequest(replica_state=ReplicaState(replica_id=1)), 14, "replicaState"),
+        (FetchRequest(replica_id=1), 15, "replicaId"),
+        (FetchRequest(max_wait_ms=1 << 31), 15, "maxWaitMs"),
+        (FetchRequest(max_wait_ms=None), 15, "maxWaitMs"),
+        (FetchRequest(max_wait_ms="1"), 15, "maxWaitMs"),
+        (FetchRequest(topics=None), 15, "topics"),
+        (FetchRequest(topics=[None]), 15, "topics[0]"),
+        (FetchRequest(topics=[FetchTopic(partitions=[7])]), 15, "topics[0].partitions[0]"),
+        (FetchRequest(rack_id="x" * 32768), 11, "rackId"),
+        (FetchRequest(rack_id="x" * 32768), 12, "rackId"),
+        (FetchRequest(rack_id="\ud800"), 12, "rackId"),
+        (FetchRequest(rack_id=None), 12, "rackId"),
+        (FetchRequest(rack_id=b"bytes"), 12, "rackId"),
+        (FetchRequest(unknown_tagged=((77, b""),)), 11, None),
+        (FetchRequest(unknown_tagged=((1, b""),)), 15, None),
+        (FetchRequest(unknown_tagged=((9, b""), (8, b""))), 15, None),
+        (FetchRequest(topics=[FetchTopic(unknown_tagged=((9, b""), (9, b"")))]), 15, "topics[0]"),
+        (PartitionRecord(replicas=(1, 2, 1 << 31)), 0, "replicas[2]"),
+        (PartitionRecord(replicas=(*range(100), 1 << 31)), 0, "replicas[100]"),
+        (PartitionRecord(directories=(Uuid.ZERO,)), 0, "directories"),
+        (PartitionRecord(eligible_leader_replicas=(1 << 31,)), 2, "eligibleLeaderReplicas[0]"),
+        (RegisterBrokerRecord(log_dirs=(Uuid.ZERO,)), 2, "logDirs"),
+        (ApiVersionsRequest(client_software_name=3), 3, "clientSoftwareName"),
+    ],
+)
+def test_what_a_version_cannot_carry_is_named(message, version, field):
+    with pytest.raises(EncodeError) as caught:
+        encode(message, version)
+    assert caught.value.field == field
+    with pytest.raises(EncodeError):
+        reference_encode(message, version)
+
+
+def test_ignorable_fields_are_dropped_silently():
+    message = FetchRequest(cluster_id="a", rack_id="r", max_bytes=5)
+    assert decode(FetchRequest, 4, encode(message, 4)) == FetchRequest(max_bytes=5)
+
+
+def test_unknown_tagged_fields_survive_everywhere():
+    topic = FetchTopic(topic_id=Uuid.METADATA_TOPIC, unknown_tagged=((5, b"new"),))
+    message = FetchRequest(topics=[topic], unknown_tagged=((2, b""), (1 << 20, b"\1")))
+    assert decode(FetchRequest, 17, encode(message, 17)) == message
+
+
+def test_text_that_is_not_utf8_is_read_as_kafka_reads_it():
+    """Java replaces what it cannot decode; refusing it would stop us at a record that Kafka's own nodes accept."""
+    raw = encode(TopicRecord(name="axb"), 0).replace(b"axb", b"a\xffb")
+    assert decode(TopicRecord, 0, raw).name == "a�b"
+
+
+def test_client_id_keeps_its_fixed_length_in_flexible_headers():
+    assert encode(RequestHeader(1, 2, 3, "id"), 2).hex() == "0001000200000003" + "00026964" + "00"
+    assert encode(RequestHeader(1, 2, 3, None), 2).hex() == "0001000200000003" + "ffff" + "00"
+
+
+def test_equal_defaults_are_not_shared():
+    first, second = FetchRequest(), FetchRequest()
+    assert first.topics is not second.topics
+    assert decode(FetchRequest, 15, encode(first, 15)).topics is not decode(FetchRequest, 15, encode(first, 15)).topics
+
+
+def test_every_class_has_defaults_for_everything():
+    for cls, version in CLASS_VERSIONS:
+        assert decode(cls, version, encode(cls(), version)) == cls(), (cls, version)
+        assert schema_of(cls).name == cls.__name__
+
+
+def test_nested_structures_have_no_versions():
+    with pytest.raises(TypeError, match="nested structure"):
+        schema_of(FetchTopic)
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"partitionId": "3"}, "expected a value of type int32"),
+        ({"partitionId": True}, "expected a value of type int32"),
+        ({"partitionId": 1 << 31}, "out of range"),
+        ({"topicId": "short"}, "not a Kafka uuid"),
+        ({"replicas": None}, "null is not allowed"),
+        ({"replicas": {}}, "expected a value of type array"),
+        ({"replicas": [1, "x"]}, r"replicas\[1\]"),
+        ({"isr": ...}, "mandatory in version 0"),
+    ],
+)
+def test_json_of_the_wrong_shape_is_refused(change, what):
+    json = to_json(PartitionRecord(replicas=(1, 2)), 0) | change
+    json = {key: value for key, value in json.items() if value is not ...}
+    with pytest.raises(DecodeError, match=what) as caught:
+        from_json(PartitionRecord, 0, json, where="a file")
+    assert caught.value.where == "a file"
+
+
+def test_json_names_nobody_knows_are_ignored():
+    json = to_json(PartitionRecord(), 0) | {"later": 1}
+    assert from_json(PartitionRecord, 0, json) == PartitionRecord()

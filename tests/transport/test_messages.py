@@ -1,0 +1,117 @@
+"""Headers, frames and the tables of the protocol, against frames captured between Apache Kafka's own nodes."""
+
+import json
+import lzma
+from pathlib import Path
+
+import pytest
+
+from metadata_log.errors import DecodeError, UnsupportedVersion
+from metadata_log.serde import schema_of, to_json
+from metadata_log.serde.declare import read_facts
+from transport.protocol import headers
+from transport.protocol.apis import APIS, ApiKey
+from transport.protocol.errors import Error
+from transport.protocol.messages import ApiVersionsRequest, RequestHeader, VoteRequest, VoteResponse
+
+DATA = Path(__file__).parents[1] / "data"
+FACTS = read_facts([DATA / "schemas.json.gz"])
+CONTROLLER_APIS = [fact for fact in FACTS["apis.json"] if "controller" in fact["listeners"]]
+
+
+def frames():
+    with lzma.open(DATA / "golden" / "frames.jsonl.xz", "rt") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def test_frames_between_real_nodes():
+    """A header read one byte too long or short shifts everything behind it."""
+    count = 0
+    for line in frames():
+        key, version, frame = line["api_key"], line["api_version"], bytes.fromhex(line["hex"])
+        if version not in APIS[key].versions:
+            continue
+        if line["direction"] == "request":
+            header, body = headers.decode_request(frame)
+            assert to_json(header, line["header_version"]) == line["header"]
+            assert APIS[key].request_header_version(version) == line["header_version"]
+            assert headers.encode_request(key, version, header.correlation_id, header.client_id, body) == frame
+        else:
+            header, body = headers.decode_response(key, version, frame)
+            assert APIS[key].response_header_version(version) == line["header_version"]
+            assert headers.encode_response(key, version, header.correlation_id, body) == frame
+        assert header.correlation_id == line["correlation_id"]
+        count += 1
+    assert count > 300
+
+
+@pytest.mark.parametrize("fact", CONTROLLER_APIS, ids=lambda fact: fact["name"])
+def test_api_table(fact):
+    api = APIS[fact["api_key"]]
+    assert (api.name, api.key.name) == (fact["name"], fact["enum"])
+    assert (api.versions.lowest, api.versions.highest) == (fact["oldest"], fact["latest"])
+    assert (api.forwardable, api.cluster_action) == (fact["forwardable"], fact["cluster_action"])
+    assert list(api.listeners) == fact["listeners"]
+    assert schema_of(api.request).api_key == schema_of(api.response).api_key == fact["api_key"]
+    assert schema_of(api.request).versions == schema_of(api.response).versions
+    for version in range(fact["oldest"], fact["latest"] + 1):
+        assert api.request_header_version(version) == fact["request_header_versions"][str(version)]
+        assert api.response_header_version(version) == fact["response_header_versions"][str(version)]
+
+
+def test_all_apis_of_a_controller_are_there():
+    assert list(APIS) == [fact["api_key"] for fact in CONTROLLER_APIS]
+    assert len(APIS) == 41
+
+
+def test_an_api_versions_request_from_the_future_has_a_readable_header():
+    """A newer client asks in a version we do not have, and must learn ours (KIP-511)."""
+    frame = bytes.fromhex("0012006300000550000570726f62650000")
+    header, position = headers.decode_request_header(frame)
+    assert header == RequestHeader(18, 99, 0x550, "probe")
+    assert position == 16
+    with pytest.raises(UnsupportedVersion, match="ApiVersions has no version 99"):
+        headers.decode_request(frame)
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "what"), [(999, 0, "api key 999 is unknown"), (52, 9, "Vote has no version 9")]
+)
+def test_unknown_apis_and_versions(key, version, what):
+    frame = key.to_bytes(2, "big") + version.to_bytes(2, "big") + bytes(20)
+    with pytest.raises(UnsupportedVersion, match=what) as caught:
+        headers.decode_request_header(frame, where="peer 2")
+    assert caught.value.where == "peer 2"
+    with pytest.raises(UnsupportedVersion, match=what):
+        headers.encode_request(key, version, 1, None, VoteRequest())
+
+
+@pytest.mark.parametrize("size", [0, 7, 8, 9, 12])
+def test_short_frames(size):
+    frame = headers.encode_request(ApiKey.VOTE, 2, 7, "somebody", VoteRequest())
+    with pytest.raises(DecodeError):
+        headers.decode_request_header(frame[:size])
+
+
+def test_trailing_bytes():
+    with pytest.raises(DecodeError, match="trailing bytes"):
+        headers.decode_request(headers.encode_request(18, 0, 7, None, ApiVersionsRequest()) + b"\0")
+    with pytest.raises(DecodeError, match="trailing bytes"):
+        headers.decode_response(52, 2, headers.encode_response(52, 2, 7, VoteResponse()) + b"\0")
+
+
+def test_response_round_trip():
+    frame = headers.encode_response(52, 1, 7, VoteResponse(error_code=Error.BROKER_NOT_AVAILABLE))
+    header, body = headers.decode_response(52, 1, frame)
+    assert (header.correlation_id, body) == (7, VoteResponse(error_code=8))
+
+
+def test_errors():
+    assert Error.NOT_LEADER_OR_FOLLOWER == 6
+    assert Error.NOT_LEADER_OR_FOLLOWER.message == "Not leader or follower."
+    assert Error.NONE.message == ""
+    assert Error.NOT_CONTROLLER.retriable
+    assert not Error.INVALID_REQUEST.retriable
+    assert Error.of(41) is Error.NOT_CONTROLLER
+    assert Error.of(12345) is Error.UNKNOWN_SERVER_ERROR
+    assert [(error.value, error.name) for error in Error] == [(e["code"], e["name"]) for e in FACTS["errors.json"]]
