@@ -61,14 +61,14 @@ class Request(Struct, eq=False):
     """The frame as it came, header included, without its length; empty where the message never was bytes."""
 
 
-class Reply(Struct, eq=False):
+class Reply(Struct, frozen=True):
     """The answer to the request that had this token."""
 
     token: int
     message: Message
 
 
-class Failed(Struct, eq=False):
+class Failed(Struct, frozen=True):
     """The request that had this token will not be answered; `detail` is a sentence for the log."""
 
     token: int
@@ -345,9 +345,11 @@ class ClientConnection:
         """The request that this answer belongs to: always the oldest one."""
         if not self._in_flight:
             raise DecodeError("an answer came in that nobody had asked for")
+        if len(frame) < 4:
+            raise DecodeError(f"an answer of {len(frame)} bytes is shorter than any header")
         asked = self._in_flight[0]
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
-        if len(frame) < 4 or correlation_id != asked.correlation_id:
+        if correlation_id != asked.correlation_id:
             raise DecodeError(f"an answer carries correlation id {correlation_id}; {asked.correlation_id} was due")
         return asked
 
