@@ -25,7 +25,7 @@ RECORD_TYPES: Final[dict[int, type[Message]]] = {
 """The records of the metadata log by their type id, in order of the ids."""
 
 
-class FramedRecord(Struct, frozen=True):
+class FramedRecord(Struct, frozen=True, gc=False):
     """A record as it stands in the log.
 
     `record` is None for a type that this software does not know, and for a version whose body it cannot read. A newer

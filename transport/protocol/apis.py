@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from metadata_log.serde.fields import Message, Versions
+from metadata_log.serde.fields import NO_VERSIONS, OPEN_END, Message, Versions
 from transport.protocol import messages
 
 
@@ -61,7 +61,7 @@ class ApiKey(IntEnum):
 
 
 class Api(Struct, frozen=True):
-    """One API. `flexible` holds the versions with compact lengths and tagged fields."""
+    """One API. `flexible` holds the versions with compact lengths and tagged fields; `flexible_from` is its lowest."""
 
     key: ApiKey
     name: str
@@ -69,17 +69,18 @@ class Api(Struct, frozen=True):
     response: type[Message]
     versions: Versions
     flexible: Versions
+    flexible_from: int
     listeners: tuple[str, ...]
     forwardable: bool
     cluster_action: bool
 
     def request_header_version(self, version: int) -> int:
         """2 in flexible versions, else 1."""
-        return 2 if version in self.flexible else 1
+        return 2 if version >= self.flexible_from else 1
 
     def response_header_version(self, version: int) -> int:
         """1 in flexible versions, else 0; always 0 for ApiVersions, whose sender may not know the version (KIP-511)."""
-        return 1 if version in self.flexible and self.key != ApiKey.API_VERSIONS else 0
+        return 1 if version >= self.flexible_from and self.key != ApiKey.API_VERSIONS else 0
 
 
 def _api(key: ApiKey, request: type[Message], response: type[Message], listeners: str, **flags: bool) -> Api:
@@ -91,6 +92,7 @@ def _api(key: ApiKey, request: type[Message], response: type[Message], listeners
         response=response,
         versions=schema.versions,
         flexible=schema.flexible,
+        flexible_from=schema.flexible.lowest if schema.flexible != NO_VERSIONS else OPEN_END + 1,
         listeners=tuple(listeners.split()),
         forwardable=flags.get("forwardable", False),
         cluster_action=flags.get("cluster_action", False),
@@ -98,7 +100,7 @@ def _api(key: ApiKey, request: type[Message], response: type[Message], listeners
 
 
 APIS: Final[dict[int, Api]] = {
-    api.key: api
+    int(api.key): api
     for api in (
         _api(ApiKey.FETCH, messages.FetchRequest, messages.FetchResponse, "broker controller"),
         _api(ApiKey.SASL_HANDSHAKE, messages.SaslHandshakeRequest, messages.SaslHandshakeResponse, "broker controller"),

@@ -23,7 +23,7 @@ def api_of(api_key: int, version: int, *, where: str | None = None) -> Api:
     api = APIS.get(api_key)
     if api is None:
         raise UnsupportedVersion(f"api key {api_key} is unknown", where=where)
-    if version not in api.versions:
+    if not api.versions.lowest <= version <= api.versions.highest:
         raise UnsupportedVersion(f"{api.name} has no version {version}; versions {api.versions} are known", where=where)
     return api
 
