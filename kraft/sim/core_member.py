@@ -43,7 +43,7 @@ from kraft.quorum.events import (
     Resign,
     Tick,
 )
-from kraft.quorum.messages import BatchFacts, Fetch, FetchReply, Reply, Request
+from kraft.quorum.messages import BatchFacts, Fetch, FetchReply, Reply, Request, Vote, VoteReply
 from kraft.quorum.values import ElectionState, Endpoints, ListenerAddress, QuorumConfig, ReplicaKey
 from kraft.quorum.voters import VoterSet
 from kraft.sim.member import Answer, Ask, Changed, Done, Flush, LogBatch, Output, View
@@ -172,6 +172,7 @@ class CoreMember:
         self._core: RaftCore | None = None
         self._flushes: dict[int, tuple[int, FlushLog]] = {}
         self._asked: dict[int, int] = {}
+        self._candidates: dict[int, tuple[int, int]] = {}
         self._submitted: dict[int, Appended] = {}
         self._next_ticket = 1
 
@@ -216,6 +217,7 @@ class CoreMember:
         self._core = None
         self._flushes.clear()
         self._asked.clear()
+        self._candidates.clear()
         self._submitted.clear()
         self.log.crash(rng)
 
@@ -231,6 +233,8 @@ class CoreMember:
     def on_request(self, request_id: int, message: object, now_ms: int) -> list[Output]:
         """A peer asks."""
         assert isinstance(message, Request), message
+        if isinstance(message, Vote) and not message.pre_vote:
+            self._candidates[request_id] = (message.epoch, message.candidate.id)
         return self._step(Received(request_id, message), now_ms)
 
     def on_reply(self, request_id: int, message: object, now_ms: int) -> list[Output]:
@@ -279,8 +283,10 @@ class CoreMember:
                     self._asked[effect.request_id] = effect.peer_id
                     offset = effect.message.offset if isinstance(effect.message, Fetch) else None
                     outputs.append(Ask(effect.request_id, effect.peer_id, effect.message, effect.timeout_ms, offset))
-                case SendReply():
-                    outputs.append(Answer(effect.request_id, effect.message))
+                case SendReply(request_id=request_id, message=message):
+                    vote = self._candidates.pop(request_id, None)
+                    granted = isinstance(message, VoteReply) and message.granted
+                    outputs.append(Answer(request_id, message, vote if granted else None))
                 case SendRecords():
                     outputs.append(Answer(effect.request_id, self._with_records(effect)))
                 case Appended():

@@ -35,10 +35,11 @@ class Ask(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """Answer the request that came in under this id."""
+    """Answer the request that came in under this id; `granted` is the epoch and the candidate of a vote it gives."""
 
     request_id: int
     message: object
+    granted: tuple[int, int] | None = None
 
 
 class Flush(Struct, frozen=True):

@@ -1,0 +1,235 @@
+"""What must hold after every event, whatever the network, the disks and the clocks do (Kafka: the invariants of
+`RaftEventSimulationTest`; the TLA+ models of KRaft).
+
+The ledger knows only what a `Member` shows. Batches are copied between logs byte for byte, so two logs that agree have
+the same batch at the same place in their lists.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from operator import attrgetter
+
+from msgspec import Struct
+
+from kraft.quorum.values import ElectionState
+from kraft.quorum.voters import majority
+from kraft.sim.member import LogBatch, Member, View
+from metadata_log.types import NO_NODE, NO_OFFSET
+
+_base_offset = attrgetter("base_offset")
+_next_offset = attrgetter("next_offset")
+
+
+class InvariantViolated(AssertionError):
+    """A promise of consensus was broken; the text says which, by whom and how."""
+
+
+class Known(Struct):
+    """What was seen of one node so far; its log and its promise outlive its crashes."""
+
+    view: View | None = None
+    election: ElectionState | None = None
+    log: list[LogBatch] = []
+    flushed_offset: int = 0
+    verified: int = 0
+
+    @property
+    def end_offset(self) -> int:
+        """Where the log ended when it was last seen."""
+        return self.log[-1].next_offset if self.log else 0
+
+
+class Invariants:
+    """The ledger of one run. Every method raises `InvariantViolated`."""
+
+    def __init__(self, voter_ids: tuple[int, ...]) -> None:
+        self._voter_ids = voter_ids
+        self._nodes: dict[int, Known] = {}
+        self._leaders: dict[int, int] = {}
+        self._votes: dict[tuple[int, int], int] = {}
+        self._written: dict[tuple[int, int], LogBatch] = {}
+        self._leader_progress = (0, NO_OFFSET)
+        self.committed: list[LogBatch] = []
+        self._committed_in: list[int] = []
+
+    @property
+    def committed_end(self) -> int:
+        """Everything below was committed by somebody."""
+        return self.committed[-1].next_offset if self.committed else 0
+
+    @property
+    def last_epoch(self) -> int:
+        """The highest epoch that anybody led."""
+        return max(self._leaders, default=0)
+
+    # Events
+
+    def started(self, member: Member) -> None:
+        """A node begins a life: what it promised to have on disk must be there."""
+        node_id = member.node_id
+        known = self._nodes.setdefault(node_id, Known())
+        log = member.read(0)
+        promised = bisect_right(known.log, known.flushed_offset, key=_next_offset)
+        if log[:promised] != known.log[:promised]:
+            raise InvariantViolated(
+                f"node {node_id} has lost records below {known.flushed_offset}, which it had flushed"
+            )
+        known.view, known.log, known.verified = None, [], 0
+        self._append(node_id, known, log)
+        self.stepped(member)
+
+    def stepped(self, member: Member) -> None:
+        """A node has done something."""
+        node_id, view, election = member.node_id, member.view(), member.election()
+        known = self._nodes[node_id]
+        if election != known.election:
+            self._check_election(node_id, known, election)
+        before = known.view
+        if view == before:
+            return
+        known.view = view
+        if election is None or election.epoch != view.epoch:
+            raise InvariantViolated(f"node {node_id} acts in epoch {view.epoch}, but {election} is on its disk")
+        if view.leader.leader_id != NO_NODE:
+            self._check_leader(node_id, view.epoch, view.leader.leader_id)
+        self._check_log(member, known, before)
+        self._check_high_watermark(node_id, known, before)
+        known.flushed_offset = view.flushed_offset
+        if view.state == "Leader":
+            self._check_leading(node_id, known, before)
+
+    def fetched(self, node_id: int, offset: int) -> None:
+        """A node acknowledges everything below `offset`."""
+        view = self._nodes[node_id].view
+        if view is None or offset > view.flushed_offset:
+            raise InvariantViolated(
+                f"node {node_id} fetches from {offset} and so acknowledges what is not flushed: {view}"
+            )
+
+    def granted(self, node_id: int, epoch: int, candidate_id: int) -> None:
+        """A vote leaves a node: it must be on disk by then, as this node must not give another after a crash."""
+        election = self._nodes[node_id].election
+        assert election is not None
+        voted = None if election.epoch != epoch or election.voted is None else election.voted.id
+        if voted != candidate_id:
+            raise InvariantViolated(
+                f"node {node_id} votes for {candidate_id} in epoch {epoch} with {election} on its disk"
+            )
+
+    def acknowledged(self, member: Member, value: bytes, offset: int) -> None:
+        """A submission is said to be committed at `offset`."""
+        place = bisect_right(self.committed, offset, key=_base_offset) - 1
+        if place < 0 or offset >= self.committed_end:
+            raise InvariantViolated(f"node {member.node_id} acknowledges offset {offset}, which is not committed")
+        batch = self.committed[place]
+        values = member.values(batch)
+        if values[offset - batch.base_offset : offset - batch.base_offset + 1] != (value,):
+            raise InvariantViolated(f"{value!r} was acknowledged at {offset}, where {values} are")
+
+    # Checks
+
+    def _check_election(self, node_id: int, known: Known, election: ElectionState | None) -> None:
+        """Quorum-state: epochs never fall, one vote and one leader per epoch, across crashes."""
+        if election is None or (known.election is not None and election.epoch < known.election.epoch):
+            raise InvariantViolated(f"the epoch of node {node_id} falls: {known.election}, then {election}")
+        known.election = election
+        if election.leader_id != NO_NODE:
+            self._check_leader(node_id, election.epoch, election.leader_id)
+        if election.voted is not None:
+            voted = self._votes.setdefault((node_id, election.epoch), election.voted.id)
+            if voted != election.voted.id:
+                raise InvariantViolated(
+                    f"node {node_id} votes twice in epoch {election.epoch}: for {voted} and for {election.voted.id}"
+                )
+
+    def _check_leader(self, node_id: int, epoch: int, leader_id: int) -> None:
+        leader = self._leaders.setdefault(epoch, leader_id)
+        if leader != leader_id:
+            raise InvariantViolated(f"epoch {epoch} has two leaders: {leader}, and for node {node_id} {leader_id}")
+
+    def _check_log(self, member: Member, known: Known, before: View | None) -> None:
+        view = known.view
+        assert view is not None
+        if view.log_end_offset < known.end_offset:
+            if before is not None and view.log_end_offset < before.high_watermark:
+                raise InvariantViolated(
+                    f"node {member.node_id} truncates below its high watermark: {before}, then {view}"
+                )
+            del known.log[bisect_right(known.log, view.log_end_offset, key=_next_offset) :]
+        elif view.log_end_offset > known.end_offset:
+            self._append(member.node_id, known, member.read(known.end_offset))
+        if known.end_offset != view.log_end_offset:
+            raise InvariantViolated(f"node {member.node_id} says {view}, but its log ends at {known.end_offset}")
+
+    def _append(self, node_id: int, known: Known, batches: list[LogBatch]) -> None:
+        """An epoch's leader writes an offset once: (epoch, offset) names the same bytes in every log, for ever."""
+        for batch in batches:
+            if batch.base_offset != known.end_offset or (known.log and batch.epoch < known.log[-1].epoch):
+                raise InvariantViolated(f"node {node_id} appends {batch} after {known.log[-1:]}")
+            written = self._written.setdefault((batch.epoch, batch.base_offset), batch)
+            if written != batch:
+                raise InvariantViolated(f"node {node_id} has {batch}, where {written} was written before")
+            known.log.append(batch)
+
+    def _check_high_watermark(self, node_id: int, known: Known, before: View | None) -> None:
+        """It never falls within a life, and below it all logs are equal."""
+        view = known.view
+        assert view is not None
+        if view.high_watermark > view.log_end_offset:
+            raise InvariantViolated(f"the high watermark of node {node_id} is beyond its log: {view}")
+        if before is None:
+            if view.high_watermark == NO_OFFSET:
+                return
+        elif view.high_watermark == before.high_watermark:
+            return
+        elif view.high_watermark < before.high_watermark:
+            raise InvariantViolated(f"the high watermark of node {node_id} falls: {before}, then {view}")
+        upto = bisect_right(known.log, view.high_watermark, key=_next_offset)
+        for place in range(known.verified, upto):
+            batch = known.log[place]
+            if place == len(self.committed):
+                self.committed.append(batch)
+                self._committed_in.append(view.epoch)
+            elif self.committed[place] != batch:
+                raise InvariantViolated(f"node {node_id} commits {batch}, where {self.committed[place]} was committed")
+        known.verified = upto
+        if view.state == "Leader" and upto > 0:
+            self._check_majority(node_id, view, upto - 1)
+
+    def _check_majority(self, node_id: int, view: View, place: int) -> None:
+        """What a leader commits is on the disks of a majority, down nodes too, and not below a former leader's mark."""
+        batch = self.committed[place]
+        holders = [one for one in self._voter_ids if self._has_on_disk(one, place, batch)]
+        if len(holders) < majority(len(self._voter_ids)):
+            raise InvariantViolated(f"node {node_id} commits {batch}, which only {holders} have on disk")
+        epoch, offset = self._leader_progress
+        if view.epoch >= epoch:
+            if view.high_watermark < offset:
+                raise InvariantViolated(
+                    f"node {node_id} leads epoch {view.epoch} at {view.high_watermark}, below {offset}"
+                )
+            self._leader_progress = (view.epoch, view.high_watermark)
+
+    def _has_on_disk(self, node_id: int, place: int, batch: LogBatch) -> bool:
+        known = self._nodes.get(node_id)
+        if known is None or place >= len(known.log) or known.log[place] != batch:
+            return False
+        view = known.view
+        return (known.flushed_offset if view is None else view.flushed_offset) >= batch.next_offset
+
+    def _check_leading(self, node_id: int, known: Known, before: View | None) -> None:
+        """A new leader has every record that was committed in an epoch before its own; it may be stale itself."""
+        view = known.view
+        assert view is not None
+        if before is not None and before.state == "Leader" and before.epoch == view.epoch:
+            return
+        self._check_leader(node_id, view.epoch, node_id)
+        place = len(self.committed) - 1
+        while place >= 0 and self._committed_in[place] >= view.epoch:
+            place -= 1
+        if place >= 0 and (place >= len(known.log) or known.log[place] != self.committed[place]):
+            raise InvariantViolated(
+                f"node {node_id} leads epoch {view.epoch} without the committed {self.committed[place]}; "
+                f"its log ends at {known.end_offset}"
+            )

@@ -1,0 +1,205 @@
+"""Seeded runs of whole quorums in virtual time; a failure names its seed and how to replay it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from kraft.quorum import core, elections, replication
+from kraft.quorum.effects import SendReply
+from kraft.quorum.events import Received
+from kraft.quorum.leadership import known_leader
+from kraft.quorum.log_view import LogView, Position, PositionCheck
+from kraft.quorum.messages import Vote, VoteReply
+from kraft.quorum.quorum_state import QuorumState
+from kraft.quorum.states import LeaderState, ResignedState, UnattachedState, VotedState
+from kraft.quorum.values import ReplicaKey
+from kraft.sim.invariants import InvariantViolated
+from kraft.sim.simulator import Result, Simulator, core_member, run
+from metadata_log.types import OffsetAndEpoch
+
+SLICE = 25
+
+
+def _run_slice(first: int, count: int, nodes: int) -> list[Result]:
+    print(f"seeds {first} to {first + count - 1}, {nodes} nodes")
+    return [run(seed, nodes) for seed in range(first, first + count)]
+
+
+@pytest.mark.parametrize("nodes", [3, 5])
+@pytest.mark.parametrize("first", range(0, 250, SLICE))
+def test_consensus_holds_under_faults(first: int, nodes: int) -> None:
+    """One leader per epoch, one vote, nothing committed is lost or changed, and calm brings progress."""
+    results = _run_slice(first, SLICE, nodes)
+    assert sum(result.acknowledged for result in results) > 10 * SLICE, (
+        "a simulation that commits nothing shows nothing"
+    )
+    assert sum(result.epochs for result in results) > 2 * SLICE, "without elections nothing is at stake"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("nodes", [3, 5])
+@pytest.mark.parametrize("first", range(1000, 6000, 250))
+def test_consensus_holds_under_faults_soak(first: int, nodes: int) -> None:
+    _run_slice(first, 250, nodes)
+
+
+def _digest_in_process(hash_seed: str) -> str:
+    script = "from kraft.sim.simulator import run; print([run(seed, 3 + seed % 2 * 2).digest for seed in range(4)])"
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    return subprocess.run(
+        [sys.executable, "-c", script], env=environment, check=True, capture_output=True, text=True
+    ).stdout
+
+
+def test_a_seed_is_the_same_run_in_every_process() -> None:
+    """A failure that another process cannot repeat cannot be mended."""
+    digests = {_digest_in_process(hash_seed) for hash_seed in ("0", "1", "random")}
+    assert len(digests) == 1
+
+
+def test_seeds_differ() -> None:
+    assert len({run(seed).digest for seed in range(5)}) == 5
+
+
+# Symmetric candidates
+
+
+def _elect(seed: int) -> int:
+    """Start five nodes at one moment on a network without faults; the virtual ms until they settle."""
+    simulator = Simulator(seed=seed, nodes=5, make_member=core_member)
+    simulator.calm(60_000, records=1)
+    return simulator.elapsed_ms
+
+
+def test_symmetric_candidates_converge() -> None:
+    """Nodes that start together must not split the votes for ever: each draws its timers from a `Random` of its own."""
+    elapsed = [_elect(seed) for seed in range(30)]
+    assert max(elapsed) < 10_000, elapsed
+
+
+def test_without_random_timers_symmetric_candidates_stay_in_each_others_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test above can fail: with one timer for all, every pre-vote is won by all and every vote by nobody."""
+    monkeypatch.setattr(QuorumState, "random_election_timeout_ms", lambda quorum: quorum.config.election_timeout_ms)
+    with pytest.raises(AssertionError, match="no progress"):
+        _elect(0)
+
+
+# Broken cores
+
+
+def _vote_without_looking_at_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    def on_vote(quorum: QuorumState, event: Received, vote: Vote, now_ms: int) -> None:
+        error = elections._consider(quorum, vote, now_ms)
+        granted = error == 0 and quorum.state.can_grant(vote, up_to_date=True)
+        if granted and not vote.pre_vote and quorum.state.voted is None:
+            quorum.become_voted(vote.candidate, now_ms)
+        leader_id, endpoints = known_leader(quorum)
+        reply = VoteReply(epoch=quorum.epoch, leader_id=leader_id, endpoints=endpoints, error=error, granted=granted)
+        quorum.emit(SendReply(event.request_id, reply))
+
+    monkeypatch.setattr(elections, "on_vote", on_vote)
+
+
+def _vote_in_memory_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    def become_voted(quorum: QuorumState, candidate: ReplicaKey, now_ms: int) -> None:
+        deadline_ms = now_ms + quorum.random_election_timeout_ms()
+        target = VotedState(quorum.epoch, quorum.leader_id, candidate, deadline_ms)
+        quorum.transition_to(target, "vote", persist=False, keep_peers=True)
+
+    monkeypatch.setattr(QuorumState, "become_voted", become_voted)
+
+
+def _vote_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(VotedState, "can_grant", lambda state, vote, *, up_to_date: up_to_date)
+
+
+def _count_the_leader_before_its_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+    drain = replication.drain
+
+    def drain_and_count(quorum: QuorumState, now_ms: int) -> None:
+        drain(quorum, now_ms)
+        if isinstance(quorum.state, LeaderState):
+            quorum.state.progress[quorum.local.id].end_offset = quorum.log.end_offset
+            replication.advance_high_watermark(quorum, quorum.state, now_ms)
+
+    monkeypatch.setattr(replication, "drain", drain_and_count)
+
+
+def _commit_records_of_former_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def advance_high_watermark(quorum: QuorumState, leader: LeaderState, now_ms: int) -> None:
+        offset = sorted(one.end_offset for one in leader.progress.values())[-leader.voters.majority]
+        if offset > leader.high_watermark:
+            leader.high_watermark = offset
+            quorum.move_high_watermark(offset)
+            replication.answer_parked(quorum, now_ms)
+
+    monkeypatch.setattr(replication, "advance_high_watermark", advance_high_watermark)
+
+
+def _commit_what_a_minority_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    def committable(leader: LeaderState) -> int | None:
+        offset = max(one.end_offset for one in leader.progress.values())
+        return offset if offset > max(leader.epoch_start_offset, leader.high_watermark) else None
+
+    monkeypatch.setattr(LeaderState, "committable", committable)
+
+
+def _acknowledge_before_the_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LogView, "is_flushed", True)
+
+
+def _overlook_divergence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(log: LogView, offset: int, last_epoch: int) -> PositionCheck:
+        return PositionCheck(Position.VALID, OffsetAndEpoch(epoch=last_epoch, offset=offset))
+
+    monkeypatch.setattr(LogView, "check", check)
+
+
+def _go_on_leading_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    first_state = core._first_state
+
+    def lead_on(quorum: QuorumState, election: object, now_ms: int) -> object:
+        state = first_state(quorum, election, now_ms)
+        if not isinstance(state, ResignedState):
+            return state
+        quorum.state = UnattachedState(state.epoch - 1, -1, now_ms)
+        quorum.become_prospective(now_ms, "lead-on")
+        quorum.become_candidate(now_ms, "lead-on")
+        leader = quorum.become_leader(now_ms)
+        quorum.persisted = None
+        quorum.effects.clear()
+        leader.epoch_start_offset -= 1
+        return leader
+
+    monkeypatch.setattr(core, "_first_state", lead_on)
+
+
+MUTANTS = [
+    _vote_without_looking_at_the_log,
+    _vote_in_memory_only,
+    _vote_again,
+    _count_the_leader_before_its_flush,
+    _commit_records_of_former_epochs,
+    _commit_what_a_minority_has,
+    _acknowledge_before_the_flush,
+    _overlook_divergence,
+    _go_on_leading_after_a_restart,
+]
+
+
+@pytest.mark.parametrize("breaks", MUTANTS, ids=lambda breaks: breaks.__name__[1:])
+def test_a_broken_core_is_found(breaks: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The simulation would be worth nothing if it let these pass."""
+    breaks(monkeypatch)
+    for seed in range(200):
+        try:
+            run(seed, 3 + seed % 2 * 2)
+        except InvariantViolated as found:
+            print(f"found with seed {seed}: {found}")
+            return
+    pytest.fail("200 seeds found nothing wrong")
