@@ -1,0 +1,104 @@
+"""One end of a conversation over any `Transport`: remembers what was delivered and lets a test wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+
+import trio
+
+from metadata_log.serde import Message
+from transport.interface import Endpoint, Failed, Inbound, Listener, Reply, Request, Transport
+from transport.protocol.apis import APIS, Api, ApiKey
+from transport.protocol.messages import ApiVersionsResponse, VoteRequest, VoteResponse
+from transport.protocol.messages.api_versions import ApiVersion
+
+
+def versions_of(apis: Mapping[int, Api]) -> ApiVersionsResponse:
+    """The ApiVersions answer of a node that serves these."""
+    return ApiVersionsResponse(
+        api_keys=[
+            ApiVersion(api_key=api.key, min_version=api.versions.lowest, max_version=api.versions.highest)
+            for api in apis.values()
+        ]
+    )
+
+
+class Node:
+    """Answers ApiVersions by itself; other requests go to `answer_with` if it is set, else they wait in `requests`."""
+
+    def __init__(self, transport: Transport, served: Mapping[int, Api] = APIS) -> None:
+        self._versions = versions_of(served)
+        self.transport = transport
+        self.requests: list[Request] = []
+        self.outcomes: dict[int, Reply | Failed] = {}
+        self.answer_with: Callable[[Request], Message] | None = None
+        self._next_token = 0
+        self._news = trio.Event()
+        self._in_request = False
+
+    def deliver(self, inbound: Inbound) -> None:
+        assert not self._in_request, "delivered from inside request()"
+        match inbound:
+            case Request() if inbound.api_key == ApiKey.API_VERSIONS:
+                self.transport.answer(inbound, self._versions)
+            case Request() if self.answer_with is not None:
+                self.transport.answer(inbound, self.answer_with(inbound))
+            case Request():
+                self.requests.append(inbound)
+            case _:
+                assert inbound.token not in self.outcomes, f"two outcomes of {inbound.token}"
+                self.outcomes[inbound.token] = inbound
+        self._news.set()
+
+    def ask(self, endpoint: Endpoint, message: Message | None = None, *, timeout_ms: int = 30_000) -> int:
+        self._next_token += 1
+        self._in_request = True
+        self.transport.request(
+            endpoint,
+            self._next_token,
+            VoteRequest(cluster_id="c") if message is None else message,
+            timeout_ms=timeout_ms,
+            client_id="raft-client-1",
+        )
+        self._in_request = False
+        return self._next_token
+
+    async def outcome(self, token: int) -> Reply | Failed:
+        await self.until(lambda: token in self.outcomes)
+        return self.outcomes[token]
+
+    async def call(
+        self, endpoint: Endpoint, message: Message | None = None, *, timeout_ms: int = 30_000
+    ) -> Reply | Failed:
+        return await self.outcome(self.ask(endpoint, message, timeout_ms=timeout_ms))
+
+    async def next_request(self) -> Request:
+        await self.until(lambda: bool(self.requests))
+        return self.requests.pop(0)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        with trio.fail_after(20):
+            while not condition():
+                self._news = trio.Event()
+                await self._news.wait()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[trio.CancelScope]:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self.transport.run, self.deliver)
+            yield nursery.cancel_scope
+            nursery.cancel_scope.cancel()
+
+
+def echo(request: Request) -> VoteResponse:
+    """An answer that shows which request it belongs to."""
+    assert isinstance(request.message, VoteRequest), request
+    return VoteResponse(error_code=int(request.message.cluster_id or "0"))
+
+
+def numbered(number: int) -> VoteRequest:
+    return VoteRequest(cluster_id=str(number))
+
+
+LISTENER = Listener("CONTROLLER", "127.0.0.1", 0)

@@ -1,0 +1,283 @@
+"""What every transport must do, run against all of them: a node cannot tell which one it has, so none may differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+from conversation import LISTENER, Node, echo, numbered
+
+from metadata_log.serde import Versions
+from transport import Cause, Endpoint, Failed, Listener, MemoryNetwork, MemoryTransport, Reply, TcpTransport
+from transport.protocol.apis import APIS, ApiKey
+from transport.protocol.messages import EnvelopeRequest, EnvelopeResponse, FetchRequest, VoteResponse
+from transport.protocol.messages.vote import VoteRequest, VoteRequestPartitionData, VoteRequestTopicData
+
+NewNode = Callable[..., Node]
+
+
+@pytest.fixture(params=["epoll", "streams", "memory"])
+def new_node(request: pytest.FixtureRequest) -> NewNode:
+    network = MemoryNetwork(seed=5)
+    hosts = iter(range(1000))
+
+    def make(**options: Any) -> Node:
+        served = options.get("served", APIS)
+        if request.param == "memory":
+            return Node(MemoryTransport(network, f"host{next(hosts)}", **options), served)
+        return Node(TcpTransport(use_epoll=request.param == "epoll", **options), served)
+
+    return make
+
+
+async def test_a_request_gets_its_reply(new_node: NewNode):
+    server, client = new_node(), new_node()
+    endpoint = server.transport.listen(LISTENER)
+    async with server.running(), client.running():
+        token = client.ask(endpoint, numbered(3))
+        request = await server.next_request()
+        assert (request.api_key, request.version, request.listener) == (ApiKey.VOTE, 2, "CONTROLLER")
+        assert request.client_id == "raft-client-1"
+        assert request.message == numbered(3)
+        server.transport.answer(request, VoteResponse(error_code=3))
+        assert await client.outcome(token) == Reply(token, VoteResponse(error_code=3))
+
+
+async def test_answers_given_in_any_order_reach_their_requests_in_order(new_node: NewNode):
+    server, client = new_node(), new_node()
+    endpoint = server.transport.listen(LISTENER)
+    async with server.running(), client.running():
+        tokens = [client.ask(endpoint, numbered(number)) for number in range(6)]
+        await server.until(lambda: len(server.requests) == 6)
+        for number in (3, 5, 4, 1):
+            server.transport.answer(server.requests[number], echo(server.requests[number]))
+        for number in (0, 2):
+            server.transport.answer(server.requests[number], echo(server.requests[number]))
+        await client.until(lambda: len(client.outcomes) == 6)
+    assert list(client.outcomes) == tokens
+    assert [reply.message.error_code for reply in client.outcomes.values()] == list(range(6))
+
+
+async def test_many_requests_in_flight_on_one_connection(new_node: NewNode):
+    server, client = new_node(), new_node()
+    server.answer_with = echo
+    endpoint = server.transport.listen(LISTENER)
+    async with server.running(), client.running():
+        tokens = [client.ask(endpoint, numbered(number)) for number in range(3000)]
+        await client.until(lambda: len(client.outcomes) == 3000)
+    assert [client.outcomes[token].message.error_code for token in tokens] == list(range(3000))
+
+
+async def test_many_connections(new_node: NewNode):
+    server, clients = new_node(), [new_node() for _ in range(40)]
+    server.answer_with = echo
+    endpoint = server.transport.listen(LISTENER)
+
+    async def converse(number: int) -> None:
+        async with clients[number].running():
+            for _ in range(5):
+                reply = await clients[number].call(endpoint, numbered(number))
+                assert reply.message.error_code == number
+
+    async with server.running(), trio.open_nursery() as nursery:
+        for number in range(len(clients)):
+            nursery.start_soon(converse, number)
+
+
+async def test_two_nodes_talk_both_ways_and_to_themselves(new_node: NewNode):
+    """A Kafka node without a leader does fetch from itself."""
+    nodes = [new_node(), new_node()]
+    endpoints = [node.transport.listen(LISTENER) for node in nodes]
+    for node in nodes:
+        node.answer_with = echo
+    async with nodes[0].running(), nodes[1].running():
+        for node in nodes:
+            for number, endpoint in enumerate(endpoints):
+                assert (await node.call(endpoint, numbered(number))).message.error_code == number
+
+
+async def test_big_messages_both_ways(new_node: NewNode):
+    server, client = new_node(), new_node()
+    server.answer_with = lambda request: EnvelopeResponse(response_data=request.message.request_data[::-1])
+    endpoint = server.transport.listen(LISTENER)
+    data = bytes(range(256)) * 20_000
+    async with server.running(), client.running():
+        outcomes = [client.ask(endpoint, EnvelopeRequest(request_data=data + bytes([number]))) for number in range(3)]
+        for number, token in enumerate(outcomes):
+            reply = await client.outcome(token)
+            assert reply.message.response_data == bytes([number]) + data[::-1]
+
+
+async def test_nobody_listening_is_refused(new_node: NewNode):
+    server, client = new_node(), new_node()
+    endpoint = server.transport.listen(LISTENER)
+    async with server.running():
+        pass
+    async with client.running():
+        failed = await client.call(endpoint)
+        assert isinstance(failed, Failed)
+        assert failed.cause is Cause.REFUSED
+        assert str(endpoint) in failed.detail
+
+
+async def test_a_dropped_request_is_a_reset_for_all_on_its_connection(new_node: NewNode):
+    server, client = new_node(), new_node()
+    endpoint = server.transport.listen(LISTENER)
+    async with server.running(), client.running():
+        tokens = [client.ask(endpoint) for _ in range(3)]
+        await server.until(lambda: len(server.requests) == 3)
+        server.transport.drop(server.requests[1])
+        for token in tokens:
+            assert (await client.outcome(token)).cause is Cause.RESET
+        server.transport.answer(server.requests[0], VoteResponse())
+        server.answer_with = echo
+        assert isinstance(await client.call(endpoint, numbered(1)), Reply)
+
+
+async def test_a_peer_that_ends_resets_and_then_refuses(new_node: NewNode):
+    """The difference between these and a time-out is what lets a follower notice a killed leader at once."""
+    server, client = new_node(), new_node()
+    endpoint = server.transport.listen(LISTENER)
+    async with client.running():
+        async with server.running() as scope:
+            token = client.ask(endpoint)
+            await server.next_request()
+            scope.cancel()
+        assert (await client.outcome(token)).cause is Cause.RESET
+        assert (await client.call(endpoint)).cause is Cause.REFUSED
+
+
+async def test_time_runs_out(new_node: NewNode, mock_clock: trio.testing.MockClock):
+    server, client = new_node(), new_node()
+    endpoint = server.transport.listen(LISTENER)
+    async with server.running(), client.running():
+        token = client.ask(endpoint, timeout_ms=500)
+        request = await server.next_request()
+        mock_clock.jump(0.499)
+        await trio.testing.wait_all_tasks_blocked()
+        assert token not in client.outcomes
+        mock_clock.jump(0.001)
+        assert (await client.outcome(token)).cause is Cause.TIMEOUT
+        server.transport.answer(request, VoteResponse())
+        server.answer_with = echo
+        assert isinstance(await client.call(endpoint, numbered(1)), Reply)
+
+
+async def test_requests_behind_one_out_of_time_fail_with_it(new_node: NewNode, mock_clock: trio.testing.MockClock):
+    """Their answers could only come after its answer."""
+    server, client = new_node(), new_node()
+    endpoint = server.transport.listen(LISTENER)
+    async with server.running(), client.running():
+        tokens = [client.ask(endpoint, timeout_ms=timeout_ms) for timeout_ms in (500, 9000, 9000)]
+        await server.until(lambda: len(server.requests) == 3)
+        mock_clock.jump(0.5)
+        for token in tokens:
+            assert (await client.outcome(token)).cause is Cause.TIMEOUT
+
+
+async def test_an_api_that_the_peer_does_not_serve(new_node: NewNode):
+    server = new_node(served={key: APIS[key] for key in (ApiKey.API_VERSIONS, ApiKey.VOTE)})
+    client = new_node()
+    server.answer_with = echo
+    endpoint = server.transport.listen(LISTENER)
+    async with server.running(), client.running():
+        assert isinstance(await client.call(endpoint, numbered(1)), Reply)
+        failed = await client.call(endpoint, FetchRequest())
+        assert failed.cause is Cause.UNSUPPORTED_VERSION
+        assert "Fetch" in failed.detail
+        assert isinstance(await client.call(endpoint, numbered(1)), Reply)
+
+
+async def test_the_highest_common_version_and_what_it_cannot_say(new_node: NewNode):
+    """Asking an older peer for a pre-vote must fail by name, not turn into a real vote."""
+    older = {**APIS, ApiKey.VOTE: msgspec.structs.replace(APIS[ApiKey.VOTE], versions=Versions(0, 1))}
+    server, client = new_node(served=older), new_node()
+    endpoint = server.transport.listen(LISTENER)
+    pre_vote = VoteRequest(topics=[VoteRequestTopicData(partitions=[VoteRequestPartitionData(pre_vote=True)])])
+    async with server.running(), client.running():
+        token = client.ask(endpoint, numbered(1))
+        request = await server.next_request()
+        assert request.version == 1
+        server.transport.answer(request, VoteResponse())
+        await client.outcome(token)
+        for _ in range(2):
+            assert (await client.call(endpoint, pre_vote)).cause is Cause.UNSUPPORTED_VERSION
+
+
+async def test_an_answer_that_cannot_be_written_closes_the_connection(
+    new_node: NewNode, caplog: pytest.LogCaptureFixture
+):
+    """A client must not be able to stop a node by asking in an old version."""
+    server, client = new_node(), new_node()
+    endpoint = server.transport.listen(LISTENER)
+    async with server.running(), client.running():
+        token = client.ask(endpoint)
+        server.transport.answer(await server.next_request(), VoteResponse(error_code=1 << 20))
+        assert (await client.outcome(token)).cause is Cause.RESET
+    assert "cannot be written" in caplog.text
+
+
+async def test_closing_a_peer_fails_what_waits_for_it(new_node: NewNode):
+    server, client = new_node(), new_node()
+    endpoint = server.transport.listen(LISTENER)
+    async with server.running(), client.running():
+        tokens = [client.ask(endpoint), client.ask(endpoint)]
+        request = await server.next_request()
+        client.transport.close_peer(endpoint)
+        assert not client.outcomes
+        for token in tokens:
+            assert (await client.outcome(token)).cause is Cause.CLOSED
+        server.transport.answer(request, VoteResponse())
+        server.requests.clear()
+        server.answer_with = echo
+        assert isinstance(await client.call(endpoint, numbered(1)), Reply)
+        client.transport.close_peer(Endpoint("nobody", 1))
+
+
+async def test_the_end_fails_what_is_outstanding(new_node: NewNode):
+    """Whoever waits for an outcome must not wait for ever."""
+    server, client = new_node(), new_node()
+    endpoint = server.transport.listen(LISTENER)
+    async with server.running():
+        async with client.running():
+            token = client.ask(endpoint)
+            await server.next_request()
+        assert client.outcomes[token].cause is Cause.CLOSED
+
+
+async def test_an_address_is_taken_once(new_node: NewNode):
+    first, second = new_node(), new_node()
+    endpoint = first.transport.listen(LISTENER)
+    with pytest.raises(OSError, match=f"cannot listen on {endpoint}: Address already in use"):
+        second.transport.listen(Listener("CONTROLLER", endpoint.host, endpoint.port))
+    async with first.running():
+        pass
+
+
+async def test_one_node_with_several_listeners(new_node: NewNode):
+    server, client = new_node(), new_node()
+    endpoints = [server.transport.listen(Listener(name, "127.0.0.1", 0)) for name in ("CONTROLLER", "OTHER")]
+    async with server.running(), client.running():
+        for endpoint, name in zip(endpoints, ("CONTROLLER", "OTHER"), strict=True):
+            client.ask(endpoint)
+            assert (await server.next_request()).listener == name
+
+
+async def test_a_failure_of_the_user_stops_the_transport(new_node: NewNode):
+    """If one part of a node fails, all stop."""
+    server, client = new_node(), new_node()
+    endpoint = server.transport.listen(LISTENER)
+
+    def fail(_: object) -> VoteResponse:
+        raise ZeroDivisionError
+
+    server.answer_with = fail
+    async with client.running():
+        with pytest.RaisesGroup(ZeroDivisionError, flatten_subgroups=True):
+            async with server.running():
+                token = client.ask(endpoint)
+                await trio.sleep_forever()
+        assert (await client.outcome(token)).cause is Cause.RESET
