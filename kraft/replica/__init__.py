@@ -1,1 +1,54 @@
-"""One replica as one synchronous object over a `Disk`."""
+"""One replica as one synchronous object over a `Disk`: `Replica`, its inputs and outputs, and what it can host."""
+
+from kraft.quorum.events import BeginShutdown, Resign, Tick
+from kraft.replica.application import Application, ApplicationFactory, RawLog, host_raw_log
+from kraft.replica.controller_host import ControllerHost, host_controller
+from kraft.replica.events import (
+    Answer,
+    Committed,
+    CommittedBatch,
+    Drop,
+    FlushDone,
+    Input,
+    Output,
+    SendWire,
+    StartFlush,
+    Submit,
+    SubmitDone,
+    Trace,
+    WireFailed,
+    WireReply,
+    WireRequest,
+)
+from kraft.replica.options import ReplicaOptions
+from kraft.replica.replica import Replica, ReplicaStatus
+
+__all__ = [
+    "Answer",
+    "Application",
+    "ApplicationFactory",
+    "BeginShutdown",
+    "Committed",
+    "CommittedBatch",
+    "ControllerHost",
+    "Drop",
+    "FlushDone",
+    "Input",
+    "Output",
+    "RawLog",
+    "Replica",
+    "ReplicaOptions",
+    "ReplicaStatus",
+    "Resign",
+    "SendWire",
+    "StartFlush",
+    "Submit",
+    "SubmitDone",
+    "Tick",
+    "Trace",
+    "WireFailed",
+    "WireReply",
+    "WireRequest",
+    "host_controller",
+    "host_raw_log",
+]

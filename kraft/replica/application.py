@@ -68,7 +68,7 @@ class RefuseSubmit(Struct, frozen=True, gc=False):
     error: Error
 
 
-Action = Proposal | Respond | RefuseSubmit | Committed
+Action = Proposal | Respond | RefuseSubmit
 
 
 class Application(Protocol):
@@ -81,8 +81,10 @@ class Application(Protocol):
     def on_snapshot(self, values: Iterable[bytes], end: OffsetAndEpoch) -> None:
         """Begin with the record values of a snapshot, before anything else."""
 
-    def on_committed(self, batch: CommittedBatch) -> tuple[Action, ...]:
-        """The next batch of data records is committed; on a leader that may be one of its own proposals."""
+    def on_committed(self, batch: CommittedBatch) -> tuple[Committed, ...]:
+        """The next batch of data records is committed; on a leader that may be one of its own proposals. Returns what
+        the host is told.
+        """
 
     def on_leader(self, epoch: int, now_ms: int) -> tuple[Action, ...]:
         """This replica leads `epoch`, and everything before it is committed and applied."""
@@ -140,7 +142,7 @@ class RawLog:
             hint="This is the directory of a metadata quorum; serve it as such.",
         )
 
-    def on_committed(self, batch: CommittedBatch) -> tuple[Action, ...]:
+    def on_committed(self, batch: CommittedBatch) -> tuple[Committed, ...]:
         """Hand the batch to the host."""
         return (Committed(batch),)
 

@@ -11,8 +11,10 @@ from typing import Final
 
 from kraft.replica.events import CommittedBatch
 from metadata_log.batch import RecordBatch, records, scan
-from metadata_log.errors import CorruptBatch
+from metadata_log.errors import CorruptBatch, UnsupportedVersion
 from metadata_log.log import MetadataLog
+from metadata_log.records.frame import ControlRecordType
+from metadata_log.snapshot import control_types
 
 READ_BYTES: Final = 1 << 20
 """How much of the log one step applies at most, so that a long catch-up does not keep the owner from answering."""
@@ -58,7 +60,7 @@ class Applier:
             return
         data = self._log.read(self.next_offset, READ_BYTES, end_offset=high_watermark)
         for batch in scan(data, where=self._log.directory, verify=False):
-            values = () if batch.is_control else _values(batch, self._log.directory)
+            values = _values(batch, self._log.directory)
             self.next_offset = batch.next_offset
             yield CommittedBatch(batch.base_offset, batch.next_offset, batch.epoch, batch.base_timestamp, values)
 
@@ -70,6 +72,15 @@ class Applier:
 
 
 def _values(batch: RecordBatch, where: str) -> tuple[bytes, ...]:
+    """The values of a data batch; a control batch has none."""
+    if batch.is_control:
+        if ControlRecordType.KRAFT_VERSION in control_types(batch, where):
+            raise UnsupportedVersion(
+                f"at offset {batch.base_offset} the quorum changes to dynamic voters, which is not served yet",
+                where=where,
+                hint="Only static quorums (kraft.version 0) can be served by this release.",
+            )
+        return ()
     values = []
     for record in records(batch, where=where):
         if record.value is None:

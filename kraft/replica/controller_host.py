@@ -12,7 +12,7 @@ from kraft.controller.controller import RECORDS_PER_BATCH
 from kraft.controller.features import DEFAULT_BOOTSTRAP, SUPPORTED_FEATURES
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.application import Action, ForRequest, Proposal, RefuseSubmit, Respond, Unit
-from kraft.replica.events import CommittedBatch, Submit, WireRequest
+from kraft.replica.events import Committed, CommittedBatch, Submit, WireRequest
 from kraft.replica.options import ReplicaOptions
 from metadata_log.errors import UnsupportedVersion
 from metadata_log.records.frame import decode_record, encode_record
@@ -34,7 +34,7 @@ class ControllerHost:
         """Begin with the image that a snapshot holds."""
         self.controller.load_snapshot(_decode(values, f"snapshot {end}"), end)
 
-    def on_committed(self, batch: CommittedBatch) -> tuple[Action, ...]:
+    def on_committed(self, batch: CommittedBatch) -> tuple[Committed, ...]:
         """A batch of this controller's own makes a remembered image the committed one; any other is replayed."""
         history = self.controller.history
         if batch.next_offset <= history.latest.end.offset:

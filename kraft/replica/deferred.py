@@ -28,11 +28,6 @@ class Deferred:
     def __len__(self) -> int:
         return len(self._held)
 
-    @property
-    def last_offset(self) -> int | None:
-        """The highest offset that somebody waits for; None if nobody does."""
-        return self._held[-1].last_offset if self._held else None
-
     def hold(self, held: Held) -> None:
         """Keep somebody waiting."""
         assert not self._held or held.last_offset >= self._held[-1].last_offset, (held, self._held[-1])

@@ -88,6 +88,13 @@ class Answer(Struct, frozen=True, gc=False):
     message: Message
 
 
+class Drop(Struct, frozen=True, gc=False):
+    """Close the connection that the `WireRequest` with this id came by, as Kafka does with an API it does not serve."""
+
+    request_id: int
+    why: str
+
+
 class StartFlush(Struct, frozen=True, gc=False):
     """Run this flush and then step `FlushDone(ticket)`; there is never more than one outstanding."""
 
@@ -137,4 +144,4 @@ class Trace(Struct, frozen=True, gc=False):
     effect: Effect
 
 
-Output = SendWire | Answer | StartFlush | SubmitDone | Committed | Trace
+Output = SendWire | Answer | Drop | StartFlush | SubmitDone | Committed | Trace

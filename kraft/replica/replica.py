@@ -1,0 +1,487 @@
+"""One replica as one synchronous object: feeds the core and the application, carries out disk effects in order, and
+returns what leaves the node (Kafka: `KafkaRaftClient` with its log, store, network channel and listener).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Iterable
+from random import Random
+from typing import Final, assert_never
+
+from msgspec import Struct
+
+from kraft.quorum.core import RaftCore
+from kraft.quorum.effects import (
+    AppendBatch,
+    AppendControl,
+    Appended,
+    AppendFetched,
+    AppendRefused,
+    Effect,
+    FlushLog,
+    HighWatermarkMoved,
+    LeaderChanged,
+    PersistElection,
+    SendRecords,
+    SendReply,
+    SendRequest,
+    StateChanged,
+    Suspicious,
+    TruncateLog,
+)
+from kraft.quorum.events import (
+    Append,
+    BeginShutdown,
+    FailureCause,
+    LogFlushed,
+    Received,
+    Replied,
+    RequestFailed,
+    Resign,
+    Tick,
+)
+from kraft.quorum.messages import BeginQuorumEpoch, DescribeQuorum, EndQuorumEpoch, Fetch, Vote
+from kraft.quorum.values import LeaderAndEpoch
+from kraft.replica.api_versions import QUORUM_APIS, describe_versions
+from kraft.replica.application import (
+    Action,
+    Application,
+    ApplicationFactory,
+    ForRequest,
+    ForSubmit,
+    Proposal,
+    RefuseSubmit,
+    Respond,
+    Unit,
+)
+from kraft.replica.applier import Applier
+from kraft.replica.deferred import Deferred, Held
+from kraft.replica.events import (
+    Answer,
+    CommittedBatch,
+    Drop,
+    FlushDone,
+    Input,
+    Output,
+    SendWire,
+    StartFlush,
+    Submit,
+    SubmitDone,
+    Trace,
+    WireFailed,
+    WireReply,
+    WireRequest,
+)
+from kraft.replica.options import ReplicaOptions
+from kraft.replica.rpc import Rpc
+from kraft.replica.storage import Storage
+from metadata_log.disk import Disk
+from metadata_log.errors import DecodeError
+from metadata_log.memory_disk import MemoryDisk
+from metadata_log.types import Uuid
+from transport.protocol.apis import ApiKey
+from transport.protocol.errors import Error
+
+_NEVER_MS: Final = 2**62
+_TICK: Final = Tick()
+
+
+class ReplicaStatus(Struct, frozen=True, kw_only=True):
+    """A replica at one moment. Offsets are exclusive ends; the high watermark is -1 while it is not known."""
+
+    node_id: int
+    directory_id: Uuid
+    cluster_id: str
+    state: str
+    leader: LeaderAndEpoch
+    high_watermark: int
+    log_start_offset: int
+    log_end_offset: int
+    flushed_offset: int
+    applied_offset: int
+
+
+class Replica:
+    """Open one with `Replica.open`. Only its owner touches it, and never waits in between."""
+
+    def __init__(
+        self, *, options: ReplicaOptions, disk: Disk, storage: Storage, core: RaftCore, application: Application
+    ) -> None:
+        self.options = options
+        self.core = core
+        self.application = application
+        self._disk = disk
+        self._storage = storage
+        self._rpc = Rpc(cluster_id=storage.cluster_id, listener=options.listener)
+        self._applier = Applier(storage.log, storage.log.start_offset)
+        self._deferred = Deferred()
+        self._received: dict[int, WireRequest] = {}
+        self._asked: dict[int, int] = {}
+        self._next_append_id = 1
+        self._append_outcome: Appended | AppendRefused | None = None
+        self._claim_offset: int | None = None
+        """Where this leader's LeaderChange record is: once that is applied, the application leads, too."""
+        self._application_leads = False
+        self._apply_at_ms = _NEVER_MS
+        self._outputs: list[Output] = []
+        self._todo: deque[Action | LogFlushed] = deque()
+
+    @classmethod
+    def open(
+        cls, *, options: ReplicaOptions, disk: Disk, rng: Random, application: ApplicationFactory, now_ms: int
+    ) -> tuple[Replica, list[Output]]:
+        """Recover a formatted directory and take the first state; the outputs are to be carried out.
+
+        Raises `MetadataLogError` where a file or the directory is not as it should be, `OSError` where the disk fails.
+        """
+        storage = Storage.open(disk, options, rng, now_ms)
+        try:
+            core = RaftCore(
+                config=options.quorum,
+                local=storage.local,
+                voters=options.voters,
+                endpoints=options.endpoints,
+                start=storage.start(),
+                rng=rng,
+            )
+            hosted = application(options, storage.cluster_id, storage.bootstrap())
+            replica = cls(options=options, disk=disk, storage=storage, core=core, application=hosted)
+            replica._load_snapshot()
+            replica._carry_out(core.begin(now_ms), now_ms)
+            return replica, replica._finish(now_ms)
+        except BaseException:
+            storage.abandon()
+            raise
+
+    def _load_snapshot(self) -> None:
+        snapshots = self._storage.snapshots()
+        if snapshots and snapshots[-1].offset > 0:
+            latest = snapshots[-1]
+            self.application.on_snapshot(self._storage.snapshot_values(latest), latest)
+            self._applier.next_offset = latest.offset
+
+    # Questions
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster that the directory was formatted for."""
+        return self._storage.cluster_id
+
+    @property
+    def recovered(self) -> tuple[str, ...]:
+        """What the start had to cut off the log, as sentences for an operator."""
+        return self._storage.log.recovered
+
+    @property
+    def outstanding_flush(self) -> StartFlush | None:
+        """The flush that was handed out and has not come back; a fork has one of its own."""
+        return self._storage.outstanding_flush
+
+    def status(self) -> ReplicaStatus:
+        """What this replica knows right now."""
+        core = self.core
+        return ReplicaStatus(
+            node_id=core.local.id,
+            directory_id=core.local.directory_id,
+            cluster_id=self.cluster_id,
+            state=core.state_name,
+            leader=core.leader,
+            high_watermark=core.high_watermark,
+            log_start_offset=core.log_start_offset,
+            log_end_offset=core.log_end_offset,
+            flushed_offset=core.flushed_offset,
+            applied_offset=self._applier.next_offset,
+        )
+
+    def deadline_ms(self) -> int:
+        """When `step(Tick())` is wanted if nothing happens before; may be in the past at the end of a burst."""
+        return min(self.core.deadline_ms(), self.application.deadline_ms(), self._apply_at_ms)
+
+    # Life
+
+    def step(self, event: Input, now_ms: int) -> list[Output]:
+        """Let one thing happen; returns what is to be done, in order.
+
+        Raises `MetadataLogError` or `OSError` if the disk or the log fails; the replica must not be used then.
+        """
+        core = self.core
+        match event:
+            case WireRequest():
+                self._on_request(event, now_ms)
+            case WireReply():
+                self._on_reply(event, now_ms)
+            case FlushDone():
+                flushed, following = self._storage.flush_done(event.ticket)
+                if following is not None:
+                    self._outputs.append(following)
+                self._carry_out(core.step(flushed, now_ms), now_ms)
+            case Tick():
+                self._on_tick(now_ms)
+            case Submit():
+                self._perform(self.application.on_submit(event), now_ms)
+            case WireFailed():
+                peer_id = self._asked.pop(event.request_id, None)
+                if peer_id is not None:
+                    self._carry_out(core.step(RequestFailed(event.request_id, peer_id, event.cause), now_ms), now_ms)
+            case Resign() | BeginShutdown():
+                self._carry_out(core.step(event, now_ms), now_ms)
+            case _:
+                assert_never(event)
+        return self._finish(now_ms)
+
+    def _finish(self, now_ms: int) -> list[Output]:
+        """What the application wants comes after all that the event itself caused."""
+        todo = self._todo
+        while todo:
+            next_one = todo.popleft()
+            if isinstance(next_one, LogFlushed):
+                self._carry_out(self.core.step(next_one, now_ms), now_ms)
+            else:
+                self._perform(next_one, now_ms)
+        outputs, self._outputs = self._outputs, []
+        return outputs
+
+    def close(self) -> None:
+        """Flush, close the files and unlock the directory."""
+        self._storage.close()
+
+    # Inputs
+
+    def _on_request(self, request: WireRequest, now_ms: int) -> None:
+        key = request.api_key
+        if key in QUORUM_APIS:
+            flat = self._rpc.request_from_wire(request)
+            if isinstance(flat, Fetch | Vote | BeginQuorumEpoch | EndQuorumEpoch | DescribeQuorum):
+                self._received[request.request_id] = request
+                self._carry_out(self.core.step(Received(request.request_id, flat), now_ms), now_ms)
+            else:
+                self._outputs.append(Answer(request.request_id, flat))
+        elif key == ApiKey.API_VERSIONS:
+            self._outputs.append(Answer(request.request_id, describe_versions(self.application, request.version)))
+        elif key in self.application.apis:
+            self._perform(self.application.on_request(request, self.core.leader), now_ms)
+        else:
+            self._outputs.append(Drop(request.request_id, f"this node does not serve API {key}"))
+
+    def _on_reply(self, event: WireReply, now_ms: int) -> None:
+        peer_id = self._asked.pop(event.request_id, None)
+        if peer_id is None:
+            return
+        try:
+            reply = self._rpc.reply_from_wire(event.message)
+        except DecodeError as bad:
+            self._outputs.append(Trace(Suspicious(peer_id, str(bad))))
+            failed = RequestFailed(event.request_id, peer_id, FailureCause.BAD_BYTES)
+            self._carry_out(self.core.step(failed, now_ms), now_ms)
+        else:
+            self._carry_out(self.core.step(Replied(event.request_id, peer_id, reply), now_ms), now_ms)
+
+    def _on_tick(self, now_ms: int) -> None:
+        """Timed work of the application first, so that what it appends is written by the same Tick."""
+        if now_ms >= self._apply_at_ms:
+            self._apply(now_ms)
+        if now_ms >= self.application.deadline_ms():
+            for action in self.application.on_tick(now_ms):
+                self._perform(action, now_ms)
+        self._carry_out(self.core.step(_TICK, now_ms), now_ms)
+
+    # Effects
+
+    def _carry_out(self, effects: Iterable[Effect], now_ms: int) -> None:
+        """Do what the core asks for, strictly in order; disk effects are done when this returns."""
+        storage, outputs = self._storage, self._outputs
+        for effect in effects:
+            match effect:
+                case SendRecords():
+                    request = self._received.pop(effect.request_id)
+                    data = storage.read(effect.offset, effect.max_bytes)
+                    outputs.append(Answer(effect.request_id, self._rpc.reply_to_wire(request, effect.reply, data)))
+                case SendReply():
+                    request = self._received.pop(effect.request_id)
+                    outputs.append(Answer(effect.request_id, self._rpc.reply_to_wire(request, effect.message)))
+                case SendRequest():
+                    self._asked[effect.request_id] = effect.peer_id
+                    outputs.append(self._wire_request(effect))
+                case AppendBatch():
+                    storage.append_batch(effect)
+                    self._applier.remember(_own_batch(effect.base_offset, effect, effect.values))
+                case AppendFetched():
+                    storage.append_fetched(effect)
+                case FlushLog():
+                    self._flush(effect, now_ms)
+                case HighWatermarkMoved():
+                    outputs.append(Trace(effect))
+                    self._apply(now_ms)
+                case Appended() | AppendRefused():
+                    self._append_outcome = effect
+                case PersistElection():
+                    storage.persist_election(effect.state)
+                case TruncateLog():
+                    storage.truncate(effect)
+                case AppendControl():
+                    storage.append_control(effect)
+                    self._applier.remember(_own_batch(effect.base_offset, effect, ()))
+                    self._claim_offset = effect.base_offset
+                case StateChanged():
+                    outputs.append(Trace(effect))
+                    if effect.source == "Leader":
+                        self._lose_leadership()
+                case LeaderChanged() | Suspicious():
+                    outputs.append(Trace(effect))
+                case _:
+                    assert_never(effect)
+
+    def _wire_request(self, effect: SendRequest) -> SendWire:
+        message = self._rpc.request_to_wire(effect.message)
+        address = effect.address
+        return SendWire(effect.request_id, effect.peer_id, address.host, address.port, message, effect.timeout_ms)
+
+    def _flush(self, effect: FlushLog, now_ms: int) -> None:
+        if self.options.inline_flush:
+            # The answer is an event of its own: it must not overtake the effects that follow this one.
+            self._todo.append(self._storage.flush_now(effect))
+            return
+        start = self._storage.request_flush(effect)
+        if start is not None:
+            self._outputs.append(start)
+
+    # Commits
+
+    def _apply(self, now_ms: int) -> None:
+        """Hand what is committed to the application, and those who wait their answers."""
+        high_watermark = self.core.high_watermark
+        applier, application = self._applier, self.application
+        for batch in applier.advance(high_watermark):
+            if batch.values:
+                self._outputs.extend(application.on_committed(batch))
+        self._apply_at_ms = now_ms + 1 if applier.next_offset < high_watermark else _NEVER_MS
+        for held in self._deferred.release(applier.next_offset):
+            self._outputs.append(_success(held, self.core.leader))
+        claim = self._claim_offset
+        if claim is not None and applier.next_offset > claim and not self._application_leads:
+            self._application_leads = True
+            self._todo.extend(application.on_leader(self.core.epoch, now_ms))
+
+    def _lose_leadership(self) -> None:
+        self._claim_offset = None
+        self._applier.forget()
+        if not self._application_leads:
+            return
+        self._application_leads = False
+        self.application.on_lost_leadership()
+        for held in self._deferred.abandon():
+            self._outputs.append(self._refused(held.waiting, Error.NOT_LEADER_OR_FOLLOWER, is_uncertain=True))
+
+    # What the application wants
+
+    def _perform(self, action: Action, now_ms: int) -> None:
+        match action:
+            case Proposal():
+                self._propose(action, now_ms)
+            case Respond():
+                self._outputs.append(Answer(action.request_id, action.response))
+            case RefuseSubmit():
+                self._outputs.append(self._refused(ForSubmit(action.submit_id), action.error, is_uncertain=False))
+            case _:
+                assert_never(action)
+
+    def _propose(self, proposal: Proposal, now_ms: int) -> None:
+        waiting = proposal.waiting
+        # Without units the decision may still rest on what is not committed yet, so all of that is waited for.
+        base_offset = last_offset = self.core.next_append_offset - 1
+        for number, unit in enumerate(proposal.units):
+            outcome = self._append(unit, now_ms)
+            if isinstance(outcome, AppendRefused):
+                if waiting is not None:
+                    self._outputs.append(self._refused(waiting, outcome.error, is_uncertain=number > 0))
+                return
+            if not self._application_leads:
+                if waiting is not None:
+                    self._outputs.append(self._refused(waiting, Error.NOT_LEADER_OR_FOLLOWER, is_uncertain=True))
+                return
+            self.application.on_appended(unit, outcome.base_offset)
+            base_offset = outcome.base_offset if number == 0 else base_offset
+            last_offset = outcome.last_offset
+        if waiting is None:
+            return
+        held = Held(base_offset, last_offset, waiting)
+        if last_offset < self._applier.next_offset:
+            self._outputs.append(_success(held, self.core.leader))
+        else:
+            self._deferred.hold(held)
+
+    def _append(self, unit: Unit, now_ms: int) -> Appended | AppendRefused:
+        append_id = self._next_append_id
+        self._next_append_id += 1
+        self._append_outcome = None
+        self._carry_out(self.core.step(Append(append_id, self.core.epoch, unit.values), now_ms), now_ms)
+        outcome = self._append_outcome
+        assert outcome is not None, append_id
+        assert outcome.request_id == append_id, (append_id, outcome)
+        return outcome
+
+    def _refused(self, waiting: ForRequest | ForSubmit, error: Error, *, is_uncertain: bool) -> Output:
+        leader = self.core.leader
+        if isinstance(waiting, ForRequest):
+            return Answer(waiting.request_id, self.application.refusal(waiting.request, error, leader))
+        return SubmitDone(submit_id=waiting.submit_id, error=error, is_uncertain=is_uncertain, leader=leader)
+
+    # Exploration
+
+    def fork(self) -> Replica:
+        """An independent copy, for exploring what could happen next; only over a `MemoryDisk`, which is copied, too."""
+        assert isinstance(self._disk, MemoryDisk), "only a replica over a memory disk can be forked"
+        disk = self._disk.fork()
+        copy = Replica(
+            options=self.options,
+            disk=disk,
+            storage=self._storage.fork(disk),
+            core=self.core.fork(),
+            application=self.application.fork(),
+        )
+        copy._applier = self._applier.fork(copy._storage.log)
+        copy._deferred = self._deferred.fork()
+        copy._received = self._received.copy()
+        copy._asked = self._asked.copy()
+        copy._next_append_id = self._next_append_id
+        copy._claim_offset = self._claim_offset
+        copy._application_leads = self._application_leads
+        copy._apply_at_ms = self._apply_at_ms
+        return copy
+
+    def fingerprint(self) -> bytes:
+        """16 bytes that differ for replicas that can behave differently, random numbers to come apart.
+
+        They do not depend on hash seeds. The disk counts only for a `MemoryDisk`.
+        """
+        digest = hashlib.blake2b(digest_size=16)
+        digest.update(self.core.fingerprint())
+        if isinstance(self._disk, MemoryDisk):
+            digest.update(self._disk.fingerprint())
+        facts = (
+            self._storage.facts(),
+            self._applier.next_offset,
+            self._deferred.facts(),
+            sorted(self._received),
+            self._claim_offset,
+            self._application_leads,
+            self.application.facts(),
+        )
+        digest.update(repr(facts).encode())
+        return digest.digest()
+
+
+def _own_batch(base_offset: int, effect: AppendBatch | AppendControl, values: tuple[bytes, ...]) -> CommittedBatch:
+    count = len(effect.values) if isinstance(effect, AppendBatch) else len(effect.records)
+    return CommittedBatch(base_offset, base_offset + count, effect.epoch, effect.timestamp_ms, values)
+
+
+def _success(held: Held, leader: LeaderAndEpoch) -> Output:
+    waiting = held.waiting
+    if isinstance(waiting, ForRequest):
+        return Answer(waiting.request_id, waiting.response)
+    return SubmitDone(
+        submit_id=waiting.submit_id, base_offset=held.base_offset, last_offset=held.last_offset, leader=leader
+    )

@@ -1,0 +1,266 @@
+"""One replica's directory: recovered at the start, then changed by the core's effects in order (Kafka: `KafkaRaftLog`,
+`FileQuorumStateStore`, the start of `KafkaRaftManager`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+from typing import Final
+
+from kraft.quorum.core import CoreStart
+from kraft.quorum.effects import AppendBatch, AppendControl, AppendFetched, FlushLog, TruncateLog
+from kraft.quorum.events import LogFlushed
+from kraft.quorum.values import MAX_BATCH_BYTES, ElectionState, ReplicaKey
+from kraft.replica.events import StartFlush
+from kraft.replica.options import ReplicaOptions
+from metadata_log.batch import build_batch, build_control_batch, records
+from metadata_log.disk import Disk
+from metadata_log.errors import DirectoryError, MetadataLogError, UnsupportedVersion
+from metadata_log.log import MetadataLog
+from metadata_log.log_dir import LogDirectory, open_directory, read_bootstrap
+from metadata_log.quorum_state_file import StoredElection, read_quorum_state, write_quorum_state
+from metadata_log.records.frame import decode_record, encode_control
+from metadata_log.serde import Message
+from metadata_log.snapshot import list_snapshots, read_snapshot, read_snapshot_start, snapshot_name, sweep_snapshots
+from metadata_log.types import NO_NODE, OffsetAndEpoch
+
+ANSWER_BYTES: Final = MAX_BATCH_BYTES
+"""No answer to a Fetch carries more than this or one batch, whatever its sender asks for."""
+
+
+class Flush:
+    """The one fsync that may be under way, and the newest wish that it does not cover."""
+
+    __slots__ = ("running", "ticket", "wanted")
+
+    def __init__(self) -> None:
+        self.ticket = 0
+        self.running: FlushLog | None = None
+        self.wanted: FlushLog | None = None
+
+
+class Storage:
+    """The log, the quorum-state file and the snapshots of one replica. Open it with `open`."""
+
+    def __init__(self, disk: Disk, directory: LogDirectory, log: MetadataLog, data_version: int) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._data_version = data_version
+        self._flush = Flush()
+        self.log = log
+        self.removed: tuple[str, ...] = ()
+        """The names of unfinished or outdated snapshots that were removed at the start."""
+
+    # At the start
+
+    @classmethod
+    def open(cls, disk: Disk, options: ReplicaOptions, rng: Random, now_ms: int) -> Storage:
+        """Take the directory's lock and recover the log.
+
+        Raises `MetadataLogError` where a file is not what it should be, `OSError` where the disk fails.
+        """
+        directory = open_directory(
+            disk,
+            options.directory,
+            node_id=options.node_id,
+            rng=rng,
+            now_ms=now_ms,
+            cluster_id=options.cluster_id,
+        )
+        try:
+            path = directory.partition_path
+            log = MetadataLog.open(disk, path, segment_bytes=options.segment_bytes, segment_ms=options.segment_ms)
+            storage = cls(disk, directory, log, data_version=0)
+            storage.removed = sweep_snapshots(disk, path, log.start_offset)
+            storage._reconcile_snapshots()
+        except BaseException:
+            directory.release()
+            raise
+        return storage
+
+    def _reconcile_snapshots(self) -> None:
+        """Make log and snapshots fit: a log that begins later needs a snapshot, a snapshot ahead of it replaces it."""
+        log, path = self.log, self._directory.partition_path
+        snapshots = self.snapshots()
+        if log.start_offset > 0 and not any(one.offset >= log.start_offset for one in snapshots):
+            raise DirectoryError(
+                f"the log begins at offset {log.start_offset} and no snapshot covers what came before",
+                where=path,
+                hint="Put the .checkpoint files back, or empty the directory: the leader will send everything.",
+            )
+        if not snapshots:
+            return
+        latest = snapshots[-1]
+        if read_snapshot_start(self._disk, f"{path}/{snapshot_name(latest)}").kraft_version > 0:
+            raise UnsupportedVersion(
+                "the quorum of this directory has changed to dynamic voters (kraft.version 1), which is not served yet",
+                where=f"{path}/{snapshot_name(latest)}",
+                hint="Only static quorums (kraft.version 0) can be served by this release.",
+            )
+        begins_there = log.start_offset == log.end_offset == latest.offset
+        if latest > OffsetAndEpoch(epoch=log.last_epoch or 0, offset=log.end_offset) and not begins_there:
+            log.reset_to(latest.offset)
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster that the directory was formatted for."""
+        return self._directory.meta.cluster_id
+
+    @property
+    def local(self) -> ReplicaKey:
+        """Who this replica is: node id and directory id."""
+        return ReplicaKey(self._directory.meta.node_id, self._directory.directory_id)
+
+    def snapshots(self) -> tuple[OffsetAndEpoch, ...]:
+        """The snapshots on disk, oldest first."""
+        return list_snapshots(self._disk, self._directory.partition_path)
+
+    def snapshot_values(self, snapshot: OffsetAndEpoch) -> Iterator[bytes]:
+        """The record values that a snapshot holds; raises `CorruptBatch`."""
+        path = f"{self._directory.partition_path}/{snapshot_name(snapshot)}"
+        for batch in read_snapshot(self._disk, path):
+            if not batch.is_control:
+                for record in records(batch, where=path):
+                    yield record.value or b""
+
+    def bootstrap(self) -> tuple[Message, ...]:
+        """The records of bootstrap.checkpoint; none if there is no such file."""
+        found = []
+        for value in read_bootstrap(self._disk, self._directory.path) or ():
+            framed = decode_record(value, where=f"{self._directory.path}/bootstrap.checkpoint")
+            if framed.record is None:
+                raise UnsupportedVersion(f"{framed.name} cannot be read", where="bootstrap.checkpoint")
+            found.append(framed.record)
+        return tuple(found)
+
+    def start(self) -> CoreStart:
+        """What the core begins with."""
+        stored = read_quorum_state(self._disk, self._directory.partition_path)
+        return CoreStart(
+            election=None if stored is None else election_of(stored),
+            log_start_offset=self.log.start_offset,
+            log_end_offset=self.log.end_offset,
+            epochs=self.log.epochs,
+            snapshots=self.snapshots(),
+        )
+
+    # Effects
+
+    def persist_election(self, state: ElectionState) -> None:
+        """Write quorum-state; durable when this returns. A static quorum has data version 0, without directory ids."""
+        stored = StoredElection(
+            leader_epoch=state.epoch,
+            leader_id=state.leader_id,
+            voted_id=NO_NODE if state.voted is None else state.voted.id,
+            current_voters=state.voters,
+            data_version=self._data_version,
+        )
+        write_quorum_state(self._disk, self._directory.partition_path, stored)
+
+    def append_batch(self, effect: AppendBatch) -> None:
+        """Append a leader's own data records."""
+        self.log.append(build_batch(effect.base_offset, effect.epoch, effect.timestamp_ms, effect.values))
+
+    def append_control(self, effect: AppendControl) -> None:
+        """Append a leader's own control records."""
+        encoded = [encode_control(record) for record in effect.records]
+        values = [(kind, value) for kind, _, value in encoded]
+        self.log.append(build_control_batch(effect.base_offset, effect.epoch, effect.timestamp_ms, values))
+
+    def append_fetched(self, effect: AppendFetched) -> None:
+        """Append a leader's batches as they came."""
+        self.log.append(effect.data)
+        assert self.log.end_offset == effect.next_offset, (self.log.end_offset, effect.next_offset)
+
+    def truncate(self, effect: TruncateLog) -> None:
+        """Cut the log; durable when this returns."""
+        end = self.log.truncate(effect.offset)
+        if end != effect.offset:
+            # Epochs end where batches do, so only a leader whose log is not a Kafka log can ask for this.
+            raise MetadataLogError(
+                f"the leader wants the log cut at offset {effect.offset}, inside the batch from {end}",
+                where=self._directory.partition_path,
+            )
+
+    def read(self, offset: int, max_bytes: int) -> bytes:
+        """Whole batches from `offset`: at least one."""
+        return self.log.read(offset, min(max_bytes, ANSWER_BYTES))
+
+    # Flushing
+
+    def flush_now(self, effect: FlushLog) -> LogFlushed:
+        """Bring the log to the disk within this call."""
+        self.log.flush()
+        return LogFlushed(effect.offset, effect.epoch)
+
+    def request_flush(self, effect: FlushLog) -> StartFlush | None:
+        """Begin a flush, or remember that another one is wanted after the one under way."""
+        flush = self._flush
+        if flush.running is not None:
+            flush.wanted = effect
+            return None
+        flush.running = effect
+        flush.ticket += 1
+        return StartFlush(flush.ticket, self.log.flush_handle())
+
+    def flush_done(self, ticket: int) -> tuple[LogFlushed, StartFlush | None]:
+        """A flush is done: what that means, and the next one if more is wanted than it covered."""
+        flush = self._flush
+        done, wanted = flush.running, flush.wanted
+        assert ticket == flush.ticket, (ticket, flush.ticket)
+        assert done is not None, ticket
+        self.log.flush_done()
+        flush.running = flush.wanted = None
+        following = None if wanted is None else self.request_flush(wanted)
+        return LogFlushed(done.offset, done.epoch), following
+
+    @property
+    def outstanding_flush(self) -> StartFlush | None:
+        """The flush that was handed out and is not done."""
+        handle = self.log.flushing
+        return None if handle is None else StartFlush(self._flush.ticket, handle)
+
+    # The end, and exploration
+
+    def close(self) -> None:
+        """Bring the log to the disk and let go of the directory."""
+        try:
+            self.log.close()
+        finally:
+            self._directory.release()
+
+    def abandon(self) -> None:
+        """Let go of the directory as a killed process does: nothing more is written."""
+        self._directory.release()
+
+    def fork(self, disk: Disk) -> Storage:
+        """An independent copy over the copy of a disk. It holds no lock, as nobody else can have that disk."""
+        directory = LogDirectory(self._directory.path, self._directory.meta, self._directory.directory_id, _NoLock())
+        copy = Storage(disk, directory, self.log.fork(disk), self._data_version)
+        copy.removed = self.removed
+        flush = self._flush
+        copy._flush.ticket = flush.ticket
+        copy._flush.running = flush.running
+        copy._flush.wanted = flush.wanted
+        return copy
+
+    def facts(self) -> tuple[object, ...]:
+        """What tells this from another with the same files."""
+        flush = self._flush
+        return (self.log.end_offset, self.log.flushed_offset, flush.running, flush.wanted)
+
+
+class _NoLock:
+    """The lock of a fork."""
+
+    def release(self) -> None:
+        """Nothing is held."""
+
+
+def election_of(stored: StoredElection) -> ElectionState:
+    """What quorum-state says, in either data version; version 0 does not name the directory voted for."""
+    voted = None if stored.voted_id == NO_NODE else ReplicaKey(stored.voted_id, stored.voted_directory_id)
+    return ElectionState(
+        epoch=stored.leader_epoch, leader_id=stored.leader_id, voted=voted, voters=stored.current_voters
+    )
