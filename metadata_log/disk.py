@@ -222,7 +222,11 @@ class OsFile:
 
     def fsync(self) -> None:
         """Return once data and length are on the disk; times of access and change may not be."""
-        _fdatasync(self._fd)
+        try:
+            _fdatasync(self._fd)
+        except OSError as failed:
+            failed.filename = self._path
+            raise
 
     def close(self) -> None:
         """Release the file."""
