@@ -55,8 +55,11 @@ class Versions(Struct, frozen=True):
     def __contains__(self, version: object) -> bool:
         return isinstance(version, int) and self.lowest <= version <= self.highest
 
+    def __bool__(self) -> bool:
+        return self.lowest <= self.highest
+
     def __str__(self) -> str:
-        if self.highest < self.lowest:
+        if not self:
             return "none"
         if self.highest == OPEN_END:
             return f"{self.lowest}+"

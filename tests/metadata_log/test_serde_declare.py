@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from metadata_log.serde.declare import ROOT, generate, read_facts, snake_case
+from metadata_log.serde.declare import ROOT, generate, read_facts
+from metadata_log.serde.declare_tables import snake_case
 from metadata_log.serde.fields import Versions, camel_case
 
 FACTS = read_facts([Path(__file__).parents[1] / "data" / "schemas.json.gz"])
