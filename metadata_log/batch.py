@@ -97,6 +97,17 @@ class RecordBatch(Struct, frozen=True, gc=False):
         return bool(self.attributes & _LOG_APPEND_TIME)
 
     @property
+    def is_compressed(self) -> bool:
+        """Whether the records are packed; never so in the metadata log."""
+        return bool(self.attributes & _COMPRESSION_MASK)
+
+    @property
+    def codec(self) -> str:
+        """How the records are packed, in words; also for a codec nobody has defined."""
+        code = self.attributes & _COMPRESSION_MASK
+        return Compression(code).name.lower() if code <= Compression.ZSTD else f"unknown codec {code}"
+
+    @property
     def compression(self) -> Compression:
         """How the records are packed; raises `UnsupportedVersion` for a codec nobody has defined."""
         code = self.attributes & _COMPRESSION_MASK
@@ -194,8 +205,8 @@ def build_control_batch(base_offset: int, epoch: int, timestamp_ms: int, records
 
 def rebuild_batch(batch: RecordBatch, contents: Iterable[Record]) -> bytes:
     """The bytes of an uncompressed batch with this header and these records; size, count and CRC are computed anew."""
-    if batch.compression is not Compression.NONE:
-        raise UnsupportedVersion(f"batches are not written with {batch.compression.name.lower()} compression")
+    if batch.is_compressed:
+        raise UnsupportedVersion(f"batches are not written with {batch.codec} compression")
     bodies = [
         _encode_record(
             record.timestamp_delta, record.offset - batch.base_offset, record.key, record.value, record.headers
@@ -357,7 +368,7 @@ def _record_bytes(batch: RecordBatch, where: str | None) -> bytes:
     inflate = _INFLATE.get(compression)
     if inflate is None:
         raise UnsupportedVersion(
-            f"the batch is compressed with {compression.name.lower()}, which this version cannot read",
+            f"the batch is compressed with {batch.codec}, which this version cannot read",
             where=where,
             position=batch.position,
             field="attributes",
@@ -366,7 +377,7 @@ def _record_bytes(batch: RecordBatch, where: str | None) -> bytes:
         return inflate(packed)
     except (OSError, EOFError, zlib.error) as bad:
         raise CorruptBatch(
-            f"the batch's {compression.name.lower()} data is damaged: {bad}", where=where, position=batch.position
+            f"the batch's {batch.codec} data is damaged: {bad}", where=where, position=batch.position
         ) from bad
 
 
@@ -453,9 +464,9 @@ def records(batch: RecordBatch, *, where: str | None = None) -> Iterator[Record]
         what = str(bad)
     else:
         return
-    inside = f" of the {batch.compression.name.lower()} data" if batch.compression else ""
+    inside = f" of the {batch.codec} data" if batch.is_compressed else ""
     raise CorruptBatch(
         f"{what} ({start + HEADER_BYTES} bytes into the batch{inside})",
         where=where,
-        position=batch.position + (0 if batch.compression else HEADER_BYTES + start),
+        position=batch.position + (0 if batch.is_compressed else HEADER_BYTES + start),
     )

@@ -14,10 +14,18 @@ from msgspec import Struct
 from metadata_log.batch import HEADER_BYTES, RecordBatch, read_batch, records
 from metadata_log.disk import Disk, File
 from metadata_log.epochs import FILE_NAME as EPOCHS_FILE
+from metadata_log.epochs import parse_epochs
 from metadata_log.errors import CorruptBatch, DecodeError, IncompleteBatch, UnsupportedVersion
 from metadata_log.indexes import parse_offset_index, parse_time_index
-from metadata_log.log_dir import META_PROPERTIES, PARTITION_DIRECTORY, PARTITION_METADATA
+from metadata_log.log_dir import (
+    META_PROPERTIES,
+    PARTITION_DIRECTORY,
+    PARTITION_METADATA,
+    parse_meta_properties,
+    parse_partition_metadata,
+)
 from metadata_log.quorum_state_file import FILE_NAME as QUORUM_STATE
+from metadata_log.quorum_state_file import parse_quorum_state
 from metadata_log.records.frame import ControlRecordType, decode_control, decode_record
 from metadata_log.segment import SUFFIX as LOG_SUFFIX
 from metadata_log.segment import parse_file_name, scan_file
@@ -208,14 +216,21 @@ def _framed(found: Iterator[RecordBatch | Damage], path: str) -> Iterator[Record
     for item in found:
         if first is None:
             first = item
-            if isinstance(item, RecordBatch) and ControlRecordType.SNAPSHOT_HEADER not in control_types(item)[:1]:
+            if isinstance(item, RecordBatch) and ControlRecordType.SNAPSHOT_HEADER not in _types(item)[:1]:
                 yield Damage(where=path, what="the snapshot does not begin with its header", position=0)
         last = item
         yield item
     if first is None:
         yield Damage(where=path, what="the snapshot is empty", position=0)
-    elif isinstance(last, RecordBatch) and ControlRecordType.SNAPSHOT_FOOTER not in control_types(last)[-1:]:
+    elif isinstance(last, RecordBatch) and ControlRecordType.SNAPSHOT_FOOTER not in _types(last)[-1:]:
         yield Damage(where=path, what="the snapshot ends without its footer", position=last.end_position)
+
+
+def _types(batch: RecordBatch) -> list[int]:
+    try:
+        return control_types(batch)
+    except (CorruptBatch, DecodeError):
+        return []
 
 
 def _next_good(file: File, position: int, size: int) -> int | None:
@@ -326,10 +341,37 @@ def _record_error(bad: DecodeError) -> str:
     return f"the record cannot be decoded: {bad.what}" + (f" at {', '.join(place)}" if place else "")
 
 
-# --------------------------------------------------------------------------------------------------------- indexes
+# ----------------------------------------------------------------------------------------------------- other files
 
 
 def read_index(disk: Disk, path: str, kind: FileKind) -> list[tuple[int, int]]:
     """The entries of an index file: (offset, position), or (timestamp, offset) of a time index."""
     data, base = disk.read(path), base_offset_of(path)
     return parse_offset_index(data, base) if kind is FileKind.OFFSET_INDEX else parse_time_index(data, base)
+
+
+def read_small_file(disk: Disk, path: str, kind: FileKind) -> dict[str, object]:
+    """The facts in one of the small files, to be shown; raises `MetadataLogError`."""
+    content = disk.read(path)
+    match kind:
+        case FileKind.QUORUM_STATE:
+            state = parse_quorum_state(content, where=path)
+            return {
+                "data_version": state.data_version,
+                "leader_epoch": state.leader_epoch,
+                "leader_id": state.leader_id,
+                "voted_id": state.voted_id,
+                "voted_directory_id": str(state.voted_directory_id),
+                "current_voters": list(state.current_voters),
+            }
+        case FileKind.META_PROPERTIES:
+            meta = parse_meta_properties(content, where=path)
+            directory_id = None if meta.directory_id is None else str(meta.directory_id)
+            return {"cluster_id": meta.cluster_id, "node_id": meta.node_id, "directory_id": directory_id}
+        case FileKind.EPOCHS:
+            entries = parse_epochs(content, where=path).entries
+            return {"epochs": [{"epoch": entry.epoch, "start_offset": entry.offset} for entry in entries]}
+        case FileKind.PARTITION_METADATA:
+            return {"topic_id": str(parse_partition_metadata(content, where=path))}
+        case _:
+            return {"size": len(content)}

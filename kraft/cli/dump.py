@@ -1,0 +1,284 @@
+"""`kraft dump`: what is in the files of a node, batch by batch or record by record (Kafka: `DumpLogSegments`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import click
+from msgspec import Struct
+
+from metadata_log.annotate import annotate
+from metadata_log.batch import RecordBatch
+from metadata_log.disk import OsDisk
+from metadata_log.errors import MetadataLogError
+from metadata_log.reader import (
+    Damage,
+    Entry,
+    FileKind,
+    files_in,
+    kind_of,
+    read_entries,
+    read_file,
+    read_index,
+    read_small_file,
+)
+from metadata_log.redact import REDACTED, redact, secret_fields
+from metadata_log.serde import to_json
+from metadata_log.verify import verify_file
+
+NO_OP = "NoOpRecord"
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """What the user asked to see."""
+
+    records: bool
+    types: frozenset[str]
+    from_offset: int
+    to_offset: int | None
+    as_json: bool
+    hex: bool
+    noop: bool
+    show_secrets: bool
+
+    def has(self, entry: Entry) -> bool:
+        """Whether a record is among them; NoOps are only if asked for."""
+        in_range = entry.offset >= self.from_offset and (self.to_offset is None or entry.offset < self.to_offset)
+        if self.types:
+            return in_range and entry.name.lower() in self.types
+        return in_range and (self.noop or entry.name != NO_OP)
+
+    def overlaps(self, batch: RecordBatch) -> bool:
+        """Whether some of a batch lies in the range of offsets."""
+        return batch.next_offset > self.from_offset and (self.to_offset is None or batch.base_offset < self.to_offset)
+
+
+@click.command("dump", short_help="Decode the files of a node.")
+@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True), metavar="PATH...")
+@click.option("--records", "show_records", is_flag=True, help="Print the records, not only the batches.")
+@click.option("--type", "types", multiple=True, metavar="T", help="Only records of this type, such as PartitionRecord.")
+@click.option("--from", "from_offset", type=int, default=0, metavar="OFF", help="Begin at this offset.")
+@click.option("--to", "to_offset", type=int, metavar="OFF", help="End before this offset.")
+@click.option("--verify", is_flag=True, help="Check every field of every file and print a verdict for each.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line; records in Kafka's own JSON form.")
+@click.option("--hex", "as_hex", is_flag=True, help="Print every byte with the field that it belongs to.")
+@click.option("--noop", is_flag=True, help="Print NoOp records, too.")
+@click.option("--show-secrets", is_flag=True, help="Print credentials and passwords as they are.")
+@click.pass_context
+def dump_command(
+    context: click.Context,
+    paths: tuple[str, ...],
+    *,
+    show_records: bool,
+    types: tuple[str, ...],
+    from_offset: int,
+    to_offset: int | None,
+    verify: bool,
+    as_json: bool,
+    as_hex: bool,
+    noop: bool,
+    show_secrets: bool,
+) -> None:
+    """Decode segments, snapshots, indexes, quorum-state, meta.properties and the other files of a node.
+
+    PATH is a file, a partition directory or a log directory; it may belong to a running node. Every damage is
+    reported with its file and byte; then the exit code is 1.
+
+    \b
+    Example:
+        kraft dump --records --type ConfigRecord /var/lib/kafka/metadata
+    """
+    wanted = Wanted(
+        records=show_records or bool(types),
+        types=frozenset(name.lower() for name in types),
+        from_offset=from_offset,
+        to_offset=to_offset,
+        as_json=as_json,
+        hex=as_hex,
+        noop=noop,
+        show_secrets=show_secrets,
+    )
+    disk = OsDisk()
+    sound = True
+    for path in (file for named in paths for file in files_in(disk, named)):
+        kind = kind_of(disk, path)
+        if verify:
+            sound &= _verify(disk, path, kind, as_json=as_json)
+        else:
+            sound &= _dump(disk, path, kind, wanted)
+    context.exit(0 if sound else 1)
+
+
+def _dump(disk: OsDisk, path: str, kind: FileKind, wanted: Wanted) -> bool:
+    """Print one file; whether it is sound."""
+    has_batches = kind in {FileKind.SEGMENT, FileKind.SNAPSHOT}
+    if wanted.types and not has_batches:
+        return True
+    if not wanted.as_json:
+        click.echo(f"# {path}: {kind}")
+    if has_batches:
+        return _dump_batches(disk, path, wanted)
+    if kind in {FileKind.OFFSET_INDEX, FileKind.TIME_INDEX}:
+        _dump_index(disk, path, kind, wanted)
+        return True
+    try:
+        facts = read_small_file(disk, path, kind)
+    except MetadataLogError as bad:
+        return _report(Damage(where=path, what=bad.what, position=bad.position), wanted.as_json, bad.hint)
+    if wanted.as_json:
+        click.echo(json.dumps({"file": path, "kind": kind, "json": facts}))
+    else:
+        for name, value in facts.items():
+            click.echo(f"{name}: {json.dumps(value)}")
+    return True
+
+
+def _dump_index(disk: OsDisk, path: str, kind: FileKind, wanted: Wanted) -> None:
+    names = ("offset", "position") if kind is FileKind.OFFSET_INDEX else ("timestamp", "offset")
+    for entry in read_index(disk, path, kind):
+        fields = dict(zip(names, entry, strict=True))
+        if wanted.as_json:
+            click.echo(json.dumps({"file": path, "kind": kind, **fields}))
+        elif kind is FileKind.OFFSET_INDEX:
+            click.echo(f"offset {entry[0]} at byte {entry[1]}")
+        else:
+            click.echo(f"{_time(entry[0])} offset {entry[1]}")
+
+
+def _dump_batches(disk: OsDisk, path: str, wanted: Wanted) -> bool:
+    sound = True
+    for found in read_file(disk, path):
+        if isinstance(found, Damage):
+            sound &= _report(found, wanted.as_json)
+        elif wanted.overlaps(found):
+            for line in _batch_lines(found, path, wanted):
+                if isinstance(line, Damage):
+                    sound &= _report(line, wanted.as_json)
+                else:
+                    click.echo(line)
+    return sound
+
+
+def _batch_lines(batch: RecordBatch, path: str, wanted: Wanted) -> Iterator[str | Damage]:
+    """The lines that show a batch, and damage where its records cannot be decoded."""
+    entries = list(read_entries(batch, path)) if wanted.records or wanted.hex else []
+    shown = [entry for entry in entries if isinstance(entry, Entry) and wanted.has(entry)]
+    if wanted.hex and (shown or not wanted.types):
+        yield _batch_text(batch)
+        yield from _hex_lines(batch, entries, wanted)
+    elif not wanted.records:
+        yield json.dumps({"file": path, **_batch_facts(batch)}) if wanted.as_json else _batch_text(batch)
+    elif shown and not wanted.as_json:
+        yield _batch_text(batch)
+        yield from (f"  {_entry_text(entry, wanted)}" for entry in shown)
+    else:
+        yield from (json.dumps({"file": path, "position": batch.position, **_entry_facts(e, wanted)}) for e in shown)
+    yield from (entry for entry in entries if isinstance(entry, Damage))
+
+
+def _batch_facts(batch: RecordBatch) -> dict[str, object]:
+    return {
+        "position": batch.position,
+        "base_offset": batch.base_offset,
+        "last_offset": batch.last_offset,
+        "size_in_bytes": batch.size_bytes,
+        "partition_leader_epoch": batch.epoch,
+        "magic": batch.magic,
+        "crc": batch.crc,
+        "compression": batch.codec,
+        "is_control": batch.is_control,
+        "is_transactional": batch.is_transactional,
+        "base_timestamp": batch.base_timestamp,
+        "max_timestamp": batch.max_timestamp,
+        "producer_id": batch.producer_id,
+        "producer_epoch": batch.producer_epoch,
+        "base_sequence": batch.base_sequence,
+        "count": batch.record_count,
+    }
+
+
+def _batch_text(batch: RecordBatch) -> str:
+    count = "1 record" if batch.record_count == 1 else f"{batch.record_count} records"
+    kind = f"{count}, control" if batch.is_control else count
+    packed = f", {batch.codec}" if batch.is_compressed else ""
+    return (
+        f"offset {batch.base_offset}..{batch.last_offset} at byte {batch.position}, {batch.size_bytes} bytes, "
+        f"epoch {batch.epoch}, {_time(batch.max_timestamp)}, crc {batch.crc:#010x}, {kind}{packed}"
+    )
+
+
+def _entry_body(entry: Entry, wanted: Wanted) -> object:
+    """A record in Kafka's JSON form, its secrets hidden; the hexadecimal value of a record that is not known."""
+    if entry.record is None:
+        return {"hex": entry.value.hex()}
+    version = 0 if entry.is_control else min(entry.version, type(entry.record).__schema__.versions.highest)
+    fields = to_json(entry.record, version)
+    return fields if wanted.show_secrets else redact(entry.record, fields)
+
+
+def _entry_facts(entry: Entry, wanted: Wanted) -> dict[str, object]:
+    return {
+        "offset": entry.offset,
+        "timestamp": entry.timestamp,
+        "epoch": entry.epoch,
+        "is_control": entry.is_control,
+        "name": entry.name,
+        "type": entry.type,
+        "version": entry.version,
+        "json": _entry_body(entry, wanted),
+    }
+
+
+def _entry_text(entry: Entry, wanted: Wanted) -> str:
+    body = json.dumps(_entry_body(entry, wanted), ensure_ascii=False)
+    return f"{entry.offset} {entry.name} v{entry.version} {body}"
+
+
+def _hex_lines(batch: RecordBatch, entries: list[Entry | Damage], wanted: Wanted) -> Iterator[str]:
+    secrets = set()
+    if not wanted.show_secrets:
+        for index, entry in enumerate(entries):
+            if isinstance(entry, Entry) and entry.record is not None:
+                secrets |= {f"record {index} {entry.name} {name}" for name in secret_fields(entry.record)}
+    for span in annotate(batch):
+        shown = REDACTED if span.field in secrets else span.data.hex()
+        yield f"  {batch.position + span.position:>8}  {shown}  {span.field}"
+
+
+def _verify(disk: OsDisk, path: str, kind: FileKind, *, as_json: bool) -> bool:
+    """Print the verdict on one file; whether it is sound."""
+    verdict = verify_file(disk, path, kind)
+    for damage in verdict.damages:
+        _report(damage, as_json)
+    ok = not verdict.damages
+    if as_json:
+        facts = {name: getattr(verdict, name) for name in ("batches", "records", "first_offset", "end_offset")}
+        click.echo(json.dumps({"file": path, "kind": kind, "ok": ok, **facts}))
+        return ok
+    words = "ok" if ok else f"{len(verdict.damages)} damaged"
+    if verdict.batches:
+        words += f", {verdict.batches} batches, {verdict.records} records"
+        words += f", offsets {verdict.first_offset}..{(verdict.end_offset or 0) - 1}"
+    click.echo(f"{path}: {kind}: {words}")
+    return ok
+
+
+def _report(damage: Damage, as_json: bool, hint: str | None = None) -> bool:
+    """Say what is damaged; whether the file is sound nevertheless, as the growing end of a running node's log is."""
+    if as_json:
+        place = {"position": damage.position, "offset": damage.offset, "unfinished": damage.unfinished}
+        click.echo(json.dumps({"file": damage.where, "damage": damage.what, **place}))
+    click.echo(f"kraft: {'warning' if damage.unfinished else 'error'}: {damage}", err=True)
+    if damage.unfinished:
+        hint = "A running node may be writing this batch; a node that starts on this file cuts it off."
+    if hint:
+        click.echo(f"hint: {hint}", err=True)
+    return damage.unfinished
+
+
+def _time(timestamp_ms: int) -> str:
+    if timestamp_ms < 0:
+        return "no time"
+    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,111 @@
+"""Checks a file down to the last field: what `kraft dump --verify` reports beyond what reading must notice anyway."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from metadata_log.batch import RecordBatch, rebuild_batch, records
+from metadata_log.disk import Disk
+from metadata_log.errors import EncodeError, MetadataLogError
+from metadata_log.reader import (
+    Damage,
+    Entry,
+    FileKind,
+    read_entries,
+    read_file,
+    read_index,
+    read_small_file,
+)
+from metadata_log.records.frame import encode_control, encode_record
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """What a file holds, and everything that is wrong with it."""
+
+    batches: int = 0
+    records: int = 0
+    first_offset: int | None = None
+    end_offset: int | None = None
+    damages: tuple[Damage, ...] = ()
+
+
+def verify_file(disk: Disk, path: str, kind: FileKind) -> Verdict:
+    """Read and decode everything in a file, and compare what would be written again with what is there."""
+    if kind in {FileKind.SEGMENT, FileKind.SNAPSHOT}:
+        return _verify_batches(disk, path)
+    if kind in {FileKind.OFFSET_INDEX, FileKind.TIME_INDEX}:
+        return Verdict(damages=tuple(_verify_index(disk, path, kind)))
+    try:
+        read_small_file(disk, path, kind)
+    except MetadataLogError as bad:
+        return Verdict(damages=(Damage(where=path, what=bad.what, position=bad.position),))
+    return Verdict()
+
+
+def _verify_batches(disk: Disk, path: str) -> Verdict:
+    damages: list[Damage] = []
+    batches = count = 0
+    first = end = None
+    for found in read_file(disk, path):
+        if isinstance(found, Damage):
+            damages.append(found)
+            continue
+        batches += 1
+        count += found.record_count
+        first = found.base_offset if first is None else first
+        end = found.next_offset
+        damages += _verify_batch(found, path)
+    return Verdict(batches=batches, records=count, first_offset=first, end_offset=end, damages=tuple(damages))
+
+
+def _verify_batch(batch: RecordBatch, path: str) -> Iterator[Damage]:
+    sound = True
+    for entry in read_entries(batch, path):
+        if isinstance(entry, Damage):
+            sound = False
+            yield entry
+        elif (what := _encodes_otherwise(entry)) is not None:
+            yield Damage(where=path, what=what, position=batch.position, offset=entry.offset)
+    if sound and not batch.is_compressed and rebuild_batch(batch, records(batch)) != batch.data:
+        yield Damage(
+            where=path,
+            what="the batch's records are not written in the usual way",
+            position=batch.position,
+            offset=batch.base_offset,
+        )
+
+
+def _encodes_otherwise(entry: Entry) -> str | None:
+    """Why a record would not be the same if it were written again; None for a type that is not known."""
+    if entry.record is None or entry.version not in type(entry.record).__schema__.versions:
+        return None
+    try:
+        again = encode_control(entry.record)[2] if entry.is_control else encode_record(entry.record, entry.version)
+    except EncodeError as bad:
+        return f"{entry.name} version {entry.version} cannot be written again: {bad.what}"
+    return None if again == entry.value else f"{entry.name} version {entry.version} would be written differently"
+
+
+def _verify_index(disk: Disk, path: str, kind: FileKind) -> Iterator[Damage]:
+    """Compare an index with its segment: each entry must name a batch, and entries must rise."""
+    suffix = ".index" if kind is FileKind.OFFSET_INDEX else ".timeindex"
+    log_path = path.replace(suffix, ".log")
+    if not disk.exists(log_path):
+        yield Damage(where=path, what="the segment of this index is not there")
+        return
+    known = [batch for batch in read_file(disk, log_path) if isinstance(batch, RecordBatch)]
+    if kind is FileKind.OFFSET_INDEX:
+        true_entries = {(batch.last_offset, batch.position) for batch in known}
+        what = "no batch ends at offset {0} and begins at byte {1}"
+    else:
+        true_entries = {(batch.max_timestamp, batch.last_offset) for batch in known}
+        what = "no batch has the time {0} and ends at offset {1}"
+    previous: tuple[int, int] | None = None
+    for number, entry in enumerate(read_index(disk, path, kind)):
+        if entry not in true_entries:
+            yield Damage(where=path, what=f"entry {number}: " + what.format(*entry))
+        if previous is not None and not (entry[0] > previous[0] and entry[1] > previous[1]):
+            yield Damage(where=path, what=f"entry {number} does not rise")
+        previous = entry
