@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+from random import Random
+
+from replica_net import Net
+
+from kraft.quorum.effects import StateChanged
+from kraft.quorum.events import BeginShutdown
+from kraft.replica import FlushDone, Tick, host_controller
+from transport.protocol.errors import Error
+
+
+def test_three_replicas_elect_and_commit() -> None:
+    net = Net()
+    leader = net.elect()
+    first = net.submit(leader, b"one")
+    second = net.submit(leader, b"two", b"three")
+    net.settle()
+    assert (net.done[first].error, net.done[first].base_offset) == (Error.NONE, 1)
+    assert (net.done[second].base_offset, net.done[second].last_offset) == (2, 3)
+    net.advance(1000)
+    for node in net.replicas:
+        assert net.values_of(node) == [b"one", b"two", b"three"], node
+        assert net.log_of(node) == net.log_of(leader)
+
+
+def test_the_only_voter_commits_by_itself() -> None:
+    net = Net(1)
+    submit = net.submit(net.elect(), b"alone")
+    net.settle()
+    assert net.done[submit].error == Error.NONE
+    assert net.values_of(1) == [b"alone"]
+
+
+def test_inline_flush_never_hands_out_a_flush() -> None:
+    net = Net(3, inline_flush=True)
+    submit = net.submit(net.elect(), b"x")
+    net.settle()
+    assert net.done[submit].error == Error.NONE
+    assert all(one.outstanding_flush is None for one in net.replicas.values())
+
+
+def test_a_new_leader_takes_over_and_the_old_one_comes_back() -> None:
+    net = Net()
+    old = net.elect()
+    kept = net.submit(old, b"kept")
+    net.settle()
+    assert net.done[kept].error == Error.NONE
+    net.kill(old)
+    new = net.elect()
+    assert new != old
+    more = net.submit(new, b"more")
+    net.settle()
+    assert net.done[more].error == Error.NONE
+    net.start(old)
+    net.elect()
+    for node in net.replicas:
+        assert net.values_of(node)[-2:] == [b"kept", b"more"], node
+        assert net.log_of(node) == net.log_of(new)
+
+
+def test_an_uncommitted_tail_is_cut_and_its_submitter_told_that_the_outcome_is_unknown() -> None:
+    net = Net()
+    old = net.elect()
+    net.cut = {old}
+    lost = net.submit(old, b"lost")
+    net.settle()
+    assert lost not in net.done
+    new = net.elect()
+    won = net.submit(new, b"won")
+    net.settle()
+    assert net.done[won].error == Error.NONE
+    net.cut = set()
+    net.elect()
+    assert net.done[lost].error == Error.NOT_LEADER_OR_FOLLOWER
+    assert net.done[lost].is_uncertain
+    assert b"lost" not in net.log_of(old)
+    assert net.log_of(old) == net.log_of(new)
+    assert net.values_of(old) == [b"won"]
+
+
+def test_a_follower_refuses_a_submit_and_names_the_leader() -> None:
+    net = Net()
+    leader = net.elect()
+    follower = next(node for node in net.replicas if node != leader)
+    refused = net.done[net.submit(follower, b"x")]
+    assert refused.error == Error.NOT_LEADER_OR_FOLLOWER
+    assert not refused.is_uncertain
+    assert refused.leader == net.replicas[leader].core.leader
+
+
+def test_a_value_too_large_for_a_batch_is_refused_and_harms_nobody() -> None:
+    net = Net()
+    leader = net.elect()
+    refused = net.submit(leader, bytes(9 << 20))
+    taken = net.submit(leader, b"small")
+    net.settle()
+    assert net.done[refused].error == Error.MESSAGE_TOO_LARGE
+    assert not net.done[refused].is_uncertain
+    assert net.done[taken].error == Error.NONE
+
+
+def test_a_polite_stop_hands_leadership_over_quickly() -> None:
+    net = Net()
+    old = net.elect()
+    net.step(old, BeginShutdown())
+    net.settle()
+    assert any(isinstance(effect, StateChanged) and effect.target == "Resigned" for _, effect in net.traces)
+    net.advance(50)
+    assert net.replicas[old].core.may_stop
+    assert net.leader not in (0, old)
+
+
+def test_all_nodes_lose_power_and_everything_acknowledged_is_there() -> None:
+    """The prefix property end to end: crash everywhere at once, torn tails included."""
+    for seed in range(20):
+        rng = Random(seed)
+        print("seed", seed)
+        net = Net(seed=seed)
+        acknowledged: list[bytes] = []
+        for round_ in range(3):
+            leader = net.elect()
+            submits = {net.submit(leader, b"%d-%d" % (round_, n)): b"%d-%d" % (round_, n) for n in range(4)}
+            for _ in range(rng.randrange(60)):
+                if net.queue:
+                    net.queue.popleft()()
+                else:
+                    for node in net.replicas:
+                        net.step(node, Tick())
+            acknowledged += [value for id_, value in submits.items() if id_ in net.done and not net.done[id_].error]
+            for node in list(net.replicas):
+                net.kill(node, torn=rng)
+            net.queue.clear()
+            for node in net.disks:
+                net.start(node)
+        leader = net.elect()
+        assert [value for value in net.values_of(leader) if value in acknowledged] == acknowledged
+        assert len({net.log_of(node) for node in net.replicas}) == 1
+
+
+def test_a_fork_goes_its_own_way_and_has_the_same_fingerprint_until_then() -> None:
+    net = Net(3, application=host_controller, inline_flush=True)
+    leader = net.elect()
+    replica = net.replicas[leader]
+    fork = replica.fork()
+    assert fork.fingerprint() == replica.fingerprint()
+    before = replica.fingerprint()
+    fork.step(BeginShutdown(), net.now_ms)
+    assert fork.fingerprint() != before
+    assert replica.fingerprint() == before
+    assert replica.core.is_leader
+
+
+def test_a_fork_with_a_flush_under_way_can_finish_it_by_itself() -> None:
+    net = Net()
+    leader = net.elect()
+    net.submit(leader, b"x")
+    net.step(leader, Tick())
+    replica = net.replicas[leader]
+    fork = replica.fork()
+    flush = fork.outstanding_flush
+    assert flush is not None
+    flush.run()
+    end = fork.core.log_end_offset
+    fork.step(FlushDone(flush.ticket), net.now_ms)
+    assert fork.core.flushed_offset == end
+    assert replica.core.flushed_offset == end - 1
