@@ -25,6 +25,7 @@ DELETE: Final = 1
 APPEND: Final = 2
 SUBTRACT: Final = 3
 LONGEST_VALUE: Final = 32767
+"""In bytes: a longer string cannot be written in a record. Kafka counts characters, and then fails to write."""
 RECORDS_PER_OPERATION: Final = 10_000
 """More records than this are refused for the whole request (`MAX_RECORDS_PER_USER_OP`)."""
 
@@ -93,7 +94,7 @@ def _alter(image: ConfigsImage, resource: Resource, changes: list[AlterableConfi
         value = _new_value(before.get(name), change)
         if value is None:
             after.pop(name, None)
-        elif len(value) > LONGEST_VALUE:
+        elif len(value.encode()) > LONGEST_VALUE:
             raise ApiError(
                 Error.INVALID_CONFIG,
                 "The configuration value cannot be added because it exceeds the maximum value size of "
