@@ -42,8 +42,9 @@ def bind(listener: Listener) -> socket.socket:
         except BaseException:
             bound.close()
             raise
-    except OSError as failed:
-        raise OSError(failed.errno, f"cannot listen on {wanted}: {failed.strerror or failed}") from None
+    except (OSError, ValueError, OverflowError) as failed:
+        number = failed.errno if isinstance(failed, OSError) else errno.EINVAL
+        raise OSError(number, f"cannot listen on {wanted}: {reason_of(failed)}") from None
     return bound
 
 
@@ -63,21 +64,31 @@ def bound_to(listener: Listener, bound: socket.socket) -> Endpoint:
 
 
 def numeric(endpoint: Endpoint) -> list[Address]:
-    """The address of a numeric host; empty for a name, which has to be resolved."""
+    """The address of a numeric host; empty for a name, which has to be resolved, and for what is no address at all."""
+    if not 0 < endpoint.port < 1 << 16:
+        return []
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, endpoint.host)
-        except OSError:
+        except (OSError, ValueError):
             continue
         return [(family, (endpoint.host, endpoint.port))]
     return []
 
 
 async def resolve(endpoint: Endpoint) -> list[Address]:
-    """Every address of a named host, in a thread so that nobody waits; `OSError` if there is none."""
-    found = await trio.to_thread.run_sync(
-        lambda: socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM), abandon_on_cancel=True
-    )
+    """Every address of a named host, in a thread so that nobody waits; `OSError` if there is none.
+
+    Endpoints come from other nodes: a port or a name that cannot be is an `OSError` like any other.
+    """
+    if not 0 < endpoint.port < 1 << 16:
+        raise OSError(errno.EINVAL, f"there is no port {endpoint.port}")
+    try:
+        found = await trio.to_thread.run_sync(
+            lambda: socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM), abandon_on_cancel=True
+        )
+    except (OSError, ValueError) as failed:
+        raise OSError(errno.EHOSTUNREACH, f"the host name cannot be resolved: {reason_of(failed)}") from None
     return _in_order(found)
 
 
@@ -94,6 +105,11 @@ def _ipv6_last(address: Address) -> bool:
 def text_of(address: SocketAddress) -> str:
     """A socket's address as `host:port`."""
     return str(Endpoint(str(address[0]), int(address[1])))
+
+
+def reason_of(failed: Exception) -> str:
+    """A failure in words, without its number."""
+    return (isinstance(failed, OSError) and failed.strerror) or str(failed)
 
 
 def cause_of(failed: OSError) -> Cause:

@@ -22,6 +22,10 @@ log = logging.getLogger("transport")
 
 MAX_UNANSWERED: Final = 1024
 """A connection with this many unanswered requests is not read from until half of them are answered."""
+READ_BYTES: Final = 64 * 1024
+"""Bytes to read at once, so that small requests of one connection come in bounded numbers."""
+MOST_READ_BYTES: Final = 1024 * 1024
+"""Bytes to read at once while a big frame is under way."""
 MAX_UNSENT_BYTES: Final = 1 << 20
 """A connection whose peer leaves this much unread is not read from until it has caught up."""
 
@@ -51,8 +55,8 @@ class Channel(Protocol):
     def on_connected(self) -> None:
         """The connection that was asked for is there."""
 
-    def on_data(self, data: bytes) -> None:
-        """Bytes came in; never empty."""
+    def on_data(self, data: bytes) -> int:
+        """Bytes came in, never none; returns how many the frame that has begun still needs."""
 
     def on_drained(self) -> None:
         """Everything written has been taken by the operating system, after some of it had to wait."""
@@ -121,7 +125,7 @@ class ServerChannel:
         """Accepted connections are connected from the start."""
         raise AssertionError(self.peer)
 
-    def on_data(self, data: bytes) -> None:
+    def on_data(self, data: bytes) -> int:
         """Deliver the requests that these bytes complete."""
         owner = self._owner
         self.last_active = owner.now()
@@ -131,6 +135,7 @@ class ServerChannel:
         for request in requests:
             owner.deliver(request)
         self._settle()
+        return self.connection.frames.missing
 
     def answer(self, request: Request, message: Message) -> None:
         """Send an answer, or keep it until those before it are there."""
@@ -258,7 +263,7 @@ class ClientChannel:
         assert opened is not None, self.endpoint
         opened.socket.write(opened.connection.begin(self._client_id))
 
-    def on_data(self, data: bytes) -> None:
+    def on_data(self, data: bytes) -> int:
         """Report the outcomes that these bytes bring."""
         opened = self._open
         assert opened is not None, self.endpoint
@@ -274,6 +279,7 @@ class ClientChannel:
         if connection.broken is not None and opened is self._open:
             log.warning("closing the connection to %s: %s", self.endpoint, connection.broken)
             self._report(self.end(Cause.BAD_BYTES, f"{self.endpoint}: {connection.broken}"))
+        return connection.frames.missing
 
     def on_drained(self) -> None:
         """Nothing waits for this: requests are bounded by their number."""

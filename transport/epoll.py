@@ -25,11 +25,12 @@ from transport.addresses import (
     bound_to,
     cause_of,
     numeric,
+    reason_of,
     refuse_itself,
     resolve,
     text_of,
 )
-from transport.channels import Channel, Owner, Socket
+from transport.channels import MOST_READ_BYTES, READ_BYTES, Channel, Owner, Socket
 from transport.interface import Cause, Endpoint, Listener
 
 log = logging.getLogger("transport")
@@ -37,8 +38,6 @@ log = logging.getLogger("transport")
 _READ: Final = select.EPOLLIN | select.EPOLLRDHUP
 _WRITE: Final = select.EPOLLOUT
 _ENDED: Final = select.EPOLLHUP | select.EPOLLERR
-_READ_BYTES: Final = 64 * 1024
-_LARGEST_READ_BYTES: Final = 1024 * 1024
 _EVENTS_AT_ONCE: Final = 512
 _ACCEPTS_AT_ONCE: Final = 64
 _OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -76,7 +75,7 @@ class EpollSockets:
             addresses = await resolve(endpoint)
         except OSError as failed:
             if not connection.is_closed:
-                channel.on_closed(Cause.TIMEOUT, f"the host name cannot be resolved: {failed.strerror or failed}")
+                channel.on_closed(cause_of(failed), reason_of(failed))
         else:
             connection.begin(deque(addresses), channel)
 
@@ -196,7 +195,7 @@ class _Connection:
         self._addresses: deque[Address] | None = None
         """While connecting: the addresses that are left to try."""
         self._out: deque[bytes | memoryview] = deque()
-        self._read_bytes = _READ_BYTES
+        self._read_bytes = READ_BYTES
 
     def adopt(self, accepted: socket.socket, channel: Channel) -> None:
         """Begin with a peer's socket."""
@@ -248,7 +247,7 @@ class _Connection:
                 return
             except OSError as failed:
                 self._let_go()
-                cause, detail = cause_of(failed), failed.strerror or str(failed)
+                cause, detail = cause_of(failed), reason_of(failed)
             else:
                 return  # connected already; epoll reports it as writable
         self._loop.later(partial(self.lose, cause, detail))
@@ -278,7 +277,7 @@ class _Connection:
             refuse_itself(self._socket.getsockname(), self._socket.getpeername())
         except OSError as failed:
             if failed.errno != errno.ENOTCONN:  # that is an event of another socket that had the same number
-                self._try_next(cause_of(failed), failed.strerror or str(failed))
+                self._try_next(cause_of(failed), reason_of(failed))
             return
         self._addresses = None
         self._watch(_READ)
@@ -294,14 +293,12 @@ class _Connection:
         except BlockingIOError:
             return
         except OSError as failed:
-            self.lose(cause_of(failed), failed.strerror or str(failed))
+            self.lose(cause_of(failed), reason_of(failed))
             return
         if not data:
             self.lose(Cause.RESET, "the peer closed the connection")
             return
-        full = len(data) == self._read_bytes
-        self._read_bytes = min(self._read_bytes * 2, _LARGEST_READ_BYTES) if full else _READ_BYTES
-        self._channel.on_data(data)
+        self._read_bytes = max(READ_BYTES, min(self._channel.on_data(data), MOST_READ_BYTES))
 
     def write(self, data: bytes) -> None:
         """Send now what the system takes, and the rest when it can."""

@@ -9,13 +9,12 @@ from typing import Final
 
 import trio
 
-from transport.addresses import Address, bind, bound_to, cause_of, numeric, refuse_itself, resolve, text_of
-from transport.channels import Channel, Owner, Socket
+from transport.addresses import Address, bind, bound_to, cause_of, numeric, reason_of, refuse_itself, resolve, text_of
+from transport.channels import MOST_READ_BYTES, READ_BYTES, Channel, Owner, Socket
 from transport.interface import Cause, Endpoint, Listener
 
 log = logging.getLogger("transport")
 
-_READ_BYTES: Final = 64 * 1024
 _ACCEPT_PAUSE_S: Final = 0.1
 
 
@@ -66,7 +65,7 @@ class StreamSockets:
                 except ConnectionError:
                     continue  # that peer has gone already
                 except OSError as failed:
-                    log.warning("listener %s cannot accept: %s", listener.name, failed.strerror)
+                    log.warning("listener %s cannot accept: %s", listener.name, reason_of(failed))
                     await trio.sleep(_ACCEPT_PAUSE_S)
                     continue
                 connection = _Connection()
@@ -84,10 +83,8 @@ class StreamSockets:
         with connection.scope:
             try:
                 connected = await _connect_to_first(numeric(endpoint) or await resolve(endpoint))
-            except socket.gaierror as failed:
-                channel.on_closed(Cause.TIMEOUT, f"the host name cannot be resolved: {failed.strerror}")
             except OSError as failed:
-                channel.on_closed(cause_of(failed), failed.strerror or str(failed))
+                channel.on_closed(cause_of(failed), reason_of(failed))
             else:
                 channel.on_connected()
                 await connection.run(connected, channel)
@@ -136,15 +133,16 @@ class _Connection:
             channel.on_closed(cause, detail)
 
     async def _read_all(self, connected: trio.socket.SocketType, channel: Channel) -> tuple[Cause, str]:
+        read_bytes = READ_BYTES
         while True:
             await self._may_read.wait()
             try:
-                data = await connected.recv(_READ_BYTES)
+                data = await connected.recv(read_bytes)
             except OSError as failed:
-                return cause_of(failed), failed.strerror or str(failed)
+                return cause_of(failed), reason_of(failed)
             if not data:
                 return Cause.RESET, "the peer closed the connection"
-            channel.on_data(data)
+            read_bytes = max(READ_BYTES, min(channel.on_data(data), MOST_READ_BYTES))
 
     async def _write_all(self, connected: trio.socket.SocketType, channel: Channel) -> None:
         while True:
