@@ -79,6 +79,8 @@ from kraft.replica.rpc import Rpc
 from kraft.replica.storage import Storage
 from metadata_log.disk import Disk
 from metadata_log.errors import DecodeError
+from metadata_log.log import MetadataLog
+from metadata_log.log import MetadataLog
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.types import Uuid
 from transport.protocol.apis import ApiKey
@@ -170,6 +172,21 @@ class Replica:
         return self._storage.cluster_id
 
     @property
+    def is_active(self) -> bool:
+        """Whether the application leads: then it takes requests and submits."""
+        return self._application_leads
+
+    @property
+    def log(self) -> MetadataLog:
+        """The log, for reading what is committed."""
+        return self._storage.log
+
+    @property
+    def log(self) -> MetadataLog:
+        """The log, for readers in the owner's thread; only what is below the high watermark is final."""
+        return self._storage.log
+
+    @property
     def recovered(self) -> tuple[str, ...]:
         """What the start had to cut off the log, as sentences for an operator."""
         return self._storage.log.recovered
@@ -243,9 +260,17 @@ class Replica:
         outputs, self._outputs = self._outputs, []
         return outputs
 
+    def abandon(self) -> None:
+        """Unlock the directory and write nothing more: what failed once cannot be trusted with a last flush."""
+        self._storage.abandon()
+
     def close(self) -> None:
         """Flush, close the files and unlock the directory."""
         self._storage.close()
+
+    def abandon(self) -> None:
+        """Unlock the directory and write nothing more: after a failure, as a killed process would."""
+        self._storage.abandon()
 
     # Inputs
 
