@@ -178,11 +178,6 @@ class Replica:
 
     @property
     def log(self) -> MetadataLog:
-        """The log, for reading what is committed."""
-        return self._storage.log
-
-    @property
-    def log(self) -> MetadataLog:
         """The log, for readers in the owner's thread; only what is below the high watermark is final."""
         return self._storage.log
 
@@ -267,10 +262,6 @@ class Replica:
     def close(self) -> None:
         """Flush, close the files and unlock the directory."""
         self._storage.close()
-
-    def abandon(self) -> None:
-        """Unlock the directory and write nothing more: after a failure, as a killed process would."""
-        self._storage.abandon()
 
     # Inputs
 
