@@ -137,7 +137,14 @@ class Transcript:
         )
         self._members[node_id] = member
         self._clocks[node_id] = START_MS
+        self._forget(node_id)
         self._begin(node_id)
+
+    def _forget(self, node_id: int) -> None:
+        """The node begins or ends a life: nothing that was on its way to or from it matters any more."""
+        self._flights = [one for one in self._flights if node_id not in (one.source, one.target)]
+        self._callers = {key: caller for key, caller in self._callers.items() if caller and caller[0] != node_id}
+        self._last_asked = {pair: asked for pair, asked in self._last_asked.items() if pair[0] != node_id}
 
     def _begin(self, node_id: int) -> None:
         self._flushes[node_id] = []
@@ -146,8 +153,7 @@ class Transcript:
     def _on_crash(self, node: str) -> None:
         node_id = int(node)
         self._members[node_id].crash(_LoseAll())
-        self._flights = [one for one in self._flights if node_id not in (one.source, one.target)]
-        self._callers = {key: caller for key, caller in self._callers.items() if caller and caller[0] != node_id}
+        self._forget(node_id)
 
     def _on_restart(self, node: str) -> None:
         self._begin(int(node))
@@ -156,13 +162,13 @@ class Transcript:
 
     def _on_timeout(self, node: str) -> None:
         node_id, member = int(node), self._members[int(node)]
-        began_ms, state = self._clocks[node_id], member.view().state
+        began_ms = self._clocks[node_id]
         for _ in range(50):
             self._tick(node_id, max(member.deadline_ms(), self._clocks[node_id]))
-            if member.view().state != state:
+            if any(isinstance(effect, StateChanged) for effect in member.effects):
                 break
         else:
-            raise AssertionError(f"{node_id} stays {state}")
+            raise AssertionError(f"{node_id} stays {member.view()}")
         self._lines.append(f"{node_id} ({self._clocks[node_id] - began_ms} ms)")
 
     def _on_wait(self, node: str, milliseconds: str) -> None:
