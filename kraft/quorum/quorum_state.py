@@ -47,7 +47,7 @@ WITHIN_EPOCH: Final[dict[str, tuple[str, ...]]] = {
     "Candidate": ("Leader", "Prospective", "Follower"),
     "Follower": ("Prospective", "Follower"),
     "Leader": ("Resigned",),
-    "Resigned": (),
+    "Resigned": ("Prospective",),
 }
 TO_HIGHER_EPOCH: Final[dict[str, tuple[str, ...]]] = {
     source: ("Unattached", "Follower", "Candidate") if source == "Prospective" else ("Unattached", "Follower")
