@@ -1,0 +1,17 @@
+"""A node's settings: Kafka's `server.properties`, its keys, its defaults."""
+
+from kraft.config.addresses import ListenerSpec, QuorumVoter, join_host_port, parse_host_port
+from kraft.config.config import Config
+from kraft.config.errors import ConfigError, UsageError
+from kraft.config.keys import configuration_table
+
+__all__ = [
+    "Config",
+    "ConfigError",
+    "ListenerSpec",
+    "QuorumVoter",
+    "UsageError",
+    "configuration_table",
+    "join_host_port",
+    "parse_host_port",
+]

@@ -1,0 +1,75 @@
+"""Addresses as they stand in a configuration: listeners, voters, bootstrap lists (Kafka: `SocketServerConfigs`,
+`QuorumConfig.parseVoterConnections`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from msgspec import Struct
+
+_LISTENER: Final = re.compile(r"([A-Za-z0-9_.\-]+)://(?:\[([0-9A-Fa-f:.%]*)\]|([^\[\]:/,]*)):(\d{1,5})")
+_HOST_PORT: Final = re.compile(r"(?:\[([0-9A-Fa-f:.%]+)\]|([^\[\]:/,@]+)):(\d{1,5})")
+_VOTER: Final = re.compile(r"(\d{1,10})@(.+)")
+
+
+class ListenerSpec(Struct, frozen=True):
+    """One listener: its name, where it binds or is reached, and its security protocol. An empty host: every address."""
+
+    name: str
+    host: str
+    port: int
+    protocol: str = "PLAINTEXT"
+
+    def __str__(self) -> str:
+        return f"{self.name}://{join_host_port(self.host, self.port)}"
+
+
+class QuorumVoter(Struct, frozen=True):
+    """One entry of `controller.quorum.voters`."""
+
+    id: int
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.id}@{join_host_port(self.host, self.port)}"
+
+
+def join_host_port(host: str, port: int) -> str:
+    """The address as text, an IPv6 host in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def split_list(text: str) -> tuple[str, ...]:
+    """The entries of a comma-separated list, without blanks (Kafka: type LIST)."""
+    return tuple(entry for part in text.split(",") if (entry := part.strip()))
+
+
+def parse_host_port(text: str) -> tuple[str, int]:
+    """Read `host:port` or `[ipv6]:port`; raises `ValueError`."""
+    match = _HOST_PORT.fullmatch(text.strip())
+    if match is None or not 0 < int(match[3]) < 65_536:
+        raise ValueError(f"{text!r} is not host:port")
+    return match[1] or match[2], int(match[3])
+
+
+def parse_listener(text: str) -> ListenerSpec:
+    """Read `NAME://host:port`; raises `ValueError`. Names are upper case, as in Kafka."""
+    match = _LISTENER.fullmatch(text.strip())
+    if match is None or int(match[4]) > 65_535:
+        raise ValueError(f"{text!r} is not NAME://host:port")
+    return ListenerSpec(match[1].upper(), match[2] or match[3] or "", int(match[4]))
+
+
+def parse_voter(text: str) -> QuorumVoter:
+    """Read `id@host:port`; raises `ValueError`."""
+    match = _VOTER.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is not id@host:port")
+    try:
+        host, port = parse_host_port(match[2])
+    except ValueError:
+        raise ValueError(f"{text!r} is not id@host:port") from None
+    return QuorumVoter(int(match[1]), host, port)

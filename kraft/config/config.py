@@ -1,0 +1,296 @@
+"""`Config`: one node's settings, read from a Kafka properties file and checked (Kafka: `KafkaConfig`)."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeVar
+
+from msgspec import Struct
+
+from kraft.config.addresses import ListenerSpec, QuorumVoter, parse_listener, parse_voter, split_list
+from kraft.config.errors import ConfigError
+from kraft.config.kafka_keys import KAFKA_KEYS, PREFIXES
+from kraft.config.keys import (
+    INT_MAX,
+    NOT_YET,
+    NUMBERS,
+    SEGMENT_BYTES_OVERRIDE,
+    SMALLEST_SEGMENT_BYTES,
+    TEXTS,
+    Number,
+)
+from kraft.config.properties import Setting, apply_overrides, read_properties
+
+T = TypeVar("T")
+
+DEFAULT_LOG_DIR: Final = TEXTS["log.dir"].default
+_ANY_ADDRESS: Final = ("0.0.0.0", "::")
+
+
+class Config(Struct, frozen=True, kw_only=True):
+    """The settings of one node; what is not given has Kafka's default. Times are milliseconds, sizes bytes.
+
+    `advertised_listeners` has one entry per controller listener, in the order of `controller_listener_names`.
+    """
+
+    node_id: int
+    voters: tuple[QuorumVoter, ...]
+    listeners: tuple[ListenerSpec, ...]
+    controller_listener_names: tuple[str, ...] = ("CONTROLLER",)
+    advertised_listeners: tuple[ListenerSpec, ...] = ()
+    process_roles: tuple[str, ...] = ("controller",)
+    log_dirs: tuple[str, ...] = (DEFAULT_LOG_DIR,)
+    metadata_log_dir: str = DEFAULT_LOG_DIR
+    election_timeout_ms: int = NUMBERS["controller.quorum.election.timeout.ms"].default
+    fetch_timeout_ms: int = NUMBERS["controller.quorum.fetch.timeout.ms"].default
+    election_backoff_max_ms: int = NUMBERS["controller.quorum.election.backoff.max.ms"].default
+    request_timeout_ms: int = NUMBERS["controller.quorum.request.timeout.ms"].default
+    retry_backoff_ms: int = NUMBERS["controller.quorum.retry.backoff.ms"].default
+    append_linger_ms: int = NUMBERS["controller.quorum.append.linger.ms"].default
+    fetch_max_bytes: int = NUMBERS["controller.quorum.fetch.max.bytes"].default
+    max_batch_bytes: int = NUMBERS["internal.metadata.max.batch.size.in.bytes"].default
+    segment_bytes: int = NUMBERS["metadata.log.segment.bytes"].default
+    segment_ms: int = NUMBERS["metadata.log.segment.ms"].default
+    max_idle_interval_ms: int = NUMBERS["metadata.max.idle.interval.ms"].default
+    min_insync_replicas: int = NUMBERS["min.insync.replicas"].default
+    request_max_bytes: int = NUMBERS["socket.request.max.bytes"].default
+    connections_max_idle_ms: int = NUMBERS["connections.max.idle.ms"].default
+    warnings: tuple[str, ...] = ()
+    """What a user should be told before the node starts: unknown settings, settings that have no effect yet."""
+
+    @classmethod
+    def load(cls, path: str, overrides: Iterable[str] = ()) -> Config:
+        """Read a properties file; `overrides` are `key=value` texts that win over it.
+
+        Raises `ConfigError`, which names file, line, key, value and what is allowed.
+        """
+        return cls.of_settings(apply_overrides(read_properties(path), overrides), source=path)
+
+    @classmethod
+    def of_properties(cls, properties: Mapping[str, str], *, source: str = "properties") -> Config:
+        """The same from keys and values that stand in no file; `source` names them in errors."""
+        return cls.of_settings({key: Setting(value, source) for key, value in properties.items()}, source=source)
+
+    @classmethod
+    def of_settings(cls, settings: Mapping[str, Setting], *, source: str) -> Config:
+        """The same from settings that know where they were made."""
+        reader = _Reader(settings, source)
+        reader.check_roles()
+        node_id = reader.node_id()
+        voters = reader.voters(node_id)
+        names = reader.controller_listener_names()
+        listeners = reader.listeners(names)
+        log_dirs = reader.log_dirs()
+        return cls(
+            node_id=node_id,
+            voters=voters,
+            listeners=listeners,
+            controller_listener_names=names,
+            advertised_listeners=reader.advertised(names, listeners, voters, node_id),
+            log_dirs=log_dirs,
+            metadata_log_dir=reader.text("metadata.log.dir") or log_dirs[0],
+            warnings=tuple(reader.warnings()),
+            **reader.numbers(),
+        )
+
+    @property
+    def directories(self) -> tuple[str, ...]:
+        """Every directory that must be formatted, the one of the metadata log first."""
+        return (self.metadata_log_dir, *(path for path in self.log_dirs if path != self.metadata_log_dir))
+
+
+class _Reader:
+    """Takes single settings out of a configuration, and knows how to complain about each."""
+
+    def __init__(self, settings: Mapping[str, Setting], source: str) -> None:
+        self._settings = settings
+        self._source = source
+
+    def text(self, key: str) -> str:
+        setting = self._settings.get(key)
+        return TEXTS[key].default if setting is None else setting.value.strip()
+
+    def bad(self, key: str, why: str, *, hint: str | None = None) -> ConfigError:
+        setting = self._settings.get(key)
+        if setting is None:
+            return ConfigError(f"{key}: {why}", where=self._source, hint=hint)
+        return ConfigError(f"{key}={setting.value.strip()}: {why}", where=setting.where, hint=hint)
+
+    def missing(self, key: str, hint: str) -> ConfigError:
+        return ConfigError(f"{key} is not set", where=self._source, hint=hint)
+
+    # Single settings
+
+    def check_roles(self) -> None:
+        roles = split_list(self.text("process.roles"))
+        if not roles:
+            raise self.missing("process.roles", "Add process.roles=controller.")
+        for role in roles:
+            if role not in ("broker", "controller"):
+                raise self.bad("process.roles", f"there is no role {role!r}", hint="Use process.roles=controller.")
+        if len(set(roles)) != len(roles):
+            raise self.bad("process.roles", "a role is named twice")
+        if "broker" in roles:
+            raise self.bad(
+                "process.roles",
+                "brokers come later: this software runs controllers so far",
+                hint="Use process.roles=controller here, and run the brokers with Apache Kafka.",
+            )
+
+    def node_id(self) -> int:
+        if not self.text("node.id"):
+            raise self.missing("node.id", "Add node.id=N, with the id of this node in controller.quorum.voters.")
+        return self._whole("node.id", 0, INT_MAX)
+
+    def voters(self, node_id: int) -> tuple[QuorumVoter, ...]:
+        key = "controller.quorum.voters"
+        entries = self._entries(key, parse_voter)
+        if not entries:
+            dynamic = "controller.quorum.bootstrap.servers" in self._settings
+            why = "dynamic quorums (controller.quorum.bootstrap.servers) come later" if dynamic else "it is not set"
+            raise ConfigError(f"{key}: {why}", where=self._source, hint=f"Name every voter: {key}=id@host:port,…")
+        ids = [voter.id for voter in entries]
+        if len(set(ids)) != len(ids):
+            raise self.bad(key, "a voter id appears twice")
+        if node_id not in ids:
+            raise self.bad(
+                key,
+                f"node.id {node_id} is not among the voters",
+                hint="A controller of a static quorum is one of its voters: check node.id, or add it to the list.",
+            )
+        return tuple(sorted(entries, key=lambda voter: voter.id))
+
+    def controller_listener_names(self) -> tuple[str, ...]:
+        key = "controller.listener.names"
+        names = tuple(name.upper() for name in split_list(self.text(key)))
+        if not names:
+            raise self.missing(key, "Add controller.listener.names=CONTROLLER, or the name that stands in listeners.")
+        return names
+
+    def listeners(self, names: tuple[str, ...]) -> tuple[ListenerSpec, ...]:
+        key = "listeners"
+        listeners = self._entries(key, parse_listener)
+        if not listeners:
+            raise self.missing(key, f"Add listeners={names[0]}://host:port.")
+        found = [listener.name for listener in listeners]
+        if len(set(found)) != len(found):
+            raise self.bad(key, "two listeners have the same name")
+        ports = [listener.port for listener in listeners if listener.port]
+        if len(set(ports)) != len(ports):
+            raise self.bad(key, "two listeners have the same port")
+        for name in names:
+            if name not in found:
+                raise self.bad(
+                    "controller.listener.names",
+                    f"{name} is not among the listeners ({', '.join(found)})",
+                    hint="Every name must stand in listeners.",
+                )
+        for name in found:
+            if name not in names:
+                raise self.bad(
+                    key,
+                    f"{name} is not in controller.listener.names ({', '.join(names)})",
+                    hint="A node that is only a controller has only controller listeners.",
+                )
+        protocols = self._protocols(names)
+        return tuple(
+            ListenerSpec(listener.name, listener.host, listener.port, protocols[listener.name])
+            for listener in listeners
+        )
+
+    def _protocols(self, names: tuple[str, ...]) -> dict[str, str]:
+        """The protocol of each controller listener; without a map, PLAINTEXT, as Kafka does."""
+        key = "listener.security.protocol.map"
+        entries = split_list(self.text(key))
+        if not entries:
+            return dict.fromkeys(names, "PLAINTEXT")
+        protocols = {}
+        for entry in entries:
+            name, colon, protocol = entry.partition(":")
+            if not (colon and name and protocol):
+                raise self.bad(key, f"{entry!r} is not NAME:PROTOCOL")
+            protocols[name.strip().upper()] = protocol.strip().upper()
+        for name in names:
+            if name not in protocols:
+                raise self.bad(key, f"it does not name the protocol of listener {name}", hint=f"Add {name}:PLAINTEXT.")
+            if protocols[name] in ("SSL", "SASL_PLAINTEXT", "SASL_SSL"):
+                raise self.bad(
+                    key,
+                    f"{protocols[name]} on listener {name} is not supported yet",
+                    hint="TLS and SASL come later; use PLAINTEXT in a network you trust.",
+                )
+            if protocols[name] != "PLAINTEXT":
+                raise self.bad(key, f"there is no security protocol {protocols[name]}")
+        return protocols
+
+    def advertised(
+        self,
+        names: tuple[str, ...],
+        listeners: tuple[ListenerSpec, ...],
+        voters: tuple[QuorumVoter, ...],
+        node_id: int,
+    ) -> tuple[ListenerSpec, ...]:
+        """What others are told. A listener on every address is reached as `controller.quorum.voters` says."""
+        key = "advertised.listeners"
+        advertised = {listener.name: listener for listener in self._entries(key, parse_listener)}
+        for listener in advertised.values():
+            if listener.name not in names:
+                raise self.bad(key, f"{listener.name} is not in controller.listener.names ({', '.join(names)})")
+            if listener.host in _ANY_ADDRESS or not listener.host:
+                raise self.bad(
+                    key,
+                    f"nobody can reach {listener}",
+                    hint="Use an address that other nodes can route to.",
+                )
+        bound = {listener.name: listener for listener in listeners}
+        own = next(voter for voter in voters if voter.id == node_id)
+        result = []
+        for name in names:
+            listener = advertised.get(name, bound[name])
+            host = own.host if not listener.host or listener.host in _ANY_ADDRESS else listener.host
+            result.append(ListenerSpec(name, host, listener.port, bound[name].protocol))
+        return tuple(result)
+
+    def log_dirs(self) -> tuple[str, ...]:
+        for key in ("log.dirs", "log.dir"):
+            paths = split_list(self.text(key))
+            if paths:
+                if len(set(paths)) != len(paths):
+                    raise self.bad(key, "a directory is named twice")
+                return paths
+        raise self.bad("log.dirs", "no directory is named", hint="Add log.dirs=PATH.")
+
+    def numbers(self) -> dict[str, Any]:
+        found = {number.field: self._number(key, number) for key, number in NUMBERS.items()}
+        if SEGMENT_BYTES_OVERRIDE in self._settings:
+            found["segment_bytes"] = self._whole(SEGMENT_BYTES_OVERRIDE, SMALLEST_SEGMENT_BYTES, INT_MAX)
+        return found
+
+    def _number(self, key: str, number: Number) -> int:
+        return self._whole(key, number.minimum, number.maximum) if key in self._settings else number.default
+
+    def _whole(self, key: str, minimum: int, maximum: int) -> int:
+        text = self._settings[key].value.strip()
+        digits = text.removeprefix("-").removeprefix("+")
+        value = int(text) if digits.isascii() and digits.isdigit() and len(digits) < 20 else None
+        if value is None or not minimum <= value <= maximum:
+            raise self.bad(key, f"allowed is a whole number from {minimum} to {maximum}")
+        return value
+
+    def _entries(self, key: str, parse: Callable[[str], T]) -> tuple[T, ...]:
+        try:
+            return tuple(parse(entry) for entry in split_list(self.text(key)))
+        except ValueError as bad:
+            raise self.bad(key, str(bad), hint=f"Allowed: {TEXTS[key].allowed}.") from bad
+
+    # What is worth a word
+
+    def warnings(self) -> Iterable[str]:
+        for key, setting in self._settings.items():
+            if key in NOT_YET and setting.value.strip().lower() not in ("", "false"):
+                yield f"{key} has no effect: {NOT_YET[key]} ({setting.where})"
+            elif key not in KAFKA_KEYS and not key.startswith(PREFIXES):
+                nearest = difflib.get_close_matches(key, sorted(KAFKA_KEYS), n=1, cutoff=0.75)
+                advice = f"; did you mean {nearest[0]}?" if nearest else ""
+                yield f"unknown setting {key}{advice} ({setting.where})"

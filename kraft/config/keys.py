@@ -1,0 +1,155 @@
+"""The settings that this software reads: name, type, default and range, as Kafka 4.3.1 defines them.
+
+This table is the one home of these facts; `docs/configuration.md` is printed from it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+INT_MAX: Final = 0x7FFF_FFFF
+LONG_MAX: Final = 0x7FFF_FFFF_FFFF_FFFF
+
+
+class Number(Struct, frozen=True, kw_only=True):
+    """A whole number: the `field` of `Config` it sets, its default, its range and what it means."""
+
+    field: str
+    default: int
+    minimum: int
+    doc: str
+    maximum: int = INT_MAX
+
+    @property
+    def allowed(self) -> str:
+        """The range in words."""
+        return f"a whole number from {self.minimum} to {self.maximum}"
+
+
+class Text(Struct, frozen=True, kw_only=True):
+    """A text or list whose form `Config` checks."""
+
+    default: str
+    doc: str
+    allowed: str
+
+
+TEXTS: Final[dict[str, Text]] = {
+    "process.roles": Text(default="", allowed="controller", doc="What the node does. Brokers come later."),
+    "node.id": Text(default="", allowed=f"a whole number from 0 to {INT_MAX}", doc="The id of this node."),
+    "controller.listener.names": Text(
+        default="",
+        allowed="names that stand in listeners, separated by commas",
+        doc="The listeners that controllers use; they talk to each other by the first.",
+    ),
+    "listeners": Text(
+        default="",
+        allowed="NAME://host:port, separated by commas",
+        doc="Where the node listens; an empty host means every address, port 0 any free one.",
+    ),
+    "advertised.listeners": Text(
+        default="",
+        allowed="NAME://host:port, separated by commas",
+        doc="How others reach the listeners, where that differs.",
+    ),
+    "listener.security.protocol.map": Text(
+        default="",
+        allowed="NAME:PROTOCOL, separated by commas",
+        doc="The protocol of each listener. Only PLAINTEXT so far.",
+    ),
+    "controller.quorum.voters": Text(
+        default="", allowed="id@host:port, separated by commas", doc="The static voters, this node among them."
+    ),
+    "log.dirs": Text(default="", allowed="paths, separated by commas", doc="The log directories; wins over `log.dir`."),
+    "log.dir": Text(
+        default="/tmp/kafka-logs",
+        allowed="paths, separated by commas",
+        doc="The same, if `log.dirs` is not set.",
+    ),
+    "metadata.log.dir": Text(
+        default="", allowed="a path", doc="The directory of the metadata log; the first log directory if not set."
+    ),
+}
+
+NUMBERS: Final[dict[str, Number]] = {
+    "controller.quorum.election.timeout.ms": Number(
+        field="election_timeout_ms",
+        default=1000,
+        minimum=0,
+        doc="Election timers are drawn from once to twice this.",
+    ),
+    "controller.quorum.fetch.timeout.ms": Number(
+        field="fetch_timeout_ms",
+        default=2000,
+        minimum=0,
+        doc="How long a follower waits for its leader before it asks for an election; a leader without fetches of a"
+        " majority steps down after 1.5 times this.",
+    ),
+    "controller.quorum.election.backoff.max.ms": Number(
+        field="election_backoff_max_ms",
+        default=1000,
+        minimum=0,
+        doc="The longest back-off by rank after a leader stepped down politely.",
+    ),
+    "controller.quorum.request.timeout.ms": Number(
+        field="request_timeout_ms", default=2000, minimum=0, doc="How long a quorum request may take."
+    ),
+    "controller.quorum.retry.backoff.ms": Number(
+        field="retry_backoff_ms", default=20, minimum=0, doc="The pause before a failed quorum request is repeated."
+    ),
+    "controller.quorum.append.linger.ms": Number(
+        field="append_linger_ms", default=25, minimum=0, doc="How long a leader collects records before it writes them."
+    ),
+    "controller.quorum.fetch.max.bytes": Number(
+        field="fetch_max_bytes", default=1_048_576, minimum=1, doc="How much of the log a replica asks for at once."
+    ),
+    "internal.metadata.max.batch.size.in.bytes": Number(
+        field="max_batch_bytes", default=8_388_608, minimum=512, doc="The largest record batch that a leader writes."
+    ),
+    "metadata.log.segment.bytes": Number(
+        field="segment_bytes", default=1_073_741_824, minimum=8_388_608, doc="The size at which a log segment is full."
+    ),
+    "metadata.log.segment.ms": Number(
+        field="segment_ms", default=604_800_000, minimum=1, maximum=LONG_MAX, doc="The age at which a segment is full."
+    ),
+    "metadata.max.idle.interval.ms": Number(
+        field="max_idle_interval_ms",
+        default=500,
+        minimum=0,
+        doc="How often an idle active controller writes a NoOp record; 0 for never.",
+    ),
+    "min.insync.replicas": Number(
+        field="min_insync_replicas", default=1, minimum=1, doc="The default of the topic setting of this name."
+    ),
+    "socket.request.max.bytes": Number(
+        field="request_max_bytes", default=104_857_600, minimum=1, doc="The largest request that is accepted."
+    ),
+    "connections.max.idle.ms": Number(
+        field="connections_max_idle_ms",
+        default=600_000,
+        minimum=1,
+        maximum=LONG_MAX,
+        doc="When an idle connection is closed.",
+    ),
+}
+
+SEGMENT_BYTES_OVERRIDE: Final = "internal.metadata.log.segment.bytes"
+"""Wins over `metadata.log.segment.bytes`, and may be smaller (Kafka's tests and ours)."""
+SMALLEST_SEGMENT_BYTES: Final = 1024
+
+NOT_YET: Final[dict[str, str]] = {
+    "authorizer.class.name": "there is no authorization yet: whoever reaches a listener may do everything",
+    "controller.quorum.auto.join.enable": "voters are static so far",
+}
+"""Settings of Kafka's that a user may rely on without effect: a warning, unless they are empty or `false`."""
+
+
+def configuration_table() -> str:
+    """Every setting as a Markdown table."""
+    rows = [(name, text.default or "—", text.allowed, text.doc) for name, text in TEXTS.items()]
+    rows += [(name, str(number.default), number.allowed, number.doc) for name, number in NUMBERS.items()]
+    lines = ["| key | default | allowed | what it is |", "| --- | --- | --- | --- |"]
+    lines += [f"| `{name}` | {default} | {allowed} | {doc} |" for name, default, allowed, doc in rows]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,67 @@
+"""Reading a Java properties file so that every value still knows where it was set (Kafka: `Utils.loadProps`)."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping
+
+import javaproperties
+from msgspec import Struct
+
+from kraft.config.errors import ConfigError
+
+OVERRIDE = "--override"
+
+
+class Setting(Struct, frozen=True):
+    """One value as it was written, and where: `file:line`, or the option that set it."""
+
+    value: str
+    where: str
+
+
+def parse_properties(text: bytes, *, source: str) -> dict[str, Setting]:
+    """The settings in the text of a properties file; of two with one key the later one counts, as in Java."""
+    found: dict[str, Setting] = {}
+    line = 1
+    try:
+        for element in javaproperties.parse(io.BytesIO(text)):
+            if isinstance(element, javaproperties.KeyValue):
+                found[element.key] = Setting(element.value, f"{source}:{line}")
+            line += _lines(element.source)
+    except javaproperties.InvalidUEscapeError as bad:
+        raise ConfigError(
+            f"{bad.escape!r} is not a \\u escape",
+            where=f"{source}:{line}",
+            hint="Write a backslash as two of them, as in every Java properties file.",
+        ) from bad
+    return found
+
+
+def read_properties(path: str) -> dict[str, Setting]:
+    """The settings in a properties file; raises `ConfigError` if it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            text = file.read()
+    except OSError as failed:
+        raise ConfigError(
+            f"cannot read the configuration: {failed.strerror or failed}",
+            where=path,
+            hint="Name a Kafka properties file (server.properties).",
+        ) from failed
+    return parse_properties(text, source=path)
+
+
+def apply_overrides(settings: Mapping[str, Setting], overrides: Iterable[str]) -> dict[str, Setting]:
+    """The settings with some of them replaced by `key=value` texts; raises `ConfigError` for any other text."""
+    result = dict(settings)
+    for text in overrides:
+        key, equals, value = text.partition("=")
+        if not (equals and key.strip()):
+            raise ConfigError(f"{text!r} is not key=value", where=OVERRIDE, hint="Write --override key=value.")
+        result[key.strip()] = Setting(value.strip(), OVERRIDE)
+    return result
+
+
+def _lines(source: str) -> int:
+    return len(source.replace("\r\n", "\n").replace("\r", "\n").split("\n")) - 1
