@@ -133,7 +133,8 @@ class ServerChannel:
         if released:
             self._socket.write(released)
         for request in requests:
-            owner.deliver(request)
+            if not self.closed:  # the user may drop the connection over any of them
+                owner.deliver(request)
         self._settle()
         return self.connection.frames.missing
 
