@@ -80,7 +80,6 @@ from kraft.replica.storage import Storage
 from metadata_log.disk import Disk
 from metadata_log.errors import DecodeError
 from metadata_log.log import MetadataLog
-from metadata_log.log import MetadataLog
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.types import Uuid
 from transport.protocol.apis import ApiKey
