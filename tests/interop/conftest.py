@@ -1,0 +1,18 @@
+"""The fixture `kafka`: Apache Kafka's own programs, or a skip that says why (under CI=true a failure)."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from kafka import Kafka, KafkaUnavailable
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Kafka:
+    try:
+        return Kafka()
+    except KafkaUnavailable as reason:
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"Apache Kafka cannot be run here: {reason}")
+        pytest.skip(f"Apache Kafka cannot be run here: {reason}")
