@@ -1,0 +1,157 @@
+"""What every `Disk` must do. A test module for one disk calls `check_disk` in a directory of that disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from metadata_log.disk import Disk, make_directory, replace_file
+
+Check = Callable[[Disk, str], None]
+
+
+def appending_and_reading(disk: Disk, root: str) -> None:
+    """Writing is at the end, reading anywhere, and short only at the end of the file."""
+    file = disk.open(f"{root}/a", create=True)
+    file.append(b"0123")
+    file.append(b"456789")
+    assert file.path == f"{root}/a"
+    assert file.size() == 10
+    assert file.pread(4, 3) == b"3456"
+    assert file.pread(100, 8) == b"89"
+    assert file.pread(5, 10) == b""
+    file.fsync()
+    file.close()
+    assert disk.read(f"{root}/a") == b"0123456789"
+
+
+def large_appends(disk: Disk, root: str) -> None:
+    data = bytes(range(256)) * 20_000
+    file = disk.open(f"{root}/large", create=True)
+    file.append(data)
+    assert file.pread(len(data), 0) == data
+    file.close()
+
+
+def truncating(disk: Disk, root: str) -> None:
+    """After a cut the next append begins at the cut."""
+    file = disk.open(f"{root}/a", create=True)
+    file.append(b"0123456789")
+    file.truncate(4)
+    assert file.size() == 4
+    file.append(b"ab")
+    assert file.pread(10, 0) == b"0123ab"
+    file.close()
+
+
+def opening_again(disk: Disk, root: str) -> None:
+    """A file that exists is not emptied by `create`, and is appended to at its end."""
+    disk.open(f"{root}/a", create=True).append(b"one")
+    disk.open(f"{root}/a", create=True).append(b"two")
+    reader = disk.open(f"{root}/a", writable=False)
+    assert reader.pread(10, 0) == b"onetwo"
+    with pytest.raises(OSError, match=r"\w"):
+        reader.append(b"x")
+
+
+def missing_things(disk: Disk, root: str) -> None:
+    for attempt in (
+        lambda: disk.open(f"{root}/none"),
+        lambda: disk.read(f"{root}/none"),
+        lambda: disk.remove(f"{root}/none"),
+        lambda: disk.rename(f"{root}/none", f"{root}/other"),
+        lambda: disk.list(f"{root}/none"),
+        lambda: disk.open(f"{root}/none/file", create=True),
+        lambda: disk.fsync_dir(f"{root}/none"),
+    ):
+        with pytest.raises(FileNotFoundError):
+            attempt()
+    assert not disk.exists(f"{root}/none")
+
+
+def names(disk: Disk, root: str) -> None:
+    """Directories list their own names only, sorted; making one twice is fine."""
+    disk.mkdir(f"{root}/dir/deep")
+    disk.mkdir(f"{root}/dir/deep")
+    for name in ("b", "a", "dir/x", "dir/deep/y"):
+        disk.open(f"{root}/{name}", create=True).close()
+    assert disk.list(root) == ["a", "b", "dir"]
+    assert disk.list(f"{root}/dir") == ["deep", "x"]
+    assert disk.exists(f"{root}/dir/deep")
+    disk.remove(f"{root}/a")
+    assert disk.list(root) == ["b", "dir"]
+    make_directory(disk, f"{root}/made/inside")
+    assert disk.list(f"{root}/made") == ["inside"]
+    disk.fsync_dir(root)
+
+
+def renaming(disk: Disk, root: str) -> None:
+    """A rename replaces what had the name; a handle follows its file, not the name."""
+    old = disk.open(f"{root}/a", create=True)
+    old.append(b"old")
+    new = disk.open(f"{root}/b", create=True)
+    new.append(b"new")
+    disk.rename(f"{root}/b", f"{root}/a")
+    assert disk.list(root) == ["a"]
+    assert disk.read(f"{root}/a") == b"new"
+    assert old.pread(10, 0) == b"old"
+    new.append(b"er")
+    assert disk.read(f"{root}/a") == b"newer"
+
+
+def removing_an_open_file(disk: Disk, root: str) -> None:
+    file = disk.open(f"{root}/a", create=True)
+    file.append(b"data")
+    disk.remove(f"{root}/a")
+    file.append(b"more")
+    assert file.pread(10, 0) == b"datamore"
+    file.fsync()
+    file.close()
+    assert not disk.exists(f"{root}/a")
+
+
+def replacing(disk: Disk, root: str) -> None:
+    """`replace_file` leaves nothing else behind, and takes a leftover of an earlier attempt in its stride."""
+    disk.open(f"{root}/f.tmp", create=True).append(b"leftover")
+    replace_file(disk, root, "f", b"one")
+    replace_file(disk, root, "f", b"two")
+    assert disk.read(f"{root}/f") == b"two"
+    assert disk.list(root) == ["f"]
+
+
+def locking(disk: Disk, root: str) -> None:
+    """One holder at a time, also in one process; a failed attempt does not loosen the lock."""
+    lock = disk.lock(f"{root}/.lock")
+    for _ in range(2):
+        with pytest.raises(BlockingIOError):
+            disk.lock(f"{root}/.lock")
+    lock.release()
+    lock.release()
+    again = disk.lock(f"{root}/.lock")
+    with pytest.raises(BlockingIOError):
+        disk.lock(f"{root}/.lock")
+    again.release()
+
+
+def closing_twice(disk: Disk, root: str) -> None:
+    file = disk.open(f"{root}/a", create=True)
+    file.close()
+    file.close()
+    with pytest.raises(OSError, match=r"\w"):
+        file.append(b"x")
+
+
+CHECKS: tuple[Check, ...] = (
+    appending_and_reading,
+    large_appends,
+    truncating,
+    opening_again,
+    missing_things,
+    names,
+    renaming,
+    removing_an_open_file,
+    replacing,
+    locking,
+    closing_twice,
+)

@@ -1,0 +1,243 @@
+"""The disk of this machine and the disk in memory keep one contract; the second also knows what a crash loses."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+
+import pytest
+from disk_contract import CHECKS, Check
+
+from metadata_log.disk import OsDisk, make_directory, replace_file
+from metadata_log.memory_disk import MemoryDisk
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_os_disk(check: Check, tmp_path: Path) -> None:
+    check(OsDisk(), str(tmp_path))
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_memory_disk(check: Check) -> None:
+    disk = MemoryDisk()
+    disk.mkdir("/some/root")
+    check(disk, "/some/root")
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_memory_disk_fork(check: Check) -> None:
+    """A fork is a whole disk, and nothing that happens to it is seen by the other side."""
+    disk = MemoryDisk()
+    disk.mkdir("root")
+    disk.open("root/other", create=True).append(b"data")
+    before = disk.fingerprint()
+    fork = disk.fork()
+    fork.remove("root/other")
+    check(fork, "root")
+    assert disk.fingerprint() == before
+
+
+def test_lock_excludes_another_process(tmp_path: Path) -> None:
+    """The lock is the kind that Java's `FileChannel.tryLock` takes: a POSIX record lock."""
+    lock = OsDisk().lock(str(tmp_path / ".lock"))
+    attempt = (
+        "import fcntl, sys\n"
+        "file = open(sys.argv[1], 'r+')\n"
+        "try: fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)\n"
+        "except BlockingIOError: sys.exit(3)\n"
+    )
+    command = [sys.executable, "-c", attempt, str(tmp_path / ".lock")]
+    assert subprocess.run(command, check=False).returncode == 3
+    lock.release()
+    assert subprocess.run(command, check=False).returncode == 0
+
+
+def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system may write less than it was given."""
+    real = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, position: real(fd, data[:3], position))
+    file = OsDisk().open(str(tmp_path / "a"), create=True)
+    file.append(b"0123456789")
+    file.append(b"ab")
+    assert file.pread(20, 0) == b"0123456789ab"
+
+
+# ------------------------------------------------------------------------------------------------- crashes in memory
+
+
+def new_disk() -> MemoryDisk:
+    disk = MemoryDisk()
+    make_directory(disk, "/d")
+    return disk
+
+
+def test_crash_loses_what_was_not_fsynced() -> None:
+    disk = new_disk()
+    file = disk.open("/d/f", create=True)
+    file.append(b"durable")
+    file.fsync()
+    disk.fsync_dir("/d")
+    file.append(b" and not")
+    disk.open("/d/unnamed", create=True).fsync()
+    disk.crash()
+    assert disk.list("/d") == ["f"]
+    assert disk.read("/d/f") == b"durable"
+    with pytest.raises(OSError, match="before a crash"):
+        file.append(b"x")
+
+
+def test_crash_loses_a_name_without_its_directory() -> None:
+    disk = MemoryDisk()
+    disk.mkdir("/a/b")
+    disk.open("/a/b/f", create=True).fsync()
+    disk.fsync_dir("/a/b")
+    disk.crash()
+    assert not disk.exists("/a")
+    make_directory(disk, "/a/b")
+    disk.crash()
+    assert disk.list("/a") == ["b"]
+
+
+def test_crash_keeps_a_name_but_not_its_content() -> None:
+    """The classic: renamed without fsync, and after the power came back the file is empty."""
+    disk = new_disk()
+    disk.open("/d/f.tmp", create=True).append(b"content")
+    disk.rename("/d/f.tmp", "/d/f")
+    disk.fsync_dir("/d")
+    disk.crash()
+    assert disk.read("/d/f") == b""
+
+
+def test_crash_undoes_removing_renaming_and_truncating() -> None:
+    disk = new_disk()
+    for name in ("removed", "renamed", "cut"):
+        file = disk.open(f"/d/{name}", create=True)
+        file.append(b"0123456789")
+        file.fsync()
+    disk.fsync_dir("/d")
+    disk.remove("/d/removed")
+    disk.rename("/d/renamed", "/d/other")
+    file.truncate(4)
+    file.append(b"new")
+    assert disk.list("/d") == ["cut", "other"]
+    disk.crash()
+    assert disk.list("/d") == ["cut", "removed", "renamed"]
+    assert disk.read("/d/cut") == b"0123456789"
+
+
+def test_replaced_file_is_old_or_new_after_a_crash_anywhere() -> None:
+    """`replace_file` holds its promise between each pair of disk operations, whatever else the crash lets through."""
+    steps = 0
+    while True:
+        for seed in range(20):
+            disk = new_disk()
+            replace_file(disk, "/d", "f", b"old")
+            if crash_in(disk, steps, Random(seed), lambda disk: replace_file(disk, "/d", "f", b"new")):
+                assert disk.read("/d/f") in {b"old", b"new"}, (steps, seed)
+                finished = False
+            else:
+                disk.crash()
+                assert disk.read("/d/f") == b"new"
+                finished = True
+        if finished:
+            break
+        steps += 1
+    assert steps == 5
+
+
+class Crash(Exception):
+    pass
+
+
+def crash_in(disk: MemoryDisk, steps: int, rng: Random | None, work: object) -> bool:
+    """Do `work` and crash after `steps` disk operations; False if it ended before."""
+    left = steps
+
+    def count(_operation: str, _path: str) -> None:
+        nonlocal left
+        if left == 0:
+            raise Crash
+        left -= 1
+
+    disk.on_operation = count
+    try:
+        assert callable(work)
+        work(disk)
+    except Crash:
+        disk.on_operation = None
+        disk.crash(rng)
+        return True
+    disk.on_operation = None
+    return False
+
+
+def test_torn_appends_keep_a_prefix() -> None:
+    """An append that was not fsynced may survive in part, or with a hole of zeros; what was fsynced is whole."""
+    seen = set()
+    for seed in range(200):
+        disk = new_disk()
+        file = disk.open("/d/f", create=True)
+        file.append(b"durable")
+        file.fsync()
+        disk.fsync_dir("/d")
+        file.append(b"12345678")
+        disk.crash(Random(seed))
+        left = disk.read("/d/f")
+        assert left.startswith(b"durable")
+        tail = left[7:]
+        assert all(byte in {0, wanted} for byte, wanted in zip(tail, b"12345678", strict=False)), (seed, tail)
+        seen.add(tail)
+    assert {b"", b"12345678"} < seen
+    assert any(b"\x00" in tail for tail in seen)
+
+
+def test_crash_releases_locks() -> None:
+    disk = new_disk()
+    lock = disk.lock("/d/.lock")
+    disk.crash()
+    make_directory(disk, "/d")
+    again = disk.lock("/d/.lock")
+    lock.release()
+    with pytest.raises(BlockingIOError):
+        disk.lock("/d/.lock")
+    again.release()
+
+
+def test_fingerprint_tells_disks_apart() -> None:
+    """Equal histories give equal fingerprints; content, durability and pending names each make a difference."""
+    disk = new_disk()
+    seen = {disk.fingerprint()}
+
+    def differs() -> None:
+        found = disk.fingerprint()
+        assert found == disk.fork().fingerprint()
+        assert found not in seen
+        seen.add(found)
+
+    file = disk.open("/d/f", create=True)
+    differs()
+    file.append(b"x")
+    differs()
+    file.fsync()
+    differs()
+    disk.fsync_dir("/d")
+    differs()
+    file.append(b"y")
+    differs()
+    file.truncate(0)
+    differs()
+    disk.remove("/d/f")
+    differs()
+
+
+def test_fingerprint_does_not_show_what_is_gone() -> None:
+    """A file that came and went, durably, leaves no trace: else equal states would not be found equal."""
+    plain, busy = new_disk(), new_disk()
+    for _ in range(3):
+        replace_file(busy, "/d", "f", b"other")
+    for disk in (plain, busy):
+        replace_file(disk, "/d", "f", b"content")
+    assert plain.fingerprint() == busy.fingerprint()

@@ -1,0 +1,50 @@
+"""What Apache Kafka has written, as it lies in `tests/data`: read from compressed archives, unpacked on demand."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+DATA = Path(__file__).parent / "data"
+
+
+@cache
+def archive(name: str) -> dict[str, bytes]:
+    """The files of `tests/data/NAME.tar.xz` by their paths in it."""
+    found = {}
+    with tarfile.open(DATA / f"{name}.tar.xz") as tar:
+        for member in tar:
+            content = tar.extractfile(member)
+            if content is not None:
+                found[member.name.removeprefix("./")] = content.read()
+    return found
+
+
+def json_lines(name: str, path: str) -> list[dict[str, Any]]:
+    """A file of an archive that holds one JSON object a line."""
+    return [json.loads(line) for line in archive(name)[path].splitlines()]
+
+
+def real_files() -> list[tuple[str, bytes, list[dict[str, Any]]]]:
+    """Every log and snapshot of every real cluster: path, content, and what Kafka reads in it, batch by batch."""
+    found = []
+    for name, clusters in (("static3", [""]), ("clusters", ["dynamic3/", "failover/", "old39/", "format/"])):
+        files = archive(name)
+        for cluster in clusters:
+            expected = json.loads(files[f"{cluster}expected.json"])
+            for path, decoding in sorted(expected.items()):
+                found.append((cluster + path, files[cluster + path], json_lines(name, cluster + decoding)))
+    return found
+
+
+def unpack(name: str, prefix: str, target: Path) -> Path:
+    """Write the files of an archive that lie under `prefix` into `target`, which is returned."""
+    for path, content in archive(name).items():
+        if path.startswith(f"{prefix}/"):
+            file = target / path[len(prefix) + 1 :]
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+    return target
