@@ -270,13 +270,8 @@ def test_a_truncation_is_done_or_not_done_and_what_follows_it_stands() -> None:
         recovered = disk.read(LOG)
         assert (first + lost).startswith(recovered) or (first + new).startswith(recovered)
         assert recovered.startswith(first), "what was acknowledged and not cut is there"
-        offset = before.last_fetch[1]
-        if offset == 2:
+        if before.last_fetch[1] == 2:
             assert (first + new).startswith(recovered), "the leader was told that the tail is gone"
-        elif (
-            before.replica.core.log_end_offset == 4 and before.replica.core.flushed_offset == 4 and len(before.sent) > 4
-        ):
-            assert again.replica.core.log_end_offset >= min(offset, 4)
         epochs = {batch.epoch for batch in scan(recovered)}
         assert {entry.epoch for entry in again.replica.log.epochs.entries} == epochs
 
