@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from kafka import Kafka, KafkaUnavailable
+from real_kafka import Kafka, KafkaUnavailable
 
 
 @pytest.fixture(scope="session")
