@@ -20,7 +20,7 @@ from kraft.config.keys import (
     TEXTS,
     Number,
 )
-from kraft.config.properties import Setting, apply_overrides, read_properties
+from kraft.config.properties import Setting, apply_overrides, parse_properties, read_properties
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ _ANY_ADDRESS: Final = ("0.0.0.0", "::")
 class Config(Struct, frozen=True, kw_only=True):
     """The settings of one node; what is not given has Kafka's default. Times are milliseconds, sizes bytes.
 
-    `advertised_listeners` has one entry per controller listener, in the order of `controller_listener_names`.
+    `listeners` and `advertised_listeners` are in the order of `controller_listener_names`.
     """
 
     node_id: int
@@ -65,16 +65,12 @@ class Config(Struct, frozen=True, kw_only=True):
 
         Raises `ConfigError`, which names file, line, key, value and what is allowed.
         """
-        return cls.of_settings(apply_overrides(read_properties(path), overrides), source=path)
+        return cls.parse(read_properties(path), source=path, overrides=overrides)
 
     @classmethod
-    def of_properties(cls, properties: Mapping[str, str], *, source: str = "properties") -> Config:
-        """The same from keys and values that stand in no file; `source` names them in errors."""
-        return cls.of_settings({key: Setting(value, source) for key, value in properties.items()}, source=source)
-
-    @classmethod
-    def of_settings(cls, settings: Mapping[str, Setting], *, source: str) -> Config:
-        """The same from settings that know where they were made."""
+    def parse(cls, text: str | bytes, *, source: str = "properties", overrides: Iterable[str] = ()) -> Config:
+        """The same from the text of a properties file; `source` names it in errors."""
+        settings = apply_overrides(parse_properties(text, source=source), overrides)
         reader = _Reader(settings, source)
         reader.check_roles()
         node_id = reader.node_id()
@@ -194,10 +190,8 @@ class _Reader:
                     hint="A node that is only a controller has only controller listeners.",
                 )
         protocols = self._protocols(names)
-        return tuple(
-            ListenerSpec(listener.name, listener.host, listener.port, protocols[listener.name])
-            for listener in listeners
-        )
+        bound = {listener.name: listener for listener in listeners}
+        return tuple(ListenerSpec(name, bound[name].host, bound[name].port, protocols[name]) for name in names)
 
     def _protocols(self, names: tuple[str, ...]) -> dict[str, str]:
         """The protocol of each controller listener; without a map, PLAINTEXT, as Kafka does."""

@@ -20,12 +20,12 @@ class Setting(Struct, frozen=True):
     where: str
 
 
-def parse_properties(text: bytes, *, source: str) -> dict[str, Setting]:
+def parse_properties(text: str | bytes, *, source: str) -> dict[str, Setting]:
     """The settings in the text of a properties file; of two with one key the later one counts, as in Java."""
     found: dict[str, Setting] = {}
     line = 1
     try:
-        for element in javaproperties.parse(io.BytesIO(text)):
+        for element in javaproperties.parse(io.BytesIO(text) if isinstance(text, bytes) else io.StringIO(text)):
             if isinstance(element, javaproperties.KeyValue):
                 found[element.key] = Setting(element.value, f"{source}:{line}")
             line += _lines(element.source)
@@ -38,18 +38,17 @@ def parse_properties(text: bytes, *, source: str) -> dict[str, Setting]:
     return found
 
 
-def read_properties(path: str) -> dict[str, Setting]:
-    """The settings in a properties file; raises `ConfigError` if it cannot be read."""
+def read_properties(path: str) -> bytes:
+    """The text of a properties file; raises `ConfigError` if it cannot be read."""
     try:
         with open(path, "rb") as file:
-            text = file.read()
+            return file.read()
     except OSError as failed:
         raise ConfigError(
             f"cannot read the configuration: {failed.strerror or failed}",
             where=path,
             hint="Name a Kafka properties file (server.properties).",
         ) from failed
-    return parse_properties(text, source=path)
 
 
 def apply_overrides(settings: Mapping[str, Setting], overrides: Iterable[str]) -> dict[str, Setting]:

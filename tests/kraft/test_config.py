@@ -1,0 +1,187 @@
+"""Kafka's properties files become a `Config`; every mistake is named with its place and its remedy."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from kraft.config import Config, ConfigError, configuration_table
+from kraft.config.kafka_keys import KAFKA_KEYS
+from kraft.config.keys import NOT_YET, NUMBERS, SEGMENT_BYTES_OVERRIDE, TEXTS
+
+GOOD = """\
+process.roles=controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:9001,2@127.0.0.1:9002,3@[::1]:9003
+controller.listener.names=CONTROLLER
+listeners=CONTROLLER://127.0.0.1:9001
+log.dirs=/var/lib/kraft
+"""
+ROOT = Path(__file__).parent.parent.parent
+
+
+def test_a_minimal_file_takes_kafkas_defaults() -> None:
+    config = Config.parse(GOOD)
+    assert config.node_id == 1
+    assert [str(voter) for voter in config.voters] == ["1@127.0.0.1:9001", "2@127.0.0.1:9002", "3@[::1]:9003"]
+    assert (config.election_timeout_ms, config.fetch_timeout_ms, config.append_linger_ms) == (1000, 2000, 25)
+    assert config.segment_bytes == 1 << 30
+    assert config.metadata_log_dir == "/var/lib/kraft"
+    assert [str(listener) for listener in config.advertised_listeners] == ["CONTROLLER://127.0.0.1:9001"]
+    assert config.warnings == ()
+
+
+def test_overrides_win() -> None:
+    config = Config.parse(GOOD, overrides=["controller.quorum.append.linger.ms=0", "node.id = 2"])
+    assert (config.append_linger_ms, config.node_id) == (0, 2)
+
+
+def test_an_override_needs_an_equals_sign() -> None:
+    with pytest.raises(ConfigError, match="key=value"):
+        Config.parse(GOOD, overrides=["node.id"])
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("node.id=one", "a whole number from 0"),
+        ("node.id=-1", "a whole number from 0"),
+        ("node.id=99999999999", "to 2147483647"),
+        ("controller.quorum.election.timeout.ms=soon", "a whole number"),
+        ("controller.quorum.voters=1:9001", "id@host:port"),
+        ("controller.quorum.voters=1@host:0", "id@host:port"),
+        ("controller.quorum.voters=1@a:1,1@b:2", "appears twice"),
+        ("listeners=127.0.0.1:9001", "NAME://host:port"),
+        ("listeners=CONTROLLER://h:99999", "NAME://host:port"),
+        ("listeners=CONTROLLER://h:1,CONTROLLER://h:2", "the same name"),
+        ("listeners=CONTROLLER://h:1,PLAINTEXT://h:2", "PLAINTEXT is not in controller.listener.names"),
+        ("advertised.listeners=CONTROLLER://0.0.0.0:1", "nobody can reach"),
+        ("advertised.listeners=OTHER://h:1", "OTHER is not in controller.listener.names"),
+        ("metadata.log.segment.bytes=1000", "8388608"),
+        ("process.roles=leader", "no role 'leader'"),
+        ("process.roles=controller,controller", "twice"),
+        ("listener.security.protocol.map=CONTROLLER:MAGIC", "no security protocol MAGIC"),
+        ("listener.security.protocol.map=PLAINTEXT:PLAINTEXT", "CONTROLLER"),
+        ("log.dirs=/a,/b,/a", "twice"),
+    ],
+)
+def test_a_bad_value_is_named_with_its_line_and_what_is_allowed(line: str, said: str) -> None:
+    key, _, value = line.partition("=")
+    with pytest.raises(ConfigError) as caught:
+        Config.parse(GOOD + line + "\n", source="node.properties")
+    assert caught.value.where == "node.properties:7"
+    assert f"{key}={value}" in caught.value.what
+    assert said in f"{caught.value} {caught.value.hint}"
+
+
+@pytest.mark.parametrize(
+    "key", ["process.roles", "node.id", "controller.quorum.voters", "controller.listener.names", "listeners"]
+)
+def test_a_missing_key_is_named_with_the_file(key: str) -> None:
+    text = "\n".join(line for line in GOOD.splitlines() if not line.startswith(key + "="))
+    with pytest.raises(ConfigError, match=f"{key.replace('.', '[.]')}.* not set") as caught:
+        Config.parse(text, source="node.properties")
+    assert caught.value.where == "node.properties"
+    assert key in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("process.roles=broker,controller", "brokers come later"),
+        ("controller.listener.names=OTHER", "OTHER is not among the listeners"),
+        ("listener.security.protocol.map=CONTROLLER:SSL", "SSL on listener CONTROLLER is not supported yet"),
+    ],
+)
+def test_what_is_not_there_yet_is_said(line: str, what: str) -> None:
+    with pytest.raises(ConfigError, match=what):
+        Config.parse(GOOD + line)
+
+
+def test_a_controller_that_is_no_voter_is_refused_as_in_kafka() -> None:
+    with pytest.raises(ConfigError, match="node.id 4 is not among the voters"):
+        Config.parse(GOOD, overrides=["node.id=4"])
+
+
+def test_a_dynamic_quorum_is_said_to_come_later() -> None:
+    text = GOOD.replace("controller.quorum.voters=1@", "controller.quorum.bootstrap.servers=")
+    with pytest.raises(ConfigError, match="dynamic quorums"):
+        Config.parse(text)
+
+
+def test_an_unknown_key_is_a_warning_with_the_nearest_known_one() -> None:
+    (warning,) = Config.parse(GOOD + "controller.quorum.elections.timeout.ms=5\n", source="f").warnings
+    assert "did you mean controller.quorum.election.timeout.ms?" in warning
+    assert "f:7" in warning
+
+
+def test_keys_of_brokers_are_accepted_in_silence() -> None:
+    assert Config.parse(GOOD + "num.io.threads=3\nlog.retention.hours=1\nssl.protocol=TLS\n").warnings == ()
+
+
+def test_security_that_is_not_enforced_is_not_silent() -> None:
+    (warning,) = Config.parse(GOOD + "authorizer.class.name=x.StandardAuthorizer\n").warnings
+    assert "has no effect" in warning
+
+
+def test_every_key_read_here_is_kafkas() -> None:
+    assert sorted({*TEXTS, *NUMBERS, *NOT_YET, SEGMENT_BYTES_OVERRIDE} - KAFKA_KEYS) == []
+
+
+def test_the_internal_segment_size_wins_as_in_kafka() -> None:
+    text = GOOD + "metadata.log.segment.bytes=8388608\ninternal.metadata.log.segment.bytes=65536\n"
+    assert Config.parse(text).segment_bytes == 65536
+
+
+def test_a_listener_on_every_address_is_reached_as_the_voters_say() -> None:
+    """Otherwise others would be told to connect to 0.0.0.0."""
+    text = GOOD.replace("CONTROLLER://127.0.0.1:9001", "CONTROLLER://:9001").replace("1@127.0.0.1", "1@node-1.example")
+    config = Config.parse(text)
+    assert config.listeners[0].host == ""
+    assert [str(listener) for listener in config.advertised_listeners] == ["CONTROLLER://node-1.example:9001"]
+
+
+def test_the_metadata_directory_may_be_apart() -> None:
+    config = Config.parse(GOOD + "metadata.log.dir=/fast\n")
+    assert config.metadata_log_dir == "/fast"
+    assert config.directories == ("/fast", "/var/lib/kraft")
+
+
+def test_continuation_lines_and_comments_do_not_shift_line_numbers() -> None:
+    text = "# a comment\n\nprocess.roles=\\\n  controller\nnode.id=x\n" + GOOD.split("node.id=1\n")[1]
+    with pytest.raises(ConfigError) as caught:
+        Config.parse(text, source="f")
+    assert caught.value.where == "f:5"
+
+
+def test_the_last_of_two_equal_keys_counts_as_in_java() -> None:
+    assert Config.parse(GOOD + "log.dirs=/other\n").log_dirs == ("/other",)
+
+
+def test_a_broken_escape_is_named() -> None:
+    with pytest.raises(ConfigError, match="escape") as caught:
+        Config.parse(GOOD + "log.dirs=C:\\users\n", source="f")
+    assert caught.value.where == "f:7"
+
+
+def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot read") as caught:
+        Config.load(str(tmp_path / "none.properties"))
+    assert caught.value.where == str(tmp_path / "none.properties")
+
+
+def test_the_configuration_of_a_real_controller_is_read() -> None:
+    with tarfile.open(ROOT / "tests/data/static3.tar.xz") as archive:
+        members = [archive.extractfile(name) for name in archive.getnames() if name.endswith("node.properties")]
+        texts = [member.read() for member in members if member is not None]
+    assert len(texts) >= 3
+    for text in texts:
+        config = Config.parse(text)
+        assert [voter.id for voter in config.voters] == [1, 2, 3]
+        assert config.segment_bytes == 65536
+
+
+def test_the_documented_table_is_the_one_in_the_code() -> None:
+    assert configuration_table() in (ROOT / "docs/configuration.md").read_text("utf-8")
