@@ -46,3 +46,12 @@ class AppendRejected(NodeError):
 
 class NodeStopped(NodeError):
     """The node has stopped, or is about to; what was outstanding may or may not be in the log."""
+
+
+class OffsetOutOfRange(NodeError):
+    """The log no longer holds the offset asked for: a snapshot has taken its place."""
+
+    def __init__(self, offset: int, start_offset: int) -> None:
+        super().__init__(f"offset {offset} is not in the log any more, which begins at {start_offset}")
+        self.offset = offset
+        self.start_offset = start_offset

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Final
 
 from kraft.node.inbox import Inbox
@@ -30,9 +29,7 @@ class Inbound:
         """The transport's callback. Beyond the limit of unanswered requests a connection is closed, not queued for."""
         if isinstance(thing, Request):
             if len(self._unanswered) >= self._limit:
-                self._log.write(
-                    "overloaded", {"peer": thing.peer, "unanswered": len(self._unanswered)}, logging.WARNING
-                )
+                self._log.warn("overloaded", None, {"peer": thing.peer, "unanswered": len(self._unanswered)})
                 self._transport.drop(thing)
                 return
             request_id = self._next_id
@@ -57,3 +54,9 @@ class Inbound:
     def answer(self, request_id: int, message: Message) -> None:
         """Send the replica's answer to the connection that the request came by."""
         self._transport.answer(self._unanswered.pop(request_id), message)
+
+    def drop(self, request_id: int, why: str) -> None:
+        """Close the connection that a request came by."""
+        request = self._unanswered.pop(request_id)
+        self._log.warn("dropped", None, {"peer": request.peer, "why": repr(why)})
+        self._transport.drop(request)

@@ -15,10 +15,6 @@ import trio
 E = TypeVar("E")
 
 
-def _abort(_: Callable[[], None]) -> trio.lowlevel.Abort:
-    return trio.lowlevel.Abort.SUCCEEDED
-
-
 class Inbox(Generic[E]):
     """Events in the order they arrived, and one task that waits for them. Used in the Trio thread only.
 
@@ -45,7 +41,9 @@ class Inbox(Generic[E]):
             await trio.lowlevel.checkpoint()
             return
         self._reader = trio.lowlevel.current_task()
-        try:
-            await trio.lowlevel.wait_task_rescheduled(_abort)
-        finally:
-            self._reader = None
+        await trio.lowlevel.wait_task_rescheduled(self._abort)
+
+    def _abort(self, _: Callable[[], None]) -> trio.lowlevel.Abort:
+        """The reader's deadline has passed: it is scheduled already, and must not be once more."""
+        self._reader = None
+        return trio.lowlevel.Abort.SUCCEEDED

@@ -1,13 +1,14 @@
 """What an operator would want to know next week: effects of the core, rendered as log lines.
 
 One line per change of state or leader (Kafka: `QuorumState.transitionTo`), one for the first high watermark of an
-epoch, one per suspicious peer and second. Each record carries its facts as the dict `record.facts`, for formatters that
-print JSON.
+epoch, at most one warning of a kind per second. Each record carries its facts as the dict `record.facts`, for
+formatters that print JSON.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from kraft.quorum.effects import Effect, HighWatermarkMoved, LeaderChanged, StateChanged, Suspicious
@@ -15,16 +16,17 @@ from metadata_log.types import NO_NODE
 
 LOGGER: Final = logging.getLogger("kraft.node")
 _QUIET_MS: Final = 1000
-_PEERS_REMEMBERED: Final = 1000
+_REMEMBERED: Final = 1000
 
 
 class NodeLog:
     """The log of one node."""
 
-    def __init__(self, node_id: int) -> None:
+    def __init__(self, node_id: int, now_ms: Callable[[], int]) -> None:
         self._node_id = node_id
+        self._now_ms = now_ms
         self._high_watermark_wanted = True
-        self._suspicions: dict[int, tuple[int, int]] = {}
+        self._warned: dict[tuple[str, object], tuple[int, int]] = {}
 
     def write(self, event: str, facts: dict[str, object], level: int = logging.INFO) -> None:
         """One line: the event and its facts as `key=value`."""
@@ -33,7 +35,7 @@ class NodeLog:
             text = " ".join(f"{key}={value}" for key, value in facts.items() if key != "event")
             LOGGER.log(level, "%s %s", event, text, extra={"facts": facts})
 
-    def trace(self, effect: Effect, now_ms: int) -> None:
+    def trace(self, effect: Effect) -> None:
         """Write the line of an effect, if it has one."""
         match effect:
             case StateChanged(source=source, target=target, epoch=epoch, cause=cause):
@@ -46,17 +48,18 @@ class NodeLog:
                 self._high_watermark_wanted = False
                 self.write("high-watermark", {"offset": offset})
             case Suspicious(peer_id=peer_id, what=what):
-                self._suspicious(peer_id, what, now_ms)
+                self.warn("suspicious", peer_id, {"peer": peer_id, "what": repr(what)})
             case _:
                 pass
 
-    def _suspicious(self, peer_id: int, what: str, now_ms: int) -> None:
-        """At most one line per peer and second, because a hostile peer decides how often this is called."""
-        since_ms, held_back = self._suspicions.get(peer_id, (now_ms - _QUIET_MS, 0))
+    def warn(self, event: str, about: object, facts: dict[str, object]) -> None:
+        """At most one line per event, thing and second, because a hostile peer may decide how often this is called."""
+        now_ms = self._now_ms()
+        since_ms, held_back = self._warned.get((event, about), (now_ms - _QUIET_MS, 0))
         if now_ms - since_ms < _QUIET_MS:
-            self._suspicions[peer_id] = (since_ms, held_back + 1)
+            self._warned[event, about] = (since_ms, held_back + 1)
             return
-        if len(self._suspicions) >= _PEERS_REMEMBERED:
-            self._suspicions.clear()
-        self._suspicions[peer_id] = (now_ms, 0)
-        self.write("suspicious", {"peer": peer_id, "what": repr(what), "held_back": held_back}, logging.WARNING)
+        if len(self._warned) >= _REMEMBERED:
+            self._warned.clear()
+        self._warned[event, about] = (now_ms, 0)
+        self.write(event, {**facts, "held_back": held_back}, logging.WARNING)

@@ -1,20 +1,21 @@
-"""The nursery of a node and the one task that owns its replica (Kafka: `KafkaRaftClientDriver` and its thread).
+"""The one task that owns a replica, and what everybody else may ask of the node (Kafka: `KafkaRaftClientDriver`).
 
-Everything else puts events into the owner's inbox. The owner takes them in bursts, steps the replica, carries out what
-it asks for in order, and sleeps until the next event or deadline; between two steps of a burst it never waits.
+Everything that happens is an event in the owner's inbox. The owner takes events in bursts, steps the replica, carries
+out what it asks for in order, and sleeps until the next event or deadline; between two steps of a burst it never waits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NoReturn
+from typing import Final, NoReturn, assert_never
 
 import trio
 from msgspec import Struct
 
 from kraft.node.appends import Appends
-from kraft.node.background import Flusher, InlineFlusher, ThreadFlusher
+from kraft.node.background import Flusher
 from kraft.node.clock import NodeClock
+from kraft.node.committed import CommittedBatches, read_committed
 from kraft.node.inbound import Inbound
 from kraft.node.inbox import Inbox
 from kraft.node.logging import NodeLog
@@ -23,6 +24,8 @@ from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.events import (
     Answer,
     Committed,
+    CommittedBatch,
+    Drop,
     Input,
     Output,
     SendWire,
@@ -30,114 +33,140 @@ from kraft.replica.events import (
     SubmitDone,
     Trace,
 )
-from kraft.replica.replica import Replica
+from kraft.replica.replica import Replica, ReplicaStatus
 from metadata_log.types import NO_NODE
 from transport.interface import Endpoint, Transport
 
 SHUTDOWN_BUDGET_MS: Final = 5000
 """How long a polite stop may take."""
-_QUEUE_LIMIT: Final = 65_536
+OUTSTANDING_APPENDS: Final = 65_536
 _TICK: Final = Tick()
 _TICKS_PER_BURST: Final = 100
-_LEADING: Final = frozenset({"Leader", "Resigned"})
+_OBLIGED: Final = frozenset({"Leader", "Resigned"})
+"""The states that others wait for something from."""
 
 
-class NodeStatus(Struct, frozen=True, kw_only=True):
-    """A node at one moment. `high_watermark` is -1 while not known, `leader_id` while nobody is known to lead."""
+class NodeParts(Struct, frozen=True, eq=False, kw_only=True):
+    """What a node is put together from; see `kraft.node.run`."""
 
-    node_id: int
-    state: str
-    epoch: int
-    leader_id: int
-    high_watermark: int
-    log_end_offset: int
+    replica: Replica
+    clock: NodeClock
+    inbox: Inbox[Input]
+    inbound: Inbound
+    transport: Transport
+    flusher: Flusher
+    log: NodeLog
     endpoints: tuple[Endpoint, ...]
 
 
 class Node:
-    """One running node; all its methods belong to the Trio thread. `run_node` makes it and hands it out."""
+    """One running node; all its methods belong to the Trio thread. `run_node` and `open_node` hand it out."""
 
-    def __init__(
-        self,
-        *,
-        replica: Replica,
-        outputs: Sequence[Output],
-        transport: Transport,
-        endpoints: tuple[Endpoint, ...],
-        clock: NodeClock,
-        inline_flush: bool,
-    ) -> None:
-        self._replica = replica
-        self._first_outputs = outputs
-        self._transport = transport
-        self._clock = clock
-        self._node_id = replica.core.local.id
-        self._endpoints = endpoints
+    def __init__(self, parts: NodeParts) -> None:
+        self.endpoints = parts.endpoints
+        """Where it listens, in the order of its listeners."""
+        self._replica = parts.replica
+        self._clock = parts.clock
+        self._inbox = parts.inbox
+        self._inbound = parts.inbound
+        self._transport = parts.transport
+        self._flusher = parts.flusher
+        self._log = parts.log
+        self._node_id = parts.replica.options.node_id
         self._client_id = f"raft-client-{self._node_id}"
-        self._log = NodeLog(self._node_id)
-        self._inbox: Inbox[Input] = Inbox()
-        self._inbound = Inbound(self._inbox, transport, self._log, limit=_QUEUE_LIMIT)
-        self._appends = Appends(self._inbox, limit=_QUEUE_LIMIT)
-        self._flusher: Flusher = (InlineFlusher if inline_flush else ThreadFlusher)(self._inbox.put)
+        self._appends = Appends(parts.inbox, limit=OUTSTANDING_APPENDS)
         self._changed = trio.lowlevel.ParkingLot()
+        self._was_active = False
         self._leaving = False
-        self._done = trio.Event()
+        self._stop = trio.Event()
+        self._ended = False
 
     # For everybody
 
-    def status(self) -> NodeStatus:
+    def status(self) -> ReplicaStatus:
         """What this node knows right now."""
-        core = self._replica.core
-        return NodeStatus(
-            node_id=self._node_id,
-            state=core.state_name,
-            epoch=core.epoch,
-            leader_id=core.leader.leader_id,
-            high_watermark=core.high_watermark,
-            log_end_offset=core.log_end_offset,
-            endpoints=self._endpoints,
-        )
+        return self._replica.status()
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this node leads and takes requests and appends."""
+        return self._replica.is_active
 
     async def wait_for_leader(self) -> LeaderAndEpoch:
-        """Wait until this node knows a leader of its epoch; it may be itself."""
-        while (leader := self._replica.core.leader).leader_id == NO_NODE:
+        """Wait until this node knows a leader of its epoch that takes appends: another one, or itself once active."""
+        while (leader := self._known_leader()) is None:
             await self._changed.park()
-        await trio.lowlevel.checkpoint_if_cancelled()
+        return leader
+
+    def _known_leader(self) -> LeaderAndEpoch | None:
+        leader = self._replica.core.leader
+        if leader.leader_id == NO_NODE or (leader.leader_id == self._node_id and not self._replica.is_active):
+            return None
         return leader
 
     async def append(self, values: Sequence[bytes]) -> int:
         """Append raw record values as one atomic unit; returns the offset of the first once all are committed.
 
-        Raises `NotLeader` (not appended), `OutcomeUnknown`, `AppendRejected` or `NodeStopped`. A cancelled append may
-        still be committed. Beyond 65,536 outstanding appends the caller waits its turn.
+        A new leader that is not active yet waits until it is. Raises `NotLeader` (not appended), `OutcomeUnknown`,
+        `AppendRejected` or `NodeStopped`. A cancelled append may still be committed. Beyond 65,536 outstanding appends
+        the caller waits its turn.
         """
+        replica = self._replica
+        while not replica.is_active and replica.core.is_leader and not self._ended:
+            await self._changed.park()
         return (await self._appends.append(values)).base_offset
 
+    def committed(self, from_offset: int = 0) -> CommittedBatches:
+        """Iterate over the committed batches of data records from an offset on, and wait for more; any node can.
+
+        Ends when the node stops. Raises `OffsetOutOfRange` where the log begins later.
+        """
+        return CommittedBatches(from_offset, self._read_committed, self.wait_for_change)
+
+    def _read_committed(self, offset: int) -> tuple[list[CommittedBatch], int]:
+        if self._ended:
+            return [], offset
+        return read_committed(self._replica.log, offset, self._replica.core.high_watermark)
+
+    async def wait_for_change(self) -> bool:
+        """Wait until the state, the leader or the high watermark changes; False once the node has ended."""
+        if not self._ended:
+            await self._changed.park()
+        return not self._ended
+
     async def shutdown(self) -> None:
-        """Stop politely: a leader resigns in favour of its best successors and tells them; at most five seconds."""
+        """Stop politely: a leader resigns in favour of its best successors and tells them; at most five seconds.
+
+        Returns when `run_node` is about to. If the caller is cancelled meanwhile, the node stops at once.
+        """
         self._leaving = True
         self._inbox.put(BeginShutdown())
         try:
             with trio.move_on_after(SHUTDOWN_BUDGET_MS / 1000):
-                await self._done.wait()
+                await self._stop.wait()
         finally:
-            self._done.set()
+            self._stop.set()
 
     # The tasks
 
-    async def run(self) -> None:
-        """The nursery: returns after `shutdown`, raises what stopped the node."""
-        async with trio.open_nursery() as nursery:
-            await nursery.start(self._transport.run, self._inbound.deliver)
-            nursery.start_soon(self._flusher.run)
-            nursery.start_soon(self._own)
-            await self._done.wait()
-            nursery.cancel_scope.cancel()
+    async def run(self, outputs: Sequence[Output], task_status: trio.TaskStatus[Node]) -> None:
+        """Live until `shutdown`; raises what stopped the node. `outputs` are what opening the replica asked for."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._flusher.run)
+                nursery.start_soon(self._own, outputs)
+                task_status.started(self)
+                await self._stop.wait()
+                nursery.cancel_scope.cancel()
+        finally:
+            self._ended = True
+            self._appends.stop()
+            self._changed.unpark_all()
 
-    async def _own(self) -> NoReturn:
-        """The owner: one scope lasts as long as no deadline comes nearer or passes, because making one is dear."""
-        replica, clock = self._replica, self._clock
-        self._carry_out(self._first_outputs)
+    async def _own(self, outputs: Sequence[Output]) -> NoReturn:
+        """The owner. A scope lasts as long as no deadline passes: making one for every burst would be dear."""
+        replica, clock, inbox = self._replica, self._clock, self._inbox
+        self._carry_out(outputs)
         while True:
             deadline_ms = replica.deadline_ms()
             with trio.CancelScope(deadline=clock.trio_time(deadline_ms)) as scope:
@@ -147,7 +176,7 @@ class Node:
                     if wanted_ms < deadline_ms:
                         deadline_ms = wanted_ms
                         scope.deadline = clock.trio_time(wanted_ms)
-                    await self._inbox.wait()
+                    await inbox.wait()
 
     def _burst(self) -> None:
         """Everything there is to do now. Appends are written by the Tick at its end, so that a burst is one batch."""
@@ -162,8 +191,11 @@ class Node:
             assert ticks < _TICKS_PER_BURST, f"a deadline stays in the past: {replica.deadline_ms()} <= {now_ms}"
             ticks += 1
             self._carry_out(replica.step(_TICK, now_ms))
-        if self._leaving and (replica.core.may_stop or replica.core.state_name not in _LEADING):
-            self._done.set()
+        if replica.is_active is not self._was_active:
+            self._was_active = replica.is_active
+            self._changed.unpark_all()
+        if self._leaving and (replica.core.state_name not in _OBLIGED or replica.core.may_stop):
+            self._stop.set()
 
     def _carry_out(self, outputs: Sequence[Output]) -> None:
         for output in outputs:
@@ -178,12 +210,17 @@ class Node:
                         timeout_ms=output.timeout_ms,
                         client_id=self._client_id,
                     )
+                case Trace():
+                    self._log.trace(output.effect)
+                    self._changed.unpark_all()
                 case StartFlush():
                     self._flusher.start(output)
                 case SubmitDone():
                     self._appends.finish(output)
                 case Committed():
+                    # Readers pull from the log at their own pace; the Trace of the high watermark woke them.
                     pass
-                case Trace():
-                    self._log.trace(output.effect, self._clock.now_ms())
-                    self._changed.unpark_all()
+                case Drop():
+                    self._inbound.drop(output.request_id, output.why)
+                case _:
+                    assert_never(output)

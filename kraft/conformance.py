@@ -1,0 +1,109 @@
+"""The invariants of consensus over what nodes leave on their disks (Kafka: those of `RaftEventSimulationTest`).
+
+A `Ledger` is shown quorum states, logs and high watermarks, as often as one likes and in any order, and remembers what
+was promised: once a leader, a vote or a committed batch has been seen, nothing shown later may contradict it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kraft.quorum.voters import majority
+from metadata_log.batch import RecordBatch, records
+from metadata_log.types import NO_NODE
+
+
+class InvariantBroken(AssertionError):
+    """A promise of consensus does not hold; the text says which, and where."""
+
+
+class Ledger:
+    """What was promised so far by the quorum of `voter_ids`. Every method raises `InvariantBroken`."""
+
+    def __init__(self, voter_ids: Sequence[int]) -> None:
+        self._voter_ids = tuple(voter_ids)
+        self._leaders: dict[int, int] = {}
+        self._votes: dict[tuple[int, int], int] = {}
+        self._epochs: dict[int, int] = {}
+        self._written: dict[tuple[int, int], bytes] = {}
+        self._committed: list[RecordBatch] = []
+        self._acknowledged: dict[int, bytes] = {}
+
+    @property
+    def committed_end(self) -> int:
+        """Everything below was committed by somebody."""
+        return self._committed[-1].next_offset if self._committed else 0
+
+    def note_leader(self, node_id: int, epoch: int, leader_id: int) -> None:
+        """A node takes somebody (or with -1 nobody) for the leader of an epoch."""
+        if leader_id == NO_NODE:
+            return
+        known = self._leaders.setdefault(epoch, leader_id)
+        if known != leader_id:
+            raise InvariantBroken(f"epoch {epoch} has two leaders: {known}, and for node {node_id} {leader_id}")
+
+    def note_vote(self, node_id: int, epoch: int, voted_id: int) -> None:
+        """A node has this epoch, and this vote (-1 for none), in its quorum-state."""
+        if epoch < self._epochs.get(node_id, 0):
+            raise InvariantBroken(f"the epoch of node {node_id} fell from {self._epochs[node_id]} to {epoch}")
+        self._epochs[node_id] = epoch
+        if voted_id != NO_NODE:
+            known = self._votes.setdefault((node_id, epoch), voted_id)
+            if known != voted_id:
+                raise InvariantBroken(f"node {node_id} voted twice in epoch {epoch}: for {known} and for {voted_id}")
+
+    def note_log(self, node_id: int, batches: Sequence[RecordBatch], high_watermark: int) -> None:
+        """A node has these batches in its log, and knows those below the high watermark (-1 for none) as committed.
+
+        An epoch's leader writes an offset once, so a batch with the same epoch and offset is the same, everywhere and
+        for ever; what is committed is the same at its offset in every log that knows it as committed.
+        """
+        end, epoch = 0, 0
+        for batch in batches:
+            if batch.base_offset != end or batch.epoch < epoch:
+                raise InvariantBroken(
+                    f"the log of node {node_id} goes from {end}@{epoch} to {batch.base_offset}@{batch.epoch}"
+                )
+            end, epoch = batch.next_offset, batch.epoch
+            if self._written.setdefault((batch.epoch, batch.base_offset), batch.data) != batch.data:
+                raise InvariantBroken(
+                    f"node {node_id} has another batch at offset {batch.base_offset} of epoch {batch.epoch}"
+                )
+        if end < high_watermark:
+            raise InvariantBroken(f"node {node_id} has the high watermark {high_watermark}, and its log ends at {end}")
+        self._note_committed(node_id, [batch for batch in batches if batch.next_offset <= high_watermark])
+
+    def _note_committed(self, node_id: int, batches: Sequence[RecordBatch]) -> None:
+        for known, batch in zip(self._committed, batches, strict=False):
+            if known.data != batch.data:
+                raise InvariantBroken(
+                    f"node {node_id} has other records committed at offset {batch.base_offset}: it says epoch"
+                    f" {batch.epoch}, where epoch {known.epoch} was committed"
+                )
+        self._committed.extend(batches[len(self._committed) :])
+
+    def note_acknowledged(self, offset: int, values: Sequence[bytes]) -> None:
+        """Somebody was told that these values are committed from this offset on."""
+        for at, value in enumerate(values, offset):
+            if self._acknowledged.setdefault(at, value) != value:
+                raise InvariantBroken(f"offset {at} was acknowledged for two records")
+
+    def check_durable(self, logs: Mapping[int, Sequence[RecordBatch]]) -> None:
+        """What is committed is in the logs of a majority, as their disks have it after a power failure."""
+        durable = {node_id: [batch.data for batch in batches] for node_id, batches in sorted(logs.items())}
+        for place, batch in enumerate(self._committed):
+            holders = [one for one in self._voter_ids if durable.get(one, [])[place : place + 1] == [batch.data]]
+            if len(holders) < majority(len(self._voter_ids)):
+                raise InvariantBroken(
+                    f"what was committed at offset {batch.base_offset} of epoch {batch.epoch} is only on the disks of"
+                    f" {holders}"
+                )
+
+    def check_acknowledged(self) -> None:
+        """What was acknowledged is committed where it was said to be."""
+        if not self._acknowledged:
+            return
+        found = {record.offset: record.value for batch in self._committed for record in records(batch)}
+        for offset, value in self._acknowledged.items():
+            if found.get(offset) != value:
+                raise InvariantBroken(f"offset {offset} was promised to {value!r} and holds {found.get(offset)!r}")

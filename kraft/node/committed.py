@@ -1,0 +1,61 @@
+"""Reading the committed log as it grows: a position that moves forward, pulled by its reader."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from kraft.node.errors import OffsetOutOfRange
+from kraft.replica.events import CommittedBatch
+from metadata_log.batch import records, scan
+from metadata_log.log import MetadataLog
+
+READ_BYTES: Final = 1 << 20
+
+Read = Callable[[int], tuple[list[CommittedBatch], int]]
+"""From an offset: some of the committed data batches there, and the offset to go on from."""
+
+
+def read_committed(log: MetadataLog, offset: int, high_watermark: int) -> tuple[list[CommittedBatch], int]:
+    """The data batches from the one that holds `offset`, about a megabyte of them, and the offset after what was read.
+
+    Raises `OffsetOutOfRange` where the log begins later, `CorruptBatch` where it cannot be read.
+    """
+    if offset < log.start_offset:
+        raise OffsetOutOfRange(offset, log.start_offset)
+    found: list[CommittedBatch] = []
+    if offset < high_watermark:
+        data = log.read(offset, READ_BYTES, end_offset=high_watermark)
+        for batch in scan(data, where=log.directory):
+            offset = batch.next_offset
+            if not batch.is_control:
+                values = tuple(record.value or b"" for record in records(batch, where=log.directory))
+                found.append(CommittedBatch(batch.base_offset, offset, batch.epoch, batch.base_timestamp, values))
+    return found, offset
+
+
+class CommittedBatches:
+    """An asynchronous iterator over committed batches of data records, from an offset on; ends when the node stops.
+
+    It reads the log on demand, so a slow reader costs nothing but its own position. The first batch may begin before
+    the offset asked for, as batches are never cut.
+    """
+
+    def __init__(self, from_offset: int, read: Read, wait: Callable[[], Awaitable[bool]]) -> None:
+        self._next_offset = from_offset
+        self._read = read
+        self._wait = wait
+        self._ready: deque[CommittedBatch] = deque()
+
+    def __aiter__(self) -> CommittedBatches:
+        return self
+
+    async def __anext__(self) -> CommittedBatch:
+        while not self._ready:
+            batches, next_offset = self._read(self._next_offset)
+            self._ready.extend(batches)
+            if next_offset == self._next_offset and not await self._wait():
+                raise StopAsyncIteration
+            self._next_offset = next_offset
+        return self._ready.popleft()

@@ -1,0 +1,57 @@
+"""A node inside of one's own program: a replicated log of raw records (Kafka: `KafkaRaftClient` as a library)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from random import Random, SystemRandom
+
+import trio
+
+from kraft.config import Config
+from kraft.node.clock import NodeClock
+from kraft.node.node import Node
+from kraft.node.run import one_cause, run_node
+from kraft.replica.application import ApplicationFactory, host_raw_log
+from metadata_log.disk import Disk, OsDisk
+from transport.interface import Transport
+from transport.tcp import TcpTransport
+
+
+@asynccontextmanager
+async def open_node(
+    config: Config,
+    *,
+    transport: Transport | None = None,
+    disk: Disk | None = None,
+    rng: Random | None = None,
+    clock: NodeClock | None = None,
+    application: ApplicationFactory = host_raw_log,
+    inline_flush: bool = False,
+) -> AsyncIterator[Node]:
+    """Run a node while the block lasts: TCP and this machine's disk unless told otherwise.
+
+    At its end the node stops politely, within five seconds; if the block is cancelled or fails, at once. What stops the
+    node cancels the block and is raised here; see `run_node`.
+    """
+    run = partial(
+        run_node,
+        config,
+        transport=tcp_transport(config) if transport is None else transport,
+        disk=OsDisk() if disk is None else disk,
+        rng=Random(SystemRandom().getrandbits(64)) if rng is None else rng,
+        clock=clock,
+        application=application,
+        inline_flush=inline_flush,
+    )
+    with one_cause():
+        async with trio.open_nursery() as nursery:
+            node: Node = await nursery.start(run)
+            yield node
+            await node.shutdown()
+
+
+def tcp_transport(config: Config) -> TcpTransport:
+    """A TCP transport with the limits of a configuration."""
+    return TcpTransport(max_frame_bytes=config.request_max_bytes, max_idle_ms=config.connections_max_idle_ms)

@@ -1,0 +1,51 @@
+"""From a node's configuration to what its replica and its transport are told (Kafka: `KafkaConfig`, `Endpoints`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kraft.config import Config
+from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig, ReplicaKey
+from kraft.quorum.voters import Voter, VoterSet
+from kraft.replica.options import ReplicaOptions
+from transport.interface import Endpoint, Listener
+
+
+def listeners_of(config: Config) -> tuple[Listener, ...]:
+    """Where the node listens: its controller listeners."""
+    return tuple(Listener(one.name, one.host, one.port) for one in config.listeners)
+
+
+def replica_options(config: Config, bound: Sequence[Endpoint], *, inline_flush: bool) -> ReplicaOptions:
+    """What the replica is told; `bound` is where the listeners ended up, in their order."""
+    listener = config.controller_listener_names[0]
+    return ReplicaOptions(
+        directory=config.metadata_log_dir,
+        node_id=config.node_id,
+        voters=VoterSet.of(
+            Voter(ReplicaKey(voter.id), Endpoints((ListenerAddress(listener, voter.host, voter.port),)))
+            for voter in config.voters
+        ),
+        endpoints=Endpoints(
+            tuple(
+                ListenerAddress(one.name, one.host, one.port or at.port)
+                for one, at in zip(config.advertised_listeners or config.listeners, bound, strict=True)
+            )
+        ),
+        listener=listener,
+        quorum=QuorumConfig(
+            election_timeout_ms=config.election_timeout_ms,
+            fetch_timeout_ms=config.fetch_timeout_ms,
+            election_backoff_max_ms=config.election_backoff_max_ms,
+            request_timeout_ms=config.request_timeout_ms,
+            retry_backoff_ms=config.retry_backoff_ms,
+            append_linger_ms=config.append_linger_ms,
+            fetch_max_bytes=config.fetch_max_bytes,
+            max_batch_bytes=config.max_batch_bytes,
+        ),
+        segment_bytes=config.segment_bytes,
+        segment_ms=config.segment_ms,
+        max_idle_interval_ms=config.max_idle_interval_ms,
+        min_insync_replicas=config.min_insync_replicas,
+        inline_flush=inline_flush,
+    )

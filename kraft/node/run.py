@@ -1,0 +1,105 @@
+"""One node from its configuration: listeners, log directory, replica, tasks (Kafka: `KafkaRaftManager`)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import Random
+
+import trio
+
+from kraft.config import Config
+from kraft.node.background import Flusher
+from kraft.node.clock import NodeClock
+from kraft.node.inbound import Inbound
+from kraft.node.inbox import Inbox
+from kraft.node.logging import NodeLog
+from kraft.node.node import Node, NodeParts
+from kraft.node.options import listeners_of, replica_options
+from kraft.replica.application import ApplicationFactory
+from kraft.replica.controller_host import host_controller
+from kraft.replica.events import Input
+from kraft.replica.replica import Replica
+from metadata_log.disk import Disk
+from transport.interface import Transport
+
+UNANSWERED_REQUESTS = 65_536
+"""Beyond so many requests in hand a node closes the connections of those who ask for more."""
+
+
+async def run_node(
+    config: Config,
+    *,
+    transport: Transport,
+    disk: Disk,
+    rng: Random,
+    clock: NodeClock | None = None,
+    application: ApplicationFactory = host_controller,
+    inline_flush: bool = False,
+    task_status: trio.TaskStatus[Node] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Run one node until `Node.shutdown` or cancellation; `task_status` gets the `Node` once it listens.
+
+    Raises what stops it: `OSError` (a port in use, a failed disk), `MetadataLogError` (an unusable directory, a damaged
+    log), `AssertionError` (a broken invariant). `inline_flush` flushes without a thread, for memory disks.
+    """
+    clock = NodeClock() if clock is None else clock
+    log = NodeLog(config.node_id, clock.now_ms)
+    inbox: Inbox[Input] = Inbox()
+    inbound = Inbound(inbox, transport, log, limit=UNANSWERED_REQUESTS)
+    with one_cause():
+        async with trio.open_nursery() as network:
+            # First, so that it closes the sockets whatever happens next; nothing is delivered before we wait again.
+            await network.start(transport.run, inbound.deliver)
+            endpoints = tuple(transport.listen(listener) for listener in listeners_of(config))
+            options = replica_options(config, endpoints, inline_flush=inline_flush)
+            replica, outputs = Replica.open(
+                options=options, disk=disk, rng=rng, application=application, now_ms=clock.now_ms()
+            )
+            for finding in replica.recovered:
+                log.write("recovered", {"what": repr(finding)}, logging.WARNING)
+            node = Node(
+                NodeParts(
+                    replica=replica,
+                    clock=clock,
+                    inbox=inbox,
+                    inbound=inbound,
+                    transport=transport,
+                    flusher=Flusher(inbox.put),
+                    log=log,
+                    endpoints=endpoints,
+                )
+            )
+            with _closing(replica, log):
+                await node.run(outputs, task_status)
+            network.cancel_scope.cancel()
+    log.write("stopped", {})
+
+
+@contextmanager
+def _closing(replica: Replica, log: NodeLog) -> Iterator[None]:
+    """Close the replica, unless it failed: what the disk or an invariant has disproved is not written to any more."""
+    try:
+        yield
+    except BaseException as stop:
+        failed = stop.subgroup(Exception) if isinstance(stop, BaseExceptionGroup) else None
+        if failed:
+            log.write("failed", {"cause": repr(failed)}, logging.ERROR)
+            replica.abandon()
+        else:
+            replica.close()
+        raise
+    replica.close()
+
+
+@contextmanager
+def one_cause() -> Iterator[None]:
+    """What stops a node is one error: nurseries wrap it in groups, which no caller should have to open."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        cause: BaseException = group
+        while isinstance(cause, BaseExceptionGroup) and len(cause.exceptions) == 1:
+            cause = cause.exceptions[0]
+        raise cause from None

@@ -1,0 +1,281 @@
+"""A cluster of real nodes inside one test: memory network, memory disks, virtual time (Kafka: `RaftClientTestContext`).
+
+Run it under trio's `MockClock` with autojump: a minute of elections then takes a moment.
+
+    async with Cluster(controllers=3, seed=7) as cluster:
+        leader = await cluster.leader()
+        cluster.network.partition({leader}, cluster.others(leader))
+        await cluster.leader(among=cluster.others(leader))
+        cluster.check()
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from random import Random
+from types import TracebackType
+from typing import Final
+
+import trio
+
+from kraft.config import Config
+from kraft.conformance import InvariantBroken, Ledger
+from kraft.node.clock import NodeClock
+from kraft.node.node import Node
+from kraft.node.run import one_cause, run_node
+from kraft.quorum.values import LeaderAndEpoch
+from kraft.quorum.voters import majority
+from kraft.replica.application import ApplicationFactory
+from kraft.replica.controller_host import host_controller
+from metadata_log.batch import RecordBatch
+from metadata_log.log_dir import format_directory, random_uuid
+from metadata_log.memory_disk import MemoryDisk
+from metadata_log.quorum_state_file import read_quorum_state
+from metadata_log.reader import Damage, read_log
+from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC, NO_OFFSET
+from transport.faults import NO_FAULTS, Faults
+from transport.memory import MemoryNetwork, MemoryTransport
+
+START_MS: Final = 1_700_000_000_000
+"""The wall clock of every cluster begins here."""
+_PORT: Final = 9093
+_DIRECTORY: Final = "/kraft"
+_PARTITION: Final = f"{_DIRECTORY}/{METADATA_TOPIC}-{METADATA_PARTITION}"
+
+
+class _Life:
+    """One life of one node: from its start until it is killed or stopped."""
+
+    def __init__(self) -> None:
+        self.scope = trio.CancelScope()
+        self.ended = trio.Event()
+        self.node: Node | None = None
+
+
+class Cluster:
+    """Controllers that elect, commit and fail over; ids count from 1, and name the hosts of `network`, too.
+
+    `settings` are Kafka properties that every node gets. The same seed draws the same timeouts and faults, but trio
+    does not promise the same order of tasks: for traces that repeat to the letter there is `kraft.sim`.
+    """
+
+    def __init__(
+        self,
+        controllers: int = 3,
+        brokers: int = 0,
+        seed: int = 7,
+        *,
+        faults: Faults = NO_FAULTS,
+        settings: Mapping[str, str] | None = None,
+        application: ApplicationFactory = host_controller,
+    ) -> None:
+        if brokers:
+            raise ValueError("brokers come with a later release; a cluster has controllers only")
+        self.ids = tuple(range(1, controllers + 1))
+        self.network = MemoryNetwork(seed, faults)
+        self.disks: dict[int, MemoryDisk] = {}
+        """What each node has on disk, running or not."""
+        self._rng = Random(f"cluster {seed}")
+        self._settings = dict(settings or {})
+        self._application = application
+        self._lives: dict[int, _Life] = {}
+        self._changed = trio.lowlevel.ParkingLot()
+        self._ledger = Ledger(self.ids)
+        self._nursery: trio.Nursery | None = None
+
+    # Life
+
+    async def __aenter__(self) -> Cluster:
+        """Format the disks and start every node."""
+        self._opened = self._open()
+        return await self._opened.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        """Cancel every node. What stopped one of them is raised here."""
+        return await self._opened.__aexit__(kind, error, trace)
+
+    @asynccontextmanager
+    async def _open(self) -> AsyncIterator[Cluster]:
+        self._clock = NodeClock(START_MS)
+        cluster_id = str(random_uuid(self._rng))
+        for node_id in self.ids:
+            disk = self.disks[node_id] = MemoryDisk()
+            format_directory(disk, _DIRECTORY, node_id=node_id, cluster_id=cluster_id, rng=self._rng, now_ms=START_MS)
+        with one_cause():
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                for node_id in self.ids:
+                    await self.restart(node_id)
+                yield self
+                nursery.cancel_scope.cancel()
+
+    async def restart(self, node_id: int) -> Node:
+        """Start a node on what its disk holds; it must not be running."""
+        if node_id in self._lives:
+            raise ValueError(f"node {node_id} is running")
+        assert self._nursery is not None, "the cluster is not running: use `async with`"
+        life = _Life()
+        node: Node = await self._nursery.start(self._live, node_id, life)
+        return node
+
+    async def _live(self, node_id: int, life: _Life, task_status: trio.TaskStatus[Node]) -> None:
+        run = partial(
+            run_node,
+            self._config(node_id),
+            transport=MemoryTransport(self.network, host=str(node_id)),
+            disk=self.disks[node_id],
+            rng=Random(self._rng.getrandbits(64)),
+            clock=self._clock,
+            application=self._application,
+            inline_flush=True,
+        )
+        try:
+            with life.scope:
+                async with trio.open_nursery() as nursery:
+                    node = life.node = await nursery.start(run)
+                    self._lives[node_id] = life
+                    task_status.started(node)
+                    await self._watch(node_id, node)
+        finally:
+            if self._lives.get(node_id) is life:
+                del self._lives[node_id]
+            life.ended.set()
+            self._changed.unpark_all()
+
+    async def _watch(self, node_id: int, node: Node) -> None:
+        """Keep the books of who led and who voted, until the node ends."""
+        going = True
+        while going:
+            leader = node.status().leader
+            self._ledger.note_leader(node_id, leader.epoch, leader.leader_id)
+            self._note_election(node_id)
+            self._changed.unpark_all()
+            going = await node.wait_for_change()
+
+    def _note_election(self, node_id: int) -> None:
+        """What stands in quorum-state, which outlives the node."""
+        election = read_quorum_state(self.disks[node_id], _PARTITION)
+        if election is not None:
+            self._ledger.note_leader(node_id, election.leader_epoch, election.leader_id)
+            self._ledger.note_vote(node_id, election.leader_epoch, election.voted_id)
+
+    def _config(self, node_id: int) -> Config:
+        entries = {
+            "process.roles": "controller",
+            "node.id": str(node_id),
+            "controller.quorum.voters": ",".join(f"{one}@controller-{one}:{_PORT}" for one in self.ids),
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"CONTROLLER://controller-{node_id}:{_PORT}",
+            "log.dirs": _DIRECTORY,
+            **self._settings,
+        }
+        text = "".join(f"{key}={value}\n" for key, value in entries.items())
+        return Config.parse(text, source=f"node {node_id}")
+
+    async def kill(self, node_id: int) -> None:
+        """End a node as a power failure does: what it had not fsynced is lost, or torn."""
+        life = self._life(node_id)
+        # The dying node goes on with its old disk, so that nothing it does at its end is in the one that is left.
+        disk = self.disks[node_id] = self.disks[node_id].fork()
+        disk.crash(self._rng)
+        life.scope.cancel()
+        await life.ended.wait()
+
+    async def stop(self, node_id: int) -> None:
+        """Stop a node politely: a leader hands over first."""
+        life = self._life(node_id)
+        await self.node(node_id).shutdown()
+        await life.ended.wait()
+
+    # Questions
+
+    @property
+    def running(self) -> tuple[int, ...]:
+        """The ids of the nodes that run."""
+        return tuple(sorted(self._lives))
+
+    def node(self, node_id: int) -> Node:
+        """A running node."""
+        node = self._life(node_id).node
+        assert node is not None
+        return node
+
+    def _life(self, node_id: int) -> _Life:
+        if node_id not in self._lives:
+            raise ValueError(f"node {node_id} is not running")
+        return self._lives[node_id]
+
+    def others(self, *node_ids: int) -> tuple[int, ...]:
+        """Everybody else, running or not."""
+        return tuple(node_id for node_id in self.ids if node_id not in node_ids)
+
+    async def leader(self, among: Iterable[int] | None = None) -> int:
+        """Wait until one of `among` (all, if not given) leads, takes requests, and is known to a majority of all."""
+        wanted = tuple(self.ids if among is None else among)
+        while (leader_id := self._leader(wanted)) is None:
+            await self._changed.park()
+        return leader_id
+
+    def _leader(self, wanted: Sequence[int]) -> int | None:
+        known: dict[LeaderAndEpoch, int] = {}
+        for life in self._lives.values():
+            if life.node is not None:
+                leader = life.node.status().leader
+                known[leader] = known.get(leader, 0) + 1
+        for leader, count in known.items():
+            led_by = self._lives.get(leader.leader_id)
+            is_active = led_by is not None and led_by.node is not None and led_by.node.is_active
+            if is_active and leader.leader_id in wanted and count >= majority(len(self.ids)):
+                return leader.leader_id
+        return None
+
+    async def append(self, values: Sequence[bytes]) -> int:
+        """Append to the raw log of whoever leads (`application=host_raw_log`); returns the offset. See `Node.append`.
+
+        `check` will ask for these values at this offset.
+        """
+        offset = await self.node(await self.leader()).append(values)
+        self._ledger.note_acknowledged(offset, values)
+        return offset
+
+    async def wait_for_offset(self, offset: int, *node_ids: int) -> None:
+        """Wait until these nodes (all that run, if none is named) know everything below `offset` as committed."""
+        while any(self.node(node_id).status().high_watermark < offset for node_id in node_ids or self.running):
+            await self._changed.park()
+
+    def check(self) -> None:
+        """Every safety invariant, over all logs and quorum states so far; raises `InvariantBroken`.
+
+        One leader per epoch and one vote per voter and epoch, ever; nothing committed is lost or changed and all of it
+        is durable on a majority; logs agree below the high watermark and wherever they share an epoch and an offset;
+        what `append` returned is there.
+        """
+        for node_id in self.ids:
+            self._note_election(node_id)
+            life = self._lives.get(node_id)
+            high_watermark = life.node.status().high_watermark if life and life.node else NO_OFFSET
+            self._ledger.note_log(node_id, _batches(self.disks[node_id]), high_watermark)
+        self._ledger.check_durable({node_id: _durable(self.disks[node_id]) for node_id in self.ids})
+        self._ledger.check_acknowledged()
+
+
+def _batches(disk: MemoryDisk) -> list[RecordBatch]:
+    if not disk.exists(_PARTITION):
+        return []
+    batches = []
+    for found in read_log(disk, _PARTITION):
+        if isinstance(found, Damage):
+            raise InvariantBroken(str(found))
+        batches.append(found)
+    return batches
+
+
+def _durable(disk: MemoryDisk) -> list[RecordBatch]:
+    """What would be left after a power failure now."""
+    after = disk.fork()
+    after.crash()
+    return _batches(after)
