@@ -265,10 +265,7 @@ class QuorumState:
             self.voters,
             log.end_offset,
             accumulator,
-            {
-                voter.id: Progress(self.local if voter.id == self.local.id else voter.key)
-                for voter in self.voters.voters
-            },
+            {voter.id: Progress(voter.key) for voter in self.voters.voters},
             {},
             check_quorum_deadline_ms=self.check_quorum_deadline_ms(now_ms),
             begin_deadline_ms=now_ms,

@@ -221,7 +221,10 @@ def on_describe_quorum(quorum: QuorumState, event: Received, request: DescribeQu
         return
     leader.forget_observers(now_ms - quorum.config.observer_timeout_ms)
     own = ReplicaProgress(
-        key=leader.local, log_end_offset=quorum.log.end_offset, last_fetch_ms=now_ms, last_caught_up_ms=now_ms
+        key=leader.progress[leader.local.id].key if leader.is_voter else leader.local,
+        log_end_offset=quorum.log.end_offset,
+        last_fetch_ms=now_ms,
+        last_caught_up_ms=now_ms,
     )
     reply = DescribeQuorumReply(
         epoch=leader.epoch,
