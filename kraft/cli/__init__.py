@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""The command line: arguments and printing, no logic."""

@@ -1,0 +1,152 @@
+"""The `kraft` command: finds the subcommand, and turns every failure into one clear line and an exit code.
+
+0 done, 1 the operation failed, 2 usage, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from importlib.metadata import version
+from typing import Final, NoReturn
+
+import click
+
+from kraft.cli.failure import CommandFailed
+from kraft.config import ConfigError, UsageError
+from metadata_log.errors import MetadataLogError
+
+FAILED: Final = 1
+USAGE: Final = 2
+INTERRUPTED: Final = 130
+
+_COMMANDS: Final = {
+    "dump": "kraft.cli.dump:dump_command",
+    "format": "kraft.cli.format:format_command",
+    "quickstart": "kraft.cli.quickstart:quickstart_command",
+    "quorum": "kraft.cli.quorum:quorum_command",
+    "random-uuid": "kraft.cli.format:random_uuid_command",
+    "serve": "kraft.cli.serve:serve_command",
+}
+
+
+class _Commands(click.Group):
+    """Subcommands, each imported only when it is asked for: `kraft --help` need not load a node."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module, _, name = _COMMANDS[cmd_name].partition(":")
+        command = getattr(import_module(module), name)
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="Example: kraft quickstart --for 20",
+)
+@click.version_option(version("trio-kraft"), prog_name="kraft", message="%(prog)s %(version)s")
+@click.option("--debug", is_flag=True, help="Show a traceback when something fails.")
+def kraft(debug: bool) -> None:
+    """The controller quorum of Apache Kafka: run it, look into it, take its files apart."""
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """The console script; ends the process."""
+    if not __debug__:
+        _complain(
+            "kraft does not run under python -O", "Its assertions guard your data: leave -O and PYTHONOPTIMIZE out."
+        )
+        sys.exit(FAILED)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        sys.exit(kraft.main(words, prog_name="kraft", standalone_mode=False) or 0)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("", err=True)
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:  # whoever read our output has had enough of it, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(FAILED)
+    except Exception as failed:
+        if "--debug" in words:
+            raise
+        sys.exit(report(failed))
+
+
+def report(failed: Exception) -> int:
+    """Say what went wrong on stderr; returns the exit code."""
+    code = 0
+    for cause in _causes(failed):
+        what, hint, its_code = _explain(cause)
+        if what:
+            _complain(what, hint)
+        code = max(code, its_code)
+    return code
+
+
+def _causes(failed: Exception) -> Iterator[Exception]:
+    """The failures in the groups that nurseries make, each once."""
+    if isinstance(failed, ExceptionGroup):
+        for part in failed.exceptions:
+            yield from _causes(part)
+    else:
+        yield failed
+
+
+def _explain(failed: Exception) -> tuple[str, str | None, int]:
+    match failed:
+        case click.UsageError():
+            command = failed.ctx.command_path if failed.ctx else "kraft"
+            return _plain(failed.format_message()), f"See `{command} --help`.", USAGE
+        case CommandFailed():
+            return failed.what, failed.hint, failed.exit_code
+        case click.ClickException():
+            return _plain(failed.format_message()), None, failed.exit_code
+        case UsageError():
+            return str(failed), failed.hint, USAGE
+        case ConfigError() | MetadataLogError():
+            return str(failed), failed.hint, FAILED
+        case OSError():
+            return _system_error(failed), _SYSTEM_HINTS.get(failed.errno or 0), FAILED
+        case AssertionError():
+            return (
+                f"an invariant is broken: {failed or 'see the traceback'}",
+                "This is a bug: stop here, keep the log directory, and report it with the output of `kraft --debug …`.",
+                FAILED,
+            )
+        case _:
+            return f"{type(failed).__name__}: {failed}", "Run `kraft --debug …` for the traceback.", FAILED
+
+
+_SYSTEM_HINTS: Final = {
+    errno.EADDRINUSE: "Another process listens there: stop it, or choose another port in listeners.",
+    errno.EADDRNOTAVAIL: "The host in listeners is not an address of this machine.",
+    errno.EACCES: "Check who owns the file or directory, and as whom this runs.",
+    errno.ENOSPC: "The disk is full: make room and start again. Nothing acknowledged is lost.",
+}
+
+
+def _system_error(failed: OSError) -> str:
+    text = failed.strerror or str(failed)
+    return f"{text} ({failed.filename})" if failed.filename is not None else text
+
+
+def _plain(text: str) -> str:
+    """Click's sentences in our form: no capital, no full stop."""
+    text = text.rstrip(".")
+    return text[:1].lower() + text[1:]
+
+
+def _complain(what: str, hint: str | None) -> None:
+    colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    click.echo(click.style("kraft: error: ", fg="red", bold=True) + what, err=True, color=colour)
+    if hint is not None:
+        click.echo(click.style("hint: ", bold=True) + hint, err=True, color=colour)
