@@ -68,14 +68,20 @@ class Net:
     """A few nodes. Everything a step sends is delivered before time goes on, through the real codecs."""
 
     def __init__(
-        self, count: int = 3, *, application: ApplicationFactory = host_raw_log, seed: int = 1, **changes: object
+        self,
+        count: int = 3,
+        *,
+        application: ApplicationFactory = host_raw_log,
+        seed: int = 1,
+        disks: dict[int, MemoryDisk] | None = None,
+        **changes: object,
     ) -> None:
         self.now_ms = START_MS
         self.voters = voter_set(count)
         self.application = application
         self.changes = changes
         self.rng = Random(seed)
-        self.disks = {node: formatted_disk(node) for node in range(1, count + 1)}
+        self.disks = disks or {node: formatted_disk(node) for node in range(1, count + 1)}
         self.replicas: dict[int, Replica] = {}
         self.cut: set[int] = set()
         self.queue: deque[Callable[[], None]] = deque()
