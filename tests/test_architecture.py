@@ -1,0 +1,244 @@
+"""The layers hold: reads every import statement and fails on the first edge that the table of layers does not allow."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from msgspec import Struct
+
+ROOT = Path(__file__).parent.parent
+OURS = ("kraft", "metadata_log", "transport")
+CODECS = ("google_crc32c", "cramjam", "lz4", "snappy", "zstandard")
+
+
+class Layer(Struct, frozen=True):
+    """Modules, and which of ours they may import besides each other; msgspec is everybody's."""
+
+    modules: tuple[str, ...]
+    ours: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
+    pure: bool = True
+    """Whether time, randomness, disk, network and scheduling only come in from outside."""
+
+
+BYTES = ("metadata_log.serde", "metadata_log.types", "metadata_log.errors")
+IN_CORE = ("metadata_log.types", "metadata_log.batch", "metadata_log.epochs", "metadata_log.records")
+IN_CONTROLLER = (*BYTES, "metadata_log.image", "metadata_log.records", "transport.protocol")
+IN_REPLICA = ("kraft.quorum", "kraft.controller", "kraft.broker", "metadata_log", "transport.protocol")
+TO_REPLICA = ("kraft.replica", *IN_REPLICA)
+
+LAYERS = (
+    Layer(("metadata_log",), libraries=CODECS),
+    Layer(("metadata_log.log_dir",), ("metadata_log",), ("javaproperties",)),
+    Layer(("metadata_log.image.persistent_map",), ("metadata_log",), ("immutables",)),
+    Layer(("metadata_log.disk",), ("metadata_log",), pure=False),
+    Layer(("metadata_log.arrow",), ("metadata_log",), ("pyarrow", "numpy"), pure=False),
+    Layer(("metadata_log.spark",), ("metadata_log", "metadata_log.arrow"), ("pyspark",), pure=False),
+    Layer(("transport.protocol", "transport.faults"), BYTES),
+    Layer(("transport",), (*BYTES, "transport.protocol", "transport.faults"), ("trio",), pure=False),
+    Layer(("kraft.config",), (), ("javaproperties",), pure=False),
+    Layer(("kraft.quorum",), ("kraft.config", *IN_CORE, "transport.protocol.errors")),
+    Layer(("kraft.controller", "kraft.broker"), ("kraft.config", *IN_CONTROLLER)),
+    Layer(("kraft.replica",), ("kraft.config", *IN_REPLICA)),
+    Layer(("kraft.sim", "kraft.whatif", "kraft.conformance"), ("kraft.config", *TO_REPLICA, "transport.faults")),
+    Layer(
+        ("kraft.node", "kraft.admin", "kraft.archive"),
+        ("kraft.config", *TO_REPLICA, "transport"),
+        ("trio",),
+        pure=False,
+    ),
+    Layer(("kraft", "kraft.testing", "kraft.cli", "kraft.__main__"), OURS, ("trio", "click", "rich"), pure=False),
+)
+
+QUORUM_ORDER = (
+    ("values",),
+    ("messages",),
+    ("events", "effects"),
+    ("voters", "log_view", "accumulator", "purgatory", "peers"),
+    ("states",),
+    ("quorum_state",),
+    ("elections", "leadership", "replication", "snapshots", "reconfiguration"),
+    ("core",),
+)
+"""Within `kraft.quorum` imports go to the left, or stay."""
+
+HEAVY = ("metadata_log.arrow", "metadata_log.spark")
+IMPURE = {
+    *("trio", "time", "os", "socket", "select", "threading", "logging", "asyncio"),
+    *("subprocess", "multiprocessing", "queue", "secrets", "uuid", "signal", "tempfile", "shutil"),
+}
+DEVELOPER_TOOLS = {"metadata_log.serde.declare"}
+"""Run by hand when Kafka's schemas change; nothing imports them."""
+
+
+class Import(Struct, frozen=True):
+    """One import of one module, or of one name out of it."""
+
+    line: int
+    module: str
+    name: str = ""
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Every module of ours, by its dotted name."""
+    found = {}
+    for path in sorted(path for package in OURS for path in (ROOT / package).rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imports(tree: ast.AST, module: str, *, is_package: bool) -> Iterator[Import]:
+    """Every import statement of a module, wherever it stands; `from package import module` names the module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(node.lineno, alias.name)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parent = module.split(".")[: None if is_package and node.level == 1 else is_package - node.level]
+                base = ".".join([*parent, *([node.module] if node.module else [])])
+            for alias in node.names:
+                inner = f"{base}.{alias.name}"
+                yield Import(node.lineno, inner) if inner in modules() else Import(node.lineno, base, alias.name)
+
+
+@cache
+def imports_of(module: str) -> tuple[Import, ...]:
+    path = modules()[module]
+    tree = ast.parse(path.read_text(), str(path))
+    return tuple(imports(tree, module, is_package=path.name == "__init__.py"))
+
+
+def is_under(module: str, roots: tuple[str, ...]) -> bool:
+    return any(module == root or module.startswith(f"{root}.") for root in roots)
+
+
+def layer_of(module: str) -> tuple[Layer, str]:
+    """The layer with the longest root above a module, and that root. Bare package roots cover `__init__` only."""
+    best = max(
+        ((layer, root) for layer in LAYERS for root in layer.modules if is_under(module, (root,))),
+        key=lambda found: len(found[1]),
+    )
+    assert best[1] != "kraft" or module == "kraft", (
+        f"{module} is in no layer: give it a row in this file and the design"
+    )
+    return best
+
+
+def offence(module: str, wanted: Import) -> str | None:
+    """Why `module` may not import what it does, or None."""
+    layer, _ = layer_of(module)
+    top = wanted.module.partition(".")[0]
+    if top in OURS:
+        # Rows inside of metadata_log only grant libraries: they are no layers of their own.
+        own = ("metadata_log",) if is_under(module, ("metadata_log",)) else layer.modules
+        heavy = is_under(wanted.module, HEAVY) and not is_under(module, (*HEAVY, "kraft.cli", "kraft.testing"))
+        return "this layer may not import that one" if heavy or not is_under(wanted.module, own + layer.ours) else None
+    if top in sys.stdlib_module_names:
+        return None if not layer.pure or module in DEVELOPER_TOOLS else impurity(top, wanted.name)
+    return None if top in (*layer.libraries, "msgspec") else "this layer does without that library"
+
+
+def impurity(top: str, name: str) -> str | None:
+    """Why the pure set may not import this from the standard library, or None."""
+    if top in IMPURE:
+        return "time, disk, network and scheduling come in from outside"
+    return "randomness is one Random that was passed in" if top == "random" and name != "Random" else None
+
+
+@pytest.mark.parametrize("module", modules())
+def test_imports_point_down(module: str) -> None:
+    offences = [
+        f"{modules()[module].relative_to(ROOT)}:{wanted.line}: imports {wanted.module} {wanted.name}: {why}"
+        for wanted in imports_of(module)
+        if (why := offence(module, wanted))
+    ]
+    assert not offences, "\n".join(offences)
+
+
+def test_the_core_reads_from_values_to_core() -> None:
+    """A reader of kraft.quorum never has to look ahead."""
+    rank = {name: number for number, names in enumerate(QUORUM_ORDER) for name in names}
+    inside = [module for module in modules() if module.startswith("kraft.quorum.")]
+    assert inside
+    for module in inside:
+        here = rank[module.split(".")[2]]
+        for wanted in imports_of(module):
+            if wanted.module.startswith("kraft.quorum."):
+                assert rank[wanted.module.split(".")[2]] <= here, f"{module}:{wanted.line} imports {wanted.module}"
+
+
+def test_no_module_imports_itself_by_a_detour() -> None:
+    done: set[str] = set()
+
+    def visit(module: str, way: tuple[str, ...]) -> None:
+        assert module not in way, " -> ".join([*way[way.index(module) :], module])
+        if module in done:
+            return
+        for wanted in imports_of(module):
+            if wanted.module in modules() and wanted.module != module:
+                visit(wanted.module, (*way, module))
+        done.add(module)
+
+    for module in modules():
+        visit(module, ())
+
+
+@pytest.mark.parametrize("module", [name for name, path in modules().items() if path.name == "__init__.py"])
+def test_a_package_only_re_exports(module: str) -> None:
+    """Whoever opens an __init__ finds names, never behaviour."""
+    path = modules()[module]
+    for statement in ast.parse(path.read_text()).body:
+        match statement:
+            case ast.Expr(value=ast.Constant()) | ast.Import() | ast.ImportFrom():
+                pass
+            case ast.Assign(targets=[ast.Name(id="__all__" | "__version__")]):
+                pass
+            case ast.Assign(value=ast.BinOp(op=ast.BitOr())):  # a sum type of what it re-exports
+                pass
+            case _:
+                pytest.fail(f"{path.relative_to(ROOT)}:{statement.lineno} does more than re-export")
+
+
+def test_reading_logs_needs_neither_arrow_nor_spark() -> None:
+    """What is shipped to Spark's executors stays small."""
+    reached, waiting = set(), ["metadata_log"]
+    while waiting:
+        module = waiting.pop()
+        if module not in reached and module in modules():
+            reached.add(module)
+            waiting += [wanted.module for wanted in imports_of(module)]
+    assert not [module for module in reached if is_under(module, HEAVY)]
+
+
+@pytest.mark.parametrize(
+    ("module", "statement"),
+    [
+        ("kraft.quorum.core", "import time"),
+        ("kraft.quorum.core", "from random import randrange"),
+        ("kraft.quorum.core", "from kraft.controller.result import ControllerResult"),
+        ("kraft.controller.controller", "from kraft.quorum.core import RaftCore"),
+        ("kraft.replica.replica", "import trio"),
+        ("kraft.replica.replica", "from transport.tcp import TcpTransport"),
+        ("kraft.replica.replica", "from kraft.node.node import Node"),
+        ("metadata_log.batch", "from kraft.config import Config"),
+        ("metadata_log.batch", "import pyarrow"),
+        ("metadata_log.image.image", "import immutables"),
+        ("transport.protocol.headers", "from metadata_log.log import MetadataLog"),
+        ("transport.protocol.headers", "from transport.tcp import TcpTransport"),
+        ("transport.tcp", "from kraft.replica.rpc import x"),
+        ("kraft.node.node", "import asyncio_is_not_ours"),
+    ],
+)
+def test_the_check_can_fail(module: str, statement: str) -> None:
+    """Each of these would be a hole in the layers."""
+    (wanted,) = imports(ast.parse(statement), module, is_package=False)
+    assert offence(module, wanted)
