@@ -84,9 +84,6 @@ class Owner(Protocol):
     def accepted(self, socket: Socket, listener: Listener, peer: str) -> Channel | None:
         """A peer has connected; None turns it away."""
 
-    def deliver(self, request: Request) -> None:
-        """Hand a request to the user."""
-
     def finish(self, outcome: Reply | Failed) -> None:
         """A request of the user has its outcome; to be called from the transport's own tasks only."""
 
@@ -106,10 +103,18 @@ class Owner(Protocol):
 class ServerChannel:
     """A peer's connection to one of our listeners."""
 
-    __slots__ = ("_owner", "_paused", "_socket", "closed", "connection", "last_active", "peer")
+    __slots__ = ("_deliver", "_owner", "_paused", "_socket", "closed", "connection", "last_active", "peer")
 
     def __init__(
-        self, owner: Owner, socket: Socket, *, listener: str, peer: str, served: Mapping[int, Api], max_frame_bytes: int
+        self,
+        owner: Owner,
+        socket: Socket,
+        deliver: Callable[[Request], None],
+        *,
+        listener: str,
+        peer: str,
+        served: Mapping[int, Api],
+        max_frame_bytes: int,
     ) -> None:
         self.connection = ServerConnection(
             handle=self, listener=listener, peer=peer, served=served, max_frame_bytes=max_frame_bytes
@@ -119,6 +124,7 @@ class ServerChannel:
         self.last_active = owner.now()
         self._owner = owner
         self._socket = socket
+        self._deliver = deliver
         self._paused = False
 
     def on_connected(self) -> None:
@@ -127,14 +133,13 @@ class ServerChannel:
 
     def on_data(self, data: bytes) -> int:
         """Deliver the requests that these bytes complete."""
-        owner = self._owner
-        self.last_active = owner.now()
+        self.last_active = self._owner.now()
         requests, released = self.connection.feed(data)
         if released:
             self._socket.write(released)
         for request in requests:
             if not self.closed:  # the user may drop the connection over any of them
-                owner.deliver(request)
+                self._deliver(request)
         self._settle()
         return self.connection.frames.missing
 

@@ -265,8 +265,11 @@ class _Connection:
             return
         if events & _WRITE:
             self._flush()
-        if events & (_READ | _ENDED) and self._socket is not None:
-            self._receive()
+        if self._interest & _READ:
+            if events & (_READ | _ENDED) and self._socket is not None:
+                self._receive()
+        elif events & _ENDED:
+            self.lose(Cause.RESET, "the peer closed the connection")
 
     def _finish_connecting(self) -> None:
         assert self._socket is not None
@@ -285,9 +288,6 @@ class _Connection:
 
     def _receive(self) -> None:
         assert self._socket is not None
-        if not self._interest & _READ:
-            self.lose(Cause.RESET, "the peer closed the connection")
-            return
         try:
             data = self._socket.recv(self._read_bytes)
         except BlockingIOError:
@@ -304,29 +304,27 @@ class _Connection:
         """Send now what the system takes, and the rest when it can."""
         if self._socket is None:
             return
+        left: bytes | memoryview = data
         if not self.unsent:
-            sent = self._send(data)
+            try:
+                sent = self._socket.send(data)
+            except OSError:
+                sent = 0  # full, or broken: then epoll reports it
             if sent == len(data):
                 return
-            data_left: bytes | memoryview = memoryview(data)[sent:]
+            left = memoryview(data)[sent:]
             self._watch(self._interest | _WRITE)
-        else:
-            data_left = data
-        self._out.append(data_left)
-        self.unsent += len(data_left)
-
-    def _send(self, data: bytes | memoryview) -> int:
-        """How many bytes the system took. A broken socket takes none: epoll reports it, as long as it is watched."""
-        assert self._socket is not None
-        try:
-            return self._socket.send(data)
-        except OSError:
-            return 0
+        self._out.append(left)
+        self.unsent += len(left)
 
     def _flush(self) -> None:
+        assert self._socket is not None
         while self._out:
             data = self._out[0]
-            sent = self._send(data)
+            try:
+                sent = self._socket.send(data)
+            except OSError:
+                return  # full again, or broken
             self.unsent -= sent
             if sent < len(data):
                 self._out[0] = memoryview(data)[sent:]

@@ -134,9 +134,11 @@ class TcpTransport:
         if len(self._accepted) >= self._max_connections:
             log.warning("turning away %s: there are %d connections already", peer, len(self._accepted))
             return None
+        assert self._deliver is not None, "peers are accepted only by a running transport"
         channel = ServerChannel(
             self,
             socket,
+            self._deliver,
             listener=listener.name,
             peer=peer,
             served=self._served,
@@ -148,11 +150,6 @@ class TcpTransport:
     def forget(self, channel: ServerChannel) -> None:
         """This connection of a peer is closed."""
         self._accepted.pop(channel, None)
-
-    def deliver(self, request: Request) -> None:
-        """Hand a request to the user."""
-        assert self._deliver is not None
-        self._deliver(request)
 
     def finish(self, outcome: Reply | Failed) -> None:
         """Hand the outcome of a request to the user, unless its time was up."""

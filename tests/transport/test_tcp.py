@@ -159,6 +159,28 @@ class TestHostileClients:
             frames = await read_frames(stream, count)
             assert len(frames) == len(served) == count
 
+    async def test_a_connection_is_paused_while_its_next_request_is_already_there(self, new_node: NewNode):
+        """Answering one client from the request of another must not lose what the first one has just sent."""
+        node = new_node()
+        ask_much = framed(encode_request(ApiKey.ENVELOPE, 0, 1, "raw", EnvelopeRequest()))
+
+        def answer_the_other(request: Request) -> VoteResponse:
+            [parked] = node.requests
+            node.transport.answer(parked, EnvelopeResponse(response_data=bytes(16_000_000)))
+            node.answer_with = echo
+            return echo(request)
+
+        async with serving(node) as endpoint, await connect(endpoint) as slow, await connect(endpoint) as other:
+            await slow.send_all(ask_much)
+            await node.until(lambda: len(node.requests) == 1)
+            node.answer_with = answer_the_other
+            for stream in (other, slow):  # without a checkpoint, so that both are there in one burst
+                os.write(stream.socket.fileno(), vote(2))
+            assert len(await read_frames(other, 1)) == 1
+            big, small = await read_frames(slow, 2)
+            assert len(big) > 16_000_000
+            assert small == encode_response(ApiKey.VOTE, 2, 2, VoteResponse(error_code=2))
+
     async def test_a_client_that_leaves_in_the_middle_is_forgotten(self, new_node: NewNode):
         node = new_node()
         async with serving(node) as endpoint:
