@@ -46,7 +46,7 @@ from kraft.quorum.events import (
 from kraft.quorum.messages import BatchFacts, Fetch, FetchReply, Reply, Request, Vote, VoteReply
 from kraft.quorum.values import ElectionState, Endpoints, ListenerAddress, QuorumConfig, ReplicaKey
 from kraft.quorum.voters import VoterSet
-from kraft.sim.member import Answer, Ask, Changed, Done, Flush, LogBatch, Output, View
+from kraft.sim.member import Answer, Ask, Changed, Crashed, Done, Flush, LogBatch, Output, View
 from metadata_log.epochs import EpochHistory
 from metadata_log.types import NO_OFFSET
 
@@ -175,6 +175,7 @@ class CoreMember:
         self._candidates: dict[int, tuple[int, int]] = {}
         self._submitted: dict[int, Appended] = {}
         self._next_ticket = 1
+        self._effects_left: int | None = None
 
     @property
     def node_id(self) -> int:
@@ -219,7 +220,12 @@ class CoreMember:
         self._asked.clear()
         self._candidates.clear()
         self._submitted.clear()
+        self._effects_left = None
         self.log.crash(rng)
+
+    def crash_soon(self, operations: int) -> None:
+        """Die in the middle of what comes next, before the so-many-th effect."""
+        self._effects_left = operations
 
     # Events
 
@@ -270,6 +276,10 @@ class CoreMember:
         self.effects = effects
         outputs: list[Output] = []
         for effect in effects:
+            if self._effects_left is not None:
+                self._effects_left -= 1
+                if self._effects_left <= 0:
+                    raise Crashed(f"before {type(effect).__name__}")
             match effect:
                 case PersistElection(state=state):
                     self._election = state

@@ -7,14 +7,14 @@ the same batch at the same place in their lists.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from operator import attrgetter
 
 from msgspec import Struct
 
 from kraft.quorum.values import ElectionState
 from kraft.quorum.voters import majority
-from kraft.sim.member import LogBatch, Member, View
+from kraft.sim.member import Applied, LogBatch, Member, View
 from metadata_log.types import NO_NODE, NO_OFFSET
 
 _base_offset = attrgetter("base_offset")
@@ -33,11 +33,22 @@ class Known(Struct):
     log: list[LogBatch] = []
     flushed_offset: int = 0
     verified: int = 0
+    applied_offset: int = 0
+    was_interrupted: bool = False
 
     @property
     def end_offset(self) -> int:
         """Where the log ended when it was last seen."""
         return self.log[-1].next_offset if self.log else 0
+
+
+def _forgets(known: ElectionState, now: ElectionState | None) -> bool:
+    """Whether a vote or an epoch is gone. A leader may be: who had voted for itself starts as a candidate again."""
+    if now is None or now.epoch != known.epoch:
+        return now is None or now.epoch < known.epoch
+    if known.voted is None or now.voted is None:
+        return known.voted is not None
+    return known.voted.id != now.voted.id
 
 
 class Invariants:
@@ -69,15 +80,29 @@ class Invariants:
         """A node begins a life: what it promised to have on disk must be there."""
         node_id = member.node_id
         known = self._nodes.setdefault(node_id, Known())
-        log = member.read(0)
+        log, election = member.read(0), member.election()
+        self._check_promise(node_id, known, log)
+        if known.election is not None and not known.was_interrupted and _forgets(known.election, election):
+            raise InvariantViolated(f"node {node_id} has forgotten {known.election}; it has {election} on its disk")
+        self._nodes[node_id] = known = Known(election=known.election)
+        self._append(node_id, known, log)
+        self.stepped(member)
+
+    def interrupted(self, node_id: int) -> None:
+        """A node died within a step: nobody knows how much of it is on its disk."""
+        self._nodes[node_id].was_interrupted = True
+
+    def _check_promise(self, node_id: int, known: Known, log: list[LogBatch]) -> None:
+        """What was flushed is still there. A step that was interrupted may have truncated the log, but not what is
+        committed.
+        """
         promised = bisect_right(known.log, known.flushed_offset, key=_next_offset)
+        if known.was_interrupted:
+            promised = max(min(promised, len(log)), known.verified)
         if log[:promised] != known.log[:promised]:
             raise InvariantViolated(
                 f"node {node_id} has lost records below {known.flushed_offset}, which it had flushed"
             )
-        known.view, known.log, known.verified = None, [], 0
-        self._append(node_id, known, log)
-        self.stepped(member)
 
     def stepped(self, member: Member) -> None:
         """A node has done something."""
@@ -116,6 +141,18 @@ class Invariants:
             raise InvariantViolated(
                 f"node {node_id} votes for {candidate_id} in epoch {epoch} with {election} on its disk"
             )
+
+    def applied(self, member: Member, applied: Applied) -> None:
+        """A batch has reached the application: each once, in order, as committed."""
+        known = self._nodes[member.node_id]
+        place = bisect_right(self.committed, applied.base_offset, key=_base_offset) - 1
+        batch = self.committed[place] if place >= 0 else None
+        if batch is None or batch.base_offset != applied.base_offset or member.values(batch) != applied.values:
+            raise InvariantViolated(f"node {member.node_id} applies {applied}, where {batch} was committed")
+        skipped = self.committed[bisect_left(self.committed, known.applied_offset, key=_base_offset) : place]
+        if applied.base_offset < known.applied_offset or any(member.values(one) for one in skipped):
+            raise InvariantViolated(f"node {member.node_id} applies {applied} after {known.applied_offset}")
+        known.applied_offset = applied.next_offset
 
     def acknowledged(self, member: Member, value: bytes, offset: int) -> None:
         """A submission is said to be committed at `offset`."""

@@ -55,13 +55,25 @@ class Done(Struct, frozen=True):
     base_offset: int
 
 
+class Applied(Struct, frozen=True):
+    """A batch of data records reached the application of the node."""
+
+    base_offset: int
+    next_offset: int
+    values: tuple[bytes, ...]
+
+
 class Changed(Struct, frozen=True):
     """The node went from one state to another, for the trace."""
 
     what: str
 
 
-Output = Ask | Answer | Flush | Done | Changed
+Output = Ask | Answer | Flush | Done | Applied | Changed
+
+
+class Crashed(Exception):
+    """The node dies in the middle of a step; `Member.crash` is to follow."""
 
 
 class View(Struct, frozen=True):
@@ -87,6 +99,9 @@ class Member(Protocol):
 
     def crash(self, rng: Random) -> None:
         """End the life; of what was not fsynced, any part may be lost."""
+
+    def crash_soon(self, operations: int) -> None:
+        """Die in the middle of what comes next: that step raises `Crashed` when it has done some of its work."""
 
     def tick(self, now_ms: int) -> list[Output]:
         """Time has passed."""

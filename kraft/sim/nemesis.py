@@ -19,6 +19,7 @@ ACTIONS: Final = (
     "crash",
     "crash-leader",
     "crash-all",
+    "crash-within-a-step",
     "resign",
     "shut-down",
     "pause",
@@ -41,6 +42,9 @@ class World(Protocol):
 
     def crash(self, node_id: int, down_ms: int) -> None:
         """Crash a node and start it again after a while."""
+
+    def crash_within_a_step(self, node_id: int, operations: int, down_ms: int) -> None:
+        """Crash a node in the middle of one of its next steps."""
 
     def resign(self, node_id: int) -> None:
         """Make a leader give up."""
@@ -116,6 +120,9 @@ class Nemesis:
                 for node_id in ids:
                     world.crash(node_id, rng.randint(1, 3000))
                 return action
+            case "crash-within-a-step":
+                victim = rng.choice(ids)
+                world.crash_within_a_step(victim, rng.randint(1, 8), rng.randint(1, 3000))
             case "resign":
                 world.resign(victim)
             case "shut-down":

@@ -19,13 +19,15 @@ from kraft.quorum.values import QuorumConfig
 from kraft.quorum.voters import VoterSet
 from kraft.sim.core_member import CoreMember
 from kraft.sim.invariants import Invariants
-from kraft.sim.member import Answer, Ask, Changed, Done, Flush, Member, Output
+from kraft.sim.member import Answer, Applied, Ask, Changed, Crashed, Done, Flush, Member, Output
 from kraft.sim.nemesis import Nemesis, draw_faults
 from kraft.sim.network import Exchange, Network
+from kraft.sim.replica_member import ReplicaMember
 from kraft.sim.trace import Trace
 from kraft.sim.workload import Workload
 from metadata_log.types import NO_OFFSET
 from transport.faults import FaultPlan, Faults
+from transport.protocol.apis import APIS, ApiKey
 
 START_MS: Final = 1_700_000_000_000
 CHAOS_MS: Final = 15_000
@@ -35,7 +37,7 @@ CALM_NETWORK: Final = Faults(delay_ms=(1, 1))
 SAME_MOMENT_LIMIT: Final = 20_000
 """More events than this without any time passing are a loop."""
 
-MakeMember = Callable[[int, VoterSet, QuorumConfig], Member]
+MakeMember = Callable[[int, VoterSet, QuorumConfig, Random], Member]
 
 
 class Result(Struct, frozen=True, kw_only=True):
@@ -59,6 +61,7 @@ class Host(Struct):
     life: int = 0
     is_running: bool = False
     paused_until_ms: int = 0
+    crash_down_ms: int = 0
     flush_ms: int = 1
     tick_at_ms: int = -1
     asking: dict[int, Exchange] = {}
@@ -81,7 +84,8 @@ class Simulator:
         ids = tuple(range(1, nodes + 1))
         voters = VoterSet.parse(",".join(f"{one}@n{one}:9000" for one in ids))
         config = _draw_config(Random(f"{seed}/config"))
-        self._hosts = {one: Host(make_member(one, voters, config)) for one in ids}
+        members_rng = Random(f"{seed}/members")
+        self._hosts = {one: Host(make_member(one, voters, config, members_rng)) for one in ids}
         self.invariants = Invariants(ids)
         network_rng = Random(f"{seed}/network")
         self._plan = FaultPlan(network_rng, draw_faults(network_rng))
@@ -188,6 +192,7 @@ class Simulator:
             return
         host.is_running = False
         host.paused_until_ms = 0
+        host.crash_down_ms = 0
         host.member.crash(self._rng)
         host.asking.clear()
         for exchange in host.asked.values():
@@ -195,6 +200,13 @@ class Simulator:
         host.asked.clear()
         self.trace.add(self.now_ms, node_id, "crashed")
         self.schedule(down_ms, partial(self._start, node_id, host.life))
+
+    def crash_within_a_step(self, node_id: int, operations: int, down_ms: int) -> None:
+        """Crash a node in the middle of one of its next steps."""
+        host = self._hosts[node_id]
+        if host.is_running:
+            host.crash_down_ms = down_ms
+            host.member.crash_soon(operations)
 
     def resign(self, node_id: int) -> None:
         """Make a leader give up."""
@@ -282,7 +294,13 @@ class Simulator:
         if host.paused_until_ms > self.now_ms:
             self.schedule(host.paused_until_ms - self.now_ms, partial(self._when_awake, host, life, step, what))
             return
-        outputs = step()
+        try:
+            outputs = step()
+        except Crashed as crashed:
+            self.trace.add(self.now_ms, host.member.node_id, f"{what}: crashes {crashed}")
+            self.invariants.interrupted(host.member.node_id)
+            self.crash(host.member.node_id, host.crash_down_ms)
+            return
         self.invariants.stepped(host.member)
         self._settle(host, outputs, what)
 
@@ -327,6 +345,8 @@ class Simulator:
                 value = self.workload.done(submit_id, is_committed=base_offset != NO_OFFSET)
                 if base_offset != NO_OFFSET:
                     self.invariants.acknowledged(host.member, value, base_offset)
+            case Applied():
+                self.invariants.applied(host.member, output)
             case Changed(what=what):
                 self.trace.add(self.now_ms, node_id, what)
 
@@ -360,16 +380,31 @@ def _draw_config(rng: Random) -> QuorumConfig:
     )
 
 
-def core_member(node_id: int, voters: VoterSet, config: QuorumConfig) -> Member:
+def core_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Random) -> Member:
     """A bare core over a log in memory."""
     return CoreMember(node_id, voters=voters, config=config)
+
+
+def replica_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Random) -> Member:
+    """A whole replica over a disk in memory; some speak old versions, and some runs do without the codecs."""
+    speaks_old = rng.random() < 0.2
+    oldest = {ApiKey.FETCH: 15, ApiKey.VOTE: 0, ApiKey.BEGIN_QUORUM_EPOCH: 0, ApiKey.END_QUORUM_EPOCH: 0}
+    versions = {int(key): rng.randint(low, APIS[key].versions.highest) for key, low in oldest.items()}
+    return ReplicaMember(
+        node_id,
+        voters=voters,
+        config=config,
+        segment_bytes=rng.choice((1000, 1_000_000)),
+        versions=versions if speaks_old else {},
+        uses_codecs=rng.random() < 0.5,
+    )
 
 
 def run(
     seed: int,
     nodes: int = 3,
     *,
-    make_member: MakeMember = core_member,
+    make_member: MakeMember = replica_member,
     chaos_ms: int = CHAOS_MS,
     calm_ms: int = CALM_MS,
     keep_trace: bool = False,
@@ -381,7 +416,9 @@ def run(
         simulator.calm(calm_ms)
     except Exception as failure:
         failure.add_note(simulator.trace.text)
-        failure.add_note(f"seed {seed}: replay with kraft.sim.simulator.run({seed}, {nodes}, chaos_ms={chaos_ms})")
+        failure.add_note(
+            f"seed {seed}: replay with run({seed}, {nodes}, make_member={make_member.__name__}, chaos_ms={chaos_ms})"
+        )
         raise
     return Result(
         seed=seed,

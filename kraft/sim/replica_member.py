@@ -1,0 +1,290 @@
+"""A node that is the very `Replica` of production over a disk in memory, hosting a raw log (Kafka: the `RaftNode` of
+`RaftEventSimulationTest`, with real files and frames).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+from typing import Final
+
+from msgspec import Struct
+
+from kraft.quorum.effects import StateChanged
+from kraft.quorum.events import BeginShutdown, FailureCause, Resign, Tick
+from kraft.quorum.values import ElectionState, QuorumConfig
+from kraft.quorum.voters import VoterSet
+from kraft.replica import events as replica_events
+from kraft.replica.application import host_raw_log
+from kraft.replica.options import ReplicaOptions
+from kraft.replica.replica import Replica
+from kraft.replica.storage import election_of
+from kraft.sim.member import (
+    Answer,
+    Applied,
+    Ask,
+    Changed,
+    Crashed,
+    Done,
+    Flush,
+    LogBatch,
+    Output,
+    View,
+)
+from metadata_log.batch import records, scan
+from metadata_log.errors import EncodeError
+from metadata_log.log_dir import format_directory
+from metadata_log.memory_disk import MemoryDisk
+from metadata_log.quorum_state_file import read_quorum_state
+from metadata_log.serde import Message, decode, encode
+from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC, NO_OFFSET
+from transport.protocol.apis import APIS
+from transport.protocol.errors import Error
+from transport.protocol.messages.fetch import FetchRequest
+from transport.protocol.messages.vote import VoteRequest, VoteResponse
+
+CLUSTER_ID: Final = "AAAAAAAAAAAAAAAAAAAkrA"
+DIRECTORY: Final = "/log"
+PARTITION: Final = f"{DIRECTORY}/{METADATA_TOPIC}-{METADATA_PARTITION}"
+FORMATTED_MS: Final = 1_600_000_000_000
+_ALL: Final = 2**31
+
+
+class Frame(Struct, frozen=True):
+    """A message on its way: its body encoded, or, where a run does without the codecs, as it is."""
+
+    api_key: int
+    version: int
+    body: bytes | Message
+
+
+class ReplicaMember:
+    """One replica and its disk. `versions` are the versions it speaks, by API key, where not the highest it knows."""
+
+    def __init__(
+        self,
+        node_id: int,
+        *,
+        voters: VoterSet,
+        config: QuorumConfig,
+        segment_bytes: int,
+        versions: Mapping[int, int],
+        uses_codecs: bool,
+    ) -> None:
+        voter = voters.find(node_id)
+        assert voter is not None, node_id
+        self._options = ReplicaOptions(
+            directory=DIRECTORY,
+            node_id=node_id,
+            voters=voters,
+            endpoints=voter.endpoints,
+            cluster_id=CLUSTER_ID,
+            quorum=config,
+            segment_bytes=segment_bytes,
+        )
+        self._versions = versions
+        self._uses_codecs = uses_codecs
+        self._disk = MemoryDisk()
+        rng = Random(node_id)
+        format_directory(self._disk, DIRECTORY, node_id=node_id, cluster_id=CLUSTER_ID, rng=rng, now_ms=FORMATTED_MS)
+        self._rng = rng
+        self._replica: Replica | None = None
+        self._election: ElectionState | None = None
+        self._flushes: dict[int, replica_events.StartFlush] = {}
+        self._asked: dict[int, tuple[int, int]] = {}
+        self._received: dict[int, tuple[int, int, tuple[int, int] | None]] = {}
+
+    @property
+    def node_id(self) -> int:
+        """Its id."""
+        return self._options.node_id
+
+    @property
+    def _running(self) -> Replica:
+        assert self._replica is not None, f"node {self.node_id} is not running"
+        return self._replica
+
+    def start(self, rng: Random, now_ms: int) -> list[Output]:
+        """Begin a life with what is on disk."""
+        assert self._replica is None, self.node_id
+        self._rng = rng
+        self._replica, outputs = Replica.open(
+            options=self._options, disk=self._disk, rng=rng, application=host_raw_log, now_ms=now_ms
+        )
+        self._read_election()
+        return self._translate(outputs, now_ms)
+
+    def crash(self, rng: Random) -> None:
+        """End the life; of what was not fsynced, any part may be lost."""
+        self._replica = None
+        self._flushes.clear()
+        self._asked.clear()
+        self._received.clear()
+        self._disk.on_operation = None
+        self._disk.crash(rng)
+
+    def crash_soon(self, operations: int) -> None:
+        """Die in the middle of what comes next, before the so-many-th operation on the disk."""
+        left = operations
+
+        def count(operation: str, path: str) -> None:
+            nonlocal left
+            left -= 1
+            if left <= 0:
+                raise Crashed(f"before {operation} of {path}")
+
+        self._disk.on_operation = count
+
+    # Events
+
+    def _step(self, event: replica_events.Input, now_ms: int) -> list[Output]:
+        return self._translate(self._running.step(event, now_ms), now_ms)
+
+    def tick(self, now_ms: int) -> list[Output]:
+        """Time has passed."""
+        return self._step(Tick(), now_ms)
+
+    def on_request(self, request_id: int, message: object, now_ms: int) -> list[Output]:
+        """A peer asks."""
+        assert isinstance(message, Frame), message
+        key, version = message.api_key, message.version
+        body = _open(message, APIS[key].request)
+        self._received[request_id] = (key, version, _vote_asked(body))
+        request = replica_events.WireRequest(
+            request_id=request_id, api_key=key, version=version, message=body, listener=self._options.listener
+        )
+        return self._step(request, now_ms)
+
+    def on_reply(self, request_id: int, message: object, now_ms: int) -> list[Output]:
+        """A peer answers."""
+        assert isinstance(message, Frame), message
+        body = _open(message, APIS[message.api_key].response)
+        return self._step(replica_events.WireReply(request_id, body), now_ms)
+
+    def on_failed(self, request_id: int, cause: FailureCause, now_ms: int) -> list[Output]:
+        """A request will not be answered."""
+        return self._step(replica_events.WireFailed(request_id, cause), now_ms)
+
+    def on_flushed(self, ticket: int, now_ms: int) -> list[Output]:
+        """An fsync is done."""
+        flush = self._flushes.pop(ticket)
+        flush.run()
+        return self._step(replica_events.FlushDone(ticket), now_ms)
+
+    def submit(self, submit_id: int, value: bytes, now_ms: int) -> list[Output]:
+        """Hand over a record for the log."""
+        return self._step(replica_events.Submit(submit_id, (value,)), now_ms)
+
+    def resign(self, now_ms: int) -> list[Output]:
+        """Ask a leader to give up."""
+        return self._step(Resign(self._running.core.epoch), now_ms)
+
+    def shut_down(self, now_ms: int) -> list[Output]:
+        """The node is about to stop."""
+        return self._step(BeginShutdown(), now_ms)
+
+    # Outputs
+
+    def _translate(self, outputs: list[replica_events.Output], now_ms: int) -> list[Output]:
+        translated: list[Output] = []
+        refused: list[int] = []
+        for output in outputs:
+            match output:
+                case replica_events.SendWire():
+                    try:
+                        translated.append(self._ask(output))
+                    except EncodeError:
+                        refused.append(output.request_id)
+                case replica_events.Answer():
+                    translated.append(self._answer(output))
+                case replica_events.StartFlush():
+                    self._flushes[output.ticket] = output
+                    if self._rng.random() < 0.5:
+                        output.run()
+                    translated.append(Flush(output.ticket))
+                case replica_events.SubmitDone():
+                    offset = output.base_offset if output.error == Error.NONE else NO_OFFSET
+                    translated.append(Done(output.submit_id, offset))
+                case replica_events.Committed(batch=batch):
+                    translated.append(Applied(batch.base_offset, batch.next_offset, batch.values))
+                case replica_events.Trace(effect=StateChanged() as changed):
+                    self._read_election()
+                    translated.append(Changed(f"{changed.source}->{changed.target} {changed.cause}"))
+                case replica_events.Trace():
+                    pass
+                case replica_events.Drop():
+                    raise AssertionError(f"node {self.node_id} drops a connection: {output}")
+        for request_id in refused:
+            translated += self.on_failed(request_id, FailureCause.UNSUPPORTED_VERSION, now_ms)
+        return translated
+
+    def _ask(self, output: replica_events.SendWire) -> Ask:
+        message = output.message
+        key = type(message).__schema__.api_key
+        assert key is not None, message
+        version = self._versions.get(key, APIS[key].versions.highest)
+        body = encode(message, version) if self._uses_codecs else message
+        offset = message.topics[0].partitions[0].fetch_offset if isinstance(message, FetchRequest) else None
+        return Ask(output.request_id, output.peer_id, Frame(key, version, body), output.timeout_ms, offset)
+
+    def _answer(self, output: replica_events.Answer) -> Answer:
+        key, version, vote = self._received.pop(output.request_id)
+        message = output.message
+        body = encode(message, version) if self._uses_codecs else message
+        granted = isinstance(message, VoteResponse) and message.topics and message.topics[0].partitions[0].vote_granted
+        return Answer(output.request_id, Frame(key, version, body), vote if granted else None)
+
+    def _read_election(self) -> None:
+        stored = read_quorum_state(self._disk, PARTITION)
+        self._election = None if stored is None else election_of(stored)
+
+    # Questions
+
+    def deadline_ms(self) -> int:
+        """When `tick` is wanted."""
+        return self._running.deadline_ms()
+
+    def view(self) -> View:
+        """The state of the running node."""
+        core = self._running.core
+        return View(
+            epoch=core.epoch,
+            state=core.state_name,
+            leader=core.leader,
+            high_watermark=core.high_watermark,
+            log_end_offset=core.log_end_offset,
+            flushed_offset=core.flushed_offset,
+        )
+
+    def election(self) -> ElectionState | None:
+        """What stands in quorum-state on disk."""
+        return self._election
+
+    def read(self, offset: int) -> list[LogBatch]:
+        """The batches from `offset` to the end of the log."""
+        log = self._running.log
+        batches: list[LogBatch] = []
+        while offset < log.end_offset:
+            batches += [
+                LogBatch(batch.base_offset, batch.next_offset, batch.epoch, bytes(batch.data))
+                for batch in scan(log.read(offset, _ALL))
+            ]
+            offset = batches[-1].next_offset
+        return batches
+
+    def values(self, batch: LogBatch) -> tuple[bytes, ...]:
+        """The submitted values in a batch."""
+        (whole,) = scan(batch.content)
+        return () if whole.is_control else tuple(record.value or b"" for record in records(whole))
+
+
+def _open(frame: Frame, kind: type[Message]) -> Message:
+    return decode(kind, frame.version, frame.body) if isinstance(frame.body, bytes) else frame.body
+
+
+def _vote_asked(message: Message) -> tuple[int, int] | None:
+    """The epoch and the candidate of a request for a vote; None for a pre-vote and everything else."""
+    if not isinstance(message, VoteRequest) or not message.topics:
+        return None
+    part = message.topics[0].partitions[0]
+    return None if part.pre_vote else (part.replica_epoch, part.replica_id)
