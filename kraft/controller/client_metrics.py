@@ -73,7 +73,7 @@ def _check_pattern(pattern: str) -> None:
     if equals and expression and "=" not in expression and key.strip() in _MATCHED:
         try:
             re.compile(expression.strip())
-        except re.error:
+        except (re.error, RecursionError, OverflowError):
             pass
         else:
             return

@@ -164,6 +164,8 @@ def test_an_unchanged_value_is_confirmed_only_once_the_change_before_it_is_commi
         (alter(("nonsense", SET, "1")), Error.INVALID_REQUEST, "Unknown client metrics configuration: nonsense"),
         (alter(("match", SET, "client_id=a,what=b")), Error.INVALID_CONFIG, "Illegal client matching pattern: what=b"),
         (alter(("match", SET, "client_id=(")), Error.INVALID_CONFIG, "Illegal client matching pattern"),
+        (alter(("match", SET, "client_id=" + "(" * 30_000)), Error.INVALID_CONFIG, "Illegal client matching pattern"),
+        (alter(("match", SET, "client_id=a{99999999999}")), Error.INVALID_CONFIG, "Illegal client matching pattern"),
         (alter(("interval.ms", APPEND, "1")), Error.INVALID_CONFIG, "Can't APPEND to key interval.ms"),
         (alter(("metrics", SET, None)), Error.INVALID_REQUEST, "Null value not supported for : metrics"),
         (alter(("metrics", 9, "x")), Error.INVALID_REQUEST, "Unknown operation 9"),
