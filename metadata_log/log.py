@@ -293,11 +293,14 @@ class MetadataLog:
     # --------------------------------------------------------------------------------------------------- the end
 
     def close(self) -> None:
-        """Bring everything to the disk and close the files; write the indexes of the last segment."""
+        """Bring everything to the disk and close the files; write the indexes of the last segment.
+
+        No handle runs any more, though one may never have been followed by `flush_done`.
+        """
         self.flush()
         self._segments[-1].write_indexes()
-        for segment in self._segments:
-            self._release(segment.file)
+        for file in (*self._retired, *(segment.file for segment in self._segments)):
+            file.close()
 
     def fork(self, disk: Disk) -> MetadataLog:
         """An independent copy on the copy of a disk."""
@@ -329,22 +332,23 @@ def _recover(log: MetadataLog) -> None:
     names = disk.list(directory)
     bases = [base for name in names if (base := parse_file_name(name, SUFFIX)) is not None]
     findings = _sweep(disk, directory, names, bases)
-    intact = True
+    damage = None
     for base in bases:
-        if not intact:
-            break
         segment = Segment.open(disk, directory, base, create=False, index_interval_bytes=log._index_interval_bytes)
         log.epochs, damage = _read_segment(segment, log._segments, log.epochs)
         log._segments.append(segment)
         if damage is not None:
-            intact = False
-            findings.append(f"cut the log at offset {segment.end_offset}: {damage}")
-    # The newest goes first, and each for good before the next: a crash in between leaves no gap.
+            break
+    # What follows damage goes before the damage is cut, the newest first, each for good: a crash leaves no gap.
     for base in reversed(bases[len(log._segments) :]):
         gone = Segment.open(disk, directory, base, create=False, index_interval_bytes=log._index_interval_bytes)
         gone.file.close()
         gone.remove()
         findings.append(f"removed {gone.file.path}, which follows the damage")
+    if damage is not None:
+        last = log._segments[-1]
+        last.cut_file(last.size_bytes)
+        findings.insert(0, f"cut the log at offset {last.end_offset}: {damage}")
     if not log._segments:
         log._segments.append(log._new_segment(0))
     _settle(log, findings)
@@ -367,7 +371,7 @@ def _sweep(disk: Disk, directory: str, names: list[str], bases: list[int]) -> li
 def _read_segment(
     segment: Segment, before: list[Segment], epochs: EpochHistory
 ) -> tuple[EpochHistory, CorruptBatch | UnsupportedVersion | None]:
-    """Check every batch of a segment and cut it before the first damaged one; the epochs so far, and the damage."""
+    """Check the batches of a segment up to the first damaged one; the epochs so far, and the damage."""
     path = segment.file.path
     if before and before[-1].end_offset != segment.base_offset:
         raise CorruptBatch(
@@ -381,13 +385,11 @@ def _read_segment(
             epochs = epochs.assign(batch.epoch, batch.base_offset)
             segment.note(batch)
     except UnsupportedVersion as damage:
-        segment.cut_file(segment.size_bytes)
         return epochs, damage
     except CorruptBatch as damage:
         if damage.field in {"magic", "order"}:
             # A newer format, or good batches in a wrong order: nothing says that cutting would lose only garbage.
             raise
-        segment.cut_file(segment.size_bytes)
         return epochs, damage
     return epochs, None
 

@@ -199,3 +199,46 @@ def test_a_power_failure_while_a_snapshot_replaces_the_log() -> None:
                 assert log.end_offset >= story.flushed
         operations += 1
     assert operations > 20
+
+
+def test_what_a_killed_process_left_is_on_the_disk_after_a_start() -> None:
+    """A process that dies loses nothing that it wrote; the next one says that it is flushed, so it must make it so."""
+    disk = MemoryDisk()
+    log, story = open_log(disk), Story()
+    append(log, story, 5, epoch=1)
+    again = open_log(disk)
+    assert again.flushed_offset == again.end_offset == log.end_offset
+    disk.crash()
+    assert [batch.data for batch in read_batches(open_log(disk))] == story.batches
+
+
+def test_power_failure_while_damage_is_cut() -> None:
+    """The segments behind the damage go first, from the end: else a crash leaves a gap, and no start after it."""
+
+    def damaged_start(disk: MemoryDisk, story: Story) -> None:
+        log = open_log(disk)
+        append(log, story, 14, epoch=1)
+        log.close()
+        path = "d/p/00000000000000000000.log"
+        content = bytearray(disk.read(path))
+        content[-1] ^= 1
+        disk.remove(path)
+        file = disk.open(path, create=True)
+        file.append(bytes(content))
+        file.fsync()
+        disk.fsync_dir("d/p")
+        story.flushed = -1
+        open_log(disk)
+
+    operations, crashed, met = 0, True, 0
+    while crashed:
+        for seed in range(RANDOM_CRASHES):
+            disk, story, crashed = crash_after(operations, damaged_start)
+            disk.crash(Random(seed) if seed else None)
+            if story.flushed == -1:
+                met += 1
+                found = [batch.data for batch in read_batches(open_log(disk))]
+                assert found == story.batches[: len(found)]
+                assert 0 < len(found) < 14
+        operations += 1
+    assert met > 100
