@@ -263,6 +263,13 @@ def poll_resigned(quorum: QuorumState, resigned: ResignedState, now_ms: int) -> 
             send(quorum, voter_id, message, now_ms)
 
 
+def on_peer_gone(quorum: QuorumState, peer_id: int) -> None:
+    """Nobody listens at a voter's address. A node that is stopping need not stay until that voter hears it resign."""
+    match quorum.state:
+        case ResignedState() as resigned if quorum.is_shutting_down:
+            resigned.unacknowledged = tuple(one for one in resigned.unacknowledged if one != peer_id)
+
+
 def on_end_reply(quorum: QuorumState, peer_id: int, reply: EndQuorumEpochReply, now_ms: int) -> None:
     """A voter has heard of the resignation."""
     verdict = on_common_reply(quorum, peer_id, reply, now_ms)
