@@ -1,0 +1,374 @@
+"""The client side of administration: finds the active controller, asks it, follows it when it moves (Kafka:
+`KafkaAdminClient` with `bootstrap.controllers`, KIP-919).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from enum import IntEnum
+from itertools import count
+from typing import Final, TypeVar
+
+import trio
+from msgspec import Struct
+
+from metadata_log.serde import Message
+from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC, Uuid
+from transport.interface import Cause, Endpoint, Failed, Inbound, Reply, Request, Transport
+from transport.protocol.errors import Error
+from transport.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from transport.protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartitionData,
+    DescribeQuorumRequestTopicData,
+    DescribeQuorumResponse,
+    DescribeQuorumResponsePartitionData,
+    ReplicaState,
+)
+from transport.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from transport.tcp import TcpTransport
+
+T = TypeVar("T")
+M = TypeVar("M", bound=Message)
+Refusal = tuple[Error, str | None]
+
+DEFAULT_TIMEOUT_MS: Final = 30_000
+REQUEST_TIMEOUT_MS: Final = 5_000
+RETRY_MS: Final = 20
+"""The pause before an answer that may change is asked for again."""
+_CONTROLLERS: Final = 2
+_MOVED: Final = frozenset(
+    {
+        Error.NOT_CONTROLLER,
+        Error.NOT_LEADER_OR_FOLLOWER,
+        Error.LEADER_NOT_AVAILABLE,
+        Error.BROKER_NOT_AVAILABLE,
+        Error.REQUEST_TIMED_OUT,
+        Error.FENCED_LEADER_EPOCH,
+        Error.UNKNOWN_LEADER_EPOCH,
+    }
+)
+"""Errors that say "not here, or not now"."""
+
+
+class AdminError(Exception):
+    """The cluster could not be asked, or refused. `hint` is what a person can do about it."""
+
+    def __init__(self, what: str, *, hint: str | None = None) -> None:
+        super().__init__(what)
+        self.hint = hint
+
+
+class NoController(AdminError):
+    """No active controller was found, or none answered, in the time given; a change asked for may have happened."""
+
+
+class RequestRefused(AdminError):
+    """The active controller refuses the request; nothing was changed by the refused part."""
+
+    def __init__(self, error: Error, text: str | None) -> None:
+        super().__init__(f"{error.name}: {text}" if text else error.name)
+        self.error = error
+
+
+class ClusterDescription(Struct, frozen=True, kw_only=True):
+    """The controllers of a cluster; `controller_id` is the active one, -1 if nobody is known to be."""
+
+    cluster_id: str
+    controller_id: int
+    controllers: tuple[tuple[int, Endpoint], ...]
+
+
+class ReplicaDescription(Struct, frozen=True, kw_only=True):
+    """One voter or observer as the leader sees it. Times are milliseconds since 1970; -1 is "not known"."""
+
+    id: int
+    directory_id: Uuid
+    log_end_offset: int
+    last_fetch_ms: int
+    last_caught_up_ms: int
+    listeners: tuple[tuple[str, Endpoint], ...] = ()
+
+
+class QuorumDescription(Struct, frozen=True, kw_only=True):
+    """The quorum as its leader sees it, in the leader's order."""
+
+    leader_id: int
+    leader_epoch: int
+    high_watermark: int
+    voters: tuple[ReplicaDescription, ...]
+    observers: tuple[ReplicaDescription, ...]
+
+
+class Operation(IntEnum):
+    """What to do to a setting (Kafka: `AlterConfigOp.OpType`)."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ResourceType(IntEnum):
+    """What has settings (Kafka: `ConfigResource.Type`)."""
+
+    TOPIC = 2
+    BROKER = 4
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class ConfigChange(Struct, frozen=True, kw_only=True):
+    """One change of one setting; `value` is None only for `DELETE`."""
+
+    resource_type: ResourceType
+    resource_name: str
+    key: str
+    value: str | None
+    operation: Operation = Operation.SET
+
+
+class _Waiting:
+    """One request under way."""
+
+    def __init__(self) -> None:
+        self.done = trio.Event()
+        self.outcome: Reply | Failed | None = None
+
+
+class AdminClient:
+    """Made by `open_admin`. Any number of tasks may ask at the same time: their requests share one connection and are
+    pipelined.
+    """
+
+    def __init__(self, transport: Transport, bootstrap: Sequence[Endpoint], *, client_id: str, timeout_ms: int) -> None:
+        self._transport = transport
+        self._bootstrap = tuple(bootstrap)
+        self._client_id = client_id
+        self._timeout_ms = timeout_ms
+        self._tokens = count(1)
+        self._waiting: dict[int, _Waiting] = {}
+        self._finding = trio.Lock()
+        self._active: Endpoint | None = None
+        self._known: tuple[Endpoint, ...] = ()
+        self._failed: Endpoint | None = None
+        self._last_failure = "no controller is active"
+
+    def deliver(self, thing: Inbound) -> None:
+        """The transport's callback."""
+        if isinstance(thing, Request):
+            self._transport.drop(thing)
+            return
+        waiting = self._waiting.pop(thing.token, None)
+        if waiting is not None:
+            waiting.outcome = thing
+            waiting.done.set()
+
+    async def describe_cluster(self) -> ClusterDescription:
+        """The cluster's id and controllers, from the first controller that knows the active one."""
+        return await self._in_time(self._find_cluster)
+
+    async def describe_quorum(self) -> QuorumDescription:
+        """The quorum, from its leader."""
+        partition = DescribeQuorumRequestPartitionData(partition_index=METADATA_PARTITION)
+        topic = DescribeQuorumRequestTopicData(topic_name=METADATA_TOPIC, partitions=[partition])
+        request = DescribeQuorumRequest(topics=[topic])
+        return _quorum(await self.ask_active(request, DescribeQuorumResponse, _quorum_error))
+
+    async def alter_configs(self, changes: Sequence[ConfigChange], *, validate_only: bool = False) -> None:
+        """Change settings, all of one resource or none of it; returns once the changes are committed.
+
+        Raises `RequestRefused` for the first resource refused; the others may have been changed. If the active
+        controller moves meanwhile the request is sent again, so an APPEND may happen twice.
+        """
+        request = IncrementalAlterConfigsRequest(resources=_resources(changes), validate_only=validate_only)
+        await self.ask_active(request, IncrementalAlterConfigsResponse, _alter_error)
+
+    async def ask_active(self, message: Message, answer: type[M], refusal: Callable[[M], Refusal]) -> M:
+        """Send a request to the active controller, again while that one moves or cannot be reached.
+
+        `refusal` finds the error in an answer. Raises `RequestRefused` or `NoController`.
+        """
+
+        async def attempt() -> M | None:
+            endpoint = await self._find_active()
+            if endpoint is None:
+                return None
+            outcome = await self.ask(endpoint, message, answer)
+            if isinstance(outcome, Failed):
+                self._forget(endpoint, outcome.detail)
+                return None
+            error, text = refusal(outcome)
+            if error in _MOVED:
+                self._forget(endpoint, f"{endpoint} answered {error.name}")
+                return None
+            if error is not Error.NONE:
+                raise RequestRefused(error, text)
+            return outcome
+
+        return await self._in_time(attempt)
+
+    async def ask(self, endpoint: Endpoint, message: Message, answer: type[M]) -> M | Failed:
+        """Send one request to one controller, once; returns its answer, or why there is none.
+
+        Raises `AdminError` if that controller has no version of the request, which no repetition cures.
+        """
+        token = next(self._tokens)
+        waiting = self._waiting[token] = _Waiting()
+        self._transport.request(endpoint, token, message, timeout_ms=REQUEST_TIMEOUT_MS, client_id=self._client_id)
+        try:
+            await waiting.done.wait()
+        finally:
+            self._waiting.pop(token, None)
+        outcome = waiting.outcome
+        if isinstance(outcome, Reply):
+            assert isinstance(outcome.message, answer), outcome.message
+            return outcome.message
+        assert outcome is not None
+        if outcome.cause is Cause.UNSUPPORTED_VERSION:
+            raise AdminError(outcome.detail, hint="Is that a controller's listener, of Kafka 3.7 or later?")
+        return outcome
+
+    async def _in_time(self, attempt: Callable[[], Awaitable[T | None]]) -> T:
+        """The first result that is not None."""
+        with trio.move_on_after(self._timeout_ms / 1000):
+            while (result := await attempt()) is None:  # noqa: ASYNC110  # the event is on another machine
+                await trio.sleep(RETRY_MS / 1000)
+            return result
+        raise NoController(
+            f"no active controller answered within {self._timeout_ms / 1000:g} s: {self._last_failure}",
+            hint=f"Asked: {', '.join(map(str, self._candidates()))}. Do a majority of the voters run?",
+        )
+
+    # Where to ask
+
+    async def _find_active(self) -> Endpoint | None:
+        """Where the active controller listens. One task looks for it, the others wait for what it finds."""
+        async with self._finding:
+            if self._active is None:
+                cluster = await self._find_cluster()
+                if cluster is not None:
+                    self._active = dict(cluster.controllers)[cluster.controller_id]
+            return self._active
+
+    async def _find_cluster(self) -> ClusterDescription | None:
+        """What the first controller says that knows an active one; None if there is none such now."""
+        request = DescribeClusterRequest(endpoint_type=_CONTROLLERS)
+        for endpoint in self._candidates():
+            outcome = await self.ask(endpoint, request, DescribeClusterResponse)
+            if isinstance(outcome, Failed):
+                self._last_failure = outcome.detail
+                continue
+            error = Error.of(outcome.error_code)
+            if error is not Error.NONE:
+                raise RequestRefused(error, outcome.error_message)
+            controllers = tuple(
+                (node.broker_id, Endpoint(node.host, node.port))
+                for node in sorted(outcome.brokers, key=lambda node: node.broker_id)
+            )
+            self._known = tuple(address for _, address in controllers)
+            if outcome.controller_id in dict(controllers):
+                return ClusterDescription(
+                    cluster_id=outcome.cluster_id, controller_id=outcome.controller_id, controllers=controllers
+                )
+            self._last_failure = f"{endpoint} knows of no active controller"
+        return None
+
+    def _candidates(self) -> tuple[Endpoint, ...]:
+        """Who may know: the addresses given, then those learnt; whoever failed last comes last."""
+        everyone = dict.fromkeys((*self._bootstrap, *self._known))
+        return tuple(sorted(everyone, key=lambda endpoint: endpoint == self._failed))
+
+    def _forget(self, endpoint: Endpoint, why: str) -> None:
+        """This one is not the active controller, or not reachable."""
+        self._last_failure = why
+        if self._active == endpoint:
+            self._active = None
+            self._failed = endpoint
+
+
+@asynccontextmanager
+async def open_admin(
+    bootstrap: Iterable[Endpoint],
+    *,
+    transport: Transport | None = None,
+    client_id: str = "kraft-admin",
+    timeout_ms: int = DEFAULT_TIMEOUT_MS,
+) -> AsyncIterator[AdminClient]:
+    """A client for the cluster that these controllers belong to, while the block lasts; TCP unless told otherwise.
+
+    `timeout_ms` bounds each of its operations, however often they are tried again.
+    """
+    carrier = TcpTransport() if transport is None else transport
+    client = AdminClient(carrier, tuple(bootstrap), client_id=client_id, timeout_ms=timeout_ms)
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(carrier.run, client.deliver)
+            yield client
+            nursery.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        # A nursery wraps the one error of the block; its caller should see that error.
+        if len(group.exceptions) > 1:
+            raise
+        raise group.exceptions[0] from None
+
+
+def _resources(changes: Sequence[ConfigChange]) -> list[AlterConfigsResource]:
+    """The changes by resource, in the order in which resources first appear."""
+    grouped: dict[tuple[ResourceType, str], list[AlterableConfig]] = {}
+    for change in changes:
+        configs = grouped.setdefault((change.resource_type, change.resource_name), [])
+        configs.append(AlterableConfig(name=change.key, config_operation=change.operation, value=change.value))
+    return [
+        AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+        for (kind, name), configs in grouped.items()
+    ]
+
+
+def _alter_error(answer: IncrementalAlterConfigsResponse) -> Refusal:
+    for resource in answer.responses:
+        if resource.error_code:
+            return Error.of(resource.error_code), f"{resource.resource_name}: {resource.error_message}"
+    return Error.NONE, None
+
+
+def _quorum_error(answer: DescribeQuorumResponse) -> Refusal:
+    if answer.error_code:
+        return Error.of(answer.error_code), answer.error_message
+    partition = _partition(answer)
+    return Error.of(partition.error_code), partition.error_message
+
+
+def _partition(answer: DescribeQuorumResponse) -> DescribeQuorumResponsePartitionData:
+    return answer.topics[0].partitions[0]
+
+
+def _quorum(answer: DescribeQuorumResponse) -> QuorumDescription:
+    partition = _partition(answer)
+    listeners = {
+        node.node_id: tuple((one.name, Endpoint(one.host, one.port)) for one in node.listeners) for node in answer.nodes
+    }
+
+    def describe(replica: ReplicaState) -> ReplicaDescription:
+        return ReplicaDescription(
+            id=replica.replica_id,
+            directory_id=replica.replica_directory_id,
+            log_end_offset=replica.log_end_offset,
+            last_fetch_ms=replica.last_fetch_timestamp,
+            last_caught_up_ms=replica.last_caught_up_timestamp,
+            listeners=listeners.get(replica.replica_id, ()),
+        )
+
+    return QuorumDescription(
+        leader_id=partition.leader_id,
+        leader_epoch=partition.leader_epoch,
+        high_watermark=partition.high_watermark,
+        voters=tuple(describe(replica) for replica in partition.current_voters),
+        observers=tuple(describe(replica) for replica in partition.observers),
+    )
