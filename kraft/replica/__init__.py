@@ -1,7 +1,7 @@
 """One replica as one synchronous object over a `Disk`: `Replica`, its inputs and outputs, and what it can host."""
 
 from kraft.quorum.events import BeginShutdown, Resign, Tick
-from kraft.replica.application import Application, ApplicationFactory, RawLog, host_raw_log
+from kraft.replica.application import Application, ApplicationFactory, RawLog, host_raw_log, host_silent_raw_log
 from kraft.replica.controller_host import ControllerHost, host_controller
 from kraft.replica.events import (
     Answer,
@@ -51,4 +51,5 @@ __all__ = [
     "WireRequest",
     "host_controller",
     "host_raw_log",
+    "host_silent_raw_log",
 ]

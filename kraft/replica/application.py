@@ -78,6 +78,10 @@ class Application(Protocol):
     def apis(self) -> tuple[ApiKey, ...]:
         """The requests it answers, beside those of the quorum."""
 
+    @property
+    def reads_batches(self) -> bool:
+        """Whether `on_committed` is wanted at all; decoding batches that nobody reads would be dear."""
+
     def on_snapshot(self, values: Iterable[bytes], end: OffsetAndEpoch) -> None:
         """Begin with the record values of a snapshot, before anything else."""
 
@@ -128,11 +132,14 @@ ApplicationFactory = Callable[[ReplicaOptions, str, tuple[Message, ...]], Applic
 
 
 class RawLog:
-    """An application without state: values go in with `Submit` and come out, committed, as `Committed`."""
+    """An application without state: values go in with `Submit`, and come out, committed, as `Committed` or, for a host
+    that reads the log by itself, not at all.
+    """
 
     apis: tuple[ApiKey, ...] = ()
 
-    def __init__(self) -> None:
+    def __init__(self, *, reads_batches: bool) -> None:
+        self.reads_batches = reads_batches
         self._is_leader = False
 
     def on_snapshot(self, values: Iterable[bytes], end: OffsetAndEpoch) -> None:
@@ -192,7 +199,7 @@ class RawLog:
 
     def fork(self) -> RawLog:
         """An independent copy."""
-        copy = RawLog()
+        copy = RawLog(reads_batches=self.reads_batches)
         copy._is_leader = self._is_leader
         return copy
 
@@ -202,5 +209,10 @@ class RawLog:
 
 
 def host_raw_log(options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...]) -> RawLog:
-    """The factory of a raw log."""
-    return RawLog()
+    """The factory of a raw log whose committed batches come out as `Committed`."""
+    return RawLog(reads_batches=True)
+
+
+def host_silent_raw_log(options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...]) -> RawLog:
+    """The factory of a raw log whose host reads `Replica.log` by itself."""
+    return RawLog(reads_batches=False)

@@ -55,6 +55,11 @@ class Applier:
             self.next_offset = batch.next_offset
             yield batch
 
+    def skip(self, high_watermark: int) -> None:
+        """Nobody wants to see the batches below `high_watermark`."""
+        self._remembered.clear()
+        self.next_offset = max(self.next_offset, high_watermark)
+
     def _read(self, high_watermark: int) -> Iterator[CommittedBatch]:
         if self.next_offset >= high_watermark:
             return

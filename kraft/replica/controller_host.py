@@ -26,6 +26,7 @@ class ControllerHost:
     """Hosts one `QuorumController`."""
 
     apis: tuple[ApiKey, ...] = QuorumController.apis
+    reads_batches = True
 
     def __init__(self, controller: QuorumController) -> None:
         self.controller = controller

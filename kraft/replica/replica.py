@@ -74,6 +74,7 @@ from kraft.replica.events import (
     WireReply,
     WireRequest,
 )
+from kraft.replica.gathered import Gathered
 from kraft.replica.options import ReplicaOptions
 from kraft.replica.rpc import Rpc
 from kraft.replica.storage import Storage
@@ -120,8 +121,8 @@ class Replica:
         self._deferred = Deferred()
         self._received: dict[int, WireRequest] = {}
         self._asked: dict[int, int] = {}
+        self._gathered = Gathered(options.quorum.max_batch_bytes)
         self._next_append_id = 1
-        self._append_outcome: Appended | AppendRefused | None = None
         self._claim_offset: int | None = None
         """Where this leader's LeaderChange record is: once that is applied, the application leads, too."""
         self._application_leads = False
@@ -208,6 +209,8 @@ class Replica:
 
     def deadline_ms(self) -> int:
         """When `step(Tick())` is wanted if nothing happens before; may be in the past at the end of a burst."""
+        if self._gathered.values:
+            return 0
         return min(self.core.deadline_ms(), self.application.deadline_ms(), self._apply_at_ms)
 
     # Life
@@ -300,6 +303,7 @@ class Replica:
         if now_ms >= self.application.deadline_ms():
             for action in self.application.on_tick(now_ms):
                 self._perform(action, now_ms)
+        self._hand_over(now_ms)
         self._carry_out(self.core.step(_TICK, now_ms), now_ms)
 
     # Effects
@@ -321,7 +325,8 @@ class Replica:
                     outputs.append(self._wire_request(effect))
                 case AppendBatch():
                     storage.append_batch(effect)
-                    self._applier.remember(_own_batch(effect.base_offset, effect, effect.values))
+                    if self.application.reads_batches:
+                        self._applier.remember(_own_batch(effect.base_offset, effect, effect.values))
                 case AppendFetched():
                     storage.append_fetched(effect)
                 case FlushLog():
@@ -329,8 +334,10 @@ class Replica:
                 case HighWatermarkMoved():
                     outputs.append(Trace(effect))
                     self._apply(now_ms)
-                case Appended() | AppendRefused():
-                    self._append_outcome = effect
+                case Appended():
+                    pass
+                case AppendRefused():
+                    raise AssertionError(f"the core refuses what its own leader gathered: {effect}")
                 case PersistElection():
                     storage.persist_election(effect.state)
                 case TruncateLog():
@@ -368,9 +375,12 @@ class Replica:
         """Hand what is committed to the application, and those who wait their answers."""
         high_watermark = self.core.high_watermark
         applier, application = self._applier, self.application
-        for batch in applier.advance(high_watermark):
-            if batch.values:
-                self._outputs.extend(application.on_committed(batch))
+        if application.reads_batches:
+            for batch in applier.advance(high_watermark):
+                if batch.values:
+                    self._outputs.extend(application.on_committed(batch))
+        else:
+            applier.skip(high_watermark)
         self._apply_at_ms = now_ms + 1 if applier.next_offset < high_watermark else _NEVER_MS
         for held in self._deferred.release(applier.next_offset):
             self._outputs.append(_success(held, self.core.leader))
@@ -382,6 +392,7 @@ class Replica:
     def _lose_leadership(self) -> None:
         self._claim_offset = None
         self._applier.forget()
+        self._gathered.take()
         if not self._application_leads:
             return
         self._application_leads = False
@@ -404,38 +415,53 @@ class Replica:
 
     def _propose(self, proposal: Proposal, now_ms: int) -> None:
         waiting = proposal.waiting
-        # Without units the decision may still rest on what is not committed yet, so all of that is waited for.
-        base_offset = last_offset = self.core.next_append_offset - 1
-        for number, unit in enumerate(proposal.units):
-            outcome = self._append(unit, now_ms)
-            if isinstance(outcome, AppendRefused):
+        first_offset = None
+        for unit in proposal.units:
+            refused = self._gather(unit, now_ms)
+            if refused != Error.NONE:
                 if waiting is not None:
-                    self._outputs.append(self._refused(waiting, outcome.error, is_uncertain=number > 0))
+                    self._outputs.append(self._refused(waiting, refused, is_uncertain=first_offset is not None))
                 return
-            if not self._application_leads:
-                if waiting is not None:
-                    self._outputs.append(self._refused(waiting, Error.NOT_LEADER_OR_FOLLOWER, is_uncertain=True))
-                return
-            self.application.on_appended(unit, outcome.base_offset)
-            base_offset = outcome.base_offset if number == 0 else base_offset
-            last_offset = outcome.last_offset
+            base_offset = self._gathered.add(unit.values)
+            first_offset = base_offset if first_offset is None else first_offset
+            self.application.on_appended(unit, base_offset)
         if waiting is None:
             return
-        held = Held(base_offset, last_offset, waiting)
+        # Without units the decision may still rest on what is not committed yet, so all of that is waited for.
+        last_offset = self._next_offset() - 1
+        held = Held(last_offset if first_offset is None else first_offset, last_offset, waiting)
         if last_offset < self._applier.next_offset:
             self._outputs.append(_success(held, self.core.leader))
         else:
             self._deferred.hold(held)
 
-    def _append(self, unit: Unit, now_ms: int) -> Appended | AppendRefused:
-        append_id = self._next_append_id
+    def _gather(self, unit: Unit, now_ms: int) -> Error:
+        """Make room for one more unit before the end of this burst; why not, if there is none."""
+        gathered = self._gathered
+        if not gathered.fits(unit.values):
+            self._hand_over(now_ms)
+            if not gathered.fits(unit.values):
+                return Error.MESSAGE_TOO_LARGE
+        if not self._application_leads:
+            return Error.NOT_LEADER_OR_FOLLOWER
+        if not gathered.values:
+            gathered.base_offset = self.core.next_append_offset
+        return Error.NONE
+
+    def _next_offset(self) -> int:
+        """The offset of the next record that is proposed here."""
+        gathered = self._gathered
+        return gathered.base_offset + len(gathered.values) if gathered.values else self.core.next_append_offset
+
+    def _hand_over(self, now_ms: int) -> None:
+        """Give what was gathered to the core, as one append."""
+        gathered, core = self._gathered, self.core
+        if not gathered.values:
+            return
+        assert gathered.base_offset == core.next_append_offset, (gathered.base_offset, core.next_append_offset)
+        append = Append(self._next_append_id, core.epoch, gathered.take())
         self._next_append_id += 1
-        self._append_outcome = None
-        self._carry_out(self.core.step(Append(append_id, self.core.epoch, unit.values), now_ms), now_ms)
-        outcome = self._append_outcome
-        assert outcome is not None, append_id
-        assert outcome.request_id == append_id, (append_id, outcome)
-        return outcome
+        self._carry_out(core.step(append, now_ms), now_ms)
 
     def _refused(self, waiting: ForRequest | ForSubmit, error: Error, *, is_uncertain: bool) -> Output:
         leader = self.core.leader
@@ -460,6 +486,7 @@ class Replica:
         copy._deferred = self._deferred.fork()
         copy._received = self._received.copy()
         copy._asked = self._asked.copy()
+        copy._gathered = self._gathered.fork()
         copy._next_append_id = self._next_append_id
         copy._claim_offset = self._claim_offset
         copy._application_leads = self._application_leads
@@ -482,6 +509,7 @@ class Replica:
             sorted(self._received),
             self._claim_offset,
             self._application_leads,
+            self._gathered.values,
             self.application.facts(),
         )
         digest.update(repr(facts).encode())
