@@ -13,7 +13,7 @@ from kraft.config import Config
 from kraft.node.clock import NodeClock
 from kraft.node.node import Node
 from kraft.node.run import one_cause, run_node
-from kraft.replica.application import ApplicationFactory, host_raw_log
+from kraft.replica.application import ApplicationFactory, host_silent_raw_log
 from metadata_log.disk import Disk, OsDisk
 from transport.interface import Transport
 from transport.tcp import TcpTransport
@@ -27,7 +27,7 @@ async def open_node(
     disk: Disk | None = None,
     rng: Random | None = None,
     clock: NodeClock | None = None,
-    application: ApplicationFactory = host_raw_log,
+    application: ApplicationFactory = host_silent_raw_log,
     inline_flush: bool = False,
 ) -> AsyncIterator[Node]:
     """Run a node while the block lasts: TCP and this machine's disk unless told otherwise.
