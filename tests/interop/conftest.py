@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 
 import pytest
-from real_kafka import Kafka, KafkaUnavailable
+from kafka_jars import KafkaUnavailable
+from real_kafka import KafkaInstallation
 
 
 @pytest.fixture(scope="session")
-def kafka() -> Kafka:
+def kafka() -> KafkaInstallation:
     try:
-        return Kafka()
+        return KafkaInstallation.find()
     except KafkaUnavailable as reason:
         if os.environ.get("CI") == "true":
             pytest.fail(f"Apache Kafka cannot be run here: {reason}")

@@ -1,0 +1,172 @@
+"""The load generator: closed-loop clients that speak Kafka's wire, in one process around one epoll set.
+
+Each client sends IncrementalAlterConfigs v1 for a client-metrics resource of its own (the one admin write that needs no
+broker; one ConfigRecord a request), waits for the answer, and sends the next one. Frames are encoded before the clock
+starts and answers compared with the first good one, so that the generator stays cheaper than what it measures.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from transport.protocol.apis import ApiKey
+from transport.protocol.connection import FrameReader
+from transport.protocol.errors import Error
+from transport.protocol.headers import decode_response, encode_request
+from transport.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+CLIENT_METRICS = 16
+SET = 0
+WARM_UP_SECONDS = 1.0
+ANSWER_SECONDS = 30.0
+LEADER_SECONDS = 60.0
+
+Address = tuple[str, int]
+
+
+class Refused(Exception):
+    """A write got an error instead of a commit, or no answer at all."""
+
+
+class Row(Struct, frozen=True):
+    """What one run of the generator found."""
+
+    clients: int
+    commits: int
+    per_second: float
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+
+
+def parse_addresses(text: str) -> list[Address]:
+    """`host:port,host:port`."""
+    pairs = [each.rpartition(":") for each in text.split(",")]
+    return [(host, int(port)) for host, _, port in pairs]
+
+
+def frame_of(client: int, turn: int, value_bytes: int) -> bytes:
+    """A write, length prefix included. A controller records only what changes, so a client's values take turns."""
+    value = f"bench-{client}-{turn}-".ljust(value_bytes, "x")
+    config = AlterableConfig(name="metrics", config_operation=SET, value=value)
+    resource = AlterConfigsResource(resource_type=CLIENT_METRICS, resource_name=f"bench-{client}", configs=[config])
+    message = IncrementalAlterConfigsRequest(resources=[resource])
+    frame = encode_request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, client, "bench", message)
+    return len(frame).to_bytes(4, "big") + frame
+
+
+def error_of(frame: bytes) -> Error:
+    """The first error in an answer."""
+    _, answer = decode_response(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, frame)
+    assert isinstance(answer, IncrementalAlterConfigsResponse)
+    return next((Error(each.error_code) for each in answer.responses if each.error_code), Error.NONE)
+
+
+def connect(address: Address) -> socket.socket:
+    """A connection that sends what it is given at once."""
+    connection = socket.create_connection(address, ANSWER_SECONDS)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+def ask(connection: socket.socket, frame: bytes) -> bytes:
+    """Send one frame and wait for its answer, without its length."""
+    reader = FrameReader()
+    connection.sendall(frame)
+    while data := connection.recv(1 << 16):
+        for answer in reader.feed(data):
+            return answer
+    raise Refused("the connection was closed instead of an answer")
+
+
+def find_leader(addresses: Sequence[Address]) -> Address:
+    """The node that commits a write; asks again until there is one."""
+    deadline = time.monotonic() + LEADER_SECONDS
+    last: object = None
+    turn = 0
+    while time.monotonic() < deadline:
+        for address in addresses:
+            try:
+                with connect(address) as connection:
+                    last = error_of(ask(connection, frame_of(-1, turn, 64)))
+            except (OSError, Refused) as failure:
+                last = failure
+            if last == Error.NONE:
+                return address
+        turn += 1
+        time.sleep(0.1)
+    raise Refused(f"no leader among {addresses}: {last!r}")
+
+
+class Client:
+    """One closed loop: its connection, its two frames, and when the last one left."""
+
+    __slots__ = ("connection", "expected", "fd", "frames", "sent_at", "turn")
+
+    def __init__(self, number: int, address: Address, value_bytes: int) -> None:
+        self.frames = [frame_of(number, turn, value_bytes) for turn in (0, 1)]
+        self.connection = connect(address)
+        first = ask(self.connection, self.frames[1])
+        if error := error_of(first):
+            raise Refused(f"{address} answers {error.name}")
+        self.expected = len(first).to_bytes(4, "big") + first
+        self.connection.setblocking(False)
+        self.fd = self.connection.fileno()
+        self.turn = 0
+        self.sent_at = 0.0
+
+
+def run(address: Address, clients: int, seconds: float, *, value_bytes: int = 128, warm_up: float = WARM_UP_SECONDS) -> Row:
+    """Load one node for `seconds` after the warm-up; raises `Refused` if any write is not committed."""
+    everyone = {each.fd: each for each in (Client(number, address, value_bytes) for number in range(clients))}
+    try:
+        _drive(everyone, warm_up)
+        started = time.perf_counter()
+        latencies = sorted(_drive(everyone, seconds))
+        took = time.perf_counter() - started
+    finally:
+        for each in everyone.values():
+            each.connection.close()
+    percentile = [1000 * latencies[int(part * (len(latencies) - 1))] for part in (0.5, 0.99, 1.0)]
+    return Row(clients, len(latencies), len(latencies) / took, *percentile)
+
+
+def _drive(everyone: dict[int, Client], seconds: float) -> list[float]:
+    """Every client asks, and asks again when answered; at the end the last answers are awaited. Latencies in seconds."""
+    now = time.perf_counter
+    latencies: list[float] = []
+    poll = select.epoll()
+    for each in everyone.values():
+        poll.register(each.fd, select.EPOLLIN)
+        each.connection.send(each.frames[each.turn])
+        each.sent_at = now()
+    end = now() + seconds
+    open_asks = len(everyone)
+    while open_asks:
+        ready = poll.poll(ANSWER_SECONDS)
+        if not ready:
+            raise Refused(f"{open_asks} writes had no answer for {ANSWER_SECONDS} s")
+        for fd, _ in ready:
+            client = everyone[fd]
+            if client.connection.recv(4096) != client.expected:
+                raise Refused("an answer was not that of a committed write")
+            at = now()
+            latencies.append(at - client.sent_at)
+            client.turn ^= 1
+            if at >= end:
+                open_asks -= 1
+                continue
+            client.sent_at = at
+            client.connection.send(client.frames[client.turn])
+    poll.close()
+    return latencies
