@@ -1,1 +1,77 @@
-"""metadata_log."""
+"""The bytes of a Kafka metadata log and what they mean: read, check and write every file of a node's directory.
+
+Names are loaded when they are first asked for (PEP 562): whoever needs one module does not load them all.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from metadata_log.batch import Record, RecordBatch, build_batch, read_batch, scan
+    from metadata_log.disk import Disk, OsDisk
+    from metadata_log.errors import CorruptBatch, DecodeError, MetadataLogError, UnsupportedVersion
+    from metadata_log.log import MetadataLog
+    from metadata_log.log_dir import format_directory, open_directory
+    from metadata_log.memory_disk import MemoryDisk
+    from metadata_log.reader import Damage, Entry, files_in, kind_of, read_entries, read_file, read_log
+    from metadata_log.types import OffsetAndEpoch, Uuid
+else:
+    _HOMES = {
+        "CorruptBatch": "metadata_log.errors",
+        "Damage": "metadata_log.reader",
+        "DecodeError": "metadata_log.errors",
+        "Disk": "metadata_log.disk",
+        "Entry": "metadata_log.reader",
+        "MemoryDisk": "metadata_log.memory_disk",
+        "MetadataLog": "metadata_log.log",
+        "MetadataLogError": "metadata_log.errors",
+        "OffsetAndEpoch": "metadata_log.types",
+        "OsDisk": "metadata_log.disk",
+        "Record": "metadata_log.batch",
+        "RecordBatch": "metadata_log.batch",
+        "UnsupportedVersion": "metadata_log.errors",
+        "Uuid": "metadata_log.types",
+        "build_batch": "metadata_log.batch",
+        "files_in": "metadata_log.reader",
+        "format_directory": "metadata_log.log_dir",
+        "kind_of": "metadata_log.reader",
+        "open_directory": "metadata_log.log_dir",
+        "read_batch": "metadata_log.batch",
+        "read_entries": "metadata_log.reader",
+        "read_file": "metadata_log.reader",
+        "read_log": "metadata_log.reader",
+        "scan": "metadata_log.batch",
+    }
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(_HOMES[name]), name)
+
+
+__all__ = [
+    "CorruptBatch",
+    "Damage",
+    "DecodeError",
+    "Disk",
+    "Entry",
+    "MemoryDisk",
+    "MetadataLog",
+    "MetadataLogError",
+    "OffsetAndEpoch",
+    "OsDisk",
+    "Record",
+    "RecordBatch",
+    "UnsupportedVersion",
+    "Uuid",
+    "build_batch",
+    "files_in",
+    "format_directory",
+    "kind_of",
+    "open_directory",
+    "read_batch",
+    "read_entries",
+    "read_file",
+    "read_log",
+    "scan",
+]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -192,7 +194,10 @@ def test_no_module_imports_itself_by_a_detour() -> None:
         visit(module, ())
 
 
-@pytest.mark.parametrize("module", [name for name, path in modules().items() if path.name == "__init__.py"])
+PACKAGE_FILES = [name for name, path in modules().items() if path.name == "__init__.py"]
+
+
+@pytest.mark.parametrize("module", PACKAGE_FILES)
 def test_a_package_only_re_exports(module: str) -> None:
     """Whoever opens an __init__ finds names, never behaviour."""
     path = modules()[module]
@@ -204,8 +209,96 @@ def test_a_package_only_re_exports(module: str) -> None:
                 pass
             case ast.Assign(value=ast.BinOp(op=ast.BitOr())):  # a sum type of what it re-exports
                 pass
+            case ast.If(
+                test=ast.Name(id="TYPE_CHECKING"),
+                orelse=[ast.Assign(targets=[ast.Name(id="_HOMES")]), ast.FunctionDef(name="__getattr__")],
+            ) if all(isinstance(inner, ast.ImportFrom) for inner in statement.body):
+                pass  # loaded when first asked for; see test_names_that_are_loaded_late
             case _:
                 pytest.fail(f"{path.relative_to(ROOT)}:{statement.lineno} does more than re-export")
+
+
+@pytest.mark.parametrize("package", OURS)
+def test_names_that_are_loaded_late(package: str) -> None:
+    """What type checkers see in a package, what it promises and what it gives at run time are the same."""
+    loaded = import_module(package)
+    seen = {wanted.name: wanted.module for wanted in imports_of(package) if wanted.module in modules()}
+    assert seen == loaded._HOMES
+    assert sorted(seen) == sorted(loaded.__all__)
+    for name, home in seen.items():
+        assert getattr(loaded, name) is getattr(import_module(home), name)
+        assert f"{package}.{name}" not in modules(), f"{name} is a module, too: whichever is imported last wins"
+    with pytest.raises(AttributeError, match="has no attribute 'nobody'"):
+        loaded.nobody  # noqa: B018 (asking is the test)
+
+
+@pytest.mark.parametrize(
+    ("statement", "absent"),
+    [
+        ("import kraft.quorum.core, kraft.controller, kraft.replica, kraft.sim.simulator", ("trio", "click", "rich")),
+        (
+            "import metadata_log.reader, metadata_log.log",
+            ("trio", "click", "rich", "pyarrow", "pyspark", "kraft.quorum"),
+        ),
+        ("import kraft.cli.main", ("trio", "kraft.quorum", "pyspark")),
+        ("import kraft.node.embed", ("click", "rich", "hypothesis", "pyspark")),
+    ],
+)
+def test_what_a_module_does_without_when_it_runs(statement: str, absent: tuple[str, ...]) -> None:
+    """The import statements of parent packages count, too: deciding needs no event loop, help texts need no node."""
+    code = f"import sys; {statement}; print(*(name for name in {absent!r} if name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split()) == (0, []), done.stderr
+
+
+PURE = [name for name in modules() if layer_of(name)[0].pure and name not in DEVELOPER_TOOLS]
+BANNED_CALLS = {"open", "print", "input", "breakpoint", "__import__", "hash", "id", "exec", "eval"}
+COMPILER = "metadata_log.serde.compiler"
+"""The one module that makes code when it runs."""
+
+
+@pytest.mark.parametrize("module", PURE)
+def test_what_decides_calls_nothing_outside(module: str) -> None:
+    """Built-in functions reach the world, hash seeds and addresses without any import."""
+    banned = BANNED_CALLS - {"exec"} if module == COMPILER else BANNED_CALLS
+    offences = [
+        f"{modules()[module].relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)[:80]}"
+        for node in ast.walk(ast.parse(modules()[module].read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in banned
+    ]
+    assert not offences, "\n".join(offences)
+
+
+@pytest.mark.parametrize("module", PURE)
+def test_what_decides_iterates_over_no_set(module: str) -> None:
+    """The order of a set of strings changes from process to process; `sorted` makes it ours."""
+    offences = [
+        f"{modules()[module].relative_to(ROOT)}:{where.lineno}: {ast.unparse(where)[:80]}"
+        for where in set_iterations(ast.parse(modules()[module].read_text()))
+    ]
+    assert not offences, "\n".join(offences)
+
+
+def set_iterations(tree: ast.AST) -> Iterator[ast.expr]:
+    """Loops and comprehensions straight over a set expression (what a variable holds is not known here)."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.For | ast.comprehension) and makes_a_set(node.iter):
+            yield node.iter
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {"list", "tuple"}:
+            yield from (argument for argument in node.args if makes_a_set(argument))
+
+
+def makes_a_set(node: ast.expr) -> bool:
+    match node:
+        case ast.Set() | ast.SetComp() | ast.Call(func=ast.Name(id="set" | "frozenset")):
+            return True
+        case ast.BinOp(op=ast.Sub() | ast.BitOr() | ast.BitAnd() | ast.BitXor()):
+            return makes_a_set(node.left) or makes_a_set(node.right) or is_keys(node.left) or is_keys(node.right)
+    return False
+
+
+def is_keys(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "keys"
 
 
 def test_reading_logs_needs_neither_arrow_nor_spark() -> None:
@@ -217,6 +310,20 @@ def test_reading_logs_needs_neither_arrow_nor_spark() -> None:
             reached.add(module)
             waiting += [wanted.module for wanted in imports_of(module)]
     assert not [module for module in reached if is_under(module, HEAVY)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "for voter in set(voters) - acked: send(voter)",
+        "for voter in {1, 2}: send(voter)",
+        "[voter for voter in voters.keys() - acked]",
+        "tuple({voter for voter in voters})",
+    ],
+)
+def test_the_check_of_sets_can_fail(line: str) -> None:
+    assert list(set_iterations(ast.parse(line)))
+    assert not list(set_iterations(ast.parse("for voter in sorted(voters.keys() - acked): send(voter)")))
 
 
 @pytest.mark.parametrize(

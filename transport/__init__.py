@@ -1,9 +1,38 @@
-"""Moving messages between nodes in Kafka's wire protocol, over TCP or in memory."""
+"""Moving messages between nodes in Kafka's wire protocol, over TCP or in memory.
 
-from transport.faults import FaultPlan, Faults
-from transport.interface import Cause, Endpoint, Failed, Inbound, Listener, Reply, Request, Transport
-from transport.memory import MemoryNetwork, MemoryTransport
-from transport.tcp import TcpTransport
+Names are loaded when they are first asked for (PEP 562): `transport.protocol` and `transport.faults` come without Trio.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from transport.faults import FaultPlan, Faults
+    from transport.interface import Cause, Endpoint, Failed, Inbound, Listener, Reply, Request, Transport
+    from transport.memory import MemoryNetwork, MemoryTransport
+    from transport.tcp import TcpTransport
+else:
+    _HOMES = {
+        "Cause": "transport.interface",
+        "Endpoint": "transport.interface",
+        "Failed": "transport.interface",
+        "FaultPlan": "transport.faults",
+        "Faults": "transport.faults",
+        "Inbound": "transport.interface",
+        "Listener": "transport.interface",
+        "MemoryNetwork": "transport.memory",
+        "MemoryTransport": "transport.memory",
+        "Reply": "transport.interface",
+        "Request": "transport.interface",
+        "TcpTransport": "transport.tcp",
+        "Transport": "transport.interface",
+    }
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(_HOMES[name]), name)
+
 
 __all__ = [
     "Cause",
