@@ -267,7 +267,9 @@ class AdminClient:
                 continue
             error = Error.of(outcome.error_code)
             if error is not Error.NONE:
-                raise RequestRefused(error, outcome.error_message)
+                # A controller that has just started knows no metadata.version yet, and says so with an error.
+                self._last_failure = f"{endpoint} answered {error.name}: {outcome.error_message}"
+                continue
             controllers = tuple(
                 (node.broker_id, Endpoint(node.host, node.port))
                 for node in sorted(outcome.brokers, key=lambda node: node.broker_id)

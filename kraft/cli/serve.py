@@ -1,0 +1,106 @@
+"""`kraft serve`: one node from a Kafka properties file, until it is told to stop (Kafka: `kafka.Kafka`)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from datetime import UTC, datetime
+from functools import partial
+from random import Random, SystemRandom
+from typing import Final
+
+import click
+import trio
+
+from kraft.config import Config
+from kraft.node.clock import NodeClock
+from kraft.node.embed import tcp_transport
+from kraft.node.node import Node
+from kraft.node.run import run_node
+from metadata_log.disk import OsDisk
+
+LOGGER: Final = logging.getLogger("kraft.node")
+
+
+@click.command(
+    "serve",
+    short_help="Run one node.",
+    epilog="Example: kraft serve -c server.properties --override controller.quorum.append.linger.ms=0",
+)
+@click.option("-c", "--config", "config_path", required=True, metavar="CONFIG", help="A Kafka properties file.")
+@click.option("--override", "overrides", multiple=True, metavar="K=V", help="A setting that wins over the file.")
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning"]), default="info", show_default=True)
+@click.option("--until-stdin-closes", is_flag=True, hidden=True, help="Also stop when standard input ends.")
+def serve_command(*, config_path: str, overrides: tuple[str, ...], log_level: str, until_stdin_closes: bool) -> None:
+    """Run one controller on a formatted directory until SIGTERM or Ctrl-C.
+
+    A leader that is stopped hands over to its best successor first. What happens is told on stderr, a line each.
+    """
+    config = Config.load(config_path, overrides)
+    log_to_stderr(log_level)
+    for warning in config.warnings:
+        LOGGER.warning("%s", warning)
+    trio.run(partial(_serve, config, until_stdin_closes))
+
+
+async def _serve(config: Config, until_stdin_closes: bool) -> None:
+    run = partial(
+        run_node,
+        config,
+        transport=tcp_transport(config),
+        disk=OsDisk(),
+        rng=Random(SystemRandom().getrandbits(128)),
+        clock=NodeClock(),
+    )
+    stop = trio.Event()
+    async with trio.open_nursery() as watchers:
+        # Before the node begins: a signal that comes early must stop it politely, too.
+        await watchers.start(_watch_signals, stop, watchers.cancel_scope)
+        if until_stdin_closes:
+            watchers.start_soon(_watch_stdin, stop)
+        async with trio.open_nursery() as nursery:
+            node: Node = await nursery.start(run)
+            LOGGER.info("listening node=%d on=%s", config.node_id, ",".join(map(str, node.endpoints)))
+            await stop.wait()
+            await node.shutdown()
+        watchers.cancel_scope.cancel()
+
+
+async def _watch_signals(
+    stop: trio.Event, everything: trio.CancelScope, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """The first signal asks politely, the second does not."""
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        task_status.started()
+        async for number in signals:
+            if stop.is_set():
+                everything.cancel()
+            LOGGER.info("stopping on=%s", signal.Signals(number).name)
+            stop.set()
+
+
+async def _watch_stdin(stop: trio.Event) -> None:
+    """Whoever started this node holds the other end: when that process ends, however it ends, so does the node."""
+    async with trio.lowlevel.FdStream(os.dup(sys.stdin.fileno())) as stdin:
+        while await stdin.receive_some(1024):
+            pass
+    stop.set()
+
+
+class _Utc(logging.Formatter):
+    """`2026-11-21T10:26:14.123Z level text`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return f"{moment} {record.levelname.lower()} {record.getMessage()}"
+
+
+def log_to_stderr(level: str) -> None:
+    """One line per event, with its time in UTC."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Utc())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
