@@ -20,16 +20,19 @@ class Gathered:
         self.base_offset = 0
         self.values: list[bytes] = []
 
-    def fits(self, values: tuple[bytes, ...]) -> bool:
-        """Whether these values can stand in one batch with those gathered so far."""
-        return self._bytes + _size(values) <= self._max_batch_bytes
+    @property
+    def next_offset(self) -> int:
+        """The offset of the next value."""
+        return self.base_offset + len(self.values)
 
-    def add(self, values: tuple[bytes, ...]) -> int:
-        """Take the values; returns the offset of the first."""
-        offset = self.base_offset + len(self.values)
+    def add(self, values: tuple[bytes, ...]) -> bool:
+        """Take the values, or refuse them if they cannot stand in one batch with those gathered so far."""
+        size = self._bytes + sum(map(len, values)) + RECORD_OVERHEAD * len(values)
+        if size > self._max_batch_bytes:
+            return False
+        self._bytes = size
         self.values.extend(values)
-        self._bytes += _size(values)
-        return offset
+        return True
 
     def take(self) -> tuple[bytes, ...]:
         """Hand out what was gathered and begin anew."""
@@ -45,7 +48,3 @@ class Gathered:
         copy.base_offset = self.base_offset
         copy.values = self.values.copy()
         return copy
-
-
-def _size(values: tuple[bytes, ...]) -> int:
-    return sum(map(len, values)) + RECORD_OVERHEAD * len(values)

@@ -54,7 +54,6 @@ from kraft.replica.application import (
     Proposal,
     RefuseSubmit,
     Respond,
-    Unit,
 )
 from kraft.replica.applier import Applier
 from kraft.replica.deferred import Deferred, Held
@@ -382,8 +381,10 @@ class Replica:
         else:
             applier.skip(high_watermark)
         self._apply_at_ms = now_ms + 1 if applier.next_offset < high_watermark else _NEVER_MS
-        for held in self._deferred.release(applier.next_offset):
-            self._outputs.append(_success(held, self.core.leader))
+        released = self._deferred.release(applier.next_offset)
+        if released:
+            leader = self.core.leader
+            self._outputs.extend([_success(held, leader) for held in released])
         claim = self._claim_offset
         if claim is not None and applier.next_offset > claim and not self._application_leads:
             self._application_leads = True
@@ -415,16 +416,22 @@ class Replica:
 
     def _propose(self, proposal: Proposal, now_ms: int) -> None:
         waiting = proposal.waiting
+        if not self._application_leads:
+            # It did when the application asked, earlier in this step.
+            if waiting is not None:
+                self._outputs.append(self._refused(waiting, Error.NOT_LEADER_OR_FOLLOWER, is_uncertain=False))
+            return
         first_offset = None
         for unit in proposal.units:
-            refused = self._gather(unit, now_ms)
-            if refused != Error.NONE:
+            offset = self._next_offset()
+            refused = self._gather(unit.values, now_ms)
+            if refused is not None:
                 if waiting is not None:
                     self._outputs.append(self._refused(waiting, refused, is_uncertain=first_offset is not None))
                 return
-            base_offset = self._gathered.add(unit.values)
-            first_offset = base_offset if first_offset is None else first_offset
-            self.application.on_appended(unit, base_offset)
+            if first_offset is None:
+                first_offset = offset
+            self.application.on_appended(unit, offset)
         if waiting is None:
             return
         # Without units the decision may still rest on what is not committed yet, so all of that is waited for.
@@ -435,23 +442,23 @@ class Replica:
         else:
             self._deferred.hold(held)
 
-    def _gather(self, unit: Unit, now_ms: int) -> Error:
-        """Make room for one more unit before the end of this burst; why not, if there is none."""
-        gathered = self._gathered
-        if not gathered.fits(unit.values):
-            self._hand_over(now_ms)
-            if not gathered.fits(unit.values):
-                return Error.MESSAGE_TOO_LARGE
-        if not self._application_leads:
-            return Error.NOT_LEADER_OR_FOLLOWER
-        if not gathered.values:
-            gathered.base_offset = self.core.next_append_offset
-        return Error.NONE
-
     def _next_offset(self) -> int:
         """The offset of the next record that is proposed here."""
         gathered = self._gathered
-        return gathered.base_offset + len(gathered.values) if gathered.values else self.core.next_append_offset
+        return gathered.next_offset if gathered.values else self.core.next_append_offset
+
+    def _gather(self, values: tuple[bytes, ...], now_ms: int) -> Error | None:
+        """Keep the values until the end of this burst; why not, if they cannot be."""
+        gathered = self._gathered
+        if not gathered.values:
+            gathered.base_offset = self.core.next_append_offset
+        if gathered.add(values):
+            return None
+        self._hand_over(now_ms)
+        if not self._application_leads:
+            return Error.NOT_LEADER_OR_FOLLOWER
+        gathered.base_offset = self.core.next_append_offset
+        return None if gathered.add(values) else Error.MESSAGE_TOO_LARGE
 
     def _hand_over(self, now_ms: int) -> None:
         """Give what was gathered to the core, as one append."""
