@@ -44,6 +44,8 @@ class _Tracer(Reader):
     def __init__(self, data: bytes, position: int = 0) -> None:
         super().__init__(data, position)
         self.spans: list[Span] = []
+        self.noted = position
+        """Everything before this is in a span; a number that breaks off is read past it."""
         self.label = ""
         self.in_body = False
         self._suffix = ""
@@ -79,6 +81,7 @@ class _Tracer(Reader):
         if self.position > start:
             field = " ".join(part for part in (self.label, self.path, self._suffix) if part)
             self.spans.append(Span(start, self.data[start : self.position], field))
+            self.noted = self.position
 
     def named(self, path: str) -> _Tracer:
         """Go on with another field."""
@@ -102,7 +105,7 @@ def annotate(batch: RecordBatch) -> Iterator[Span]:
             _record(tracer, is_control=batch.is_control)
     except DecodeError as bad:
         yield from tracer.spans
-        yield Span(tracer.position, batch.data[tracer.position :], f"not decoded: {bad.what}")
+        yield Span(tracer.noted, batch.data[tracer.noted :], f"not decoded: {bad.what}")
         return
     yield from tracer.spans
     if tracer.remaining:
@@ -145,7 +148,7 @@ def _value(tracer: _Tracer, end: int, key: bytes, *, is_control: bool) -> None:
     except DecodeError:
         pass
     tracer.spans += inner.spans
-    tracer.position = inner.position
+    tracer.position = tracer.noted = inner.noted
     if tracer.position < end:
         tracer.named("value").take(end - tracer.position, "a value")
 

@@ -29,14 +29,18 @@ def json_lines(name: str, path: str) -> list[dict[str, Any]]:
 
 
 def real_files() -> list[tuple[str, bytes, list[dict[str, Any]]]]:
-    """Every log and snapshot of every real cluster: path, content, and what Kafka reads in it, batch by batch."""
+    """Every different log and snapshot of the real clusters: path, content, and what Kafka reads in it by batches."""
     found = []
+    seen = set()
     for name, clusters in (("static3", [""]), ("clusters", ["dynamic3/", "failover/", "old39/", "format/"])):
         files = archive(name)
         for cluster in clusters:
             expected = json.loads(files[f"{cluster}expected.json"])
             for path, decoding in sorted(expected.items()):
-                found.append((cluster + path, files[cluster + path], json_lines(name, cluster + decoding)))
+                content = files[cluster + path]
+                if content not in seen:
+                    seen.add(content)
+                    found.append((cluster + path, content, json_lines(name, cluster + decoding)))
     return found
 
 
