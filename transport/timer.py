@@ -27,6 +27,10 @@ class Timer:
         self._wakes_at = math.inf
         self._nudge = trio.Event()
 
+    def __len__(self) -> int:
+        """How many entries there are, those of tokens that are no longer live included."""
+        return len(self._heap)
+
     def start(self, token: int, at: float) -> None:
         """Expire `token` at that time (of Trio's clock) unless it is not live by then."""
         if len(self._heap) > _WORTH_SWEEPING + 4 * len(self._live):

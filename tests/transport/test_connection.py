@@ -228,6 +228,16 @@ class TestClient:
         with pytest.raises(EncodeError, match="Vote"):
             connection.send(3, VoteRequest(), "me")
 
+    @pytest.mark.parametrize("theirs", [(3, 9), (-4, -1)])
+    def test_an_api_without_a_common_version(self, theirs: tuple[int, int]):
+        connection = client()
+        shake_hands(
+            connection,
+            ApiVersionsResponse(api_keys=[ApiVersion(api_key=52, min_version=theirs[0], max_version=theirs[1])]),
+        )
+        with pytest.raises(EncodeError, match="no version of Vote"):
+            connection.send(3, VoteRequest(), "me")
+
     def test_asks_again_in_the_version_that_an_older_peer_names(self):
         """KIP-511: error 35 in the layout of version 0, naming what the peer knows."""
         connection = client()

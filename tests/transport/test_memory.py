@@ -88,6 +88,8 @@ async def test_a_dead_process_behind_a_partition_is_silent_too(autojump_clock: t
         assert await pair.cause() is Cause.TIMEOUT
         pair.network.heal()
         assert await pair.cause() is Cause.REFUSED
+        pair.network.cut([2], [1], [Kind.REPLY])
+        assert await pair.cause() is Cause.TIMEOUT
 
 
 async def test_a_host_can_come_back_under_its_address(autojump_clock: trio.testing.MockClock):

@@ -111,6 +111,21 @@ class TestHostileClients:
             await stream.send_all(framed(bytes.fromhex("0012006300000550000570726f626500")))
             assert await read_frames(stream, 1) == [bytes.fromhex("00000550002300000001001200000004")]
 
+    async def test_nothing_is_delivered_of_a_connection_that_was_dropped(self, new_node: NewNode):
+        """The requests behind it may already have been read; whoever drops a peer wants to hear no more of it."""
+        node = new_node()
+        seen: list[Request] = []
+
+        def drop(inbound: Request) -> None:
+            seen.append(inbound)
+            node.transport.drop(inbound)
+
+        node.deliver = drop
+        async with serving(node) as endpoint, await connect(endpoint) as stream:
+            await stream.send_all(vote(1) + vote(2) + vote(3))
+            assert await read_to_end(stream) == b""
+        assert len(seen) == 1
+
     async def test_frames_may_come_byte_by_byte(self, new_node: NewNode):
         node = new_node()
         node.answer_with = echo
@@ -333,6 +348,10 @@ class TestBrokenPeers:
             async with await server.accept_and_shake_hands() as stream:
                 await read_frames(stream, 1)
             assert (await client.outcome(token)).cause is Cause.RESET
+            token = client.ask(endpoint)
+            await (await server.accept()).aclose()
+            await client.outcome(token)
+            mock_clock.jump(51 / 1000)  # a connection that was of use has ended the long pauses
             client.ask(endpoint)
             await (await server.accept()).aclose()
 
