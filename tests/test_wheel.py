@@ -1,0 +1,50 @@
+"""What a user installs: the wheel that is built from this tree."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import zipfile
+from email import message_from_string
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("kraft", "metadata_log", "transport")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The files of the wheel and their text."""
+    uv = os.environ.get("UV") or shutil.which("uv")
+    if uv is None:
+        pytest.fail("uv is not on PATH: run the tests with `uv run pytest`")
+    where = tmp_path_factory.mktemp("dist")
+    command = [uv, "build", "--quiet", "--wheel", "--out-dir", str(where), str(ROOT)]
+    built = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    (path,) = where.glob("*.whl")
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name).decode() for name in archive.namelist()}
+
+
+def test_it_holds_exactly_the_packages(wheel: dict[str, str]) -> None:
+    """Nobody wants a top-level package called `tests`; nobody can use a node that lacks a module."""
+    here = [path for package in PACKAGES for path in (ROOT / package).rglob("*") if path.is_file()]
+    wanted = {str(path.relative_to(ROOT)) for path in here if path.suffix != ".pyc"}
+    assert {name for name in wheel if ".dist-info/" not in name} == wanted
+    assert {f"{package}/py.typed" for package in PACKAGES} <= wanted
+
+
+def test_it_brings_licence_command_and_description(wheel: dict[str, str]) -> None:
+    of_metadata = {name.partition(".dist-info/")[2]: text for name, text in wheel.items() if ".dist-info/" in name}
+    assert of_metadata["licenses/LICENSE"] == (ROOT / "LICENSE").read_text()
+    assert of_metadata["licenses/NOTICE"] == (ROOT / "NOTICE").read_text()
+    assert "kraft = kraft.cli.main:main" in of_metadata["entry_points.txt"]
+    described = message_from_string(of_metadata["METADATA"])
+    assert (described["Name"], described["License-Expression"]) == ("trio-kraft", "Apache-2.0")
+    assert described.get_payload() == (ROOT / "README.md").read_text()
+    for_users = [need for need in described.get_all("Requires-Dist", []) if "extra ==" not in need]
+    assert not [need for need in for_users if need.startswith(("pyspark", "pytest", "hypothesis", "mypy", "ruff"))]
