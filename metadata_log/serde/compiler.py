@@ -12,7 +12,7 @@ import linecache
 import struct
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Final
+from typing import Any, Final
 
 from metadata_log.errors import EncodeError
 from metadata_log.serde.fields import ArrayOf, Field, FieldType, Kind, Message, MessageType, fields_at
@@ -138,7 +138,7 @@ class _Source:
             case _:
                 return self.constant("default", value)
 
-    def compile(self, signature: str, title: str) -> Callable[..., object]:
+    def compile(self, signature: str, title: str) -> Callable[..., Any]:
         text = "\n".join([f"def {signature}:", *self.lines, ""])
         filename = f"<codec: {title}>"
         exec(compile(text, filename, "exec"), self.names)
@@ -156,7 +156,7 @@ def reader(cls: type[MessageType], version: int, flexible: bool) -> ReadFunction
     value = made.structure(cls)
     made.flush()
     made.source.emit(f"return {value}, p")
-    return made.source.compile("read(data, p)", f"read {cls.__name__} version {version}")  # type: ignore[return-value]
+    return made.source.compile("read(data, p)", f"read {cls.__name__} version {version}")
 
 
 class _ReaderMaker:
@@ -379,7 +379,7 @@ def writer(cls: type[MessageType], version: int, flexible: bool) -> WriteFunctio
     made.structure(cls, "m")
     made.flush()
     made.source.emit("return")
-    return made.source.compile("write(m, a)", f"write {cls.__name__} version {version}")  # type: ignore[return-value]
+    return made.source.compile("write(m, a)", f"write {cls.__name__} version {version}")
 
 
 class _WriterMaker:
