@@ -89,21 +89,23 @@ class Ledger:
                 raise InvariantBroken(f"offset {at} was acknowledged for two records")
 
     def check_durable(self, logs: Mapping[int, Sequence[RecordBatch]]) -> None:
-        """What is committed is in the logs of a majority, as their disks have it after a power failure."""
-        durable = {node_id: [batch.data for batch in batches] for node_id, batches in sorted(logs.items())}
+        """What is committed, and what was acknowledged, is in the logs of a majority: these are what a power failure
+        now would leave on the disks of all voters.
+        """
+        everyone = [(node_id, logs[node_id]) for node_id in self._voter_ids]
         for place, batch in enumerate(self._committed):
-            holders = [one for one in self._voter_ids if durable.get(one, [])[place : place + 1] == [batch.data]]
-            if len(holders) < majority(len(self._voter_ids)):
+            holders = [node_id for node_id, log in everyone if len(log) > place and log[place].data == batch.data]
+            if len(holders) < majority(len(everyone)):
                 raise InvariantBroken(
                     f"what was committed at offset {batch.base_offset} of epoch {batch.epoch} is only on the disks of"
                     f" {holders}"
                 )
-
-    def check_acknowledged(self) -> None:
-        """What was acknowledged is committed where it was said to be."""
-        if not self._acknowledged:
-            return
-        found = {record.offset: record.value for batch in self._committed for record in records(batch)}
+        values = [(node_id, _values(log)) for node_id, log in everyone] if self._acknowledged else []
         for offset, value in self._acknowledged.items():
-            if found.get(offset) != value:
-                raise InvariantBroken(f"offset {offset} was promised to {value!r} and holds {found.get(offset)!r}")
+            holders = [node_id for node_id, found in values if found.get(offset) == value]
+            if len(holders) < majority(len(everyone)):
+                raise InvariantBroken(f"{value!r}, acknowledged at offset {offset}, is only on the disks of {holders}")
+
+
+def _values(log: Sequence[RecordBatch]) -> dict[int, bytes | None]:
+    return {record.offset: record.value for batch in log if not batch.is_control for record in records(batch)}

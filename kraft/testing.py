@@ -12,7 +12,7 @@ Run it under trio's `MockClock` with autojump: a minute of elections then takes 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from random import Random
 from types import TracebackType
@@ -20,6 +20,7 @@ from typing import Final
 
 import trio
 
+from kraft.admin import AdminClient, open_admin
 from kraft.config import Config
 from kraft.conformance import InvariantBroken, Ledger
 from kraft.node.clock import NodeClock
@@ -36,6 +37,7 @@ from metadata_log.quorum_state_file import read_quorum_state
 from metadata_log.reader import Damage, read_log
 from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC, NO_OFFSET
 from transport.faults import NO_FAULTS, Faults
+from transport.interface import Endpoint
 from transport.memory import MemoryNetwork, MemoryTransport
 
 START_MS: Final = 1_700_000_000_000
@@ -163,13 +165,19 @@ class Cluster:
             self._ledger.note_leader(node_id, election.leader_epoch, election.leader_id)
             self._ledger.note_vote(node_id, election.leader_epoch, election.voted_id)
 
+    def _note_log(self, node_id: int) -> None:
+        """What stands in the log, and what of it the node, if it runs, knows as committed."""
+        life = self._lives.get(node_id)
+        high_watermark = life.node.status().high_watermark if life and life.node else NO_OFFSET
+        self._ledger.note_log(node_id, _batches(self.disks[node_id]), high_watermark)
+
     def _config(self, node_id: int) -> Config:
         entries = {
             "process.roles": "controller",
             "node.id": str(node_id),
-            "controller.quorum.voters": ",".join(f"{one}@controller-{one}:{_PORT}" for one in self.ids),
+            "controller.quorum.voters": ",".join(f"{one}@{_host(one)}:{_PORT}" for one in self.ids),
             "controller.listener.names": "CONTROLLER",
-            "listeners": f"CONTROLLER://controller-{node_id}:{_PORT}",
+            "listeners": f"CONTROLLER://{_host(node_id)}:{_PORT}",
             "log.dirs": _DIRECTORY,
             **self._settings,
         }
@@ -179,6 +187,7 @@ class Cluster:
     async def kill(self, node_id: int) -> None:
         """End a node as a power failure does: what it had not fsynced is lost, or torn."""
         life = self._life(node_id)
+        self._note_log(node_id)
         # The dying node goes on with its old disk, so that nothing it does at its end is in the one that is left.
         disk = self.disks[node_id] = self.disks[node_id].fork()
         disk.crash(self._rng)
@@ -242,6 +251,11 @@ class Cluster:
         self._ledger.note_acknowledged(offset, values)
         return offset
 
+    def admin(self, host: str = "admin") -> AbstractAsyncContextManager[AdminClient]:
+        """A client of these controllers, from a host of its own that `network` can cut off, too."""
+        everyone = [Endpoint(_host(node_id), _PORT) for node_id in self.ids]
+        return open_admin(everyone, transport=MemoryTransport(self.network, host=host))
+
     async def wait_for_offset(self, offset: int, *node_ids: int) -> None:
         """Wait until these nodes (all that run, if none is named) know everything below `offset` as committed."""
         while any(self.node(node_id).status().high_watermark < offset for node_id in node_ids or self.running):
@@ -256,11 +270,12 @@ class Cluster:
         """
         for node_id in self.ids:
             self._note_election(node_id)
-            life = self._lives.get(node_id)
-            high_watermark = life.node.status().high_watermark if life and life.node else NO_OFFSET
-            self._ledger.note_log(node_id, _batches(self.disks[node_id]), high_watermark)
+            self._note_log(node_id)
         self._ledger.check_durable({node_id: _durable(self.disks[node_id]) for node_id in self.ids})
-        self._ledger.check_acknowledged()
+
+
+def _host(node_id: int) -> str:
+    return f"controller-{node_id}"
 
 
 def _batches(disk: MemoryDisk) -> list[RecordBatch]:

@@ -2,20 +2,42 @@
 
 from __future__ import annotations
 
-import time
+from random import Random
 
+import pytest
+import trio
 from trio.testing import MockClock
 
+from kraft.admin import AdminClient, ConfigChange, ResourceType
+from kraft.conformance import InvariantBroken, Ledger
+from kraft.node.errors import NotLeader, OutcomeUnknown
+from kraft.replica.application import host_raw_log
 from kraft.testing import Cluster
+from metadata_log.batch import RecordBatch, build_batch, scan
+from transport.faults import Faults
+
+
+async def set_interval(admin: AdminClient, name: str, interval_ms: int) -> None:
+    change = ConfigChange(
+        resource_type=ResourceType.CLIENT_METRICS, resource_name=name, key="interval.ms", value=str(interval_ms)
+    )
+    await admin.alter_configs([change])
 
 
 async def test_a_leader_is_elected_and_becomes_active(autojump_clock: MockClock) -> None:
-    began = time.perf_counter()
     async with Cluster(controllers=3, seed=7) as cluster:
         leader = await cluster.leader()
-        print("wall seconds until a leader:", time.perf_counter() - began)
-        assert leader in cluster.ids
         assert cluster.node(leader).is_active
+        cluster.check()
+    # Kafka's bounds: a timer of one to two seconds, then two rounds of votes.
+    assert trio.current_time() < 5
+
+
+@pytest.mark.parametrize("controllers", [1, 5])
+async def test_other_sizes(autojump_clock: MockClock, controllers: int) -> None:
+    async with Cluster(controllers=controllers, seed=2, application=host_raw_log) as cluster:
+        offset = await cluster.append([b"value"])
+        await cluster.wait_for_offset(offset + 1)
         cluster.check()
 
 
@@ -31,3 +53,183 @@ async def test_a_leader_cut_off_is_replaced_and_rejoins(autojump_clock: MockCloc
         await cluster.wait_for_offset(cluster.node(new).status().log_end_offset)
         assert cluster.node(old).status().leader.leader_id == new
         cluster.check()
+
+
+async def test_what_only_the_cut_off_leader_has_is_of_unknown_fate_and_vanishes(autojump_clock: MockClock) -> None:
+    """An append whose leadership is lost must not be reported as failed: a later leader might hold it."""
+    async with Cluster(controllers=3, seed=4, application=host_raw_log) as cluster:
+        old = await cluster.leader()
+        kept = await cluster.append([b"kept"])
+        cluster.network.partition({old}, cluster.others(old))
+        with pytest.raises(OutcomeUnknown):
+            await cluster.node(old).append([b"alone"])
+        new = await cluster.leader(among=cluster.others(old))
+        offset = await cluster.node(new).append([b"other"])
+        cluster.network.heal()
+        await cluster.wait_for_offset(offset + 1)
+        values: list[bytes] = []
+        async for batch in cluster.node(old).committed():
+            values.extend(batch.values)
+            if batch.next_offset > offset:
+                break
+        assert values == [b"kept", b"other"]
+        assert kept < offset
+        cluster.check()
+
+
+async def test_nothing_acknowledged_is_lost_when_every_node_loses_power(autojump_clock: MockClock) -> None:
+    seed = 11
+    print("seed", seed)
+    rng = Random(seed)
+    async with Cluster(controllers=3, seed=seed, application=host_raw_log) as cluster:
+        for round_number in range(8):
+            async with trio.open_nursery() as nursery:
+                for number in range(10):
+                    nursery.start_soon(cluster.append, [b"%d-%d" % (round_number, number)])
+            victims = rng.sample(cluster.ids, rng.choice((1, 2, 3)))
+            for node_id in victims:
+                await cluster.kill(node_id)
+            cluster.check()
+            for node_id in victims:
+                await cluster.restart(node_id)
+            end = cluster.node(await cluster.leader()).status().log_end_offset
+            await cluster.wait_for_offset(end)
+            cluster.check()
+
+
+async def test_a_polite_stop_hands_over_before_any_timeout(autojump_clock: MockClock) -> None:
+    async with Cluster(controllers=3, seed=5) as cluster:
+        old = await cluster.leader()
+        began = trio.current_time()
+        await cluster.stop(old)
+        assert old not in cluster.running
+        await cluster.leader()
+        # The fetch timeout, after which the others would have noticed by themselves, is 2 s.
+        assert trio.current_time() - began < 1.0
+        await cluster.restart(old)
+        await cluster.leader()
+        cluster.check()
+
+
+async def test_admin_writes_survive_a_failover(autojump_clock: MockClock) -> None:
+    async with Cluster(controllers=3, seed=6) as cluster, cluster.admin() as admin:
+        await set_interval(admin, "before", 1000)
+        old = await cluster.leader()
+        await cluster.kill(old)
+        await set_interval(admin, "after", 2000)
+        new = await cluster.leader()
+        assert new != old
+        await cluster.restart(old)
+        await cluster.wait_for_offset(cluster.node(new).status().log_end_offset)
+        cluster.check()
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_a_bad_network_delays_but_breaks_nothing(autojump_clock: MockClock, seed: int) -> None:
+    print("seed", seed)
+    faults = Faults(drop=0.03, duplicate=0.02, delay_ms=(0, 30), slow=0.05, slow_ms=(100, 400))
+    async with Cluster(controllers=3, seed=seed, faults=faults, application=host_raw_log) as cluster:
+        committed = 0
+        while committed < 30:
+            try:
+                await cluster.append([b"value"])
+            except (NotLeader, OutcomeUnknown):
+                continue
+            committed += 1
+            if committed % 10 == 0:
+                cluster.check()
+        cluster.network.plan.faults = Faults()
+        end = cluster.node(await cluster.leader()).status().log_end_offset
+        await cluster.wait_for_offset(end)
+        cluster.check()
+
+
+async def test_a_cancelled_append_leaves_the_node_in_order(autojump_clock: MockClock) -> None:
+    async with Cluster(controllers=3, seed=8, application=host_raw_log) as cluster:
+        leader = cluster.node(await cluster.leader())
+        with trio.move_on_after(0):
+            await leader.append([b"cancelled"])
+        assert await cluster.append([b"next"]) > 0
+        cluster.check()
+
+
+async def test_the_caller_learns_what_stopped_a_node(autojump_clock: MockClock) -> None:
+    """A failed fsync must end the node with an error that names the file, and is not tried again."""
+    failing: list[str] = []
+
+    def fail(operation: str, path: str) -> None:
+        if operation == "fsync" and path.endswith(".log"):
+            failing.append(path)
+            raise OSError(5, "Input/output error", path)
+
+    async def run() -> None:
+        async with Cluster(controllers=1, seed=9) as cluster:
+            await cluster.leader()
+            cluster.disks[1].on_operation = fail
+            await trio.sleep_forever()
+
+    with pytest.raises(OSError, match=r"00000000000000000000\.log"):
+        await run()
+    assert len(failing) == 1
+
+
+async def test_misuse_is_told_plainly(autojump_clock: MockClock) -> None:
+    with pytest.raises(ValueError, match="brokers come with a later release"):
+        Cluster(brokers=3)
+    async with Cluster(controllers=3, seed=1) as cluster:
+        with pytest.raises(ValueError, match="node 1 is running"):
+            await cluster.restart(1)
+        await cluster.kill(1)
+        with pytest.raises(ValueError, match="node 1 is not running"):
+            await cluster.kill(1)
+
+
+# The ledger must be able to fail.
+
+
+def log_of(*batches: tuple[int, bytes]) -> list[RecordBatch]:
+    """Batches of one value each, given with their epochs."""
+    data = b"".join(build_batch(offset, epoch, 0, [value]) for offset, (epoch, value) in enumerate(batches))
+    return list(scan(data))
+
+
+def test_the_ledger_sees_two_leaders() -> None:
+    ledger = Ledger((1, 2, 3))
+    ledger.note_leader(1, 4, 1)
+    with pytest.raises(InvariantBroken, match="epoch 4 has two leaders"):
+        ledger.note_leader(2, 4, 2)
+
+
+def test_the_ledger_sees_a_second_vote_and_a_falling_epoch() -> None:
+    ledger = Ledger((1, 2, 3))
+    ledger.note_vote(1, 4, 2)
+    with pytest.raises(InvariantBroken, match="voted twice in epoch 4"):
+        ledger.note_vote(1, 4, 3)
+    with pytest.raises(InvariantBroken, match="fell from 4 to 3"):
+        ledger.note_vote(1, 3, -1)
+
+
+def test_the_ledger_sees_a_changed_committed_record() -> None:
+    ledger = Ledger((1, 2, 3))
+    ledger.note_log(1, log_of((1, b"a"), (1, b"b")), 2)
+    with pytest.raises(InvariantBroken, match="other records committed at offset 1"):
+        ledger.note_log(2, log_of((1, b"a"), (2, b"c")), 2)
+
+
+def test_the_ledger_sees_one_epoch_write_an_offset_twice() -> None:
+    ledger = Ledger((1, 2, 3))
+    ledger.note_log(1, log_of((1, b"a")), -1)
+    with pytest.raises(InvariantBroken, match="another batch at offset 0 of epoch 1"):
+        ledger.note_log(2, log_of((1, b"b")), -1)
+
+
+def test_the_ledger_sees_a_commit_without_a_majority_and_a_lost_acknowledgement() -> None:
+    ledger = Ledger((1, 2, 3))
+    log = log_of((1, b"a"))
+    ledger.note_log(1, log, 1)
+    ledger.check_durable({1: log, 2: log, 3: []})
+    with pytest.raises(InvariantBroken, match=r"only on the disks of \[1\]"):
+        ledger.check_durable({1: log, 2: [], 3: []})
+    ledger.note_acknowledged(1, [b"b"])
+    with pytest.raises(InvariantBroken, match=r"b'b', acknowledged at offset 1, is only on the disks of \[\]"):
+        ledger.check_durable({1: log, 2: log, 3: log})
