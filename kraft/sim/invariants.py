@@ -63,6 +63,7 @@ class Invariants:
         self._leader_progress = (0, NO_OFFSET)
         self.committed: list[LogBatch] = []
         self._committed_in: list[int] = []
+        self._values: list[tuple[bytes, ...]] = []
 
     @property
     def committed_end(self) -> int:
@@ -76,7 +77,7 @@ class Invariants:
 
     # Events
 
-    def started(self, member: Member) -> None:
+    def started(self, member: Member) -> View:
         """A node begins a life: what it promised to have on disk must be there."""
         node_id = member.node_id
         known = self._nodes.setdefault(node_id, Known())
@@ -86,7 +87,7 @@ class Invariants:
             raise InvariantViolated(f"node {node_id} has forgotten {known.election}; it has {election} on its disk")
         self._nodes[node_id] = known = Known(election=known.election)
         self._append(node_id, known, log)
-        self.stepped(member)
+        return self.stepped(member)
 
     def interrupted(self, node_id: int) -> None:
         """A node died within a step: nobody knows how much of it is on its disk."""
@@ -98,31 +99,32 @@ class Invariants:
         """
         promised = bisect_right(known.log, known.flushed_offset, key=_next_offset)
         if known.was_interrupted:
-            promised = max(min(promised, len(log)), known.verified)
+            promised = min(promised, max(len(log), known.verified))
         if log[:promised] != known.log[:promised]:
             raise InvariantViolated(
                 f"node {node_id} has lost records below {known.flushed_offset}, which it had flushed"
             )
 
-    def stepped(self, member: Member) -> None:
-        """A node has done something."""
+    def stepped(self, member: Member) -> View:
+        """A node has done something; what it looks like now."""
         node_id, view, election = member.node_id, member.view(), member.election()
         known = self._nodes[node_id]
         if election != known.election:
             self._check_election(node_id, known, election)
         before = known.view
         if view == before:
-            return
+            return view
         known.view = view
         if election is None or election.epoch != view.epoch:
             raise InvariantViolated(f"node {node_id} acts in epoch {view.epoch}, but {election} is on its disk")
         if view.leader.leader_id != NO_NODE:
             self._check_leader(node_id, view.epoch, view.leader.leader_id)
         self._check_log(member, known, before)
-        self._check_high_watermark(node_id, known, before)
+        self._check_high_watermark(member, known, before)
         known.flushed_offset = view.flushed_offset
         if view.state == "Leader":
             self._check_leading(node_id, known, before)
+        return view
 
     def fetched(self, node_id: int, offset: int) -> None:
         """A node acknowledges everything below `offset`."""
@@ -146,11 +148,14 @@ class Invariants:
         """A batch has reached the application: each once, in order, as committed."""
         known = self._nodes[member.node_id]
         place = bisect_right(self.committed, applied.base_offset, key=_base_offset) - 1
-        batch = self.committed[place] if place >= 0 else None
-        if batch is None or batch.base_offset != applied.base_offset or member.values(batch) != applied.values:
-            raise InvariantViolated(f"node {member.node_id} applies {applied}, where {batch} was committed")
-        skipped = self.committed[bisect_left(self.committed, known.applied_offset, key=_base_offset) : place]
-        if applied.base_offset < known.applied_offset or any(member.values(one) for one in skipped):
+        if (
+            place < 0
+            or self.committed[place].base_offset != applied.base_offset
+            or self._values[place] != applied.values
+        ):
+            raise InvariantViolated(f"node {member.node_id} applies {applied}, which was not committed so")
+        first = bisect_left(self.committed, known.applied_offset, key=_base_offset)
+        if applied.base_offset < known.applied_offset or any(self._values[first:place]):
             raise InvariantViolated(f"node {member.node_id} applies {applied} after {known.applied_offset}")
         known.applied_offset = applied.next_offset
 
@@ -160,7 +165,7 @@ class Invariants:
         if place < 0 or offset >= self.committed_end:
             raise InvariantViolated(f"node {member.node_id} acknowledges offset {offset}, which is not committed")
         batch = self.committed[place]
-        values = member.values(batch)
+        values = self._values[place]
         if values[offset - batch.base_offset : offset - batch.base_offset + 1] != (value,):
             raise InvariantViolated(f"{value!r} was acknowledged at {offset}, where {values} are")
 
@@ -209,8 +214,9 @@ class Invariants:
                 raise InvariantViolated(f"node {node_id} has {batch}, where {written} was written before")
             known.log.append(batch)
 
-    def _check_high_watermark(self, node_id: int, known: Known, before: View | None) -> None:
+    def _check_high_watermark(self, member: Member, known: Known, before: View | None) -> None:
         """It never falls within a life, and below it all logs are equal."""
+        node_id = member.node_id
         view = known.view
         assert view is not None
         if view.high_watermark > view.log_end_offset:
@@ -228,6 +234,7 @@ class Invariants:
             if place == len(self.committed):
                 self.committed.append(batch)
                 self._committed_in.append(view.epoch)
+                self._values.append(member.values(batch))
             elif self.committed[place] != batch:
                 raise InvariantViolated(f"node {node_id} commits {batch}, where {self.committed[place]} was committed")
         known.verified = upto

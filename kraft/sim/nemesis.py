@@ -94,7 +94,7 @@ class Nemesis:
         match action:
             case "split" | "cut-one-way" | "cut-requests":
                 rng.shuffle(ids)
-                side = rng.randrange(1, len(ids))
+                side = rng.randrange(len(ids))
                 one, other = ids[:side], ids[side:]
                 if action == "split":
                     plan.partition(one, other)

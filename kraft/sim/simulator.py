@@ -19,7 +19,7 @@ from kraft.quorum.values import QuorumConfig
 from kraft.quorum.voters import VoterSet
 from kraft.sim.core_member import CoreMember
 from kraft.sim.invariants import Invariants
-from kraft.sim.member import Answer, Applied, Ask, Changed, Crashed, Done, Flush, Member, Output
+from kraft.sim.member import Answer, Applied, Ask, Changed, Crashed, Done, Flush, Member, Output, View
 from kraft.sim.nemesis import Nemesis, draw_faults
 from kraft.sim.network import Exchange, Network
 from kraft.sim.replica_member import ReplicaMember
@@ -30,7 +30,7 @@ from transport.faults import FaultPlan, Faults
 from transport.protocol.apis import APIS, ApiKey
 
 START_MS: Final = 1_700_000_000_000
-CHAOS_MS: Final = 15_000
+CHAOS_MS: Final = 10_000
 CALM_MS: Final = 60_000
 CALM_RECORDS: Final = 10
 CALM_NETWORK: Final = Faults(delay_ms=(1, 1))
@@ -57,6 +57,7 @@ class Host(Struct):
     """One node and its place in the simulation. `life` counts its starts."""
 
     member: Member
+    view: View | None = None
     clock_offset_ms: int = 0
     life: int = 0
     is_running: bool = False
@@ -141,13 +142,13 @@ class Simulator:
                 self._start(node_id, host.life)
         target = self.invariants.committed_end + records
         self.run_until(self.now_ms + duration_ms, lambda: self._has_settled(target))
-        views = [host.member.view() for host in self._hosts.values()]
+        views = [host.view for host in self._hosts.values()]
         assert self._has_settled(target), f"no progress to {target} in {duration_ms} ms of calm: {views}"
 
     def _has_settled(self, target: int) -> bool:
         if self.invariants.committed_end < target:
             return False
-        views = [host.member.view() for host in self._hosts.values() if host.is_running]
+        views = [host.view for host in self._hosts.values() if host.is_running and host.view is not None]
         return (
             len(views) == len(self._hosts)
             and all(view.high_watermark >= target for view in views)
@@ -281,7 +282,7 @@ class Simulator:
         host.clock_offset_ms = self._rng.randint(-5000, 5000)
         host.tick_at_ms = -1
         outputs = host.member.start(Random(f"{self._seed}/{node_id}/{host.life}"), self._clock(host))
-        self.invariants.started(host.member)
+        host.view = self.invariants.started(host.member)
         self._settle(host, outputs, "started")
 
     def _clock(self, host: Host) -> int:
@@ -301,12 +302,12 @@ class Simulator:
             self.invariants.interrupted(host.member.node_id)
             self.crash(host.member.node_id, host.crash_down_ms)
             return
-        self.invariants.stepped(host.member)
+        host.view = self.invariants.stepped(host.member)
         self._settle(host, outputs, what)
 
     def _settle(self, host: Host, outputs: list[Output], what: str) -> None:
-        node_id = host.member.node_id
-        view = host.member.view()
+        node_id, view = host.member.node_id, host.view
+        assert view is not None
         self.trace.add(
             self.now_ms,
             node_id,

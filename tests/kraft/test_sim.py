@@ -18,21 +18,27 @@ from kraft.quorum.messages import Vote, VoteReply
 from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.states import LeaderState, ResignedState, UnattachedState, VotedState
 from kraft.quorum.values import ReplicaKey
+from kraft.replica import storage
+from kraft.replica.applier import Applier
+from kraft.replica.events import CommittedBatch
 from kraft.sim.invariants import InvariantViolated
-from kraft.sim.simulator import Result, Simulator, core_member, run
+from kraft.sim.simulator import MakeMember, Result, Simulator, core_member, replica_member, run
+from metadata_log.disk import Disk
+from metadata_log.log import FlushHandle
+from metadata_log.quorum_state_file import StoredElection, format_quorum_state
 from metadata_log.types import OffsetAndEpoch
 
 SLICE = 25
 
 
-def _run_slice(first: int, count: int, nodes: int) -> list[Result]:
+def _run_slice(first: int, count: int, nodes: int, make_member: MakeMember = replica_member) -> list[Result]:
     print(f"seeds {first} to {first + count - 1}, {nodes} nodes")
-    return [run(seed, nodes) for seed in range(first, first + count)]
+    return [run(seed, nodes, make_member=make_member) for seed in range(first, first + count)]
 
 
 @pytest.mark.parametrize("nodes", [3, 5])
 @pytest.mark.parametrize("first", range(0, 250, SLICE))
-def test_consensus_holds_under_faults(first: int, nodes: int) -> None:
+def test_a_quorum_keeps_its_promises_under_faults(first: int, nodes: int) -> None:
     """One leader per epoch, one vote, nothing committed is lost or changed, and calm brings progress."""
     results = _run_slice(first, SLICE, nodes)
     assert sum(result.acknowledged for result in results) > 10 * SLICE, (
@@ -41,15 +47,28 @@ def test_consensus_holds_under_faults(first: int, nodes: int) -> None:
     assert sum(result.epochs for result in results) > 2 * SLICE, "without elections nothing is at stake"
 
 
+@pytest.mark.parametrize("nodes", [1, 2, 4, 7])
+def test_a_quorum_of_another_size_keeps_its_promises(nodes: int) -> None:
+    """Majorities of even numbers, and of one, are where arithmetic goes wrong."""
+    _run_slice(0, 10, nodes, core_member)
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("nodes", [3, 5])
 @pytest.mark.parametrize("first", range(1000, 6000, 250))
-def test_consensus_holds_under_faults_soak(first: int, nodes: int) -> None:
+def test_a_quorum_keeps_its_promises_in_ten_thousand_runs(first: int, nodes: int) -> None:
     _run_slice(first, 250, nodes)
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize("nodes", [3, 5])
+@pytest.mark.parametrize("first", range(6000, 16000, 500))
+def test_bare_cores_keep_their_promises_in_twenty_thousand_runs(first: int, nodes: int) -> None:
+    _run_slice(first, 500, nodes, core_member)
+
+
 def _digest_in_process(hash_seed: str) -> str:
-    script = "from kraft.sim.simulator import run; print([run(seed, 3 + seed % 2 * 2).digest for seed in range(4)])"
+    script = "from kraft.sim.simulator import run; print([run(seed, 3 + seed % 2 * 2).digest for seed in range(3)])"
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
     return subprocess.run(
         [sys.executable, "-c", script], env=environment, check=True, capture_output=True, text=True
@@ -179,7 +198,7 @@ def _go_on_leading_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(core, "_first_state", lead_on)
 
 
-MUTANTS = [
+CORE_MUTANTS = [
     _vote_without_looking_at_the_log,
     _vote_in_memory_only,
     _vote_again,
@@ -192,14 +211,60 @@ MUTANTS = [
 ]
 
 
-@pytest.mark.parametrize("breaks", MUTANTS, ids=lambda breaks: breaks.__name__[1:])
-def test_a_broken_core_is_found(breaks: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The simulation would be worth nothing if it let these pass."""
-    breaks(monkeypatch)
-    for seed in range(200):
+def _hunt(make_member: MakeMember, seeds: int) -> None:
+    for seed in range(seeds):
         try:
-            run(seed, 3 + seed % 2 * 2)
+            run(seed, 3 + seed % 2 * 2, make_member=make_member)
         except InvariantViolated as found:
             print(f"found with seed {seed}: {found}")
             return
-    pytest.fail("200 seeds found nothing wrong")
+    pytest.fail(f"{seeds} seeds found nothing wrong")
+
+
+@pytest.mark.parametrize("breaks", CORE_MUTANTS, ids=lambda breaks: breaks.__name__[1:])
+def test_a_broken_core_is_found(breaks: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The simulation would be worth nothing if it let these pass."""
+    breaks(monkeypatch)
+    _hunt(core_member, 200)
+
+
+# Broken replicas
+
+
+def _flush_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FlushHandle, "run", lambda handle: None)
+
+
+def _rename_quorum_state_without_a_flush_of_the_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(disk: Disk, directory: str, state: StoredElection) -> None:
+        file = disk.open(f"{directory}/quorum-state.tmp", create=True)
+        file.truncate(0)
+        file.append(format_quorum_state(state))
+        file.fsync()
+        file.close()
+        disk.rename(f"{directory}/quorum-state.tmp", f"{directory}/quorum-state")
+
+    monkeypatch.setattr(storage, "write_quorum_state", write)
+
+
+def _apply_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    advance = Applier.advance
+
+    def advance_and_repeat(applier: Applier, high_watermark: int) -> list[CommittedBatch]:
+        batches = list(advance(applier, high_watermark))
+        return batches + batches[-1:]
+
+    monkeypatch.setattr(Applier, "advance", advance_and_repeat)
+
+
+@pytest.mark.parametrize(
+    "breaks",
+    [_flush_nothing, _rename_quorum_state_without_a_flush_of_the_directory, _apply_twice],
+    ids=lambda breaks: breaks.__name__[1:],
+)
+def test_a_broken_replica_is_found(
+    breaks: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the bare core does not have, the files and the application, must be watched as closely."""
+    breaks(monkeypatch)
+    _hunt(replica_member, 40)
