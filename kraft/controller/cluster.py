@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Final
 
 from kraft.controller.result import ApiError
-from metadata_log.image import MetadataImage
+from metadata_log.image import METADATA_VERSION, MetadataImage
 from metadata_log.image.persistent_map import in_key_order
 from transport.protocol.errors import Error
 from transport.protocol.messages.describe_cluster import (
@@ -40,9 +40,7 @@ def describe_cluster(
     try:
         _check(image, request, version)
     except ApiError as refused:
-        return DescribeClusterResponse(
-            error_code=refused.error, error_message=refused.text, endpoint_type=request.endpoint_type
-        )
+        return DescribeClusterResponse(error_code=refused.error, error_message=refused.text)
     found = {node_id: (host, port) for node_id, host, port in voters}
     for node_id, registration in in_key_order(image.controllers.by_id):
         for endpoint in registration.endpoints:
@@ -64,9 +62,8 @@ def _check(image: MetadataImage, request: DescribeClusterRequest, version: int) 
     if request.endpoint_type != CONTROLLERS:
         # Version 0 has no endpoint type, so its clients would not know the error that is about it.
         raise ApiError(Error.MISMATCHED_ENDPOINT_TYPE if version >= 1 else Error.INVALID_REQUEST, _MISMATCH)
-    level = image.features.level("metadata.version")
-    if level < REGISTRATION_SINCE:
+    if image.features.level(METADATA_VERSION) < REGISTRATION_SINCE:
         raise ApiError(
             Error.UNSUPPORTED_VERSION,
-            f"Direct-to-controller communication is not supported with the current MetadataVersion ({level}).",
+            "Direct-to-controller communication is not supported with the current MetadataVersion.",
         )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from kraft.replica.application import Application
 from transport.protocol.apis import APIS, ApiKey
+from transport.protocol.errors import Error
 from transport.protocol.messages.api_versions import (
     ApiVersion,
+    ApiVersionsRequest,
     ApiVersionsResponse,
     FinalizedFeatureKey,
     SupportedFeatureKey,
@@ -21,6 +24,9 @@ QUORUM_APIS: Final = (
     ApiKey.DESCRIBE_QUORUM,
 )
 """What every replica answers, whatever it hosts."""
+_SOFTWARE_SINCE: Final = 3
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+"""What clients may call themselves and their version (`ApiVersionsRequest.isValid`)."""
 _ZERO_MINIMUM_SINCE: Final = 4
 """Clients below this version of the API take a feature whose lowest level is 0 for a malformed one."""
 
@@ -30,8 +36,11 @@ def served_apis(application: Application) -> tuple[ApiKey, ...]:
     return tuple(sorted((*QUORUM_APIS, ApiKey.API_VERSIONS, *application.apis)))
 
 
-def describe_versions(application: Application, version: int) -> ApiVersionsResponse:
+def describe_versions(application: Application, request: ApiVersionsRequest, version: int) -> ApiVersionsResponse:
     """The answer to an ApiVersions request of this version."""
+    names = (request.client_software_name, request.client_software_version)
+    if version >= _SOFTWARE_SINCE and not all(map(_SOFTWARE.fullmatch, names)):
+        return ApiVersionsResponse(error_code=Error.INVALID_REQUEST)
     levels, offset = application.finalized_features()
     return ApiVersionsResponse(
         api_keys=[

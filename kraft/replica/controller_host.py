@@ -6,6 +6,7 @@ Between the two stands only the encoding of records: the controller thinks in re
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from kraft.controller import ControllerResult, ControllerSettings, QuorumController, VersionedRecord
 from kraft.controller.controller import RECORDS_PER_BATCH
@@ -15,6 +16,7 @@ from kraft.replica.application import Action, ForRequest, Proposal, RefuseSubmit
 from kraft.replica.events import Committed, CommittedBatch, Submit, WireRequest
 from kraft.replica.options import ReplicaOptions
 from metadata_log.errors import UnsupportedVersion
+from metadata_log.image import METADATA_VERSION
 from metadata_log.records.frame import decode_record, encode_record
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch
@@ -79,10 +81,9 @@ class ControllerHost:
         return self.controller.failure(request, error, error.message)
 
     def finalized_features(self) -> tuple[tuple[tuple[str, int], ...], int]:
-        """The levels in the committed image, and its offset."""
+        """The levels in the committed image, and since when; the oldest metadata.version while there are none."""
         image = self.controller.history.committed.stable
-        levels = image.features.all_levels()
-        return levels, image.end.offset - 1 if levels else -1
+        return image.features.all_levels() or _NO_LEVELS, image.features_offset
 
     def supported_features(self) -> tuple[tuple[str, int, int], ...]:
         """What this software knows."""
@@ -106,7 +107,8 @@ class ControllerHost:
         return self.controller.facts()
 
 
-_READS = (ApiKey.DESCRIBE_CLUSTER,)
+_NO_LEVELS: Final = ((METADATA_VERSION, 7),)
+_READS: Final = (ApiKey.DESCRIBE_CLUSTER,)
 
 
 def host_controller(options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...]) -> ControllerHost:

@@ -84,6 +84,7 @@ from metadata_log.memory_disk import MemoryDisk
 from metadata_log.types import Uuid
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
+from transport.protocol.messages import ApiVersionsRequest
 
 _NEVER_MS: Final = 2**62
 _TICK: Final = Tick()
@@ -276,7 +277,10 @@ class Replica:
             else:
                 self._outputs.append(Answer(request.request_id, flat))
         elif key == ApiKey.API_VERSIONS:
-            self._outputs.append(Answer(request.request_id, describe_versions(self.application, request.version)))
+            message = request.message
+            assert isinstance(message, ApiVersionsRequest), message
+            versions = describe_versions(self.application, message, request.version)
+            self._outputs.append(Answer(request.request_id, versions))
         elif key in self.application.apis:
             self._perform(self.application.on_request(request, self.core.leader), now_ms)
         else:

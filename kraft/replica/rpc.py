@@ -276,7 +276,7 @@ class Rpc:
                     epoch=part.leader_epoch,
                     leader_id=part.leader_id,
                     endpoints=self._leader_endpoints(message, part.leader_id),
-                    error=_error(part.error_code),
+                    error=Error.of(part.error_code),
                     granted=part.vote_granted,
                 )
             case begin_wire.BeginQuorumEpochResponse():
@@ -287,7 +287,7 @@ class Rpc:
                     epoch=part.leader_epoch,
                     leader_id=part.leader_id,
                     endpoints=self._leader_endpoints(message, part.leader_id),
-                    error=_error(part.error_code),
+                    error=Error.of(part.error_code),
                 )
             case end_wire.EndQuorumEpochResponse():
                 top, part = _checked(message)
@@ -297,14 +297,14 @@ class Rpc:
                     epoch=part.leader_epoch,
                     leader_id=part.leader_id,
                     endpoints=self._leader_endpoints(message, part.leader_id),
-                    error=_error(part.error_code),
+                    error=Error.of(part.error_code),
                 )
             case other:
                 raise DecodeError(f"a {type(other).__name__} answers no request of ours")
 
     def _fetch_reply_from_wire(self, message: fetch_wire.FetchResponse) -> FetchReply:
         if message.error_code != Error.NONE:
-            return FetchReply(epoch=_NO_LEADER_EPOCH, top_error=_error(message.error_code))
+            return FetchReply(epoch=_NO_LEADER_EPOCH, top_error=Error.of(message.error_code))
         topics = message.responses
         if len(topics) != 1 or topics[0].topic_id != Uuid.METADATA_TOPIC or len(topics[0].partitions) != 1:
             raise DecodeError("a Fetch answer is not about the metadata partition", field="responses")
@@ -318,7 +318,7 @@ class Rpc:
             epoch=leader.leader_epoch,
             leader_id=leader.leader_id,
             endpoints=self._leader_endpoints(message, leader.leader_id),
-            error=_error(part.error_code),
+            error=Error.of(part.error_code),
             high_watermark=part.high_watermark,
             log_start_offset=part.log_start_offset,
             diverging=OffsetAndEpoch(epoch=diverging.epoch, offset=diverging.end_offset)
@@ -341,6 +341,15 @@ class Rpc:
 
 
 _NO_ENDPOINTS: Final = Endpoints()
+_TEXTS: Final = {
+    Error.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
+    Error.NOT_LEADER_OR_FOLLOWER: (
+        "For requests intended only for the leader, this error indicates that the broker is not the current leader. "
+        "For requests intended for any replica, this error indicates that the broker is not a replica of the topic "
+        "partition."
+    ),
+}
+"""What Kafka's tools print when the quorum is not described."""
 
 
 def facts_of(data: bytes) -> tuple[tuple[BatchFacts, ...], str | None]:
@@ -374,20 +383,13 @@ def _only_partition(topics: Any) -> Any:
 
 def _checked(message: Any) -> tuple[Error, Any]:
     """The top-level error of a reply, or its only partition; raises `DecodeError` where it has neither."""
-    top = _error(message.error_code)
+    top = Error.of(message.error_code)
     if top != Error.NONE:
         return top, None
     part = _only_partition(message.topics)
     if part is None:
         raise DecodeError(f"a {type(message).__name__} is not about the metadata partition", field="topics")
     return top, part
-
-
-def _error(code: int) -> Error:
-    try:
-        return Error(code)
-    except ValueError:
-        return Error.UNKNOWN_SERVER_ERROR
 
 
 def _endpoints_of(listeners: Any) -> Endpoints:
@@ -464,7 +466,7 @@ def _describe_from_wire(message: describe_wire.DescribeQuorumRequest) -> Describ
             topic_name=topic.topic_name,
             partitions=[
                 describe_wire.DescribeQuorumResponsePartitionData(
-                    partition_index=part.partition_index, error_code=error, error_message=error.message
+                    partition_index=part.partition_index, error_code=error, error_message=_TEXTS[error]
                 )
                 for part in topic.partitions
             ],
@@ -478,7 +480,9 @@ def _describe_reply_to_wire(request: WireRequest, reply: DescribeQuorumReply) ->
     with_directories = request.version >= 2
     if reply.error != Error.NONE:
         part = describe_wire.DescribeQuorumResponsePartitionData(
-            partition_index=METADATA_PARTITION, error_code=reply.error, error_message=reply.error.message
+            partition_index=METADATA_PARTITION,
+            error_code=reply.error,
+            error_message=_TEXTS.get(reply.error, reply.error.message),
         )
     else:
         part = describe_wire.DescribeQuorumResponsePartitionData(

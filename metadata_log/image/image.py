@@ -36,7 +36,8 @@ class OpenTransaction(Struct, frozen=True):
 class MetadataImage(Struct, frozen=True):
     """Everything that the records below `end.offset` say, all families in one value.
 
-    `end` is the offset after the last replayed record and the epoch of that record.
+    `end` is the offset after the last replayed record and the epoch of that record. `features_offset` is that of the
+    last record of the batch that last changed a feature level, or -1: the epoch of the finalized features (KIP-584).
     """
 
     end: OffsetAndEpoch = NOTHING
@@ -44,6 +45,7 @@ class MetadataImage(Struct, frozen=True):
     configs: ConfigsImage = ConfigsImage()
     controllers: ControllersImage = ControllersImage()
     transaction: OpenTransaction | None = None
+    features_offset: int = -1
 
     @property
     def stable(self) -> MetadataImage:
@@ -58,9 +60,11 @@ class ReplayError(MetadataLogError):
 class MetadataDelta:
     """One batch of changes in the making; the image it starts from never changes."""
 
-    __slots__ = ("configs", "controllers", "end", "features", "transaction")
+    __slots__ = ("_features_before", "_features_offset", "configs", "controllers", "end", "features", "transaction")
 
     def __init__(self, image: MetadataImage) -> None:
+        self._features_before = image.features
+        self._features_offset = image.features_offset
         self._restore(image)
 
     def _restore(self, image: MetadataImage) -> None:
@@ -79,7 +83,9 @@ class MetadataDelta:
 
     def apply(self, end: OffsetAndEpoch) -> MetadataImage:
         """The image with everything replayed so far, as that of `end`."""
-        return MetadataImage(end, self.features, self.configs, self.controllers, self.transaction)
+        features = self.features
+        features_offset = self._features_offset if features is self._features_before else end.offset - 1
+        return MetadataImage(end, features, self.configs, self.controllers, self.transaction, features_offset)
 
 
 def _change_feature(delta: MetadataDelta, record: records.FeatureLevelRecord, offset: int) -> None:

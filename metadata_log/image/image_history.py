@@ -1,4 +1,4 @@
-"""The images that a controller holds at a time: the committed one, and one for each batch that is not yet committed (Kafka
+"""The images that a controller holds at a time: the committed one, and one for each batch not yet committed (Kafka
 keeps them as the snapshots of a `SnapshotRegistry` over timeline collections).
 """
 

@@ -56,10 +56,10 @@ def options(node_id: int, voters: VoterSet, **changes: object) -> ReplicaOptions
     return ReplicaOptions(**{**known, **changes})  # type: ignore[arg-type]
 
 
-def formatted_disk(node_id: int, release: str = "4.3-IV0") -> MemoryDisk:
+def formatted_disk(node_id: int, release: str = "4.3-IV0", cluster_id: str = CLUSTER_ID) -> MemoryDisk:
     disk = MemoryDisk()
     format_directory(
-        disk, DIRECTORY, node_id=node_id, cluster_id=CLUSTER_ID, rng=Random(node_id), now_ms=START_MS, release=release
+        disk, DIRECTORY, node_id=node_id, cluster_id=cluster_id, rng=Random(node_id), now_ms=START_MS, release=release
     )
     return disk
 

@@ -260,12 +260,14 @@ def test_describe_cluster_lists_the_controllers_on_any_node() -> None:
 
 def test_api_versions_names_what_is_served_and_nothing_else() -> None:
     net, leader = active()
-    response = net.ask(leader, ApiVersionsRequest())
+    asked = ApiVersionsRequest(client_software_name="test", client_software_version="1.0")
+    response = net.ask(leader, asked)
     assert [one.api_key for one in response.api_keys] == [1, 18, 44, 52, 53, 54, 55, 60]
+    assert response.finalized_features_epoch == 9, "as of the end of the bootstrap transaction"
     finalized = {one.name: one.max_version_level for one in response.finalized_features}
     assert finalized["metadata.version"] == 30
     assert "eligible.leader.replicas.version" in {one.name for one in response.supported_features}
-    old = net.ask(leader, ApiVersionsRequest(), version=3)
+    old = net.ask(leader, asked, version=3)
     assert [one.name for one in old.supported_features] == ["metadata.version"]
     assert net.ask(leader, ApiVersionsRequest(), version=0).supported_features == []
 
