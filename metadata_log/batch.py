@@ -1,11 +1,10 @@
 """Record batches of format 2, the unit of everything in the log (Kafka: `DefaultRecordBatch`, `DefaultRecord`).
 
-`build_batch` and `records` trade beauty for speed: a record costs about 0.2 µs to write and 1 µs to read.
+`build_batch` and `records` trade beauty for speed: a record costs about 0.2 µs to write and 1.1 µs to read.
 """
 
 from __future__ import annotations
 
-import gzip
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
@@ -18,6 +17,8 @@ from msgspec import Struct
 
 from metadata_log.errors import CorruptBatch, IncompleteBatch, UnsupportedVersion
 
+MAX_INFLATED_BYTES: Final = 1 << 26
+"""What the records of a compressed batch may unpack to; a few bytes can claim to be gigabytes."""
 HEADER_BYTES: Final = 61
 """Up to and including the record count."""
 
@@ -353,7 +354,11 @@ def _bad_front(
 
 
 def _inflate_gzip(packed: bytes) -> bytes:
-    return gzip.decompress(packed)
+    stream = zlib.decompressobj(wbits=31)
+    data = stream.decompress(packed, MAX_INFLATED_BYTES)
+    if not stream.eof:
+        raise EOFError("it is cut short, or unpacks to more than a batch can hold")
+    return data
 
 
 _INFLATE: Final[dict[Compression, Callable[[bytes], bytes]]] = {Compression.GZIP: _inflate_gzip}
@@ -375,7 +380,7 @@ def _record_bytes(batch: RecordBatch, where: str | None) -> bytes:
         )
     try:
         return inflate(packed)
-    except (OSError, EOFError, zlib.error) as bad:
+    except (EOFError, zlib.error) as bad:
         raise CorruptBatch(
             f"the batch's {batch.codec} data is damaged: {bad}", where=where, position=batch.position
         ) from bad
@@ -383,6 +388,13 @@ def _record_bytes(batch: RecordBatch, where: str | None) -> bytes:
 
 def _varint_at(data: bytes, position: int, most: int = 5) -> tuple[int, int]:
     """A zigzag variable-length number of at most `most` bytes, and the position behind it."""
+    first = data[position]
+    if first < 0x80:
+        return (first >> 1) ^ -(first & 1), position + 1
+    second = data[position + 1]
+    if second < 0x80:
+        result = first & 0x7F | second << 7
+        return (result >> 1) ^ -(result & 1), position + 2
     result = shift = 0
     for at in range(position, position + most):
         byte = data[at]
@@ -424,15 +436,20 @@ def records(batch: RecordBatch, *, where: str | None = None) -> Iterator[Record]
     base_offset, base_time = batch.base_offset, batch.base_timestamp
     fixed_time = batch.max_timestamp if batch.is_log_append_time else None
     position = start = 0
+    total = len(data)
     try:
         for _ in range(batch.record_count):
             start = position
-            size, position = _varint_at(data, position)
+            # Most numbers in a record of the metadata log take one byte: read those without a call.
+            byte = data[position]
+            if byte < 0x80:
+                size, position = (byte >> 1) ^ -(byte & 1), position + 1
+            else:
+                size, position = _varint_at(data, position)
             end = position + size
-            if size < 0 or end > len(data):
+            if size < 0 or end > total:
                 raise IndexError
             position += 1  # attributes: unused by Kafka
-            # The numbers of the metadata log's records mostly take one byte each: read those without a call.
             if data[position] == 0:
                 delta_ms, position = 0, position + 1
             else:
@@ -446,7 +463,12 @@ def records(batch: RecordBatch, *, where: str | None = None) -> Iterator[Record]
                 key, position = None, position + 1
             else:
                 key, position = _bytes_at(data, position)
-            value, position = _bytes_at(data, position)
+            byte = data[position]
+            if byte < 0x80 and not byte & 1:
+                value_at, position = position + 1, position + 1 + (byte >> 1)
+                value: bytes | None = data[value_at:position]
+            else:
+                value, position = _bytes_at(data, position)
             if data[position] == 0:
                 headers, position = _NO_HEADERS, position + 1
             else:
@@ -456,8 +478,8 @@ def records(batch: RecordBatch, *, where: str | None = None) -> Iterator[Record]
             timestamp = base_time + delta_ms if fixed_time is None else fixed_time
             yield Record(base_offset + delta, timestamp, delta_ms, key, value, headers)
         start = position
-        if position != len(data):
-            raise ValueError(f"{len(data) - position} bytes follow the last record")
+        if position != total:
+            raise ValueError(f"{total - position} bytes follow the last record")
     except IndexError:
         what = "a record runs over the end of its batch"
     except ValueError as bad:

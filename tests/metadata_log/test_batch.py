@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 
 import pytest
 from google_crc32c import value as crc32c
@@ -12,6 +13,7 @@ from real_data import json_lines, real_files
 
 from metadata_log.batch import (
     HEADER_BYTES,
+    MAX_INFLATED_BYTES,
     Compression,
     Record,
     RecordBatch,
@@ -240,3 +242,14 @@ def test_damaged_gzip() -> None:
     body[20] ^= 0xFF
     with pytest.raises(CorruptBatch, match="gzip"):
         list(records(read_batch(with_body(batch, bytes(body)))))
+
+
+def test_gzip_bomb() -> None:
+    """A batch of some kilobytes that unpacks to more than any batch holds is refused, not unpacked."""
+    batch = read_batch(build_batch(0, 1, 0, [b"x"]))
+    packed = gzip.compress(bytes(MAX_INFLATED_BYTES + 1))
+    bomb = with_body(batch, packed)
+    gzipped = bomb[:21] + b"\x00\x01" + bomb[23:]
+    fixed = gzipped[:17] + crc32c(gzipped[21:]).to_bytes(4, "big") + gzipped[21:]
+    with pytest.raises(CorruptBatch, match="more than a batch can hold"):
+        list(records(read_batch(fixed)))
