@@ -126,7 +126,9 @@ class Client:
         self.sent_at = 0.0
 
 
-def run(address: Address, clients: int, seconds: float, *, value_bytes: int = 128, warm_up: float = WARM_UP_SECONDS) -> Row:
+def run(
+    address: Address, clients: int, seconds: float, *, value_bytes: int = 128, warm_up: float = WARM_UP_SECONDS
+) -> Row:
     """Load one node for `seconds` after the warm-up; raises `Refused` if any write is not committed."""
     everyone = {each.fd: each for each in (Client(number, address, value_bytes) for number in range(clients))}
     try:
@@ -142,7 +144,7 @@ def run(address: Address, clients: int, seconds: float, *, value_bytes: int = 12
 
 
 def _drive(everyone: dict[int, Client], seconds: float) -> list[float]:
-    """Every client asks, and asks again when answered; at the end the last answers are awaited. Latencies in seconds."""
+    """Every client asks, and again when answered; at the end the last answers are awaited. Latencies in seconds."""
     now = time.perf_counter
     latencies: list[float] = []
     poll = select.epoll()

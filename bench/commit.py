@@ -1,0 +1,157 @@
+"""How fast is a write committed? Three controllers over TCP with fsync: ours beside Apache Kafka's, in one run.
+
+    python bench/commit.py [--targets ours,kafka0,kafka] [--clients 1,16,128] [--reps 3] [--seconds 5] [--dir DIR]
+                           [--external NAME=host:port,host:port]…
+
+`ours` and `kafka0` append at once (controller.quorum.append.linger.ms=0), `kafka` has Kafka's default of 25 ms. All are
+up at the same time and are loaded one after the other by the same generator (`load.py`), each round beginning with
+another one, because only rows of one run compare. --external adds whatever else speaks Kafka's wire. The directory
+should be on the disk in question.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from load import Address, Row, find_leader, parse_addresses, run
+from msgspec import Struct
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "interop"))
+
+from our_nodes import our_controller, our_format
+from real_kafka import KafkaInstallation, QuorumLayout, free_ports, kafka_format, running
+
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
+AT_ONCE = ("controller.quorum.append.linger.ms=0",)
+LINGER = {"ours": AT_ONCE, "kafka0": AT_ONCE, "kafka": ()}
+TITLE = {"ours": "ours, linger 0", "kafka0": "Kafka, linger 0", "kafka": "Kafka, linger 25 ms (default)"}
+HEAT_CLIENTS = 64
+
+
+class Target(Struct, frozen=True):
+    """A quorum to load."""
+
+    title: str
+    addresses: list[Address]
+
+
+class Calibration(Struct, frozen=True):
+    """How busy the machine was just before a row."""
+
+    spin_ms: float
+    fdatasync_us: float
+
+
+def calibrate(directory: Path) -> Calibration:
+    """A fixed loop (best of 5) and a 1 KiB append with fdatasync (median of 100)."""
+    spins = []
+    for _ in range(5):
+        started = time.perf_counter()
+        total = 0
+        for number in range(200_000):
+            total += number & 7
+        spins.append(time.perf_counter() - started)
+    syncs = []
+    with tempfile.TemporaryFile(dir=directory) as file:
+        for number in range(100):
+            started = time.perf_counter()
+            os.pwrite(file.fileno(), b"x" * 1024, number * 1024)
+            os.fdatasync(file.fileno())
+            syncs.append(time.perf_counter() - started)
+    return Calibration(1000 * min(spins), 1e6 * statistics.median(syncs))
+
+
+def start(name: str, root: Path, stack: ExitStack) -> Target:
+    """Three controllers of one make, formatted and listening until the stack closes."""
+    layout = QuorumLayout(root / name, CLUSTER_ID, dict(zip((1, 2, 3), free_ports(3), strict=True)), LINGER[name])
+    layout.root.mkdir()
+    if name == "ours":
+        our_format(layout)
+        command = our_controller(layout)
+    else:
+        kafka = KafkaInstallation.find()
+        kafka_format(kafka, layout)
+
+        def command(node: int) -> list[str]:
+            return kafka.command("kafka.Kafka", str(layout.properties(node)), heap="512m", options=())
+
+    stack.enter_context(running(layout, command, name=name))
+    return Target(TITLE[name], parse_addresses(layout.bootstrap))
+
+
+def measure(targets: list[Target], options: argparse.Namespace, directory: Path) -> dict[tuple[str, int], list[Row]]:
+    """Every target at every number of clients, again and again; prints each row as it comes."""
+    rows: dict[tuple[str, int], list[Row]] = {}
+    for target in targets:
+        run(find_leader(target.addresses), HEAT_CLIENTS, options.heat)
+    print(f"{'':32}{'clients':>8}{'commits/s':>11}{'p50 ms':>9}{'p99 ms':>9}{'max ms':>9}{'spin ms':>9}{'sync us':>9}")
+    for rep in range(options.reps):
+        turn = rep % len(targets)
+        for clients in options.clients:
+            for target in targets[turn:] + targets[:turn]:
+                calibration = calibrate(directory)
+                leader = find_leader(target.addresses)
+                row = run(leader, clients, options.seconds, value_bytes=options.value_bytes)
+                rows.setdefault((target.title, clients), []).append(row)
+                print(
+                    f"{target.title:32}{clients:8}{row.per_second:11.0f}{row.p50_ms:9.2f}{row.p99_ms:9.2f}"
+                    f"{row.max_ms:9.1f}{calibration.spin_ms:9.1f}{calibration.fdatasync_us:9.0f}",
+                    flush=True,
+                )
+    return rows
+
+
+def summarise(targets: list[Target], rows: dict[tuple[str, int], list[Row]], clients: list[int]) -> None:
+    """The median over the rounds, and how it compares with the first target."""
+    first = targets[0].title
+    print(f"\nmedian of {len(rows[first, clients[0]])}; ratio: {first} / that row")
+    print(f"{'':32}{'clients':>8}{'commits/s':>11}{'p50 ms':>9}{'p99 ms':>9}{'ratio':>8}")
+    for number in clients:
+        reference = statistics.median(row.per_second for row in rows[first, number])
+        for target in targets:
+            found = rows[target.title, number]
+            rate, p50, p99 = (
+                statistics.median(getattr(row, name) for row in found) for name in ("per_second", "p50_ms", "p99_ms")
+            )
+            print(f"{target.title:32}{number:8}{rate:11.0f}{p50:9.2f}{p99:9.2f}{reference / rate:8.2f}")
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    numbers = lambda text: [int(each) for each in text.split(",")]  # noqa: E731
+    parser.add_argument("--targets", default="ours,kafka0,kafka", help="which quorums to start, the first is compared")
+    parser.add_argument(
+        "--external", action="append", default=[], metavar="NAME=ADDRESSES", help="one that runs already"
+    )
+    parser.add_argument("--clients", type=numbers, default=[1, 16, 128])
+    parser.add_argument("--reps", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--heat", type=float, default=10.0, help="seconds of load before the first row, for compilers")
+    parser.add_argument("--value-bytes", type=int, default=128)
+    parser.add_argument(
+        "--dir", type=Path, default=Path(tempfile.gettempdir()), help="where the nodes keep their files"
+    )
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = arguments()
+    with tempfile.TemporaryDirectory(prefix="bench-commit-", dir=options.dir) as scratch, ExitStack() as stack:
+        root = Path(scratch)
+        targets = [start(name, root, stack) for name in options.targets.split(",") if name]
+        for text in options.external:
+            name, _, addresses = text.partition("=")
+            targets.append(Target(name, parse_addresses(addresses)))
+        rows = measure(targets, options, root)
+        summarise(targets, rows, options.clients)
+
+
+if __name__ == "__main__":
+    main()

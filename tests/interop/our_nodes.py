@@ -1,0 +1,42 @@
+"""Our own nodes and commands as processes, beside Apache Kafka's."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from real_kafka import QuorumLayout
+
+COMMAND_SECONDS = 60
+
+
+def kraft(*args: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of ours to its end, whatever its exit code."""
+    command = [sys.executable, "-m", "kraft", *args]
+    return subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
+
+
+def told(*args: str) -> str:
+    """What a command of ours prints; fails if its exit code is not 0."""
+    done = kraft(*args)
+    assert done.returncode == 0, f"kraft {' '.join(args)} ended with {done.returncode}:\n{done.stderr}\n{done.stdout}"
+    return done.stdout
+
+
+def told_json_lines(*args: str) -> list[dict[str, Any]]:
+    """The objects that a command of ours prints, one a line."""
+    return [json.loads(line) for line in told(*args).splitlines()]
+
+
+def our_controller(layout: QuorumLayout) -> Callable[[int], list[str]]:
+    """The command lines of our controllers on a layout."""
+    return lambda node: [sys.executable, "-m", "kraft", "serve", "-c", str(layout.properties(node))]
+
+
+def our_format(layout: QuorumLayout, *nodes: int) -> None:
+    """Format the directories of nodes, or of all, with `kraft format`."""
+    for node in nodes or tuple(layout.ports):
+        told("format", "-c", str(layout.properties(node)), "--cluster-id", layout.cluster_id)
