@@ -1,0 +1,203 @@
+"""Real processes, real sockets, real fsync, and `kill -9` in a loop while clients write: nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import random
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from kraft.admin import AdminClient, AdminError, ConfigChange, QuorumDescription, ResourceType, open_admin
+from kraft.conformance import Ledger
+from metadata_log.batch import RecordBatch, records
+from metadata_log.disk import OsDisk
+from metadata_log.log_dir import format_directory
+from metadata_log.quorum_state_file import read_quorum_state
+from metadata_log.reader import Damage, read_log
+from metadata_log.records.frame import decode_record
+from metadata_log.records.metadata import ConfigRecord
+from transport.interface import Endpoint
+
+IDS = (1, 2, 3)
+WRITERS = 16
+
+
+class Processes:
+    """Three controllers, each a process of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        held = [socket.create_server(("127.0.0.1", 0)) for _ in IDS]
+        self.endpoints = {
+            node_id: Endpoint("127.0.0.1", one.getsockname()[1]) for node_id, one in zip(IDS, held, strict=True)
+        }
+        for one in held:
+            one.close()
+        self.running: dict[int, subprocess.Popen[bytes]] = {}
+        for node_id in IDS:
+            self._prepare(node_id)
+
+    def _prepare(self, node_id: int) -> None:
+        format_directory(
+            OsDisk(),
+            self.log_dir(node_id),
+            node_id=node_id,
+            cluster_id="4L6g3nShT-eMCtK--X86sw",
+            rng=random.Random(node_id),
+            now_ms=1_700_000_000_000,
+        )
+        entries = {
+            "process.roles": "controller",
+            "node.id": node_id,
+            "controller.quorum.voters": ",".join(f"{one}@{at}" for one, at in self.endpoints.items()),
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"CONTROLLER://{self.endpoints[node_id]}",
+            "log.dirs": self.log_dir(node_id),
+            "controller.quorum.append.linger.ms": 0,
+            "controller.quorum.election.timeout.ms": 300,
+            "controller.quorum.fetch.timeout.ms": 600,
+            "metadata.log.segment.bytes": 8_388_608,
+        }
+        self.config(node_id).write_text("".join(f"{key}={value}\n" for key, value in entries.items()))
+
+    def config(self, node_id: int) -> Path:
+        return self.directory / f"node-{node_id}.properties"
+
+    def log_dir(self, node_id: int) -> str:
+        return str(self.directory / f"node-{node_id}")
+
+    def start(self, node_id: int) -> None:
+        with open(self.directory / f"node-{node_id}.err", "ab") as errors:
+            self.running[node_id] = subprocess.Popen(
+                [sys.executable, "-m", "kraft", "serve", "-c", str(self.config(node_id))], stderr=errors
+            )
+
+    def kill(self, node_id: int) -> None:
+        process = self.running.pop(node_id)
+        process.kill()
+        process.wait()
+
+    def stop(self) -> dict[int, int]:
+        """Ask all to stop, politely; their exit codes."""
+        for process in self.running.values():
+            process.terminate()
+        codes = {node_id: process.wait(30) for node_id, process in self.running.items()}
+        self.running.clear()
+        return codes
+
+    def batches(self, node_id: int) -> list[RecordBatch]:
+        found = list(read_log(OsDisk(), f"{self.log_dir(node_id)}/__cluster_metadata-0"))
+        damaged = [str(one) for one in found if isinstance(one, Damage)]
+        assert not damaged, damaged
+        return [one for one in found if isinstance(one, RecordBatch)]
+
+    def errors(self) -> str:
+        return "\n".join(
+            f"--- {path.name}\n{path.read_text()[-3000:]}" for path in sorted(self.directory.glob("*.err"))
+        )
+
+
+@pytest.fixture
+def processes(tmp_path: Path) -> Iterator[Processes]:
+    some = Processes(tmp_path)
+    try:
+        yield some
+    finally:
+        print(some.errors())
+        for node_id in tuple(some.running):
+            some.kill(node_id)
+
+
+async def write(admin: AdminClient, writer: int, acknowledged: dict[str, list[str]]) -> None:
+    """One client that always has one write outstanding; each is a change, so each leaves a record."""
+    name = f"writer-{writer}"
+    value = 1000
+    while True:
+        value += 1
+        change = ConfigChange(
+            resource_type=ResourceType.CLIENT_METRICS, resource_name=name, key="interval.ms", value=str(value)
+        )
+        await admin.alter_configs([change])
+        acknowledged[name].append(str(value))
+
+
+async def quorum_when(admin: AdminClient, holds: Callable[[QuorumDescription], bool]) -> QuorumDescription:
+    """The quorum once it is as wanted; each question waits for its answer, so this does not spin."""
+    while True:
+        try:
+            quorum = await admin.describe_quorum()
+        except AdminError:
+            continue
+        if holds(quorum):
+            return quorum
+
+
+def is_whole(offset: int) -> Callable[[QuorumDescription], bool]:
+    """All three voters have at least this much of the log."""
+    return lambda quorum: all(voter.log_end_offset >= offset for voter in quorum.voters) and len(quorum.voters) == 3
+
+
+async def kill_leaders(processes: Processes, rounds: int, acknowledged: dict[str, list[str]]) -> None:
+    """Under load: kill the leader, wait for the next one to commit, bring the old one back, wait until it has caught up."""
+    everywhere = tuple(processes.endpoints.values())
+    async with open_admin(everywhere) as admin, open_admin(everywhere) as observer, trio.open_nursery() as nursery:
+        for writer in range(WRITERS):
+            acknowledged[f"writer-{writer}"] = []
+            nursery.start_soon(write, admin, writer, acknowledged)
+        await quorum_when(observer, is_whole(1))
+        for _ in range(rounds):
+            quorum = await observer.describe_quorum()
+            victim, epoch = quorum.leader_id, quorum.leader_epoch
+            processes.kill(victim)
+            after = await quorum_when(observer, lambda now, epoch=epoch: now.leader_epoch > epoch)
+            await quorum_when(observer, lambda now, end=after.high_watermark: now.high_watermark > end + WRITERS)
+            processes.start(victim)
+            last = await observer.describe_quorum()
+            await quorum_when(observer, is_whole(last.high_watermark))
+        nursery.cancel_scope.cancel()
+
+
+def check(processes: Processes, acknowledged: dict[str, list[str]]) -> None:
+    """Over the files: promises of consensus, and every acknowledged write on a majority."""
+    ledger = Ledger(IDS)
+    logs = {node_id: processes.batches(node_id) for node_id in IDS}
+    for node_id, log in logs.items():
+        ledger.note_log(node_id, log, -1)
+        state = read_quorum_state(OsDisk(), f"{processes.log_dir(node_id)}/__cluster_metadata-0")
+        assert state is not None
+        ledger.note_leader(node_id, state.leader_epoch, state.leader_id)
+    written = {node_id: writes_in(log) for node_id, log in logs.items()}
+    for name, values in acknowledged.items():
+        for value in values:
+            holders = [node_id for node_id in IDS if (name, value) in written[node_id]]
+            assert len(holders) >= 2, f"{name}={value} was acknowledged and is only in the logs of {holders}"
+
+
+def writes_in(log: list[RecordBatch]) -> set[tuple[str, str | None]]:
+    found = set()
+    for batch in log:
+        if not batch.is_control:
+            for one in records(batch):
+                record = decode_record(one.value or b"").record
+                if isinstance(record, ConfigRecord):
+                    found.add((record.resource_name, record.value))
+    return found
+
+
+@pytest.mark.parametrize("rounds", [5, pytest.param(50, marks=pytest.mark.soak)])
+async def test_killed_leaders_lose_nothing_that_was_acknowledged(processes: Processes, rounds: int) -> None:
+    acknowledged: dict[str, list[str]] = {}
+    for node_id in IDS:
+        processes.start(node_id)
+    with trio.fail_after(60 + 10 * rounds):
+        await kill_leaders(processes, rounds, acknowledged)
+    assert processes.stop() == dict.fromkeys(IDS, 0)
+    count = sum(map(len, acknowledged.values()))
+    print("acknowledged", count)
+    assert count > rounds * WRITERS
+    check(processes, acknowledged)
