@@ -367,15 +367,16 @@ def _position(text: str) -> OffsetAndEpoch:
     return OffsetAndEpoch(epoch=epoch, offset=offset)
 
 
-def _endpoints(node_id: int) -> Endpoints:
-    return Endpoints((ListenerAddress("CONTROLLER", f"n{node_id}", 9000),))
+def _endpoints(node_id: int, count: int = 1) -> Endpoints:
+    names = ("CONTROLLER", "CONTROLLER_TLS")[:count]
+    return Endpoints(tuple(ListenerAddress(name, f"n{node_id}", 9000 + at) for at, name in enumerate(names)))
 
 
 def _message(what: str, node_id: int, settings: tuple[str, ...]) -> Vote | BeginQuorumEpoch | EndQuorumEpoch | Fetch:
     given = _fields(settings)
     epoch, source = int(given["epoch"]), int(given["from"])
     voter = ReplicaKey(int(given.get("voter", node_id)))
-    known = _endpoints(source) if "endpoints" in given else Endpoints()
+    known = _endpoints(source, int(given["endpoints"] or 1)) if "endpoints" in given else Endpoints()
     match what:
         case "Vote":
             return Vote(
