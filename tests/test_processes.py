@@ -1,4 +1,4 @@
-"""Real processes, real sockets, real fsync, and `kill -9` in a loop while clients write: nothing acknowledged is lost."""
+"""Real processes, sockets and fsync, and `kill -9` in a loop while clients write: nothing acknowledged is lost."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def is_whole(offset: int) -> Callable[[QuorumDescription], bool]:
 
 
 async def kill_leaders(processes: Processes, rounds: int, acknowledged: dict[str, list[str]]) -> None:
-    """Under load: kill the leader, wait for the next one to commit, bring the old one back, wait until it has caught up."""
+    """Under load: kill the leader, wait until the next one commits, bring the old one back, wait until it caught up."""
     everywhere = tuple(processes.endpoints.values())
     async with open_admin(everywhere) as admin, open_admin(everywhere) as observer, trio.open_nursery() as nursery:
         for writer in range(WRITERS):
