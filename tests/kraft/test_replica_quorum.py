@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from random import Random
 
 from replica_net import Net
@@ -165,3 +169,37 @@ def test_a_fork_with_a_flush_under_way_can_finish_it_by_itself() -> None:
     fork.step(FlushDone(flush.ticket), net.now_ms)
     assert fork.core.flushed_offset == end
     assert replica.core.flushed_offset == end - 1
+
+
+HISTORY = """
+from replica_net import Net
+from kraft.replica import host_controller
+from test_controller_quorum import alter
+net = Net(3, application=host_controller, seed=5)
+old = net.elect()
+for number in range(20):
+    net.request(old, alter(("interval.ms", 0, str(1000 + number)), ("metrics", 0, "m%d" % number), name="s%d" % number))
+net.advance(700)
+net.kill(old)
+net.elect()
+net.start(old)
+net.elect()
+for node in sorted(net.replicas):
+    print(node, net.replicas[node].fingerprint().hex(), hash(net.log_of(node)) != 0)
+print(net.traces)
+"""
+
+
+def test_the_same_seed_lives_the_same_life_whatever_the_hash_seed() -> None:
+    def live(hash_seed: str) -> str:
+        here = Path(__file__).parent
+        path = os.pathsep.join([str(here), str(here.parent), str(here.parent.parent)])
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": path}
+        done = subprocess.run(
+            [sys.executable, "-c", HISTORY], env=environment, capture_output=True, text=True, check=True
+        )
+        return done.stdout
+
+    first = live("1")
+    assert "Leader" in first
+    assert first == live("2")
