@@ -147,9 +147,20 @@ class TestServer:
         assert at_once == b""
         assert correlation_ids(connection.answer(request, VoteResponse())) == [8, 9]
 
+    @pytest.mark.parametrize("frame", ["0012006300000550000570726f626500", "0012ffff00000550000570726f6265"])
+    def test_an_unknown_version_of_api_versions_is_refused_in_version_0(self, frame: str):
+        """Request and answer as an Apache Kafka 4.3.1 controller took and gave them; a negative version has no tags."""
+        connection = server()
+        refusal = bytes.fromhex("0000001000000550002300000001001200000004")
+        assert connection.feed(framed(bytes.fromhex(frame))) == ([], refusal)
+        assert connection.broken is None
+
     @pytest.mark.parametrize(
         ("frame", "reason"),
         [
+            (bytes.fromhex("0012006300000550000570726f6265"), "RequestHeader"),
+            (b"\x00\x00\x00\x09\x00\x00\x00\x01\x00\x02me\x00", "api key 0"),
+            (vote_frame(1)[4:13], "RequestHeader"),
             (b"\x27\x0f\x00\x00\x00\x00\x00\x01\x00\x02me", "9999"),
             (b"\x00\x34\x00\x63\x00\x00\x00\x01\x00\x02me\x00", "Vote"),
             (b"\x00\x34\xff\xff\x00\x00\x00\x01\x00\x02me\x00", "Vote"),

@@ -48,7 +48,7 @@ def decode_request_header(frame: bytes, *, where: str | None = None) -> tuple[Re
     api_key, version, _ = _REQUEST_START.unpack_from(frame)
     api = APIS.get(api_key)
     if api is not None and api_key == ApiKey.API_VERSIONS and version not in api.versions:
-        version = api.versions.highest
+        version = api.versions.highest if version > 0 else api.versions.lowest
     header_version = api_of(api_key, version, where=where).request_header_version(version)
     return decode_from(RequestHeader, header_version, frame, 0, where=where)
 
