@@ -158,7 +158,8 @@ class AdminClient:
         self._active: Endpoint | None = None
         self._known: tuple[Endpoint, ...] = ()
         self._failed: Endpoint | None = None
-        self._last_failure = "no controller is active"
+        self.last_failure = "no controller is active"
+        """Why the latest attempt that failed did."""
 
     def deliver(self, thing: Inbound) -> None:
         """The transport's callback."""
@@ -242,7 +243,7 @@ class AdminClient:
                 await trio.sleep(RETRY_MS / 1000)
             return result
         raise NoController(
-            f"no active controller answered within {self._timeout_ms / 1000:g} s: {self._last_failure}",
+            f"no active controller answered within {self._timeout_ms / 1000:g} s: {self.last_failure}",
             hint=f"Asked: {', '.join(map(str, self._candidates()))}. Do a majority of the voters run?",
         )
 
@@ -263,12 +264,12 @@ class AdminClient:
         for endpoint in self._candidates():
             outcome = await self.ask(endpoint, request, DescribeClusterResponse)
             if isinstance(outcome, Failed):
-                self._last_failure = outcome.detail
+                self.last_failure = outcome.detail
                 continue
             error = Error.of(outcome.error_code)
             if error is not Error.NONE:
                 # A controller that has just started knows no metadata.version yet, and says so with an error.
-                self._last_failure = f"{endpoint} answered {error.name}: {outcome.error_message}"
+                self.last_failure = f"{endpoint} answered {error.name}: {outcome.error_message}"
                 continue
             controllers = tuple(
                 (node.broker_id, Endpoint(node.host, node.port))
@@ -279,7 +280,7 @@ class AdminClient:
                 return ClusterDescription(
                     cluster_id=outcome.cluster_id, controller_id=outcome.controller_id, controllers=controllers
                 )
-            self._last_failure = f"{endpoint} knows of no active controller"
+            self.last_failure = f"{endpoint} knows of no active controller"
         return None
 
     def _candidates(self) -> tuple[Endpoint, ...]:
@@ -289,7 +290,7 @@ class AdminClient:
 
     def _forget(self, endpoint: Endpoint, why: str) -> None:
         """This one is not the active controller, or not reachable."""
-        self._last_failure = why
+        self.last_failure = why
         if self._active == endpoint:
             self._active = None
             self._failed = endpoint

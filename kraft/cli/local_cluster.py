@@ -1,0 +1,199 @@
+"""A cluster on this machine: one `kraft serve` process per node, with real files and real ports."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+from random import Random, SystemRandom
+from typing import Final
+
+import javaproperties
+import trio
+
+from kraft.cli.failure import CommandFailed
+from kraft.config import UsageError
+from metadata_log.disk import OsDisk
+from metadata_log.log_dir import PARTITION_DIRECTORY, format_directory, random_uuid, read_meta_properties
+from transport.interface import Endpoint
+
+HOST: Final = "127.0.0.1"
+STOP_SECONDS: Final = 10.0
+"""A polite stop takes five at most; after this long a node is killed."""
+
+
+class NodeProcess:
+    """One node: its files, and its process while that runs."""
+
+    def __init__(self, node_id: int, endpoint: Endpoint, home: Path) -> None:
+        self.id = node_id
+        self.endpoint = endpoint
+        self.directory = home / f"controller-{node_id}"
+        self.config_path = home / f"controller-{node_id}.properties"
+        self.log_path = home / f"controller-{node_id}.log"
+        self.process: trio.Process | None = None
+        self._wanted = False
+        """Whether it ought to run: it was started, and not ended by us."""
+
+    @property
+    def partition(self) -> str:
+        """Where its metadata log is."""
+        return str(self.directory / PARTITION_DIRECTORY)
+
+    @property
+    def pid(self) -> int | None:
+        """The id of its process, while that runs."""
+        return self.process.pid if self.process is not None and self.is_running else None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process runs."""
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def has_died(self) -> bool:
+        """Whether it ended without having been told to."""
+        return self._wanted and not self.is_running
+
+    def ending(self) -> str:
+        """How its process ended."""
+        code = None if self.process is None else self.process.poll()
+        if code is None:
+            return "not started" if self.process is None else "running"
+        return f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+
+    def last_words(self) -> str:
+        """The last line that it logged."""
+        lines = self.log_path.read_text("utf-8", "replace").splitlines() if self.log_path.exists() else []
+        return lines[-1] if lines else "it logged nothing"
+
+    async def start(self) -> None:
+        """Start the process; it logs to its file, and ends when this process does."""
+        assert not self.is_running, f"node {self.id} runs already"
+        # -P: a folder named kraft where the user happens to be is not this program.
+        command = [sys.executable, "-P", "-m", "kraft", "serve", "-c", str(self.config_path), "--until-stdin-closes"]
+        with self.log_path.open("ab") as log:
+            # A session of its own: Ctrl-C in the terminal is for us to handle, not for the nodes.
+            self.process = await trio.lowlevel.open_process(
+                command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+            )
+        self._wanted = True
+
+    async def kill(self) -> None:
+        """`kill -9`: no good-bye, no flush."""
+        assert self.process is not None, f"node {self.id} does not run"
+        self._wanted = False
+        self.process.kill()
+        await self.process.wait()
+
+    async def stop(self) -> bool:
+        """SIGTERM; kill after ten seconds. Whether it ended by itself, with exit code 0."""
+        if self.process is None:
+            return True
+        self._wanted = False
+        if self.process.poll() is None:
+            self.process.terminate()
+            with trio.move_on_after(STOP_SECONDS):
+                await self.process.wait()
+            if self.process.poll() is None:
+                await self.kill()
+        return self.process.returncode == 0
+
+
+class LocalCluster:
+    """The nodes, by id in ascending order, and the folder that all their files are in."""
+
+    def __init__(self, home: Path, cluster_id: str, nodes: tuple[NodeProcess, ...]) -> None:
+        self.home = home
+        self.cluster_id = cluster_id
+        self.nodes = nodes
+        self.started_at = time.monotonic()
+
+    @property
+    def bootstrap(self) -> str:
+        """What `--bootstrap-controller` takes."""
+        return ",".join(str(node.endpoint) for node in self.nodes)
+
+    def node(self, node_id: int) -> NodeProcess:
+        """The node with this id."""
+        return next(node for node in self.nodes if node.id == node_id)
+
+    def check(self) -> None:
+        """Raise `CommandFailed` if a node has died."""
+        for node in self.nodes:
+            if node.has_died:
+                raise CommandFailed(
+                    f"node {node.id} {node.ending()}: {node.last_words()}", hint=f"Its log is {node.log_path}."
+                )
+
+
+@asynccontextmanager
+async def run_cluster(home: Path, *, controllers: int, port_base: int | None) -> AsyncIterator[LocalCluster]:
+    """Format what is not formatted, start every node, and stop them all at the end, whatever happens."""
+    cluster = prepare_cluster(home, controllers=controllers, port_base=port_base)
+    try:
+        for node in cluster.nodes:
+            await node.start()
+        yield cluster
+    finally:
+        with trio.CancelScope(shield=True):
+            async with trio.open_nursery() as nursery:
+                for node in cluster.nodes:
+                    nursery.start_soon(node.stop)
+
+
+def prepare_cluster(home: Path, *, controllers: int, port_base: int | None) -> LocalCluster:
+    """Write configurations and format directories; a folder used before keeps its cluster and its log.
+
+    With `port_base` node N listens on that port + N, else on ports that are free.
+    """
+    if "," in str(home):
+        raise UsageError("a comma in the path of a log directory is not possible", where=str(home))
+    home.mkdir(parents=True, exist_ok=True)
+    ids = range(1, controllers + 1)
+    ports = [port_base + node_id for node_id in ids] if port_base is not None else _free_ports(controllers)
+    nodes = tuple(NodeProcess(node_id, Endpoint(HOST, port), home) for node_id, port in zip(ids, ports, strict=True))
+    disk, rng = OsDisk(), Random(SystemRandom().getrandbits(128))
+    known = [meta for node in nodes if (meta := read_meta_properties(disk, str(node.directory))) is not None]
+    cluster_id = known[0].cluster_id if known else str(random_uuid(rng))
+    for node in nodes:
+        node.config_path.write_text(_properties(node, nodes), "utf-8")
+        format_directory(
+            disk,
+            str(node.directory),
+            node_id=node.id,
+            cluster_id=cluster_id,
+            rng=rng,
+            now_ms=time.time_ns() // 1_000_000,
+            ignore_formatted=True,
+        )
+    return LocalCluster(home, cluster_id, nodes)
+
+
+def _properties(node: NodeProcess, nodes: Sequence[NodeProcess]) -> str:
+    settings = {
+        "process.roles": "controller",
+        "node.id": str(node.id),
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"CONTROLLER://{node.endpoint}",
+        "controller.quorum.voters": ",".join(f"{one.id}@{one.endpoint}" for one in nodes),
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT",
+        "log.dirs": os.fspath(node.directory.absolute()),
+        "controller.quorum.append.linger.ms": "0",
+    }
+    return "".join(javaproperties.join_key_value(key, value) + "\n" for key, value in settings.items())
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now; held together while they are chosen, so that they differ."""
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind((HOST, 0))
+        return [int(one.getsockname()[1]) for one in sockets]

@@ -1,0 +1,140 @@
+"""`kraft quickstart`: a whole cluster on this machine in one line, to look at or to be led through."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import tempfile
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from pathlib import Path
+from typing import Final
+
+import click
+import trio
+
+from kraft.admin import AdminClient, AdminError, QuorumDescription, open_admin
+from kraft.cli.failure import CommandFailed
+from kraft.cli.local_cluster import run_cluster
+from kraft.cli.quickstart_view import View
+from kraft.cli.tour import Tour
+from kraft.config import UsageError
+
+INTERRUPTED: Final = 130
+TOUR_CONTROLLERS: Final = 3
+REFRESH_SECONDS: Final = 0.5
+ASK_MS: Final = 2000
+NO_LIMIT_MS: Final = 86_400_000
+
+
+@click.command(
+    "quickstart",
+    short_help="A cluster on this machine in one line.",
+    epilog="Example: kraft quickstart --for 20",
+)
+@click.option("--controllers", default=3, show_default=True, type=click.IntRange(1, 9), help="How many controllers.")
+@click.option("--brokers", default=0, show_default=True, type=click.IntRange(0), help="Not yet: brokers come later.")
+@click.option(
+    "--dir", "directory", type=click.Path(file_okay=False), help="Keep the files here; else they are removed."
+)
+@click.option(
+    "--for",
+    "tour_seconds",
+    type=click.FloatRange(min=1),
+    metavar="SECONDS",
+    help="Run the tour instead: elect, commit, kill the leader, fail over, restart, verify.",
+)
+@click.option(
+    "--port-base", type=click.IntRange(1, 65_000), help="Node N listens on this port + N; else on free ports."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
+def quickstart_command(
+    *,
+    controllers: int,
+    brokers: int,
+    directory: str | None,
+    tour_seconds: float | None,
+    port_base: int | None,
+    as_json: bool,
+) -> None:
+    """Run controllers on this machine, over real TCP and with real files, each in a process of its own.
+
+    Without --for it shows the quorum until Ctrl-C, and the address to point Kafka's own tools at. With --for it runs a
+    scripted tour, and the exit code is 0 only if every step held.
+    """
+    if brokers:
+        raise UsageError(
+            "brokers come later", where="--brokers", hint="Leave --brokers out: there are controllers so far."
+        )
+    if tour_seconds is not None and controllers < TOUR_CONTROLLERS:
+        raise UsageError(
+            f"the tour needs {TOUR_CONTROLLERS} controllers to survive the loss of one", where="--controllers"
+        )
+    home = Path(directory) if directory is not None else Path(tempfile.mkdtemp(prefix="kraft-quickstart-"))
+    view = View(as_json=as_json, kept=directory is not None)
+    code = 1
+    try:
+        if tour_seconds is None:
+            code = trio.run(_interruptible, lambda: _live(home, controllers, port_base, view), 0)
+        else:
+            seconds = tour_seconds
+            code = trio.run(_interruptible, lambda: _tour(home, controllers, port_base, view, seconds), INTERRUPTED)
+    finally:
+        if directory is None and code != 1:
+            shutil.rmtree(home)
+        elif directory is None:
+            click.echo(f"The files are kept for you to look at: {home}", err=True)
+    if code:
+        raise CommandFailed(exit_code=code)
+
+
+async def _interruptible(job: Callable[[], Awaitable[int]], interrupted: int) -> int:
+    """Run the job until it ends or a signal comes; the exit code is its own, or `interrupted`."""
+    code = interrupted
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with trio.open_nursery() as nursery:
+
+            async def watch() -> None:
+                async for _ in signals:
+                    nursery.cancel_scope.cancel()
+
+            nursery.start_soon(watch)
+            code = await job()
+            nursery.cancel_scope.cancel()
+    return code
+
+
+async def _tour(home: Path, controllers: int, port_base: int | None, view: View, seconds: float) -> int:
+    held = True
+    async with run_cluster(home, controllers=controllers, port_base=port_base) as cluster:
+        view.cluster(cluster)
+        endpoints = [node.endpoint for node in cluster.nodes]
+        async with (
+            open_admin(endpoints, client_id="kraft-quickstart", timeout_ms=NO_LIMIT_MS) as admin,
+            aclosing(Tour(cluster, admin).run(seconds)) as steps,
+        ):
+            async for done in steps:
+                view.step(done)
+                held = held and done.held
+    view.verdict(held)
+    return 0 if held else 1
+
+
+async def _live(home: Path, controllers: int, port_base: int | None, view: View) -> int:
+    async with run_cluster(home, controllers=controllers, port_base=port_base) as cluster:
+        view.cluster(cluster)
+        endpoints = [node.endpoint for node in cluster.nodes]
+        async with open_admin(endpoints, client_id="kraft-quickstart", timeout_ms=ASK_MS) as admin:
+            with view.screen():
+                while any(node.is_running for node in cluster.nodes):
+                    view.status(cluster, await _ask(admin))
+                    await trio.sleep(REFRESH_SECONDS)
+        cluster.check()
+    return 0
+
+
+async def _ask(admin: AdminClient) -> QuorumDescription | None:
+    try:
+        return await admin.describe_quorum()
+    except AdminError:
+        return None

@@ -1,0 +1,147 @@
+"""What `kraft quickstart` prints: a live table on a terminal, plain lines elsewhere, JSON lines if asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Final
+
+import click
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from kraft.admin import QuorumDescription
+from kraft.cli.local_cluster import LocalCluster
+from kraft.cli.tour import StepDone
+
+PLAIN_LINE_SECONDS: Final = 10.0
+"""How often the status is printed while nothing changes, where it cannot be updated in place."""
+_STEP_WIDTH: Final = 10
+
+
+class View:
+    """The output of one quickstart. `kept` says whether the files stay at the end."""
+
+    def __init__(self, *, as_json: bool, kept: bool) -> None:
+        self._as_json = as_json
+        self._kept = kept
+        self._on_terminal = sys.stdout.isatty() and not as_json
+        self._colour = self._on_terminal and not os.environ.get("NO_COLOR")
+        self._live: Live | None = None
+        self._printed: object = None
+        self._printed_at = float("-inf")
+
+    def cluster(self, cluster: LocalCluster) -> None:
+        """Where everything is."""
+        if self._as_json:
+            nodes = [{"id": node.id, "pid": node.pid, "endpoint": str(node.endpoint)} for node in cluster.nodes]
+            self._line(
+                "cluster",
+                clusterId=cluster.cluster_id,
+                directory=str(cluster.home),
+                bootstrapController=cluster.bootstrap,
+                nodes=nodes,
+            )
+            return
+        fate = "kept at the end" if self._kept else "removed at the end; --dir DIR keeps them"
+        click.echo(
+            f"{len(cluster.nodes)} controllers of cluster {cluster.cluster_id}; files in {cluster.home} ({fate})"
+        )
+        for node in cluster.nodes:
+            click.echo(f"  node {node.id}  pid {node.pid}  {node.endpoint}  log {node.log_path}")
+        click.echo("Ask it with our tools or with Kafka's:")
+        click.echo(f"  kraft quorum status --bootstrap-controller {cluster.bootstrap}")
+        click.echo(f"  kafka-metadata-quorum.sh --bootstrap-controller {cluster.bootstrap} describe --status")
+        click.echo()
+
+    def step(self, done: StepDone) -> None:
+        """One step of the tour has ended."""
+        if self._as_json:
+            facts = {"step": done.step, "ok": done.held, "seconds": round(done.seconds, 3), **done.facts}
+            self._line("step", **facts, text=done.text)
+            return
+        mark = self._mark(done.held)
+        click.echo(f"{mark} {done.step:<{_STEP_WIDTH}} {done.text}", color=self._colour)
+
+    def verdict(self, held: bool) -> None:
+        """The tour is over."""
+        if self._as_json:
+            self._line("verdict", ok=held)
+        else:
+            click.echo("Every step held." if held else "The tour ends here: this step did not hold.")
+
+    def screen(self) -> AbstractContextManager[object]:
+        """While this lasts `status` updates its table in place, if this is a terminal."""
+        if not self._on_terminal:
+            return nullcontext()
+        console = Console(no_color=not self._colour)
+        self._live = Live(console=console, auto_refresh=False)
+        return self._live
+
+    def status(self, cluster: LocalCluster, quorum: QuorumDescription | None) -> None:
+        """The quorum as it is now; None if no leader answers."""
+        if self._live is not None:
+            self._live.update(_table(cluster, quorum), refresh=True)
+            return
+        running = [node.id for node in cluster.nodes if node.is_running]
+        news = (None if quorum is None else (quorum.leader_id, quorum.leader_epoch), running)
+        now = time.monotonic()
+        if news == self._printed and now - self._printed_at < PLAIN_LINE_SECONDS:
+            return
+        self._printed, self._printed_at = news, now
+        if self._as_json:
+            self._line("status", running=running, **_facts(quorum))
+        else:
+            click.echo(f"{_headline(quorum)}; running: {', '.join(map(str, running)) or 'none'}")
+
+    def _line(self, event: str, **facts: Any) -> None:
+        click.echo(json.dumps({"event": event, **facts}))
+        sys.stdout.flush()
+
+    def _mark(self, held: bool) -> str:
+        mark, plain, colour = ("✓", "ok    ", "green") if held else ("✗", "FAILED", "red")
+        try:
+            mark.encode(sys.stdout.encoding or "ascii")
+        except UnicodeEncodeError:
+            mark = plain
+        return click.style(mark, fg=colour, bold=True)
+
+
+def _headline(quorum: QuorumDescription | None) -> str:
+    if quorum is None:
+        return "no leader"
+    return f"leader {quorum.leader_id}, epoch {quorum.leader_epoch}, high watermark {quorum.high_watermark}"
+
+
+def _facts(quorum: QuorumDescription | None) -> dict[str, Any]:
+    if quorum is None:
+        return {"leaderId": -1}
+    return {
+        "leaderId": quorum.leader_id,
+        "leaderEpoch": quorum.leader_epoch,
+        "highWatermark": quorum.high_watermark,
+    }
+
+
+def _table(cluster: LocalCluster, quorum: QuorumDescription | None) -> Group:
+    voters = {voter.id: voter for voter in quorum.voters} if quorum is not None else {}
+    table = Table("node", "role", "address", "pid", "log end", "lag", box=None, padding=(0, 2, 0, 0))
+    for node in cluster.nodes:
+        voter = voters.get(node.id)
+        leads = quorum is not None and quorum.leader_id == node.id
+        end = voter.log_end_offset if voter is not None else -1
+        lag = quorum.high_watermark - end if quorum is not None else 0
+        table.add_row(
+            str(node.id),
+            ("leader" if leads else "follower") if node.is_running else Text(node.ending(), style="red"),
+            str(node.endpoint),
+            str(node.pid or ""),
+            f"{end:,}" if end >= 0 else "",
+            f"{max(lag, 0):,}" if end >= 0 else "",
+        )
+    return Group(Text(_headline(quorum), style="bold"), table, Text("Ctrl-C stops them all.", style="dim"))

@@ -1,0 +1,302 @@
+"""The scripted tour of `kraft quickstart --for`: elect, commit, kill the leader, fail over, restart, verify, stop.
+
+Every step states what it saw, or fails. The nodes are processes; they are asked over their ports, as any client would,
+and their logs are read from their disks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
+from typing import Any, Final
+
+import trio
+from msgspec import Struct
+
+from kraft.admin import AdminClient, AdminError, ConfigChange, QuorumDescription, ResourceType
+from kraft.cli.failure import CommandFailed
+from kraft.cli.local_cluster import LocalCluster, NodeProcess
+from kraft.config import Config
+from metadata_log.batch import RecordBatch
+from metadata_log.disk import OsDisk
+from metadata_log.reader import Damage, read_entries, read_log
+from metadata_log.records.metadata import ConfigRecord
+
+CHANGES: Final = 1000
+CHANGES_DURING_FAILOVER: Final = 200
+CHANGES_WHILE_ONE_IS_DOWN: Final = 100
+WRITERS: Final = 16
+"""So many of the changes during the failover are under way at any moment, also when the leader is killed."""
+KILL_AFTER: Final = 20
+"""The leader is killed once so many of them are acknowledged."""
+CONFIG_KEY: Final = "interval.ms"
+POLL_SECONDS: Final = 0.01
+WATCH_SECONDS: Final = 0.05
+
+Acknowledged = tuple[str, str]
+"""The resource and the value of one acknowledged change."""
+
+
+class StepDone(Struct, frozen=True):
+    """One step of the tour: its name, whether it held, what was seen, in words and in figures."""
+
+    step: str
+    held: bool
+    text: str
+    seconds: float
+    facts: dict[str, Any]
+
+
+class _StepFailed(Exception):
+    """What was seen is not what must be."""
+
+
+Seen = tuple[str, dict[str, Any]]
+
+
+class Tour:
+    """What the steps share: the cluster, a client, and every change that was acknowledged."""
+
+    def __init__(self, cluster: LocalCluster, admin: AdminClient) -> None:
+        self._cluster = cluster
+        self._admin = admin
+        self._config = Config.load(str(cluster.nodes[0].config_path))
+        self._prefix = f"tour-{time.time_ns() // 1_000_000:x}"
+        """A directory may have seen a tour before; the changes of this one are its own."""
+        self._acknowledged: list[Acknowledged] = []
+        self._last_acknowledged_at = 0.0
+        self._first_leader = -1
+        self._first_epoch = -1
+
+    async def run(self, seconds: float) -> AsyncGenerator[StepDone, None]:
+        """Every step in order until one fails; all but the last must be done within `seconds`."""
+        deadline = trio.current_time() + seconds
+        for name, step in (
+            ("elect", self.elect),
+            ("commit", self.commit),
+            ("fail over", self.fail_over),
+            ("go on", self.go_on),
+            ("restart", self.restart),
+            ("verify", self.verify),
+            ("stop", self.stop),
+        ):
+            done = await self._timed(name, step, float("inf") if name == "stop" else deadline)
+            yield done
+            if not done.held:
+                return
+
+    # The steps
+
+    async def elect(self) -> Seen:
+        """A leader is there, and its first records are committed."""
+        quorum = await self._described(lambda quorum: quorum.high_watermark > 0)
+        self._first_leader, self._first_epoch = quorum.leader_id, quorum.leader_epoch
+        took_ms = round((time.monotonic() - self._cluster.started_at) * 1000)
+        return (
+            f"node {quorum.leader_id} leads epoch {quorum.leader_epoch}, high watermark {quorum.high_watermark},"
+            f" {took_ms:,} ms after the start of the processes",
+            {
+                "leader": quorum.leader_id,
+                "epoch": quorum.leader_epoch,
+                "highWatermark": quorum.high_watermark,
+                "ms": took_ms,
+            },
+        )
+
+    async def commit(self) -> Seen:
+        """Many changes, all under way at once."""
+        started = time.monotonic()
+        await self._change("commit", CHANGES)
+        took = time.monotonic() - started
+        quorum = await self._admin.describe_quorum()
+        return (
+            f"{CHANGES:,} config changes, pipelined, in {took * 1000:,.0f} ms ({CHANGES / took:,.0f}/s);"
+            f" high watermark {quorum.high_watermark:,}",
+            {"changes": CHANGES, "ms": round(took * 1000), "highWatermark": quorum.high_watermark},
+        )
+
+    async def fail_over(self) -> Seen:
+        """`kill -9` of the leader while changes are under way; the client sees all of them through."""
+        victim = self._cluster.node(self._first_leader)
+        pid = victim.pid
+        numbers = iter(range(CHANGES_DURING_FAILOVER))
+        enough = trio.Event()
+
+        async def write() -> None:
+            for number in numbers:
+                await self._change_one("failover", number)
+                if number >= KILL_AFTER:
+                    enough.set()
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(WRITERS):
+                nursery.start_soon(write)
+            await enough.wait()
+            killed_at = time.monotonic()
+            await victim.kill()
+            leader_id, epoch = await self._new_leader(victim)
+            elected_ms = round((time.monotonic() - killed_at) * 1000)
+        outage_ms = round((self._last_acknowledged_at - killed_at) * 1000)
+        bound_ms = self._failover_bound_ms()
+        if elected_ms > bound_ms:
+            raise _StepFailed(f"a new leader took {elected_ms:,} ms; the time-outs allow {bound_ms:,} ms")
+        return (
+            f"kill -9 of leader {victim.id} (pid {pid}): node {leader_id} leads epoch {epoch} after {elected_ms:,} ms"
+            f" (bound {bound_ms:,} ms); all {CHANGES_DURING_FAILOVER} changes under way done after {outage_ms:,} ms",
+            {"killed": victim.id, "leader": leader_id, "epoch": epoch, "ms": elected_ms, "outageMs": outage_ms},
+        )
+
+    def _failover_bound_ms(self) -> int:
+        """The followers' fetch time-out, and two elections of the longest timer: one vote may be split."""
+        return self._config.fetch_timeout_ms + 2 * (2 * self._config.election_timeout_ms)
+
+    async def go_on(self) -> Seen:
+        """The rest of the quorum commits without the dead one."""
+        started = time.monotonic()
+        await self._change("without", CHANGES_WHILE_ONE_IS_DOWN)
+        took_ms = round((time.monotonic() - started) * 1000)
+        return (
+            f"{CHANGES_WHILE_ONE_IS_DOWN} changes committed by the others in {took_ms:,} ms",
+            {"changes": CHANGES_WHILE_ONE_IS_DOWN, "ms": took_ms},
+        )
+
+    async def restart(self) -> Seen:
+        """The old leader comes back, drops what the new one does not have, and catches up."""
+        victim = self._cluster.node(self._first_leader)
+        leader = self._cluster.node((await self._admin.describe_quorum()).leader_id)
+        kept = {(batch.base_offset, batch.epoch) for batch in _batches(leader)}
+        lost = sum(batch.record_count for batch in _batches(victim) if (batch.base_offset, batch.epoch) not in kept)
+        started = time.monotonic()
+        await victim.start()
+        quorum = await self._described(lambda quorum: _end_of(quorum, victim.id) >= quorum.high_watermark > 0)
+        took_ms = round((time.monotonic() - started) * 1000)
+        dropped = f"dropped {lost} records that were never committed" if lost else "had nothing to drop"
+        end = _end_of(quorum, victim.id)
+        return (
+            f"node {victim.id} {dropped}, and caught up to {end:,} in {took_ms:,} ms",
+            {"node": victim.id, "truncated": lost, "logEndOffset": end, "ms": took_ms},
+        )
+
+    async def verify(self) -> Seen:
+        """Every acknowledged record is in every log, and the logs are the same below the high watermark."""
+        high_watermark = (await self._admin.describe_quorum()).high_watermark
+        await self._described(lambda quorum: all(voter.log_end_offset >= high_watermark for voter in quorum.voters))
+        reference: list[bytes] | None = None
+        for node in self._cluster.nodes:
+            committed = [batch for batch in _batches(node) if batch.next_offset <= high_watermark]
+            if not committed or committed[-1].next_offset != high_watermark:
+                raise _StepFailed(f"the log of node {node.id} does not reach high watermark {high_watermark:,}")
+            missing = set(self._acknowledged) - _config_values(committed)
+            if missing:
+                raise _StepFailed(f"{len(missing):,} acknowledged records are not in the log of node {node.id}")
+            data = [batch.data for batch in committed]
+            if reference is not None and data != reference:
+                raise _StepFailed(f"the log of node {node.id} differs below high watermark {high_watermark:,}")
+            reference = data
+        count, nodes = len(self._acknowledged), len(self._cluster.nodes)
+        return (
+            f"all {count:,} acknowledged records are in all {nodes} logs, which are equal below {high_watermark:,}",
+            {"acknowledged": count, "logs": nodes, "highWatermark": high_watermark},
+        )
+
+    async def stop(self) -> Seen:
+        """SIGTERM to all: each ends by itself."""
+        started = time.monotonic()
+        self._cluster.check()
+        clean: dict[int, bool] = {}
+
+        async def end(node: NodeProcess) -> None:
+            clean[node.id] = await node.stop()
+
+        async with trio.open_nursery() as nursery:
+            for node in self._cluster.nodes:
+                nursery.start_soon(end, node)
+        for node in self._cluster.nodes:
+            if not clean[node.id]:
+                raise _StepFailed(f"node {node.id} {node.ending()}: {node.last_words()}")
+        took_ms = round((time.monotonic() - started) * 1000)
+        return f"all {len(clean)} nodes ended cleanly in {took_ms:,} ms", {"ms": took_ms}
+
+    # What they are made of
+
+    async def _described(self, wanted: Callable[[QuorumDescription], bool]) -> QuorumDescription:
+        """Ask the leader until its answer is as wanted."""
+        while not wanted(quorum := await self._admin.describe_quorum()):  # noqa: ASYNC110  # it is elsewhere
+            await trio.sleep(POLL_SECONDS)
+        return quorum
+
+    async def _new_leader(self, dead: NodeProcess) -> tuple[int, int]:
+        quorum = await self._described(
+            lambda quorum: quorum.leader_id != dead.id and quorum.leader_epoch > self._first_epoch
+        )
+        return quorum.leader_id, quorum.leader_epoch
+
+    async def _change(self, phase: str, count: int) -> None:
+        """Change `count` settings at once, and note each when it is acknowledged."""
+        async with trio.open_nursery() as nursery:
+            for number in range(count):
+                nursery.start_soon(self._change_one, phase, number)
+
+    async def _change_one(self, phase: str, number: int) -> None:
+        resource, value = f"{self._prefix}-{phase}-{number}", str(1000 + number)
+        change = ConfigChange(
+            resource_type=ResourceType.CLIENT_METRICS, resource_name=resource, key=CONFIG_KEY, value=value
+        )
+        await self._admin.alter_configs([change])
+        self._acknowledged.append((resource, value))
+        self._last_acknowledged_at = time.monotonic()
+
+    async def _timed(self, name: str, step: Callable[[], Awaitable[Seen]], deadline: float) -> StepDone:
+        """Run one step to its end or its deadline, and turn every way to fail into words."""
+        started = time.monotonic()
+        held, facts = False, dict[str, Any]()
+        text = f"not done when the time of --for was over; the last answer: {self._admin.last_failure}"
+        try:
+            with trio.CancelScope(deadline=deadline):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._watch)
+                    text, facts = await step()
+                    held = True
+                    nursery.cancel_scope.cancel()
+        except* (_StepFailed, AdminError, CommandFailed, OSError) as failed:
+            text = "; ".join(dict.fromkeys(str(cause) for cause in _causes(failed)))
+        return StepDone(name, held, text, time.monotonic() - started, facts)
+
+    async def _watch(self) -> None:
+        """A node that dies by itself ends the step."""
+        while True:
+            self._cluster.check()
+            await trio.sleep(WATCH_SECONDS)
+
+
+def _causes(failed: BaseExceptionGroup[Exception]) -> Iterator[Exception]:
+    for cause in failed.exceptions:
+        if isinstance(cause, BaseExceptionGroup):
+            yield from _causes(cause)
+        else:
+            yield cause
+
+
+def _end_of(quorum: QuorumDescription, node_id: int) -> int:
+    return next(voter.log_end_offset for voter in quorum.voters if voter.id == node_id)
+
+
+def _batches(node: NodeProcess) -> list[RecordBatch]:
+    """Every batch on its disk; the end may be in the middle of being written."""
+    found = []
+    for batch in read_log(OsDisk(), node.partition):
+        if isinstance(batch, RecordBatch):
+            found.append(batch)
+        elif not batch.unfinished:
+            raise _StepFailed(f"the log of node {node.id} is damaged: {batch}")
+    return found
+
+
+def _config_values(batches: Iterable[RecordBatch]) -> set[Acknowledged]:
+    """The tour's settings among the records of these batches."""
+    return {
+        (entry.record.resource_name, entry.record.value or "")
+        for batch in batches
+        for entry in read_entries(batch, "log")
+        if not isinstance(entry, Damage) and isinstance(entry.record, ConfigRecord) and entry.record.name == CONFIG_KEY
+    }
