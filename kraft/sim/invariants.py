@@ -71,9 +71,9 @@ class Invariants:
         return self.committed[-1].next_offset if self.committed else 0
 
     @property
-    def last_epoch(self) -> int:
-        """The highest epoch that anybody led."""
-        return max(self._leaders, default=0)
+    def leaders(self) -> tuple[int, ...]:
+        """Who led, in the order of epochs."""
+        return tuple(self._leaders[epoch] for epoch in sorted(self._leaders))
 
     # Events
 

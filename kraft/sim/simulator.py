@@ -47,7 +47,7 @@ class Result(Struct, frozen=True, kw_only=True):
     nodes: int
     digest: str
     events: int
-    epochs: int
+    leaders: tuple[int, ...]
     committed: int
     acknowledged: int
     trace: str
@@ -72,7 +72,15 @@ class Host(Struct):
 class Simulator:
     """The event heap, the nodes, and what befalls them."""
 
-    def __init__(self, *, seed: int, nodes: int, make_member: MakeMember, keep_trace: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        seed: int,
+        nodes: int,
+        make_member: MakeMember,
+        config: QuorumConfig | None = None,
+        keep_trace: bool = False,
+    ) -> None:
         self.trace = Trace(keep_all=keep_trace)
         self.now_ms = START_MS
         self.events = 0
@@ -84,14 +92,14 @@ class Simulator:
         self._is_calm = False
         ids = tuple(range(1, nodes + 1))
         voters = VoterSet.parse(",".join(f"{one}@n{one}:9000" for one in ids))
-        config = _draw_config(Random(f"{seed}/config"))
+        config = config or _draw_config(Random(f"{seed}/config"))
         members_rng = Random(f"{seed}/members")
         self._hosts = {one: Host(make_member(one, voters, config, members_rng)) for one in ids}
         self.invariants = Invariants(ids)
         network_rng = Random(f"{seed}/network")
-        self._plan = FaultPlan(network_rng, draw_faults(network_rng))
-        self._network = Network(network_rng, self._plan, self.schedule, self)
-        self._nemesis = Nemesis(Random(f"{seed}/nemesis"), self._plan, self)
+        self.plan = FaultPlan(network_rng, draw_faults(network_rng))
+        self._network = Network(network_rng, self.plan, self.schedule, self)
+        self._nemesis = Nemesis(Random(f"{seed}/nemesis"), self.plan, self)
         self.workload = Workload(Random(f"{seed}/workload"))
 
     # The heap
@@ -122,19 +130,23 @@ class Simulator:
 
     # A run
 
-    def chaos(self, duration_ms: int) -> None:
-        """Start everybody and let the nemesis loose."""
+    def begin(self) -> None:
+        """Start everybody, at slightly different times, and the workload."""
         for node_id in self._hosts:
             self.schedule(self._rng.randint(0, 500), partial(self._start, node_id, 0))
-        self.schedule(self._nemesis.pause_ms(), self._strike)
         self.schedule(self.workload.pause_ms(), self._work)
+
+    def chaos(self, duration_ms: int) -> None:
+        """Let the nemesis loose for a while."""
+        self.begin()
+        self.schedule(self._nemesis.pause_ms(), self._strike)
         self.run_until(START_MS + duration_ms)
 
     def calm(self, duration_ms: int, records: int = CALM_RECORDS) -> None:
         """End all faults; soon everybody must follow one leader and have so many records more committed."""
         self._is_calm = True
-        self._plan.heal()
-        self._plan.faults = CALM_NETWORK
+        self.plan.heal()
+        self.plan.faults = CALM_NETWORK
         self.trace.add(self.now_ms, 0, "calm")
         for node_id, host in self._hosts.items():
             host.paused_until_ms, host.flush_ms = 0, 1
@@ -426,7 +438,7 @@ def run(
         nodes=nodes,
         digest=simulator.trace.digest,
         events=simulator.events,
-        epochs=simulator.invariants.last_epoch,
+        leaders=simulator.invariants.leaders,
         committed=simulator.invariants.committed_end,
         acknowledged=simulator.workload.acknowledged,
         trace=simulator.trace.text,

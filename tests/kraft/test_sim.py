@@ -17,7 +17,7 @@ from kraft.quorum.log_view import LogView, Position, PositionCheck
 from kraft.quorum.messages import Vote, VoteReply
 from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.states import LeaderState, ResignedState, UnattachedState, VotedState
-from kraft.quorum.values import ReplicaKey
+from kraft.quorum.values import QuorumConfig, ReplicaKey
 from kraft.replica import storage
 from kraft.replica.applier import Applier
 from kraft.replica.events import CommittedBatch
@@ -27,6 +27,7 @@ from metadata_log.disk import Disk
 from metadata_log.log import FlushHandle
 from metadata_log.quorum_state_file import StoredElection, format_quorum_state
 from metadata_log.types import OffsetAndEpoch
+from transport.faults import NO_FAULTS
 
 SLICE = 25
 
@@ -44,7 +45,7 @@ def test_a_quorum_keeps_its_promises_under_faults(first: int, nodes: int) -> Non
     assert sum(result.acknowledged for result in results) > 10 * SLICE, (
         "a simulation that commits nothing shows nothing"
     )
-    assert sum(result.epochs for result in results) > 2 * SLICE, "without elections nothing is at stake"
+    assert sum(len(result.leaders) for result in results) > 2 * SLICE, "without elections nothing is at stake"
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 4, 7])
@@ -106,6 +107,39 @@ def test_without_random_timers_symmetric_candidates_stay_in_each_others_way(monk
     monkeypatch.setattr(QuorumState, "random_election_timeout_ms", lambda quorum: quorum.config.election_timeout_ms)
     with pytest.raises(AssertionError, match="no progress"):
         _elect(0)
+
+
+# Partial partitions: who asks beforehand does not disturb
+
+
+def _leaders_with_cut_links(seed: int, links: list[tuple[int, int]]) -> tuple[tuple[int, ...], int]:
+    """Who led within 20 virtual seconds in which these links never worked, and how much was committed."""
+    print(f"seed {seed}")
+    simulator = Simulator(seed=seed, nodes=5, make_member=core_member, config=QuorumConfig())
+    simulator.plan.faults = NO_FAULTS
+    for one, other in links:
+        simulator.plan.partition([one], [other])
+    simulator.begin()
+    simulator.run_until(simulator.now_ms + 20_000)
+    return simulator.invariants.leaders, simulator.invariants.committed_end
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_two_nodes_that_cannot_see_each_other_do_not_take_turns_in_leading(seed: int) -> None:
+    """Node 2 never hears of leader 1, or the other way round; its pre-votes must fail at those that do (KIP-996)."""
+    leaders, committed = _leaders_with_cut_links(seed, [(1, 2)])
+    assert len(leaders) == 1, leaders
+    assert committed > 20
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_only_a_node_that_sees_a_majority_leads(seed: int) -> None:
+    """Of a chain 1-2-3-4-5 with 2, 3 and 4 seeing two others each, one of these leads, once and for all."""
+    chain = [(1, 3), (1, 4), (1, 5), (2, 4), (2, 5), (3, 5)]
+    leaders, committed = _leaders_with_cut_links(seed, chain)
+    assert len(leaders) == 1, leaders
+    assert leaders[0] in (2, 3, 4)
+    assert committed > 20
 
 
 # Broken cores
