@@ -45,7 +45,7 @@ class UnsupportedVersion(DecodeError):
 
 
 class EncodeError(MetadataLogError):
-    """A value cannot be written in the version asked for (a field that is not ignorable is set, a value out of range)."""
+    """A value cannot be written in the version asked for: a field that is set and not ignorable, or out of range."""
 
 
 class CorruptBatch(MetadataLogError):

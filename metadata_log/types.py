@@ -1,4 +1,4 @@
-"""The values that every layer shares: `Uuid`, `OffsetAndEpoch` and Kafka's sentinels (Kafka: `Uuid`, `OffsetAndEpoch`)."""
+"""The values that every layer shares: `Uuid`, `OffsetAndEpoch` and the sentinels (Kafka: `Uuid`, `OffsetAndEpoch`)."""
 
 from __future__ import annotations
 
