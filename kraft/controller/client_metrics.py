@@ -13,9 +13,6 @@ METRICS: Final = "metrics"
 INTERVAL_MS: Final = "interval.ms"
 MATCH: Final = "match"
 NAMES: Final = (METRICS, INTERVAL_MS, MATCH)
-LISTS: Final = (METRICS, MATCH)
-"""The keys whose value is a list, which APPEND and SUBTRACT work on."""
-
 LOWEST_INTERVAL_MS: Final = 100
 HIGHEST_INTERVAL_MS: Final = 3_600_000
 _MATCHED: Final = (
@@ -36,43 +33,46 @@ def validate(name: str, values: Mapping[str, str]) -> None:
     for key in values:
         if key not in NAMES:
             raise ApiError(Error.INVALID_REQUEST, f"Unknown client metrics configuration: {key}")
+    _elements(METRICS, values)
     interval = values.get(INTERVAL_MS)
-    if interval is not None:
-        _check_interval(interval)
-    match = values.get(MATCH)
-    if match is not None:
-        for pattern in split(match):
-            _check_pattern(pattern)
-
-
-def split(value: str) -> list[str]:
-    """The elements of a list value, without the blanks around them (`ConfigDef.parseType`)."""
-    trimmed = value.strip()
-    return [element.strip() for element in trimmed.split(",")] if trimmed else []
-
-
-def _check_interval(text: str) -> None:
-    try:
-        interval_ms = int(text.strip()) if text.isascii() and "_" not in text else None
-    except ValueError:
-        interval_ms = None
-    if interval_ms is None or interval_ms not in _INT32:
-        raise ApiError(
-            Error.INVALID_CONFIG,
-            f"Invalid value {text} for configuration {INTERVAL_MS}: Not a number of type INT",
-        )
-    if not LOWEST_INTERVAL_MS <= interval_ms <= HIGHEST_INTERVAL_MS:
+    interval_ms = None if interval is None else _int32(interval)
+    patterns = _elements(MATCH, values)
+    if interval_ms is not None and not LOWEST_INTERVAL_MS <= interval_ms <= HIGHEST_INTERVAL_MS:
         raise ApiError(
             Error.INVALID_REQUEST,
             f"Invalid value {interval_ms} for {INTERVAL_MS}, interval must be between 100 and 3600000 (1 hour)",
         )
+    for pattern in patterns:
+        _check_pattern(pattern)
+
+
+def _elements(key: str, values: Mapping[str, str]) -> list[str]:
+    """The elements of a list value, without the blanks around them; none may be empty (KIP-1161)."""
+    value = values.get(key, "").strip()
+    elements = [element.strip() for element in value.split(",")] if value else []
+    if not all(elements):
+        raise ApiError(Error.INVALID_CONFIG, f"Configuration '{key}' values must not be empty.")
+    return elements
+
+
+def _int32(text: str) -> int:
+    try:
+        number = int(text.strip()) if text.isascii() and "_" not in text else None
+    except ValueError:
+        number = None
+    if number is None or number not in _INT32:
+        raise ApiError(
+            Error.INVALID_CONFIG, f"Invalid value {text} for configuration {INTERVAL_MS}: Not a number of type INT"
+        )
+    return number
 
 
 def _check_pattern(pattern: str) -> None:
-    key, equals, expression = pattern.partition("=")
-    if equals and expression and "=" not in expression and key.strip() in _MATCHED:
+    # As Java splits, empty pieces at the end do not count.
+    pieces = pattern.rstrip("=").split("=")
+    if len(pieces) == 2 and pieces[0].strip() in _MATCHED:
         try:
-            re.compile(expression.strip())
+            re.compile(pieces[1].strip())
         except (re.error, RecursionError, OverflowError):
             pass
         else:

@@ -5,6 +5,7 @@ So far one kind of resource is served, the metrics subscriptions of clients: all
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
 from kraft.controller import client_metrics
@@ -24,8 +25,6 @@ SET: Final = 0
 DELETE: Final = 1
 APPEND: Final = 2
 SUBTRACT: Final = 3
-LONGEST_VALUE: Final = 32767
-"""In bytes: a longer string cannot be written in a record. Kafka counts characters, and then fails to write."""
 RECORDS_PER_OPERATION: Final = 10_000
 """More records than this are refused for the whole request (`MAX_RECORDS_PER_USER_OP`)."""
 
@@ -35,10 +34,10 @@ def incremental_alter_configs(image: ConfigsImage, request: IncrementalAlterConf
     records: list[VersionedRecord] = []
     answers: list[AlterConfigsResourceResponse] = []
     resources = request.resources
-    duplicates = _duplicates(resources) if len(resources) > 1 else ()
-    for resource in resources:
+    by_key = {(resource.resource_type, resource.resource_name): resource for resource in resources}
+    duplicates = _duplicates(resources) if len(by_key) < len(resources) else ()
+    for key, resource in by_key.items():
         error, text = Error.NONE, None
-        key = (resource.resource_type, resource.resource_name)
         try:
             if key in duplicates:
                 raise ApiError(Error.INVALID_REQUEST, "Duplicate resource.")
@@ -79,9 +78,7 @@ def refusal(request: IncrementalAlterConfigsRequest, error: Error, text: str) ->
 def _duplicates(resources: list[AlterConfigsResource]) -> frozenset[Resource]:
     """The resources that are named more than once. Only asked for membership, never iterated."""
     keys = [(resource.resource_type, resource.resource_name) for resource in resources]
-    if len(set(keys)) == len(keys):
-        return frozenset()
-    return frozenset(key for key in keys if keys.count(key) > 1)
+    return frozenset(key for key, count in Counter(keys).items() if count > 1)
 
 
 def _alter(image: ConfigsImage, resource: Resource, changes: list[AlterableConfig]) -> list[VersionedRecord]:
@@ -91,15 +88,9 @@ def _alter(image: ConfigsImage, resource: Resource, changes: list[AlterableConfi
     after = dict(before)
     # The last operation on a key wins, as the changes are gathered by key first.
     for name, change in {change.name: change for change in changes}.items():
-        value = _new_value(before.get(name), change)
+        value = _new_value(change)
         if value is None:
             after.pop(name, None)
-        elif len(value.encode()) > LONGEST_VALUE:
-            raise ApiError(
-                Error.INVALID_CONFIG,
-                "The configuration value cannot be added because it exceeds the maximum value size of "
-                f"{LONGEST_VALUE} bytes.",
-            )
         else:
             after[name] = value
     client_metrics.validate(resource[1], after)
@@ -125,25 +116,14 @@ def _check_type(resource: Resource) -> None:
     raise ApiError(Error.UNSUPPORTED_VERSION, f"Unknown resource type {kind}.")
 
 
-def _new_value(current: str | None, change: AlterableConfig) -> str | None:
-    """The value of a key after one operation; None if it is not set any more."""
-    operation, value = change.config_operation, change.value
-    if operation == DELETE:
-        return None
-    if value is None:
-        raise ApiError(Error.INVALID_REQUEST, f"Null value not supported for : {change.name}")
-    if operation == SET:
-        return value
-    if operation not in (APPEND, SUBTRACT):
-        # Kafka's active controller fails on this and gives up its leadership; a client must not be able to do that.
-        raise ApiError(Error.INVALID_REQUEST, f"Unknown operation {operation} on {change.name}.")
-    if change.name not in client_metrics.LISTS:
+def _new_value(change: AlterableConfig) -> str | None:
+    """The value of a key after one operation; None if it is not set any more, as also a SET of null has it."""
+    operation = change.config_operation
+    if operation in (APPEND, SUBTRACT):
+        # Kafka knows the types of these keys only where it validates them, not where it takes lists apart.
         verb = "APPEND" if operation == APPEND else "SUBTRACT"
         raise ApiError(Error.INVALID_CONFIG, f"Can't {verb} to key {change.name} because its type is not LIST.")
-    parts = client_metrics.split(current or "")
-    for part in value.split(","):
-        if operation == APPEND and part not in parts:
-            parts.append(part)
-        elif operation == SUBTRACT and part in parts:
-            parts.remove(part)
-    return ",".join(parts)
+    if operation not in (SET, DELETE):
+        # Kafka's active controller fails on this and gives up its leadership; a client must not be able to do that.
+        raise ApiError(Error.INVALID_REQUEST, f"Unknown operation {operation} on {change.name}.")
+    return change.value if operation == SET else None

@@ -12,6 +12,7 @@ from replica_net import Net, formatted_disk
 
 from kraft.replica import Answer, WireRequest, host_controller
 from transport.protocol.headers import decode_request, encode_response
+from transport.protocol.messages import IncrementalAlterConfigsResponse
 
 CLUSTER_ID = "YVU7_irm6WKT5bBIjUZi2g"
 """The cluster that was asked."""
@@ -45,3 +46,17 @@ def test_the_answer_is_kafkas(net: Net, exchange: dict[str, Any]) -> None:
     assert len(answers) == 1
     ours = encode_response(exchange["api_key"], exchange["version"], header.correlation_id, answers[0].message)
     assert ours.hex() == exchange["response"], (message, answers[0].message)
+
+
+def test_client_metrics_are_judged_as_kafka_judges_them() -> None:
+    """Some fifty changes, good and bad, one after the other, as a 4.3.1 controller answered them."""
+    net = Net(1, application=host_controller, max_idle_interval_ms=0)
+    net.elect()
+    net.settle()
+    for line in gzip.decompress((DATA / "client_metrics_answers.jsonl.gz").read_bytes()).splitlines():
+        exchange = json.loads(line)
+        _, message = decode_request(bytes.fromhex(exchange["request"]))
+        answer = net.ask(1, message, 1)
+        assert isinstance(answer, IncrementalAlterConfigsResponse)
+        ours = sorted([one.resource_name, one.error_code, one.error_message] for one in answer.responses)
+        assert ours == exchange["answers"], message
