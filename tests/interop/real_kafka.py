@@ -135,14 +135,15 @@ class Process:
     def stop(self, timeout: float = STOP_SECONDS) -> int:
         """Ask it to end, wait, and return its exit code; it is killed if it does not end in time."""
         self.signal(signal.SIGTERM)
-        return self._wait(timeout)
+        return self.wait(timeout)
 
     def kill(self) -> int:
         """End it without a word of warning."""
         self.signal(signal.SIGKILL)
-        return self._wait(STOP_SECONDS)
+        return self.wait()
 
-    def _wait(self, timeout: float) -> int:
+    def wait(self, timeout: float = STOP_SECONDS) -> int:
+        """Wait for its end and return its exit code; it is killed if it does not end in time."""
         try:
             self.popen.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -250,10 +251,10 @@ class Nodes:
         return True
 
     def stop(self) -> dict[int, int]:
-        """Stop all, the last one started first; their exit codes."""
+        """Ask all at once to end, each only once, since a second signal means haste; their exit codes."""
         for process in self.processes.values():
             process.signal(signal.SIGTERM)
-        codes = {node: process.stop() for node, process in self.processes.items()}
+        codes = {node: process.wait() for node, process in self.processes.items()}
         self.processes.clear()
         return codes
 

@@ -1,0 +1,159 @@
+"""The tools of Apache Kafka, pointed at our quorum, say what they would say of their own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from dumps import logs_of, read_by_kafka, read_by_us
+from our_nodes import our_controller, our_format, told
+from real_kafka import (
+    CLUSTER_TOOL,
+    CONFIG_TOOL,
+    QUORUM_TOOL,
+    KafkaInstallation,
+    Nodes,
+    QuorumLayout,
+    eventually,
+    free_ports,
+    kafka_controller,
+    kafka_format,
+    running,
+)
+from wire import active_controller, set_client_metrics
+
+from transport.protocol.errors import Error
+
+pytestmark = pytest.mark.kafka
+
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
+QUIET = ("metadata.max.idle.interval.ms=0", "controller.quorum.append.linger.ms=0")
+"""Nothing is written unless somebody asks for it, so that two tools see the same offsets."""
+
+
+def layout_in(root: pytest.TempPathFactory, name: str, extra: tuple[str, ...] = QUIET) -> QuorumLayout:
+    return QuorumLayout(root.mktemp(name), CLUSTER_ID, dict(zip((1, 2, 3), free_ports(3), strict=True)), extra)
+
+
+def leader_of(layout: QuorumLayout) -> int:
+    """The active controller, once every node knows the same one."""
+    known: set[int] = set()
+
+    def agreed() -> bool:
+        known.clear()
+        known.update(active_controller(port) for port in layout.ports.values())
+        return len(known) == 1 and -1 not in known
+
+    eventually(agreed, "a leader that all nodes know")
+    return known.pop()
+
+
+@pytest.fixture(scope="module")
+def ours(kafka: KafkaInstallation, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    """Our nodes, on directories that Kafka's storage tool has formatted."""
+    layout = layout_in(tmp_path_factory, "ours")
+    kafka_format(kafka, layout)
+    with running(layout, our_controller(layout), name="ours") as nodes:
+        yield nodes
+
+
+@pytest.fixture(scope="module")
+def theirs(kafka: KafkaInstallation, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    """Kafka's nodes, on directories that `kraft format` has formatted."""
+    layout = layout_in(tmp_path_factory, "theirs")
+    our_format(layout)
+    with running(layout, kafka_controller(kafka, layout), name="kafka") as nodes:
+        yield nodes
+
+
+@pytest.fixture(params=["ours", "theirs"])
+def quorum(request: pytest.FixtureRequest) -> Nodes:
+    nodes = request.getfixturevalue(request.param)
+    assert isinstance(nodes, Nodes)
+    leader = leader_of(nodes.layout)
+    assert set_client_metrics(nodes.layout.ports[leader], "before", metrics="first") is Error.NONE
+    return nodes
+
+
+def masked(text: str, *names: str) -> str:
+    """Without what moves by itself: the values of these lines."""
+    for name in names:
+        text = re.sub(rf"(?m)^({name}:\s+)\d+", r"\1…", text)
+    return text.strip()
+
+
+def without_times(table: str) -> list[list[str]]:
+    """The cells of a replication table, times left out, which column widths depend on."""
+    rows = [[cell.strip() for cell in line.split("\t")] for line in table.strip().splitlines()]
+    assert rows[0][4:6] == ["LastFetchTimestamp", "LastCaughtUpTimestamp"]
+    assert all(re.fullmatch(r"\d{13}", row[column]) for row in rows[1:] for column in (4, 5))
+    return [row[:4] + row[6:] for row in rows]
+
+
+def test_both_tools_tell_the_same_status(kafka: KafkaInstallation, quorum: Nodes) -> None:
+    """Whoever knows kafka-metadata-quorum reads `kraft quorum status` without learning, to the last blank."""
+    where = ("--bootstrap-controller", quorum.layout.bootstrap)
+    kafkas = kafka.tool(QUORUM_TOOL, *where, "describe", "--status")
+    mine = told("quorum", "status", *where)
+    assert masked(mine, "MaxFollowerLagTimeMs") == masked(kafkas, "MaxFollowerLagTimeMs")
+    assert f"LeaderId:               {leader_of(quorum.layout)}\n" in kafkas
+
+
+def test_both_tools_tell_the_same_replication(kafka: KafkaInstallation, quorum: Nodes) -> None:
+    where = ("--bootstrap-controller", quorum.layout.bootstrap)
+    kafkas = without_times(kafka.tool(QUORUM_TOOL, *where, "describe", "--replication"))
+    mine = without_times(told("quorum", "replication", *where))
+    assert mine == kafkas
+    assert {row[0] for row in kafkas[1:]} == {"1", "2", "3"}
+    assert {row[3] for row in kafkas[1:]} == {"0"}
+
+
+def test_kafkas_admin_client_writes(kafka: KafkaInstallation, quorum: Nodes) -> None:
+    """ConfigCommand finds the active controller through any of them, and what it sets is in every log."""
+    layout = quorum.layout
+    where = ("--bootstrap-controller", layout.bootstrap)
+    what = ("--entity-type", "client-metrics", "--entity-name", "slow")
+    told_by_kafka = kafka.tool(
+        CONFIG_TOOL, *where, "--alter", *what, "--add-config", "interval.ms=4000,metrics=[org.a,org.b]"
+    )
+    assert "Completed updating config for client-metric slow" in told_by_kafka
+    assert CLUSTER_ID in kafka.tool(CLUSTER_TOOL, "cluster-id", *where)
+    refused = kafka.run(CONFIG_TOOL, *where, "--alter", *what, "--add-config", "interval.ms=-5")
+    assert refused.returncode != 0
+    assert "InvalidConfigurationException" in refused.stderr or "InvalidRequestException" in refused.stderr
+
+    def settings_in(node: int) -> dict[str, str]:
+        (records,) = read_by_us(*logs_of([layout.partition(node)])).values()
+        configs = [each.content for each in records if each.name == "ConfigRecord"]
+        return {each["name"]: each["value"] for each in configs if each["resourceName"] == "slow"}
+
+    for node in layout.ports:
+        eventually(lambda node=node: bool(settings_in(node)), f"the change reaches node {node}")
+        assert settings_in(node) == {"interval.ms": "4000", "metrics": "org.a,org.b"}
+
+
+def test_kafkas_dump_tool_reads_every_node(kafka: KafkaInstallation, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """While the nodes write, after a failover and after the end: no complaint, and the records that our dump shows."""
+    layout = layout_in(tmp_path_factory, "dump", extra=("controller.quorum.append.linger.ms=0",))
+    our_format(layout)
+    partitions = [layout.partition(node) for node in layout.ports]
+    with running(layout, our_controller(layout), name="ours") as nodes:
+        first = leader_of(layout)
+        for turn in range(20):
+            assert set_client_metrics(layout.ports[first], f"resource-{turn}", metrics=f"value-{turn}") is Error.NONE
+        during = read_by_kafka(kafka, *logs_of(partitions))
+        nodes.processes[first].kill()
+        survivor = next(node for node in layout.ports if node != first)
+        eventually(lambda: active_controller(layout.ports[survivor]) not in (-1, first), "a new leader")
+        nodes.start(first)
+        second = leader_of(layout)
+        assert set_client_metrics(layout.ports[second], "resource-0", metrics="changed") is Error.NONE
+        assert set(nodes.stop().values()) == {0}
+    after = read_by_kafka(kafka, *(file for each in partitions for file in sorted(each.glob("0*"))))
+    logs = logs_of(partitions)
+    assert read_by_us(*logs) == {file: after[file] for file in logs}
+    for file, records in during.items():
+        assert after[file][: len(records) - 1] == records[:-1], "what a reader saw while it was written has changed"
+    names = {record.name for records in after.values() for record in records}
+    assert {"LeaderChangeMessage", "ConfigRecord", "NoOpRecord", "FeatureLevelRecord"} <= names

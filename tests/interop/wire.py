@@ -1,0 +1,88 @@
+"""Kafka's wire by hand: one connection, bytes out, bytes in. For whatever a proper client would never send."""
+
+from __future__ import annotations
+
+import socket
+from typing import TypeVar
+
+from metadata_log.serde import Message, schema_of
+from transport.protocol.connection import FrameReader
+from transport.protocol.errors import Error
+from transport.protocol.headers import decode_response, encode_request
+from transport.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from transport.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+M = TypeVar("M", bound=Message)
+
+ANSWER_SECONDS = 20
+CONTROLLERS = 2
+CLIENT_METRICS = 16
+
+
+def framed(content: bytes) -> bytes:
+    """With its length in front."""
+    return len(content).to_bytes(4, "big") + content
+
+
+def request_bytes(message: Message, version: int, *, correlation_id: int = 7) -> bytes:
+    """A whole request, length included."""
+    api_key = schema_of(type(message)).api_key
+    assert api_key is not None
+    return framed(encode_request(api_key, version, correlation_id, "interop", message))
+
+
+def answers(port: int, sent: bytes) -> list[bytes] | None:
+    """What a node says to these bytes: the frames until it closes; None if it keeps the connection and is silent.
+
+    Nothing more is sent, but the connection stays open for writing: a node that closes does so of its own accord.
+    """
+    reader = FrameReader()
+    found: list[bytes] = []
+    with socket.create_connection(("127.0.0.1", port), ANSWER_SECONDS) as connection:
+        connection.sendall(sent)
+        try:
+            while data := connection.recv(1 << 16):
+                found += reader.feed(data)
+        except ConnectionResetError:
+            return found
+        except TimeoutError:
+            return found or None
+    return found
+
+
+def ask(port: int, message: Message, version: int, answer: type[M]) -> M:
+    """The answer of one node to one request."""
+    api_key = schema_of(type(message)).api_key
+    assert api_key is not None
+    reader = FrameReader()
+    with socket.create_connection(("127.0.0.1", port), ANSWER_SECONDS) as connection:
+        connection.sendall(request_bytes(message, version))
+        frames: list[bytes] = []
+        while not frames:
+            data = connection.recv(1 << 16)
+            assert data, f"node at {port} closed the connection instead of answering {type(message).__name__}"
+            frames = reader.feed(data)
+    _, body = decode_response(api_key, version, frames[0])
+    assert isinstance(body, answer)
+    return body
+
+
+def active_controller(port: int) -> int:
+    """Who leads, as the node at this port knows it; -1 if it knows nobody or is not there."""
+    try:
+        return ask(port, DescribeClusterRequest(endpoint_type=CONTROLLERS), 1, DescribeClusterResponse).controller_id
+    except (OSError, AssertionError):
+        return -1
+
+
+def set_client_metrics(port: int, name: str, **configs: str) -> Error:
+    """Set configs of a client-metrics resource, the one admin write that needs no broker; the error of the answer."""
+    changes = [AlterableConfig(name=key, value=value) for key, value in configs.items()]
+    resource = AlterConfigsResource(resource_type=CLIENT_METRICS, resource_name=name, configs=changes)
+    request = IncrementalAlterConfigsRequest(resources=[resource])
+    return Error.of(ask(port, request, 1, IncrementalAlterConfigsResponse).responses[0].error_code)
