@@ -25,7 +25,9 @@ RECORD = re.compile(
 )
 OTHER = re.compile(
     r"Dumping |Log starting offset: |Snapshot end offset: |offset: \d+ position: \d+$|timestamp: -?\d+ offset: \d+$|$"
+    r"|\S+\.index is empty\.$"
 )
+"""What it prints besides batches and records; of a short log of Kafka's own it, too, says that the index is empty."""
 
 
 class Record(Struct, frozen=True):
@@ -75,7 +77,6 @@ def read_by_us(*files: Path) -> dict[Path, list[Record]]:
     found: dict[Path, list[Record]] = {file: [] for file in files}
     for facts in map(json.loads, done.stdout.splitlines()):
         version = None if facts["is_control"] else facts["version"]
-        # The one name that is no camel case: Kafka's own table of types has K_RAFT nowhere.
         record = Record(facts["offset"], facts["timestamp"], facts["epoch"], facts["name"], version, facts["json"])
         found[Path(facts["file"])].append(record)
     return found
