@@ -48,7 +48,6 @@ from kraft.quorum.values import ElectionState, Endpoints, ListenerAddress, Quoru
 from kraft.quorum.voters import VoterSet
 from kraft.sim.member import Answer, Ask, Changed, Crashed, Done, Flush, LogBatch, Output, View
 from metadata_log.epochs import EpochHistory
-from metadata_log.types import NO_OFFSET
 
 _FRAME: Final = Layout(">qqiI")
 _DATA: Final = b"d"
@@ -302,13 +301,13 @@ class CoreMember:
                 case Appended():
                     self._submitted[effect.request_id] = effect
                 case AppendRefused():
-                    outputs.append(Done(effect.request_id, NO_OFFSET))
+                    outputs.append(Done(effect.request_id, is_committed=False))
                 case HighWatermarkMoved(offset=offset):
                     outputs.extend(self._committed(offset))
                 case StateChanged():
                     outputs.append(Changed(f"{effect.source}->{effect.target} {effect.cause}"))
                     if effect.source == "Leader":
-                        outputs.extend(Done(submit_id, NO_OFFSET) for submit_id in self._submitted)
+                        outputs.extend(Done(submit_id, is_committed=False) for submit_id in self._submitted)
                         self._submitted.clear()
                 case LeaderChanged() | Suspicious():
                     pass
@@ -336,7 +335,7 @@ class CoreMember:
         done = [one for one in self._submitted.values() if one.last_offset < high_watermark]
         for one in done:
             del self._submitted[one.request_id]
-        return [Done(one.request_id, one.base_offset) for one in done]
+        return [Done(one.request_id, is_committed=True, base_offset=one.base_offset) for one in done]
 
     # Questions
 

@@ -159,15 +159,18 @@ class Invariants:
             raise InvariantViolated(f"node {member.node_id} applies {applied} after {known.applied_offset}")
         known.applied_offset = applied.next_offset
 
-    def acknowledged(self, member: Member, value: bytes, offset: int) -> None:
-        """A submission is said to be committed at `offset`."""
+    def acknowledged(self, node_id: int, value: bytes, offset: int | None) -> None:
+        """A submission is said to be committed, at `offset` if that is known; a controller's record is around it."""
+        if offset is None:
+            if not any(value in record for values in reversed(self._values) for record in values):
+                raise InvariantViolated(f"node {node_id} acknowledges {value!r}, which is not committed")
+            return
         place = bisect_right(self.committed, offset, key=_base_offset) - 1
         if place < 0 or offset >= self.committed_end:
-            raise InvariantViolated(f"node {member.node_id} acknowledges offset {offset}, which is not committed")
-        batch = self.committed[place]
-        values = self._values[place]
-        if values[offset - batch.base_offset : offset - batch.base_offset + 1] != (value,):
-            raise InvariantViolated(f"{value!r} was acknowledged at {offset}, where {values} are")
+            raise InvariantViolated(f"node {node_id} acknowledges offset {offset}, which is not committed")
+        first = offset - self.committed[place].base_offset
+        if self._values[place][first : first + 1] != (value,):
+            raise InvariantViolated(f"{value!r} was acknowledged at {offset}, where {self._values[place]} are")
 
     # Checks
 

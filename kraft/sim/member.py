@@ -49,10 +49,11 @@ class Flush(Struct, frozen=True):
 
 
 class Done(Struct, frozen=True):
-    """What became of a submission: committed at `base_offset`, or, with -1, refused or of unknown fate."""
+    """What became of a submission: committed, at `base_offset` where that is told, or refused or of unknown fate."""
 
     submit_id: int
-    base_offset: int
+    is_committed: bool
+    base_offset: int | None = None
 
 
 class Applied(Struct, frozen=True):

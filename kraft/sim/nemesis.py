@@ -79,15 +79,17 @@ class Nemesis:
         self._plan = plan
         self._world = world
         self._actions = rng.sample(ACTIONS, rng.randint(2, len(ACTIONS)))
-        self._mean_ms = rng.choice((300, 1000, 3000))
+        self._mean_ms = rng.choice((200, 600, 2000))
 
     def pause_ms(self) -> int:
         """How long until the next strike."""
         return 1 + int(self._rng.expovariate(1 / self._mean_ms))
 
     def strike(self) -> str:
-        """Do some harm; says what."""
+        """Do some harm; says what. Now and then what was cut heals first, lest nobody ever reaches a majority."""
         rng, plan, world = self._rng, self._plan, self._world
+        if rng.random() < 0.5:
+            plan.heal()
         action = rng.choice(self._actions)
         ids = list(world.node_ids)
         victim = rng.choice(world.leaders() or world.running() or ids)
@@ -113,9 +115,9 @@ class Nemesis:
                 return action
             case "crash":
                 victim = rng.choice(ids)
-                world.crash(victim, rng.randint(1, 5000))
+                world.crash(victim, rng.randint(1, 3000))
             case "crash-leader":
-                world.crash(victim, rng.randint(1, 5000))
+                world.crash(victim, rng.randint(1, 3000))
             case "crash-all":
                 for node_id in ids:
                     world.crash(node_id, rng.randint(1, 3000))
@@ -128,7 +130,7 @@ class Nemesis:
             case "shut-down":
                 world.shut_down(victim, 500, rng.randint(1, 3000))
             case "pause":
-                world.pause(victim, rng.randint(100, 6000))
+                world.pause(victim, rng.randint(100, 4000))
             case "slow-disk":
                 victim = rng.choice(ids)
                 world.slow_disk(victim, rng.choice((1, 20, 500, 4000)))

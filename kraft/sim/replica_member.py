@@ -1,5 +1,6 @@
-"""A node that is the very `Replica` of production over a disk in memory, hosting a raw log (Kafka: the `RaftNode` of
-`RaftEventSimulationTest`, with real files and frames).
+"""A node that is the very `Replica` of production over a disk in memory, hosting a raw log or the controller.
+
+Kafka: the `RaftNode` of `RaftEventSimulationTest`, here with real files and frames.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from kraft.quorum.events import BeginShutdown, FailureCause, Resign, Tick
 from kraft.quorum.values import ElectionState, QuorumConfig
 from kraft.quorum.voters import VoterSet
 from kraft.replica import events as replica_events
-from kraft.replica.application import host_raw_log
+from kraft.replica.application import ApplicationFactory
 from kraft.replica.options import ReplicaOptions
 from kraft.replica.replica import Replica
 from kraft.replica.storage import election_of
@@ -37,10 +38,16 @@ from metadata_log.log_dir import format_directory
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.quorum_state_file import read_quorum_state
 from metadata_log.serde import Message, decode, encode
-from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC, NO_OFFSET
-from transport.protocol.apis import APIS
+from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC
+from transport.protocol.apis import APIS, ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages.fetch import FetchRequest
+from transport.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from transport.protocol.messages.vote import VoteRequest, VoteResponse
 
 CLUSTER_ID: Final = "AAAAAAAAAAAAAAAAAAAkrA"
@@ -48,6 +55,8 @@ DIRECTORY: Final = "/log"
 PARTITION: Final = f"{DIRECTORY}/{METADATA_TOPIC}-{METADATA_PARTITION}"
 FORMATTED_MS: Final = 1_600_000_000_000
 _ALL: Final = 2**31
+_SET: Final = 0
+_CLIENT_METRICS: Final = 16
 
 
 class Frame(Struct, frozen=True):
@@ -67,6 +76,7 @@ class ReplicaMember:
         *,
         voters: VoterSet,
         config: QuorumConfig,
+        application: ApplicationFactory,
         segment_bytes: int,
         versions: Mapping[int, int],
         uses_codecs: bool,
@@ -82,6 +92,7 @@ class ReplicaMember:
             quorum=config,
             segment_bytes=segment_bytes,
         )
+        self._application = application
         self._versions = versions
         self._uses_codecs = uses_codecs
         self._disk = MemoryDisk()
@@ -100,7 +111,8 @@ class ReplicaMember:
         return self._options.node_id
 
     @property
-    def _running(self) -> Replica:
+    def replica(self) -> Replica:
+        """The replica of this life."""
         assert self._replica is not None, f"node {self.node_id} is not running"
         return self._replica
 
@@ -109,7 +121,7 @@ class ReplicaMember:
         assert self._replica is None, self.node_id
         self._rng = rng
         self._replica, outputs = Replica.open(
-            options=self._options, disk=self._disk, rng=rng, application=host_raw_log, now_ms=now_ms
+            options=self._options, disk=self._disk, rng=rng, application=self._application, now_ms=now_ms
         )
         self._read_election()
         return self._translate(outputs, now_ms)
@@ -137,12 +149,13 @@ class ReplicaMember:
 
     # Events
 
-    def _step(self, event: replica_events.Input, now_ms: int) -> list[Output]:
-        return self._translate(self._running.step(event, now_ms), now_ms)
+    def step(self, event: replica_events.Input, now_ms: int) -> list[Output]:
+        """Hand an event to the replica."""
+        return self._translate(self.replica.step(event, now_ms), now_ms)
 
     def tick(self, now_ms: int) -> list[Output]:
         """Time has passed."""
-        return self._step(Tick(), now_ms)
+        return self.step(Tick(), now_ms)
 
     def on_request(self, request_id: int, message: object, now_ms: int) -> list[Output]:
         """A peer asks."""
@@ -153,35 +166,48 @@ class ReplicaMember:
         request = replica_events.WireRequest(
             request_id=request_id, api_key=key, version=version, message=body, listener=self._options.listener
         )
-        return self._step(request, now_ms)
+        return self.step(request, now_ms)
 
     def on_reply(self, request_id: int, message: object, now_ms: int) -> list[Output]:
         """A peer answers."""
         assert isinstance(message, Frame), message
         body = _open(message, APIS[message.api_key].response)
-        return self._step(replica_events.WireReply(request_id, body), now_ms)
+        return self.step(replica_events.WireReply(request_id, body), now_ms)
 
     def on_failed(self, request_id: int, cause: FailureCause, now_ms: int) -> list[Output]:
         """A request will not be answered."""
-        return self._step(replica_events.WireFailed(request_id, cause), now_ms)
+        return self.step(replica_events.WireFailed(request_id, cause), now_ms)
 
     def on_flushed(self, ticket: int, now_ms: int) -> list[Output]:
         """An fsync is done."""
         flush = self._flushes.pop(ticket)
         flush.run()
-        return self._step(replica_events.FlushDone(ticket), now_ms)
+        return self.step(replica_events.FlushDone(ticket), now_ms)
 
     def submit(self, submit_id: int, value: bytes, now_ms: int) -> list[Output]:
-        """Hand over a record for the log."""
-        return self._step(replica_events.Submit(submit_id, (value,)), now_ms)
+        """Hand over a record for a raw log, or alter a configuration of a controller.
+
+        Its request ids are negative, so that they are none of the network's.
+        """
+        if ApiKey.INCREMENTAL_ALTER_CONFIGS not in self.replica.application.apis:
+            return self.step(replica_events.Submit(submit_id, (value,)), now_ms)
+        key = ApiKey.INCREMENTAL_ALTER_CONFIGS
+        request = replica_events.WireRequest(
+            request_id=-submit_id,
+            api_key=key,
+            version=APIS[key].versions.highest,
+            message=_alter_config(value.decode()),
+            listener=self._options.listener,
+        )
+        return self.step(request, now_ms)
 
     def resign(self, now_ms: int) -> list[Output]:
         """Ask a leader to give up."""
-        return self._step(Resign(self._running.core.epoch), now_ms)
+        return self.step(Resign(self.replica.core.epoch), now_ms)
 
     def shut_down(self, now_ms: int) -> list[Output]:
         """The node is about to stop."""
-        return self._step(BeginShutdown(), now_ms)
+        return self.step(BeginShutdown(), now_ms)
 
     # Outputs
 
@@ -195,6 +221,9 @@ class ReplicaMember:
                         translated.append(self._ask(output))
                     except EncodeError:
                         refused.append(output.request_id)
+                case replica_events.Answer(message=IncrementalAlterConfigsResponse() as response):
+                    is_committed = response.responses[0].error_code == Error.NONE
+                    translated.append(Done(-output.request_id, is_committed))
                 case replica_events.Answer():
                     translated.append(self._answer(output))
                 case replica_events.StartFlush():
@@ -203,8 +232,7 @@ class ReplicaMember:
                         output.run()
                     translated.append(Flush(output.ticket))
                 case replica_events.SubmitDone():
-                    offset = output.base_offset if output.error == Error.NONE else NO_OFFSET
-                    translated.append(Done(output.submit_id, offset))
+                    translated.append(Done(output.submit_id, output.error == Error.NONE, output.base_offset))
                 case replica_events.Committed(batch=batch):
                     translated.append(Applied(batch.base_offset, batch.next_offset, batch.values))
                 case replica_events.Trace(effect=StateChanged() as changed):
@@ -242,11 +270,11 @@ class ReplicaMember:
 
     def deadline_ms(self) -> int:
         """When `tick` is wanted."""
-        return self._running.deadline_ms()
+        return self.replica.deadline_ms()
 
     def view(self) -> View:
         """The state of the running node."""
-        core = self._running.core
+        core = self.replica.core
         return View(
             epoch=core.epoch,
             state=core.state_name,
@@ -262,7 +290,7 @@ class ReplicaMember:
 
     def read(self, offset: int) -> list[LogBatch]:
         """The batches from `offset` to the end of the log."""
-        log = self._running.log
+        log = self.replica.log
         batches: list[LogBatch] = []
         while offset < log.end_offset:
             batches += [
@@ -280,6 +308,13 @@ class ReplicaMember:
 
 def _open(frame: Frame, kind: type[Message]) -> Message:
     return decode(kind, frame.version, frame.body) if isinstance(frame.body, bytes) else frame.body
+
+
+def _alter_config(name: str) -> IncrementalAlterConfigsRequest:
+    """The one admin write that needs no broker: a subscription to client metrics."""
+    config = AlterableConfig(name="interval.ms", config_operation=_SET, value="1000")
+    resource = AlterConfigsResource(resource_type=_CLIENT_METRICS, resource_name=name, configs=[config])
+    return IncrementalAlterConfigsRequest(resources=[resource])
 
 
 def _vote_asked(message: Message) -> tuple[int, int] | None:

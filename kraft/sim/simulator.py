@@ -17,6 +17,8 @@ from msgspec import Struct
 from kraft.quorum.events import FailureCause
 from kraft.quorum.values import QuorumConfig
 from kraft.quorum.voters import VoterSet
+from kraft.replica.application import ApplicationFactory, host_raw_log
+from kraft.replica.controller_host import host_controller
 from kraft.sim.core_member import CoreMember
 from kraft.sim.invariants import Invariants
 from kraft.sim.member import Answer, Applied, Ask, Changed, Crashed, Done, Flush, Member, Output, View
@@ -25,7 +27,6 @@ from kraft.sim.network import Exchange, Network
 from kraft.sim.replica_member import ReplicaMember
 from kraft.sim.trace import Trace
 from kraft.sim.workload import Workload
-from metadata_log.types import NO_OFFSET
 from transport.faults import FaultPlan, Faults
 from transport.protocol.apis import APIS, ApiKey
 
@@ -354,10 +355,10 @@ class Simulator:
                         "flushed",
                     ),
                 )
-            case Done(submit_id=submit_id, base_offset=base_offset):
-                value = self.workload.done(submit_id, is_committed=base_offset != NO_OFFSET)
-                if base_offset != NO_OFFSET:
-                    self.invariants.acknowledged(host.member, value, base_offset)
+            case Done():
+                value = self.workload.done(output.submit_id, is_committed=output.is_committed)
+                if output.is_committed:
+                    self.invariants.acknowledged(node_id, value, output.base_offset)
             case Applied():
                 self.invariants.applied(host.member, output)
             case Changed(what=what):
@@ -383,13 +384,13 @@ def _draw_config(rng: Random) -> QuorumConfig:
     """Kafka's defaults, or something tighter that finds other interleavings."""
     return QuorumConfig(
         election_timeout_ms=rng.choice((200, 1000)),
-        fetch_timeout_ms=rng.choice((500, 2000)),
+        fetch_timeout_ms=rng.choice((500, 1500)),
         election_backoff_max_ms=rng.choice((100, 1000)),
         request_timeout_ms=rng.choice((500, 2000)),
         retry_backoff_ms=rng.choice((20, 100)),
         append_linger_ms=rng.choice((0, 0, 25)),
         fetch_max_bytes=rng.choice((1, 300, 1_048_576)),
-        fetch_max_wait_ms=rng.choice((100, 500)),
+        fetch_max_wait_ms=rng.choice((100, 250)),
     )
 
 
@@ -399,7 +400,18 @@ def core_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Rando
 
 
 def replica_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Random) -> Member:
-    """A whole replica over a disk in memory; some speak old versions, and some runs do without the codecs."""
+    """A whole replica that hosts a raw log; some speak old versions, and some do without the codecs."""
+    return _replica(node_id, voters, config, rng, host_raw_log)
+
+
+def controller_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Random) -> Member:
+    """A whole replica that hosts the controller, whose configurations are altered over the wire."""
+    return _replica(node_id, voters, config, rng, host_controller)
+
+
+def _replica(
+    node_id: int, voters: VoterSet, config: QuorumConfig, rng: Random, application: ApplicationFactory
+) -> ReplicaMember:
     speaks_old = rng.random() < 0.2
     oldest = {ApiKey.FETCH: 15, ApiKey.VOTE: 0, ApiKey.BEGIN_QUORUM_EPOCH: 0, ApiKey.END_QUORUM_EPOCH: 0}
     versions = {int(key): rng.randint(low, APIS[key].versions.highest) for key, low in oldest.items()}
@@ -407,6 +419,7 @@ def replica_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Ra
         node_id,
         voters=voters,
         config=config,
+        application=application,
         segment_bytes=rng.choice((1000, 1_000_000)),
         versions=versions if speaks_old else {},
         uses_codecs=rng.random() < 0.5,

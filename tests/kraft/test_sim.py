@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from random import Random
 
 import pytest
 
@@ -20,9 +21,10 @@ from kraft.quorum.states import LeaderState, ResignedState, UnattachedState, Vot
 from kraft.quorum.values import QuorumConfig, ReplicaKey
 from kraft.replica import storage
 from kraft.replica.applier import Applier
-from kraft.replica.events import CommittedBatch
+from kraft.replica.events import CommittedBatch, FlushDone, Input, Output
+from kraft.replica.replica import Replica
 from kraft.sim.invariants import InvariantViolated
-from kraft.sim.simulator import MakeMember, Result, Simulator, core_member, replica_member, run
+from kraft.sim.simulator import MakeMember, Result, Simulator, controller_member, core_member, replica_member, run
 from metadata_log.disk import Disk
 from metadata_log.log import FlushHandle
 from metadata_log.quorum_state_file import StoredElection, format_quorum_state
@@ -48,6 +50,12 @@ def test_a_quorum_keeps_its_promises_under_faults(first: int, nodes: int) -> Non
     assert sum(len(result.leaders) for result in results) > 2 * SLICE, "without elections nothing is at stake"
 
 
+def test_a_quorum_of_controllers_keeps_its_promises_under_faults() -> None:
+    """What the controller answers for is in the log, whoever leads by then."""
+    results = _run_slice(0, 2 * SLICE, 3, controller_member)
+    assert sum(result.acknowledged for result in results) > 10 * SLICE
+
+
 @pytest.mark.parametrize("nodes", [1, 2, 4, 7])
 def test_a_quorum_of_another_size_keeps_its_promises(nodes: int) -> None:
     """Majorities of even numbers, and of one, are where arithmetic goes wrong."""
@@ -58,7 +66,8 @@ def test_a_quorum_of_another_size_keeps_its_promises(nodes: int) -> None:
 @pytest.mark.parametrize("nodes", [3, 5])
 @pytest.mark.parametrize("first", range(1000, 6000, 250))
 def test_a_quorum_keeps_its_promises_in_ten_thousand_runs(first: int, nodes: int) -> None:
-    _run_slice(first, 250, nodes)
+    _run_slice(first, 200, nodes)
+    _run_slice(first + 200, 50, nodes, controller_member)
 
 
 @pytest.mark.soak
@@ -69,7 +78,7 @@ def test_bare_cores_keep_their_promises_in_twenty_thousand_runs(first: int, node
 
 
 def _digest_in_process(hash_seed: str) -> str:
-    script = "from kraft.sim.simulator import run; print([run(seed, 3 + seed % 2 * 2).digest for seed in range(3)])"
+    script = "from kraft.sim import run; print([run(seed, 3 + seed % 2 * 2).digest for seed in range(3)])"
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
     return subprocess.run(
         [sys.executable, "-c", script], env=environment, check=True, capture_output=True, text=True
@@ -140,6 +149,34 @@ def test_only_a_node_that_sees_a_majority_leads(seed: int) -> None:
     assert len(leaders) == 1, leaders
     assert leaders[0] in (2, 3, 4)
     assert committed > 20
+
+
+# Forks
+
+
+def test_a_fork_goes_on_as_its_original_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exploring what could happen next is worthless if a fork behaves otherwise, or if it can touch its original."""
+    step, rng, compared = Replica.step, Random(1), 0
+
+    def step_beside_a_fork(replica: Replica, event: Input, now_ms: int) -> list[Output]:
+        nonlocal compared
+        if rng.random() > 0.2:
+            return step(replica, event, now_ms)
+        fork = replica.fork()
+        assert fork.fingerprint() == replica.fingerprint(), event
+        if isinstance(event, FlushDone):
+            assert fork.outstanding_flush is not None
+            fork.outstanding_flush.run()
+        step(fork, event, now_ms)
+        outputs = step(replica, event, now_ms)
+        assert fork.fingerprint() == replica.fingerprint(), event
+        compared += 1
+        return outputs
+
+    monkeypatch.setattr(Replica, "step", step_beside_a_fork)
+    for seed in range(4):
+        run(seed, 3, make_member=controller_member if seed % 2 else replica_member)
+    assert compared > 500
 
 
 # Broken cores
