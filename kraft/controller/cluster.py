@@ -36,16 +36,22 @@ def describe_cluster(
     listener: str,
     voters: tuple[tuple[int, str, int], ...],
 ) -> DescribeClusterResponse:
-    """Where the controllers listen: those that have registered, and voters that have not, as (id, host, port) by id."""
+    """Where the controllers listen: static voters, as (id, host, port), and others that have registered.
+
+    The configured address of a voter wins: a registration, which is all that Kafka looks at, is only as new as the last
+    controller of Kafka's own that ran on this directory.
+    """
     try:
         _check(image, request, version)
     except ApiError as refused:
         return DescribeClusterResponse(error_code=refused.error, error_message=refused.text)
-    found = {node_id: (host, port) for node_id, host, port in voters}
-    for node_id, registration in in_key_order(image.controllers.by_id):
-        for endpoint in registration.endpoints:
-            if endpoint.name == listener:
-                found[node_id] = (endpoint.host, endpoint.port)
+    found = {
+        node_id: (endpoint.host, endpoint.port)
+        for node_id, registration in in_key_order(image.controllers.by_id)
+        for endpoint in registration.endpoints
+        if endpoint.name == listener
+    }
+    found |= {node_id: (host, port) for node_id, host, port in voters}
     return DescribeClusterResponse(
         endpoint_type=request.endpoint_type,
         cluster_id=cluster_id,
