@@ -21,7 +21,7 @@ from real_kafka import (
     kafka_format,
     running,
 )
-from wire import active_controller, set_client_metrics
+from wire import active_controller, leader_of, set_client_metrics
 
 from transport.protocol.errors import Error
 
@@ -34,19 +34,6 @@ QUIET = ("metadata.max.idle.interval.ms=0", "controller.quorum.append.linger.ms=
 
 def layout_in(root: pytest.TempPathFactory, name: str, extra: tuple[str, ...] = QUIET) -> QuorumLayout:
     return QuorumLayout(root.mktemp(name), CLUSTER_ID, dict(zip((1, 2, 3), free_ports(3), strict=True)), extra)
-
-
-def leader_of(layout: QuorumLayout) -> int:
-    """The active controller, once every node knows the same one."""
-    known: set[int] = set()
-
-    def agreed() -> bool:
-        known.clear()
-        known.update(active_controller(port) for port in layout.ports.values())
-        return len(known) == 1 and -1 not in known
-
-    eventually(agreed, "a leader that all nodes know")
-    return known.pop()
 
 
 @pytest.fixture(scope="module")

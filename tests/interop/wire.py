@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 from typing import TypeVar
 
+from real_kafka import QuorumLayout, eventually
+
 from metadata_log.serde import Message, schema_of
 from transport.protocol.connection import FrameReader
 from transport.protocol.errors import Error
@@ -78,6 +80,19 @@ def active_controller(port: int) -> int:
         return ask(port, DescribeClusterRequest(endpoint_type=CONTROLLERS), 1, DescribeClusterResponse).controller_id
     except (OSError, AssertionError):
         return -1
+
+
+def leader_of(layout: QuorumLayout) -> int:
+    """The active controller, once every node knows the same one."""
+    known: set[int] = set()
+
+    def agreed() -> bool:
+        known.clear()
+        known.update(active_controller(port) for port in layout.ports.values())
+        return len(known) == 1 and -1 not in known
+
+    eventually(agreed, "a leader that all nodes know")
+    return known.pop()
 
 
 def set_client_metrics(port: int, name: str, **configs: str) -> Error:
