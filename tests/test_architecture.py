@@ -54,7 +54,12 @@ LAYERS = (
         ("trio",),
         pure=False,
     ),
-    Layer(("kraft", "kraft.testing", "kraft.cli", "kraft.__main__"), OURS, ("trio", "click", "rich"), pure=False),
+    Layer(
+        ("kraft", "kraft.testing", "kraft.cli", "kraft.__main__"),
+        OURS,
+        ("trio", "click", "rich", "javaproperties"),
+        pure=False,
+    ),
 )
 
 QUORUM_ORDER = (
@@ -76,6 +81,19 @@ IMPURE = {
 }
 DEVELOPER_TOOLS = {"metadata_log.serde.declare"}
 """Run by hand when Kafka's schemas change; nothing imports them."""
+
+
+def layer_table() -> str:
+    """The layers as they stand in docs/architecture.md."""
+    lines = ["| modules | may import of ours | libraries | |", "| --- | --- | --- | --- |"]
+    for layer in LAYERS:
+        cells = [", ".join(f"`{name}`" for name in names) or "—" for names in (layer.modules, layer.ours)]
+        lines.append(f"| {' | '.join(cells)} | {', '.join(layer.libraries) or '—'} | {'pure' if layer.pure else ''} |")
+    return "\n".join(lines)
+
+
+def test_the_documented_table_is_this_one() -> None:
+    assert layer_table() in (ROOT / "docs" / "architecture.md").read_text()
 
 
 class Import(Struct, frozen=True):

@@ -1,0 +1,138 @@
+"""The documentation is true: its programs run, its links lead somewhere, its commands exist."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+from real_data import unpack
+
+ROOT = Path(__file__).parent.parent
+HOWTO = ROOT / "docs" / "howto"
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PYTHON = re.compile(r"^```python\n# (?P<name>\S+\.py)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]+\]\((?!https?:)(?P<target>[^)#\s]+)?(?:#(?P<anchor>[^)\s]+))?\)")
+
+
+def program(page: str, name: str, folder: Path) -> Path:
+    """Write a program of a page into a folder."""
+    found = {match["name"]: match["code"] for match in PYTHON.finditer((HOWTO / page).read_text())}
+    path = folder / name
+    path.write_text(found[name])
+    return path
+
+
+def anchors(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in LINK.finditer(page.read_text()):
+        target = (page.parent / link["target"]).resolve() if link["target"] else page
+        assert target.exists(), link[0]
+        assert link["anchor"] is None or link["anchor"] in anchors(target), link[0]
+
+
+def test_every_page_is_in_the_index() -> None:
+    """Nobody reads what nobody finds."""
+    index = (ROOT / "docs" / "README.md").read_text() + (ROOT / "docs" / "decisions" / "README.md").read_text()
+    pages = [page for page in PAGES if page.is_relative_to(ROOT / "docs") and page.name != "README.md"]
+    assert [page.name for page in pages if page.name not in index] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_and_tests_that_are_named_exist(page: Path) -> None:
+    text = page.read_text()
+    for path in re.findall(r"`((?:kraft|metadata_log|transport|tests|bench|docs)/[\w./*-]+)`", text):
+        assert list(ROOT.glob(path.rstrip("/"))), f"{path} does not exist"
+    tests = "".join(test.read_text() for test in (ROOT / "tests").rglob("*.py"))
+    for name in re.findall(r"`(test_\w+)`", text):
+        assert f"def {name}(" in tests or list((ROOT / "tests").rglob(f"{name}.py")), f"{name} does not exist"
+
+
+async def test_the_example_of_a_replicated_log(tmp_path: Path) -> None:
+    """Three programs, one log: all of them print the greeting of whoever leads."""
+    path = program("embed-a-replicated-log.md", "replicated.py", tmp_path)
+    format_three(tmp_path)
+    processes = [
+        await trio.lowlevel.open_process(
+            [sys.executable, str(path), f"c{node_id}.properties"],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+        )
+        for node_id in (1, 2, 3)
+    ]
+    greetings: list[str] = []
+    try:
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                for process in processes:
+                    nursery.start_soon(wait_for_greeting, process, greetings)
+    finally:
+        for process in processes:
+            process.kill()
+            await process.wait()
+    assert len(greetings) == 3
+    assert len(set(greetings)) == 1
+
+
+def format_three(folder: Path) -> None:
+    """Three properties files and formatted directories, on ports that are free now."""
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
+    ports = {node_id: one.getsockname()[1] for node_id, one in enumerate(held, 1)}
+    for one in held:
+        one.close()
+    voters = ",".join(f"{node_id}@127.0.0.1:{port}" for node_id, port in ports.items())
+    for node_id, port in ports.items():
+        (folder / f"c{node_id}.properties").write_text(
+            f"process.roles=controller\nnode.id={node_id}\ncontroller.listener.names=CONTROLLER\n"
+            f"listeners=CONTROLLER://127.0.0.1:{port}\ncontroller.quorum.voters={voters}\nlog.dirs=data-{node_id}\n"
+        )
+        command = ["format", "-c", f"c{node_id}.properties", "--cluster-id", "4L6g3nShT-eMCtK--X86sw"]
+        run_program("-m", "kraft", *command, folder=folder)
+
+
+async def wait_for_greeting(process: trio.Process, greetings: list[str]) -> None:
+    """Read what a program prints until a line of the log is among it."""
+    assert process.stdout is not None
+    text = ""
+    async for piece in process.stdout:
+        text += piece.decode()
+        if found := re.search(r"^\d+ hello from node \d$", text, re.MULTILINE):
+            greetings.append(found[0])
+            return
+    pytest.fail(f"it ended without a greeting: {text}")
+
+
+def test_the_example_of_a_cluster(tmp_path: Path) -> None:
+    path = program("test-with-a-cluster.md", "test_failover.py", tmp_path)
+    said = run_program(
+        "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "trio_mode=true", str(path), folder=tmp_path
+    )
+    assert "2 passed" in said
+
+
+def test_the_example_of_reading_a_log(tmp_path: Path) -> None:
+    """On a directory of a real Kafka controller."""
+    path = program("read-a-metadata-log.md", "configs.py", tmp_path)
+    partition = next(unpack("static3", "nodes/c1", tmp_path / "data").rglob("__cluster_metadata-0"))
+    said = run_program(str(path), str(partition), folder=tmp_path)
+    assert "min.insync.replicas = 1" in said
+
+
+def run_program(*arguments: str, folder: Path) -> str:
+    """Run Python in a folder with this tree's packages; what it printed."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
