@@ -1,12 +1,14 @@
-"""The fixture `kafka`: Apache Kafka's own programs, or a skip that says why (under CI=true a failure)."""
+"""Fixtures: Apache Kafka's own programs, or a skip that says why (under CI=true a failure); a quorum of each make."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 from kafka_jars import KafkaUnavailable
-from real_kafka import KafkaInstallation
+from our_nodes import our_controller, our_format
+from real_kafka import KafkaInstallation, Nodes, kafka_controller, kafka_format, layout_in, running
 
 
 @pytest.fixture(scope="session")
@@ -17,3 +19,21 @@ def kafka() -> KafkaInstallation:
         if os.environ.get("CI") == "true":
             pytest.fail(f"Apache Kafka cannot be run here: {reason}")
         pytest.skip(f"Apache Kafka cannot be run here: {reason}")
+
+
+@pytest.fixture(scope="session")
+def ours(kafka: KafkaInstallation, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    """Our nodes, on directories that Kafka's storage tool has formatted."""
+    layout = layout_in(tmp_path_factory.mktemp("ours"))
+    kafka_format(kafka, layout)
+    with running(layout, our_controller(layout), name="ours") as nodes:
+        yield nodes
+
+
+@pytest.fixture(scope="session")
+def theirs(kafka: KafkaInstallation, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    """Kafka's nodes, on directories that `kraft format` has formatted."""
+    layout = layout_in(tmp_path_factory.mktemp("theirs"))
+    our_format(layout)
+    with running(layout, kafka_controller(kafka, layout), name="kafka") as nodes:
+        yield nodes

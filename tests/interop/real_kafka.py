@@ -25,6 +25,10 @@ STOP_SECONDS = 60
 PORTS = range(15_000, 32_000)
 """Below the range from which the operating system takes the ports of outgoing connections."""
 
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
+QUIET = ("metadata.max.idle.interval.ms=0", "controller.quorum.append.linger.ms=0")
+"""Nothing is written unless somebody asks for it, so that two tools see the same offsets."""
+
 QUORUM_TOOL = "org.apache.kafka.tools.MetadataQuorumCommand"
 STORAGE_TOOL = "kafka.tools.StorageTool"
 DUMP_TOOL = "org.apache.kafka.tools.DumpLogSegments"
@@ -209,6 +213,11 @@ def free_ports(count: int) -> list[int]:
         if len(ports) == count:
             return ports
     raise AssertionError(f"no {count} ports are free in {PORTS}")
+
+
+def layout_in(root: Path, extra: tuple[str, ...] = QUIET) -> QuorumLayout:
+    """Three controllers in a directory."""
+    return QuorumLayout(root, CLUSTER_ID, dict(zip((1, 2, 3), free_ports(3), strict=True)), extra)
 
 
 def eventually(condition: Callable[[], bool], what: str, timeout: float = 60) -> None:

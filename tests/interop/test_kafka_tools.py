@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import pytest
 from dumps import logs_of, read_by_kafka, read_by_us
@@ -14,11 +13,8 @@ from real_kafka import (
     QUORUM_TOOL,
     KafkaInstallation,
     Nodes,
-    QuorumLayout,
     eventually,
-    free_ports,
-    kafka_controller,
-    kafka_format,
+    layout_in,
     running,
 )
 from wire import active_controller, leader_of, set_client_metrics
@@ -26,32 +22,6 @@ from wire import active_controller, leader_of, set_client_metrics
 from transport.protocol.errors import Error
 
 pytestmark = pytest.mark.kafka
-
-CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
-QUIET = ("metadata.max.idle.interval.ms=0", "controller.quorum.append.linger.ms=0")
-"""Nothing is written unless somebody asks for it, so that two tools see the same offsets."""
-
-
-def layout_in(root: pytest.TempPathFactory, name: str, extra: tuple[str, ...] = QUIET) -> QuorumLayout:
-    return QuorumLayout(root.mktemp(name), CLUSTER_ID, dict(zip((1, 2, 3), free_ports(3), strict=True)), extra)
-
-
-@pytest.fixture(scope="module")
-def ours(kafka: KafkaInstallation, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
-    """Our nodes, on directories that Kafka's storage tool has formatted."""
-    layout = layout_in(tmp_path_factory, "ours")
-    kafka_format(kafka, layout)
-    with running(layout, our_controller(layout), name="ours") as nodes:
-        yield nodes
-
-
-@pytest.fixture(scope="module")
-def theirs(kafka: KafkaInstallation, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
-    """Kafka's nodes, on directories that `kraft format` has formatted."""
-    layout = layout_in(tmp_path_factory, "theirs")
-    our_format(layout)
-    with running(layout, kafka_controller(kafka, layout), name="kafka") as nodes:
-        yield nodes
 
 
 @pytest.fixture(params=["ours", "theirs"])
@@ -105,7 +75,7 @@ def test_kafkas_admin_client_writes(kafka: KafkaInstallation, quorum: Nodes) -> 
         CONFIG_TOOL, *where, "--alter", *what, "--add-config", "interval.ms=4000,metrics=[org.a,org.b]"
     )
     assert "Completed updating config for client-metric slow" in told_by_kafka
-    assert CLUSTER_ID in kafka.tool(CLUSTER_TOOL, "cluster-id", *where)
+    assert layout.cluster_id in kafka.tool(CLUSTER_TOOL, "cluster-id", *where)
     refused = kafka.run(CONFIG_TOOL, *where, "--alter", *what, "--add-config", "interval.ms=-5")
     assert refused.returncode != 0
     assert "InvalidConfigurationException" in refused.stderr or "InvalidRequestException" in refused.stderr
@@ -122,7 +92,7 @@ def test_kafkas_admin_client_writes(kafka: KafkaInstallation, quorum: Nodes) -> 
 
 def test_kafkas_dump_tool_reads_every_node(kafka: KafkaInstallation, tmp_path_factory: pytest.TempPathFactory) -> None:
     """While the nodes write, after a failover and after the end: no complaint, and the records that our dump shows."""
-    layout = layout_in(tmp_path_factory, "dump", extra=("controller.quorum.append.linger.ms=0",))
+    layout = layout_in(tmp_path_factory.mktemp("dump"), extra=("controller.quorum.append.linger.ms=0",))
     our_format(layout)
     partitions = [layout.partition(node) for node in layout.ports]
     with running(layout, our_controller(layout), name="ours") as nodes:

@@ -11,6 +11,7 @@ from metadata_log.serde import Message, schema_of
 from transport.protocol.connection import FrameReader
 from transport.protocol.errors import Error
 from transport.protocol.headers import decode_response, encode_request
+from transport.protocol.messages.api_versions import ApiVersionsRequest
 from transport.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from transport.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -24,6 +25,8 @@ M = TypeVar("M", bound=Message)
 ANSWER_SECONDS = 20
 CONTROLLERS = 2
 CLIENT_METRICS = 16
+LAST = 99
+"""The correlation id of the request that asks whether a connection still works."""
 
 
 def framed(content: bytes) -> bytes:
@@ -38,23 +41,21 @@ def request_bytes(message: Message, version: int, *, correlation_id: int = 7) ->
     return framed(encode_request(api_key, version, correlation_id, "interop", message))
 
 
-def answers(port: int, sent: bytes) -> list[bytes] | None:
-    """What a node says to these bytes: the frames until it closes; None if it keeps the connection and is silent.
-
-    Nothing more is sent, but the connection stays open for writing: a node that closes does so of its own accord.
-    """
+def reaction(port: int, sent: bytes) -> tuple[list[bytes], bool]:
+    """What a node answers to these bytes, and whether it goes on to answer a decent request after them."""
     reader = FrameReader()
     found: list[bytes] = []
     with socket.create_connection(("127.0.0.1", port), ANSWER_SECONDS) as connection:
-        connection.sendall(sent)
         try:
+            connection.sendall(sent + request_bytes(ApiVersionsRequest(), 0, correlation_id=LAST))
             while data := connection.recv(1 << 16):
-                found += reader.feed(data)
-        except ConnectionResetError:
-            return found
-        except TimeoutError:
-            return found or None
-    return found
+                for frame in reader.feed(data):
+                    if int.from_bytes(frame[:4], "big") == LAST:
+                        return found, True
+                    found.append(frame)
+        except (ConnectionResetError, BrokenPipeError):
+            pass
+    return found, False
 
 
 def ask(port: int, message: Message, version: int, answer: type[M]) -> M:
