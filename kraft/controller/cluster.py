@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from kraft.controller.registration import REGISTRATION_SINCE
 from kraft.controller.result import ApiError
 from metadata_log.image import METADATA_VERSION, MetadataImage
 from metadata_log.image.persistent_map import in_key_order
@@ -17,8 +18,6 @@ from transport.protocol.messages.describe_cluster import (
 )
 
 CONTROLLERS: Final = 2
-REGISTRATION_SINCE: Final = 15
-"""The metadata.version from which controllers register themselves (3.7-IV0)."""
 ALL_OPERATIONS: Final = 8096
 """What may be done to a cluster without an authorizer, as the bits of `AclOperation`."""
 NOT_ASKED: Final = -(2**31)

@@ -15,13 +15,19 @@ from kraft.controller.cluster import describe_cluster
 from kraft.controller.configs import incremental_alter_configs, refusal
 from kraft.controller.features import DEFAULT_BOOTSTRAP, activation, check_supported
 from kraft.controller.periodic import NO_OP, Periodic
-from kraft.controller.result import ControllerResult, VersionedRecord
+from kraft.controller.registration import Registrar, register_controller
+from kraft.controller.result import ApiError, ControllerResult, VersionedRecord
 from metadata_log.image import ImageHistory, MetadataDelta, MetadataImage
 from metadata_log.serde import Message
-from metadata_log.types import NO_NODE, OffsetAndEpoch
+from metadata_log.types import NO_NODE, OffsetAndEpoch, Uuid
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
-from transport.protocol.messages import DescribeClusterRequest, IncrementalAlterConfigsRequest
+from transport.protocol.messages import (
+    ControllerRegistrationRequest,
+    ControllerRegistrationResponse,
+    DescribeClusterRequest,
+    IncrementalAlterConfigsRequest,
+)
 
 RECORDS_PER_BATCH: Final = 10_000
 """Results that are not atomic are cut into batches of this many records (`MAX_RECORDS_PER_BATCH`)."""
@@ -29,9 +35,16 @@ NOT_ACTIVE: Final = -1
 
 
 class ControllerSettings(Struct, frozen=True, kw_only=True):
-    """The settings that decisions depend on. `voters` are (id, host, port) by id, as the configuration names them."""
+    """The settings that decisions depend on.
+
+    `voters` are (id, host, port) by id, as the configuration names them; `listeners` are (name, host, port), as this
+    node advertises them; `incarnation_id` is drawn anew at each start.
+    """
 
     cluster_id: str
+    node_id: int
+    incarnation_id: Uuid
+    listeners: tuple[tuple[str, str, int], ...]
     listener: str
     voters: tuple[tuple[int, str, int], ...]
     max_idle_interval_ms: int = 500
@@ -42,13 +55,14 @@ class ControllerSettings(Struct, frozen=True, kw_only=True):
 class QuorumController:
     """The controller of one node; active only in the epochs that its node leads."""
 
-    apis: Final = (ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.DESCRIBE_CLUSTER)
+    apis: Final = (ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.DESCRIBE_CLUSTER, ApiKey.CONTROLLER_REGISTRATION)
 
     def __init__(self, settings: ControllerSettings) -> None:
         self.settings = settings
         self.history = ImageHistory(MetadataImage())
         self.active_epoch = NOT_ACTIVE
         self._periodic = Periodic(settings.max_idle_interval_ms)
+        self._registrar = Registrar(settings.node_id, settings.incarnation_id, settings.listeners)
 
     @property
     def is_active(self) -> bool:
@@ -73,15 +87,22 @@ class QuorumController:
         assert not self.is_active, "the active controller never loads a snapshot"
         self.history = ImageHistory(MetadataImage())
         self.history.replayed(self.replay(records, 0, end))
+        self._registrar.look_at(self.history.committed.stable)
 
     def on_appended(self, records: Sequence[VersionedRecord], base_offset: int) -> None:
         """One batch of this active controller's own records has its offsets."""
         end = OffsetAndEpoch(epoch=self.active_epoch, offset=base_offset + len(records))
         self.history.appended(self.replay((one.record for one in records), base_offset, end))
 
+    def on_committed(self, next_offset: int) -> None:
+        """One batch of this active controller's own records is committed."""
+        self.history.commit(next_offset)
+        self._registrar.look_at(self.history.committed.stable)
+
     def on_committed_elsewhere(self, records: Iterable[Message], base_offset: int, end: OffsetAndEpoch) -> None:
         """A committed batch that this controller did not write, or no longer remembers."""
         self.history.replayed(self.replay(records, base_offset, end))
+        self._registrar.look_at(self.history.committed.stable)
 
     # Leadership
 
@@ -97,6 +118,7 @@ class QuorumController:
         self.active_epoch = NOT_ACTIVE
         self._periodic.disarm()
         self.history.rollback()
+        self._registrar.retry()
 
     # Decisions
 
@@ -109,6 +131,10 @@ class QuorumController:
                 if not self.is_active:
                     return ControllerResult(response=self.not_controller(request, leader_id))
                 return incremental_alter_configs(self.history.latest.configs, request)
+            case ControllerRegistrationRequest():
+                if not self.is_active:
+                    return ControllerResult(response=self.not_controller(request, leader_id))
+                return self._register(request)
             case DescribeClusterRequest():
                 settings = self.settings
                 response = describe_cluster(
@@ -124,6 +150,12 @@ class QuorumController:
             case _:
                 raise AssertionError(f"{type(request).__name__} is not served by the controller")
 
+    def _register(self, request: ControllerRegistrationRequest) -> ControllerResult:
+        try:
+            return register_controller(self.history.latest, request)
+        except ApiError as refused:
+            return ControllerResult(response=self.failure(request, refused.error, str(refused)))
+
     def not_controller(self, request: Message, leader_id: int) -> Message:
         """The answer to a write that this node cannot decide on, or whose records may be lost."""
         text = "No controller appears to be active."
@@ -136,14 +168,16 @@ class QuorumController:
         match request:
             case IncrementalAlterConfigsRequest():
                 return refusal(request, error, text)
+            case ControllerRegistrationRequest():
+                return ControllerRegistrationResponse(error_code=error, error_message=text)
             case _:
                 raise AssertionError(f"{type(request).__name__} is not a write")
 
     # Time
 
     def deadline_ms(self) -> int:
-        """When `on_tick` is wanted."""
-        return self._periodic.deadline_ms
+        """When `on_tick` or `registration_due` is wanted."""
+        return min(self._periodic.deadline_ms, self._registrar.deadline_ms)
 
     def on_tick(self, now_ms: int) -> ControllerResult | None:
         """Do timed work that is due."""
@@ -151,6 +185,15 @@ class QuorumController:
             return None
         self._periodic.arm(now_ms)
         return NO_OP
+
+    def registration_due(self, now_ms: int) -> ControllerRegistrationRequest | None:
+        """What to ask the active controller, be it this one, if it is time; `on_registration_answer` is to follow."""
+        return self._registrar.request_due(now_ms)
+
+    def on_registration_answer(self, response: Message | None, now_ms: int) -> None:
+        """The active controller's answer, or None if there will be none."""
+        accepted = isinstance(response, ControllerRegistrationResponse) and response.error_code == Error.NONE
+        self._registrar.answered(accepted=accepted, now_ms=now_ms)
 
     # Exploration
 
@@ -160,6 +203,7 @@ class QuorumController:
         copy.history = self.history.fork()
         copy.active_epoch = self.active_epoch
         copy._periodic = self._periodic.fork()
+        copy._registrar = self._registrar.fork()
         return copy
 
     def facts(self) -> tuple[object, ...]:
@@ -167,6 +211,7 @@ class QuorumController:
         return (
             self.active_epoch,
             self._periodic.deadline_ms,
+            self._registrar.facts(),
             self.history.latest.end,
             self.history.committed.end,
         )

@@ -7,6 +7,7 @@ itself: it returns what it wants, and is told the offsets.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from random import Random
 from typing import Final, Protocol
 
 from msgspec import Struct
@@ -68,7 +69,13 @@ class RefuseSubmit(Struct, frozen=True, gc=False):
     error: Error
 
 
-Action = Proposal | Respond | RefuseSubmit
+class Ask(Struct, frozen=True, gc=False):
+    """Send a request to whoever leads; exactly one `on_answer` follows."""
+
+    request: Message
+
+
+Action = Proposal | Respond | RefuseSubmit | Ask
 
 
 class Application(Protocol):
@@ -105,6 +112,9 @@ class Application(Protocol):
     def on_submit(self, submit: Submit) -> Action:
         """Raw values from the host."""
 
+    def on_answer(self, response: Message | None, now_ms: int) -> None:
+        """The leader's answer to an `Ask`; None if there will be none."""
+
     def refusal(self, request: Message, error: Error, leader: LeaderAndEpoch) -> Message:
         """The answer to a request whose records were refused (`MESSAGE_TOO_LARGE`), or may be lost."""
 
@@ -127,8 +137,10 @@ class Application(Protocol):
         """What tells this from another that hosts the same log, in a canonical form."""
 
 
-ApplicationFactory = Callable[[ReplicaOptions, str, tuple[Message, ...]], Application]
-"""Makes the application of a replica from its options, the cluster id, and the records of its bootstrap.checkpoint."""
+ApplicationFactory = Callable[[ReplicaOptions, str, tuple[Message, ...], Random], Application]
+"""Makes the application of a replica from its options, the cluster id, the records of its bootstrap.checkpoint, and the
+replica's randomness.
+"""
 
 
 class RawLog:
@@ -177,6 +189,10 @@ class RawLog:
             return RefuseSubmit(submit.submit_id, Error.INVALID_REQUEST)
         return Proposal((Unit(submit.values),), ForSubmit(submit.submit_id))
 
+    def on_answer(self, response: Message | None, now_ms: int) -> None:
+        """Never called: a raw log asks nobody."""
+        raise AssertionError("a raw log asks nobody")
+
     def refusal(self, request: Message, error: Error, leader: LeaderAndEpoch) -> Message:
         """Never called: a raw log serves no API of its own."""
         raise AssertionError(f"a raw log does not answer {type(request).__name__}")
@@ -208,11 +224,13 @@ class RawLog:
         return (self._is_leader,)
 
 
-def host_raw_log(options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...]) -> RawLog:
+def host_raw_log(options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random) -> RawLog:
     """The factory of a raw log whose committed batches come out as `Committed`."""
     return RawLog(reads_batches=True)
 
 
-def host_silent_raw_log(options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...]) -> RawLog:
+def host_silent_raw_log(
+    options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random
+) -> RawLog:
     """The factory of a raw log whose host reads `Replica.log` by itself."""
     return RawLog(reads_batches=False)

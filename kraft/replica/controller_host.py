@@ -6,22 +6,25 @@ Between the two stands only the encoding of records: the controller thinks in re
 from __future__ import annotations
 
 from collections.abc import Iterable
+from random import Random
 from typing import Final
 
 from kraft.controller import ControllerResult, ControllerSettings, QuorumController, VersionedRecord
 from kraft.controller.controller import RECORDS_PER_BATCH
 from kraft.controller.features import DEFAULT_BOOTSTRAP, SUPPORTED_FEATURES
 from kraft.quorum.values import LeaderAndEpoch
-from kraft.replica.application import Action, ForRequest, Proposal, RefuseSubmit, Respond, Unit
+from kraft.replica.application import Action, Ask, ForRequest, Proposal, RefuseSubmit, Respond, Unit
 from kraft.replica.events import Committed, CommittedBatch, Submit, WireRequest
 from kraft.replica.options import ReplicaOptions
 from metadata_log.errors import UnsupportedVersion
 from metadata_log.image import METADATA_VERSION
+from metadata_log.log_dir import random_uuid
 from metadata_log.records.frame import decode_record, encode_record
 from metadata_log.serde import Message
-from metadata_log.types import OffsetAndEpoch
+from metadata_log.types import NO_NODE, OffsetAndEpoch
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
+from transport.protocol.messages.controller_registration import ControllerRegistrationRequest
 
 
 class ControllerHost:
@@ -41,7 +44,7 @@ class ControllerHost:
         """A batch of this controller's own makes a remembered image the committed one; any other is replayed."""
         history = self.controller.history
         if batch.next_offset <= history.latest.end.offset:
-            history.commit(batch.next_offset)
+            self.controller.on_committed(batch.next_offset)
         else:
             end = OffsetAndEpoch(epoch=batch.epoch, offset=batch.next_offset)
             records = _decode(batch.values, f"batch at offset {batch.base_offset}")
@@ -96,7 +99,19 @@ class ControllerHost:
     def on_tick(self, now_ms: int) -> tuple[Action, ...]:
         """Do timed work that is due."""
         result = self.controller.on_tick(now_ms)
-        return () if result is None else (Proposal(_units(result)),)
+        written = () if result is None else (Proposal(_units(result)),)
+        request = self.controller.registration_due(now_ms)
+        return written if request is None else (*written, self._register(request))
+
+    def _register(self, request: ControllerRegistrationRequest) -> Action:
+        """Ask the active controller; if that is this one, decide at once."""
+        if not self.controller.is_active:
+            return Ask(request)
+        return Proposal(_units(self.controller.handle(request, 0, NO_NODE)))
+
+    def on_answer(self, response: Message | None, now_ms: int) -> None:
+        """The active controller has taken note of this one, or not."""
+        self.controller.on_registration_answer(response, now_ms)
 
     def fork(self) -> ControllerHost:
         """An independent copy."""
@@ -111,7 +126,9 @@ _NO_LEVELS: Final = ((METADATA_VERSION, 7),)
 _READS: Final = (ApiKey.DESCRIBE_CLUSTER,)
 
 
-def host_controller(options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...]) -> ControllerHost:
+def host_controller(
+    options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random
+) -> ControllerHost:
     """The factory of a controller."""
     voters = tuple(
         (voter.id, address.host, address.port)
@@ -120,6 +137,9 @@ def host_controller(options: ReplicaOptions, cluster_id: str, bootstrap: tuple[M
     )
     settings = ControllerSettings(
         cluster_id=cluster_id,
+        node_id=options.node_id,
+        incarnation_id=random_uuid(rng),
+        listeners=tuple((one.name, one.host, one.port) for one in options.endpoints.listeners),
         listener=options.listener,
         voters=voters,
         max_idle_interval_ms=options.max_idle_interval_ms,

@@ -49,6 +49,7 @@ from kraft.replica.application import (
     Action,
     Application,
     ApplicationFactory,
+    Ask,
     ForRequest,
     ForSubmit,
     Proposal,
@@ -81,7 +82,8 @@ from metadata_log.disk import Disk
 from metadata_log.errors import DecodeError
 from metadata_log.log import MetadataLog
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.types import Uuid
+from metadata_log.serde import Message
+from metadata_log.types import NO_NODE, Uuid
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages import ApiVersionsRequest
@@ -121,6 +123,8 @@ class Replica:
         self._deferred = Deferred()
         self._received: dict[int, WireRequest] = {}
         self._asked: dict[int, int] = {}
+        self._last_ask_id = 0
+        """What the application asks has negative ids, so that they are no request of the core's."""
         self._gathered = Gathered(options.quorum.max_batch_bytes)
         self._next_append_id = 1
         self._claim_offset: int | None = None
@@ -148,7 +152,7 @@ class Replica:
                 start=storage.start(),
                 rng=rng,
             )
-            hosted = application(options, storage.cluster_id, storage.bootstrap())
+            hosted = application(options, storage.cluster_id, storage.bootstrap(), rng)
             replica = cls(options=options, disk=disk, storage=storage, core=core, application=hosted)
             replica._load_snapshot()
             replica._carry_out(core.begin(now_ms), now_ms)
@@ -235,6 +239,8 @@ class Replica:
                 self._on_tick(now_ms)
             case Submit():
                 self._perform(self.application.on_submit(event), now_ms)
+            case WireFailed() if event.request_id < 0:
+                self.application.on_answer(None, now_ms)
             case WireFailed():
                 peer_id = self._asked.pop(event.request_id, None)
                 if peer_id is not None:
@@ -287,6 +293,9 @@ class Replica:
             self._outputs.append(Drop(request.request_id, f"this node does not serve API {key}"))
 
     def _on_reply(self, event: WireReply, now_ms: int) -> None:
+        if event.request_id < 0:
+            self.application.on_answer(event.message, now_ms)
+            return
         peer_id = self._asked.pop(event.request_id, None)
         if peer_id is None:
             return
@@ -413,10 +422,21 @@ class Replica:
                 self._propose(action, now_ms)
             case Respond():
                 self._outputs.append(Answer(action.request_id, action.response))
+            case Ask():
+                self._ask_leader(action.request, now_ms)
             case RefuseSubmit():
                 self._outputs.append(self._refused(ForSubmit(action.submit_id), action.error, is_uncertain=False))
             case _:
                 assert_never(action)
+
+    def _ask_leader(self, request: Message, now_ms: int) -> None:
+        leader_id, address = self.core.leader.leader_id, self.core.leader_endpoints.default
+        if leader_id in (NO_NODE, self.core.local.id) or address is None:
+            self.application.on_answer(None, now_ms)
+            return
+        self._last_ask_id -= 1
+        timeout_ms = self.options.quorum.request_timeout_ms
+        self._outputs.append(SendWire(self._last_ask_id, leader_id, address.host, address.port, request, timeout_ms))
 
     def _propose(self, proposal: Proposal, now_ms: int) -> None:
         waiting = proposal.waiting
@@ -499,6 +519,7 @@ class Replica:
         copy._asked = self._asked.copy()
         copy._gathered = self._gathered.fork()
         copy._next_append_id = self._next_append_id
+        copy._last_ask_id = self._last_ask_id
         copy._claim_offset = self._claim_offset
         copy._application_leads = self._application_leads
         copy._apply_at_ms = self._apply_at_ms

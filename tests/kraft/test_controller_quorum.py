@@ -17,6 +17,8 @@ from metadata_log.types import OffsetAndEpoch
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
     ApiVersionsRequest,
+    ControllerRegistrationRequest,
+    ControllerRegistrationResponse,
     CreateTopicsRequest,
     DescribeClusterRequest,
     DescribeQuorumRequest,
@@ -96,9 +98,41 @@ def test_a_second_leader_writes_nothing_of_its_own() -> None:
     net.kill(old)
     new = net.elect()
     net.advance(100)
-    later = [record for offset, record in log_records(net, new) if offset > 9]
-    assert all(isinstance(record, metadata.NoOpRecord) for record in later)
+    later = {type(record).__name__ for offset, record in log_records(net, new) if offset > 9}
+    assert later <= {"NoOpRecord", "RegisterControllerRecord"}
     assert controller_of(net, new).is_active
+
+
+def registrations(net: Net, node: int) -> list[metadata.RegisterControllerRecord]:
+    return [record for _, record in log_records(net, node) if isinstance(record, metadata.RegisterControllerRecord)]
+
+
+def is_registered(net: Net, node: int, observer: int) -> bool:
+    known = controller_of(net, observer).history.committed.controllers.by_id.get(node)
+    return known is not None and known.incarnation_id == controller_of(net, node).settings.incarnation_id
+
+
+def test_every_controller_registers_itself_once_per_start() -> None:
+    """Standbys ask the active controller, which registers itself: one record each, whoever leads next."""
+    net, leader = active()
+    net.until(lambda: all(is_registered(net, node, leader) for node in (1, 2, 3)))
+    assert sorted(record.controller_id for record in registrations(net, leader)) == [1, 2, 3]
+    first = registrations(net, leader)[0]
+    assert [endpoint.name for endpoint in first.end_points] == ["CONTROLLER"]
+    assert "metadata.version" in {feature.name for feature in first.features}
+    net.kill(leader)
+    new = net.elect()
+    net.start(leader)
+    net.until(lambda: is_registered(net, leader, new))
+    assert sorted(record.controller_id for record in registrations(net, new)) == sorted([1, 2, 3, leader])
+
+
+def test_a_standby_does_not_take_registrations() -> None:
+    net, leader = active()
+    standby = next(node for node in net.replicas if node != leader)
+    answer = net.ask(standby, ControllerRegistrationRequest(controller_id=9))
+    assert isinstance(answer, ControllerRegistrationResponse)
+    assert answer.error_code == Error.NOT_CONTROLLER
 
 
 def test_no_ops_come_every_interval_whatever_else_is_written() -> None:
@@ -265,7 +299,7 @@ def test_api_versions_names_what_is_served_and_nothing_else() -> None:
     net, leader = active()
     asked = ApiVersionsRequest(client_software_name="test", client_software_version="1.0")
     response = net.ask(leader, asked)
-    assert [one.api_key for one in response.api_keys] == [1, 18, 44, 52, 53, 54, 55, 60]
+    assert [one.api_key for one in response.api_keys] == [1, 18, 44, 52, 53, 54, 55, 60, 70]
     assert response.finalized_features_epoch == 9, "as of the end of the bootstrap transaction"
     finalized = {one.name: one.max_version_level for one in response.finalized_features}
     assert finalized["metadata.version"] == 30

@@ -92,12 +92,16 @@ def test_a_real_quorum_goes_on_under_our_nodes() -> None:
     assert len({image.features.all_levels() for image in images}) == 1
 
 
-def test_an_activation_on_a_real_log_writes_nothing_but_no_ops() -> None:
+def test_an_activation_on_a_real_log_writes_nothing_but_registrations() -> None:
+    """Without NoOps three records follow: each controller has a new incarnation, and says where it listens now."""
     net = real_net(max_idle_interval_ms=0)
     leader = net.elect()
     end = net.replicas[leader].core.log_end_offset
     net.advance(300)
-    assert net.replicas[leader].core.log_end_offset == end
+    assert net.replicas[leader].core.log_end_offset == end + 3
+    known = controller(net, leader).controller.history.committed.controllers.by_id
+    ports = {voter.id: voter.endpoints.listeners[0].port for voter in net.replicas[leader].options.voters.voters}
+    assert {node: known[node].endpoints[0].port for node in ports} == ports
     levels = dict(controller(net, leader).finalized_features()[0])
     assert levels["metadata.version"] == 30
 
