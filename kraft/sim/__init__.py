@@ -1,10 +1,12 @@
 """Whole quorums in one thread and virtual time, everything drawn from a seed: the production code under faults."""
 
 from kraft.sim.invariants import InvariantViolated
-from kraft.sim.simulator import Result, Simulator, controller_member, core_member, replica_member, run
+from kraft.sim.members import MakeMember, controller_member, core_member, replica_member
+from kraft.sim.simulator import Result, Simulator, run
 
 __all__ = [
     "InvariantViolated",
+    "MakeMember",
     "Result",
     "Simulator",
     "controller_member",

@@ -46,7 +46,7 @@ from kraft.quorum.events import (
 from kraft.quorum.messages import BatchFacts, Fetch, FetchReply, Reply, Request, Vote, VoteReply
 from kraft.quorum.values import ElectionState, Endpoints, ListenerAddress, QuorumConfig, ReplicaKey
 from kraft.quorum.voters import VoterSet
-from kraft.sim.member import Answer, Ask, Changed, Crashed, Done, Flush, LogBatch, Output, View
+from kraft.sim.member import Answer, Ask, Changed, Crashed, Done, Flush, LogBatch, Outcome, Output, View
 from metadata_log.epochs import EpochHistory
 
 _FRAME: Final = Layout(">qqiI")
@@ -301,13 +301,13 @@ class CoreMember:
                 case Appended():
                     self._submitted[effect.request_id] = effect
                 case AppendRefused():
-                    outputs.append(Done(effect.request_id, is_committed=False))
+                    outputs.append(Done(effect.request_id, Outcome.REFUSED))
                 case HighWatermarkMoved(offset=offset):
                     outputs.extend(self._committed(offset))
                 case StateChanged():
                     outputs.append(Changed(f"{effect.source}->{effect.target} {effect.cause}"))
                     if effect.source == "Leader":
-                        outputs.extend(Done(submit_id, is_committed=False) for submit_id in self._submitted)
+                        outputs.extend(Done(submit_id, Outcome.UNKNOWN) for submit_id in self._submitted)
                         self._submitted.clear()
                 case LeaderChanged() | Suspicious():
                     pass
@@ -335,7 +335,7 @@ class CoreMember:
         done = [one for one in self._submitted.values() if one.last_offset < high_watermark]
         for one in done:
             del self._submitted[one.request_id]
-        return [Done(one.request_id, is_committed=True, base_offset=one.base_offset) for one in done]
+        return [Done(one.request_id, Outcome.COMMITTED, one.base_offset) for one in done]
 
     # Questions
 

@@ -172,6 +172,12 @@ class Invariants:
         if self._values[place][first : first + 1] != (value,):
             raise InvariantViolated(f"{value!r} was acknowledged at {offset}, where {self._values[place]} are")
 
+    def refused(self, values: list[bytes]) -> None:
+        """Submissions that were refused, and not merely of unknown fate, are in no log, at the end of a run."""
+        found = {one for values in self._values for one in values}.intersection(values)
+        if found:
+            raise InvariantViolated(f"these were refused and are committed all the same: {sorted(found)}")
+
     # Checks
 
     def _check_election(self, node_id: int, known: Known, election: ElectionState | None) -> None:

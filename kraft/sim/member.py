@@ -6,6 +6,7 @@ Messages are opaque to the simulator: `CoreMember` speaks the flat forms of the 
 
 from __future__ import annotations
 
+from enum import Enum
 from random import Random
 from typing import Protocol
 
@@ -48,11 +49,19 @@ class Flush(Struct, frozen=True):
     ticket: int
 
 
+class Outcome(Enum):
+    """What became of a submission. Where leadership was lost before it was committed, nobody knows."""
+
+    COMMITTED = "committed"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+
+
 class Done(Struct, frozen=True):
-    """What became of a submission: committed, at `base_offset` where that is told, or refused or of unknown fate."""
+    """A submission is over; `base_offset` says where it is committed, if that is told."""
 
     submit_id: int
-    is_committed: bool
+    outcome: Outcome
     base_offset: int | None = None
 
 

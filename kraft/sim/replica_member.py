@@ -29,6 +29,7 @@ from kraft.sim.member import (
     Done,
     Flush,
     LogBatch,
+    Outcome,
     Output,
     View,
 )
@@ -223,7 +224,8 @@ class ReplicaMember:
                         refused.append(output.request_id)
                 case replica_events.Answer(message=IncrementalAlterConfigsResponse() as response):
                     is_committed = response.responses[0].error_code == Error.NONE
-                    translated.append(Done(-output.request_id, is_committed))
+                    outcome = Outcome.COMMITTED if is_committed else Outcome.UNKNOWN
+                    translated.append(Done(-output.request_id, outcome))
                 case replica_events.Answer():
                     translated.append(self._answer(output))
                 case replica_events.StartFlush():
@@ -232,7 +234,7 @@ class ReplicaMember:
                         output.run()
                     translated.append(Flush(output.ticket))
                 case replica_events.SubmitDone():
-                    translated.append(Done(output.submit_id, output.error == Error.NONE, output.base_offset))
+                    translated.append(Done(output.submit_id, _outcome(output), output.base_offset))
                 case replica_events.Committed(batch=batch):
                     translated.append(Applied(batch.base_offset, batch.next_offset, batch.values))
                 case replica_events.Trace(effect=StateChanged() as changed):
@@ -308,6 +310,12 @@ class ReplicaMember:
 
 def _open(frame: Frame, kind: type[Message]) -> Message:
     return decode(kind, frame.version, frame.body) if isinstance(frame.body, bytes) else frame.body
+
+
+def _outcome(done: replica_events.SubmitDone) -> Outcome:
+    if done.error == Error.NONE:
+        return Outcome.COMMITTED
+    return Outcome.UNKNOWN if done.is_uncertain else Outcome.REFUSED
 
 
 def _alter_config(name: str) -> IncrementalAlterConfigsRequest:

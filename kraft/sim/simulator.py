@@ -17,18 +17,14 @@ from msgspec import Struct
 from kraft.quorum.events import FailureCause
 from kraft.quorum.values import QuorumConfig
 from kraft.quorum.voters import VoterSet
-from kraft.replica.application import ApplicationFactory, host_raw_log
-from kraft.replica.controller_host import host_controller
-from kraft.sim.core_member import CoreMember
 from kraft.sim.invariants import Invariants
-from kraft.sim.member import Answer, Applied, Ask, Changed, Crashed, Done, Flush, Member, Output, View
+from kraft.sim.member import Answer, Applied, Ask, Changed, Crashed, Done, Flush, Member, Outcome, Output, View
+from kraft.sim.members import MakeMember, draw_config, replica_member
 from kraft.sim.nemesis import Nemesis, draw_faults
 from kraft.sim.network import Exchange, Network
-from kraft.sim.replica_member import ReplicaMember
 from kraft.sim.trace import Trace
 from kraft.sim.workload import Workload
 from transport.faults import FaultPlan, Faults
-from transport.protocol.apis import APIS, ApiKey
 
 START_MS: Final = 1_700_000_000_000
 CHAOS_MS: Final = 10_000
@@ -37,8 +33,6 @@ CALM_RECORDS: Final = 10
 CALM_NETWORK: Final = Faults(delay_ms=(1, 1))
 SAME_MOMENT_LIMIT: Final = 20_000
 """More events than this without any time passing are a loop."""
-
-MakeMember = Callable[[int, VoterSet, QuorumConfig, Random], Member]
 
 
 class Result(Struct, frozen=True, kw_only=True):
@@ -66,7 +60,6 @@ class Host(Struct):
     crash_down_ms: int = 0
     flush_ms: int = 1
     tick_at_ms: int = -1
-    asking: dict[int, Exchange] = {}
     asked: dict[int, Exchange] = {}
 
 
@@ -93,7 +86,7 @@ class Simulator:
         self._is_calm = False
         ids = tuple(range(1, nodes + 1))
         voters = VoterSet.parse(",".join(f"{one}@n{one}:9000" for one in ids))
-        config = config or _draw_config(Random(f"{seed}/config"))
+        config = config or draw_config(Random(f"{seed}/config"))
         members_rng = Random(f"{seed}/members")
         self._hosts = {one: Host(make_member(one, voters, config, members_rng)) for one in ids}
         self.invariants = Invariants(ids)
@@ -155,6 +148,7 @@ class Simulator:
                 self._start(node_id, host.life)
         target = self.invariants.committed_end + records
         self.run_until(self.now_ms + duration_ms, lambda: self._has_settled(target))
+        self.invariants.refused(self.workload.refused)
         views = [host.view for host in self._hosts.values()]
         assert self._has_settled(target), f"no progress to {target} in {duration_ms} ms of calm: {views}"
 
@@ -208,7 +202,6 @@ class Simulator:
         host.paused_until_ms = 0
         host.crash_down_ms = 0
         host.member.crash(self._rng)
-        host.asking.clear()
         for exchange in host.asked.values():
             self._network.break_off(exchange)
         host.asked.clear()
@@ -356,8 +349,8 @@ class Simulator:
                     ),
                 )
             case Done():
-                value = self.workload.done(output.submit_id, is_committed=output.is_committed)
-                if output.is_committed:
+                value = self.workload.done(output.submit_id, output.outcome)
+                if output.outcome is Outcome.COMMITTED:
                     self.invariants.acknowledged(node_id, value, output.base_offset)
             case Applied():
                 self.invariants.applied(host.member, output)
@@ -378,52 +371,6 @@ class Simulator:
                 self._when_awake(host, life, lambda: host.member.tick(self._clock(host)), "tick")
 
         self.schedule(at_ms - self.now_ms, wake)
-
-
-def _draw_config(rng: Random) -> QuorumConfig:
-    """Kafka's defaults, or something tighter that finds other interleavings."""
-    return QuorumConfig(
-        election_timeout_ms=rng.choice((200, 1000)),
-        fetch_timeout_ms=rng.choice((500, 1500)),
-        election_backoff_max_ms=rng.choice((100, 1000)),
-        request_timeout_ms=rng.choice((500, 2000)),
-        retry_backoff_ms=rng.choice((20, 100)),
-        append_linger_ms=rng.choice((0, 0, 25)),
-        fetch_max_bytes=rng.choice((1, 300, 1_048_576)),
-        fetch_max_wait_ms=rng.choice((100, 250)),
-    )
-
-
-def core_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Random) -> Member:
-    """A bare core over a log in memory."""
-    return CoreMember(node_id, voters=voters, config=config)
-
-
-def replica_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Random) -> Member:
-    """A whole replica that hosts a raw log; some speak old versions, and some do without the codecs."""
-    return _replica(node_id, voters, config, rng, host_raw_log)
-
-
-def controller_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Random) -> Member:
-    """A whole replica that hosts the controller, whose configurations are altered over the wire."""
-    return _replica(node_id, voters, config, rng, host_controller)
-
-
-def _replica(
-    node_id: int, voters: VoterSet, config: QuorumConfig, rng: Random, application: ApplicationFactory
-) -> ReplicaMember:
-    speaks_old = rng.random() < 0.2
-    oldest = {ApiKey.FETCH: 15, ApiKey.VOTE: 0, ApiKey.BEGIN_QUORUM_EPOCH: 0, ApiKey.END_QUORUM_EPOCH: 0}
-    versions = {int(key): rng.randint(low, APIS[key].versions.highest) for key, low in oldest.items()}
-    return ReplicaMember(
-        node_id,
-        voters=voters,
-        config=config,
-        application=application,
-        segment_bytes=rng.choice((1000, 1_000_000)),
-        versions=versions if speaks_old else {},
-        uses_codecs=rng.random() < 0.5,
-    )
 
 
 def run(

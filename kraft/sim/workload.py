@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
+from kraft.sim.member import Outcome
+
 
 class Workload:
     """Hands out submissions and remembers what became of them."""
@@ -14,6 +16,7 @@ class Workload:
         self._pending: dict[int, bytes] = {}
         self._next_id = 1
         self.acknowledged = 0
+        self.refused: list[bytes] = []
 
     def pause_ms(self) -> int:
         """How long until the next submission."""
@@ -27,7 +30,10 @@ class Workload:
         self._pending[submit_id] = value
         return submit_id, self._rng.choice(candidates), value
 
-    def done(self, submit_id: int, *, is_committed: bool) -> bytes:
-        """A submission is committed, or was given up; the record that it was about."""
-        self.acknowledged += is_committed
-        return self._pending.pop(submit_id)
+    def done(self, submit_id: int, outcome: Outcome) -> bytes:
+        """A submission is over; the record that it was about."""
+        value = self._pending.pop(submit_id)
+        self.acknowledged += outcome is Outcome.COMMITTED
+        if outcome is Outcome.REFUSED:
+            self.refused.append(value)
+        return value

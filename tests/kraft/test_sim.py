@@ -20,16 +20,26 @@ from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.states import LeaderState, ResignedState, UnattachedState, VotedState
 from kraft.quorum.values import QuorumConfig, ReplicaKey
 from kraft.replica import storage
+from kraft.replica.application import ForRequest, ForSubmit
 from kraft.replica.applier import Applier
 from kraft.replica.events import CommittedBatch, FlushDone, Input, Output
 from kraft.replica.replica import Replica
-from kraft.sim.invariants import InvariantViolated
-from kraft.sim.simulator import MakeMember, Result, Simulator, controller_member, core_member, replica_member, run
+from kraft.sim import (
+    InvariantViolated,
+    MakeMember,
+    Result,
+    Simulator,
+    controller_member,
+    core_member,
+    replica_member,
+    run,
+)
 from metadata_log.disk import Disk
 from metadata_log.log import FlushHandle
 from metadata_log.quorum_state_file import StoredElection, format_quorum_state
 from metadata_log.types import OffsetAndEpoch
 from transport.faults import NO_FAULTS
+from transport.protocol.errors import Error
 
 SLICE = 25
 
@@ -328,9 +338,25 @@ def _apply_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Applier, "advance", advance_and_repeat)
 
 
+def _call_what_is_uncertain_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = Replica._refused
+
+    def surely_refused(
+        replica: Replica, waiting: ForRequest | ForSubmit, error: Error, *, is_uncertain: bool
+    ) -> Output:
+        return refused(replica, waiting, error, is_uncertain=False)
+
+    monkeypatch.setattr(Replica, "_refused", surely_refused)
+
+
 @pytest.mark.parametrize(
     "breaks",
-    [_flush_nothing, _rename_quorum_state_without_a_flush_of_the_directory, _apply_twice],
+    [
+        _call_what_is_uncertain_refused,
+        _flush_nothing,
+        _rename_quorum_state_without_a_flush_of_the_directory,
+        _apply_twice,
+    ],
     ids=lambda breaks: breaks.__name__[1:],
 )
 def test_a_broken_replica_is_found(

@@ -1,0 +1,64 @@
+"""The kinds of nodes that a run can consist of, and the settings that are drawn for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from kraft.quorum.values import QuorumConfig
+from kraft.quorum.voters import VoterSet
+from kraft.replica.application import ApplicationFactory, host_raw_log
+from kraft.replica.controller_host import host_controller
+from kraft.sim.core_member import CoreMember
+from kraft.sim.member import Member
+from kraft.sim.replica_member import ReplicaMember
+from transport.protocol.apis import APIS, ApiKey
+
+MakeMember = Callable[[int, VoterSet, QuorumConfig, Random], Member]
+"""Makes the node of an id; what it draws from the `Random` is part of the run."""
+
+
+def draw_config(rng: Random) -> QuorumConfig:
+    """Kafka's defaults, or something tighter that finds other interleavings."""
+    return QuorumConfig(
+        election_timeout_ms=rng.choice((200, 1000)),
+        fetch_timeout_ms=rng.choice((500, 1500)),
+        election_backoff_max_ms=rng.choice((100, 1000)),
+        request_timeout_ms=rng.choice((500, 2000)),
+        retry_backoff_ms=rng.choice((20, 100)),
+        append_linger_ms=rng.choice((0, 0, 25)),
+        fetch_max_bytes=rng.choice((1, 300, 1_048_576)),
+        fetch_max_wait_ms=rng.choice((100, 250)),
+    )
+
+
+def core_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Random) -> Member:
+    """A bare core over a log in memory."""
+    return CoreMember(node_id, voters=voters, config=config)
+
+
+def replica_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Random) -> Member:
+    """A whole replica that hosts a raw log; some speak old versions, and some do without the codecs."""
+    return _replica(node_id, voters, config, rng, host_raw_log)
+
+
+def controller_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Random) -> Member:
+    """A whole replica that hosts the controller, whose configurations are altered over the wire."""
+    return _replica(node_id, voters, config, rng, host_controller)
+
+
+def _replica(
+    node_id: int, voters: VoterSet, config: QuorumConfig, rng: Random, application: ApplicationFactory
+) -> ReplicaMember:
+    speaks_old = rng.random() < 0.2
+    oldest = {ApiKey.FETCH: 15, ApiKey.VOTE: 0, ApiKey.BEGIN_QUORUM_EPOCH: 0, ApiKey.END_QUORUM_EPOCH: 0}
+    versions = {int(key): rng.randint(low, APIS[key].versions.highest) for key, low in oldest.items()}
+    return ReplicaMember(
+        node_id,
+        voters=voters,
+        config=config,
+        application=application,
+        segment_bytes=rng.choice((1000, 1_000_000)),
+        versions=versions if speaks_old else {},
+        uses_codecs=rng.random() < 0.5,
+    )
