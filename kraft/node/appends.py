@@ -36,6 +36,11 @@ class Appends:
         self._turn = trio.lowlevel.ParkingLot()
         self._stopped = False
 
+    @property
+    def outstanding(self) -> int:
+        """How many callers wait."""
+        return len(self._waiting)
+
     async def append(self, values: Sequence[bytes]) -> SubmitDone:
         """Submit one atomic unit and wait until it is committed; raises what `kraft.node.errors` names."""
         while len(self._waiting) >= self._limit and not self._stopped:

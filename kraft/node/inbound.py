@@ -25,6 +25,11 @@ class Inbound:
         self._next_id = 1
         self._unanswered: dict[int, Request] = {}
 
+    @property
+    def unanswered(self) -> int:
+        """How many requests, parked fetches included, wait for an answer."""
+        return len(self._unanswered)
+
     def deliver(self, thing: Request | Reply | Failed) -> None:
         """The transport's callback. Beyond the limit of unanswered requests a connection is closed, not queued for."""
         if isinstance(thing, Request):

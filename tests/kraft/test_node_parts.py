@@ -90,6 +90,7 @@ async def test_flush_thread_leaves_the_trio_thread_free() -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(flusher.run)
         flusher.start(StartFlush(7, handle))
+        flusher.begin(is_busy=True)
         await trio.lowlevel.checkpoint()
         assert not inbox.events
         handle.may_end.set()
@@ -107,9 +108,39 @@ async def test_failed_flush_stops_the_node_and_reports_nothing_as_flushed() -> N
     handle = _Handle(OSError(5, "Input/output error", "00000000000000000000.log"))
     handle.may_end.set()
     flusher.start(StartFlush(1, handle))
+    flusher.begin(is_busy=True)
     with pytest.raises(OSError, match=r"00000000000000000000\.log"):
         await flusher.run()
     assert not inbox.events
+
+
+async def test_flushes_in_place_only_while_the_disk_is_quick_and_nothing_else_waits() -> None:
+    inbox: Inbox[FlushDone] = Inbox()
+    flusher = Flusher(inbox.put)
+    handles: list[_Handle] = []
+
+    async def flush(*, is_busy: bool, is_slow: bool = False) -> bool:
+        """Whether it ran in place."""
+        handle = _Handle()
+        handles.append(handle)
+        if is_slow:
+            threading.Timer(0.02, handle.may_end.set).start()
+        else:
+            handle.may_end.set()
+        flusher.start(StartFlush(len(handles), handle))
+        flusher.begin(is_busy=is_busy)
+        await inbox.wait()
+        assert inbox.events.popleft() == FlushDone(len(handles))
+        return handle.ran_in is threading.main_thread()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(flusher.run)
+        assert not await flush(is_busy=False), "nothing is known of the disk yet"
+        assert await flush(is_busy=False)
+        assert not await flush(is_busy=True)
+        assert await flush(is_busy=False, is_slow=True)
+        assert not await flush(is_busy=False), "the disk was slow the last time"
+        nursery.cancel_scope.cancel()
 
 
 def test_one_line_per_transition_and_facts_for_json(caplog: pytest.LogCaptureFixture) -> None:
