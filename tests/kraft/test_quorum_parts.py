@@ -13,8 +13,8 @@ from kraft.quorum.leadership import ranked_backoff_ms
 from kraft.quorum.log_view import LogView, Position
 from kraft.quorum.peers import Peers
 from kraft.quorum.states import Tally
-from kraft.quorum.states.leader import Progress
-from kraft.quorum.values import ReplicaKey
+from kraft.quorum.states.leader import MAX_OBSERVERS, LeaderState, Progress
+from kraft.quorum.values import Endpoints, ReplicaKey
 from kraft.quorum.voters import VoterSet, majority
 from metadata_log.batch import build_batch
 from metadata_log.epochs import EpochHistory
@@ -259,6 +259,31 @@ def test_successors_wait_by_rank(count: int, delays: list[int]) -> None:
 
 def test_without_a_ranking_nobody_waits() -> None:
     assert ranked_backoff_ms((), ReplicaKey(1), 1000) == 0
+
+
+# Leader
+
+
+def test_claimed_observers_cannot_fill_the_memory() -> None:
+    voters = VoterSet.parse("1@a:1,2@b:2,3@c:3")
+    accumulator = BatchAccumulator(next_offset=0, linger_ms=0, max_batch_bytes=1000)
+    leader = LeaderState(
+        epoch=1,
+        local=ReplicaKey(1),
+        endpoints=Endpoints(),
+        voters=voters,
+        epoch_start_offset=0,
+        accumulator=accumulator,
+        progress={voter.id: Progress(voter.key) for voter in voters.voters},
+        observers={},
+        check_quorum_deadline_ms=0,
+        begin_deadline_ms=0,
+    )
+    for node_id in range(100, 100 + MAX_OBSERVERS + 10):
+        leader.progress_of(ReplicaKey(node_id)).fetched(0, 0, node_id)
+    assert len(leader.observers) == MAX_OBSERVERS
+    assert ReplicaKey(100) not in leader.observers
+    assert ReplicaKey(100 + MAX_OBSERVERS + 9) in leader.observers
 
 
 # Progress

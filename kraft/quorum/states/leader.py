@@ -14,6 +14,8 @@ from kraft.quorum.voters import VoterSet
 from metadata_log.types import NO_OFFSET
 
 NEVER_FETCHED = -1
+MAX_OBSERVERS = 4096
+"""Beyond so many the observer that has been silent for longest is forgotten: anybody can claim to be one."""
 
 
 class Progress(Struct):
@@ -85,6 +87,8 @@ class LeaderState(Struct):
         """The record of a replica: as a voter if it is one, else as an observer, made at first sight."""
         if self.voters.contains(replica):
             return self.progress[replica.id]
+        if replica not in self.observers and len(self.observers) >= MAX_OBSERVERS:
+            del self.observers[min(self.observers, key=lambda key: (self.observers[key].last_fetch_ms, key))]
         return self.observers.setdefault(replica, Progress(replica))
 
     def note_contact(self, replica: ReplicaKey) -> bool:
