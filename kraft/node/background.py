@@ -1,7 +1,7 @@
 """Fsyncing the log: in a thread of its own while there is other work to do, at once where there is none.
 
-Kafka has no such thread: its one raft thread waits for the disk. With 16 and 128 clients a leader commits a fifth more in
-the same time if it goes on serving them meanwhile. (The thread is long-lived: `trio.to_thread` would cost half a
+Kafka has no such thread: its one raft thread waits for the disk. With 16 and 128 clients a leader commits a fifth more
+if it goes on serving them meanwhile. (The thread is long-lived: `trio.to_thread` would cost half a
 millisecond per flush.) But handing a flush over and back takes about ten futex calls, a fifth of the CPU time of a
 follower, who has nothing else to do; so a node with little in hand flushes in place, as long as the disk is quick.
 
