@@ -101,7 +101,7 @@ def test_what_is_not_there_yet_is_said(line: str, what: str) -> None:
 
 
 def test_a_controller_that_is_no_voter_is_refused_as_in_kafka() -> None:
-    with pytest.raises(ConfigError, match="node.id 4 is not among the voters"):
+    with pytest.raises(ConfigError, match=r"node\.id 4 is not among the voters"):
         Config.parse(GOOD, overrides=["node.id=4"])
 
 
