@@ -115,7 +115,9 @@ class View:
 def _headline(quorum: QuorumDescription | None) -> str:
     if quorum is None:
         return "no leader"
-    return f"leader {quorum.leader_id}, epoch {quorum.leader_epoch}, high watermark {quorum.high_watermark}"
+    # A new leader does not know it before a majority has fetched beyond the start of its epoch.
+    high_watermark = quorum.high_watermark if quorum.high_watermark >= 0 else "not known yet"
+    return f"leader {quorum.leader_id}, epoch {quorum.leader_epoch}, high watermark {high_watermark}"
 
 
 def _facts(quorum: QuorumDescription | None) -> dict[str, Any]:
