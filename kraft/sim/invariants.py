@@ -90,8 +90,8 @@ class Invariants:
         return self.stepped(member)
 
     def interrupted(self, node_id: int) -> None:
-        """A node died within a step: nobody knows how much of it is on its disk."""
-        self._nodes[node_id].was_interrupted = True
+        """A node died within a step or its start: nobody knows how much of it is on its disk."""
+        self._nodes.setdefault(node_id, Known()).was_interrupted = True
 
     def _check_promise(self, node_id: int, known: Known, log: list[LogBatch]) -> None:
         """What was flushed is still there. A step that was interrupted may have truncated the log, but not what is

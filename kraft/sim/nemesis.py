@@ -44,7 +44,7 @@ class World(Protocol):
         """Crash a node and start it again after a while."""
 
     def crash_within_a_step(self, node_id: int, operations: int, down_ms: int) -> None:
-        """Crash a node in the middle of one of its next steps."""
+        """Crash a node in the middle of one of its next steps, or of its next start."""
 
     def resign(self, node_id: int) -> None:
         """Make a leader give up."""

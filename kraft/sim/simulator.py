@@ -27,7 +27,7 @@ from kraft.sim.workload import Workload
 from transport.faults import FaultPlan, Faults
 
 START_MS: Final = 1_700_000_000_000
-CHAOS_MS: Final = 10_000
+CHAOS_MS: Final = 8_000
 CALM_MS: Final = 60_000
 CALM_RECORDS: Final = 10
 CALM_NETWORK: Final = Faults(delay_ms=(1, 1))
@@ -190,7 +190,9 @@ class Simulator:
     def leaders(self) -> list[int]:
         """The nodes that take themselves for leaders."""
         return [
-            node_id for node_id, host in self._hosts.items() if host.is_running and host.member.view().state == "Leader"
+            node_id
+            for node_id, host in self._hosts.items()
+            if host.is_running and host.view is not None and host.view.state == "Leader"
         ]
 
     def crash(self, node_id: int, down_ms: int) -> None:
@@ -209,11 +211,10 @@ class Simulator:
         self.schedule(down_ms, partial(self._start, node_id, host.life))
 
     def crash_within_a_step(self, node_id: int, operations: int, down_ms: int) -> None:
-        """Crash a node in the middle of one of its next steps."""
+        """Crash a node in the middle of one of its next steps, or of its next start."""
         host = self._hosts[node_id]
-        if host.is_running:
-            host.crash_down_ms = down_ms
-            host.member.crash_soon(operations)
+        host.crash_down_ms = down_ms
+        host.member.crash_soon(operations)
 
     def resign(self, node_id: int) -> None:
         """Make a leader give up."""
@@ -287,7 +288,11 @@ class Simulator:
         host.is_running = True
         host.clock_offset_ms = self._rng.randint(-5000, 5000)
         host.tick_at_ms = -1
-        outputs = host.member.start(Random(f"{self._seed}/{node_id}/{host.life}"), self._clock(host))
+        try:
+            outputs = host.member.start(Random(f"{self._seed}/{node_id}/{host.life}"), self._clock(host))
+        except Crashed as crashed:
+            self._crash_midway(host, f"start: crashes {crashed}")
+            return
         host.view = self.invariants.started(host.member)
         self._settle(host, outputs, "started")
 
@@ -304,12 +309,16 @@ class Simulator:
         try:
             outputs = step()
         except Crashed as crashed:
-            self.trace.add(self.now_ms, host.member.node_id, f"{what}: crashes {crashed}")
-            self.invariants.interrupted(host.member.node_id)
-            self.crash(host.member.node_id, host.crash_down_ms)
+            self._crash_midway(host, f"{what}: crashes {crashed}")
             return
         host.view = self.invariants.stepped(host.member)
         self._settle(host, outputs, what)
+
+    def _crash_midway(self, host: Host, what: str) -> None:
+        node_id = host.member.node_id
+        self.trace.add(self.now_ms, node_id, what)
+        self.invariants.interrupted(node_id)
+        self.crash(node_id, host.crash_down_ms)
 
     def _settle(self, host: Host, outputs: list[Output], what: str) -> None:
         node_id, view = host.member.node_id, host.view
