@@ -27,7 +27,6 @@ from transport.protocol.messages.describe_quorum import (
 )
 from transport.protocol.messages.end_quorum_epoch import EndQuorumEpochRequest
 from transport.protocol.messages.fetch import FetchRequest
-from transport.protocol.messages.fetch_snapshot import FetchSnapshotRequest
 from transport.protocol.messages.vote import VoteRequest, VoteRequestPartitionData, VoteRequestTopicData
 
 pytestmark = pytest.mark.kafka
@@ -96,7 +95,6 @@ ASTRAY = {
     "begin-epoch-of-another-cluster": whole(BeginQuorumEpochRequest(cluster_id=STRANGER), 1),
     "end-epoch-of-another-cluster": whole(EndQuorumEpochRequest(cluster_id=STRANGER), 1),
     "fetch-of-another-cluster": whole(FetchRequest(cluster_id=STRANGER), 17),
-    "fetch-snapshot-of-another-cluster": whole(FetchSnapshotRequest(cluster_id=STRANGER), 1),
     "vote-about-another-topic": whole(vote(topic="orders"), 2),
     "question-about-another-topic": whole(elsewhere(), 2),
 }
