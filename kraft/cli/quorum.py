@@ -58,7 +58,7 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
 @_options
 def status_command(*, bootstrap: str, as_json: bool, watch: bool, timeout: float) -> None:
     """Print a summary of the quorum, in the words of kafka-metadata-quorum describe --status."""
-    _show(bootstrap, watch, timeout, _status_json if as_json else _status_text)
+    _show(bootstrap, watch, timeout, status_json if as_json else status_text)
 
 
 @quorum_command.command(
@@ -74,7 +74,7 @@ def replication_command(*, bootstrap: str, as_json: bool, watch: bool, timeout: 
     def table(facts: Facts) -> str:
         return replication_text(facts[1], now_ms=time.time_ns() // 1_000_000 if human_readable else None)
 
-    _show(bootstrap, watch, timeout, _replication_json if as_json else table)
+    _show(bootstrap, watch, timeout, replication_json if as_json else table)
 
 
 def parse_bootstrap(text: str) -> tuple[Endpoint, ...]:
@@ -155,14 +155,16 @@ def _status_facts(facts: Facts) -> dict[str, Any]:
     }
 
 
-def _status_text(facts: Facts) -> str:
+def status_text(facts: Facts) -> str:
+    """The summary as Kafka's tool prints it."""
     return "\n".join(
         f"{name + ':':<24}{json.dumps(value) if isinstance(value, list) else value}"
         for name, value in _status_facts(facts).items()
     )
 
 
-def _status_json(facts: Facts) -> str:
+def status_json(facts: Facts) -> str:
+    """The same as one JSON object."""
     return json.dumps({_camel(name): value for name, value in _status_facts(facts).items()})
 
 
@@ -199,7 +201,8 @@ def replication_text(quorum: QuorumDescription, *, now_ms: int | None = None) ->
     return "\n".join("".join(f"{cell:<{width}}\t" for cell, width in zip(line, widths, strict=True)) for line in table)
 
 
-def _replication_json(facts: Facts) -> str:
+def replication_json(facts: Facts) -> str:
+    """The table as one JSON object."""
     rows = [{_camel(name): value for name, value in row.items()} for row in _rows(facts[1])]
     return json.dumps({"replicas": rows})
 

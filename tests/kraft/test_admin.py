@@ -1,0 +1,188 @@
+"""The admin client finds the active controller, follows it, and says what it cannot do; virtual time throughout."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+import trio.testing
+
+from kraft.admin import (
+    AdminClient,
+    AdminError,
+    ConfigChange,
+    NoController,
+    Operation,
+    RequestRefused,
+    ResourceType,
+    open_admin,
+)
+from kraft.testing import Cluster
+from transport.interface import Endpoint, Listener, Request
+from transport.memory import MemoryNetwork, MemoryTransport
+from transport.protocol.errors import Error
+from transport.protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from transport.protocol.messages.incremental_alter_configs import (
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+
+def metrics(
+    name: str, value: str | None, key: str = "interval.ms", operation: Operation = Operation.SET
+) -> ConfigChange:
+    return ConfigChange(
+        resource_type=ResourceType.CLIENT_METRICS, resource_name=name, key=key, value=value, operation=operation
+    )
+
+
+async def test_it_describes_the_quorum(autojump_clock: trio.testing.MockClock) -> None:
+    async with Cluster(controllers=3, seed=1) as cluster, cluster.admin() as admin:
+        leader = await cluster.leader()
+        described = await admin.describe_cluster()
+        assert described.controller_id == leader
+        assert [node_id for node_id, _ in described.controllers] == [1, 2, 3]
+        quorum = await admin.describe_quorum()
+        assert quorum.leader_id == leader
+        assert {voter.id for voter in quorum.voters} == {1, 2, 3}
+        assert quorum.observers == ()
+
+
+async def test_a_thousand_changes_are_pipelined(autojump_clock: trio.testing.MockClock) -> None:
+    """If each waited for the one before it, this would take a thousand round trips of virtual time."""
+    async with Cluster(controllers=3, seed=2) as cluster, cluster.admin() as admin:
+        await cluster.leader()
+        async with trio.open_nursery() as nursery:
+            for number in range(1000):
+                nursery.start_soon(admin.alter_configs, [metrics(f"r{number}", str(1000 + number))])
+        quorum = await admin.describe_quorum()
+        assert quorum.high_watermark >= 1000
+        cluster.check()
+
+
+async def test_it_follows_the_leader(autojump_clock: trio.testing.MockClock) -> None:
+    async with Cluster(controllers=3, seed=3) as cluster, cluster.admin() as admin:
+        leader = await cluster.leader()
+        await admin.alter_configs([metrics("before", "1000")])
+        await cluster.kill(leader)
+        await admin.alter_configs([metrics("after", "1000")])
+        quorum = await admin.describe_quorum()
+        assert quorum.leader_id != leader
+        cluster.check()
+
+
+async def test_a_refusal_names_the_resource_and_is_not_tried_again(autojump_clock: trio.testing.MockClock) -> None:
+    async with Cluster(controllers=1, seed=4) as cluster, cluster.admin() as admin:
+        await cluster.leader()
+        with pytest.raises(RequestRefused, match="bad-one") as caught:
+            await admin.alter_configs([metrics("bad-one", "1", key="no.such.key")])
+        assert caught.value.error is Error.INVALID_REQUEST
+
+
+async def test_validate_only_changes_nothing(autojump_clock: trio.testing.MockClock) -> None:
+    async with Cluster(controllers=1, seed=5) as cluster, cluster.admin() as admin:
+        await cluster.leader()
+        await admin.alter_configs([metrics("some", "1000")], validate_only=True)
+        with pytest.raises(RequestRefused):
+            await admin.alter_configs([metrics("some", "1")], validate_only=True)
+
+
+async def test_without_controllers_it_says_whom_it_asked(autojump_clock: trio.testing.MockClock) -> None:
+    transport = MemoryTransport(MemoryNetwork(1), host="me")
+    async with open_admin([Endpoint("nobody", 1)], transport=transport, timeout_ms=1000) as admin:
+        with pytest.raises(NoController, match="within 1 s") as caught:
+            await admin.describe_quorum()
+    assert "nobody:1" in str(caught.value.hint)
+
+
+async def test_the_error_of_the_block_is_raised_as_it_is(autojump_clock: trio.testing.MockClock) -> None:
+    """Not in an exception group, which no `except` of a caller would match."""
+    with pytest.raises(KeyError):
+        async with open_admin([Endpoint("x", 1)], transport=MemoryTransport(MemoryNetwork(1), host="me")):
+            raise KeyError("the caller's own")
+
+
+class Scripted:
+    """A controller that answers from a script: what it is asked is noted, what it says is up to the test."""
+
+    def __init__(self, network: MemoryNetwork, host: str, active: int) -> None:
+        self.transport = MemoryTransport(network, host=host)
+        self.active = active
+        self.asked: list[str] = []
+        self.errors: list[Error] = []
+
+    def deliver(self, request: object) -> None:
+        assert isinstance(request, Request)
+        self.asked.append(type(request.message).__name__)
+        match request.message:
+            case DescribeClusterRequest():
+                brokers = [DescribeClusterBroker(broker_id=one, host=f"c{one}", port=1) for one in (1, 2)]
+                answer = DescribeClusterResponse(
+                    endpoint_type=2, cluster_id="x", controller_id=self.active, brokers=brokers
+                )
+                self.transport.answer(request, answer)
+            case IncrementalAlterConfigsRequest(resources=resources):
+                error = self.errors.pop(0) if self.errors else Error.NONE
+                results = [
+                    AlterConfigsResourceResponse(
+                        error_code=error,
+                        error_message=None,
+                        resource_type=one.resource_type,
+                        resource_name=one.resource_name,
+                    )
+                    for one in resources
+                ]
+                self.transport.answer(request, IncrementalAlterConfigsResponse(responses=results))
+            case _:
+                raise AssertionError(request.message)
+
+
+async def run_scripted(
+    nursery: trio.Nursery, network: MemoryNetwork, active: int
+) -> tuple[Scripted, Scripted, AdminClient]:
+    controllers = [Scripted(network, f"c{one}", active) for one in (1, 2)]
+    for one in controllers:
+        await nursery.start(one.transport.run, one.deliver)
+        one.transport.listen(Listener("CONTROLLER", "", 1))
+    transport = MemoryTransport(network, host="me")
+    client = AdminClient(transport, [Endpoint("c1", 1)], client_id="t", timeout_ms=5000)
+    await nursery.start(transport.run, client.deliver)
+    return controllers[0], controllers[1], client
+
+
+async def test_a_controller_that_is_not_active_any_more_is_left(autojump_clock: trio.testing.MockClock) -> None:
+    async with trio.open_nursery() as nursery:
+        first, second, client = await run_scripted(nursery, MemoryNetwork(1), active=1)
+        first.errors = [Error.NOT_CONTROLLER]
+        second.active = 2
+
+        with trio.fail_after(4):
+            await client.alter_configs([metrics("x", "1000")])
+        # c1 refused; c2, learnt from c1, was asked first the next time and names itself.
+        assert "IncrementalAlterConfigsRequest" in first.asked
+        assert second.asked == ["DescribeClusterRequest", "IncrementalAlterConfigsRequest"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_two_resources_go_in_one_request(autojump_clock: trio.testing.MockClock) -> None:
+    async with trio.open_nursery() as nursery:
+        first, second, client = await run_scripted(nursery, MemoryNetwork(1), active=2)
+        await client.alter_configs([metrics("a", "1"), metrics("b", "2"), metrics("a", "x", key="metrics")])
+        assert first.asked == ["DescribeClusterRequest"]
+        assert second.asked == ["IncrementalAlterConfigsRequest"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_error_that_time_does_not_cure_ends_at_once(autojump_clock: trio.testing.MockClock) -> None:
+    async with trio.open_nursery() as nursery:
+        first, _, client = await run_scripted(nursery, MemoryNetwork(1), active=1)
+        first.errors = [Error.CLUSTER_AUTHORIZATION_FAILED]
+        began = trio.current_time()
+        with pytest.raises(AdminError, match="CLUSTER_AUTHORIZATION_FAILED"):
+            await client.alter_configs([metrics("x", "1000")])
+        assert trio.current_time() - began < 1
+        nursery.cancel_scope.cancel()

@@ -1,0 +1,163 @@
+"""`kraft serve`: a node from its configuration, politely stopped; and everything that can be wrong before it runs."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Timer
+
+import pytest
+from command_line import CLUSTER_ID, free_port, run, write_config
+
+from metadata_log.disk import OsDisk
+
+PATIENCE_SECONDS = 60
+"""A node that says nothing for so long is ended, which fails its test."""
+
+
+def formatted(capsys: pytest.CaptureFixture[str], directory: Path, **more: str) -> Path:
+    config = write_config(directory, port=free_port(), **more)
+    assert run(capsys, "format", "-c", str(config), "-t", CLUSTER_ID).code == 0
+    return config
+
+
+class Serving:
+    """A node in a process of its own, and what it has logged so far."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self._lines: list[str] = []
+
+    def said(self, text: str) -> str:
+        """The first line with this text, waiting for it; fails once the node has ended without."""
+        for line in self._lines:
+            if text in line:
+                return line
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self._lines.append(line)
+            if text in line:
+                return line
+        raise AssertionError(f"the node ended with {self.process.wait()} and never said {text!r}: {self._lines}")
+
+
+@contextmanager
+def serving(config: Path, *more: str) -> Iterator[Serving]:
+    command = [sys.executable, "-m", "kraft", "serve", "-c", str(config), *more]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    patience = Timer(PATIENCE_SECONDS, process.kill)
+    patience.start()
+    try:
+        yield Serving(process)
+    finally:
+        patience.cancel()
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stderr):
+            assert pipe is not None
+            pipe.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_node_leads_and_resigns_when_it_is_stopped(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, number: signal.Signals
+) -> None:
+    config = formatted(capsys, tmp_path, controller_quorum_election_timeout_ms="100")
+    with serving(config) as node:
+        address = node.said("listening").split("on=")[1].strip()
+        node.said("to=Leader")
+        done = run(capsys, "quorum", "status", "--bootstrap-controller", address, "--json")
+        assert done.code == 0
+        status = json.loads(done.out)
+        assert (status["clusterId"], status["leaderId"], status["maxFollowerLag"]) == (CLUSTER_ID, 1, 0)
+        assert status["currentVoters"] == [{"id": 1, "endpoints": [f"CONTROLLER://{address}"]}]
+        node.process.send_signal(number)
+        assert "stopping" in node.said(f"on={number.name}")
+        node.said("stopped node=1")
+        assert node.process.wait() == 0
+
+
+def test_a_node_ends_with_its_parent(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A quickstart that is killed with -9 must leave nobody behind."""
+    config = formatted(capsys, tmp_path)
+    with serving(config, "--until-stdin-closes") as node:
+        node.said("listening")
+        assert node.process.stdin is not None
+        node.process.stdin.close()
+        assert node.process.wait() == 0
+
+
+def test_warnings_of_the_configuration_are_logged(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    config = formatted(capsys, tmp_path, controller_quorum_election_timout_ms="5")
+    with serving(config) as node:
+        assert "did you mean controller.quorum.election.timeout.ms?" in node.said("warning")
+
+
+def refused(capsys: pytest.CaptureFixture[str], config: Path, *more: str) -> str:
+    done = run(capsys, "serve", "-c", str(config), *more)
+    assert done.code == 1
+    errors = [line for line in done.err.splitlines() if line.startswith("kraft: error: ")]
+    assert len(errors) == 1
+    assert done.err.splitlines()[-1].startswith("hint: ")
+    return errors[0]
+
+
+def test_a_port_in_use_is_one_clear_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    config = formatted(capsys, tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        said = refused(capsys, config, "--override", f"listeners=CONTROLLER://{address}")
+    assert said == f"kraft: error: cannot listen on {address}: Address already in use"
+
+
+def test_a_locked_directory_is_one_clear_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    config = formatted(capsys, tmp_path)
+    lock = OsDisk().lock(str(tmp_path / "log/.lock"))
+    said = refused(capsys, config)
+    lock.release()
+    assert said == f"kraft: error: the log directory is locked by another process ({tmp_path}/log)"
+
+
+def test_an_unformatted_directory_is_one_clear_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    config = write_config(tmp_path, port=free_port())
+    assert "not formatted" in refused(capsys, config)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"leaderId":1,"leaderEpoch":1,"votedId":-1,"data_version":7}', "7"),
+        ("", "quorum-state"),
+        ("{", "quorum-state"),
+    ],
+)
+def test_a_quorum_state_that_cannot_be_read_stops_the_node(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str, said: str
+) -> None:
+    """Guessing would be voting twice."""
+    config = formatted(capsys, tmp_path)
+    partition = tmp_path / "log/__cluster_metadata-0"
+    partition.mkdir()
+    (partition / "quorum-state").write_text(text)
+    assert said in refused(capsys, config)
+    assert (partition / "quorum-state").read_text() == text
+
+
+def test_a_bad_value_is_named_with_its_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    config = write_config(tmp_path, port=free_port(), metadata_max_idle_interval_ms="never")
+    done = run(capsys, "serve", "-c", str(config))
+    assert done.code == 1
+    assert "metadata.max.idle.interval.ms=never: allowed is a whole number" in done.err
+    assert f"({config}:7)" in done.err
+
+
+def test_the_directory_of_another_node_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    config = formatted(capsys, tmp_path)
+    more = ["--override", "node.id=2", "--override", "controller.quorum.voters=2@127.0.0.1:1"]
+    assert "belongs to node 1, not to node 2" in refused(capsys, config, *more)
