@@ -335,16 +335,18 @@ def _first_state(quorum: QuorumState, election: ElectionState, now_ms: int) -> E
     """The start-up rules (`QuorumState.initialize`).
 
     A leader that restarts is resigned, as its log may have lost a tail that others have seen; a log of a later epoch
-    than the file proves the file's vote to be of a past election.
+    than the file proves the file's vote to be of a past election. One that is no voter any more ends its leadership in
+    the same way, and does not stand for the election that it voted for itself in.
     """
     local, log_epoch = quorum.local, quorum.log.last_epoch
-    deadline_ms = now_ms + quorum.random_election_timeout_ms() if quorum.is_voter else NEVER_MS
+    drawn_ms = now_ms + quorum.random_election_timeout_ms()
+    deadline_ms = drawn_ms if quorum.is_voter else NEVER_MS
     epoch, leader_id, voted = election.epoch, election.leader_id, election.voted
     if epoch < log_epoch:
         return UnattachedState(log_epoch, NO_NODE, deadline_ms)
     if leader_id == local.id:
-        return ResignedState(epoch, local, quorum.endpoints, quorum.other_voter_ids(), (), deadline_ms)
-    if voted is not None and voted.matches(local):
+        return ResignedState(epoch, local, quorum.endpoints, quorum.other_voter_ids(), (), drawn_ms)
+    if voted is not None and voted.matches(local) and quorum.is_voter:
         return CandidateState(epoch, local, quorum.new_tally(), deadline_ms)
     endpoints = quorum.endpoints_of(leader_id)
     if leader_id != NO_NODE and len(endpoints):
