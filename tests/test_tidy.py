@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("kraft", "metadata_log", "transport")
 BINARY = {".gz", ".xz"}
-MACHINE = re.compile(r"(?<![\w.>}])/(?:root|home|work|farm|Users|tmp|var/tmp)\b|[A-Z]:\\Users")
+MACHINE = re.compile(r"(?<![\w.>}])/(?:root|home|work|Users|tmp|var/tmp)\b|[A-Z]:\\Users")
 REGISTRY = re.compile(
     r"pythonhosted|pypi\.(?:org|io)|index-url|maven\.org|repo1\.|\.m2/repository|artifactory|proxy\.golang", re.I
 )
