@@ -1,0 +1,160 @@
+"""`kraft quickstart`: the tour holds on real processes, and fails where the cluster is really broken."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Timer
+from typing import Any
+
+import pytest
+
+from kraft.cli.main import main
+
+PATIENCE_SECONDS = 120
+"""A quickstart that hangs for so long is ended, which fails its test."""
+
+
+class Quickstart:
+    """A quickstart in a process of its own, read line by line."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.seen: list[dict[str, Any]] = []
+
+    def until(self, event: str, **facts: object) -> dict[str, Any]:
+        """The next line with this event and these facts."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            found: dict[str, Any] = json.loads(line)
+            self.seen.append(found)
+            if found["event"] == event and facts.items() <= found.items():
+                return found
+        raise AssertionError(f"it ended with {self.process.wait()} and never said {event} {facts}: {self.seen}")
+
+    def pids(self) -> dict[int, int]:
+        """The process of each node."""
+        (cluster,) = (line for line in self.seen if line["event"] == "cluster")
+        return {node["id"]: node["pid"] for node in cluster["nodes"]}
+
+
+@contextmanager
+def quickstart(*words: str) -> Iterator[Quickstart]:
+    command = [sys.executable, "-m", "kraft", "quickstart", "--json", *words]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    patience = Timer(PATIENCE_SECONDS, process.kill)
+    patience.start()
+    try:
+        yield Quickstart(process)
+    finally:
+        patience.cancel()
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended; one that nobody has waited for yet has."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    return True
+
+
+def test_every_step_of_the_tour_holds(tmp_path: Path) -> None:
+    with quickstart("--for", "60", "--dir", str(tmp_path)) as tour:
+        cluster = tour.until("cluster")
+        assert tour.until("verdict")["ok"] is True
+        assert tour.process.wait() == 0
+    steps = [line["step"] for line in tour.seen if line["event"] == "step"]
+    assert steps == ["elect", "commit", "fail over", "go on", "restart", "verify", "stop"]
+    verified = next(line for line in tour.seen if line.get("step") == "verify")
+    assert (verified["acknowledged"], verified["logs"]) == (1300, 3)
+    assert len(cluster["bootstrapController"].split(",")) == 3
+    assert sorted(path.name for path in tmp_path.glob("*.properties")) == [
+        f"controller-{n}.properties" for n in (1, 2, 3)
+    ]
+    assert all(is_gone(pid) for pid in tour.pids().values())
+
+
+@pytest.mark.soak
+def test_a_tour_without_a_quorum_fails_and_says_so(tmp_path: Path) -> None:
+    """Two of three controllers hang, as when their machines are paused: no leader can be elected, nothing commits."""
+    with quickstart("--for", "9", "--dir", str(tmp_path)) as tour:
+        tour.until("cluster")
+        leader = tour.until("step", step="elect")["leader"]
+        pids = tour.pids()
+        paused = [pid for node_id, pid in pids.items() if node_id != leader]
+        for pid in paused:
+            os.kill(pid, signal.SIGSTOP)
+        failed = tour.until("step", ok=False)
+        for pid in paused:
+            os.kill(pid, signal.SIGCONT)
+        assert failed["step"] in ("commit", "fail over")
+        assert "--for" in failed["text"]
+        assert tour.until("verdict")["ok"] is False
+        assert tour.process.wait() == 1
+    assert all(is_gone(pid) for pid in pids.values())
+
+
+def test_a_node_that_dies_by_itself_fails_the_step_at_once(tmp_path: Path) -> None:
+    with quickstart("--for", "100", "--dir", str(tmp_path)) as tour:
+        tour.until("cluster")
+        victim = min(tour.pids())
+        os.kill(tour.pids()[victim], signal.SIGKILL)
+        failed = tour.until("step", ok=False)
+        assert f"node {victim} ended by SIGKILL" in failed["text"]
+        assert tour.process.wait() == 1
+
+
+def test_nobody_survives_a_quickstart_that_is_killed(tmp_path: Path) -> None:
+    with quickstart("--dir", str(tmp_path), "--controllers", "1") as running:
+        running.until("status", leaderId=1)
+        node = os.pidfd_open(running.pids()[1])
+        running.process.kill()
+        ended, _, _ = select.select([node], [], [], PATIENCE_SECONDS)
+        os.close(node)
+    assert ended
+    assert "stopped node=1" in (tmp_path / "controller-1.log").read_text()
+
+
+def test_a_folder_used_before_keeps_its_cluster_and_its_log(tmp_path: Path) -> None:
+    """And a quickstart runs until it is told to stop, by Ctrl-C or SIGTERM, and takes its nodes along."""
+    found = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with quickstart("--dir", str(tmp_path), "--controllers", "1") as running:
+            cluster = running.until("cluster")
+            status = running.until("status", leaderId=1)
+            running.process.send_signal(number)
+            assert running.process.wait() == 0
+            assert is_gone(running.pids()[1])
+            found.append((cluster["clusterId"], status["leaderEpoch"]))
+    first, second = found
+    assert first[0] == second[0]
+    assert second[1] > first[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--brokers", "3"], "brokers come later"),
+        (["--for", "5", "--controllers", "1"], "the tour needs 3 controllers"),
+        (["--dir", "a,b"], "comma"),
+    ],
+)
+def test_what_cannot_be_is_said(
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(["quickstart", *words])
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
