@@ -9,15 +9,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 import trio
 from real_data import unpack
+
+from kraft.cli.main import kraft
 
 ROOT = Path(__file__).parent.parent
 HOWTO = ROOT / "docs" / "howto"
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 PYTHON = re.compile(r"^```python\n# (?P<name>\S+\.py)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]+\]\((?!https?:)(?P<target>[^)#\s]+)?(?:#(?P<anchor>[^)\s]+))?\)")
+COMMAND = re.compile(r"(?:^(?:\$ |.*(?:do|--no-dev) |ID=\$\()?|`)kraft ([a-z][^`;&)\n]*)", re.MULTILINE)
 
 
 def program(page: str, name: str, folder: Path) -> Path:
@@ -56,6 +60,24 @@ def test_files_and_tests_that_are_named_exist(page: Path) -> None:
     tests = "".join(test.read_text() for test in (ROOT / "tests").rglob("*.py"))
     for name in re.findall(r"`(test_\w+)`", text):
         assert f"def {name}(" in tests or list((ROOT / "tests").rglob(f"{name}.py")), f"{name} does not exist"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_and_options_exist(page: Path) -> None:
+    for line in COMMAND.findall(page.read_text()):
+        command: click.Command = kraft
+        words = line.split()
+        while isinstance(command, click.Group) and words:
+            found = command.get_command(click.Context(command), words.pop(0))
+            assert found is not None, f"kraft {line}"
+            command = found
+        known = {name for parameter in command.params for name in parameter.opts}
+        unknown = [word for word in words if word.startswith("-") and word.partition("=")[0] not in known]
+        assert not unknown, f"kraft {line}: {unknown}"
+
+
+def test_the_search_for_commands_finds_some() -> None:
+    assert "quorum status --bootstrap-controller 127.0.0.1:19091" in COMMAND.findall((ROOT / "README.md").read_text())
 
 
 async def test_the_example_of_a_replicated_log(tmp_path: Path) -> None:
