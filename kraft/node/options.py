@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from kraft.config import Config
 from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig, ReplicaKey
 from kraft.quorum.voters import Voter, VoterSet
 from kraft.replica.options import ReplicaOptions
 from transport.interface import Endpoint, Listener
+
+COMMIT_NEWS_DELAY_MS: Final = 5
+"""Followers hear of a commit with the next records, or after this long.
+
+Kafka answers a parked fetch at once when there is only that to tell (KIP-1166). That is a round trip with each follower
+for every commit of a leader with one client: a quarter of the CPU time of all three, and that client waits longer.
+"""
 
 
 def listeners_of(config: Config) -> tuple[Listener, ...]:
@@ -42,6 +50,7 @@ def replica_options(config: Config, bound: Sequence[Endpoint], *, inline_flush: 
             append_linger_ms=config.append_linger_ms,
             fetch_max_bytes=config.fetch_max_bytes,
             max_batch_bytes=config.max_batch_bytes,
+            commit_news_delay_ms=COMMIT_NEWS_DELAY_MS,
         ),
         segment_bytes=config.segment_bytes,
         segment_ms=config.segment_ms,

@@ -31,6 +31,13 @@ class Purgatory:
         taken, self._parked = self._parked, []
         return taken
 
+    def hasten(self, reply: FetchReply, deadline_ms: int) -> None:
+        """Let every parked fetch have this answer, and at this time at the latest."""
+        self._parked = [
+            ParkedFetch(fetch.request_id, fetch.request, reply, min(fetch.deadline_ms, deadline_ms))
+            for fetch in self._parked
+        ]
+
     def take_expired(self, now_ms: int) -> list[ParkedFetch]:
         """Hand out the fetches whose patience has ended."""
         expired = [fetch for fetch in self._parked if fetch.deadline_ms <= now_ms]

@@ -97,7 +97,10 @@ def advance_high_watermark(quorum: QuorumState, leader: LeaderState, now_ms: int
     assert offset > quorum.log.high_watermark, (offset, quorum.log.high_watermark)
     leader.high_watermark = offset
     quorum.move_high_watermark(offset)
-    answer_parked(quorum, now_ms)
+    if quorum.config.commit_news_delay_ms:
+        quorum.purgatory.hasten(_empty_reply(quorum, leader), now_ms + quorum.config.commit_news_delay_ms)
+    else:
+        answer_parked(quorum, now_ms)
 
 
 # The leader's side: fetches
@@ -115,10 +118,12 @@ def on_fetch(quorum: QuorumState, event: Received, request: Fetch, now_ms: int) 
     has_news = request.high_watermark < leader.high_watermark
     if request.offset < quorum.log.end_offset:
         quorum.emit(SendRecords(event.request_id, reply, request.offset, request.max_bytes))
-    elif request.max_wait_ms == 0 or has_news:
-        quorum.emit(SendReply(event.request_id, reply))
     else:
-        quorum.purgatory.park(ParkedFetch(event.request_id, request, reply, now_ms + request.max_wait_ms))
+        wait_ms = min(request.max_wait_ms, quorum.config.commit_news_delay_ms) if has_news else request.max_wait_ms
+        if wait_ms:
+            quorum.purgatory.park(ParkedFetch(event.request_id, request, reply, now_ms + wait_ms))
+        else:
+            quorum.emit(SendReply(event.request_id, reply))
 
 
 def _judge(quorum: QuorumState, request: Fetch, now_ms: int) -> FetchReply | None:

@@ -29,6 +29,7 @@ def draw_config(rng: Random) -> QuorumConfig:
         append_linger_ms=rng.choice((0, 0, 25)),
         fetch_max_bytes=rng.choice((1, 300, 1_048_576)),
         fetch_max_wait_ms=rng.choice((100, 250)),
+        commit_news_delay_ms=rng.choice((0, 5)),
     )
 
 
