@@ -16,6 +16,7 @@
     > append NODE VALUE… / flush NODE / resign NODE / shutdown NODE / show NODE
 
 Every node has its own clock, which only `timeout` and `wait` move: what it prints is what passed.
+`pytest tests/kraft/test_transcripts.py --rewrite-transcripts` writes what the cores do now; read the diff.
 """
 
 from __future__ import annotations
