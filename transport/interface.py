@@ -58,6 +58,9 @@ class Transport(Protocol):
     def request(self, endpoint: Endpoint, token: int, message: Message, *, timeout_ms: int, client_id: str) -> None:
         """Send a request, connecting first where needed; `token` must be new.
 
+        Each client id has a connection of its own: on one connection answers leave in the order of their requests, so
+        an answer that is long in coming, or waits for what another request brings about, needs another one.
+
         Exactly one `Reply` or `Failed` with this token is delivered later, never from inside this call. The version is
         the highest that both sides know. While the peer is within its reconnect back-off (50 ms growing to 500 ms) the
         request fails at once with the cause of the last attempt.
@@ -70,4 +73,4 @@ class Transport(Protocol):
         """Close the connection that this request came by, without an answer."""
 
     def close_peer(self, endpoint: Endpoint) -> None:
-        """Close the connection to a peer; requests still waiting for it end with `Cause.CLOSED`."""
+        """Close the connections to a peer; requests still waiting for it end with `Cause.CLOSED`."""

@@ -144,9 +144,10 @@ class MemoryTransport:
         self.served = served
         self._deliver: Callable[[Inbound], None] | None = None
         self._ended = False
-        self._outgoing: dict[Endpoint, _Link] = {}
+        self._outgoing: dict[tuple[Endpoint, str], _Link] = {}
+        """One connection for each client id, as in `TcpTransport`."""
         self._incoming: dict[_Link, None] = {}
-        self._outstanding: dict[int, Endpoint] = {}
+        self._outstanding: dict[int, tuple[Endpoint, str]] = {}
         self._timer = Timer(self._outstanding, self._expire)
 
     def listen(self, listener: Listener) -> Endpoint:
@@ -181,7 +182,7 @@ class MemoryTransport:
         assert self._deliver is not None, "the transport is not running"
         assert token not in self._outstanding, f"token {token} is in use"
         now = trio.current_time()
-        self._outstanding[token] = endpoint
+        self._outstanding[token] = (endpoint, client_id)
         self._timer.start(token, now + timeout_ms / 1000)
         serving = self.network.serving(endpoint)
         if serving is None:
@@ -200,7 +201,7 @@ class MemoryTransport:
         except EncodeError as bad:
             self._finish_later(Failed(token, Cause.UNSUPPORTED_VERSION, f"{endpoint}: {bad}"))
             return
-        link = self._link_to(endpoint, serving)
+        link = self._link_to((endpoint, client_id), serving)
         link.tokens[token] = None
         for at in link.arrivals(self.network.plan, Kind.REQUEST, now):
             link.server._timer.at(at, partial(link.server._receive, link, token, sent))
@@ -214,10 +215,10 @@ class MemoryTransport:
             refused = Failed(token, Cause.REFUSED, f"{endpoint}: nobody listens there")
             self._timer.at(now + delay_ms / 1000, partial(self._finish, refused))
 
-    def _link_to(self, endpoint: Endpoint, serving: _Serving) -> _Link:
-        link = self._outgoing.get(endpoint)
+    def _link_to(self, key: tuple[Endpoint, str], serving: _Serving) -> _Link:
+        link = self._outgoing.get(key)
         if link is None or link.closed:
-            link = self._outgoing[endpoint] = _Link(self, serving.transport, serving.listener)
+            link = self._outgoing[key] = _Link(self, serving.transport, serving.listener)
             serving.transport._incoming[link] = None
         return link
 
@@ -293,13 +294,14 @@ class MemoryTransport:
                 client._timer.at(at, partial(client._finish, failed))
 
     def close_peer(self, endpoint: Endpoint) -> None:
-        """Close the connection to a peer; requests still waiting for it end with `Cause.CLOSED`."""
-        for token in self._leave(endpoint):
-            self._finish_later(Failed(token, Cause.CLOSED, f"the connection to {endpoint} was closed by this side"))
+        """Close the connections to a peer; requests still waiting for it end with `Cause.CLOSED`."""
+        for key in [key for key in self._outgoing if key[0] == endpoint]:
+            for token in self._leave(key):
+                self._finish_later(Failed(token, Cause.CLOSED, f"the connection to {endpoint} was closed by this side"))
 
-    def _leave(self, endpoint: Endpoint) -> list[int]:
+    def _leave(self, key: tuple[Endpoint, str]) -> list[int]:
         """Close our connection to a peer; returns the tokens that waited on it."""
-        link = self._outgoing.pop(endpoint, None)
+        link = self._outgoing.pop(key, None)
         if link is None or link.closed:
             return []
         link.closed = True
@@ -308,9 +310,9 @@ class MemoryTransport:
 
     def _expire(self, token: int) -> None:
         """A request is out of time: its connection is closed, as `TcpTransport` does."""
-        endpoint = self._outstanding[token]
+        key = endpoint, _ = self._outstanding[token]
         self._finish(Failed(token, Cause.TIMEOUT, f"{endpoint}: no answer in time"))
-        for other in self._leave(endpoint):
+        for other in self._leave(key):
             self._finish(Failed(other, Cause.TIMEOUT, f"{endpoint}: an earlier request was not answered in time"))
 
     def _finish(self, outcome: Reply | Failed) -> None:

@@ -62,7 +62,8 @@ class TcpTransport:
         )
         self._sockets = self._make_sockets(hasattr(select, "epoll") if use_epoll is None else use_epoll)
         self._deliver: Callable[[Inbound], None] | None = None
-        self._peers: dict[Endpoint, ClientChannel] = {}
+        self._peers: dict[tuple[Endpoint, str], ClientChannel] = {}
+        """One connection for each client id, because answers leave in the order of their requests."""
         self._accepted: dict[ServerChannel, None] = {}
         self._outstanding: dict[int, ClientChannel] = {}
         """The channel of every request, by token, until its outcome was delivered."""
@@ -104,9 +105,9 @@ class TcpTransport:
     def request(self, endpoint: Endpoint, token: int, message: Message, *, timeout_ms: int, client_id: str) -> None:
         """Send a request, connecting first where needed; see `Transport.request`."""
         assert token not in self._outstanding, f"token {token} is in use"
-        peer = self._peers.get(endpoint)
+        peer = self._peers.get((endpoint, client_id))
         if peer is None:
-            peer = self._peers[endpoint] = ClientChannel(self, self._sockets, endpoint, self._options)
+            peer = self._peers[endpoint, client_id] = ClientChannel(self, self._sockets, endpoint, self._options)
         self._outstanding[token] = peer
         self._timer.start(token, trio.current_time() + timeout_ms / 1000)
         peer.request(token, message, client_id)
@@ -124,10 +125,11 @@ class TcpTransport:
         channel.close()
 
     def close_peer(self, endpoint: Endpoint) -> None:
-        """Close the connection to a peer; requests still waiting for it end with `Cause.CLOSED`."""
-        if (peer := self._peers.get(endpoint)) is not None:
-            for outcome in peer.end(Cause.CLOSED, f"the connection to {endpoint} was closed by this side"):
-                self.finish_later(outcome)
+        """Close the connections to a peer; requests still waiting for it end with `Cause.CLOSED`."""
+        for (at, _), peer in self._peers.items():
+            if at == endpoint:
+                for outcome in peer.end(Cause.CLOSED, f"the connection to {endpoint} was closed by this side"):
+                    self.finish_later(outcome)
 
     def accepted(self, socket: Socket, listener: Listener, peer: str) -> ServerChannel | None:
         """A peer has connected; None turns it away."""
@@ -184,9 +186,9 @@ class TcpTransport:
             if channel.last_active < active_since and channel.is_idle:
                 log.debug("closing the idle connection of %s", channel.peer)
                 channel.close()
-        for endpoint, peer in list(self._peers.items()):
+        for key, peer in list(self._peers.items()):
             if peer.last_active < active_since and peer.is_idle:
                 peer.end(Cause.CLOSED, "idle")
                 if peer.is_blank:
-                    del self._peers[endpoint]
+                    del self._peers[key]
         self.later(self._sweep, longest / 4)

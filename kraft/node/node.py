@@ -75,7 +75,9 @@ class Node:
         self._flusher = parts.flusher
         self._log = parts.log
         self._node_id = parts.replica.options.node_id
-        self._client_id = f"raft-client-{self._node_id}"
+        self._raft_client_id = f"raft-client-{self._node_id}"
+        self._client_id = str(self._node_id)
+        """As of Kafka's channel from a node to the active controller, which has a connection to itself, too."""
         self._appends = Appends(parts.inbox, limit=OUTSTANDING_APPENDS)
         self._changed = trio.lowlevel.ParkingLot()
         self._was_active = False
@@ -215,7 +217,7 @@ class Node:
                         output.request_id,
                         output.message,
                         timeout_ms=output.timeout_ms,
-                        client_id=self._client_id,
+                        client_id=self._raft_client_id if output.is_raft else self._client_id,
                     )
                 case Trace():
                     self._log.trace(output.effect)

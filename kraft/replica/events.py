@@ -79,6 +79,8 @@ class SendWire(Struct, frozen=True, gc=False):
     port: int
     message: Message
     timeout_ms: int
+    is_raft: bool = True
+    """Else it is the application's, whose answer may wait for a commit: it must not stand in a queue before a Fetch."""
 
 
 class Answer(Struct, frozen=True, gc=False):

@@ -436,7 +436,9 @@ class Replica:
             return
         self._last_ask_id -= 1
         timeout_ms = self.options.quorum.request_timeout_ms
-        self._outputs.append(SendWire(self._last_ask_id, leader_id, address.host, address.port, request, timeout_ms))
+        self._outputs.append(
+            SendWire(self._last_ask_id, leader_id, address.host, address.port, request, timeout_ms, is_raft=False)
+        )
 
     def _propose(self, proposal: Proposal, now_ms: int) -> None:
         waiting = proposal.waiting

@@ -51,7 +51,14 @@ class Node:
                 self.outcomes[inbound.token] = inbound
         self._news.set()
 
-    def ask(self, endpoint: Endpoint, message: Message | None = None, *, timeout_ms: int = 30_000) -> int:
+    def ask(
+        self,
+        endpoint: Endpoint,
+        message: Message | None = None,
+        *,
+        timeout_ms: int = 30_000,
+        client_id: str = "raft-client-1",
+    ) -> int:
         self._next_token += 1
         self._in_request = True
         self.transport.request(
@@ -59,7 +66,7 @@ class Node:
             self._next_token,
             VoteRequest(cluster_id="c") if message is None else message,
             timeout_ms=timeout_ms,
-            client_id="raft-client-1",
+            client_id=client_id,
         )
         self._in_request = False
         return self._next_token

@@ -61,6 +61,24 @@ async def test_answers_given_in_any_order_reach_their_requests_in_order(new_node
     assert [reply.message.error_code for reply in client.outcomes.values()] == list(range(6))
 
 
+async def test_another_client_id_does_not_wait_in_the_same_queue(new_node: NewNode):
+    """A node that waits for a commit and fetches what makes it one, both from the leader, would wait for itself."""
+    server, client = new_node(), new_node()
+    endpoint = server.transport.listen(LISTENER)
+    async with server.running(), client.running():
+        long_in_coming = client.ask(endpoint, numbered(1), client_id="1")
+        await server.until(lambda: len(server.requests) == 1)
+        token = client.ask(endpoint, numbered(2), client_id="raft-client-1")
+        await server.until(lambda: len(server.requests) == 2)
+        server.transport.answer(server.requests[1], echo(server.requests[1]))
+        assert await client.outcome(token) == Reply(token, VoteResponse(error_code=2))
+        assert long_in_coming not in client.outcomes
+        client.transport.close_peer(endpoint)
+        assert await client.outcome(long_in_coming) == Failed(
+            long_in_coming, Cause.CLOSED, client.outcomes[long_in_coming].detail
+        )
+
+
 async def test_many_requests_in_flight_on_one_connection(new_node: NewNode):
     server, client = new_node(), new_node()
     server.answer_with = echo
