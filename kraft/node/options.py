@@ -15,7 +15,7 @@ COMMIT_NEWS_DELAY_MS: Final = 5
 """Followers hear of a commit with the next records, or after this long.
 
 Kafka answers a parked fetch at once when there is only that to tell (KIP-1166). That is a round trip with each follower
-for every commit of a leader with one client: a quarter of the CPU time of all three, and that client waits longer.
+for every commit of a leader with one client: a quarter of a follower's CPU time, and that client waits longer.
 """
 
 
