@@ -72,9 +72,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except (click.Abort, KeyboardInterrupt):
         click.echo("", err=True)
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:  # whoever read our output has had enough of it, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(FAILED)
     except Exception as failed:
         if "--debug" in words:
             raise
@@ -114,6 +111,9 @@ def _explain(failed: Exception) -> tuple[str, str | None, int]:
             return str(failed), failed.hint, USAGE
         case ConfigError() | MetadataLogError():
             return str(failed), failed.hint, FAILED
+        case BrokenPipeError():  # whoever read our output has had enough of it, as `head` does
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return "", None, FAILED
         case OSError():
             return _system_error(failed), _SYSTEM_HINTS.get(failed.errno or 0), FAILED
         case AssertionError():

@@ -132,18 +132,20 @@ def _facts(quorum: QuorumDescription | None) -> dict[str, Any]:
 
 def _table(cluster: LocalCluster, quorum: QuorumDescription | None) -> Group:
     voters = {voter.id: voter for voter in quorum.voters} if quorum is not None else {}
+    leader = voters.get(quorum.leader_id) if quorum is not None else None
     table = Table("node", "role", "address", "pid", "log end", "lag", box=None, padding=(0, 2, 0, 0))
     for node in cluster.nodes:
         voter = voters.get(node.id)
-        leads = quorum is not None and quorum.leader_id == node.id
         end = voter.log_end_offset if voter is not None else -1
-        lag = quorum.high_watermark - end if quorum is not None else 0
+        lag = leader.log_end_offset - end if leader is not None else 0
         table.add_row(
             str(node.id),
-            ("leader" if leads else "follower") if node.is_running else Text(node.ending(), style="red"),
+            ("leader" if leader is not None and leader.id == node.id else "follower")
+            if node.is_running
+            else Text(node.ending(), style="red"),
             str(node.endpoint),
             str(node.pid or ""),
             f"{end:,}" if end >= 0 else "",
-            f"{max(lag, 0):,}" if end >= 0 else "",
+            f"{lag:,}" if end >= 0 else "",
         )
     return Group(Text(_headline(quorum), style="bold"), table, Text("Ctrl-C stops them all.", style="dim"))

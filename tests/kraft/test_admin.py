@@ -17,6 +17,7 @@ from kraft.admin import (
     open_admin,
 )
 from kraft.testing import Cluster
+from transport.faults import Faults
 from transport.interface import Endpoint, Listener, Request
 from transport.memory import MemoryNetwork, MemoryTransport
 from transport.protocol.errors import Error
@@ -62,6 +63,20 @@ async def test_a_thousand_changes_are_pipelined(autojump_clock: trio.testing.Moc
         quorum = await admin.describe_quorum()
         assert quorum.high_watermark >= 1000
         cluster.check()
+
+
+@pytest.mark.parametrize("seed", [2, 3])
+async def test_a_quorum_left_alone_keeps_its_leader(autojump_clock: trio.testing.MockClock, seed: int) -> None:
+    """Controllers register with the active one, which answers once that is committed: were their fetches to stand in a
+    queue behind it they would lose their leader. With these seeds they once did.
+    """
+    async with Cluster(controllers=3, seed=seed, faults=Faults(delay_ms=(1, 30))) as cluster, cluster.admin() as admin:
+        await cluster.leader()
+        before = await admin.describe_quorum()
+        await trio.sleep(60)
+        after = await admin.describe_quorum()
+        assert (after.leader_id, after.leader_epoch) == (before.leader_id, before.leader_epoch)
+        assert after.high_watermark > before.high_watermark + 100
 
 
 async def test_it_follows_the_leader(autojump_clock: trio.testing.MockClock) -> None:
