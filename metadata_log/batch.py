@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from enum import IntEnum
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from struct import Struct as Layout
 from typing import Final
@@ -15,6 +13,7 @@ from typing import Final
 from google_crc32c import value as crc32c
 from msgspec import Struct
 
+from metadata_log.compression import BadCompression, Compression, deflate, inflate
 from metadata_log.errors import CorruptBatch, IncompleteBatch, UnsupportedVersion
 
 MAX_INFLATED_BYTES: Final = 1 << 26
@@ -36,16 +35,7 @@ _COMPRESSION_MASK: Final = 0x07
 _LOG_APPEND_TIME: Final = 0x08
 _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
-
-
-class Compression(IntEnum):
-    """How the records of a batch are packed. The metadata log knows only `NONE`."""
-
-    NONE = 0
-    GZIP = 1
-    SNAPPY = 2
-    LZ4 = 3
-    ZSTD = 4
+_DELETE_HORIZON: Final = 0x40
 
 
 class RecordBatch(Struct, frozen=True, gc=False):
@@ -96,6 +86,11 @@ class RecordBatch(Struct, frozen=True, gc=False):
     def is_log_append_time(self) -> bool:
         """Whether the records' time is `max_timestamp`, set by the broker that appended them."""
         return bool(self.attributes & _LOG_APPEND_TIME)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When the cleaner may drop the batch's deletions; it then stands in the place of `base_timestamp`."""
+        return self.base_timestamp if self.attributes & _DELETE_HORIZON else None
 
     @property
     def is_compressed(self) -> bool:
@@ -204,10 +199,58 @@ def build_control_batch(base_offset: int, epoch: int, timestamp_ms: int, records
     return _with_header(base_offset, epoch, _CONTROL, count - 1, (timestamp_ms, timestamp_ms), count, body)
 
 
+def write_batch(
+    contents: Sequence[Record],
+    *,
+    epoch: int,
+    compression: Compression = Compression.NONE,
+    append_time_ms: int | None = None,
+    delete_horizon_ms: int | None = None,
+    transactional: bool = False,
+    control: bool = False,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+) -> bytes:
+    """A batch with any attributes (`MemoryRecordsBuilder`); it begins at the first record's offset and time.
+
+    With `append_time_ms` all records have that time, with `delete_horizon_ms` theirs count from there;
+    `timestamp_delta` of the records is not looked at.
+    """
+    assert contents, "a batch has records"
+    base_offset = contents[0].offset
+    base_time = contents[0].timestamp if delete_horizon_ms is None else delete_horizon_ms
+    attributes = (
+        compression
+        | (_LOG_APPEND_TIME if append_time_ms is not None else 0)
+        | (_DELETE_HORIZON if delete_horizon_ms is not None else 0)
+        | (_TRANSACTIONAL if transactional else 0)
+        | (_CONTROL if control else 0)
+    )
+    body = b"".join(
+        _encode_record(
+            record.timestamp - base_time, record.offset - base_offset, record.key, record.value, record.headers
+        )
+        for record in contents
+    )
+    checked = _CHECKED.pack(
+        attributes,
+        contents[-1].offset - base_offset,
+        base_time,
+        max(record.timestamp for record in contents) if append_time_ms is None else append_time_ms,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(contents),
+    ) + deflate(compression, body)
+    return _FRONT.pack(base_offset, len(checked) + 9, epoch, 2, crc32c(checked)) + checked
+
+
 def rebuild_batch(batch: RecordBatch, contents: Iterable[Record]) -> bytes:
-    """The bytes of an uncompressed batch with this header and these records; size, count and CRC are computed anew."""
-    if batch.is_compressed:
-        raise UnsupportedVersion(f"batches are not written with {batch.codec} compression")
+    """The bytes of a batch with this header and these records; size, count and CRC are computed anew.
+
+    Without compression they are those that Kafka writes. Raises `UnsupportedVersion` for a codec nobody has defined.
+    """
     bodies = [
         _encode_record(
             record.timestamp_delta, record.offset - batch.base_offset, record.key, record.value, record.headers
@@ -223,7 +266,7 @@ def rebuild_batch(batch: RecordBatch, contents: Iterable[Record]) -> bytes:
         batch.producer_epoch,
         batch.base_sequence,
         len(bodies),
-    ) + b"".join(bodies)
+    ) + deflate(batch.compression, b"".join(bodies))
     return _FRONT.pack(batch.base_offset, len(checked) + 9, batch.epoch, 2, crc32c(checked)) + checked
 
 
@@ -353,34 +396,14 @@ def _bad_front(
     return IncompleteBatch(f"a batch of {size} bytes ends after {left}", where=where, position=position)
 
 
-def _inflate_gzip(packed: bytes) -> bytes:
-    stream = zlib.decompressobj(wbits=31)
-    data = stream.decompress(packed, MAX_INFLATED_BYTES)
-    if not stream.eof:
-        raise EOFError("it is cut short, or unpacks to more than a batch can hold")
-    return data
-
-
-_INFLATE: Final[dict[Compression, Callable[[bytes], bytes]]] = {Compression.GZIP: _inflate_gzip}
-
-
 def _record_bytes(batch: RecordBatch, where: str | None) -> bytes:
     """The records of a batch, unpacked."""
     packed = batch.data[HEADER_BYTES:]
-    compression = batch.compression
-    if compression is Compression.NONE:
+    if not batch.is_compressed:
         return packed
-    inflate = _INFLATE.get(compression)
-    if inflate is None:
-        raise UnsupportedVersion(
-            f"the batch is compressed with {batch.codec}, which this version cannot read",
-            where=where,
-            position=batch.position,
-            field="attributes",
-        )
     try:
-        return inflate(packed)
-    except (EOFError, zlib.error) as bad:
+        return inflate(batch.compression, packed, MAX_INFLATED_BYTES)
+    except BadCompression as bad:
         raise CorruptBatch(
             f"the batch's {batch.codec} data is damaged: {bad}", where=where, position=batch.position
         ) from bad
