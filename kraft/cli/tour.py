@@ -65,8 +65,8 @@ class Tour:
         """A directory may have seen a tour before; the changes of this one are its own."""
         self._acknowledged: list[Acknowledged] = []
         self._last_acknowledged_at = 0.0
-        self._first_leader = -1
-        self._first_epoch = -1
+        self._victim: NodeProcess | None = None
+        """The leader that was killed."""
 
     async def run(self, seconds: float) -> AsyncGenerator[StepDone, None]:
         """Every step in order until one fails; all but the last must be done within `seconds`."""
@@ -90,7 +90,6 @@ class Tour:
     async def elect(self) -> Seen:
         """A leader is there, and its first records are committed."""
         quorum = await self._described(lambda quorum: quorum.high_watermark > 0)
-        self._first_leader, self._first_epoch = quorum.leader_id, quorum.leader_epoch
         took_ms = round((time.monotonic() - self._cluster.started_at) * 1000)
         return (
             f"node {quorum.leader_id} leads epoch {quorum.leader_epoch}, high watermark {quorum.high_watermark},"
@@ -108,7 +107,7 @@ class Tour:
         started = time.monotonic()
         await self._change("commit", CHANGES)
         took = time.monotonic() - started
-        quorum = await self._admin.describe_quorum()
+        quorum = await self._described(lambda quorum: quorum.high_watermark > 0)
         return (
             f"{CHANGES:,} config changes, pipelined, in {took * 1000:,.0f} ms ({CHANGES / took:,.0f}/s);"
             f" high watermark {quorum.high_watermark:,}",
@@ -117,8 +116,6 @@ class Tour:
 
     async def fail_over(self) -> Seen:
         """`kill -9` of the leader while changes are under way; the client sees all of them through."""
-        victim = self._cluster.node(self._first_leader)
-        pid = victim.pid
         numbers = iter(range(CHANGES_DURING_FAILOVER))
         enough = trio.Event()
 
@@ -132,9 +129,13 @@ class Tour:
             for _ in range(WRITERS):
                 nursery.start_soon(write)
             await enough.wait()
+            # Who leads now: on a machine whose disk stalls it need not be the one that was elected first.
+            quorum = await self._admin.describe_quorum()
+            victim = self._victim = self._cluster.node(quorum.leader_id)
+            pid = victim.pid
             killed_at = time.monotonic()
             await victim.kill()
-            leader_id, epoch = await self._new_leader(victim)
+            leader_id, epoch = await self._new_leader(quorum)
             elected_ms = round((time.monotonic() - killed_at) * 1000)
         outage_ms = round((self._last_acknowledged_at - killed_at) * 1000)
         bound_ms = self._failover_bound_ms()
@@ -162,7 +163,8 @@ class Tour:
 
     async def restart(self) -> Seen:
         """The old leader comes back, drops what the new one does not have, and catches up."""
-        victim = self._cluster.node(self._first_leader)
+        victim = self._victim
+        assert victim is not None, "no leader was killed"
         leader = self._cluster.node((await self._admin.describe_quorum()).leader_id)
         kept = {(batch.base_offset, batch.epoch) for batch in _batches(leader)}
         lost = sum(batch.record_count for batch in _batches(victim) if (batch.base_offset, batch.epoch) not in kept)
@@ -225,9 +227,9 @@ class Tour:
             await trio.sleep(POLL_SECONDS)
         return quorum
 
-    async def _new_leader(self, dead: NodeProcess) -> tuple[int, int]:
+    async def _new_leader(self, old: QuorumDescription) -> tuple[int, int]:
         quorum = await self._described(
-            lambda quorum: quorum.leader_id != dead.id and quorum.leader_epoch > self._first_epoch
+            lambda quorum: quorum.leader_id != old.leader_id and quorum.leader_epoch > old.leader_epoch
         )
         return quorum.leader_id, quorum.leader_epoch
 
