@@ -13,12 +13,23 @@ if TYPE_CHECKING:
     from metadata_log.log import MetadataLog
     from metadata_log.log_dir import format_directory, open_directory
     from metadata_log.memory_disk import MemoryDisk
-    from metadata_log.reader import Damage, Entry, files_in, kind_of, read_entries, read_file, read_log
+    from metadata_log.reader import (
+        Damage,
+        DamagedFile,
+        Entry,
+        OnDamage,
+        files_in,
+        kind_of,
+        read_entries,
+        read_file,
+        read_log,
+    )
     from metadata_log.types import OffsetAndEpoch, Uuid
 else:
     _HOMES = {
         "CorruptBatch": "metadata_log.errors",
         "Damage": "metadata_log.reader",
+        "DamagedFile": "metadata_log.reader",
         "DecodeError": "metadata_log.errors",
         "Disk": "metadata_log.disk",
         "Entry": "metadata_log.reader",
@@ -26,6 +37,7 @@ else:
         "MetadataLog": "metadata_log.log",
         "MetadataLogError": "metadata_log.errors",
         "OffsetAndEpoch": "metadata_log.types",
+        "OnDamage": "metadata_log.reader",
         "OsDisk": "metadata_log.disk",
         "Record": "metadata_log.batch",
         "RecordBatch": "metadata_log.batch",
@@ -52,6 +64,7 @@ else:
 __all__ = [
     "CorruptBatch",
     "Damage",
+    "DamagedFile",
     "DecodeError",
     "Disk",
     "Entry",
@@ -59,6 +72,7 @@ __all__ = [
     "MetadataLog",
     "MetadataLogError",
     "OffsetAndEpoch",
+    "OnDamage",
     "OsDisk",
     "Record",
     "RecordBatch",

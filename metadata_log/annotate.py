@@ -112,6 +112,12 @@ def annotate(batch: RecordBatch) -> Iterator[Span]:
         yield Span(tracer.position, batch.data[tracer.position :], "behind the last record")
 
 
+def value_position(batch: RecordBatch, index: int) -> int | None:
+    """Where in a batch the value of its record number `index` begins; None if it is compressed, or does not say."""
+    before = f"record {index} value length"
+    return next((span.position + len(span.data) for span in annotate(batch) if span.field == before), None)
+
+
 def _record(tracer: _Tracer, *, is_control: bool) -> None:
     tracer.named("length").varint()
     tracer.named("attributes").take(1, "attributes")

@@ -16,6 +16,8 @@ NO_TIMESTAMP: Final = -1
 
 _OFFSET_ENTRY: Final = Layout(">ii")
 _TIME_ENTRY: Final = Layout(">qi")
+OFFSET_ENTRY_BYTES: Final = _OFFSET_ENTRY.size
+TIME_ENTRY_BYTES: Final = _TIME_ENTRY.size
 
 
 class OffsetIndex:

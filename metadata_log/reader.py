@@ -11,11 +11,12 @@ from typing import Final
 
 from msgspec import Struct
 
+from metadata_log.annotate import value_position
 from metadata_log.batch import HEADER_BYTES, RecordBatch, read_batch, records
 from metadata_log.disk import Disk, File
 from metadata_log.epochs import FILE_NAME as EPOCHS_FILE
 from metadata_log.epochs import parse_epochs
-from metadata_log.errors import CorruptBatch, DecodeError, IncompleteBatch, UnsupportedVersion
+from metadata_log.errors import CorruptBatch, DecodeError, IncompleteBatch, MetadataLogError, UnsupportedVersion
 from metadata_log.indexes import parse_offset_index, parse_time_index
 from metadata_log.log_dir import (
     META_PROPERTIES,
@@ -53,14 +54,18 @@ class FileKind(StrEnum):
 
 
 class Damage(Struct, frozen=True, kw_only=True):
-    """Something in a file is not what it should be. `offset` is that of the record concerned, if known."""
+    """Something in a file is not what it should be.
+
+    `position` is the first byte that is wrong, `offset` that of the record concerned, `expected` what should be there.
+    """
 
     where: str
     what: str
+    expected: str
     position: int | None = None
     offset: int | None = None
     unfinished: bool = False
-    """The file ends inside a batch: usual at the end of a running node's log."""
+    """The file ends inside a batch, and may still grow: usual at the end of a running node's log."""
 
     def __str__(self) -> str:
         places = [self.where]
@@ -69,6 +74,37 @@ class Damage(Struct, frozen=True, kw_only=True):
         if self.offset is not None:
             places.append(f"offset {self.offset}")
         return f"{self.what} ({', '.join(places)})"
+
+
+class OnDamage(StrEnum):
+    """What a reader does when it meets damage. An unfinished last batch is no damage to any of them, but shown."""
+
+    STRICT = "strict"
+    """Raise `DamagedFile`, also for a record of a type that is not known, which would end a controller's start."""
+    STOP = "stop-at-damage"
+    """Show the damage as the last thing."""
+    SKIP = "skip-damage"
+    """Show the damage and go on with the next sound batch or record."""
+
+
+class DamagedFile(MetadataLogError):
+    """The damage that ended a strict reading."""
+
+    def __init__(self, damage: Damage) -> None:
+        super().__init__(damage.what, where=damage.where, position=damage.position)
+        self.damage = damage
+
+    def __str__(self) -> str:
+        return str(self.damage)
+
+
+def stops(damage: Damage, on_damage: OnDamage) -> bool:
+    """Whether a reading ends with this damage; raises `DamagedFile` if it is strict."""
+    if damage.unfinished:
+        return False
+    if on_damage is OnDamage.STRICT:
+        raise DamagedFile(damage)
+    return on_damage is OnDamage.STOP
 
 
 _BY_NAME: Final = {
@@ -163,20 +199,38 @@ def base_offset_of(path: str) -> int:
 # --------------------------------------------------------------------------------------------------------- batches
 
 
-def read_file(disk: Disk, path: str) -> Iterator[RecordBatch | Damage]:
+def read_file(disk: Disk, path: str, *, on_damage: OnDamage = OnDamage.SKIP) -> Iterator[RecordBatch | Damage]:
     """The batches of a segment or snapshot with whatever damage lies between them, in order of position.
 
-    Behind damage the reading goes on at the next batch with a good CRC. Batches in a wrong order are damage, too.
+    Behind damage the reading goes on at the next batch with a good CRC, unless `on_damage` ends it. Batches in a wrong
+    order are damage, too.
     """
     file = disk.open(path, writable=False)
     try:
-        found = _batches_or_damage(file, parse_file_name(path.rpartition("/")[2]))
-        yield from _framed(found, path) if path.endswith(SNAPSHOT_SUFFIX) else found
+        base = parse_file_name(path.rpartition("/")[2])
+        found = _batches_or_damage(file, base, may_grow=_may_grow(disk, path, base))
+        for item in _framed(found, path) if path.endswith(SNAPSHOT_SUFFIX) else found:
+            last = isinstance(item, Damage) and stops(item, on_damage)
+            yield item
+            if last:
+                return
     finally:
         file.close()
 
 
-def _batches_or_damage(file: File, base_offset: int | None = None) -> Iterator[RecordBatch | Damage]:
+def _may_grow(disk: Disk, path: str, base_offset: int | None) -> bool:
+    """Whether a node may be writing the end of a file: not of a finished snapshot, nor of any segment but the last."""
+    if path.endswith((SNAPSHOT_SUFFIX, DELETED_SUFFIX, ".deleted")):
+        return False
+    if base_offset is None:
+        return True
+    names = disk.list(path.rpartition("/")[0] or ".")
+    return not any((other := parse_file_name(name)) is not None and other > base_offset for name in names)
+
+
+def _batches_or_damage(
+    file: File, base_offset: int | None = None, *, may_grow: bool = True
+) -> Iterator[RecordBatch | Damage]:
     position, size = 0, file.size()
     expected, epoch = base_offset, 0
     while position < size:
@@ -192,9 +246,10 @@ def _batches_or_damage(file: File, base_offset: int | None = None) -> Iterator[R
             yield Damage(
                 where=file.path,
                 what=f"{bad.what}; {end - position} bytes cannot be read",
+                expected="a batch of format 2" + ("" if expected is None else f" with offset {expected}"),
                 position=position,
                 offset=expected,
-                unfinished=isinstance(bad, IncompleteBatch) and following is None,
+                unfinished=may_grow and isinstance(bad, IncompleteBatch) and following is None,
             )
             # The offset that follows damage is not known: what comes next begins a new count.
             position, expected = end, None
@@ -203,27 +258,38 @@ def _batches_or_damage(file: File, base_offset: int | None = None) -> Iterator[R
 def _order_damage(batch: RecordBatch, expected: int | None, epoch: int, path: str) -> Damage | None:
     if expected is not None and batch.base_offset != expected:
         what = f"a batch begins at offset {batch.base_offset} where {expected} comes next"
+        wanted = f"a batch with offset {expected}"
+    elif batch.last_offset_delta < 0:
+        what = f"a batch ends {-batch.last_offset_delta} offsets before it begins"
+        wanted = "a last offset delta of at least 0"
     elif batch.epoch < epoch:
         what = f"a batch of epoch {batch.epoch} follows one of epoch {epoch}"
+        wanted = f"a batch of epoch {epoch} or later"
     else:
         return None
-    return Damage(where=path, what=what, position=batch.position, offset=batch.base_offset)
+    return Damage(where=path, what=what, expected=wanted, position=batch.position, offset=batch.base_offset)
 
 
 def _framed(found: Iterator[RecordBatch | Damage], path: str) -> Iterator[RecordBatch | Damage]:
     """Check that the header of a snapshot comes first and its footer last."""
     first = last = None
+    header, footer = (
+        "a control batch that begins with SnapshotHeaderRecord",
+        "a control batch with SnapshotFooterRecord",
+    )
     for item in found:
         if first is None:
             first = item
             if isinstance(item, RecordBatch) and ControlRecordType.SNAPSHOT_HEADER not in _types(item)[:1]:
-                yield Damage(where=path, what="the snapshot does not begin with its header", position=0)
+                what = "the snapshot does not begin with its header"
+                yield Damage(where=path, what=what, expected=header, position=0)
         last = item
         yield item
     if first is None:
-        yield Damage(where=path, what="the snapshot is empty", position=0)
+        yield Damage(where=path, what="the snapshot is empty", expected=header, position=0)
     elif isinstance(last, RecordBatch) and ControlRecordType.SNAPSHOT_FOOTER not in _types(last)[-1:]:
-        yield Damage(where=path, what="the snapshot ends without its footer", position=last.end_position)
+        what = "the snapshot ends without its footer"
+        yield Damage(where=path, what=what, expected=footer, position=last.end_position)
 
 
 def _types(batch: RecordBatch) -> list[int]:
@@ -262,21 +328,51 @@ def _is_good(file: File, position: int, size: int) -> bool:
     return True
 
 
-def read_log(disk: Disk, partition_directory: str, from_offset: int = 0) -> Iterator[RecordBatch | Damage]:
+def read_log(
+    disk: Disk, partition_directory: str, from_offset: int = 0, *, on_damage: OnDamage = OnDamage.SKIP
+) -> Iterator[RecordBatch | Damage]:
     """The batches of all segments in a partition directory from the one that holds `from_offset` on, in order."""
     bases = [base for name in disk.list(partition_directory) if (base := parse_file_name(name)) is not None]
+    end: int | None = None  # of the segment before; not known behind damage
     for index, base in enumerate(bases):
         if index + 1 < len(bases) and bases[index + 1] <= from_offset:
             continue
-        for found in read_file(disk, f"{partition_directory}/{base:020d}{LOG_SUFFIX}"):
-            if isinstance(found, Damage) or found.next_offset > from_offset:
+        path = f"{partition_directory}/{base:020d}{LOG_SUFFIX}"
+        if (gap := gap_before(path, base, end)) is not None:
+            last = stops(gap, on_damage)
+            yield gap
+            if last:
+                return
+        end = base
+        for found in read_file(disk, path, on_damage=on_damage):
+            if isinstance(found, Damage):
                 yield found
+                if stops(found, on_damage):
+                    return
+                end = None
+            else:
+                end = found.next_offset
+                if end > from_offset:
+                    yield found
+
+
+def gap_before(path: str, base_offset: int, end_offset: int | None) -> Damage | None:
+    """What is wrong if a segment does not begin where the one before ends; None if nothing, or if that is unknown."""
+    if end_offset is None or base_offset == end_offset:
+        return None
+    return Damage(
+        where=path,
+        what=f"the segment begins at offset {base_offset} where {end_offset} comes next",
+        expected=f"a segment file that begins at offset {end_offset}",
+        position=0,
+        offset=end_offset,
+    )
 
 
 # --------------------------------------------------------------------------------------------------------- records
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class Entry(Struct, frozen=True, gc=False):
     """One record of the metadata log, decoded as far as this software knows it.
 
     `type` is the number of a metadata or control record; `record` is None for types that are not known.
@@ -294,51 +390,63 @@ class Entry(Struct, frozen=True, kw_only=True):
     value: bytes
 
 
-def read_entries(batch: RecordBatch, where: str) -> Iterator[Entry | Damage]:
-    """The records of a batch; one that cannot be decoded is reported, and the reading goes on."""
+def read_entries(batch: RecordBatch, where: str, *, on_damage: OnDamage = OnDamage.SKIP) -> Iterator[Entry | Damage]:
+    """The records of a batch; one that cannot be decoded is reported, and the reading goes on as `on_damage` says."""
     contents = records(batch, where=where)
-    while True:
-        try:
-            record = next(contents, None)
-        except (CorruptBatch, UnsupportedVersion) as bad:
-            yield Damage(where=where, what=bad.what, position=bad.position, offset=batch.base_offset)
-            return
-        if record is None:
-            return
-        key, value = record.key, record.value or b""
-        try:
-            kind, version, name, message = _decode(batch, key, value)
-        except DecodeError as bad:
-            yield Damage(where=where, what=_record_error(bad), position=batch.position, offset=record.offset)
-            continue
-        yield Entry(
-            offset=record.offset,
-            timestamp=record.timestamp,
-            epoch=batch.epoch,
-            is_control=batch.is_control,
-            type=kind,
-            version=version,
-            name=name,
-            record=message,
-            key=key,
-            value=value,
+    epoch, is_control = batch.epoch, batch.is_control
+    decoded = _decode_control if is_control else _decode_data
+    strict = on_damage is OnDamage.STRICT
+    index = -1
+    try:
+        for index, record in enumerate(contents):
+            key, value = record.key, record.value or b""
+            try:
+                kind, version, name, message = decoded(key, value)
+                if message is None and strict:
+                    raise UnsupportedVersion(f"{name} in version {version} is not known", position=0)
+            except DecodeError as bad:
+                damage = _record_damage(batch, index, record.offset, bad, where)
+                last = stops(damage, on_damage)
+                yield damage
+                if last:
+                    return
+                continue
+            yield Entry(record.offset, record.timestamp, epoch, is_control, kind, version, name, message, key, value)
+    except (CorruptBatch, UnsupportedVersion) as bad:
+        damage = Damage(
+            where=where,
+            what=bad.what,
+            expected=f"{batch.record_count} records that fill the batch",
+            position=bad.position,
+            offset=batch.base_offset,
         )
+        stops(damage, on_damage)
+        yield damage
 
 
-def _decode(batch: RecordBatch, key: bytes | None, value: bytes) -> tuple[int, int, str, Message | None]:
-    if batch.is_control:
-        kind, message = decode_control(key or b"", value)
-        version = int.from_bytes(value[:2], "big", signed=True)
-        return kind, version, type(message).__name__ if message else f"control record type {kind}", message
+def _decode_control(key: bytes | None, value: bytes) -> tuple[int, int, str, Message | None]:
+    kind, message = decode_control(key or b"", value)
+    version = int.from_bytes(value[:2], "big", signed=True)
+    return kind, version, type(message).__name__ if message else f"control record type {kind}", message
+
+
+def _decode_data(key: bytes | None, value: bytes) -> tuple[int, int, str, Message | None]:
     framed = decode_record(value)
     return framed.type, framed.version, framed.name, framed.record
 
 
-def _record_error(bad: DecodeError) -> str:
-    place = [f"byte {bad.position} of its value"] if bad.position is not None else []
-    if bad.field:
-        place.append(bad.field)
-    return f"the record cannot be decoded: {bad.what}" + (f" at {', '.join(place)}" if place else "")
+def _record_damage(batch: RecordBatch, index: int, offset: int, bad: DecodeError, where: str) -> Damage:
+    """Where in the file a record goes wrong, and how."""
+    inside = value_position(batch, index)
+    position = batch.position + (0 if inside is None else inside + (bad.position or 0))
+    field = f" at {bad.field}" if bad.field else ""
+    return Damage(
+        where=where,
+        what=f"the record cannot be decoded: {bad.what}{field}",
+        expected="a control record" if batch.is_control else "a metadata record with frame version 1",
+        position=position,
+        offset=offset,
+    )
 
 
 # ----------------------------------------------------------------------------------------------------- other files

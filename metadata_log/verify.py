@@ -9,6 +9,8 @@ from msgspec import Struct
 from metadata_log.batch import RecordBatch, rebuild_batch, records
 from metadata_log.disk import Disk
 from metadata_log.errors import EncodeError, MetadataLogError
+from metadata_log.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
+from metadata_log.log_dir import PARTITION_DIRECTORY
 from metadata_log.reader import (
     Damage,
     Entry,
@@ -19,6 +21,7 @@ from metadata_log.reader import (
     read_small_file,
 )
 from metadata_log.records.frame import encode_control, encode_record
+from metadata_log.types import Uuid
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
@@ -38,10 +41,20 @@ def verify_file(disk: Disk, path: str, kind: FileKind) -> Verdict:
     if kind in {FileKind.OFFSET_INDEX, FileKind.TIME_INDEX}:
         return Verdict(damages=tuple(_verify_index(disk, path, kind)))
     try:
-        read_small_file(disk, path, kind)
+        facts = read_small_file(disk, path, kind)
     except MetadataLogError as bad:
-        return Verdict(damages=(Damage(where=path, what=bad.what, position=bad.position),))
+        return Verdict(damages=(small_file_damage(path, kind, bad),))
+    topic_id = facts.get("topic_id", str(Uuid.METADATA_TOPIC))
+    if path.split("/")[-2:-1] == [PARTITION_DIRECTORY] and topic_id != str(Uuid.METADATA_TOPIC):
+        what = f"topic id {topic_id} is not that of the metadata log"
+        return Verdict(damages=(Damage(where=path, what=what, expected=f"topic id {Uuid.METADATA_TOPIC}"),))
     return Verdict()
+
+
+def small_file_damage(path: str, kind: FileKind, bad: MetadataLogError) -> Damage:
+    """An error of `read_small_file` as damage."""
+    field = f" ({bad.field})" if bad.field and bad.field not in bad.what else ""
+    return Damage(where=path, what=f"{bad.what}{field}", expected=f"the text of a {kind} file", position=bad.position)
 
 
 def _verify_batches(disk: Disk, path: str) -> Verdict:
@@ -67,11 +80,18 @@ def _verify_batch(batch: RecordBatch, path: str) -> Iterator[Damage]:
             sound = False
             yield entry
         elif (what := _encodes_otherwise(entry)) is not None:
-            yield Damage(where=path, what=what, position=batch.position, offset=entry.offset)
+            yield Damage(
+                where=path,
+                what=what,
+                expected="a record as Kafka writes it",
+                position=batch.position,
+                offset=entry.offset,
+            )
     if sound and not batch.is_compressed and rebuild_batch(batch, records(batch)) != batch.data:
         yield Damage(
             where=path,
             what="the batch's records are not written in the usual way",
+            expected="records as Kafka writes them",
             position=batch.position,
             offset=batch.base_offset,
         )
@@ -90,22 +110,32 @@ def _encodes_otherwise(entry: Entry) -> str | None:
 
 def _verify_index(disk: Disk, path: str, kind: FileKind) -> Iterator[Damage]:
     """Compare an index with its segment: each entry must name a batch, and entries must rise."""
-    suffix = ".index" if kind is FileKind.OFFSET_INDEX else ".timeindex"
-    log_path = path.replace(suffix, ".log")
+    is_offsets = kind is FileKind.OFFSET_INDEX
+    suffix, size = (".index", OFFSET_ENTRY_BYTES) if is_offsets else (".timeindex", TIME_ENTRY_BYTES)
+    stem, _, deleted = path.rpartition(suffix)
+    log_path = f"{stem}.log{deleted}"
     if not disk.exists(log_path):
-        yield Damage(where=path, what="the segment of this index is not there")
+        yield Damage(where=path, what="the segment of this index is not there", expected=log_path)
         return
     known = [batch for batch in read_file(disk, log_path) if isinstance(batch, RecordBatch)]
-    if kind is FileKind.OFFSET_INDEX:
+    if is_offsets:
         true_entries = {(batch.last_offset, batch.position) for batch in known}
         what = "no batch ends at offset {0} and begins at byte {1}"
     else:
         true_entries = {(batch.max_timestamp, batch.last_offset) for batch in known}
         what = "no batch has the time {0} and ends at offset {1}"
+    length = len(disk.read(path))
+    if left := length % size:
+        what_left = f"{left} bytes follow the last whole entry"
+        yield Damage(where=path, what=what_left, expected=f"entries of {size} bytes", position=length - left)
     previous: tuple[int, int] | None = None
     for number, entry in enumerate(read_index(disk, path, kind)):
+        wrong = None
         if entry not in true_entries:
-            yield Damage(where=path, what=f"entry {number}: " + what.format(*entry))
-        if previous is not None and not (entry[0] > previous[0] and entry[1] > previous[1]):
-            yield Damage(where=path, what=f"entry {number} does not rise")
+            wrong = f"entry {number}: " + what.format(*entry)
+        elif previous is not None and not (entry[0] > previous[0] and entry[1] > previous[1]):
+            wrong = f"entry {number} does not rise"
+        if wrong is not None:
+            expected = "last offset and position of a batch" if is_offsets else "time and last offset of a batch"
+            yield Damage(where=path, what=wrong, expected=f"{expected}, rising", position=number * size)
         previous = entry

@@ -9,24 +9,29 @@ from datetime import UTC, datetime
 import click
 from msgspec import Struct
 
-from metadata_log.annotate import annotate
+from metadata_log.annotate import Span, annotate
+from metadata_log.annotate_file import annotate_file, unknown_bytes
 from metadata_log.batch import RecordBatch
 from metadata_log.disk import OsDisk
 from metadata_log.errors import MetadataLogError
 from metadata_log.reader import (
     Damage,
+    DamagedFile,
     Entry,
     FileKind,
+    OnDamage,
     files_in,
     kind_of,
     read_entries,
     read_file,
     read_index,
     read_small_file,
+    stops,
 )
 from metadata_log.redact import REDACTED, redact, secret_fields
 from metadata_log.serde import to_json
-from metadata_log.verify import verify_file
+from metadata_log.verify import small_file_damage, verify_file
+from metadata_log.verify_directory import verify_directory
 
 NO_OP = "NoOpRecord"
 
@@ -42,6 +47,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     hex: bool
     noop: bool
     show_secrets: bool
+    on_damage: OnDamage
 
     def has(self, entry: Entry) -> bool:
         """Whether a record is among them; NoOps are only if asked for."""
@@ -65,6 +71,13 @@ class Wanted(Struct, frozen=True, kw_only=True):
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line; records in Kafka's own JSON form.")
 @click.option("--hex", "as_hex", is_flag=True, help="Print every byte with the field that it belongs to.")
 @click.option("--noop", is_flag=True, help="Print NoOp records, too.")
+@click.option(
+    "--on-damage",
+    type=click.Choice([each.value for each in OnDamage]),
+    default=OnDamage.SKIP.value,
+    show_default=True,
+    help="Whether damage, or for strict a record that is not known, ends the reading: at once, of its file, or not.",
+)
 @click.option("--show-secrets", is_flag=True, help="Print credentials and passwords as they are.")
 @click.pass_context
 def dump_command(
@@ -79,6 +92,7 @@ def dump_command(
     as_json: bool,
     as_hex: bool,
     noop: bool,
+    on_damage: str,
     show_secrets: bool,
 ) -> None:
     """Decode segments, snapshots, indexes, quorum-state, meta.properties and the other files of a node.
@@ -99,15 +113,22 @@ def dump_command(
         hex=as_hex,
         noop=noop,
         show_secrets=show_secrets,
+        on_damage=OnDamage(on_damage),
     )
     disk = OsDisk()
     sound = True
-    for path in (file for named in paths for file in files_in(disk, named)):
-        kind = kind_of(disk, path)
-        if verify:
-            sound &= _verify(disk, path, kind, as_json=as_json)
-        else:
-            sound &= _dump(disk, path, kind, wanted)
+    try:
+        for path in (file for named in paths for file in files_in(disk, named)):
+            kind = kind_of(disk, path)
+            if verify:
+                sound &= _verify(disk, path, kind, as_json=as_json)
+            else:
+                sound &= _dump(disk, path, kind, wanted)
+    except DamagedFile as bad:
+        sound = _report(bad.damage, as_json)
+    if verify:
+        for damage in (damage for named in paths for damage in verify_directory(disk, named)):
+            sound &= _report(damage, as_json)
     context.exit(0 if sound else 1)
 
 
@@ -120,13 +141,18 @@ def _dump(disk: OsDisk, path: str, kind: FileKind, wanted: Wanted) -> bool:
         click.echo(f"# {path}: {kind}")
     if has_batches:
         return _dump_batches(disk, path, wanted)
+    if wanted.hex and not wanted.as_json:
+        _echo_spans(annotate_file(kind, disk.read(path)))
+        return True
     if kind in {FileKind.OFFSET_INDEX, FileKind.TIME_INDEX}:
         _dump_index(disk, path, kind, wanted)
         return True
     try:
         facts = read_small_file(disk, path, kind)
     except MetadataLogError as bad:
-        return _report(Damage(where=path, what=bad.what, position=bad.position), wanted.as_json, bad.hint)
+        damage = small_file_damage(path, kind, bad)
+        stops(damage, wanted.on_damage)
+        return _report(damage, wanted.as_json, bad.hint)
     if wanted.as_json:
         click.echo(json.dumps({"file": path, "kind": kind, "json": facts}))
     else:
@@ -149,21 +175,42 @@ def _dump_index(disk: OsDisk, path: str, kind: FileKind, wanted: Wanted) -> None
 
 def _dump_batches(disk: OsDisk, path: str, wanted: Wanted) -> bool:
     sound = True
-    for found in read_file(disk, path):
+    shown_to = 0
+    for found in read_file(disk, path, on_damage=wanted.on_damage):
         if isinstance(found, Damage):
             sound &= _report(found, wanted.as_json)
-        elif wanted.overlaps(found):
-            for line in _batch_lines(found, path, wanted):
-                if isinstance(line, Damage):
-                    sound &= _report(line, wanted.as_json)
-                else:
-                    click.echo(line)
+            continue
+        if wanted.hex:
+            _echo_damaged(disk, path, shown_to, found.position)
+            shown_to = found.end_position
+        if not wanted.overlaps(found):
+            continue
+        for line in _batch_lines(found, path, wanted):
+            if not isinstance(line, Damage):
+                click.echo(line)
+                continue
+            sound &= _report(line, wanted.as_json)
+            if stops(line, wanted.on_damage):
+                return sound
+    if wanted.hex and wanted.on_damage is OnDamage.SKIP:
+        _echo_damaged(disk, path, shown_to, None)
     return sound
+
+
+def _echo_damaged(disk: OsDisk, path: str, start: int, end: int | None) -> None:
+    """The bytes between two batches, or behind the last one, that belong to none."""
+    if start != end:
+        _echo_spans(unknown_bytes(disk.read(path)[start:end], start, "damaged"))
+
+
+def _echo_spans(spans: Iterator[Span]) -> None:
+    for span in spans:
+        click.echo(f"  {span.position:>8}  {span.data.hex()}  {span.field}")
 
 
 def _batch_lines(batch: RecordBatch, path: str, wanted: Wanted) -> Iterator[str | Damage]:
     """The lines that show a batch, and damage where its records cannot be decoded."""
-    entries = list(read_entries(batch, path)) if wanted.records or wanted.hex else []
+    entries = list(read_entries(batch, path, on_damage=wanted.on_damage)) if wanted.records or wanted.hex else []
     shown = [entry for entry in entries if isinstance(entry, Entry) and wanted.has(entry)]
     if wanted.hex and (shown or not wanted.types):
         yield _batch_text(batch)
@@ -269,7 +316,7 @@ def _report(damage: Damage, as_json: bool, hint: str | None = None) -> bool:
     """Say what is damaged; whether the file is sound nevertheless, as the growing end of a running node's log is."""
     if as_json:
         place = {"position": damage.position, "offset": damage.offset, "unfinished": damage.unfinished}
-        click.echo(json.dumps({"file": damage.where, "damage": damage.what, **place}))
+        click.echo(json.dumps({"file": damage.where, "damage": damage.what, "expected": damage.expected, **place}))
     click.echo(f"kraft: {'warning' if damage.unfinished else 'error'}: {damage}", err=True)
     if damage.unfinished:
         hint = "A running node may be writing this batch; a node that starts on this file cuts it off."

@@ -130,8 +130,8 @@ DAMAGE = {
     "offset-gap": (32167, 5272, "begins at offset 5272 where 5271 comes next"),
     "offset-overlap": (32239, 5271, "begins at offset 5271 where 5272 comes next"),
     "epoch-backwards": (36123, 5316, "a batch of epoch 1 follows one of epoch 13"),
-    "bad-frame-version": (36195, 5317, "record frame version 2"),
-    "record-trailing-garbage": (36195, 5317, "trailing bytes"),
+    "bad-frame-version": (36262, 5317, "record frame version 2"),
+    "record-trailing-garbage": (36266, 5317, "trailing bytes"),
     "unknown-record-type": None,
     "unknown-record-version": None,
 }

@@ -1,0 +1,80 @@
+"""Checks whether the files of one directory, each perhaps sound, agree (Kafka: `KafkaRaftLog.recover`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from metadata_log.batch import RecordBatch
+from metadata_log.disk import Disk
+from metadata_log.errors import MetadataLogError
+from metadata_log.log_dir import META_PROPERTIES, PARTITION_DIRECTORY
+from metadata_log.quorum_state_file import FILE_NAME as QUORUM_STATE
+from metadata_log.quorum_state_file import read_quorum_state
+from metadata_log.reader import Damage, gap_before, read_file
+from metadata_log.segment import file_name, parse_file_name
+from metadata_log.snapshot import list_snapshots
+
+
+def verify_directory(disk: Disk, path: str) -> tuple[Damage, ...]:
+    """What is missing or disagrees in a log directory or a partition directory; nothing for a file.
+
+    What a node can build again from the rest is not missed: indexes, the epoch checkpoint, partition.metadata.
+    """
+    try:
+        names = disk.list(path)
+    except (NotADirectoryError, FileNotFoundError):
+        return ()
+    base = path.rstrip("/")
+    if PARTITION_DIRECTORY in names:
+        inner = f"{base}/{PARTITION_DIRECTORY}"
+        return (*_unformatted(base, names), *_partition(disk, inner, disk.list(inner)))
+    is_partition = any(parse_file_name(name) is not None for name in names) or bool(list_snapshots(disk, base))
+    return tuple(_partition(disk, base, names)) if is_partition else ()
+
+
+def _unformatted(directory: str, names: list[str]) -> Iterator[Damage]:
+    if META_PROPERTIES not in names:
+        what = "meta.properties is missing: no node starts on this directory"
+        yield Damage(where=f"{directory}/{META_PROPERTIES}", what=what, expected="cluster id, node id and directory id")
+
+
+def _partition(disk: Disk, directory: str, names: list[str]) -> Iterator[Damage]:
+    bases = [base for name in names if (base := parse_file_name(name)) is not None]
+    snapshots = list_snapshots(disk, directory)
+    if bases and bases[0] > 0 and not any(snapshot.offset >= bases[0] for snapshot in snapshots):
+        yield Damage(
+            where=f"{directory}/{file_name(bases[0])}",
+            what=f"the log begins at offset {bases[0]}, and no snapshot holds what came before",
+            expected=f"a snapshot that ends at offset {bases[0]} or later",
+            position=0,
+            offset=bases[0],
+        )
+    end = epoch = None
+    for base in bases:
+        path = f"{directory}/{file_name(base)}"
+        if (gap := gap_before(path, base, end)) is not None:
+            yield gap
+        end = base
+        for found in read_file(disk, path):
+            if isinstance(found, RecordBatch):
+                end, epoch = found.next_offset, found.epoch
+            else:
+                end = None
+    yield from _quorum_state(disk, directory, epoch)
+
+
+def _quorum_state(disk: Disk, directory: str, last_epoch: int | None) -> Iterator[Damage]:
+    """The file may be ahead of the log, for an election adds nothing to it before it is won, but never behind."""
+    if last_epoch is None:
+        return
+    path, expected = f"{directory}/{QUORUM_STATE}", f"an epoch of at least {last_epoch}, as in the log"
+    try:
+        state = read_quorum_state(disk, directory)
+    except MetadataLogError:
+        return  # the file's own verdict says so
+    if state is None:
+        what = "quorum-state is missing: a vote that was given may be forgotten"
+        yield Damage(where=path, what=what, expected=expected)
+    elif state.leader_epoch < last_epoch:
+        what = f"quorum-state has epoch {state.leader_epoch}, and the log {last_epoch}"
+        yield Damage(where=path, what=what, expected=expected)
