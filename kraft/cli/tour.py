@@ -148,8 +148,12 @@ class Tour:
         )
 
     def _failover_bound_ms(self) -> int:
-        """The followers' fetch time-out, and two elections of the longest timer: one vote may be split."""
-        return self._config.fetch_timeout_ms + 2 * (2 * self._config.election_timeout_ms)
+        """Two fetch time-outs and two elections of the longest timer.
+
+        The first to miss the leader may be refused by one who has just heard it, and then follows for another fetch
+        time-out; and one vote may be split.
+        """
+        return 2 * self._config.fetch_timeout_ms + 2 * (2 * self._config.election_timeout_ms)
 
     async def go_on(self) -> Seen:
         """The rest of the quorum commits without the dead one."""
