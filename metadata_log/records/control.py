@@ -78,3 +78,13 @@ class QuorumStateData(Message, frozen=True):
     voted_directory_id: Annotated[Uuid, since(1)] = Uuid.ZERO
     applied_offset: Annotated[Int64, until(0)] = 0
     current_voters: Annotated[tuple[QuorumStateDataVoter, ...] | None, until(0)] = ()
+
+
+@data(versions="0", flexible="none")
+class ControlRecordTypeSchema(Message, frozen=True):
+    type: Int16 = 0
+
+
+@data(versions="0", flexible="none")
+class EndTxnMarker(Message, frozen=True):
+    coordinator_epoch: Int32 = 0

@@ -19,7 +19,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from metadata_log.serde import declare_tables
-from metadata_log.serde.declare_tables import Fact, Facts, controller_apis, import_lines, snake_case
+from metadata_log.serde.declare_tables import Fact, Facts, apis, import_lines, snake_case
 from metadata_log.serde.fields import Versions, camel_case
 
 CONTROL_RECORDS: Final = (
@@ -29,6 +29,8 @@ CONTROL_RECORDS: Final = (
     "KRaftVersionRecord",
     "VotersRecord",
     "QuorumStateData",
+    "ControlRecordTypeSchema",
+    "EndTxnMarker",
 )
 TYPES: Final = {
     "bool": "Bool",
@@ -67,6 +69,7 @@ def generate(facts: Facts) -> dict[str, str]:
     files = {module.path: declarations(module, facts) for module in modules(facts)}
     files["transport/protocol/messages/__init__.py"] = declare_tables.message_package(facts)
     files["transport/protocol/apis.py"] = declare_tables.api_table(facts)
+    files["transport/protocol/broker_apis.py"] = declare_tables.broker_api_table(facts)
     files["transport/protocol/errors.py"] = declare_tables.error_table(facts)
     return files
 
@@ -98,7 +101,13 @@ def modules(facts: Facts) -> Iterable[Module]:
         ("DefaultPrincipalData",),
         "list",
     )
-    for api in controller_apis(facts):
+    yield Module(
+        "transport/protocol/messages/consumer_protocol.py",
+        "What consumers of a classic group tell each other inside JoinGroup and SyncGroup (Kafka: `ConsumerProtocol`).",
+        ("ConsumerProtocolAssignment", "ConsumerProtocolSubscription"),
+        "list",
+    )
+    for api in apis(facts):
         name = api["name"]
         yield Module(
             f"transport/protocol/messages/{snake_case(name)}.py",
@@ -156,7 +165,8 @@ class _Structures:
             if versions:
                 element = self.element(field, versions)
                 annotation, used = self.annotation(field, element, versions, within)
-                lines.append(f"    {snake_case(field['name'])}: {annotation} = {self.default(field, element)}")
+                default = self.default(field, element, versions)
+                lines.append(f"    {snake_case(field['name'])}: {annotation} = {default}")
                 names |= used
         return lines, frozenset(names)
 
@@ -187,10 +197,11 @@ class _Structures:
             text = f"Annotated[{', '.join([text, *found])}]"
         return text, used
 
-    def default(self, field: Fact, element: str) -> str:
+    def default(self, field: Fact, element: str, versions: Versions) -> str:
         """Kafka's default as an expression; without one it is zero, empty, or a blank structure."""
         kind, default = field["type"], field.get("default")
-        if default == "null" or (kind == "records" and "nullableVersions" in field):
+        nullable = Versions.parse(field.get("nullableVersions", "none")).intersect(versions)
+        if default == "null" or (kind == "records" and nullable):
             return "None"
         if kind.startswith("[]"):
             return "[]" if self.arrays == "list" else "()"

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from metadata_log.records import CONTROL_RECORDS, RECORD_TYPES
-from metadata_log.records.control import QuorumStateData
+from metadata_log.records.control import ControlRecordTypeSchema, EndTxnMarker, QuorumStateData
 from metadata_log.serde import Message, schema_of
 from metadata_log.serde.fields import ArrayOf, Field, FieldType, Kind, fields_at
 from metadata_log.types import Uuid
@@ -23,6 +23,8 @@ CLASSES: dict[str, type[Message]] = {
         *RECORD_TYPES.values(),
         *CONTROL_RECORDS.values(),
         QuorumStateData,
+        ControlRecordTypeSchema,
+        EndTxnMarker,
         *(getattr(messages, name) for name in messages.__all__),
     ]
 }

@@ -1,8 +1,7 @@
 """Kafka's own encodings of random values, both ways, byte for byte."""
 
-import base64
-
 import pytest
+from kafka_json import with_sizes
 from serde_values import CLASSES, golden, is_flexible
 
 from metadata_log.errors import DecodeError
@@ -37,28 +36,6 @@ def test_the_reference_reads_and_writes_every_vector(family):
         writer = Writer()
         write_struct(writer, message, version, flexible=is_flexible(cls, version))
         assert b"".join(writer.parts) == raw, line["name"]
-
-
-def with_sizes(json):
-    """The vectors of damaged messages give only the size of `records` fields."""
-    match json:
-        case dict():
-            return dict(
-                size_of(key, value) if is_records(key, value) else (key, with_sizes(value))
-                for key, value in json.items()
-            )
-        case list():
-            return [with_sizes(value) for value in json]
-        case _:
-            return json
-
-
-def is_records(key, value):
-    return key in {"records", "unalignedRecords"} and isinstance(value, str)
-
-
-def size_of(key, value):
-    return f"{key}SizeInBytes", len(base64.b64decode(value))
 
 
 def test_damaged_messages_are_refused_or_read_as_kafka_does():

@@ -15,28 +15,53 @@ from transport.protocol import messages
 
 
 class ApiKey(IntEnum):
-    """The keys that a controller answers to, by Kafka's names."""
+    """Every key in use, by Kafka's names."""
 
+    PRODUCE = 0
     FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
     SASL_HANDSHAKE = 17
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    WRITE_TXN_MARKERS = 27
+    TXN_OFFSET_COMMIT = 28
     DESCRIBE_ACLS = 29
     CREATE_ACLS = 30
     DELETE_ACLS = 31
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
+    ALTER_REPLICA_LOG_DIRS = 34
+    DESCRIBE_LOG_DIRS = 35
     SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     CREATE_DELEGATION_TOKEN = 38
     RENEW_DELEGATION_TOKEN = 39
     EXPIRE_DELEGATION_TOKEN = 40
     DESCRIBE_DELEGATION_TOKEN = 41
+    DELETE_GROUPS = 42
     ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
     ALTER_PARTITION_REASSIGNMENTS = 45
     LIST_PARTITION_REASSIGNMENTS = 46
+    OFFSET_DELETE = 47
+    DESCRIBE_CLIENT_QUOTAS = 48
     ALTER_CLIENT_QUOTAS = 49
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50
     ALTER_USER_SCRAM_CREDENTIALS = 51
@@ -49,15 +74,38 @@ class ApiKey(IntEnum):
     ENVELOPE = 58
     FETCH_SNAPSHOT = 59
     DESCRIBE_CLUSTER = 60
+    DESCRIBE_PRODUCERS = 61
     BROKER_REGISTRATION = 62
     BROKER_HEARTBEAT = 63
     UNREGISTER_BROKER = 64
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
     ALLOCATE_PRODUCER_IDS = 67
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
     CONTROLLER_REGISTRATION = 70
+    GET_TELEMETRY_SUBSCRIPTIONS = 71
+    PUSH_TELEMETRY = 72
     ASSIGN_REPLICAS_TO_DIRS = 73
+    LIST_CONFIG_RESOURCES = 74
+    DESCRIBE_TOPIC_PARTITIONS = 75
+    SHARE_GROUP_HEARTBEAT = 76
+    SHARE_GROUP_DESCRIBE = 77
+    SHARE_FETCH = 78
+    SHARE_ACKNOWLEDGE = 79
     ADD_RAFT_VOTER = 80
     REMOVE_RAFT_VOTER = 81
     UPDATE_RAFT_VOTER = 82
+    INITIALIZE_SHARE_GROUP_STATE = 83
+    READ_SHARE_GROUP_STATE = 84
+    WRITE_SHARE_GROUP_STATE = 85
+    DELETE_SHARE_GROUP_STATE = 86
+    READ_SHARE_GROUP_STATE_SUMMARY = 87
+    STREAMS_GROUP_HEARTBEAT = 88
+    STREAMS_GROUP_DESCRIBE = 89
+    DESCRIBE_SHARE_GROUP_OFFSETS = 90
+    ALTER_SHARE_GROUP_OFFSETS = 91
+    DELETE_SHARE_GROUP_OFFSETS = 92
 
 
 class Api(Struct, frozen=True):
@@ -83,7 +131,8 @@ class Api(Struct, frozen=True):
         return 1 if version >= self.flexible_from and self.key != ApiKey.API_VERSIONS else 0
 
 
-def _api(key: ApiKey, request: type[Message], response: type[Message], listeners: str, **flags: bool) -> Api:
+def api(key: ApiKey, request: type[Message], response: type[Message], listeners: str, **flags: bool) -> Api:
+    """An API from its declarations; `listeners` are separated by spaces."""
     schema = request.__schema__
     return Api(
         key=key,
@@ -100,157 +149,157 @@ def _api(key: ApiKey, request: type[Message], response: type[Message], listeners
 
 
 APIS: Final[dict[int, Api]] = {
-    int(api.key): api
-    for api in (
-        _api(ApiKey.FETCH, messages.FetchRequest, messages.FetchResponse, "broker controller"),
-        _api(ApiKey.SASL_HANDSHAKE, messages.SaslHandshakeRequest, messages.SaslHandshakeResponse, "broker controller"),
-        _api(ApiKey.API_VERSIONS, messages.ApiVersionsRequest, messages.ApiVersionsResponse, "broker controller"),
-        _api(
+    int(each.key): each
+    for each in (
+        api(ApiKey.FETCH, messages.FetchRequest, messages.FetchResponse, "broker controller"),
+        api(ApiKey.SASL_HANDSHAKE, messages.SaslHandshakeRequest, messages.SaslHandshakeResponse, "broker controller"),
+        api(ApiKey.API_VERSIONS, messages.ApiVersionsRequest, messages.ApiVersionsResponse, "broker controller"),
+        api(
             ApiKey.CREATE_TOPICS,
             messages.CreateTopicsRequest,
             messages.CreateTopicsResponse,
             "broker controller",
             forwardable=True,
         ),
-        _api(
+        api(
             ApiKey.DELETE_TOPICS,
             messages.DeleteTopicsRequest,
             messages.DeleteTopicsResponse,
             "broker controller",
             forwardable=True,
         ),
-        _api(ApiKey.DESCRIBE_ACLS, messages.DescribeAclsRequest, messages.DescribeAclsResponse, "broker controller"),
-        _api(
+        api(ApiKey.DESCRIBE_ACLS, messages.DescribeAclsRequest, messages.DescribeAclsResponse, "broker controller"),
+        api(
             ApiKey.CREATE_ACLS,
             messages.CreateAclsRequest,
             messages.CreateAclsResponse,
             "broker controller",
             forwardable=True,
         ),
-        _api(
+        api(
             ApiKey.DELETE_ACLS,
             messages.DeleteAclsRequest,
             messages.DeleteAclsResponse,
             "broker controller",
             forwardable=True,
         ),
-        _api(
+        api(
             ApiKey.DESCRIBE_CONFIGS,
             messages.DescribeConfigsRequest,
             messages.DescribeConfigsResponse,
             "broker controller",
         ),
-        _api(
+        api(
             ApiKey.ALTER_CONFIGS,
             messages.AlterConfigsRequest,
             messages.AlterConfigsResponse,
             "broker controller",
             forwardable=True,
         ),
-        _api(
+        api(
             ApiKey.SASL_AUTHENTICATE,
             messages.SaslAuthenticateRequest,
             messages.SaslAuthenticateResponse,
             "broker controller",
         ),
-        _api(
+        api(
             ApiKey.CREATE_PARTITIONS,
             messages.CreatePartitionsRequest,
             messages.CreatePartitionsResponse,
             "broker controller",
             forwardable=True,
         ),
-        _api(
+        api(
             ApiKey.CREATE_DELEGATION_TOKEN,
             messages.CreateDelegationTokenRequest,
             messages.CreateDelegationTokenResponse,
             "broker controller",
             forwardable=True,
         ),
-        _api(
+        api(
             ApiKey.RENEW_DELEGATION_TOKEN,
             messages.RenewDelegationTokenRequest,
             messages.RenewDelegationTokenResponse,
             "broker controller",
             forwardable=True,
         ),
-        _api(
+        api(
             ApiKey.EXPIRE_DELEGATION_TOKEN,
             messages.ExpireDelegationTokenRequest,
             messages.ExpireDelegationTokenResponse,
             "broker controller",
             forwardable=True,
         ),
-        _api(
+        api(
             ApiKey.DESCRIBE_DELEGATION_TOKEN,
             messages.DescribeDelegationTokenRequest,
             messages.DescribeDelegationTokenResponse,
             "broker controller",
         ),
-        _api(
+        api(
             ApiKey.ELECT_LEADERS,
             messages.ElectLeadersRequest,
             messages.ElectLeadersResponse,
             "broker controller",
             forwardable=True,
         ),
-        _api(
+        api(
             ApiKey.INCREMENTAL_ALTER_CONFIGS,
             messages.IncrementalAlterConfigsRequest,
             messages.IncrementalAlterConfigsResponse,
             "broker controller",
             forwardable=True,
         ),
-        _api(
+        api(
             ApiKey.ALTER_PARTITION_REASSIGNMENTS,
             messages.AlterPartitionReassignmentsRequest,
             messages.AlterPartitionReassignmentsResponse,
             "broker controller",
             forwardable=True,
         ),
-        _api(
+        api(
             ApiKey.LIST_PARTITION_REASSIGNMENTS,
             messages.ListPartitionReassignmentsRequest,
             messages.ListPartitionReassignmentsResponse,
             "broker controller",
             forwardable=True,
         ),
-        _api(
+        api(
             ApiKey.ALTER_CLIENT_QUOTAS,
             messages.AlterClientQuotasRequest,
             messages.AlterClientQuotasResponse,
             "broker controller",
             forwardable=True,
         ),
-        _api(
+        api(
             ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
             messages.DescribeUserScramCredentialsRequest,
             messages.DescribeUserScramCredentialsResponse,
             "broker controller",
         ),
-        _api(
+        api(
             ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
             messages.AlterUserScramCredentialsRequest,
             messages.AlterUserScramCredentialsResponse,
             "broker controller",
             forwardable=True,
         ),
-        _api(ApiKey.VOTE, messages.VoteRequest, messages.VoteResponse, "controller", cluster_action=True),
-        _api(
+        api(ApiKey.VOTE, messages.VoteRequest, messages.VoteResponse, "controller", cluster_action=True),
+        api(
             ApiKey.BEGIN_QUORUM_EPOCH,
             messages.BeginQuorumEpochRequest,
             messages.BeginQuorumEpochResponse,
             "controller",
             cluster_action=True,
         ),
-        _api(
+        api(
             ApiKey.END_QUORUM_EPOCH,
             messages.EndQuorumEpochRequest,
             messages.EndQuorumEpochResponse,
             "controller",
             cluster_action=True,
         ),
-        _api(
+        api(
             ApiKey.DESCRIBE_QUORUM,
             messages.DescribeQuorumRequest,
             messages.DescribeQuorumResponse,
@@ -258,14 +307,14 @@ APIS: Final[dict[int, Api]] = {
             forwardable=True,
             cluster_action=True,
         ),
-        _api(
+        api(
             ApiKey.ALTER_PARTITION,
             messages.AlterPartitionRequest,
             messages.AlterPartitionResponse,
             "controller",
             cluster_action=True,
         ),
-        _api(
+        api(
             ApiKey.UPDATE_FEATURES,
             messages.UpdateFeaturesRequest,
             messages.UpdateFeaturesResponse,
@@ -273,36 +322,36 @@ APIS: Final[dict[int, Api]] = {
             forwardable=True,
             cluster_action=True,
         ),
-        _api(ApiKey.ENVELOPE, messages.EnvelopeRequest, messages.EnvelopeResponse, "controller", cluster_action=True),
-        _api(ApiKey.FETCH_SNAPSHOT, messages.FetchSnapshotRequest, messages.FetchSnapshotResponse, "controller"),
-        _api(
+        api(ApiKey.ENVELOPE, messages.EnvelopeRequest, messages.EnvelopeResponse, "controller", cluster_action=True),
+        api(ApiKey.FETCH_SNAPSHOT, messages.FetchSnapshotRequest, messages.FetchSnapshotResponse, "controller"),
+        api(
             ApiKey.DESCRIBE_CLUSTER,
             messages.DescribeClusterRequest,
             messages.DescribeClusterResponse,
             "broker controller",
         ),
-        _api(
+        api(
             ApiKey.BROKER_REGISTRATION,
             messages.BrokerRegistrationRequest,
             messages.BrokerRegistrationResponse,
             "controller",
             cluster_action=True,
         ),
-        _api(
+        api(
             ApiKey.BROKER_HEARTBEAT,
             messages.BrokerHeartbeatRequest,
             messages.BrokerHeartbeatResponse,
             "controller",
             cluster_action=True,
         ),
-        _api(
+        api(
             ApiKey.UNREGISTER_BROKER,
             messages.UnregisterBrokerRequest,
             messages.UnregisterBrokerResponse,
             "broker controller",
             forwardable=True,
         ),
-        _api(
+        api(
             ApiKey.ALLOCATE_PRODUCER_IDS,
             messages.AllocateProducerIdsRequest,
             messages.AllocateProducerIdsResponse,
@@ -310,33 +359,33 @@ APIS: Final[dict[int, Api]] = {
             forwardable=True,
             cluster_action=True,
         ),
-        _api(
+        api(
             ApiKey.CONTROLLER_REGISTRATION,
             messages.ControllerRegistrationRequest,
             messages.ControllerRegistrationResponse,
             "controller",
         ),
-        _api(
+        api(
             ApiKey.ASSIGN_REPLICAS_TO_DIRS,
             messages.AssignReplicasToDirsRequest,
             messages.AssignReplicasToDirsResponse,
             "controller",
         ),
-        _api(
+        api(
             ApiKey.ADD_RAFT_VOTER,
             messages.AddRaftVoterRequest,
             messages.AddRaftVoterResponse,
             "broker controller",
             forwardable=True,
         ),
-        _api(
+        api(
             ApiKey.REMOVE_RAFT_VOTER,
             messages.RemoveRaftVoterRequest,
             messages.RemoveRaftVoterResponse,
             "broker controller",
             forwardable=True,
         ),
-        _api(ApiKey.UPDATE_RAFT_VOTER, messages.UpdateRaftVoterRequest, messages.UpdateRaftVoterResponse, "controller"),
+        api(ApiKey.UPDATE_RAFT_VOTER, messages.UpdateRaftVoterRequest, messages.UpdateRaftVoterResponse, "controller"),
     )
 }
-"""By key, in order of the keys. A key that is not here is not for a controller."""
+"""By key, in order of the keys. A key that is not here is not for a controller: see `broker_apis`."""

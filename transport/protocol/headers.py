@@ -1,11 +1,13 @@
 """Request and response headers around messages (Kafka: `RequestHeader`, `ResponseHeader`, KIP-482, KIP-511).
 
-A frame here is what stands between two length prefixes: header and body.
+A frame here is what stands between two length prefixes: header and body. `apis` are the APIs that the caller speaks:
+the controller's, unless it says otherwise.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from typing import Final
 
 from metadata_log.errors import DecodeError, UnsupportedVersion
@@ -18,9 +20,9 @@ _REQUEST_START: Final = struct.Struct(">hhi")
 _CORRELATION_ID: Final = struct.Struct(">i")
 
 
-def api_of(api_key: int, version: int, *, where: str | None = None) -> Api:
+def api_of(api_key: int, version: int, *, apis: Mapping[int, Api] = APIS, where: str | None = None) -> Api:
     """The API of a key; raises `UnsupportedVersion` if key or version is unknown here."""
-    api = APIS.get(api_key)
+    api = apis.get(api_key)
     if api is None:
         raise UnsupportedVersion(f"api key {api_key} is unknown", where=where)
     if not api.versions.lowest <= version <= api.versions.highest:
@@ -28,16 +30,26 @@ def api_of(api_key: int, version: int, *, where: str | None = None) -> Api:
     return api
 
 
-def encode_request(api_key: int, version: int, correlation_id: int, client_id: str | None, message: Message) -> bytes:
+def encode_request(
+    api_key: int,
+    version: int,
+    correlation_id: int,
+    client_id: str | None,
+    message: Message,
+    *,
+    apis: Mapping[int, Api] = APIS,
+) -> bytes:
     """The frame of a request; raises `EncodeError`, or `UnsupportedVersion` for an unknown key or version."""
-    header_version = api_of(api_key, version).request_header_version(version)
+    header_version = api_of(api_key, version, apis=apis).request_header_version(version)
     parts: list[bytes] = []
     encode_parts(RequestHeader(api_key, version, correlation_id, client_id), header_version, parts)
     encode_parts(message, version, parts)
     return b"".join(parts)
 
 
-def decode_request_header(frame: bytes, *, where: str | None = None) -> tuple[RequestHeader, int]:
+def decode_request_header(
+    frame: bytes, *, apis: Mapping[int, Api] = APIS, where: str | None = None
+) -> tuple[RequestHeader, int]:
     """The header of a request, and where its body begins.
 
     Raises `DecodeError` if the frame is too short or damaged, `UnsupportedVersion` for an unknown key or version. An
@@ -46,40 +58,44 @@ def decode_request_header(frame: bytes, *, where: str | None = None) -> tuple[Re
     if len(frame) < _REQUEST_START.size:
         raise DecodeError(f"a request of {len(frame)} bytes is shorter than any header", where=where, position=0)
     api_key, version, _ = _REQUEST_START.unpack_from(frame)
-    api = APIS.get(api_key)
+    api = apis.get(api_key)
     if api is not None and api_key == ApiKey.API_VERSIONS and version not in api.versions:
         version = api.versions.highest if version > 0 else api.versions.lowest
-    header_version = api_of(api_key, version, where=where).request_header_version(version)
+    header_version = api_of(api_key, version, apis=apis, where=where).request_header_version(version)
     return decode_from(RequestHeader, header_version, frame, 0, where=where)
 
 
-def decode_request(frame: bytes, *, where: str | None = None) -> tuple[RequestHeader, Message]:
+def decode_request(
+    frame: bytes, *, apis: Mapping[int, Api] = APIS, where: str | None = None
+) -> tuple[RequestHeader, Message]:
     """Header and body of a request; raises `DecodeError` or `UnsupportedVersion`."""
-    header, position = decode_request_header(frame, where=where)
+    header, position = decode_request_header(frame, apis=apis, where=where)
     version = header.request_api_version
-    api = api_of(header.request_api_key, version, where=where)
+    api = api_of(header.request_api_key, version, apis=apis, where=where)
     return header, decode(api.request, version, frame, position=position, where=where)
 
 
-def encode_response(api_key: int, version: int, correlation_id: int, message: Message) -> bytes:
+def encode_response(
+    api_key: int, version: int, correlation_id: int, message: Message, *, apis: Mapping[int, Api] = APIS
+) -> bytes:
     """The frame of a response; raises `EncodeError`, or `UnsupportedVersion` for an unknown key or version."""
-    header_version = api_of(api_key, version).response_header_version(version)
+    header_version = api_of(api_key, version, apis=apis).response_header_version(version)
     parts = [_CORRELATION_ID.pack(correlation_id) + bytes(header_version)]
     encode_parts(message, version, parts)
     return b"".join(parts)
 
 
 def decode_response_header(
-    api_key: int, version: int, frame: bytes, *, where: str | None = None
+    api_key: int, version: int, frame: bytes, *, apis: Mapping[int, Api] = APIS, where: str | None = None
 ) -> tuple[ResponseHeader, int]:
     """The header of the response to a request of this key and version, and where the body begins."""
-    header_version = api_of(api_key, version, where=where).response_header_version(version)
+    header_version = api_of(api_key, version, apis=apis, where=where).response_header_version(version)
     return decode_from(ResponseHeader, header_version, frame, 0, where=where)
 
 
 def decode_response(
-    api_key: int, version: int, frame: bytes, *, where: str | None = None
+    api_key: int, version: int, frame: bytes, *, apis: Mapping[int, Api] = APIS, where: str | None = None
 ) -> tuple[ResponseHeader, Message]:
     """Header and body of a response; raises `DecodeError` or `UnsupportedVersion`."""
-    header, position = decode_response_header(api_key, version, frame, where=where)
-    return header, decode(APIS[api_key].response, version, frame, position=position, where=where)
+    header, position = decode_response_header(api_key, version, frame, apis=apis, where=where)
+    return header, decode(apis[api_key].response, version, frame, position=position, where=where)
