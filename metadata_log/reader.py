@@ -27,7 +27,7 @@ from metadata_log.log_dir import (
 )
 from metadata_log.quorum_state_file import FILE_NAME as QUORUM_STATE
 from metadata_log.quorum_state_file import parse_quorum_state
-from metadata_log.records.frame import ControlRecordType, decode_control, decode_record
+from metadata_log.records.frame import ControlRecordType, decode_control, read_record
 from metadata_log.segment import SUFFIX as LOG_SUFFIX
 from metadata_log.segment import parse_file_name, scan_file
 from metadata_log.serde.fields import Message
@@ -394,14 +394,13 @@ def read_entries(batch: RecordBatch, where: str, *, on_damage: OnDamage = OnDama
     """The records of a batch; one that cannot be decoded is reported, and the reading goes on as `on_damage` says."""
     contents = records(batch, where=where)
     epoch, is_control = batch.epoch, batch.is_control
-    decoded = _decode_control if is_control else _decode_data
     strict = on_damage is OnDamage.STRICT
     index = -1
     try:
         for index, record in enumerate(contents):
             key, value = record.key, record.value or b""
             try:
-                kind, version, name, message = decoded(key, value)
+                kind, version, name, message = _read_control(key, value) if is_control else read_record(value)
                 if message is None and strict:
                     raise UnsupportedVersion(f"{name} in version {version} is not known", position=0)
             except DecodeError as bad:
@@ -424,15 +423,10 @@ def read_entries(batch: RecordBatch, where: str, *, on_damage: OnDamage = OnDama
         yield damage
 
 
-def _decode_control(key: bytes | None, value: bytes) -> tuple[int, int, str, Message | None]:
+def _read_control(key: bytes | None, value: bytes) -> tuple[int, int, str, Message | None]:
     kind, message = decode_control(key or b"", value)
     version = int.from_bytes(value[:2], "big", signed=True)
     return kind, version, type(message).__name__ if message else f"control record type {kind}", message
-
-
-def _decode_data(key: bytes | None, value: bytes) -> tuple[int, int, str, Message | None]:
-    framed = decode_record(value)
-    return framed.type, framed.version, framed.name, framed.record
 
 
 def _record_damage(batch: RecordBatch, index: int, offset: int, bad: DecodeError, where: str) -> Damage:

@@ -11,6 +11,7 @@ from msgspec import Struct
 from metadata_log.errors import DecodeError, EncodeError, UnsupportedVersion
 from metadata_log.records import control, metadata
 from metadata_log.serde.codec import decode, encode, encode_parts
+from metadata_log.serde.compiler import READ_FAILURES, ReadFunction, reader
 from metadata_log.serde.fields import Message, Role, schema_of
 from metadata_log.serde.primitives import Reader, unsigned_varint
 
@@ -111,6 +112,34 @@ def decode_record(value: bytes, *, where: str | None = None) -> FramedRecord:
     if version > highest:
         return FramedRecord(record_type, version, _best_known(cls, highest, value, position), value)
     return FramedRecord(record_type, version, decode(cls, version, value, position=position, where=where), value)
+
+
+_FRAMING_BYTES: Final = 3
+"""Frame version, type and version, as long as the two numbers are below 128."""
+
+_ReadParts = tuple[int, int, str, ReadFunction[Message]]
+_frames: Final[dict[bytes, _ReadParts]] = {}
+"""What follows from the framing of a known record, by its bytes; filled when first seen."""
+
+
+def read_record(value: bytes) -> tuple[int, int, str, Message | None]:
+    """Type, version, name and record of `decode_record`, for readers of whole logs (0.7 µs less)."""
+    known = _frames.get(value[:_FRAMING_BYTES])
+    if known is not None:
+        record_type, version, name, read = known
+        try:
+            record, end = read(value, _FRAMING_BYTES)
+            if end == len(value):
+                return record_type, version, name, record
+        except READ_FAILURES:
+            pass
+    framed = decode_record(value)
+    if known is None and framed.record is not None and peek_type(value) == (value[1], value[2]):
+        schema = schema_of(type(framed.record))
+        if framed.version in schema.versions:
+            read = reader(type(framed.record), framed.version, framed.version in schema.flexible)
+            _frames[value[:_FRAMING_BYTES]] = framed.type, framed.version, framed.name, read
+    return framed.type, framed.version, framed.name, framed.record
 
 
 def _best_known(cls: type[Message], highest: int, value: bytes, position: int) -> Message | None:
