@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from dumps import wait_for_registrations
 from kafka_jars import KafkaUnavailable
 from our_nodes import our_controller, our_format
 from real_kafka import KafkaInstallation, Nodes, kafka_controller, kafka_format, layout_in, running
@@ -27,6 +28,7 @@ def ours(kafka: KafkaInstallation, tmp_path_factory: pytest.TempPathFactory) -> 
     layout = layout_in(tmp_path_factory.mktemp("ours"))
     kafka_format(kafka, layout)
     with running(layout, our_controller(layout), name="ours") as nodes:
+        wait_for_registrations(layout)
         yield nodes
 
 
@@ -36,4 +38,5 @@ def theirs(kafka: KafkaInstallation, tmp_path_factory: pytest.TempPathFactory) -
     layout = layout_in(tmp_path_factory.mktemp("theirs"))
     our_format(layout)
     with running(layout, kafka_controller(kafka, layout), name="kafka") as nodes:
+        wait_for_registrations(layout)
         yield nodes

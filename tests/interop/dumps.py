@@ -10,7 +10,11 @@ from typing import Any
 
 from msgspec import Struct
 from our_nodes import kraft
-from real_kafka import DUMP_TOOL, KafkaInstallation
+from real_kafka import DUMP_TOOL, KafkaInstallation, QuorumLayout, eventually
+
+from metadata_log.batch import RecordBatch
+from metadata_log.disk import OsDisk
+from metadata_log.reader import Entry, read_entries, read_file
 
 CONTROL_NAMES = {
     "LeaderChange": "LeaderChangeMessage",
@@ -89,3 +93,27 @@ def read_by_us(*files: Path) -> dict[Path, list[Record]]:
 def logs_of(directories: Iterable[Path]) -> list[Path]:
     """The segments of several nodes' metadata logs."""
     return [file for directory in directories for file in sorted(directory.glob("*.log"))]
+
+
+def records_named(name: str, partition: Path) -> list[Entry]:
+    """The records of one type in a node's log, read in this process, while the node may be writing it."""
+    disk = OsDisk()
+    return [
+        entry
+        for file in logs_of([partition])
+        for batch in read_file(disk, str(file))
+        if isinstance(batch, RecordBatch)
+        for entry in read_entries(batch, str(file))
+        if isinstance(entry, Entry) and entry.name == name
+    ]
+
+
+def wait_for_registrations(layout: QuorumLayout) -> None:
+    """Wait until each node's log has the registrations of all controllers, which they ask for when they start."""
+    for node in layout.ports:
+        eventually(
+            lambda node=node: (
+                len(records_named("RegisterControllerRecord", layout.partition(node))) >= len(layout.ports)
+            ),
+            f"node {node} knows all registrations",
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from dumps import logs_of, read_by_kafka, read_by_us
+from dumps import logs_of, read_by_kafka, read_by_us, records_named
 from our_nodes import our_controller, our_format, told
 from real_kafka import (
     CLUSTER_TOOL,
@@ -19,6 +19,7 @@ from real_kafka import (
 )
 from wire import active_controller, leader_of, set_client_metrics
 
+from metadata_log.records.metadata import ConfigRecord
 from transport.protocol.errors import Error
 
 pytestmark = pytest.mark.kafka
@@ -81,9 +82,9 @@ def test_kafkas_admin_client_writes(kafka: KafkaInstallation, quorum: Nodes) -> 
     assert "InvalidConfigurationException" in refused.stderr or "InvalidRequestException" in refused.stderr
 
     def settings_in(node: int) -> dict[str, str]:
-        (records,) = read_by_us(*logs_of([layout.partition(node)])).values()
-        configs = [each.content for each in records if each.name == "ConfigRecord"]
-        return {each["name"]: each["value"] for each in configs if each["resourceName"] == "slow"}
+        configs = [each.record for each in records_named("ConfigRecord", layout.partition(node))]
+        assert all(isinstance(each, ConfigRecord) for each in configs)
+        return {each.name: each.value for each in configs if each.resource_name == "slow"}
 
     for node in layout.ports:
         eventually(lambda node=node: bool(settings_in(node)), f"the change reaches node {node}")

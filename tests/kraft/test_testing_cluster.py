@@ -33,16 +33,6 @@ async def test_a_leader_is_elected_and_becomes_active(autojump_clock: MockClock)
     assert trio.current_time() < 5
 
 
-async def test_the_first_leader_stays(autojump_clock: MockClock) -> None:
-    """Nobody's registration, which waits for a commit, keeps the fetches waiting that commit it."""
-    async with Cluster(controllers=3, seed=9) as cluster:
-        leader = await cluster.leader()
-        epoch = cluster.node(leader).status().leader.epoch
-        with trio.move_on_after(10):
-            while await cluster.node(leader).wait_for_change():
-                assert cluster.node(leader).status().leader.epoch == epoch
-
-
 @pytest.mark.parametrize("controllers", [1, 5])
 async def test_other_sizes(autojump_clock: MockClock, controllers: int) -> None:
     async with Cluster(controllers=controllers, seed=2, application=host_raw_log) as cluster:

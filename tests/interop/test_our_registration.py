@@ -1,0 +1,27 @@
+"""Our nodes as processes, right after their start: all register, and the first leader stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dumps import wait_for_registrations
+from our_nodes import our_controller, our_format
+from real_kafka import layout_in, running
+from wire import leader_of
+
+
+def test_registrations_do_not_cost_the_leader_its_place(tmp_path: Path) -> None:
+    """A registration is answered once it is committed, by the fetches of those who wait: none may stand in a queue.
+
+    (Answers leave a connection in the order of their requests, so each node asks over a connection of its own.)
+    """
+    layout = layout_in(tmp_path, extra=("controller.quorum.append.linger.ms=0",))
+    our_format(layout)
+
+    with running(layout, our_controller(layout), name="ours") as nodes:
+        leader = leader_of(layout)
+        wait_for_registrations(layout)
+        assert leader_of(layout) == leader
+        told = "".join(process.text for process in nodes.processes.values())
+    assert told.count("to=Leader") == 1, told
+    assert "fetch-timeout" not in told
