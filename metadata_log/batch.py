@@ -159,6 +159,13 @@ def _record_frame(value_size: int, delta_size: int) -> tuple[bytes, bytes]:
     return _varint(2 + delta_size + len(rest) + value_size + 1) + b"\x00\x00", rest
 
 
+def record_bytes(value_size: int, delta: int) -> int:
+    """How many bytes `build_batch` needs for a record at this place in its batch."""
+    delta_size = len(_DELTAS[delta]) if delta < _DELTA_COUNT else len(_varint(delta))
+    before, behind = _record_frame(value_size, delta_size)
+    return len(before) + delta_size + len(behind) + value_size + 1
+
+
 def _with_header(
     base_offset: int, epoch: int, attributes: int, last_delta: int, timestamps: tuple[int, int], count: int, body: bytes
 ) -> bytes:

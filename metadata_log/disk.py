@@ -70,6 +70,9 @@ class Disk(Protocol):
     def rename(self, source: str, target: str) -> None:
         """Atomically give a file another name in the same directory, replacing what had it."""
 
+    def make_read_only(self, path: str) -> None:
+        """Forbid to write to a file from now on, as far as this disk can."""
+
     def fsync_dir(self, path: str) -> None:
         """Return once the names in this directory are on the disk."""
 
@@ -136,6 +139,10 @@ class OsDisk:
     def rename(self, source: str, target: str) -> None:
         """Atomically give a file another name."""
         os.rename(source, target)
+
+    def make_read_only(self, path: str) -> None:
+        """Take every right to write from a file."""
+        os.chmod(path, os.stat(path).st_mode & 0o7555)
 
     def fsync_dir(self, path: str) -> None:
         """Return once the names in this directory are on the disk."""

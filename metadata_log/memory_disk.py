@@ -202,6 +202,11 @@ class MemoryDisk:
         self._names[new] = self._names.pop(old)
         self._note(_Rename(old, new), new)
 
+    def make_read_only(self, path: str) -> None:
+        """Only checks that the file is there: nobody without rights is simulated."""
+        if _normal(path) not in self._names:
+            raise _missing(path)
+
     def fsync_dir(self, path: str) -> None:
         """Return once the names in this directory are durable."""
         directory = _normal(path)

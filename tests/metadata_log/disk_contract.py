@@ -100,6 +100,17 @@ def renaming(disk: Disk, root: str) -> None:
     assert disk.read(f"{root}/a") == b"newer"
 
 
+def read_only_files(disk: Disk, root: str) -> None:
+    """They can be read, renamed and removed."""
+    disk.open(f"{root}/a", create=True).append(b"content")
+    disk.make_read_only(f"{root}/a")
+    disk.rename(f"{root}/a", f"{root}/b")
+    assert disk.read(f"{root}/b") == b"content"
+    disk.remove(f"{root}/b")
+    with pytest.raises(FileNotFoundError):
+        disk.make_read_only(f"{root}/b")
+
+
 def removing_an_open_file(disk: Disk, root: str) -> None:
     file = disk.open(f"{root}/a", create=True)
     file.append(b"data")
@@ -150,6 +161,7 @@ CHECKS: tuple[Check, ...] = (
     missing_things,
     names,
     renaming,
+    read_only_files,
     removing_an_open_file,
     replacing,
     locking,
