@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from itertools import chain
 from pathlib import Path
 from random import Random
 
@@ -77,7 +78,7 @@ def test_batches_are_as_large_as_they_may_be(units: list[list[bytes]], limit: in
     ours.freeze(999)
     _, *data, _ = read_snapshot(disk, NAME)
     found = [[record.value for record in records(batch)] for batch in data]
-    assert sum(found, []) == sum(units, [])
+    assert list(chain(*found)) == list(chain(*units))
     assert [batch.base_offset for batch in data] == [1 + sum(map(len, found[:at])) for at in range(len(data))]
     ends = {sum(map(len, units[:at])): at for at in range(len(units))}
     before = 0
