@@ -139,13 +139,18 @@ class _Source:
                 return self.constant("default", value)
 
     def compile(self, signature: str, title: str) -> Callable[..., Any]:
-        text = "\n".join([f"def {signature}:", *self.lines, ""])
-        filename = f"<codec: {title}>"
-        exec(compile(text, filename, "exec"), self.names)
-        linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
-        function = self.names[signature.partition("(")[0]]
-        assert callable(function), signature
-        return function
+        return compile_function(signature, self.lines, self.names, title)
+
+
+def compile_function(signature: str, lines: list[str], names: dict[str, object], title: str) -> Callable[..., Any]:
+    """A function of these lines, which see `names`; tracebacks show them under the title."""
+    text = "\n".join([f"def {signature}:", *lines, ""])
+    filename = f"<codec: {title}>"
+    exec(compile(text, filename, "exec"), names)
+    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    function = names[signature.partition("(")[0]]
+    assert callable(function), signature
+    return function
 
 
 @cache
