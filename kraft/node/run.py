@@ -12,6 +12,7 @@ import trio
 from kraft.config import Config
 from kraft.node.background import Flusher
 from kraft.node.clock import NodeClock
+from kraft.node.errors import NodeError
 from kraft.node.inbound import Inbound
 from kraft.node.inbox import Inbox
 from kraft.node.logging import NodeLog
@@ -42,8 +43,11 @@ async def run_node(
     """Run one node until `Node.shutdown` or cancellation; `task_status` gets the `Node` once it listens.
 
     Raises what stops it: `OSError` (a port in use, a failed disk), `MetadataLogError` (an unusable directory, a damaged
-    log), `AssertionError` (a broken invariant). `inline_flush` flushes without a thread, for memory disks.
+    log), `AssertionError` (a broken invariant), `NodeError` (python -O). `inline_flush` flushes without a thread, for
+    memory disks.
     """
+    if not __debug__:
+        raise NodeError("a node does not run under python -O: its assertions keep a bug from corrupting the log")
     clock = NodeClock() if clock is None else clock
     log = NodeLog(config.node_id, clock.now_ms)
     inbox: Inbox[Input] = Inbox()

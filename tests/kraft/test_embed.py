@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -163,3 +165,20 @@ async def test_an_unformatted_directory_is_one_plain_error(tmp_path: Path) -> No
     with trio.fail_after(20), pytest.raises(DirectoryError):
         async with open_node(config, transport=TcpTransport()):
             pytest.fail("the node runs without a formatted directory")
+
+
+def test_no_node_runs_without_its_assertions() -> None:
+    """Under python -O an invariant would break in silence, and the log with it."""
+    code = (
+        "import trio, kraft\n"
+        "from kraft.config import Config\n"
+        "text = 'process.roles=controller\\nnode.id=1\\ncontroller.quorum.voters=1@127.0.0.1:1\\n'\n"
+        "text += 'controller.listener.names=CONTROLLER\\nlisteners=CONTROLLER://127.0.0.1:0\\n'\n"
+        "async def main():\n"
+        "    async with kraft.open_node(Config.parse(text)):\n"
+        "        pass\n"
+        "trio.run(main)\n"
+    )
+    done = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "NodeError: a node does not run under python -O" in done.stderr
