@@ -1,0 +1,117 @@
+"""How fast is the embedded log? Three nodes in one process, messages in memory, files and fsync on a real disk.
+
+    python bench/log.py [--outstanding 1,128,1024] [--seconds 5] [--reps 3] [--value-bytes 128] [--dir DIR]
+
+Each of N tasks appends one record and waits until it is committed, that is on the disks of two of the three. What
+`kraft.open_node` costs without sockets; `commit.py` has the sockets and Apache Kafka beside it. (Kafka has nothing that
+can be embedded like this.)
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+from random import Random
+
+import trio
+from commit import calibrate
+
+from kraft import Config, open_node
+from kraft.node.node import Node
+from metadata_log.disk import OsDisk
+from metadata_log.log_dir import format_directory, random_uuid
+from transport import MemoryNetwork, MemoryTransport
+
+NODES = (1, 2, 3)
+WARM_UP_SECONDS = 1.0
+SETTINGS = """\
+process.roles=controller
+node.id={node}
+controller.quorum.voters=1@node-1:9093,2@node-2:9093,3@node-3:9093
+controller.listener.names=CONTROLLER
+listeners=CONTROLLER://node-{node}:9093
+listener.security.protocol.map=CONTROLLER:PLAINTEXT
+log.dirs={directory}
+controller.quorum.append.linger.ms=0
+"""
+
+
+async def open_leader(root: Path, stack: AsyncExitStack) -> Node:
+    """Three nodes on fresh directories until the stack closes; the one that leads."""
+    network, rng = MemoryNetwork(use_codec=False), Random(7)
+    cluster_id = str(random_uuid(rng))
+    nodes = []
+    for node in NODES:
+        directory = str(root / f"node-{node}")
+        config = Config.parse(SETTINGS.format(node=node, directory=directory))
+        format_directory(
+            OsDisk(), directory, node_id=node, cluster_id=cluster_id, rng=rng, now_ms=time.time_ns() // 10**6
+        )
+        opened = open_node(config, transport=MemoryTransport(network, f"node-{node}"), rng=Random(node))
+        nodes.append(await stack.enter_async_context(opened))
+    leader = await nodes[0].wait_for_leader()
+    return nodes[leader.leader_id - 1]
+
+
+async def measure(leader: Node, outstanding: int, seconds: float, value: bytes) -> tuple[float, float, float]:
+    """Commits a second, p50 and p99 in ms, after a warm-up."""
+    latencies: list[float] = []
+    now = time.perf_counter
+    measured_from = now() + WARM_UP_SECONDS
+    end = measured_from + seconds
+
+    async def append() -> None:
+        while (began := now()) < end:
+            await leader.append([value])
+            if began >= measured_from:
+                latencies.append(now() - began)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(outstanding):
+            nursery.start_soon(append)
+    latencies.sort()
+    p50, p99 = (1000 * latencies[int(part * (len(latencies) - 1))] for part in (0.5, 0.99))
+    return len(latencies) / (now() - measured_from), p50, p99
+
+
+async def run(options: argparse.Namespace, root: Path) -> None:
+    print(f"{'outstanding':>12}{'records/s':>12}{'p50 ms':>9}{'p99 ms':>9}{'spin ms':>9}{'sync us':>9}")
+    async with AsyncExitStack() as stack:
+        leader = await open_leader(root, stack)
+        rates: dict[int, list[float]] = {}
+        for _ in range(options.reps):
+            for outstanding in options.outstanding:
+                calibration = calibrate(root)
+                rate, p50, p99 = await measure(leader, outstanding, options.seconds, b"x" * options.value_bytes)
+                rates.setdefault(outstanding, []).append(rate)
+                print(
+                    f"{outstanding:12}{rate:12.0f}{p50:9.2f}{p99:9.2f}"
+                    f"{calibration.spin_ms:9.1f}{calibration.fdatasync_us:9.0f}",
+                    flush=True,
+                )
+    for outstanding, found in rates.items():
+        print(f"median at {outstanding}: {statistics.median(found):.0f} records/s")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--outstanding", type=lambda text: [int(each) for each in text.split(",")], default=[1, 128, 1024]
+    )
+    parser.add_argument("--reps", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--value-bytes", type=int, default=128)
+    parser.add_argument(
+        "--dir", type=Path, default=Path(tempfile.gettempdir()), help="where the nodes keep their files"
+    )
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="bench-log-", dir=options.dir) as scratch:
+        trio.run(run, options, Path(scratch))
+
+
+if __name__ == "__main__":
+    main()
