@@ -16,6 +16,10 @@ _SECRET_CONFIG: Final = re.compile(
 """Names of Kafka's configuration keys of type PASSWORD, with or without a listener's prefix."""
 
 
+MAY_HOLD_SECRETS: Final = frozenset({UserScramCredentialRecord, ConfigRecord})
+"""The records for which `secret_fields` is ever anything but empty."""
+
+
 def secret_fields(record: Message) -> frozenset[str]:
     """The JSON names of the fields of a record that are not for everybody's eyes."""
     match record:

@@ -45,10 +45,10 @@ def real_files() -> list[tuple[str, bytes, list[dict[str, Any]]]]:
 
 
 def unpack(name: str, prefix: str, target: Path) -> Path:
-    """Write the files of an archive that lie under `prefix` into `target`, which is returned."""
+    """Write the files of an archive that lie under `prefix`, or all of them, into `target`, which is returned."""
     for path, content in archive(name).items():
-        if path.startswith(f"{prefix}/"):
-            file = target / path[len(prefix) + 1 :]
+        if not prefix or path.startswith(f"{prefix}/"):
+            file = target / path[len(f"{prefix}/") if prefix else 0 :]
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content)
     return target

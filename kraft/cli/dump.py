@@ -28,8 +28,9 @@ from metadata_log.reader import (
     read_small_file,
     stops,
 )
-from metadata_log.redact import REDACTED, redact, secret_fields
-from metadata_log.serde import to_json
+from metadata_log.redact import MAY_HOLD_SECRETS, REDACTED, redact, secret_fields
+from metadata_log.serde import Message, to_json
+from metadata_log.serde.json_text import json_text
 from metadata_log.verify import small_file_damage, verify_file
 from metadata_log.verify_directory import verify_directory
 
@@ -49,12 +50,15 @@ class Wanted(Struct, frozen=True, kw_only=True):
     show_secrets: bool
     on_damage: OnDamage
 
-    def has(self, entry: Entry) -> bool:
-        """Whether a record is among them; NoOps are only if asked for."""
-        in_range = entry.offset >= self.from_offset and (self.to_offset is None or entry.offset < self.to_offset)
+    def of(self, batch: RecordBatch, entries: list[Entry | Damage]) -> list[Entry]:
+        """Those records of a batch that are among them; NoOps are only if asked for."""
+        found = [entry for entry in entries if type(entry) is Entry]
+        if batch.base_offset < self.from_offset or (self.to_offset is not None and batch.next_offset > self.to_offset):
+            end = batch.next_offset if self.to_offset is None else self.to_offset
+            found = [entry for entry in found if self.from_offset <= entry.offset < end]
         if self.types:
-            return in_range and entry.name.lower() in self.types
-        return in_range and (self.noop or entry.name != NO_OP)
+            return [entry for entry in found if entry.name.lower() in self.types]
+        return found if self.noop else [entry for entry in found if entry.name != NO_OP]
 
     def overlaps(self, batch: RecordBatch) -> bool:
         """Whether some of a batch lies in the range of offsets."""
@@ -185,13 +189,14 @@ def _dump_batches(disk: OsDisk, path: str, wanted: Wanted) -> bool:
             shown_to = found.end_position
         if not wanted.overlaps(found):
             continue
-        for line in _batch_lines(found, path, wanted):
-            if not isinstance(line, Damage):
-                click.echo(line)
-                continue
-            sound &= _report(line, wanted.as_json)
-            if stops(line, wanted.on_damage):
-                return sound
+        lines, damages = _batch_lines(found, path, wanted)
+        if lines:
+            # One call for the whole batch: each call flushes.
+            click.echo("\n".join(lines))
+        for damage in damages:
+            sound &= _report(damage, wanted.as_json)
+        if any(stops(damage, wanted.on_damage) for damage in damages):
+            return sound
     if wanted.hex and wanted.on_damage is OnDamage.SKIP:
         _echo_damaged(disk, path, shown_to, None)
     return sound
@@ -208,21 +213,20 @@ def _echo_spans(spans: Iterator[Span]) -> None:
         click.echo(f"  {span.position:>8}  {span.data.hex()}  {span.field}")
 
 
-def _batch_lines(batch: RecordBatch, path: str, wanted: Wanted) -> Iterator[str | Damage]:
+def _batch_lines(batch: RecordBatch, path: str, wanted: Wanted) -> tuple[list[str], list[Damage]]:
     """The lines that show a batch, and damage where its records cannot be decoded."""
-    entries = list(read_entries(batch, path, on_damage=wanted.on_damage)) if wanted.records or wanted.hex else []
-    shown = [entry for entry in entries if isinstance(entry, Entry) and wanted.has(entry)]
+    if not wanted.records and not wanted.hex:
+        return [json.dumps({"file": path, **_batch_facts(batch)}) if wanted.as_json else _batch_text(batch)], []
+    entries = list(read_entries(batch, path, on_damage=wanted.on_damage))
+    damages = [entry for entry in entries if isinstance(entry, Damage)]
+    shown = wanted.of(batch, entries)
     if wanted.hex and (shown or not wanted.types):
-        yield _batch_text(batch)
-        yield from _hex_lines(batch, entries, wanted)
-    elif not wanted.records:
-        yield json.dumps({"file": path, **_batch_facts(batch)}) if wanted.as_json else _batch_text(batch)
-    elif shown and not wanted.as_json:
-        yield _batch_text(batch)
-        yield from (f"  {_entry_text(entry, wanted)}" for entry in shown)
-    else:
-        yield from (json.dumps({"file": path, "position": batch.position, **_entry_facts(e, wanted)}) for e in shown)
-    yield from (entry for entry in entries if isinstance(entry, Damage))
+        return [_batch_text(batch), *_hex_lines(batch, entries, wanted)], damages
+    if wanted.as_json:
+        place = f'{{"file": {json.dumps(path)}, "position": {batch.position}, '
+        return [place + _entry_json(entry, wanted) for entry in shown], damages
+    lines = [f"  {_entry_text(entry, wanted)}" for entry in shown]
+    return [_batch_text(batch), *lines] if lines else [], damages
 
 
 def _batch_facts(batch: RecordBatch) -> dict[str, object]:
@@ -256,31 +260,38 @@ def _batch_text(batch: RecordBatch) -> str:
     )
 
 
-def _entry_body(entry: Entry, wanted: Wanted) -> object:
-    """A record in Kafka's JSON form, its secrets hidden; the hexadecimal value of a record that is not known."""
-    if entry.record is None:
-        return {"hex": entry.value.hex()}
-    version = 0 if entry.is_control else min(entry.version, type(entry.record).__schema__.versions.highest)
-    fields = to_json(entry.record, version)
-    return fields if wanted.show_secrets else redact(entry.record, fields)
+def _hides(entry: Entry, wanted: Wanted) -> bool:
+    return type(entry.record) in MAY_HOLD_SECRETS and not wanted.show_secrets
 
 
-def _entry_facts(entry: Entry, wanted: Wanted) -> dict[str, object]:
-    return {
-        "offset": entry.offset,
-        "timestamp": entry.timestamp,
-        "epoch": entry.epoch,
-        "is_control": entry.is_control,
-        "name": entry.name,
-        "type": entry.type,
-        "version": entry.version,
-        "json": _entry_body(entry, wanted),
-    }
+def _shown_version(entry: Entry, record: Message) -> int:
+    """Records of a newer version are shown as the newest that is known."""
+    return 0 if entry.is_control else min(entry.version, type(record).__schema__.versions.highest)
+
+
+def _entry_json(entry: Entry, wanted: Wanted) -> str:
+    """The end of a line of JSON: the facts of a record and its fields in Kafka's form, or its bytes if not known."""
+    record = entry.record
+    if record is None:
+        body = json.dumps({"hex": entry.value.hex()})
+    elif _hides(entry, wanted):
+        body = json.dumps(redact(record, to_json(record, _shown_version(entry, record))))
+    else:
+        body = json_text(record, _shown_version(entry, record))
+    return (
+        f'"offset": {entry.offset}, "timestamp": {entry.timestamp}, "epoch": {entry.epoch}, '
+        f'"is_control": {"true" if entry.is_control else "false"}, "name": "{entry.name}", "type": {entry.type}, '
+        f'"version": {entry.version}, "json": {body}}}'
+    )
 
 
 def _entry_text(entry: Entry, wanted: Wanted) -> str:
-    body = json.dumps(_entry_body(entry, wanted), ensure_ascii=False)
-    return f"{entry.offset} {entry.name} v{entry.version} {body}"
+    record = entry.record
+    fields: object = {"hex": entry.value.hex()}
+    if record is not None:
+        fields = to_json(record, _shown_version(entry, record))
+        fields = redact(record, fields) if _hides(entry, wanted) else fields
+    return f"{entry.offset} {entry.name} v{entry.version} {json.dumps(fields, ensure_ascii=False)}"
 
 
 def _hex_lines(batch: RecordBatch, entries: list[Entry | Damage], wanted: Wanted) -> Iterator[str]:

@@ -1,0 +1,140 @@
+"""How fast is a whole metadata log read? Ours beside Kafka's dump tool, on the same 653,294 records, in one run.
+
+    python bench/dump.py [--reps 5] [--dir DIR]
+
+Rows: our reader alone (every batch checked, every record a typed object), `kraft dump --records --json`, and Kafka's
+`DumpLogSegments` with its metadata decoder, as its start script runs it. Each row is a process of its own that writes
+to a file; rates are per second of processor time, user and system, of all its threads. What a process costs before the
+first record is measured on a log of one batch, taken off, and shown apart. Rounds begin with another row each time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "interop"))
+
+from kafka_jars import KafkaUnavailable
+from real_data import unpack
+from real_kafka import DUMP_TOOL, KafkaInstallation
+
+ROOT = Path(__file__).parent.parent
+RECORDS = 653_294
+SERVER_OPTIONS = ("-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:+ExplicitGCInvokesConcurrent")
+"""What kafka-run-class.sh gives every tool."""
+
+READ = """
+import sys
+from metadata_log import Damage, OsDisk, read_entries, read_file
+disk, count = OsDisk(), 0
+for path in sys.argv[1:]:
+    for batch in read_file(disk, path):
+        assert not isinstance(batch, Damage), batch
+        for entry in read_entries(batch, path):
+            assert not isinstance(entry, Damage), entry
+            count += 1
+print(count)
+"""
+
+
+class Cost(Struct, frozen=True):
+    """What a process took, in seconds."""
+
+    cpu: float
+    wall: float
+
+
+class Program(Struct, frozen=True):
+    """A row: a command that is given files."""
+
+    title: str
+    command: Sequence[str]
+    counts: bytes
+    """How the lines begin that show one record each; where nothing is shown, the only line is their number."""
+    separator: str | None = None
+    """Between files, if they are one argument."""
+
+    def records_in(self, output: Path) -> int:
+        content = output.read_bytes()
+        return (b"\n" + content).count(b"\n" + self.counts) if self.counts else int(content)
+
+
+def run(program: Program, files: Sequence[Path], output: Path) -> Cost:
+    names = [str(file) for file in files]
+    arguments = names if program.separator is None else [program.separator.join(names)]
+    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    with output.open("wb") as target:
+        done = subprocess.run(
+            [*program.command, *arguments], stdout=target, stderr=subprocess.PIPE, cwd=ROOT, check=False
+        )
+    wall, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.returncode == 0, done.stderr.decode()
+    return Cost(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall)
+
+
+def programs() -> list[Program]:
+    dump = [sys.executable, "-m", "kraft", "dump", "--records", "--json", "--noop", "--show-secrets"]
+    found = [
+        Program("ours: reader", [sys.executable, "-c", READ], b""),
+        Program("ours: kraft dump --json", dump, b"{"),
+    ]
+    try:
+        kafka = KafkaInstallation.find()
+    except KafkaUnavailable as reason:
+        print(f"Kafka's dump tool is left out: {reason}")
+        return found
+    options = [*SERVER_OPTIONS, "-Djava.awt.headless=true"]
+    command = kafka.command(DUMP_TOOL, "--cluster-metadata-decoder", "--files", options=options)
+    return [*found, Program("Kafka: DumpLogSegments", command, b"| offset: ", separator=",")]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--reps", type=int, default=5)
+    parser.add_argument("--dir", help="where the log is unpacked and output goes; default: a temporary directory")
+    options = parser.parse_args()
+    rows = programs()
+    with tempfile.TemporaryDirectory(dir=options.dir) as scratch:
+        log = unpack("big", "", Path(scratch))
+        files, output = sorted(log.glob("*.log")), Path(scratch) / "output"
+        small = Path(scratch) / "small" / files[0].name
+        small.parent.mkdir()
+        small.write_bytes(files[0].read_bytes()[:91])
+        starts: dict[str, list[Cost]] = {row.title: [] for row in rows}
+        costs: dict[str, list[Cost]] = {row.title: [] for row in rows}
+        for turn in range(options.reps):
+            for row in rows[turn % len(rows) :] + rows[: turn % len(rows)]:
+                starts[row.title].append(run(row, [small], output))
+                costs[row.title].append(run(row, files, output))
+                assert row.records_in(output) == RECORDS, row.title
+    report(starts, costs)
+
+
+def report(starts: dict[str, list[Cost]], costs: dict[str, list[Cost]]) -> None:
+    """Medians over the rounds; the ratio is that of the rates, against the last row."""
+    print(f"{RECORDS} records, {len(next(iter(costs.values())))} rounds, medians")
+    print(f"{'':26}{'start, CPU s':>13}{'CPU s':>8}{'wall s':>8}{'records/CPU s':>15}{'ratio':>7}")
+    rates = {}
+    for title, found in costs.items():
+        start = statistics.median(cost.cpu for cost in starts[title])
+        rates[title] = RECORDS / (statistics.median(cost.cpu for cost in found) - start)
+    for title, found in costs.items():
+        start = statistics.median(cost.cpu for cost in starts[title])
+        cpu, wall = (statistics.median(getattr(cost, name) for cost in found) for name in ("cpu", "wall"))
+        ratio = rates[title] / list(rates.values())[-1]
+        print(f"{title:26}{start:>13.2f}{cpu:>8.2f}{wall:>8.2f}{rates[title]:>15,.0f}{ratio:>7.2f}")
+
+
+if __name__ == "__main__":
+    main()
