@@ -95,11 +95,12 @@ def _field(reader: Reader, name: str) -> int:
     return number
 
 
-def decode_record(value: bytes, *, where: str | None = None) -> FramedRecord:
+def decode_record(value: bytes, *, where: str | None = None, strict: bool = False) -> FramedRecord:
     """Read a record's value.
 
     Raises `DecodeError` for a damaged body of a known version, `UnsupportedVersion` for an unknown frame version. A
-    type or version beyond this software is not an error: see `FramedRecord`.
+    type or version beyond this software is not an error: see `FramedRecord`. With `strict` it is one where it ends a
+    Kafka controller: for an unknown type, and for a newer version that is not read completely as the newest known one.
     """
     if len(value) > 2 and value[0] == FRAME_VERSION and value[1] < 0x80 and value[2] < 0x80:
         record_type, version, position = value[1], value[2], 3
@@ -107,11 +108,15 @@ def decode_record(value: bytes, *, where: str | None = None) -> FramedRecord:
         record_type, version, position = _read_framing(value, where)
     cls = RECORD_TYPES.get(record_type)
     if cls is None:
+        if strict:
+            raise UnsupportedVersion(f"unknown record type {record_type}", where=where, position=1, field="type")
         return FramedRecord(record_type, version, None, value)
     highest = cls.__schema__.versions.highest
-    if version > highest:
+    if version > highest and not strict:
         return FramedRecord(record_type, version, _best_known(cls, highest, value, position), value)
-    return FramedRecord(record_type, version, decode(cls, version, value, position=position, where=where), value)
+    version_read = min(version, highest)
+    record = decode(cls, version_read, value, position=position, where=where)
+    return FramedRecord(record_type, version, record, value)
 
 
 _FRAMING_BYTES: Final = 3

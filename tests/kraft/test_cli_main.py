@@ -17,7 +17,17 @@ from kraft.cli.main import kraft, report
 from kraft.config import ConfigError, UsageError
 from metadata_log.errors import DirectoryError
 
-COMMANDS = ("dump", "format", "quickstart", "quorum", "quorum replication", "quorum status", "random-uuid", "serve")
+COMMANDS = (
+    "decode",
+    "dump",
+    "format",
+    "quickstart",
+    "quorum",
+    "quorum replication",
+    "quorum status",
+    "random-uuid",
+    "serve",
+)
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])

@@ -1,9 +1,5 @@
 """What the serialization tests share: golden vectors, every declared class, and random values for any declaration."""
 
-import json
-import lzma
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
@@ -14,8 +10,6 @@ from metadata_log.serde import Message, schema_of
 from metadata_log.serde.fields import ArrayOf, Field, FieldType, Kind, fields_at
 from metadata_log.types import Uuid
 from transport.protocol import messages
-
-DATA = Path(__file__).parents[1] / "data"
 
 CLASSES: dict[str, type[Message]] = {
     cls.__name__: cls
@@ -33,13 +27,6 @@ CLASS_VERSIONS = [
     for _, cls in sorted(CLASSES.items())
     for version in range(schema_of(cls).versions.lowest, schema_of(cls).versions.highest + 1)
 ]
-
-
-def golden(name: str) -> Iterator[dict[str, Any]]:
-    """The lines of one file of vectors written by Apache Kafka."""
-    with lzma.open(DATA / "golden" / f"{name}.jsonl.xz", "rt") as lines:
-        for line in lines:
-            yield json.loads(line)
 
 
 def is_flexible(cls: type[Message], version: int) -> bool:

@@ -5,7 +5,8 @@ import tracemalloc
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from serde_values import CLASS_VERSIONS, CLASSES, golden, is_flexible, values
+from serde_golden import golden
+from serde_values import CLASS_VERSIONS, CLASSES, is_flexible, values
 
 from metadata_log.errors import DecodeError, EncodeError, UnsupportedVersion
 from metadata_log.records.metadata import PartitionRecord, RegisterBrokerRecord, TopicRecord

@@ -2,7 +2,8 @@
 
 import pytest
 from kafka_json import with_sizes
-from serde_values import CLASSES, golden, is_flexible
+from serde_golden import golden
+from serde_values import CLASSES, is_flexible
 
 from metadata_log.errors import DecodeError
 from metadata_log.serde import decode, decode_from, encode, from_json, schema_of, to_json

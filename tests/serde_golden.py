@@ -1,0 +1,16 @@
+"""The vectors that Apache Kafka wrote: `tests/data/golden`."""
+
+import json
+import lzma
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+DATA = Path(__file__).parent / "data"
+
+
+def golden(name: str) -> Iterator[dict[str, Any]]:
+    """The lines of one file of vectors written by Apache Kafka."""
+    with lzma.open(DATA / "golden" / f"{name}.jsonl.xz", "rt") as lines:
+        for line in lines:
+            yield json.loads(line)
