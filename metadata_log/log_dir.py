@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from random import Random
 from typing import Final
@@ -13,11 +13,14 @@ from msgspec import Struct
 from metadata_log.batch import records
 from metadata_log.disk import Disk, Lock, make_directory, replace_file
 from metadata_log.errors import DirectoryError
+from metadata_log.records.control import VotersRecord
 from metadata_log.records.frame import encode_record
-from metadata_log.records.metadata import FeatureLevelRecord
-from metadata_log.releases import LATEST_RELEASE, feature_levels
+from metadata_log.records.metadata import FeatureLevelRecord, UserScramCredentialRecord
+from metadata_log.releases import LATEST_RELEASE, METADATA_VERSION, feature_levels
+from metadata_log.scram import SCRAM_SINCE
 from metadata_log.snapshot import encode_snapshot, read_snapshot
-from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC, Uuid
+from metadata_log.snapshot_writer import SnapshotWriter
+from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC, OffsetAndEpoch, Uuid
 
 META_PROPERTIES: Final = "meta.properties"
 BOOTSTRAP_CHECKPOINT: Final = "bootstrap.checkpoint"
@@ -133,14 +136,23 @@ def format_directory(
     now_ms: int,
     release: str = LATEST_RELEASE,
     features: Mapping[str, int] | None = None,
+    dynamic: bool = False,
+    initial_voters: VotersRecord | None = None,
+    credentials: Sequence[UserScramCredentialRecord] = (),
     ignore_formatted: bool = False,
 ) -> bool:
-    """Prepare a log directory for a node of a static quorum, as kafka-storage does.
+    """Prepare a log directory for a node, as kafka-storage does; by default one of a static quorum.
 
-    False if it was formatted before and `ignore_formatted` is set; without it that is a `DirectoryError`, as is an
-    unknown release or feature.
+    A directory for the metadata log of a `dynamic` quorum can be given the quorum's first voters, in a snapshot; if the
+    node is one of them, the directory gets its id from there. False if the directory was formatted before and
+    `ignore_formatted` is set; without it that is a `DirectoryError`, as is an unknown release or feature.
     """
-    levels = feature_levels(release, features)
+    assert dynamic or initial_voters is None, "a static quorum has its voters in the configuration"
+    levels = feature_levels(release, features, dynamic=dynamic)
+    if credentials and dict(levels)[METADATA_VERSION] < SCRAM_SINCE:
+        raise DirectoryError(
+            f"credentials need metadata.version 3.5-IV2, not {release}", hint="Choose a later release version."
+        )
     if disk.exists(f"{directory}/{META_PROPERTIES}"):
         if ignore_formatted:
             return False
@@ -150,12 +162,33 @@ def format_directory(
             hint="Use --ignore-formatted to leave it as it is.",
         )
     make_directory(disk, directory)
-    values = [encode_record(FeatureLevelRecord(name=name, feature_level=level), 0) for name, level in levels]
+    first = [FeatureLevelRecord(name=name, feature_level=level) for name, level in levels]
+    values = [encode_record(record, 0) for record in (*first, *credentials)]
     replace_file(disk, directory, BOOTSTRAP_CHECKPOINT, encode_snapshot(values, epoch=0, timestamp_ms=now_ms))
+    directory_id = random_uuid(rng)
+    if initial_voters is not None:
+        _write_first_voters(disk, f"{directory}/{PARTITION_DIRECTORY}", initial_voters, now_ms)
+        own = [voter.voter_directory_id for voter in initial_voters.voters if voter.voter_id == node_id]
+        directory_id = own[0] if own else directory_id
     # The last one: a directory with it counts as formatted.
-    meta = MetaProperties(cluster_id=cluster_id, node_id=node_id, directory_id=random_uuid(rng))
+    meta = MetaProperties(cluster_id=cluster_id, node_id=node_id, directory_id=directory_id)
     replace_file(disk, directory, META_PROPERTIES, format_meta_properties(meta, now_ms))
     return True
+
+
+def _write_first_voters(disk: Disk, partition_directory: str, voters: VotersRecord, now_ms: int) -> None:
+    """The snapshot that a dynamic quorum begins with (`Formatter.writeDynamicQuorumSnapshot`)."""
+    make_directory(disk, partition_directory)
+    writer = SnapshotWriter(
+        disk,
+        partition_directory,
+        OffsetAndEpoch(epoch=0, offset=0),
+        timestamp_ms=now_ms,
+        last_contained_log_timestamp=now_ms,
+        kraft_version=1,
+        voters=voters,
+    )
+    writer.freeze(now_ms)
 
 
 def open_directory(

@@ -76,19 +76,18 @@ def resolve_release(release: str) -> str:
     return found[-1]
 
 
-def feature_levels(release: str, features: Mapping[str, int] | None = None) -> tuple[tuple[str, int], ...]:
-    """The features of a new cluster with static voters, metadata.version first; those at level 0 are left out.
+def feature_levels(
+    release: str, features: Mapping[str, int] | None = None, *, dynamic: bool = False
+) -> tuple[tuple[str, int], ...]:
+    """The features of a new cluster, metadata.version first; those at level 0 are left out, and so is kraft.version.
 
-    `features` overrides levels by name. Raises `DirectoryError` for an unknown feature or a level it cannot have.
+    `features` overrides levels by name; `dynamic` says whether voters may change, which kraft.version must agree with.
+    Raises `DirectoryError` for an unknown feature or a level it cannot have.
     """
     name = resolve_release(release)
     level = METADATA_VERSIONS[name]
     wanted = dict(features or {})
-    if wanted.pop(KRAFT_VERSION, 0) != 0:
-        raise DirectoryError(
-            "kraft.version cannot be 1 with static voters",
-            hint="Leave the feature out, or format for a dynamic quorum, without controller.quorum.voters.",
-        )
+    _check_kraft_version(wanted.pop(KRAFT_VERSION, int(dynamic)), dynamic=dynamic)
     for feature, asked in wanted.items():
         _check_feature(feature, asked, name)
     levels = [(METADATA_VERSION, level)]
@@ -97,6 +96,22 @@ def feature_levels(release: str, features: Mapping[str, int] | None = None) -> t
         if chosen > 0:
             levels.append((feature, chosen))
     return tuple(levels)
+
+
+def _check_kraft_version(asked: int, *, dynamic: bool) -> None:
+    if asked not in {0, 1}:
+        raise DirectoryError(f"{KRAFT_VERSION} cannot be {asked}", hint="Its levels are 0 and 1.")
+    if asked and not dynamic:
+        raise DirectoryError(
+            "kraft.version cannot be 1 with static voters",
+            hint="Leave the feature out, or format for a dynamic quorum (--standalone, --initial-controllers or "
+            "--no-initial-controllers) without controller.quorum.voters.",
+        )
+    if dynamic and not asked:
+        raise DirectoryError(
+            "kraft.version cannot be 0 in a dynamic quorum",
+            hint="Leave the feature out, or use static voters: controller.quorum.voters.",
+        )
 
 
 def _check_feature(feature: str, asked: int, release: str) -> None:

@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 import time
 from random import Random, SystemRandom
+from typing import Final
 
 import click
+from msgspec import Struct
 
-from kraft.config import Config, UsageError
+from kraft.cli.initial_voters import only_voter, parse_initial_voters
+from kraft.config import FormatConfig, UsageError
 from metadata_log.disk import OsDisk
 from metadata_log.log_dir import format_directory, random_uuid
+from metadata_log.records.control import VotersRecord
+from metadata_log.records.metadata import UserScramCredentialRecord
 from metadata_log.releases import LATEST_RELEASE, resolve_release
+from metadata_log.scram import parse_credential
 
-_DYNAMIC_HINT = "Static voters need no such option: the configuration has controller.quorum.voters."
+_FLAGS: Final = "--standalone, --initial-controllers or --no-initial-controllers"
 
 
 @click.command(
@@ -23,11 +29,24 @@ _DYNAMIC_HINT = "Static voters need no such option: the configuration has contro
 )
 @click.option("-c", "--config", "config_path", required=True, metavar="CONFIG", help="A Kafka properties file.")
 @click.option("-t", "--cluster-id", required=True, metavar="ID", help="The id of the cluster, the same on every node.")
-@click.option("-s", "--standalone", is_flag=True, help="Not yet: start a dynamic quorum of one voter.")
-@click.option("-I", "--initial-controllers", metavar="LIST", help="Not yet: the first voters of a dynamic quorum.")
-@click.option("-N", "--no-initial-controllers", is_flag=True, help="Not yet: a node to be added to a dynamic quorum.")
+@click.option("-s", "--standalone", is_flag=True, help="This node is the first voter of a dynamic quorum.")
+@click.option(
+    "-I",
+    "--initial-controllers",
+    metavar="LIST",
+    help="The first voters of a dynamic quorum: id@host:port:directory-id,… the same on every node.",
+)
+@click.option("-N", "--no-initial-controllers", is_flag=True, help="A node that a dynamic quorum will be told of.")
 @click.option("-r", "--release-version", metavar="V", help=f"The metadata.version to begin with [{LATEST_RELEASE}].")
 @click.option("-f", "--feature", "features", multiple=True, metavar="F=N", help="The level of a feature to begin with.")
+@click.option(
+    "-S",
+    "--add-scram",
+    "credentials",
+    multiple=True,
+    metavar="CREDENTIAL",
+    help="A user to begin with: SCRAM-SHA-256=[name=…,password=…].",
+)
 @click.option(
     "-g", "--ignore-formatted", is_flag=True, help="Leave directories as they are that are formatted already."
 )
@@ -41,48 +60,104 @@ def format_command(
     no_initial_controllers: bool,
     release_version: str | None,
     features: tuple[str, ...],
+    credentials: tuple[str, ...],
     ignore_formatted: bool,
     as_json: bool,
 ) -> None:
-    """Prepare the log directories of one node, as kafka-storage does; Apache Kafka opens them, too."""
-    if standalone or initial_controllers is not None or no_initial_controllers:
-        raise UsageError(
-            "dynamic quorums (--standalone, --initial-controllers, --no-initial-controllers) come later",
-            hint=_DYNAMIC_HINT,
-        )
+    """Prepare the log directories of one node, as kafka-storage does; Apache Kafka opens them, too.
+
+    Directories of dynamic quorums are for Apache Kafka so far: `kraft serve` runs static quorums.
+    """
+    if standalone + (initial_controllers is not None) + no_initial_controllers > 1:
+        raise UsageError(f"only one of {_FLAGS} can be given", hint="See `kraft format --help`.")
     if not cluster_id.strip():
         raise UsageError("the cluster id is empty", where="--cluster-id", hint="Make one with `kraft random-uuid`.")
-    config = Config.load(config_path)
+    config = FormatConfig.load(config_path)
+    rng = _random()
+    voters = None
+    if standalone:
+        voters = only_voter(config, rng)
+    elif initial_controllers is not None:
+        voters = parse_initial_voters(initial_controllers, config.controller_listener.name)
+    plan = _Plan(
+        node_id=config.node_id,
+        cluster_id=cluster_id,
+        release=resolve_release(release_version or LATEST_RELEASE),
+        features=dict(_feature(text) for text in features),
+        dynamic=_is_dynamic(config, voters, flagged=no_initial_controllers),
+        initial_voters=voters,
+        credentials=tuple(parse_credential(text, rng) for text in credentials),
+    )
     for warning in config.warnings:
         click.echo(f"kraft: warning: {warning}", err=True)
-    release = resolve_release(release_version or LATEST_RELEASE)
-    levels = dict(_feature(text) for text in features)
     results = [
-        (path, _format(config, path, cluster_id, release, levels, ignore_formatted)) for path in config.directories
+        (path, _kind(plan, is_metadata=path == config.metadata_log_dir), _format(plan, path, config, ignore_formatted))
+        for path in config.directories
     ]
     if as_json:
-        entries = [{"path": path, "formatted": done} for path, done in results]
-        click.echo(json.dumps({"clusterId": cluster_id, "metadataVersion": release, "directories": entries}))
+        entries = [{"path": path, "formatted": done} for path, _, done in results]
+        click.echo(json.dumps({"clusterId": cluster_id, "metadataVersion": plan.release, "directories": entries}))
         return
-    for path, done in results:
+    for path, kind, done in results:
         if done:
-            click.echo(f"Formatting metadata directory {path} with metadata.version {release}.")
+            click.echo(f"Formatting {kind} directory {path} with metadata.version {plan.release}.")
         else:
             click.echo(f"{path} is formatted already; it stays as it is.")
 
 
-def _format(
-    config: Config, path: str, cluster_id: str, release: str, features: dict[str, int], ignore_formatted: bool
-) -> bool:
+class _Plan(Struct, frozen=True, kw_only=True):
+    """What all directories of the node are formatted with."""
+
+    node_id: int
+    cluster_id: str
+    release: str
+    features: dict[str, int]
+    dynamic: bool
+    initial_voters: VotersRecord | None
+    credentials: tuple[UserScramCredentialRecord, ...]
+
+
+def _is_dynamic(config: FormatConfig, voters: VotersRecord | None, *, flagged: bool) -> bool:
+    """Whether the quorum is dynamic, as far as this node knows; what contradicts itself is refused."""
+    if config.static_voters:
+        if voters is not None or flagged:
+            raise UsageError(
+                f"the configuration has static voters, and {_FLAGS} begins a dynamic quorum",
+                where="controller.quorum.voters",
+                hint="For a dynamic quorum replace controller.quorum.voters by controller.quorum.bootstrap.servers.",
+            )
+        return False
+    if voters is None and not flagged and config.is_controller:
+        raise UsageError(
+            f"controller.quorum.voters is not set on this controller: one of {_FLAGS} is needed",
+            hint="The first node of a new quorum is --standalone, one that joins --no-initial-controllers.",
+        )
+    return voters is not None or flagged
+
+
+def _kind(plan: _Plan, *, is_metadata: bool) -> str:
+    """What kafka-storage calls a directory (`Formatter.DirectoryType`)."""
+    if not is_metadata:
+        return "data"
+    if plan.initial_voters is None:
+        return "metadata"
+    is_voter = plan.node_id in [voter.voter_id for voter in plan.initial_voters.voters]
+    return "dynamic metadata voter" if is_voter else "dynamic metadata"
+
+
+def _format(plan: _Plan, path: str, config: FormatConfig, ignore_formatted: bool) -> bool:
     return format_directory(
         OsDisk(),
         path,
-        node_id=config.node_id,
-        cluster_id=cluster_id,
+        node_id=plan.node_id,
+        cluster_id=plan.cluster_id,
         rng=_random(),
         now_ms=time.time_ns() // 1_000_000,
-        release=release,
-        features=features,
+        release=plan.release,
+        features=plan.features,
+        dynamic=plan.dynamic,
+        initial_voters=plan.initial_voters if path == config.metadata_log_dir else None,
+        credentials=plan.credentials,
         ignore_formatted=ignore_formatted,
     )
 

@@ -1,17 +1,19 @@
 """A node's settings: Kafka's `server.properties`, its keys, its defaults."""
 
-from kraft.config.addresses import ListenerSpec, QuorumVoter, join_host_port, parse_host_port
-from kraft.config.config import Config
+from kraft.config.addresses import ListenerSpec, QuorumVoter, join_host_port, parse_host_port, split_list
+from kraft.config.config import Config, FormatConfig
 from kraft.config.errors import ConfigError, UsageError
 from kraft.config.keys import configuration_table
 
 __all__ = [
     "Config",
     "ConfigError",
+    "FormatConfig",
     "ListenerSpec",
     "QuorumVoter",
     "UsageError",
     "configuration_table",
     "join_host_port",
     "parse_host_port",
+    "split_list",
 ]

@@ -96,6 +96,73 @@ class Config(Struct, frozen=True, kw_only=True):
         return (self.metadata_log_dir, *(path for path in self.log_dirs if path != self.metadata_log_dir))
 
 
+class FormatConfig(Struct, frozen=True, kw_only=True):
+    """What `kraft format` needs: less than a node, and of brokers and dynamic quorums, too."""
+
+    node_id: int
+    process_roles: tuple[str, ...]
+    static_voters: bool
+    """Whether `controller.quorum.voters` names the voters."""
+    controller_listener: ListenerSpec
+    """The first controller listener as others reach it; without host and port if it is not a listener of this node."""
+    log_dirs: tuple[str, ...]
+    metadata_log_dir: str
+    warnings: tuple[str, ...] = ()
+
+    @classmethod
+    def load(cls, path: str) -> FormatConfig:
+        """Read a properties file; raises `ConfigError`, which names file, line, key, value and what is allowed."""
+        return cls.parse(read_properties(path), source=path)
+
+    @classmethod
+    def parse(cls, text: str | bytes, *, source: str = "properties") -> FormatConfig:
+        """The same from the text of a properties file; `source` names it in errors."""
+        reader = _Reader(parse_properties(text, source=source), source)
+        roles = reader.roles()
+        node_id = reader.node_id()
+        log_dirs = reader.log_dirs()
+        return cls(
+            node_id=node_id,
+            process_roles=roles,
+            static_voters=_static_voters(reader, node_id, roles),
+            controller_listener=_controller_listener(reader),
+            log_dirs=log_dirs,
+            metadata_log_dir=reader.text("metadata.log.dir") or log_dirs[0],
+            warnings=tuple(reader.warnings()),
+        )
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether the node takes part in the quorum, or will when it is added."""
+        return "controller" in self.process_roles
+
+    @property
+    def directories(self) -> tuple[str, ...]:
+        """Every directory that must be formatted, the one of the metadata log first."""
+        return (self.metadata_log_dir, *(path for path in self.log_dirs if path != self.metadata_log_dir))
+
+
+def _static_voters(reader: _Reader, node_id: int, roles: tuple[str, ...]) -> bool:
+    key = "controller.quorum.voters"
+    voters = reader.entries(key, parse_voter)
+    if not voters:
+        return False
+    if "controller" in roles:
+        reader.voters(node_id)
+    elif node_id in [voter.id for voter in voters]:
+        raise reader.bad(key, f"node.id {node_id} is among the voters", hint="A broker alone is no voter.")
+    return True
+
+
+def _controller_listener(reader: _Reader) -> ListenerSpec:
+    name = reader.controller_listener_names()[0]
+    for key in ("advertised.listeners", "listeners"):
+        for listener in reader.entries(key, parse_listener):
+            if listener.name == name:
+                return listener
+    return ListenerSpec(name, "", 0)
+
+
 class _Reader:
     """Takes single settings out of a configuration, and knows how to complain about each."""
 
@@ -118,7 +185,7 @@ class _Reader:
 
     # Single settings
 
-    def check_roles(self) -> None:
+    def roles(self) -> tuple[str, ...]:
         roles = split_list(self.text("process.roles"))
         if not roles:
             raise self.missing("process.roles", "Add process.roles=controller.")
@@ -127,7 +194,10 @@ class _Reader:
                 raise self.bad("process.roles", f"there is no role {role!r}", hint="Use process.roles=controller.")
         if len(set(roles)) != len(roles):
             raise self.bad("process.roles", "a role is named twice")
-        if "broker" in roles:
+        return roles
+
+    def check_roles(self) -> None:
+        if "broker" in self.roles():
             raise self.bad(
                 "process.roles",
                 "brokers come later: this software runs controllers so far",
@@ -141,7 +211,7 @@ class _Reader:
 
     def voters(self, node_id: int) -> tuple[QuorumVoter, ...]:
         key = "controller.quorum.voters"
-        entries = self._entries(key, parse_voter)
+        entries = self.entries(key, parse_voter)
         if not entries:
             dynamic = "controller.quorum.bootstrap.servers" in self._settings
             why = "dynamic quorums (controller.quorum.bootstrap.servers) come later" if dynamic else "it is not set"
@@ -166,7 +236,7 @@ class _Reader:
 
     def listeners(self, names: tuple[str, ...]) -> tuple[ListenerSpec, ...]:
         key = "listeners"
-        listeners = self._entries(key, parse_listener)
+        listeners = self.entries(key, parse_listener)
         if not listeners:
             raise self.missing(key, f"Add listeners={names[0]}://host:port.")
         found = [listener.name for listener in listeners]
@@ -227,7 +297,7 @@ class _Reader:
     ) -> tuple[ListenerSpec, ...]:
         """What others are told. A listener on every address is reached as `controller.quorum.voters` says."""
         key = "advertised.listeners"
-        advertised = {listener.name: listener for listener in self._entries(key, parse_listener)}
+        advertised = {listener.name: listener for listener in self.entries(key, parse_listener)}
         for listener in advertised.values():
             if listener.name not in names:
                 raise self.bad(key, f"{listener.name} is not in controller.listener.names ({', '.join(names)})")
@@ -272,7 +342,7 @@ class _Reader:
             raise self.bad(key, f"allowed is a whole number from {minimum} to {maximum}")
         return value
 
-    def _entries(self, key: str, parse: Callable[[str], T]) -> tuple[T, ...]:
+    def entries(self, key: str, parse: Callable[[str], T]) -> tuple[T, ...]:
         try:
             return tuple(parse(entry) for entry in split_list(self.text(key)))
         except ValueError as bad:

@@ -4,14 +4,32 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import CLUSTER_ID, run, write_config
+from real_data import archive
 
+from metadata_log.batch import records, scan
 from metadata_log.disk import OsDisk
-from metadata_log.log_dir import read_bootstrap, read_meta_properties
+from metadata_log.log_dir import parse_meta_properties, read_bootstrap, read_meta_properties
 from metadata_log.records.frame import decode_record
 from metadata_log.records.metadata import FeatureLevelRecord
+from metadata_log.types import Uuid
+
+ID = "pg3mKBxfeN4_YYsakj8Duw"
+RESERVED = "AAAAAAAAAAAAAAAAAAAABA"
+CLUSTERS = archive("clusters")
+CASES: list[dict[str, Any]] = json.loads(CLUSTERS["format/cases.json"])
+REFUSALS = {
+    "error-standalone-with-voters": "the configuration has static voters",
+    "error-no-quorum-option": "controller.quorum.voters is not set on this controller",
+    "error-feature-unknown": "unsupported feature: nope",
+    "error-release-unknown": "unknown metadata.version '9.9'",
+    "error-static-kraft-1": "kraft.version cannot be 1 with static voters",
+    "error-standalone-kraft-0": "kraft.version cannot be 0 in a dynamic quorum",
+    "error-scram-bad": "either password or saltedpassword",
+}
 
 
 def levels(directory: Path) -> dict[str, int]:
@@ -78,9 +96,18 @@ def test_every_log_directory_is_formatted(capsys: pytest.CaptureFixture[str], tm
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["--standalone"], 2, "dynamic quorums"),
-        (["--initial-controllers", "1@h:1:x"], 2, "dynamic quorums"),
-        (["--no-initial-controllers"], 2, "dynamic quorums"),
+        (["--standalone"], 2, "has static voters"),
+        (["--initial-controllers", f"1@h:1:{ID}"], 2, "has static voters"),
+        (["--initial-controllers", ""], 2, "no voter is named"),
+        (["--initial-controllers", "1@h:1:x"], 2, "is not id@host:port:directory-id"),
+        (["--initial-controllers", f"1@h:99999:{ID}"], 2, "is not host:port"),
+        (["--initial-controllers", f"1@h:1:{RESERVED}"], 2, "is reserved"),
+        (["--initial-controllers", f"1@h:1:{ID},1@h:2:{CLUSTER_ID}"], 2, "voter id appears twice"),
+        (["--initial-controllers", f"1@h:1:{ID},2@h:2:{ID}"], 2, "voter directory id appears twice"),
+        (["--standalone", "--no-initial-controllers"], 2, "only one of --standalone"),
+        (["--add-scram", "SCRAM-SHA-256=[name=x]"], 1, "either password or saltedpassword"),
+        (["--add-scram", "SCRAM-SHA-256=[name=x,password=secret]", "-r", "3.4"], 1, "need metadata.version 3.5-IV2"),
+        (["--no-initial-controllers"], 2, "has static voters"),
         (["--release-version", "9.9"], 1, "unknown metadata.version '9.9'"),
         (["--feature", "nope=1"], 1, "unsupported feature: nope"),
         (["--feature", "nope"], 2, "'nope' is not FEATURE=LEVEL"),
@@ -97,3 +124,95 @@ def test_what_cannot_be_is_refused_and_nothing_written(
     assert said in done.err
     assert "hint: " in done.err
     assert not (tmp_path / "log").exists()
+
+
+def canonical(content: bytes, directory_id: Uuid) -> list[object]:
+    """All of a checkpoint but for times and the node's own directory id."""
+    found: list[object] = []
+    for batch in scan(content):
+        facts = (batch.base_offset, batch.size_bytes, batch.epoch, batch.attributes, batch.last_offset_delta)
+        producer = (batch.producer_id, batch.producer_epoch, batch.base_sequence)
+        contents = []
+        for record in records(batch):
+            value = (record.value or b"").replace(directory_id, bytes(16))
+            is_header = batch.is_control and record.key == b"\x00\x00\x00\x03"
+            contents.append((record.key, value[:2] + value[10:] if is_header else value))
+        found.append((facts, producer, contents))
+    return found
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["case"])
+def test_every_case_of_kafkas_storage_tool(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, case: dict[str, Any]
+) -> None:
+    """The same options give the same files and the same words; what kafka-storage refuses, we do."""
+    directory = tmp_path / "log"
+    path = tmp_path / "node.properties"
+    settings = case["config"] | {"log.dirs": str(directory)}
+    path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    release = ["--release-version", "3.9-IV0"] if case["kafka_version"].startswith("3.9") else []
+    done = run(capsys, "format", "-c", str(path), "-t", case["cluster_id"], *(case["options"] or []), *release)
+    if case["exit_code"]:
+        assert done.code in {1, 2}
+        assert REFUSALS[case["case"]] in done.err
+        assert "hint: " in done.err
+        assert not directory.exists()
+        return
+    assert (done.code, done.err) == (0, "")
+    assert done.out.splitlines() == [line.replace("DIR", str(directory)) for line in case["messages"]]
+    prefix = f"format/nodes/{case['case']}/"
+    theirs = {name.removeprefix(prefix): content for name, content in CLUSTERS.items() if name.startswith(prefix)}
+    ours = {str(file.relative_to(directory)): file.read_bytes() for file in directory.rglob("*") if file.is_file()}
+    assert sorted(ours) == sorted(theirs)
+    real = parse_meta_properties(theirs["meta.properties"])
+    meta = parse_meta_properties(ours["meta.properties"])
+    assert (meta.cluster_id, meta.node_id) == (real.cluster_id, real.node_id)
+    assert meta.directory_id is not None
+    assert real.directory_id is not None
+    for name, content in theirs.items():
+        if name.endswith(".checkpoint"):
+            assert canonical(ours[name], meta.directory_id) == canonical(content, real.directory_id), name
+            assert ours[name] != content, "times differ"
+
+
+def test_there_are_cases_of_all_kinds() -> None:
+    assert {case["case"] for case in CASES if case["exit_code"]} == set(REFUSALS)
+    assert len(CASES) - len(REFUSALS) == 21
+
+
+def test_only_the_metadata_directory_has_the_voters(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    config = write_config(
+        tmp_path, port=1, log_dirs=f"{tmp_path}/a,{tmp_path}/b", metadata_log_dir=f"{tmp_path}/m", **dynamic()
+    )
+    done = run(capsys, "format", "-c", str(config), "-t", CLUSTER_ID, "-I", f"1@h:1:{ID}")
+    version = "with metadata.version 4.3-IV0."
+    assert done.out.splitlines() == [
+        f"Formatting dynamic metadata voter directory {tmp_path}/m {version}",
+        f"Formatting data directory {tmp_path}/a {version}",
+        f"Formatting data directory {tmp_path}/b {version}",
+    ]
+    found = {name: read_meta_properties(OsDisk(), str(tmp_path / name)) for name in "mab"}
+    assert [str(meta.directory_id) == ID for meta in found.values() if meta] == [True, False, False]
+    assert [(tmp_path / name / "__cluster_metadata-0").exists() for name in "mab"] == [True, False, False]
+
+
+def test_a_voter_needs_an_address(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    config = write_config(tmp_path, port=1, listeners="CONTROLLER://:9093", **dynamic())
+    done = run(capsys, "format", "-c", str(config), "-t", CLUSTER_ID, "--standalone")
+    assert (done.code, "could not reach the voter" in done.err) == (2, True)
+    assert "advertised.listeners" in done.err
+
+
+def test_a_broker_is_no_voter(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    config = write_config(tmp_path, port=1, process_roles="broker", listeners="PLAINTEXT://h:9092", **dynamic())
+    done = run(capsys, "format", "-c", str(config), "-t", CLUSTER_ID, "--standalone")
+    assert (done.code, "only a controller can be the first voter" in done.err) == (2, True)
+    assert run(capsys, "format", "-c", str(config), "-t", CLUSTER_ID).code == 0
+    among = write_config(tmp_path, port=1, process_roles="broker", log_dirs=f"{tmp_path}/other")
+    done = run(capsys, "format", "-c", str(among), "-t", CLUSTER_ID)
+    assert (done.code, "node.id 1 is among the voters" in done.err) == (1, True)
+
+
+def dynamic() -> dict[str, str]:
+    """Settings of a dynamic quorum, for `write_config`."""
+    return {"controller_quorum_voters": "", "controller_quorum_bootstrap_servers": "h:9093"}

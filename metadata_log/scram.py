@@ -1,0 +1,101 @@
+"""Credentials that a cluster is formatted with (Kafka: `ScramParser`, `ScramFormatter`; RFC 5802)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from hashlib import new as new_hash
+from hashlib import pbkdf2_hmac
+from hmac import digest
+from random import Random
+from typing import Final
+
+from metadata_log.errors import DirectoryError
+from metadata_log.records.metadata import UserScramCredentialRecord
+from metadata_log.releases import METADATA_VERSIONS
+
+SCRAM_SINCE: Final = METADATA_VERSIONS["3.5-IV2"]
+"""The metadata.version that knows credentials."""
+
+_MECHANISMS: Final = {"SCRAM-SHA-256": (1, "sha256"), "SCRAM-SHA-512": (2, "sha512")}
+"""By name: the number in the record, and the hash."""
+_ITERATIONS: Final = 4096
+_MOST_ITERATIONS: Final = 16384
+_SALT_BYTES: Final = 20
+_CREDENTIAL: Final = re.compile(r"([^=]+)=\[(.*)\]", re.DOTALL)
+_PART: Final = re.compile(r'\s*(\w+)=(?:"([^"]*)"|([^,"]*))\s*(?:,|$)')
+_HINT: Final = "For example SCRAM-SHA-256=[name=alice,password=alice-secret]."
+
+
+def parse_credential(text: str, rng: Random) -> UserScramCredentialRecord:
+    """Read `MECHANISM=[name=…,password=…]`, as kafka-storage takes it; raises `DirectoryError`.
+
+    Optional are iterations and, base64, salt; saltedpassword can be given in the place of the password.
+    """
+    match = _CREDENTIAL.fullmatch(text.strip())
+    if match is None or match[1] not in _MECHANISMS:
+        known = " or ".join(_MECHANISMS)
+        raise _bad(f"a credential begins with {known}, and its settings stand in brackets")
+    number, hash_name = _MECHANISMS[match[1]]
+    parts = _parts(match[2])
+    name = parts.pop("name", "")
+    if not name:
+        raise _bad("the credential has no name")
+    iterations = _iterations(parts.pop("iterations", str(_ITERATIONS)))
+    salt = _salt(parts.pop("salt", None), rng, salted="saltedpassword" in parts)
+    password, salted = parts.pop("password", None), parts.pop("saltedpassword", None)
+    if parts:
+        raise _bad(f"a credential has no setting {next(iter(parts))}")
+    if (password is None) == (salted is None):
+        raise _bad("a credential has either password or saltedpassword")
+    if not password and not salted:
+        raise _bad("the password is empty")
+    if password is not None:
+        secret = pbkdf2_hmac(hash_name, password.encode(), salt, iterations)
+    else:
+        secret = _base64("saltedpassword", salted or "")
+    stored_key = new_hash(hash_name, digest(secret, b"Client Key", hash_name)).digest()
+    server_key = digest(secret, b"Server Key", hash_name)
+    return UserScramCredentialRecord(
+        name=name, mechanism=number, salt=salt, stored_key=stored_key, server_key=server_key, iterations=iterations
+    )
+
+
+def _parts(text: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    position = 0
+    while position < len(text):
+        match = _PART.match(text, position)
+        if match is None or match[1] in found:
+            raise _bad("a credential is a list of NAME=VALUE, each once")
+        found[match[1]] = match[2] if match[2] is not None else match[3]
+        position = match.end()
+    return found
+
+
+def _iterations(text: str) -> int:
+    count = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else -1
+    if not _ITERATIONS <= count <= _MOST_ITERATIONS:
+        raise _bad(f"iterations are {_ITERATIONS} to {_MOST_ITERATIONS}, not {text}")
+    return count
+
+
+def _salt(text: str | None, rng: Random, *, salted: bool) -> bytes:
+    if text is not None:
+        return _base64("salt", text)
+    if salted:
+        raise _bad("saltedpassword needs its salt")
+    return rng.randbytes(_SALT_BYTES)
+
+
+def _base64(field: str, text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as bad:
+        raise _bad(f"{field} is not base64") from bad
+
+
+def _bad(what: str) -> DirectoryError:
+    """Never with the text itself: it may hold a password."""
+    return DirectoryError(what, hint=_HINT)
