@@ -1,10 +1,10 @@
 """How fast is the embedded log? Three nodes in one process, messages in memory, files and fsync on a real disk.
 
-    python bench/log.py [--outstanding 1,128,1024] [--seconds 5] [--reps 3] [--value-bytes 128] [--dir DIR]
+    python bench/log.py [--load 1x1,128x1,1024x1,16x64] [--seconds 5] [--reps 3] [--value-bytes 128] [--dir DIR]
 
-Each of N tasks appends one record and waits until it is committed, that is on the disks of two of the three. What
-`kraft.open_node` costs without sockets; `commit.py` has the sockets and Apache Kafka beside it. (Kafka has nothing that
-can be embedded like this.)
+NxM: each of N tasks appends M records at once and waits until they are committed, that is on the disks of two of the
+three; N * M records are outstanding. What `kraft.open_node` costs without sockets; `commit.py` has the sockets, and
+Apache Kafka beside it, which has nothing that can be embedded like this.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ async def open_leader(root: Path, stack: AsyncExitStack) -> Node:
     return nodes[leader.leader_id - 1]
 
 
-async def measure(leader: Node, outstanding: int, seconds: float, value: bytes) -> tuple[float, float, float]:
-    """Commits a second, p50 and p99 in ms, after a warm-up."""
+async def measure(leader: Node, tasks: int, seconds: float, values: list[bytes]) -> tuple[float, float, float]:
+    """Records a second, p50 and p99 of an append in ms, after a warm-up."""
     latencies: list[float] = []
     now = time.perf_counter
     measured_from = now() + WARM_UP_SECONDS
@@ -66,42 +66,42 @@ async def measure(leader: Node, outstanding: int, seconds: float, value: bytes) 
 
     async def append() -> None:
         while (began := now()) < end:
-            await leader.append([value])
+            await leader.append(values)
             if began >= measured_from:
                 latencies.append(now() - began)
 
     async with trio.open_nursery() as nursery:
-        for _ in range(outstanding):
+        for _ in range(tasks):
             nursery.start_soon(append)
     latencies.sort()
     p50, p99 = (1000 * latencies[int(part * (len(latencies) - 1))] for part in (0.5, 0.99))
-    return len(latencies) / (now() - measured_from), p50, p99
+    return len(latencies) * len(values) / (now() - measured_from), p50, p99
 
 
 async def run(options: argparse.Namespace, root: Path) -> None:
-    print(f"{'outstanding':>12}{'records/s':>12}{'p50 ms':>9}{'p99 ms':>9}{'spin ms':>9}{'sync us':>9}")
+    print(f"{'load':>12}{'records/s':>12}{'p50 ms':>9}{'p99 ms':>9}{'spin ms':>9}{'sync us':>9}")
     async with AsyncExitStack() as stack:
         leader = await open_leader(root, stack)
-        rates: dict[int, list[float]] = {}
+        rates: dict[str, list[float]] = {}
         for _ in range(options.reps):
-            for outstanding in options.outstanding:
+            for load in options.load.split(","):
+                tasks, _, records = load.partition("x")
+                values = [b"x" * options.value_bytes] * int(records)
                 calibration = calibrate(root)
-                rate, p50, p99 = await measure(leader, outstanding, options.seconds, b"x" * options.value_bytes)
-                rates.setdefault(outstanding, []).append(rate)
+                rate, p50, p99 = await measure(leader, int(tasks), options.seconds, values)
+                rates.setdefault(load, []).append(rate)
                 print(
-                    f"{outstanding:12}{rate:12.0f}{p50:9.2f}{p99:9.2f}"
+                    f"{load:>12}{rate:12.0f}{p50:9.2f}{p99:9.2f}"
                     f"{calibration.spin_ms:9.1f}{calibration.fdatasync_us:9.0f}",
                     flush=True,
                 )
-    for outstanding, found in rates.items():
-        print(f"median at {outstanding}: {statistics.median(found):.0f} records/s")
+    for load, found in rates.items():
+        print(f"median at {load}: {statistics.median(found):.0f} records/s")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--outstanding", type=lambda text: [int(each) for each in text.split(",")], default=[1, 128, 1024]
-    )
+    parser.add_argument("--load", default="1x1,128x1,1024x1,16x64", help="tasks x records in one append")
     parser.add_argument("--reps", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--value-bytes", type=int, default=128)
