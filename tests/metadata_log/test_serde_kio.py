@@ -1,0 +1,93 @@
+"""An independent reader and writer of Kafka's messages (kio) sees in Kafka's vectors what we see."""
+
+import dataclasses
+import datetime
+import enum
+import io
+import uuid
+from collections import Counter
+from importlib import import_module
+
+from kio.serial import entity_reader, entity_writer
+from kio.serial.errors import OutOfBoundValue
+from serde_golden import golden
+from serde_values import CLASSES
+
+from metadata_log.serde import decode, encode, schema_of
+from metadata_log.serde.declare_tables import snake_case
+from metadata_log.serde.fields import Role
+from metadata_log.types import Uuid
+
+MODULES = {Role.REQUEST: "request", Role.RESPONSE: "response", Role.HEADER: "header", Role.DATA: "data"}
+
+
+def kio_class(cls, version):
+    """The class of one version, or None where kio has no such message."""
+    schema = schema_of(cls)
+    package = snake_case(schema.name.removesuffix("Request").removesuffix("Response"))
+    if schema.role is Role.HEADER:
+        package = snake_case(schema.name)
+    try:
+        found = import_module(f"kio.schema.{package}.v{version}.{MODULES[schema.role]}")
+    except ImportError:
+        return None
+    return getattr(found, schema.name, None)
+
+
+def compare(ours, theirs, path, found):
+    """Compare what has the same name on both sides; kio renames times, and has fields of its other versions."""
+    match theirs:
+        case _ if dataclasses.is_dataclass(theirs):
+            for field in dataclasses.fields(theirs):
+                if hasattr(ours, field.name):
+                    compare(getattr(ours, field.name), getattr(theirs, field.name), f"{path}.{field.name}", found)
+            return
+        case tuple() if ours is not None:
+            assert len(ours) == len(theirs), path
+            for one, other in zip(ours, theirs, strict=True):
+                compare(one, other, path, found)
+            return
+        case enum.Enum():
+            same = ours == theirs.value
+        case uuid.UUID():
+            same = ours == theirs.bytes
+        case datetime.timedelta():
+            same = theirs == datetime.timedelta(milliseconds=ours)
+        case datetime.datetime():
+            return
+        case None:  # also the zero uuid
+            same = ours is None or ours == Uuid.ZERO
+        case _:
+            same = ours == theirs
+    assert same, (path, ours, theirs)
+    found["values"] += 1
+
+
+def test_an_independent_library_agrees_on_every_message_that_it_has():
+    """Our declarations come from the same facts as our expectations; this one was written by somebody else."""
+    found, seen, refusals = Counter(), set(), Counter()
+    for line in [*golden("messages"), *golden("data")]:
+        cls, version, raw = CLASSES[line["name"]], line["version"], bytes.fromhex(line["hex"])
+        theirs = kio_class(cls, version)
+        if theirs is None or "unknown_tagged" in line:
+            found["not in kio"] += 1
+            continue
+        try:
+            entity, end = entity_reader(theirs)(raw, 0)
+        except (
+            ValueError,
+            OutOfBoundValue,
+        ) as refused:  # times outside of Python's, and error codes nobody has defined
+            refusals[type(refused).__name__] += 1
+            continue
+        assert end == len(raw), line["name"]
+        message = decode(cls, version, raw)
+        compare(message, entity, line["name"], found)
+        again = io.BytesIO()
+        entity_writer(theirs)(again, entity)
+        assert again.getvalue() == raw == encode(message, version), line["name"]
+        found["vectors"] += 1
+        seen.add((line["name"], version))
+    print(dict(found), dict(refusals), f"{len(seen)} messages and versions")
+    assert found["vectors"] > 3500
+    assert len(seen) > 600
