@@ -22,7 +22,7 @@ CLUSTERS = {
     "old39": [("clusters", "old39/nodes")],
     "format": [("clusters", "format/nodes")],
 }
-RECORDS = {"static3": 44_634, "dynamic3": 6_786, "failover": 22_017, "old39": 3_515, "format": 163}
+RECORDS = {"static3": 44_634, "dynamic3": 7_202, "failover": 22_017, "old39": 3_515, "format": 163}
 CONTROL_NAMES = {
     "LeaderChange": "LeaderChangeMessage",
     "SnapshotHeader": "SnapshotHeaderRecord",
