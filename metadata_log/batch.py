@@ -366,6 +366,39 @@ def read_batch(
     )
 
 
+def read_header(
+    data: bytes | memoryview, at: int = 0, *, left: int, where: str | None = None, position: int = 0
+) -> RecordBatch:
+    """The header at `at`, without looking at the records: `data` of the result is empty, and no CRC is checked.
+
+    `left` is how many bytes are left from there, `position` where that is. Errors as for `scan`.
+    """
+    if min(len(data) - at, left) < HEADER_BYTES:
+        raise _short(data, at, min(len(data) - at, left), where, position - at)
+    base_offset, length, epoch, magic, crc, attributes, last_delta, *times_and_producer = _HEADER.unpack_from(data, at)
+    base_time, max_time, producer_id, producer_epoch, base_sequence, count = times_and_producer
+    size = length + _BEFORE_LENGTH
+    if magic != 2 or length < _SMALLEST_LENGTH or size < HEADER_BYTES or size > left:
+        raise _bad_front(length, magic, left, where, position)
+    return RecordBatch(
+        position,
+        base_offset,
+        size,
+        epoch,
+        magic,
+        crc,
+        attributes,
+        last_delta,
+        base_time,
+        max_time,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
+        b"",
+    )
+
+
 def _short(
     data: bytes | memoryview, position: int, left: int, where: str | None, at: int
 ) -> CorruptBatch | UnsupportedVersion:

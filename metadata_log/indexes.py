@@ -83,6 +83,11 @@ class TimeIndex:
             self.timestamps.append(timestamp)
             self.offsets.append(offset)
 
+    def offset_before(self, timestamp: int) -> int:
+        """From which offset on to look for `timestamp`: no batch before it has reached that time."""
+        after = bisect_left(self.timestamps, timestamp)
+        return self.offsets[after - 1] if after else self.base_offset
+
     def truncate(self, end_offset: int) -> None:
         """Forget the entries from `end_offset` on."""
         kept = bisect_left(self.offsets, end_offset)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Final
 
-from metadata_log.batch import RecordBatch, scan
+from metadata_log.batch import Record, RecordBatch, scan
 from metadata_log.disk import Disk, File, make_directory
 from metadata_log.epochs import FILE_NAME as EPOCHS_FILE
 from metadata_log.epochs import EpochHistory, format_epochs, write_epochs
@@ -60,7 +60,7 @@ class MetadataLog:
         self._index_interval_bytes = index_interval_bytes
         self._segments: list[Segment] = []
         self._generation = 0
-
+        self._start_offset = 0
         self._retired: list[File] = []
         self._tail: list[RecordBatch] = []
         self._tail_offsets: list[int] = []
@@ -95,7 +95,7 @@ class MetadataLog:
     @property
     def start_offset(self) -> int:
         """The offset of the first record that the log can still hold."""
-        return self._segments[0].base_offset
+        return max(self._start_offset, self._segments[0].base_offset)
 
     @property
     def last_epoch(self) -> int | None:
@@ -120,6 +120,11 @@ class MetadataLog:
         if self._tail_offsets and offset >= self._tail_offsets[0]:
             return self._read_tail(offset, max_bytes, limit)
         return self._segment_of(offset).read(offset, max_bytes, limit)
+
+    def find_time(self, timestamp_ms: int) -> Record | None:
+        """The first record that is not older than `timestamp_ms`, or None (`UnifiedLog.fetchOffsetByTimestamp`)."""
+        found = (segment.find_time(timestamp_ms, self.start_offset) for segment in self._segments)
+        return next((record for record in found if record is not None), None)
 
     def _read_tail(self, offset: int, max_bytes: int, limit: int) -> bytes:
         first = bisect_right(self._tail_offsets, offset) - 1
@@ -264,9 +269,27 @@ class MetadataLog:
         while self._segments:
             self._drop_last_segment()
         self._segments.append(self._new_segment(offset))
+        self._start_offset = offset
         self.end_offset = self.flushed_offset = offset
         self._forget_tail(0)
         self._set_epochs(EpochHistory())
+
+    def raise_start(self, offset: int) -> tuple[str, ...]:
+        """Let the log begin at `offset`, where a snapshot ends; returns the files that are no part of it any more.
+
+        They have got other names, durably, and are the caller's to remove, when nobody reads them any more. Segments go
+        as wholes, so more may be left on the disk; it counts again after a restart, as with Kafka
+        (`UnifiedLog.maybeIncrementLogStartOffset`, `deleteOldSegments`).
+        """
+        assert self.start_offset <= offset <= self.flushed_offset, (self.start_offset, offset, self.flushed_offset)
+        self._start_offset = offset
+        marked: list[str] = []
+        while len(self._segments) > 1 and self._segments[1].base_offset <= offset:
+            segment = self._segments.pop(0)
+            self._release(segment.file)
+            marked += segment.mark_deleted()
+        self._set_epochs(self.epochs.truncate_start(offset))
+        return tuple(marked)
 
     def _drop_last_segment(self) -> None:
         segment = self._segments.pop()
@@ -317,6 +340,7 @@ class MetadataLog:
         copy.recovered = self.recovered
         copy._segments = [segment.fork(disk) for segment in self._segments]
         copy._generation = self._generation
+        copy._start_offset = self._start_offset
         if self.flushing is not None:
             copy.flushing = FlushHandle(copy._segments[-1].file, self.flushing.offset, self.flushing.generation)
         copy._tail = self._tail.copy()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from metadata_log.batch import HEADER_BYTES, RecordBatch, scan
+from metadata_log.batch import HEADER_BYTES, Record, RecordBatch, read_batch, read_header, records, scan
 from metadata_log.disk import Disk, File
 from metadata_log.errors import IncompleteBatch
 from metadata_log.indexes import NO_TIMESTAMP, OffsetIndex, TimeIndex
@@ -13,6 +13,7 @@ from metadata_log.types import NO_OFFSET
 
 SUFFIX: Final = ".log"
 INDEX_SUFFIXES: Final = (".index", ".timeindex")
+DELETED_SUFFIX: Final = ".deleted"
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 """Indexes hold offsets as 32-bit distances from the segment's base."""
 
@@ -53,6 +54,18 @@ def scan_file(
                 if len(piece) >= wanted or position + wanted > end:
                     raise
                 size = max(wanted, chunk_bytes)
+
+
+def scan_headers(file: File, position: int = 0, *, end: int | None = None) -> Iterator[RecordBatch]:
+    """The headers of the batches from `position` to `end`, their records skipped; errors as those of `batch.scan`."""
+    end = file.size() if end is None else end
+    window, start = b"", position
+    while position < end:
+        if position + HEADER_BYTES > start + len(window):
+            window, start = file.pread(min(_LOOK_BYTES, end - position), position), position
+        batch = read_header(window, position - start, left=end - position, where=file.path, position=position)
+        yield batch
+        position = batch.end_position
 
 
 class Segment:
@@ -121,8 +134,21 @@ class Segment:
     def _find(self, offset: int) -> RecordBatch | None:
         """The batch that holds `offset`, or the first one after it."""
         position = self._offsets.position_before(offset)
-        batches = scan_file(self.file, position, end=self.size_bytes, verify=False, chunk_bytes=_LOOK_BYTES)
+        batches = scan_headers(self.file, position, end=self.size_bytes)
         return next((batch for batch in batches if batch.next_offset > offset), None)
+
+    def find_time(self, timestamp: int, from_offset: int) -> Record | None:
+        """The first record from `from_offset` on that is not older (`LogSegment.findOffsetByTimestamp`)."""
+        if timestamp > self._max_timestamp:
+            return None
+        position = self._offsets.position_before(max(self._times.offset_before(timestamp), from_offset))
+        for header in scan_headers(self.file, position, end=self.size_bytes):
+            if header.max_timestamp >= timestamp and header.next_offset > from_offset:
+                batch = read_batch(self.file.pread(header.size_bytes, header.position), where=self.file.path)
+                for record in records(batch, where=self.file.path):
+                    if record.timestamp >= timestamp and record.offset >= from_offset:
+                        return record
+        return None
 
     def truncate(self, offset: int) -> None:
         """Cut the file before the batch that holds `offset`, durably."""
@@ -168,6 +194,21 @@ class Segment:
             path = f"{self._directory}/{file_name(self.base_offset, suffix)}"
             if self._disk.exists(path):
                 self._disk.remove(path)
+
+    def mark_deleted(self) -> tuple[str, ...]:
+        """Give the segment's files names under which it is no part of the log, durably; the new paths.
+
+        Kafka removes such files a minute later, for those who still read them (`LogSegment.changeFileSuffixes`). The
+        log goes last: without its indexes it would still be whole.
+        """
+        marked = []
+        for suffix in (*INDEX_SUFFIXES, SUFFIX):
+            path = f"{self._directory}/{file_name(self.base_offset, suffix)}"
+            if self._disk.exists(path):
+                self._disk.rename(path, path + DELETED_SUFFIX)
+                marked.append(path + DELETED_SUFFIX)
+        self._disk.fsync_dir(self._directory)
+        return tuple(marked)
 
     def remove(self) -> None:
         """Delete the segment's files, durably. The open file must be closed by the caller."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -57,6 +57,28 @@ def sweep_snapshots(disk: Disk, directory: str, log_start_offset: int) -> tuple[
             disk.remove(f"{directory}/{name}")
             removed.append(name)
     return tuple(removed)
+
+
+def snapshot_bytes(disk: Disk, directory: str, snapshot: OffsetAndEpoch) -> int:
+    """The size of a snapshot's file."""
+    file = disk.open(f"{directory}/{snapshot_name(snapshot)}", writable=False)
+    try:
+        return file.size()
+    finally:
+        file.close()
+
+
+def mark_snapshots_deleted(disk: Disk, directory: str, snapshots: Iterable[OffsetAndEpoch]) -> tuple[str, ...]:
+    """Give snapshots names under which they count no more, durably; the new paths (`Snapshots.markForDelete`)."""
+    marked = []
+    for snapshot in snapshots:
+        path = f"{directory}/{snapshot_name(snapshot)}"
+        deleted = f"{path.removesuffix(SUFFIX)}{DELETED_SUFFIX}"
+        disk.rename(path, deleted)
+        marked.append(deleted)
+    if marked:
+        disk.fsync_dir(directory)
+    return tuple(marked)
 
 
 class SnapshotContent(Struct, frozen=True):
