@@ -1,9 +1,12 @@
 """Developer tool: schema facts (JSON) -> the committed declarations (Kafka: `MessageGenerator`).
 
-    python -m metadata_log.serde.declare FACTS... [--pack FILE]
+    python -m metadata_log.serde.declare FACTS... [--since OLD_FACTS] [--diff] [--pack FILE]
 
 FACTS are Kafka's message schemas (`VoteRequest.json`, …) and the tables `apis.json` and `errors.json`: files, folders
 that hold them, or all of it packed into one `.json.gz`. Every generated file is rewritten; read the diff.
+
+For a new release of Kafka: `--since tests/data/schemas.json.gz` lists what its facts change, and `--diff` shows the
+declarations that would change and writes nothing. Then again without it, with `--pack tests/data/schemas.json.gz`.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,6 +23,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from metadata_log.serde import declare_tables
+from metadata_log.serde.declare_changes import changes, text_diff
 from metadata_log.serde.declare_tables import Fact, Facts, apis, import_lines, snake_case
 from metadata_log.serde.fields import Versions, camel_case
 
@@ -301,8 +306,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("facts", nargs="+", type=Path)
     parser.add_argument("--pack", type=Path, help="also write the facts that were used, compressed, to this file")
+    parser.add_argument("--since", type=Path, help="list what is different from these facts")
+    parser.add_argument("--diff", action="store_true", help="show what would change, and write nothing")
     arguments = parser.parse_args()
     facts = read_facts(arguments.facts)
+    if arguments.since:
+        sys.stdout.writelines(f"{line}\n" for line in changes(needed(read_facts([arguments.since])), needed(facts)))
+    if arguments.diff:
+        sys.stdout.write(text_diff(ROOT, generate(facts)))
+        return
     for path, text in generate(facts).items():
         (ROOT / path).write_text(text)
     if arguments.pack:

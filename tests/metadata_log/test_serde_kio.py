@@ -77,7 +77,7 @@ def test_an_independent_library_agrees_on_every_message_that_it_has():
         except (
             ValueError,
             OutOfBoundValue,
-        ) as refused:  # times outside of Python's, and error codes nobody has defined
+        ) as refused:  # unknown times and error codes
             refusals[type(refused).__name__] += 1
             continue
         assert end == len(raw), line["name"]
