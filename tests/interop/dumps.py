@@ -25,7 +25,7 @@ CONTROL_NAMES = {
 }
 BATCH = re.compile(r"baseOffset: .* partitionLeaderEpoch: (?P<epoch>-?\d+) .* isvalid: (?P<valid>\w+)$")
 RECORD = re.compile(
-    r"\| offset: (?P<offset>\d+) CreateTime: (?P<time>-?\d+) .*?headerKeys: \[\] (?P<name>\w+): (?P<json>\{.*\})$"
+    r"\| offset: (?P<offset>\d+) CreateTime: (?P<time>-?\d+) .*?headerKeys: \[\] (?P<name>\w+):? (?P<json>\{.*\})$"
 )
 OTHER = re.compile(
     r"Dumping |Log starting offset: |Snapshot end offset: |offset: \d+ position: \d+$|timestamp: -?\d+ offset: \d+$|$"
