@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 from metadata_log.batch import RecordBatch
 from metadata_log.disk import Disk
+from metadata_log.epochs import FILE_NAME as EPOCHS_FILE
+from metadata_log.epochs import parse_epochs
 from metadata_log.errors import MetadataLogError
 from metadata_log.log_dir import META_PROPERTIES, PARTITION_DIRECTORY
 from metadata_log.quorum_state_file import FILE_NAME as QUORUM_STATE
@@ -13,6 +15,7 @@ from metadata_log.quorum_state_file import read_quorum_state
 from metadata_log.reader import Damage, gap_before, read_file
 from metadata_log.segment import file_name, parse_file_name
 from metadata_log.snapshot import list_snapshots
+from metadata_log.types import OffsetAndEpoch
 
 
 def verify_directory(disk: Disk, path: str) -> tuple[Damage, ...]:
@@ -49,7 +52,8 @@ def _partition(disk: Disk, directory: str, names: list[str]) -> Iterator[Damage]
             position=0,
             offset=bases[0],
         )
-    end = epoch = None
+    end: int | None = None
+    epochs: list[OffsetAndEpoch] = []
     for base in bases:
         path = f"{directory}/{file_name(base)}"
         if (gap := gap_before(path, base, end)) is not None:
@@ -57,16 +61,38 @@ def _partition(disk: Disk, directory: str, names: list[str]) -> Iterator[Damage]
         end = base
         for found in read_file(disk, path):
             if isinstance(found, RecordBatch):
-                end, epoch = found.next_offset, found.epoch
+                end = found.next_offset
+                if not epochs or found.epoch > epochs[-1].epoch:
+                    epochs.append(OffsetAndEpoch(epoch=found.epoch, offset=found.base_offset))
             else:
                 end = None
-    yield from _quorum_state(disk, directory, epoch)
+    if epochs:
+        yield from _epochs(disk, directory, epochs)
+        yield from _quorum_state(disk, directory, epochs[-1].epoch)
 
 
-def _quorum_state(disk: Disk, directory: str, last_epoch: int | None) -> Iterator[Damage]:
-    """The file may be ahead of the log, for an election adds nothing to it before it is won, but never behind."""
-    if last_epoch is None:
+def _epochs(disk: Disk, directory: str, true: list[OffsetAndEpoch]) -> Iterator[Damage]:
+    """The checkpoint of epochs, as far as it goes, says what the log says. No CRC covers the epoch of a batch."""
+    path = f"{directory}/{EPOCHS_FILE}"
+    try:
+        known = parse_epochs(disk.read(path)).entries if disk.exists(path) else ()
+    except MetadataLogError:
+        return  # the file's own verdict says so
+    if not known:
         return
+    # Either may begin later than the other, within an epoch; of the newest epochs one may not know yet.
+    first, last = max(true[0].epoch, known[0].epoch), min(true[-1].epoch, known[-1].epoch)
+    in_log = [entry for entry in true if first < entry.epoch <= last]
+    in_file = [entry for entry in known if first < entry.epoch <= last]
+    for entry in sorted(set(in_log) ^ set(in_file)):
+        source = "the log" if entry in in_log else EPOCHS_FILE
+        what = f"epoch {entry.epoch} begins at offset {entry.offset} only in {source}"
+        yield Damage(where=path, what=what, expected="the epochs of the log's batches", offset=entry.offset)
+        return
+
+
+def _quorum_state(disk: Disk, directory: str, last_epoch: int) -> Iterator[Damage]:
+    """The file may be ahead of the log, for an election adds nothing to it before it is won, but never behind."""
     path, expected = f"{directory}/{QUORUM_STATE}", f"an epoch of at least {last_epoch}, as in the log"
     try:
         state = read_quorum_state(disk, directory)
