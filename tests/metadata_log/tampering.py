@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
+from google_crc32c import value as crc32c
+
 Change = Callable[[bytes, Random], bytes]
 EXTREMES = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, (1 << 63) - 1, 1 << 63)
 
@@ -73,3 +75,17 @@ def tampered(content: bytes, rng: Random, most: int = 3) -> bytes:
         if content:
             content = rng.choice(CHANGES)(content, rng)
     return content
+
+
+def resealed(content: bytes) -> bytes:
+    """The content with true CRCs in all its batches, so that what is wrong in them gets past the first check."""
+    changed, position = bytearray(content), 0
+    while position + 61 <= len(changed):
+        size = 12 + int.from_bytes(changed[position + 8 : position + 12], "big", signed=True)
+        if size < 61 or position + size > len(changed):
+            break
+        changed[position + 17 : position + 21] = crc32c(bytes(changed[position + 21 : position + size])).to_bytes(
+            4, "big"
+        )
+        position += size
+    return bytes(changed)
