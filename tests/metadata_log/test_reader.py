@@ -11,13 +11,16 @@ from hypothesis import strategies as st
 from real_data import archive, real_files, unpack
 
 from metadata_log.annotate import annotate
+from metadata_log.annotate_file import annotate_file
 from metadata_log.batch import RecordBatch, build_batch, scan
 from metadata_log.disk import OsDisk
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.reader import (
     Damage,
+    DamagedFile,
     Entry,
     FileKind,
+    OnDamage,
     files_in,
     kind_of,
     read_entries,
@@ -260,3 +263,97 @@ def test_verify_counts(tmp_path: Path) -> None:
     assert (verdict.batches, verdict.records, verdict.first_offset, verdict.end_offset) == (153, 1157, 736, 1893)
     facts = json.loads(archive("static3")["expected.json"])
     assert f"nodes/c1/__cluster_metadata-0/{path.name}" in facts
+
+
+def test_every_byte_of_every_file_has_a_field(tmp_path: Path) -> None:
+    """Indexes and small files, too: each byte once, in order, under a name; of Kafka's own none is unknown."""
+    disk, fields = OsDisk(), set()
+    unpack("static3", "nodes", tmp_path / "static3")
+    unpack("clusters", "dynamic3/nodes", tmp_path / "dynamic3")
+    for node in sorted(tmp_path.glob("*/*")):
+        for path in files_in(disk, str(node)):
+            kind = kind_of(disk, path)
+            if kind in {FileKind.SEGMENT, FileKind.SNAPSHOT}:
+                continue
+            position = 0
+            for span in annotate_file(kind, disk.read(path)):
+                assert (span.position, span.field in {"not known", "behind the last whole entry"}) == (position, False)
+                position += len(span.data)
+                fields.add((kind, span.field))
+            assert position == len(disk.read(path))
+    assert {
+        (FileKind.OFFSET_INDEX, "entry 0 relative offset"),
+        (FileKind.TIME_INDEX, "entry 1 timestamp"),
+        (FileKind.QUORUM_STATE, "leaderEpoch"),
+        (FileKind.QUORUM_STATE, "votedDirectoryId: name"),
+        (FileKind.META_PROPERTIES, "cluster.id"),
+        (FileKind.EPOCHS, "entry 0 start offset"),
+        (FileKind.PARTITION_METADATA, "topic_id"),
+        (FileKind.PRODUCER_SNAPSHOT, "CRC-32C of what follows"),
+    } <= fields
+
+
+@given(
+    kind=st.sampled_from(FileKind),
+    content=st.binary(max_size=60) | st.text('{}[]",:a1\n ', max_size=40).map(str.encode),
+)
+def test_annotation_of_damaged_files(kind: FileKind, content: bytes) -> None:
+    assert b"".join(span.data for span in annotate_file(kind, content)) == content
+
+
+def batches_of(values: list[list[bytes]], *, damaged: int) -> MemoryDisk:
+    content, offset = b"", 0
+    for index, group in enumerate(values):
+        batch = bytearray(build_batch(offset, 1, 0, group))
+        batch[-1] ^= index == damaged
+        content, offset = content + bytes(batch), offset + len(group)
+    return memory_file(content)
+
+
+def test_modes_of_reading() -> None:
+    """Spark's PERMISSIVE, a stop, and FAILFAST: on, up to, or not past the first damage."""
+    disk = batches_of([[b"\x01\x14\x00\x00"]] * 4, damaged=2)
+
+    def shown(mode: OnDamage) -> list[str]:
+        found: list[str] = []
+        try:
+            for one in read_file(disk, "d/some.log", on_damage=mode):
+                found.append(f"damage at {one.offset}" if isinstance(one, Damage) else str(one.base_offset))
+        except DamagedFile as bad:
+            found.append(f"error at {bad.damage.offset}")
+        return found
+
+    assert shown(OnDamage.SKIP) == ["0", "1", "damage at 2", "3"]
+    assert shown(OnDamage.STOP) == ["0", "1", "damage at 2"]
+    assert shown(OnDamage.STRICT) == ["0", "1", "error at 2"]
+
+
+def test_modes_of_reading_records() -> None:
+    """The same within a batch: the records before the damage, and in one mode those behind it."""
+    [batch] = scan(
+        build_batch(0, 1, 0, [b"\x01\x14\x00\x00", b"\x02\x14\x00\x00", b"\x01\x63\x00", b"\x01\x14\x00\x00"])
+    )
+    shown = [one.offset for one in read_entries(batch, "here")]
+    assert shown == [0, 1, 2, 3]
+    assert [one.offset for one in read_entries(batch, "here", on_damage=OnDamage.STOP)] == [0, 1]
+    with pytest.raises(DamagedFile, match="frame version 2") as caught:
+        list(read_entries(batch, "here", on_damage=OnDamage.STRICT))
+    [damage] = [one for one in read_entries(batch, "here") if isinstance(one, Damage)]
+    assert caught.value.damage == damage
+    assert batch.data[damage.position : damage.position + 1] == b"\x02"
+
+
+def test_a_log_that_misses_a_segment() -> None:
+    """What a file alone cannot show; and a finished file that ends inside a batch does not grow any more."""
+    disk = MemoryDisk()
+    disk.mkdir("d")
+    for base in (0, 2, 6):
+        disk.open(f"d/{base:020d}.log", create=True).append(build_batch(base, 1, 0, [b"\x01\x14\x00\x00"] * 2))
+    [gap] = [found for found in read_log(disk, "d") if isinstance(found, Damage)]
+    assert (gap.where, gap.position, gap.offset) == (f"d/{6:020d}.log", 0, 4)
+    for base, unfinished in ((2, False), (6, True)):
+        path = f"d/{base:020d}.log"
+        disk.open(path).truncate(50)
+        [damage] = read_file(disk, path)
+        assert isinstance(damage, Damage)
+        assert damage.unfinished is unfinished
