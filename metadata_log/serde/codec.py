@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from functools import partial
+from typing import Any, Final, NoReturn
 
 from metadata_log.errors import DecodeError, EncodeError, UnsupportedVersion
 from metadata_log.serde import compiler, primitives
 from metadata_log.serde.compiler import READ_FAILURES, WRITE_FAILURES, ReadFunction, WriteFunction
 from metadata_log.serde.fields import Message, MessageType, schema_of
+from metadata_log.serde.shape import ShapeReader
+
+REPEATED: Final = frozenset({"FetchRequest"})
+"""What arrives over and over with other numbers: from every follower and broker, for every commit."""
 
 
 class _Readers(dict[tuple[type[Message], int], ReadFunction[Any]]):
@@ -19,6 +24,8 @@ class _Readers(dict[tuple[type[Message], int], ReadFunction[Any]]):
         if version not in schema.versions:
             raise UnsupportedVersion(f"{schema.name} has no version {version}; versions {schema.versions} are known")
         self[key] = compiler.reader(cls, version, version in schema.flexible)
+        if schema.name in REPEATED:
+            self[key] = ShapeReader(cls, version, self[key], partial(self.__setitem__, key)).read
         return self[key]
 
 
@@ -33,6 +40,8 @@ class _Writers(dict[tuple[type[Message], int], WriteFunction[Any]]):
         self[key] = compiler.writer(cls, version, version in schema.flexible)
         return self[key]
 
+
+_TO_BE_EXPLAINED: Final = (*READ_FAILURES, UnsupportedVersion)
 
 _readers = _Readers()
 _writers = _Writers()
@@ -51,6 +60,14 @@ def decode(
     Raises `UnsupportedVersion` for a version that `cls` does not have, and `DecodeError` with position and field for
     everything else that is wrong, trailing bytes included. `where` names the file or peer in that error.
     """
+    if type(data) is bytes:
+        try:
+            read: ReadFunction[MessageType] = _readers[cls, version]
+            message, end = read(data, position)
+            if end == len(data):
+                return message
+        except _TO_BE_EXPLAINED:
+            pass  # by reading it again
     message, end = decode_from(cls, version, data, position, where=where)
     if end != len(data):
         what = f"trailing bytes behind {cls.__name__} version {version}: {len(data) - end}"

@@ -94,6 +94,10 @@ class Reader:
                 return value
         self.fail(f"a varint of more than {max_bytes} bytes", start)
 
+    def is_null_structure(self) -> bool:
+        """The byte in front of a structure that may be null."""
+        return bool(self.fixed(Kind.INT8) < 0)
+
     def length(self, *, compact: bool, wide: bool) -> int:
         """The length in front of a string (not `wide`), bytes or array; negative means null."""
         if compact:
@@ -141,7 +145,7 @@ def _read_typed(reader: Reader, kind: FieldType, version: int, *, flexible: bool
             return _read_array(reader, kind, version, flexible)
         case _:
             may_be_null = field is not None and field.tag is None and version in field.nullable
-            if may_be_null and reader.fixed(Kind.INT8) < 0:
+            if may_be_null and reader.is_null_structure():
                 return None
             return read_struct(reader, kind, version, flexible=flexible)
 

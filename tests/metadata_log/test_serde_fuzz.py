@@ -97,7 +97,8 @@ def try_record(raw):
         with pytest.raises(DecodeError):
             read_record(raw)
         return "refused"
-    assert read_record(raw) == (framed.type, framed.version, framed.name, framed.record)
+    again = read_record(raw)
+    assert repr(again) == repr((framed.type, framed.version, framed.name, framed.record))  # NaN is not itself
     try:
         decode_record(raw, strict=True)
     except DecodeError:

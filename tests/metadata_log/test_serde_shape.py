@@ -1,0 +1,187 @@
+"""What is read by its shape is what the compiled reader reads; templates write what the writer writes."""
+
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from serde_values import CLASS_VERSIONS, is_flexible, values
+
+from metadata_log.errors import DecodeError, EncodeError
+from metadata_log.serde import codec, compiler, decode, encode
+from metadata_log.serde.compiler import READ_FAILURES
+from metadata_log.serde.fields import Kind
+from metadata_log.serde.shape import FIRST_PATIENCE, ShapeReader, Template, matcher, survey
+from metadata_log.types import Uuid
+from transport.protocol.messages import FetchRequest, VoteRequest
+from transport.protocol.messages.fetch import FetchPartition, FetchTopic, ReplicaState
+
+relaxed = settings(
+    deadline=None,
+    max_examples=80,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+)
+
+
+class Otherwise(Exception):
+    """The matcher left it to the general reader."""
+
+
+def not_of_this_shape(data, position):
+    raise Otherwise
+
+
+def fetch(offset=1234, **more):
+    partition = FetchPartition(fetch_offset=offset, current_leader_epoch=3, **more)
+    state = ReplicaState(replica_id=2)
+    topics = [FetchTopic(topic_id=Uuid.METADATA_TOPIC, partitions=[partition])]
+    return FetchRequest(cluster_id="abc", replica_state=state, max_wait_ms=500, topics=topics)
+
+
+@relaxed
+@given(st.data())
+def test_whatever_the_numbers_are_both_read_the_same(data):
+    cls, version = data.draw(st.sampled_from(CLASS_VERSIONS), label="class")
+    example = encode(data.draw(values(cls, version, flexible=is_flexible(cls, version)), label="example"), version)
+    message, spans = survey(cls, version, example)
+    assert message == decode(cls, version, example)
+    assume(spans and len({span.path for span in spans}) == len(spans))
+    holes = data.draw(st.lists(st.sampled_from(spans), min_size=1, unique=True), label="holes")
+    read = matcher(message, example, holes, not_of_this_shape)
+    general = compiler.reader(cls, version, is_flexible(cls, version))
+
+    other = bytearray(example)
+    for hole in holes:
+        other[hole.start : hole.end] = data.draw(
+            st.binary(min_size=hole.end - hole.start, max_size=hole.end - hole.start)
+        )
+    other = bytes(other)
+    found, expected = read(other, 0), general(other, 0)
+    assert repr(found) == repr(expected)  # NaN is not itself
+    assert repr(read(b"in front" + other, 8)) == repr((expected[0], expected[1] + 8))
+
+
+@relaxed
+@given(st.data())
+def test_another_shape_is_left_to_the_general_reader(data):
+    """A byte that is compared with nothing would be a field that keeps its old value for ever."""
+    cls, version = data.draw(st.sampled_from(CLASS_VERSIONS), label="class")
+    example = encode(data.draw(values(cls, version, flexible=is_flexible(cls, version)), label="example"), version)
+    message, spans = survey(cls, version, example)
+    assume(spans and len({span.path for span in spans}) == len(spans))
+    hole = data.draw(st.sampled_from(spans), label="hole")
+    read = matcher(message, example, [hole], not_of_this_shape)
+    fixed = [at for at in range(len(example)) if not hole.start <= at < hole.end]
+    assume(fixed)
+    at = data.draw(st.sampled_from(fixed), label="at")
+    other = bytearray(example)
+    other[at] ^= data.draw(st.integers(1, 255), label="flip")
+    for strange in (bytes(other), example[:-1], example + b"\0"):
+        with pytest.raises(Otherwise):
+            read(strange, 0)
+
+
+def test_nothing_mutable_is_shared():
+    """Whoever changes a list of a message that he was given must not change the next one."""
+    raw = encode(fetch(), 17)
+    message, spans = survey(FetchRequest, 17, raw)
+    holes = [span for span in spans if span.path.endswith("fetchOffset")]
+    read = matcher(message, raw, holes, not_of_this_shape)
+    first, second = read(raw, 0)[0], read(raw, 0)[0]
+    assert first == second == message
+    assert first.topics is not second.topics
+    assert first.topics[0].partitions is not second.topics[0].partitions
+    assert first.forgotten_topics_data is not second.forgotten_topics_data
+    assert first.replica_state is second.replica_state
+
+
+def test_a_follower_that_fetches_on_is_read_by_its_shape():
+    general, calls, made = compiler.reader(FetchRequest, 17, True), [], []
+
+    def counting(data, position):
+        calls.append(position)
+        return general(data, position)
+
+    reader = ShapeReader(FetchRequest, 17, counting, made.append)
+    read = reader.read
+    for offset in range(1000):
+        raw = encode(fetch(offset), 17)
+        assert read(raw, 0) == (fetch(offset), len(raw))
+        read = made[-1] if made else reader.read
+    assert len(calls) == 3 * FIRST_PATIENCE
+    assert len(made) == 1
+
+
+def test_no_peer_keeps_us_compiling():
+    general, made = compiler.reader(FetchRequest, 17, True), []
+    reader, rng = ShapeReader(FetchRequest, 17, general, made.append), Random(5)
+    for _ in range(5000):
+        message = replace(
+            fetch(rng.randrange(1 << 40)), max_wait_ms=rng.randrange(1000), rack_id="x" * rng.randrange(3)
+        )
+        raw = encode(message, 17)
+        assert (made[-1] if made else reader.read)(raw, 0) == (message, len(raw))
+    assert len(made) < 12
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1 << 40), st.booleans()), max_size=60), st.randoms())
+@settings(relaxed, max_examples=50)
+def test_decode_reads_any_mixture(wanted, rng):
+    """Two followers, idle and busy, and a peer that sends nonsense, all through the one reader of the process."""
+    codec._readers.pop((FetchRequest, 17), None)
+    for replica, offset, with_rack in wanted:
+        message = replace(
+            fetch(offset), replica_state=ReplicaState(replica_id=replica), rack_id="r" if with_rack else ""
+        )
+        raw = encode(message, 17)
+        assert decode(FetchRequest, 17, raw) == message
+        bad = bytearray(raw)
+        bad[rng.randrange(len(bad))] ^= 1 << rng.randrange(8)
+        try:
+            expected = compiler.reader(FetchRequest, 17, True)(bytes(bad), 0)
+        except READ_FAILURES:
+            continue
+        if expected[1] == len(bad):
+            assert decode(FetchRequest, 17, bytes(bad)) == expected[0]
+        else:
+            with pytest.raises(DecodeError):
+                decode(FetchRequest, 17, bytes(bad))
+
+
+@relaxed
+@given(st.data())
+def test_templates_write_what_the_writer_writes(data):
+    cls, version = data.draw(st.sampled_from(CLASS_VERSIONS), label="class")
+    message = data.draw(values(cls, version, flexible=is_flexible(cls, version)), label="message")
+    raw = encode(message, version)
+    _, spans = survey(cls, version, raw)
+    assume(spans and len({span.path for span in spans}) == len(spans))
+    holes = data.draw(st.lists(st.sampled_from(spans), unique=True, max_size=4), label="holes")
+    template = Template(message, version, tuple(span.path for span in holes))
+    numbers = [data.draw(st.integers(0, 100)) if span.kind not in {Kind.UUID, Kind.BOOL} else None for span in holes]
+    assume(None not in numbers)
+    expected = bytearray(raw)
+    for hole, number in zip(holes, numbers, strict=True):
+        one = Template(message, version, (hole.path,)).encode(number)
+        expected[hole.start : hole.end] = one[hole.start : hole.end]
+    assert template.encode(*numbers) == bytes(expected)
+    assert Template(message, version, ()).encode() == raw
+
+
+def test_a_template_of_a_fetch():
+    template = Template(fetch(1), 17, ("topics[0].partitions[0].fetchOffset", "maxWaitMs"))
+    assert template.encode(77, 3) == encode(replace(fetch(77), max_wait_ms=3), 17)
+
+
+@pytest.mark.parametrize("path", ["rackId", "nothing", "topics[1].partitions[0].fetchOffset", "replicaId"])
+def test_a_template_needs_numbers(path):
+    with pytest.raises(EncodeError, match="no number there") as caught:
+        Template(fetch(), 17, (path,))
+    assert caught.value.field == path
+
+
+def test_a_template_of_what_cannot_be_written():
+    with pytest.raises(EncodeError):
+        Template(VoteRequest(voter_id=1 << 40), 2, ())
