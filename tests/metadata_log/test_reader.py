@@ -315,13 +315,14 @@ def test_modes_of_reading() -> None:
     disk = batches_of([[b"\x01\x14\x00\x00"]] * 4, damaged=2)
 
     def shown(mode: OnDamage) -> list[str]:
-        found: list[str] = []
+        found = read_file(disk, "d/some.log", on_damage=mode)
+        words = (f"damage at {one.offset}" if isinstance(one, Damage) else str(one.base_offset) for one in found)
+        seen: list[str] = []
         try:
-            for one in read_file(disk, "d/some.log", on_damage=mode):
-                found.append(f"damage at {one.offset}" if isinstance(one, Damage) else str(one.base_offset))
+            seen.extend(words)
         except DamagedFile as bad:
-            found.append(f"error at {bad.damage.offset}")
-        return found
+            seen.append(f"error at {bad.damage.offset}")
+        return seen
 
     assert shown(OnDamage.SKIP) == ["0", "1", "damage at 2", "3"]
     assert shown(OnDamage.STOP) == ["0", "1", "damage at 2"]
