@@ -1,0 +1,216 @@
+"""What reading and writing costs, by message and record type, beside kio in the same run.
+
+Processor time, the best of several rounds, with values that a quorum really sends; kio decodes in native code.
+"general" is a message unlike those before it; "shape seen last" is a Fetch that differs from the one before in its
+offset only; "template" writes such a Fetch from a `Template`. The first two rows are the functions that `decode` looks
+up; the others go through `decode` and `encode`.
+`python bench/codec.py [NAME…]` limits it to these names.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any
+
+from kio.serial import entity_reader, entity_writer
+
+from metadata_log.records import decode_record, encode_record
+from metadata_log.records.metadata import (
+    BrokerRegistrationChangeRecord,
+    ConfigRecord,
+    NoOpRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    TopicRecord,
+)
+from metadata_log.serde import Message, compiler, decode, encode, schema_of
+from metadata_log.serde.declare_tables import snake_case
+from metadata_log.serde.shape import ShapeReader, Template
+from metadata_log.types import Uuid
+from transport.protocol.messages import FetchRequest, FetchResponse, VoteRequest, VoteResponse
+from transport.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from transport.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from transport.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchTopic,
+    PartitionData,
+    ReplicaState,
+)
+from transport.protocol.messages.vote import VoteRequestPartitionData, VoteRequestTopicData
+
+ROUNDS = 7
+ROUND_SECONDS = 0.05
+
+CLUSTER = "AAAAAAAAAAAAAAAAAAAAAA"
+SOME_ID = Uuid(bytes(range(16)))
+
+
+def fetch(offset: int) -> FetchRequest:
+    """What a follower sends all the time."""
+    partition = FetchPartition(
+        current_leader_epoch=3,
+        fetch_offset=offset,
+        last_fetched_epoch=3,
+        log_start_offset=0,
+        replica_directory_id=SOME_ID,
+    )
+    return FetchRequest(
+        cluster_id=CLUSTER,
+        replica_state=ReplicaState(replica_id=2),
+        max_wait_ms=500,
+        max_bytes=8 << 20,
+        topics=[FetchTopic(topic_id=Uuid.METADATA_TOPIC, partitions=[partition])],
+    )
+
+
+def fetched(size: int) -> FetchResponse:
+    answer = PartitionData(high_watermark=1233, log_start_offset=0, records=bytes(size))
+    return FetchResponse(responses=[FetchableTopicResponse(topic_id=Uuid.METADATA_TOPIC, partitions=[answer])])
+
+
+MESSAGES: list[tuple[str, Message, int]] = [
+    ("FetchRequest", fetch(1234), 17),
+    ("FetchResponse, empty", fetched(0), 17),
+    ("FetchResponse, 10 kB", fetched(10_000), 17),
+    (
+        "VoteRequest",
+        VoteRequest(
+            cluster_id=CLUSTER,
+            voter_id=2,
+            topics=[
+                VoteRequestTopicData(
+                    topic_name="__cluster_metadata",
+                    partitions=[VoteRequestPartitionData(replica_epoch=4, replica_id=1, replica_directory_id=SOME_ID)],
+                )
+            ],
+        ),
+        2,
+    ),
+    ("VoteResponse", VoteResponse(), 2),
+    ("BrokerHeartbeatRequest", BrokerHeartbeatRequest(broker_id=7, broker_epoch=99, current_metadata_offset=1234), 1),
+    (
+        "ApiVersionsResponse",
+        ApiVersionsResponse(api_keys=[ApiVersion(api_key=key, max_version=9) for key in range(60)]),
+        4,
+    ),
+]
+
+RECORDS: list[tuple[Message, int]] = [
+    (TopicRecord(name="orders", topic_id=SOME_ID), 0),
+    (
+        PartitionRecord(
+            partition_id=1,
+            topic_id=SOME_ID,
+            replicas=(1, 2, 3),
+            isr=(1, 2, 3),
+            leader=1,
+            directories=(SOME_ID, SOME_ID, SOME_ID),
+        ),
+        1,
+    ),
+    (PartitionChangeRecord(partition_id=1, topic_id=SOME_ID, isr=(1, 2), leader=2), 0),
+    (ConfigRecord(resource_type=2, resource_name="orders", name="retention.ms", value="86400000"), 0),
+    (BrokerRegistrationChangeRecord(broker_id=3, broker_epoch=77, fenced=-1), 1),
+    (NoOpRecord(), 0),
+]
+
+
+def best(action: Callable[[], object]) -> float:
+    """Seconds for one call: the best of several rounds."""
+    calls, spent = 1, 0.0
+    while spent < ROUND_SECONDS / 4:
+        calls *= 4
+        spent = _round(action, calls)
+    calls = max(1, round(calls * ROUND_SECONDS / spent))
+    return min(_round(action, calls) for _ in range(ROUNDS)) / calls
+
+
+def _round(action: Callable[[], object], calls: int) -> float:
+    began = time.process_time()
+    for _ in range(calls):
+        action()
+    return time.process_time() - began
+
+
+def kio_pair(message: Message, version: int, raw: bytes) -> tuple[Callable[[], object], Callable[[], object]]:
+    """kio's reading and writing of the same bytes."""
+    schema = schema_of(type(message))
+    name = schema.name.removesuffix("Request").removesuffix("Response")
+    module = import_module(f"kio.schema.{snake_case(name)}.v{version}.{schema.role.value}")
+    read, write = entity_reader(getattr(module, schema.name)), entity_writer(getattr(module, schema.name))
+    entity: Any = read(raw, 0)[0]
+
+    def written() -> bytes:
+        buffer = io.BytesIO()
+        write(buffer, entity)
+        return buffer.getvalue()
+
+    assert written() == raw, schema.name
+    return lambda: read(raw, 0), written
+
+
+Row = tuple[str, int, float, float, float, float]
+"""Name, bytes, then seconds: our decode and encode, kio's decode and encode."""
+
+
+def fetch_rows() -> Iterator[Row]:
+    """The three ways of a Fetch; kio has one."""
+    message, raw = fetch(1234), encode(fetch(1234), 17)
+    general = compiler.reader(FetchRequest, 17, True)
+    learned = [general]
+    learner = ShapeReader(FetchRequest, 17, general, learned.append)
+    for offset in range(100):
+        learner.read(encode(fetch(offset), 17), 0)
+    shape = learned[-1]
+    patch = Template(message, 17, ("topics[0].partitions[0].fetchOffset",)).encode
+    assert len(learned) > 1
+    assert shape(raw, 0) == general(raw, 0)
+    assert patch(1234) == raw
+    read, write = kio_pair(message, 17, raw)
+    kios = best(read), best(write)
+    yield "Fetch, general", len(raw), best(lambda: general(raw, 0)), best(lambda: encode(message, 17)), *kios
+    yield "Fetch, shape; template", len(raw), best(lambda: shape(raw, 0)), best(lambda: patch(1234)), *kios
+
+
+def message_rows() -> Iterator[Row]:
+    """All through the functions that everybody calls."""
+    for name, message, version in MESSAGES:
+        if wanted(name):
+            raw, cls = encode(message, version), type(message)
+            read, write = kio_pair(message, version, raw)
+            ours = best(lambda: decode(cls, version, raw)), best(lambda: encode(message, version))  # noqa: B023
+            yield f"{name} v{version}", len(raw), *ours, best(read), best(write)
+
+
+def wanted(name: str) -> bool:
+    return len(sys.argv) == 1 or name in sys.argv[1:]
+
+
+def main() -> None:
+    beside = f"{'kio':>6} {'MB/s':>6}"
+    print(f"{'message':26} {'bytes':>6} | {'decode µs':>9} {beside} | {'encode µs':>9} {beside}")
+    for name, size, read, write, kio_read, kio_write in [*fetch_rows(), *message_rows()]:
+        print(
+            f"{name:26} {size:6} | {read * 1e6:9.2f} {kio_read / read:5.1f}x {size / read / 1e6:6.0f}"
+            f" | {write * 1e6:9.2f} {kio_write / write:5.1f}x {size / write / 1e6:6.0f}"
+        )
+    print(f"\n{'record, with its frame':34} {'bytes':>6} | {'decode/s':>10} {'MB/s':>6} | {'encode/s':>10} {'MB/s':>6}")
+    for record, version in RECORDS:
+        name = type(record).__name__
+        if wanted(name):
+            raw = encode_record(record, version)
+            read = best(lambda: decode_record(raw))  # noqa: B023
+            write = best(lambda: encode_record(record, version))  # noqa: B023
+            print(
+                f"{f'{name} v{version}':34} {len(raw):6} | {1 / read:10,.0f} {len(raw) / read / 1e6:6.1f}"
+                f" | {1 / write:10,.0f} {len(raw) / write / 1e6:6.1f}"
+            )
+
+
+if __name__ == "__main__":
+    main()
