@@ -123,11 +123,12 @@ def dump_command(
     sound = True
     try:
         for path in (file for named in paths for file in files_in(disk, named)):
-            kind = kind_of(disk, path)
-            if verify:
-                sound &= _verify(disk, path, kind, as_json=as_json)
-            else:
-                sound &= _dump(disk, path, kind, wanted)
+            try:
+                kind = kind_of(disk, path)
+                sound &= _verify(disk, path, kind, as_json=as_json) if verify else _dump(disk, path, kind, wanted)
+            except FileNotFoundError:
+                # A running node deletes old segments and snapshots.
+                click.echo(f"kraft: warning: the file was removed while the directory was read ({path})", err=True)
     except DamagedFile as bad:
         sound = _report(bad.damage, as_json)
     if verify:

@@ -171,6 +171,33 @@ def test_unknown_records_are_shown(node: Path) -> None:
     assert set(last["json"]) == {"hex"}
 
 
+def test_a_file_that_goes_away(node: Path) -> None:
+    """A running node removes files between our listing and our reading: no error, and the others are shown."""
+    gone = node / "__cluster_metadata-0" / "00000000000000000001-0000000001.checkpoint"
+    gone.symlink_to(node / "nowhere")
+    result = dump(node)
+    assert (result.exit_code, result.stderr) == (
+        0,
+        f"kraft: warning: the file was removed while the directory was read ({gone})\n",
+    )
+    assert f"# {node / SEGMENT}: segment" in result.stdout.splitlines()
+
+
+def test_hex_of_every_kind(node: Path) -> None:
+    """Also of small files, indexes and damaged batches: the bytes of all files of a directory, each once."""
+    unpack("damaged", "cases/bitflip-middle-batch", node)
+    files: dict[str, str] = {}
+    for line in dump("--hex", "--show-secrets", node).stdout.splitlines():
+        if line.startswith("# "):
+            name = line.removeprefix("# ").rpartition(": ")[0]
+            files[name] = ""
+        elif line.startswith("  "):
+            files[name] += line.split(maxsplit=2)[1]
+    assert files
+    assert files == {name: Path(name).read_bytes().hex() for name in files}
+    assert len(files) == sum(path.is_file() and path.name != "node.properties" for path in node.rglob("*"))
+
+
 def test_wrong_path(tmp_path: Path) -> None:
     result = dump(tmp_path / "none")
     assert result.exit_code == 2
