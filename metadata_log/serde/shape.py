@@ -110,7 +110,7 @@ class ShapeReader(Generic[MessageType]):
             return
         if len(data) != len(self._example) or not self._holes <= paths:
             self._holes = frozenset()
-        elif data != self._example:
+        else:
             self._holes |= {s.path for s in spans if data[s.start : s.end] != self._example[s.start : s.end]}
             self._replace(matcher(message, data, [span for span in spans if span.path in self._holes], self.read))
         self._example = data

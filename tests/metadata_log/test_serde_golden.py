@@ -1,6 +1,7 @@
 """Kafka's own encodings of random values, both ways, byte for byte."""
 
 import pytest
+from google_crc32c import value as crc32c
 from kafka_json import with_sizes
 from serde_golden import golden
 from serde_values import CLASSES, is_flexible
@@ -84,3 +85,10 @@ def test_uuids():
         if line["type"] == "uuid":
             assert Uuid.parse(line["value"]).hex() == line["hex"]
             assert str(Uuid(bytes.fromhex(line["hex"]))) == line["value"]
+
+
+def test_checksums():
+    lines = [line for line in golden("primitives") if line["type"] == "crc32c"]
+    assert lines
+    for line in lines:
+        assert crc32c(bytes.fromhex(line["hex"])) == line["value"]

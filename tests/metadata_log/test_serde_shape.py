@@ -114,6 +114,17 @@ def test_a_follower_that_fetches_on_is_read_by_its_shape():
     assert len(made) == 1
 
 
+def test_an_idle_follower_that_repeats_itself_is_read_by_its_shape():
+    made = []
+    reader = ShapeReader(FetchRequest, 17, compiler.reader(FetchRequest, 17, True), made.append)
+    raw = encode(fetch(), 17)
+    for _ in range(100):
+        assert (made[-1] if made else reader.read)(raw, 0) == (fetch(), len(raw))
+    assert len(made) == 1
+    moved = encode(fetch(1235), 17)
+    assert made[0](moved, 0) == (fetch(1235), len(moved))
+
+
 def test_no_peer_keeps_us_compiling():
     general, made = compiler.reader(FetchRequest, 17, True), []
     reader, rng = ShapeReader(FetchRequest, 17, general, made.append), Random(5)
