@@ -7,7 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from metadata_log.batch import Record, RecordBatch, build_batch, read_batch, scan
+    from metadata_log.batch import Record, RecordBatch, build_batch, read_batch, scan, write_batch
+    from metadata_log.compression import Compression
     from metadata_log.disk import Disk, OsDisk
     from metadata_log.errors import CorruptBatch, DecodeError, MetadataLogError, UnsupportedVersion
     from metadata_log.log import MetadataLog
@@ -24,9 +25,11 @@ if TYPE_CHECKING:
         read_file,
         read_log,
     )
+    from metadata_log.snapshot_writer import SnapshotWriter
     from metadata_log.types import OffsetAndEpoch, Uuid
 else:
     _HOMES = {
+        "Compression": "metadata_log.compression",
         "CorruptBatch": "metadata_log.errors",
         "Damage": "metadata_log.reader",
         "DamagedFile": "metadata_log.reader",
@@ -41,6 +44,7 @@ else:
         "OsDisk": "metadata_log.disk",
         "Record": "metadata_log.batch",
         "RecordBatch": "metadata_log.batch",
+        "SnapshotWriter": "metadata_log.snapshot_writer",
         "UnsupportedVersion": "metadata_log.errors",
         "Uuid": "metadata_log.types",
         "build_batch": "metadata_log.batch",
@@ -53,6 +57,7 @@ else:
         "read_file": "metadata_log.reader",
         "read_log": "metadata_log.reader",
         "scan": "metadata_log.batch",
+        "write_batch": "metadata_log.batch",
     }
 
     def __getattr__(name: str) -> object:
@@ -62,6 +67,7 @@ else:
 
 
 __all__ = [
+    "Compression",
     "CorruptBatch",
     "Damage",
     "DamagedFile",
@@ -76,6 +82,7 @@ __all__ = [
     "OsDisk",
     "Record",
     "RecordBatch",
+    "SnapshotWriter",
     "UnsupportedVersion",
     "Uuid",
     "build_batch",
@@ -88,4 +95,5 @@ __all__ = [
     "read_file",
     "read_log",
     "scan",
+    "write_batch",
 ]
