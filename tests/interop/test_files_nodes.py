@@ -133,7 +133,7 @@ def test_controllers_start_and_a_broker_follows(kafka: KafkaInstallation, layout
         broker = Process(kafka.command("kafka.Kafka", str(properties), log="info"), layout.root / "broker.log")
         stack.callback(broker.kill)
         broker.wait_for("Transition from STARTING to STARTED")
-        assert broker.stop() == TERMINATED
+        assert broker.stop(timeout=180) == TERMINATED
         for process in controllers.processes.values():
             complaints = [line for line in process.text.splitlines() if COMPLAINT.search(line)]
             assert not complaints, complaints
