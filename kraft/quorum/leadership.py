@@ -126,16 +126,12 @@ def settle(quorum: QuorumState, peer_id: int, verdict: Verdict, now_ms: int) -> 
 
 def on_begin_quorum_epoch(quorum: QuorumState, event: Received, request: BeginQuorumEpoch, now_ms: int) -> None:
     """A leader announces itself. The epoch is adopted first, then the receiver's identity is checked."""
-
-    def answer(error: Error) -> None:
-        leader_id, endpoints = known_leader(quorum)
-        reply = BeginQuorumEpochReply(epoch=quorum.epoch, leader_id=leader_id, endpoints=endpoints, error=error)
-        quorum.emit(SendReply(event.request_id, reply))
-
     error = _adopt_announced(quorum, request, now_ms, "begin-quorum-epoch")
     if error == Error.NONE and not is_addressed(quorum, request.voter):
         error = Error.INVALID_VOTER_KEY
-    answer(error)
+    leader_id, endpoints = known_leader(quorum)
+    reply = BeginQuorumEpochReply(epoch=quorum.epoch, leader_id=leader_id, endpoints=endpoints, error=error)
+    quorum.emit(SendReply(event.request_id, reply))
 
 
 def on_end_quorum_epoch(quorum: QuorumState, event: Received, request: EndQuorumEpoch, now_ms: int) -> None:
@@ -161,9 +157,7 @@ def _adopt_announced(quorum: QuorumState, request: BeginQuorumEpoch | EndQuorumE
 
 def is_addressed(quorum: QuorumState, voter: ReplicaKey) -> bool:
     """Whether a request meant for this voter has come to the right replica; unknown parts match anybody."""
-    if voter.id == NO_NODE:
-        return True
-    return ReplicaKey(voter.id, voter.directory_id).matches(quorum.local)
+    return voter.id == NO_NODE or voter.matches(quorum.local)
 
 
 def ranked_backoff_ms(successors: tuple[ReplicaKey, ...], local: ReplicaKey, maximum_ms: int) -> int:

@@ -82,7 +82,6 @@ class Versions(Struct, frozen=True):
 
 OPEN_END: Final = 0x7FFF
 NO_VERSIONS: Final = Versions(0, -1)
-ALL_VERSIONS: Final = Versions(0, OPEN_END)
 
 
 class Since(Struct, frozen=True):
