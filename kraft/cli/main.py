@@ -115,6 +115,8 @@ def _explain(failed: Exception) -> tuple[str, str | None, int]:
         case BrokenPipeError():  # whoever read our output has had enough of it, as `head` does
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return "", None, FAILED
+        case ModuleNotFoundError() if extra := _EXTRAS.get((failed.name or "").partition(".")[0]):
+            return f"{failed.name} is not installed", f"This needs an extra: pip install 'trio-kraft[{extra}]'.", FAILED
         case OSError():
             return _system_error(failed), _SYSTEM_HINTS.get(failed.errno or 0), FAILED
         case AssertionError():
@@ -126,6 +128,17 @@ def _explain(failed: Exception) -> tuple[str, str | None, int]:
         case _:
             return f"{type(failed).__name__}: {failed}", "Run `kraft --debug …` for the traceback.", FAILED
 
+
+_EXTRAS: Final = {
+    "fsspec": "spark",
+    "jinja2": "report",
+    "numpy": "arrow",
+    "pandas": "spark",
+    "plotly": "report",
+    "pyarrow": "arrow",
+    "pyspark": "spark",
+}
+"""Which extra of the package brings a library that the small installation does without."""
 
 _SYSTEM_HINTS: Final = {
     errno.EADDRINUSE: "Another process listens there: stop it, or choose another port in listeners.",

@@ -68,6 +68,11 @@ def test_wrong_usage_is_one_line_a_hint_and_exit_code_2(capsys: pytest.CaptureFi
             "error: a\nkraft: error: b\n",
         ),
         (AssertionError((5, 3)), 1, "kraft: error: an invariant is broken: (5, 3)\nhint: This is a bug"),
+        (
+            ModuleNotFoundError("No module named 'pyspark'", name="pyspark.sql"),
+            1,
+            "kraft: error: pyspark.sql is not installed\nhint: This needs an extra: pip install 'trio-kraft[spark]'.",
+        ),
         (RuntimeError("odd"), 1, "kraft: error: RuntimeError: odd\nhint: Run `kraft --debug"),
     ],
 )
