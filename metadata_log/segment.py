@@ -41,6 +41,8 @@ def scan_file(
     while position < end:
         piece = file.pread(min(size, end - position), position)
         start = position
+        if not piece:
+            raise IncompleteBatch("the file was cut while it was read", where=file.path, position=position)
         try:
             for batch in scan(piece, where=file.path, verify=verify, at=start):
                 position = batch.end_position
@@ -51,7 +53,8 @@ def scan_file(
             if position == start:
                 announced = 12 + int.from_bytes(piece[8:12], "big") if len(piece) >= 12 else HEADER_BYTES
                 wanted = max(announced, HEADER_BYTES)
-                if len(piece) >= wanted or position + wanted > end:
+                # A piece that is shorter than was asked for: the file was cut meanwhile.
+                if len(piece) >= wanted or position + wanted > end or len(piece) < min(size, end - position):
                     raise
                 size = max(wanted, chunk_bytes)
 

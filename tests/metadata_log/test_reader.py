@@ -14,6 +14,7 @@ from metadata_log.annotate import annotate
 from metadata_log.annotate_file import annotate_file
 from metadata_log.batch import RecordBatch, build_batch, scan
 from metadata_log.disk import OsDisk
+from metadata_log.errors import IncompleteBatch
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.reader import (
     Damage,
@@ -27,6 +28,7 @@ from metadata_log.reader import (
     read_file,
     read_log,
 )
+from metadata_log.segment import scan_file
 from metadata_log.serde import to_json
 from metadata_log.verify import verify_file
 
@@ -358,3 +360,17 @@ def test_a_log_that_misses_a_segment() -> None:
         [damage] = read_file(disk, path)
         assert isinstance(damage, Damage)
         assert damage.unfinished is unfinished
+
+
+@pytest.mark.parametrize("left", [0, 30, 700])
+def test_a_file_that_is_cut_while_it_is_read(left: int) -> None:
+    """A node that follows another leader truncates its log under its readers: the reading ends, as at a torn batch."""
+    disk = MemoryDisk()
+    writer = disk.open("00000000000000000000.log", create=True)
+    writer.append(b"".join(build_batch(offset, 1, 0, [b"x" * 900]) for offset in range(10)))
+    reader = disk.open("00000000000000000000.log", writable=False)
+    read = scan_file(reader, end=writer.size(), chunk_bytes=1000)
+    next(read)
+    writer.truncate(left)
+    with pytest.raises(IncompleteBatch):
+        list(read)
