@@ -54,6 +54,7 @@ LAYERS = (
         ("trio",),
         pure=False,
     ),
+    Layer(("kraft.report",), ("metadata_log",), ("jinja2", "plotly"), pure=False),
     Layer(
         ("kraft", "kraft.testing", "kraft.cli", "kraft.__main__"),
         OURS,

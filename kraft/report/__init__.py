@@ -1,0 +1,5 @@
+"""Self-contained HTML: what happened to a cluster or a fleet as plots and tables that need no network."""
+
+from kraft.report.pages import FLEET_VIEWS, HISTORY_VIEWS, render_diff, render_fleet, render_history
+
+__all__ = ["FLEET_VIEWS", "HISTORY_VIEWS", "render_diff", "render_fleet", "render_history"]
