@@ -139,7 +139,7 @@ def _kind_by_content(disk: Disk, path: str) -> FileKind:
     file = disk.open(path, writable=False)
     try:
         head = file.pread(4096, 0)
-        first = next(_batches_or_damage(file), None) if len(head) > _MAGIC_AT and head[_MAGIC_AT] == 2 else None
+        first = next(read_range(file), None) if len(head) > _MAGIC_AT and head[_MAGIC_AT] == 2 else None
     finally:
         file.close()
     if isinstance(first, RecordBatch):
@@ -208,8 +208,8 @@ def read_file(disk: Disk, path: str, *, on_damage: OnDamage = OnDamage.SKIP) -> 
     file = disk.open(path, writable=False)
     try:
         base = parse_file_name(path.rpartition("/")[2])
-        found = _batches_or_damage(file, base, may_grow=_may_grow(disk, path, base))
-        for item in _framed(found, path) if path.endswith(SNAPSHOT_SUFFIX) else found:
+        found = read_range(file, expected=base, may_grow=may_grow(disk, path))
+        for item in framed(found, path) if path.endswith(SNAPSHOT_SUFFIX) else found:
             last = isinstance(item, Damage) and stops(item, on_damage)
             yield item
             if last:
@@ -218,44 +218,56 @@ def read_file(disk: Disk, path: str, *, on_damage: OnDamage = OnDamage.SKIP) -> 
         file.close()
 
 
-def _may_grow(disk: Disk, path: str, base_offset: int | None) -> bool:
+def may_grow(disk: Disk, path: str) -> bool:
     """Whether a node may be writing the end of a file: not of a finished snapshot, nor of any segment but the last."""
     if path.endswith((SNAPSHOT_SUFFIX, DELETED_SUFFIX, ".deleted")):
         return False
+    base_offset = parse_file_name(path.rpartition("/")[2])
     if base_offset is None:
         return True
     names = disk.list(path.rpartition("/")[0] or ".")
     return not any((other := parse_file_name(name)) is not None and other > base_offset for name in names)
 
 
-def _batches_or_damage(
-    file: File, base_offset: int | None = None, *, may_grow: bool = True
+def read_range(
+    file: File,
+    start: int = 0,
+    end: int | None = None,
+    *,
+    expected: int | None = None,
+    epoch: int = 0,
+    may_grow: bool = True,
 ) -> Iterator[RecordBatch | Damage]:
-    position, size = 0, file.size()
-    expected, epoch = base_offset, 0
+    """The batches of an open file from `start`, where one begins, to `end`, with whatever damage lies between them.
+
+    `expected` is the offset that comes first, if known, `epoch` that of the batch before; `may_grow` says whether
+    an unfinished batch at the end is usual.
+    """
+    position, size = start, file.size() if end is None else end
     while position < size:
         try:
             for batch in scan_file(file, position, end=size):
-                if (wrong := _order_damage(batch, expected, epoch, file.path)) is not None:
+                if (wrong := order_damage(batch, expected, epoch, file.path)) is not None:
                     yield wrong
                 position, expected, epoch = batch.end_position, batch.next_offset, batch.epoch
                 yield batch
         except (CorruptBatch, UnsupportedVersion) as bad:
             following = _next_good(file, position, size)
-            end = size if following is None else following
+            resumed = size if following is None else following
             yield Damage(
                 where=file.path,
-                what=f"{bad.what}; {end - position} bytes cannot be read",
+                what=f"{bad.what}; {resumed - position} bytes cannot be read",
                 expected="a batch of format 2" + ("" if expected is None else f" with offset {expected}"),
                 position=position,
                 offset=expected,
                 unfinished=may_grow and isinstance(bad, IncompleteBatch) and following is None,
             )
             # The offset that follows damage is not known: what comes next begins a new count.
-            position, expected = end, None
+            position, expected = resumed, None
 
 
-def _order_damage(batch: RecordBatch, expected: int | None, epoch: int, path: str) -> Damage | None:
+def order_damage(batch: RecordBatch, expected: int | None, epoch: int, path: str) -> Damage | None:
+    """What is wrong with the place of a batch behind one of `epoch` that ended before `expected`; None if nothing."""
     if expected is not None and batch.base_offset != expected:
         what = f"a batch begins at offset {batch.base_offset} where {expected} comes next"
         wanted = f"a batch with offset {expected}"
@@ -270,8 +282,10 @@ def _order_damage(batch: RecordBatch, expected: int | None, epoch: int, path: st
     return Damage(where=path, what=what, expected=wanted, position=batch.position, offset=batch.base_offset)
 
 
-def _framed(found: Iterator[RecordBatch | Damage], path: str) -> Iterator[RecordBatch | Damage]:
-    """Check that the header of a snapshot comes first and its footer last."""
+def framed(
+    found: Iterator[RecordBatch | Damage], path: str, *, begins: bool = True, ends: bool = True
+) -> Iterator[RecordBatch | Damage]:
+    """Check that the header of a snapshot comes first and its footer last; of a part only what it should have."""
     first = last = None
     header, footer = (
         "a control batch that begins with SnapshotHeaderRecord",
@@ -280,14 +294,14 @@ def _framed(found: Iterator[RecordBatch | Damage], path: str) -> Iterator[Record
     for item in found:
         if first is None:
             first = item
-            if isinstance(item, RecordBatch) and ControlRecordType.SNAPSHOT_HEADER not in _types(item)[:1]:
+            if begins and isinstance(item, RecordBatch) and ControlRecordType.SNAPSHOT_HEADER not in _types(item)[:1]:
                 what = "the snapshot does not begin with its header"
                 yield Damage(where=path, what=what, expected=header, position=0)
         last = item
         yield item
     if first is None:
         yield Damage(where=path, what="the snapshot is empty", expected=header, position=0)
-    elif isinstance(last, RecordBatch) and ControlRecordType.SNAPSHOT_FOOTER not in _types(last)[-1:]:
+    elif ends and isinstance(last, RecordBatch) and ControlRecordType.SNAPSHOT_FOOTER not in _types(last)[-1:]:
         what = "the snapshot ends without its footer"
         yield Damage(where=path, what=what, expected=footer, position=last.end_position)
 
