@@ -20,12 +20,17 @@ MAY_HOLD_SECRETS: Final = frozenset({UserScramCredentialRecord, ConfigRecord})
 """The records for which `secret_fields` is ever anything but empty."""
 
 
+def is_secret_config(name: str) -> bool:
+    """Whether the values of a configuration key are not for everybody's eyes."""
+    return _SECRET_CONFIG.search(name) is not None
+
+
 def secret_fields(record: Message) -> frozenset[str]:
     """The JSON names of the fields of a record that are not for everybody's eyes."""
     match record:
         case UserScramCredentialRecord():
             return frozenset({"salt", "storedKey", "serverKey"})
-        case ConfigRecord(name=name) if _SECRET_CONFIG.search(name):
+        case ConfigRecord(name=name) if is_secret_config(name):
             return frozenset({"value"})
         case _:
             return frozenset()
