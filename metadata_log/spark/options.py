@@ -1,0 +1,177 @@
+"""The options of the Spark source as one frozen value; an unknown name or value is an error that says what is known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from enum import StrEnum
+from typing import Any, Final, TypeVar
+
+from msgspec import Struct
+
+from metadata_log.reader import OnDamage
+
+T = TypeVar("T")
+_EVERYTHING: Final = "records"
+
+
+class OptionError(ValueError):
+    """An option of the source is not known, or its value is not."""
+
+
+class Mode(StrEnum):
+    """What damage does, in the words of Spark's own readers."""
+
+    FAILFAST = "FAILFAST"
+    """The query fails and names file, position and reason."""
+    PERMISSIVE = "PERMISSIVE"
+    """The reading goes on behind the damage, and a row says what it was."""
+    DROPMALFORMED = "DROPMALFORMED"
+    """The reading goes on behind the damage without a word."""
+
+    @property
+    def on_damage(self) -> OnDamage:
+        """The same in the words of the reader of files."""
+        return OnDamage.STRICT if self is Mode.FAILFAST else OnDamage.SKIP
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """What a query asks for. Offsets are inclusive except `to_offset`; times are ISO 8601 or milliseconds."""
+
+    paths: tuple[str, ...]
+    view: str = _EVERYTHING
+    mode: Mode = Mode.FAILFAST
+    payload: str | None = None
+    no_ops: bool = True
+    show_secrets: bool = False
+    clusters: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    from_offset: int | None = None
+    to_offset: int | None = None
+    since: str | None = None
+    until: str | None = None
+    as_of_offset: int | None = None
+    as_of_timestamp: str | None = None
+    push_filters: bool = False
+    copies: str = "best"
+    split_bytes: int = 8 << 20
+    storage: dict[str, Any] = {}
+    starting_offsets: str | dict[str, int] = "earliest"
+    max_offsets_per_trigger: int | None = None
+    fail_on_data_loss: bool = True
+    on_truncation: str = "fail"
+
+
+def _one_of(*allowed: str) -> Callable[[str], str]:
+    def choose(text: str) -> str:
+        found = next((value for value in allowed if value.lower() == text.lower()), None)
+        if found is None:
+            raise ValueError(f"one of {', '.join(allowed)} is allowed")
+        return found
+
+    return choose
+
+
+def _boolean(text: str) -> bool:
+    return _one_of("true", "false")(text) == "true"
+
+
+def _count(text: str) -> int:
+    if not (text.isdecimal() and text.isascii()):
+        raise ValueError("a number from 0 up is expected")
+    return int(text)
+
+
+def _positive(text: str) -> int:
+    count = _count(text)
+    if count == 0:
+        raise ValueError("a number from 1 up is expected")
+    return count
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as bad:
+        raise ValueError(f"a JSON object is expected: {bad}") from bad
+    if not isinstance(found, dict):
+        raise ValueError("a JSON object is expected")
+    return found
+
+
+def _starting_offsets(text: str) -> str | dict[str, int]:
+    if not text.lstrip().startswith("{"):
+        return _one_of("earliest", "latest")(text)
+    found = _json_object(text)
+    if not all(type(offset) is int and offset >= 0 for offset in found.values()):
+        raise ValueError('offsets by cluster are expected, as in {"cluster id": 1234}')
+    return found
+
+
+_PARSERS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
+    "view": ("view", str),
+    "mode": ("mode", lambda text: Mode(_one_of(*Mode)(text))),
+    "payload": ("payload", _one_of("json", "variant")),
+    "noOps": ("no_ops", _boolean),
+    "showSecrets": ("show_secrets", _boolean),
+    "cluster": ("clusters", _names),
+    "type": ("types", _names),
+    "fromOffset": ("from_offset", _count),
+    "toOffset": ("to_offset", _count),
+    "since": ("since", str),
+    "until": ("until", str),
+    "asOfOffset": ("as_of_offset", _count),
+    "asOfTimestamp": ("as_of_timestamp", str),
+    "pushFilters": ("push_filters", _boolean),
+    "copies": ("copies", _one_of("best", "all")),
+    "splitBytes": ("split_bytes", _positive),
+    "storageOptions": ("storage", _json_object),
+    "startingOffsets": ("starting_offsets", _starting_offsets),
+    "maxOffsetsPerTrigger": ("max_offsets_per_trigger", _positive),
+    "failOnDataLoss": ("fail_on_data_loss", _boolean),
+    "onTruncation": ("on_truncation", _one_of("fail", "mark")),
+}
+OPTION_NAMES: Final = tuple(_PARSERS)
+
+
+def parse_options(options: Mapping[str, str]) -> Options:
+    """The options of `spark.read.format("kraft")`, whose names may be written in any case; raises `OptionError`."""
+    by_lower = {name.lower(): name for name in _PARSERS}
+    found: dict[str, Any] = {}
+    paths: tuple[str, ...] = ()
+    for given, text in options.items():
+        key = given.lower()
+        if key == "path":
+            paths = (text, *paths)
+        elif key == "paths":
+            paths = (*paths, *json.loads(text))
+        elif key in by_lower:
+            field, parse = _PARSERS[by_lower[key]]
+            found[field] = _parsed(by_lower[key], text, parse)
+        else:
+            raise OptionError(f"there is no option {given!r}{nearest(given, _PARSERS)}")
+    if not paths:
+        raise OptionError("no path is given: load() takes a directory, a file, a glob or a list of them")
+    parsed = Options(paths=paths, **found)
+    if parsed.as_of_offset is not None and parsed.as_of_timestamp is not None:
+        raise OptionError("asOfOffset and asOfTimestamp exclude each other")
+    return parsed
+
+
+def _parsed(name: str, text: str, parse: Callable[[str], T]) -> T:
+    try:
+        return parse(text)
+    except ValueError as bad:
+        raise OptionError(f"{name}={text!r} is not understood: {bad}") from bad
+
+
+def nearest(given: str, known: Mapping[str, object] | tuple[str, ...]) -> str:
+    """The end of a sentence that names what was probably meant, or everything there is."""
+    by_lower = {name.lower(): name for name in known}
+    close = [by_lower[name] for name in get_close_matches(given.lower(), by_lower, n=3, cutoff=0.6)]
+    return f"; did you mean {' or '.join(close)}?" if close else f"; there are {', '.join(sorted(known))}"
