@@ -75,6 +75,14 @@ CAUSE: Final = (
 )
 """Why something is as it is: the last columns of every row that tells of a change."""
 
+ELECTION: Final = Column(
+    "election",
+    "string",
+    "the rule that chose the leader: isr, preferred, elr, last-known-leader, unclean, first (of a new partition), "
+    "none (nobody may lead) or same (only the epoch grew); null = no election",
+)
+"""Which rule of the controller explains who leads."""
+
 VALIDITY: Final = (
     _required("valid_from_offset", "int64", "the first offset at which the row holds"),
     _required("valid_from", "timestamp", "when that record was written"),
@@ -224,7 +232,12 @@ def _by_name(*views: View) -> dict[str, View]:
 _OF_PARTITION: Final = ("topic_id", "partition")
 
 HISTORY_VIEWS: Final = _by_name(
-    _history("partition_history", "Everything a partition ever was, a row for each change.", _PARTITION, _OF_PARTITION),
+    _history(
+        "partition_history",
+        "Everything a partition ever was, a row for each change.",
+        (*_PARTITION, ELECTION),
+        _OF_PARTITION,
+    ),
     _history(
         "leader_history",
         "Who led a partition, and why; a row for each leader epoch.",
@@ -237,6 +250,7 @@ HISTORY_VIEWS: Final = _by_name(
             _required("leader_recovery_state", "string", "RECOVERING: elected uncleanly, or not recovered since"),
             _required("replicas", "int32[]", "when it was elected"),
             _required("isr", "int32[]", "when it was elected"),
+            ELECTION,
         ),
         _OF_PARTITION,
     ),
@@ -327,6 +341,7 @@ DERIVED_VIEWS: Final = _by_name(
             _required("leader_epoch", "int32"),
             _required("preferred", "bool", "whether the new leader is the first of the replicas"),
             _required("clean", "bool", "false: the new leader may lack records that were acknowledged"),
+            ELECTION,
         ),
     ),
     _history(
