@@ -1,0 +1,22 @@
+"""Metadata logs as Arrow record batches: raw, typed by record type, and as histories; without a JVM.
+
+Needs the extra `arrow`: `pip install 'trio-kraft[arrow]'`. Nothing else in `metadata_log` needs it.
+"""
+
+from metadata_log.arrow.read import NO_FILTERS, Filters, Mode, read_records, read_split, read_typed
+from metadata_log.arrow.schema import RECORD_CLASSES, RECORDS, schema_of
+from metadata_log.arrow.splits import Split, plan_splits
+
+__all__ = [
+    "NO_FILTERS",
+    "RECORDS",
+    "RECORD_CLASSES",
+    "Filters",
+    "Mode",
+    "Split",
+    "plan_splits",
+    "read_records",
+    "read_split",
+    "read_typed",
+    "schema_of",
+]

@@ -1,0 +1,305 @@
+"""Reads a metadata log as Arrow record batches: the raw view, or one type of record in columns of its own.
+
+A range is decoded in steps of at most 8 MB of log or 65,536 records, and one batch at least, so memory does not grow
+with the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from functools import cache
+from typing import Final, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Struct
+
+from metadata_log.arrow import bodies, frames
+from metadata_log.arrow.frames import FRAME_SCHEMA
+from metadata_log.arrow.schema import PAYLOAD, RECORD_CLASSES, RECORDS, TIMESTAMP, schema_of
+from metadata_log.arrow.splits import Split, plan_splits, read_batches
+from metadata_log.batch import RecordBatch
+from metadata_log.disk import Disk, OsDisk
+from metadata_log.reader import Damage, DamagedFile
+from metadata_log.records.frame import CONTROL_RECORDS, RECORD_TYPES
+
+STEP_BYTES: Final = 8 << 20
+STEP_ROWS: Final = 1 << 16
+
+Decoder = Literal["numpy", "python"]
+ReadFrames = Callable[[Sequence[RecordBatch], str], pa.RecordBatch]
+
+
+class Mode(StrEnum):
+    """What a reading does with damage, in the words of Spark's readers. An unfinished last batch is none."""
+
+    FAILFAST = "FAILFAST"
+    """Raise `DamagedFile`."""
+    PERMISSIVE = "PERMISSIVE"
+    """Go on behind the damage; a row has its reason in `damage`, with file, position and, where known, offset."""
+    DROPMALFORMED = "DROPMALFORMED"
+    """Go on behind the damage and say nothing."""
+
+
+class Filters(Struct, frozen=True, kw_only=True):
+    """Which rows are wanted. Each bound speaks of the column of its name; rows that tell of damage always are."""
+
+    from_offset: int | None = None
+    until_offset: int | None = None
+    """The first offset that is not wanted any more."""
+    from_timestamp_ms: int | None = None
+    until_timestamp_ms: int | None = None
+    """The first time that is not wanted any more."""
+    types: tuple[str, ...] | None = None
+    """Values of the column `type`. What is not wanted is left out before its body is looked at."""
+
+
+NO_FILTERS: Final = Filters()
+
+
+def read_records(
+    path: str,
+    *,
+    columns: Sequence[str] | None = None,
+    filters: Filters = NO_FILTERS,
+    mode: Mode = Mode.FAILFAST,
+    snapshots: bool = False,
+    cluster: str | None = None,
+    show_secrets: bool = False,
+    decoder: Decoder = "numpy",
+    disk: Disk | None = None,
+) -> pa.RecordBatchReader:
+    """Every record of a directory, segment or snapshot, with its key and value as bytes.
+
+    `columns` chooses and orders them; `payload`, Kafka's JSON of the record, is there only if it is named, and hides
+    secrets as `kraft dump` does unless `show_secrets`. Errors as of `plan_splits`, at once, and of `read_split`, later.
+    """
+    return _read(
+        path, RECORDS, columns, filters, mode, snapshots, cluster, show_secrets=show_secrets, decoder=decoder, disk=disk
+    )
+
+
+def read_typed(
+    path: str,
+    record_type: str,
+    *,
+    columns: Sequence[str] | None = None,
+    filters: Filters = NO_FILTERS,
+    mode: Mode = Mode.FAILFAST,
+    snapshots: bool = False,
+    cluster: str | None = None,
+    decoder: Decoder = "numpy",
+    disk: Disk | None = None,
+) -> pa.RecordBatchReader:
+    """The records of one type, such as `PartitionChangeRecord`, with a column for each of their fields.
+
+    Arguments and errors as for `read_records`. A record in a version that is not known has null in its fields and its
+    bytes in `undecoded`.
+    """
+    return _read(path, record_type, columns, filters, mode, snapshots, cluster, decoder=decoder, disk=disk)
+
+
+def _read(
+    path: str,
+    view: str,
+    columns: Sequence[str] | None,
+    filters: Filters,
+    mode: Mode,
+    snapshots: bool,
+    cluster: str | None,
+    *,
+    show_secrets: bool = False,
+    decoder: Decoder,
+    disk: Disk | None,
+) -> pa.RecordBatchReader:
+    schema = schema_of(view, columns)
+    splits = plan_splits(
+        path,
+        disk=disk,
+        cluster=cluster,
+        snapshots=snapshots,
+        from_offset=filters.from_offset,
+        until_offset=filters.until_offset,
+        from_timestamp_ms=filters.from_timestamp_ms,
+    )
+    batches = (
+        batch
+        for split in splits
+        for batch in read_split(
+            split,
+            view=view,
+            columns=columns,
+            filters=filters,
+            mode=mode,
+            show_secrets=show_secrets,
+            decoder=decoder,
+            disk=disk,
+        )
+    )
+    return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def read_split(
+    split: Split,
+    *,
+    view: str = RECORDS,
+    columns: Sequence[str] | None = None,
+    filters: Filters = NO_FILTERS,
+    mode: Mode = Mode.FAILFAST,
+    show_secrets: bool = False,
+    decoder: Decoder = "numpy",
+    disk: Disk | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a range, none of them empty, in the schema of `schema_of(view, columns)`.
+
+    Every batch's CRC is checked before anything of it counts. Raises `DamagedFile` under FAILFAST, `ValueError` for a
+    view or column there is not, and `OSError`.
+    """
+    schema = schema_of(view, columns)
+    read_frames = frames.frames
+    for frame in _steps(split, OsDisk() if disk is None else disk, mode, read_frames):
+        wanted = _chosen(frame, view, filters)
+        if wanted.num_rows:
+            rows = _rows(wanted, split, view, schema, mode, show_secrets=show_secrets)
+            if rows.num_rows:
+                yield rows
+
+
+def _steps(split: Split, disk: Disk, mode: Mode, read_frames: ReadFrames) -> Iterator[pa.RecordBatch]:
+    """The frames of a range, step by step, with a frame for each damage in its place."""
+    waiting: list[RecordBatch] = []
+    size = rows = 0
+    for item in read_batches(split, disk):
+        if waiting and (
+            isinstance(item, Damage) or size + item.size_bytes > STEP_BYTES or rows + item.record_count > STEP_ROWS
+        ):
+            yield from _sliced(read_frames(waiting, split.path))
+            waiting, size, rows = [], 0, 0
+        if isinstance(item, Damage):
+            if mode is Mode.FAILFAST and not item.unfinished:
+                raise DamagedFile(item)
+            if not item.unfinished:
+                yield frames.damage_frame(item)
+        else:
+            waiting.append(item)
+            size, rows = size + item.size_bytes, rows + item.record_count
+    if waiting:
+        yield from _sliced(read_frames(waiting, split.path))
+
+
+def _sliced(frame: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """A frame in pieces of at most `STEP_ROWS`: one batch can have more."""
+    return (frame.slice(start, STEP_ROWS) for start in range(0, frame.num_rows, STEP_ROWS))
+
+
+@cache
+def _type_of(name: str) -> tuple[bool, int] | None:
+    """Whether a name in the column `type` is that of a control record, and its number; None if it can be no type."""
+    for is_control, known in ((False, RECORD_TYPES), (True, CONTROL_RECORDS)):
+        for number, cls in known.items():
+            if cls.__name__ == name:
+                return is_control, number
+        prefix = "control record type " if is_control else "record type "
+        number_text = name.removeprefix(prefix)
+        if name.startswith(prefix) and number_text.isdecimal() and int(number_text) not in known:
+            return is_control, int(number_text)
+    return None
+
+
+def type_name(is_control: bool, number: int) -> str:
+    """What the column `type` says of a record with this number."""
+    known = (CONTROL_RECORDS if is_control else RECORD_TYPES).get(number)
+    return known.__name__ if known else f"{'control ' if is_control else ''}record type {number}"
+
+
+def _chosen(frame: pa.RecordBatch, view: str, filters: Filters) -> pa.RecordBatch:
+    """The rows that view and filters ask for, and those that tell of damage."""
+    conditions = []
+    for column, bound, condition in (
+        ("offset", filters.from_offset, pc.greater_equal),
+        ("offset", filters.until_offset, pc.less),
+        ("timestamp", filters.from_timestamp_ms, pc.greater_equal),
+        ("timestamp", filters.until_timestamp_ms, pc.less),
+    ):
+        if bound is not None:
+            conditions.append(condition(frame[column], bound))
+    types = filters.types
+    if view != RECORDS:
+        types = (view,) if types is None or view in types else ()
+    if types is not None:
+        pairs = [pair for name in types if (pair := _type_of(name)) is not None]
+        conditions.append(_any_type(frame, pairs))
+    if not conditions:
+        return frame
+    mask = conditions[0]
+    for condition in conditions[1:]:
+        mask = pc.and_kleene(mask, condition)
+    return frame.filter(pc.or_kleene(mask, pc.is_valid(frame["damage"])))
+
+
+def _any_type(frame: pa.RecordBatch, pairs: Sequence[tuple[bool, int]]) -> pa.Array:
+    found = pa.repeat(pa.scalar(False), frame.num_rows)
+    for is_control, known in ((False, frame["is_control"]), (True, pc.invert(frame["is_control"]))):
+        numbers = pa.array([number for control, number in pairs if control is is_control], pa.int16())
+        if len(numbers):
+            found = pc.or_kleene(found, pc.and_not_kleene(pc.is_in(frame["type_id"], numbers), known))
+    return found
+
+
+def _rows(
+    frame: pa.RecordBatch, split: Split, view: str, schema: pa.Schema, mode: Mode, *, show_secrets: bool
+) -> pa.RecordBatch:
+    """The columns of a view for these frames; what mode does with damage is done."""
+    found = {name: frame[name] for name in FRAME_SCHEMA.names}
+    if view != RECORDS:
+        found |= bodies.body_columns(frame, RECORD_CLASSES[view], schema.names)
+    elif PAYLOAD in schema.names:
+        found |= bodies.payloads(frame, show_secrets=show_secrets)
+    if mode is Mode.FAILFAST and found["damage"].null_count < frame.num_rows:
+        raise DamagedFile(_first_damage(found, split.path))
+    for name in ("cluster", "directory", "segment"):
+        if name in schema.names:
+            found[name] = pa.repeat(pa.scalar(getattr(split, name)), frame.num_rows)
+    if "type" in schema.names:
+        found["type"] = _type_names(frame)
+    if "timestamp" in schema.names:
+        found["timestamp"] = _timestamps(frame["timestamp"])
+    rows = pa.RecordBatch.from_arrays([found[name] for name in schema.names], schema=schema)
+    if mode is Mode.DROPMALFORMED and found["damage"].null_count < frame.num_rows:
+        rows = rows.filter(pc.is_null(found["damage"]))
+    return rows
+
+
+def _first_damage(found: Mapping[str, pa.Array], path: str) -> Damage:
+    row = pc.index(pc.is_valid(found["damage"]), True).as_py()
+    return Damage(
+        where=path,
+        what=found["damage"][row].as_py(),
+        expected="a record of the metadata log",
+        position=found["position"][row].as_py(),
+        offset=found["offset"][row].as_py(),
+    )
+
+
+_CONTROL: Final = 1 << 16
+"""Added to the numbers of control records, which begin at 0 like those of metadata records."""
+
+
+def _type_names(frame: pa.RecordBatch) -> pa.Array:
+    """The names of the types: each that occurs is made once."""
+    control = pc.multiply(pc.cast(frame["is_control"], pa.int32()), _CONTROL)
+    encoded = pc.add(pc.cast(frame["type_id"], pa.int32()), control).dictionary_encode()
+    keys = encoded.dictionary.to_pylist()
+    names = [type_name(True, key - _CONTROL) if key >= _CONTROL // 2 else type_name(False, key) for key in keys]
+    return pc.take(pa.array(names, pa.string()), encoded.indices)
+
+
+_MOST_MS: Final = (1 << 63) // 1000 - 1
+
+
+def _timestamps(milliseconds: pa.Array) -> pa.Array:
+    """Milliseconds as timestamps; null for -1, which is Kafka's word for none, and for what Arrow cannot say."""
+    possible = pc.and_(pc.less(milliseconds, _MOST_MS), pc.greater(milliseconds, -_MOST_MS))
+    known = pc.and_(pc.not_equal(milliseconds, -1), possible)
+    return pc.cast(pc.multiply(pc.if_else(known, milliseconds, None), 1000), TIMESTAMP)

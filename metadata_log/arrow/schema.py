@@ -1,0 +1,111 @@
+"""The Arrow schemas of the raw view `records` and of one view per record type (Kafka: `MetadataRecordType`).
+
+A typed view has the fields of its record in wire order, each under its name, between the columns that say where the
+record stands and two that say what could not be read. Types follow the wire: `uuid` is text in Kafka's form, `uint16`
+has no counterpart in Spark and is an `int32`, an array of structures is a list of structs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Final
+
+import pyarrow as pa
+
+from metadata_log.records.frame import CONTROL_RECORDS, RECORD_TYPES
+from metadata_log.serde.fields import ArrayOf, Field, FieldType, Kind, Message, layout_of
+
+RECORDS: Final = "records"
+"""The name of the raw view."""
+PAYLOAD: Final = "payload"
+"""The column that is only there when it is asked for by name."""
+TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+
+_PLACE: Final = (
+    pa.field("cluster", pa.string()),
+    pa.field("directory", pa.string()),
+    pa.field("segment", pa.string()),
+    pa.field("position", pa.int64()),
+    pa.field("offset", pa.int64()),
+    pa.field("epoch", pa.int32()),
+    pa.field("timestamp", TIMESTAMP),
+)
+_DAMAGE: Final = pa.field("damage", pa.string())
+_RAW: Final = (
+    *_PLACE,
+    pa.field("type", pa.string()),
+    pa.field("type_id", pa.int16()),
+    pa.field("version", pa.int16()),
+    pa.field("is_control", pa.bool_()),
+    pa.field("key", pa.binary()),
+    pa.field("value", pa.binary()),
+    pa.field(PAYLOAD, pa.string()),
+    _DAMAGE,
+)
+UNKNOWN_TAGS: Final = pa.list_(pa.struct([pa.field("tag", pa.int64()), pa.field("value", pa.binary())]))
+
+_KINDS: Final = {
+    Kind.BOOL: pa.bool_(),
+    Kind.INT8: pa.int8(),
+    Kind.INT16: pa.int16(),
+    Kind.UINT16: pa.int32(),
+    Kind.INT32: pa.int32(),
+    Kind.INT64: pa.int64(),
+    Kind.FLOAT64: pa.float64(),
+    Kind.STRING: pa.string(),
+    Kind.BYTES: pa.binary(),
+    Kind.UUID: pa.string(),
+    Kind.RECORDS: pa.binary(),
+}
+
+RECORD_CLASSES: Final[dict[str, type[Message]]] = {
+    cls.__name__: cls for cls in (*RECORD_TYPES.values(), *CONTROL_RECORDS.values())
+}
+"""The types of record that have a view, metadata records first, by their names."""
+
+
+def schema_of(view: str, columns: Sequence[str] | None = None) -> pa.Schema:
+    """The schema of the raw view `records` or of a record type such as `PartitionChangeRecord`.
+
+    With `columns` only these, in this order; without, all but `payload`. `ValueError` for names that are not known.
+    """
+    fields = {field.name: field for field in _fields(view)}
+    if columns is None:
+        return pa.schema([field for name, field in fields.items() if name != PAYLOAD])
+    if unknown := [name for name in columns if name not in fields]:
+        raise ValueError(f"the view {view} has no column {unknown[0]!r}; it has {', '.join(fields)}")
+    return pa.schema([fields[name] for name in columns])
+
+
+def _fields(view: str) -> tuple[pa.Field, ...]:
+    if view == RECORDS:
+        return _RAW
+    if view not in RECORD_CLASSES:
+        raise ValueError(f"there is no view {view!r}; there are {RECORDS} and {', '.join(RECORD_CLASSES)}")
+    return (
+        *_PLACE,
+        pa.field("version", pa.int16()),
+        *(pa.field(name, arrow_type(field.type)) for name, field in columns_of(RECORD_CLASSES[view]).items()),
+        pa.field("unknown_tagged", UNKNOWN_TAGS),
+        pa.field("undecoded", pa.binary()),
+        _DAMAGE,
+    )
+
+
+@cache
+def columns_of(cls: type[Message]) -> dict[str, Field]:
+    """The fields of a record by the names of their columns: `epoch` of a record is `record_epoch`, for example."""
+    taken = {*(field.name for field in _PLACE), "version"}
+    return {f"record_{field.name}" if field.name in taken else field.name: field for field in layout_of(cls)}
+
+
+def arrow_type(kind: FieldType) -> pa.DataType:
+    """How a field of this type is held in Arrow."""
+    match kind:
+        case Kind():
+            return _KINDS[kind]
+        case ArrayOf(element=element):
+            return pa.list_(arrow_type(element))
+        case cls:
+            return pa.struct([pa.field(field.name, arrow_type(field.type)) for field in layout_of(cls)])

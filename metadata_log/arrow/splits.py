@@ -1,0 +1,260 @@
+"""Cuts the files of a metadata log into ranges that begin at batches, for readers that work side by side.
+
+Planning reads headers only: about a millisecond for 1,500 batches on a local disk (Kafka: `FileRecords.batches`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from msgspec import Struct
+
+from metadata_log.batch import RecordBatch
+from metadata_log.disk import Disk, File, OsDisk
+from metadata_log.errors import CorruptBatch, MetadataLogError, UnsupportedVersion
+from metadata_log.log_dir import META_PROPERTIES, PARTITION_DIRECTORY, parse_meta_properties
+from metadata_log.reader import Damage, framed, gap_before, may_grow, order_damage, read_range
+from metadata_log.segment import DELETED_SUFFIX, parse_file_name, scan_headers
+from metadata_log.snapshot import SUFFIX as SNAPSHOT_SUFFIX
+
+MIN_SPLIT_BYTES: Final = 8 << 20
+"""Below this a range costs a task more than its records do."""
+_NO_TIME: Final = -1
+
+
+class Split(Struct, frozen=True, kw_only=True):
+    """A range of one file, from a batch to a batch. Plain values: it can be sent to another process."""
+
+    cluster: str
+    directory: str
+    path: str
+    start: int
+    end: int
+    is_last: bool
+    """Whether the file ended here when the splits were planned."""
+    may_grow: bool
+    """Whether an unfinished batch at the end is usual."""
+    expected_offset: int | None
+    """The offset that the first batch must have; None if that is not known."""
+    epoch: int
+    """Of the batch before."""
+    end_offset: int | None
+    """The offset behind the last batch; None if only reading can tell."""
+    max_timestamp_ms: int
+    """The latest timestamp in the batch headers; -1 for none."""
+    gap: str | None = None
+    """What is wrong between the file before and this one."""
+
+    @property
+    def segment(self) -> str:
+        """The file's name."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def is_snapshot(self) -> bool:
+        """Whether the file is a snapshot: its offsets are local to it."""
+        return self.path.endswith(SNAPSHOT_SUFFIX)
+
+
+def log_files(disk: Disk, path: str, *, snapshots: bool = False) -> list[str]:
+    """The segments that `path` means, in order, behind the snapshots if they are wanted.
+
+    `path` is a file, a partition directory, or a log directory with one. `FileNotFoundError` if there is nothing,
+    `MetadataLogError` if a directory holds no metadata log.
+    """
+    if not disk.exists(path):
+        raise FileNotFoundError(path)
+    names = _names(disk, path)
+    if names is None:
+        return [path]
+    base = path.rstrip("/")
+    below = _names(disk, f"{base}/{PARTITION_DIRECTORY}") if PARTITION_DIRECTORY in names else None
+    found = [f"{base}/{name}" for name in names]
+    found += [f"{base}/{PARTITION_DIRECTORY}/{name}" for name in below or ()]
+    segments = [file for file in found if parse_file_name(file.rpartition("/")[2]) is not None]
+    checkpoints = [file for file in found if file.endswith(SNAPSHOT_SUFFIX)]
+    if not segments and not checkpoints:
+        raise MetadataLogError("there is no metadata log in this directory", where=path)
+    return checkpoints + segments if snapshots else segments
+
+
+def _names(disk: Disk, path: str) -> list[str] | None:
+    """The names in a directory; None for a file."""
+    try:
+        return disk.list(path)
+    except (NotADirectoryError, FileNotFoundError):
+        return None
+
+
+def cluster_of(disk: Disk, path: str) -> str:
+    """The cluster id in `meta.properties` in or above `path`; without one the name of the directory."""
+    directory = path.rstrip("/") if _names(disk, path) is not None else path.rpartition("/")[0] or "."
+    for place in (directory, directory.rpartition("/")[0]):
+        file = f"{place}/{META_PROPERTIES}" if place else META_PROPERTIES
+        if disk.exists(file):
+            try:
+                found = parse_meta_properties(disk.read(file), where=file).cluster_id
+            except MetadataLogError:
+                found = None
+            if found:
+                return found
+    parts = [part for part in directory.split("/") if part not in {"", ".", PARTITION_DIRECTORY}]
+    return parts[-1] if parts else directory
+
+
+def plan_splits(
+    path: str,
+    *,
+    disk: Disk | None = None,
+    cluster: str | None = None,
+    snapshots: bool = False,
+    min_bytes: int = MIN_SPLIT_BYTES,
+    from_offset: int | None = None,
+    until_offset: int | None = None,
+    from_timestamp_ms: int | None = None,
+) -> list[Split]:
+    """The ranges of a directory's segments, or of one segment or snapshot, in order.
+
+    Each has at least `min_bytes`, but for the last of a file. From the first damage in the headers on, a file is one
+    range. Ranges without records from `from_offset` on, below `until_offset` or from `from_timestamp_ms` on are left
+    out, and not looked at further. `snapshots` takes those of a directory, too. `cluster` is what the column of that
+    name says; else see `cluster_of`. Errors as those of `log_files`.
+    """
+    disk = OsDisk() if disk is None else disk
+    name = cluster_of(disk, path) if cluster is None else cluster
+    found: list[Split] = []
+    end: int | None = None
+    for file in log_files(disk, path, snapshots=snapshots):
+        splits = _splits_of(disk, file, name, end, max(min_bytes, 1))
+        base = parse_file_name(file.rpartition("/")[2])
+        end = splits[-1].end_offset if splits and base is not None else base if not splits else None
+        found += splits
+    return [split for split in found if _may_hold(split, from_offset, until_offset, from_timestamp_ms)]
+
+
+def _may_hold(split: Split, from_offset: int | None, until_offset: int | None, from_timestamp_ms: int | None) -> bool:
+    if split.end_offset is None or split.gap is not None:
+        return True
+    if from_offset is not None and split.end_offset <= from_offset:
+        return False
+    if until_offset is not None and split.expected_offset is not None and split.expected_offset >= until_offset:
+        return False
+    return from_timestamp_ms is None or split.max_timestamp_ms >= from_timestamp_ms
+
+
+def _splits_of(disk: Disk, path: str, cluster: str, end_before: int | None, min_bytes: int) -> list[Split]:
+    try:
+        file = disk.open(path, writable=False)
+    except FileNotFoundError:  # removed by retention since it was listed
+        return []
+    base = parse_file_name(path.rpartition("/")[2])
+    gap = None if base is None else gap_before(path, base, end_before)
+    try:
+        size = file.size()
+        pieces = list(_pieces(file, size, base, min_bytes))
+    finally:
+        file.close()
+    growing = may_grow(disk, path)
+    return [
+        Split(
+            cluster=cluster,
+            directory=path.rpartition("/")[0] or ".",
+            path=path,
+            start=piece.start,
+            end=piece.end,
+            is_last=piece.end == size,
+            may_grow=growing and piece.end == size,
+            expected_offset=piece.expected_offset,
+            epoch=piece.epoch,
+            end_offset=piece.end_offset,
+            max_timestamp_ms=piece.max_timestamp_ms,
+            gap=gap.what if gap is not None and piece.start == 0 else None,
+        )
+        for piece in pieces
+    ]
+
+
+class _Piece(Struct, frozen=True):
+    start: int
+    end: int
+    expected_offset: int | None
+    epoch: int
+    end_offset: int | None
+    max_timestamp_ms: int
+
+
+def _pieces(file: File, size: int, base: int | None, min_bytes: int) -> Iterator[_Piece]:
+    start, position = 0, 0
+    expected, epoch = base, 0  # of the batch that comes next
+    first_expected, first_epoch, latest = expected, epoch, _NO_TIME
+    sound = True
+    try:
+        for header in scan_headers(file, end=size):
+            if order_damage(header, expected, epoch, file.path) is not None:
+                sound = False
+                break
+            if header.position - start >= min_bytes:
+                yield _Piece(start, header.position, first_expected, first_epoch, header.base_offset, latest)
+                start, first_expected, first_epoch, latest = header.position, header.base_offset, epoch, _NO_TIME
+            position, expected, epoch = header.end_position, header.next_offset, header.epoch
+            latest = max(latest, header.max_timestamp)
+    except (CorruptBatch, UnsupportedVersion):
+        sound = False
+    end_offset = expected if sound and position == size else None
+    if start < size or size == 0:
+        yield _Piece(start, size, first_expected, first_epoch, end_offset, latest)
+
+
+def read_batches(split: Split, disk: Disk) -> Iterator[RecordBatch | Damage]:
+    """The batches of a range, each with a good CRC, and what damage lies between them; a file that is gone is damage.
+
+    A segment that retention has marked for removal meanwhile is read under its new name.
+    """
+    if split.gap is not None:
+        yield Damage(
+            where=split.path,
+            what=split.gap,
+            expected="a segment that begins where the one before ends",
+            position=0,
+        )
+    file = _open(disk, split.path)
+    if file is None:
+        yield Damage(
+            where=split.path,
+            what="the file is gone: it was removed after its ranges were planned",
+            expected=f"a file of at least {split.end} bytes",
+            position=split.start,
+            offset=split.expected_offset,
+        )
+        return
+    try:
+        found = read_range(
+            file,
+            split.start,
+            min(split.end, file.size()),
+            expected=split.expected_offset,
+            epoch=split.epoch,
+            may_grow=split.may_grow,
+        )
+        yield from (
+            framed(found, split.path, begins=split.start == 0, ends=split.is_last) if split.is_snapshot else found
+        )
+        if file.size() < split.end:
+            yield Damage(
+                where=split.path,
+                what=f"the file has been cut to {file.size()} bytes since its ranges were planned",
+                expected=f"a file of at least {split.end} bytes",
+                position=file.size(),
+            )
+    finally:
+        file.close()
+
+
+def _open(disk: Disk, path: str) -> File | None:
+    for name in (path, path + DELETED_SUFFIX):
+        try:
+            return disk.open(name, writable=False)
+        except FileNotFoundError:
+            pass
+    return None
