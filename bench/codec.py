@@ -1,9 +1,9 @@
 """What reading and writing costs, by message and record type, beside kio in the same run.
 
 Processor time, the best of several rounds, with values that a quorum really sends; kio decodes in native code.
-"general" is a message unlike those before it; "shape seen last" is a Fetch that differs from the one before in its
-offset only; "template" writes such a Fetch from a `Template`. The first two rows are the functions that `decode` looks
-up; the others go through `decode` and `encode`.
+"decode" and "encode" are the functions that everybody calls; "bare" is what `decode` looks up, which is what kio's
+`entity_reader` hands out. "general" is a Fetch unlike those before it, "shape seen last" one that differs from the one
+before in its offset only; "template" writes such a Fetch from a `Template`.
 `python bench/codec.py [NAME…]` limits it to these names.
 """
 
@@ -17,6 +17,7 @@ from importlib import import_module
 from typing import Any
 
 from kio.serial import entity_reader, entity_writer
+from msgspec import Struct
 
 from metadata_log.records import decode_record, encode_record
 from metadata_log.records.metadata import (
@@ -74,7 +75,6 @@ def fetched(size: int) -> FetchResponse:
 
 
 MESSAGES: list[tuple[str, Message, int]] = [
-    ("FetchRequest", fetch(1234), 17),
     ("FetchResponse, empty", fetched(0), 17),
     ("FetchResponse, 10 kB", fetched(10_000), 17),
     (
@@ -154,18 +154,27 @@ def kio_pair(message: Message, version: int, raw: bytes) -> tuple[Callable[[], o
     return lambda: read(raw, 0), written
 
 
-Row = tuple[str, int, float, float, float, float]
-"""Name, bytes, then seconds: our decode and encode, kio's decode and encode."""
+class Row(Struct, frozen=True):
+    """Seconds for one message: ours through the door and bare, and kio's."""
+
+    title: str
+    size: int
+    read: float
+    bare: float
+    write: float
+    kio_read: float
+    kio_write: float
 
 
 def fetch_rows() -> Iterator[Row]:
     """The three ways of a Fetch; kio has one."""
     message, raw = fetch(1234), encode(fetch(1234), 17)
-    general = compiler.reader(FetchRequest, 17, True)
+    general, writer = compiler.reader(FetchRequest, 17, True), compiler.writer(FetchRequest, 17, True)
     learned = [general]
     learner = ShapeReader(FetchRequest, 17, general, learned.append)
     for offset in range(100):
         learner.read(encode(fetch(offset), 17), 0)
+        decode(FetchRequest, 17, encode(fetch(offset), 17))
     shape = learned[-1]
     patch = Template(message, 17, ("topics[0].partitions[0].fetchOffset",)).encode
     assert len(learned) > 1
@@ -173,18 +182,25 @@ def fetch_rows() -> Iterator[Row]:
     assert patch(1234) == raw
     read, write = kio_pair(message, 17, raw)
     kios = best(read), best(write)
-    yield "Fetch, general", len(raw), best(lambda: general(raw, 0)), best(lambda: encode(message, 17)), *kios
-    yield "Fetch, shape; template", len(raw), best(lambda: shape(raw, 0)), best(lambda: patch(1234)), *kios
+    bare = best(lambda: general(raw, 0))
+    yield Row("Fetch v17, general", len(raw), bare, bare, best(lambda: writer(message, b"")), *kios)
+    by_shape = best(lambda: decode(FetchRequest, 17, raw)), best(lambda: shape(raw, 0))
+    yield Row("Fetch v17, shape seen last", len(raw), *by_shape, best(lambda: encode(message, 17)), *kios)
+    yield Row("Fetch v17, template", len(raw), *by_shape, best(lambda: patch(1234)), *kios)
 
 
 def message_rows() -> Iterator[Row]:
-    """All through the functions that everybody calls."""
     for name, message, version in MESSAGES:
         if wanted(name):
             raw, cls = encode(message, version), type(message)
             read, write = kio_pair(message, version, raw)
-            ours = best(lambda: decode(cls, version, raw)), best(lambda: encode(message, version))  # noqa: B023
-            yield f"{name} v{version}", len(raw), *ours, best(read), best(write)
+            reader = compiler.reader(cls, version, True)
+            ours = (
+                best(lambda: decode(cls, version, raw)),  # noqa: B023
+                best(lambda: reader(raw, 0)),  # noqa: B023
+                best(lambda: encode(message, version)),  # noqa: B023
+            )
+            yield Row(f"{name} v{version}", len(raw), *ours, best(read), best(write))
 
 
 def wanted(name: str) -> bool:
@@ -192,13 +208,13 @@ def wanted(name: str) -> bool:
 
 
 def main() -> None:
-    beside = f"{'kio':>6} {'MB/s':>6}"
-    print(f"{'message':26} {'bytes':>6} | {'decode µs':>9} {beside} | {'encode µs':>9} {beside}")
-    for name, size, read, write, kio_read, kio_write in [*fetch_rows(), *message_rows()]:
-        print(
-            f"{name:26} {size:6} | {read * 1e6:9.2f} {kio_read / read:5.1f}x {size / read / 1e6:6.0f}"
-            f" | {write * 1e6:9.2f} {kio_write / write:5.1f}x {size / write / 1e6:6.0f}"
-        )
+    print(f"{'message':26} {'bytes':>6} | {'decode µs':>9} {'kio':>6} {'bare µs':>8} {'kio':>6} {'MB/s':>6}", end="")
+    print(f" | {'encode µs':>9} {'kio':>6} {'MB/s':>6}")
+    for row in [*fetch_rows(), *message_rows()]:
+        decoded = f"{row.read * 1e6:9.2f} {row.kio_read / row.read:5.2f}x {row.bare * 1e6:8.2f}"
+        decoded += f" {row.kio_read / row.bare:5.2f}x {row.size / row.read / 1e6:6.0f}"
+        encoded = f"{row.write * 1e6:9.2f} {row.kio_write / row.write:5.1f}x {row.size / row.write / 1e6:6.0f}"
+        print(f"{row.title:26} {row.size:6} | {decoded} | {encoded}")
     print(f"\n{'record, with its frame':34} {'bytes':>6} | {'decode/s':>10} {'MB/s':>6} | {'encode/s':>10} {'MB/s':>6}")
     for record, version in RECORDS:
         name = type(record).__name__

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from metadata_log.errors import DecodeError, EncodeError, UnsupportedVersion
 from metadata_log.records import control, metadata
-from metadata_log.serde.codec import decode, encode, encode_parts
+from metadata_log.serde.codec import decode, encode
 from metadata_log.serde.compiler import READ_FAILURES, ReadFunction, reader
 from metadata_log.serde.fields import Message, Role, schema_of
 from metadata_log.serde.primitives import Reader, unsigned_varint
@@ -54,9 +54,7 @@ def encode_record(record: Message, version: int) -> bytes:
     schema = schema_of(type(record))
     if schema.role is not Role.RECORD or schema.api_key is None:
         raise EncodeError(f"{schema.name} is not a record of the metadata log")
-    parts = [_framing(schema.api_key, version)]
-    encode_parts(record, version, parts)
-    return b"".join(parts)
+    return encode(record, version, _framing(schema.api_key, version))
 
 
 def peek_type(value: bytes, *, where: str | None = None) -> tuple[int, int]:

@@ -11,7 +11,7 @@ import itertools
 import linecache
 import struct
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any, Final
 
 from metadata_log.errors import EncodeError
@@ -36,12 +36,17 @@ WRITE_FAILURES: Final = (
 )
 
 ReadFunction = Callable[[bytes, int], tuple[MessageType, int]]
-WriteFunction = Callable[[MessageType, Callable[[bytes], object]], None]
+WriteFunction = Callable[[MessageType, bytes], bytes]
 
 _SMALL_ARRAY: Final = 33
+_FEW_ROWS: Final = 3
 _NULL_STRUCTURE: Final = b"\xff"
 _PRESENT_STRUCTURE: Final = b"\x01"
 _ONE_BYTE: Final = tuple(bytes([value]) for value in range(128))
+
+
+known_uuid: Final[Callable[[bytes], Uuid]] = lru_cache(maxsize=4096)(partial(bytes.__new__, Uuid))
+"""The ids of topics, directories and incarnations come again and again: each is one object, in half the time."""
 
 
 def long_varint(data: bytes, position: int) -> tuple[int, int]:
@@ -97,7 +102,6 @@ class _Source:
         self.depth = 1
         self.names: dict[str, object] = {
             "Malformed": Malformed,
-            "Uuid": Uuid,
             "long_varint": long_varint,
             "long_length": long_length,
             "long_count": long_count,
@@ -105,7 +109,7 @@ class _Source:
             "text_varint": text_varint,
             "unsigned_varint": unsigned_varint,
             "one_byte": _ONE_BYTE,
-            "new": bytes.__new__,
+            "uuid": known_uuid,
             "join": b"".join,
             "unpack_from": struct.unpack_from,
             "pack": struct.pack,
@@ -192,15 +196,20 @@ class _ReaderMaker:
             unpack = self.source.shared("unpack_" + layout.replace("?", "_"), codec.unpack_from)
             emit(f"{targets}{',' if len(self.run) == 1 else ''} = {unpack}(data, p); p += {codec.size}")
         for name in self.uuids:
-            emit(f"{name} = new(Uuid, {name})")
+            emit(f"{name} = uuid({name})")
         self.run.clear()
         self.uuids.clear()
 
-    def varint(self, prefix: str = "n", function: str = "long_varint") -> str:
-        """Read an unsigned varint; its first byte joins the run in front of it."""
-        name = self.fixed("B", prefix)
+    def compact_length(self, limit: int | None) -> str:
+        """Read a compact length plus one; its first byte joins the run in front of it. Two bytes take no call."""
+        name = self.fixed("B", "n")
         self.flush()
-        self.source.emit(f"if {name} > 127: {name}, p = {function}(data, p - 1)")
+        emit = self.source.emit
+        emit(f"if {name} > 127:")
+        emit(f"    if data[p] < 128: {name} += (data[p] << 7) - 128; p += 1")
+        emit(f"    else: {name}, p = long_length(data, p - 1)")
+        if limit is not None:
+            emit(f"    if {name} > {limit + 1}: raise Malformed")
         return name
 
     def structure(self, cls: type[Message]) -> str:
@@ -234,14 +243,17 @@ class _ReaderMaker:
         return result
 
     def construct(self, result: str, cls: type[Message], values: dict[str, str], extra: str = "") -> None:
+        self.source.emit(f"{result} = {self.call(cls, values, extra)}")
+
+    def call(self, cls: type[Message], values: dict[str, str], extra: str = "") -> str:
         """Call the class by position as far as values go; what is left at the end takes its default."""
         names = [name for name in cls.__struct_fields__ if name != "unknown_tagged"]
         while names and names[-1] not in values:
             names.pop()
         blank = cls()
         arguments = [values.get(name) or self.source.literal(getattr(blank, name)) for name in names]
-        call = self.source.shared(f"class_{cls.__name__}", cls)
-        self.source.emit(f"{result} = {call}({', '.join([*arguments, *([extra] if extra else [])])})")
+        made = self.source.shared(f"class_{cls.__name__}", cls)
+        return f"{made}({', '.join([*arguments, *([extra] if extra else [])])})"
 
     def tags(self, count: str, known: tuple[Field, ...], absent: tuple[Field, ...]) -> tuple[dict[str, str], str]:
         """Emit the loop over tagged fields; returns the variables of the known ones and that of the unknown."""
@@ -311,9 +323,9 @@ class _ReaderMaker:
                 return self.structure(kind)
 
     def length(self, *, compact: bool, wide: bool) -> str:
-        """A variable with the length plus one; not above zero means null."""
+        """A variable with the length plus one; not above zero means null, and one beyond the limit was refused."""
         if compact:
-            return self.varint(function="long_length")
+            return self.compact_length(None if wide else MAX_STRING_BYTES)
         name = self.fixed("i" if wide else "h", "n")
         self.flush()
         self.source.emit(f"{name} += 1")
@@ -326,7 +338,7 @@ class _ReaderMaker:
         text = kind is Kind.STRING
         emit(f"if {size} > 1:")
         emit(f"    {stop} = p + {size} - 1")
-        emit(f"    if {stop} > end{f' or {size} > {MAX_STRING_BYTES + 1}' if text else ''}: raise Malformed")
+        emit(f"    if {stop} > end: raise Malformed")
         emit(f"    {value} = data[p:{stop}]{'.decode()' if text else ''}; p = {stop}")
         emit(f"elif {size} == 1: {value} = {'' if text else b''!r}")
         emit(f"else: {f'{value} = None' if may_be_null else 'raise Malformed'}")
@@ -338,9 +350,8 @@ class _ReaderMaker:
         value = source.fresh("v")
         emit(f"if {count} > 1:")
         source.depth += 1
-        emit(f"{count} -= 1")
         match array.element:
-            case Kind.STRING | Kind.BYTES | Kind.RECORDS | Kind.UUID | ArrayOf() | type():
+            case Kind.STRING | Kind.BYTES | Kind.RECORDS | ArrayOf() | type():
                 self.array_by_element(array, count, value)
             case kind:
                 self.array_at_once(kind, array.as_tuple, count, value)
@@ -350,41 +361,76 @@ class _ReaderMaker:
         return value
 
     def array_by_element(self, array: ArrayOf, count: str, value: str) -> None:
+        """Emit the loop; `count` is one more than there are. For one element, counting costs less than `range`."""
         emit, source = self.source.emit, self.source
-        emit(f"if {count} > end - p: raise Malformed")
+        emit(f"if {count} > end - p + 1: raise Malformed")
+        rows = self.rows(array.element, count, value) if isinstance(array.element, type) else False
         emit(f"{value} = []")
-        emit(f"for _ in range({count}):")
+        emit(f"while {count} > 1:")
         source.depth += 1
+        emit(f"{count} -= 1")
         element = self.typed(array.element, may_be_null=False, compact=self.flexible)
         self.flush()
         emit(f"{value}.append({element})")
-        source.depth -= 1
+        source.depth -= 2 if rows else 1
         if array.as_tuple:
             emit(f"{value} = tuple({value})")
+
+    def rows(self, cls: type[Message], count: str, value: str) -> bool:
+        """Read structures of one width, none with tagged fields, at once; opens the branch for the others."""
+        plain = fields_at(cls, self.version).plain
+        kinds = [field.type for field in plain if isinstance(field.type, Kind) and field.type in FORMATS]
+        if len(kinds) < len(plain):
+            return False
+        emit, source = self.source.emit, self.source
+        columns = [source.fresh("v") for _ in kinds]
+        layout = ">" + "".join(FORMATS[kind] for kind in kinds) + ("x" if self.flexible else "")
+        width = struct.calcsize(layout)
+        rows = source.shared("rows_" + layout[1:].replace("?", "_"), struct.Struct(layout).iter_unpack)
+        values = {
+            field.name: f"uuid({column})" if field.type is Kind.UUID else column
+            for field, column in zip(plain, columns, strict=True)
+        }
+        stop, made = source.fresh("e"), self.call(cls, values)
+        emit(f"{stop} = p + ({count} - 1) * {width}")
+        several = f"{count} > {_FEW_ROWS} and {stop} <= end"
+        untagged = f" and data[p + {width - 1}:{stop}:{width}].count(0) == {count} - 1" if self.flexible else ""
+        emit(f"if {several}{untagged}:")
+        emit(f"    {value} = [{made} for {', '.join(columns)}, in {rows}(data[p:{stop}])]; p = {stop}")
+        emit("else:")
+        source.depth += 1
+        return True
 
     def array_at_once(self, kind: Kind, as_tuple: bool, count: str, value: str) -> None:
         layout = FORMATS[kind]
         width = struct.calcsize(">" + layout)
         emit = self.source.emit
         stop = self.source.fresh("e")
+        emit(f"{count} -= 1")
         small = self.source.shared(
-            f"unpack_array_{kind.value}", tuple(struct.Struct(f">{n}{layout}").unpack_from for n in range(_SMALL_ARRAY))
+            f"unpack_array_{kind.value}",
+            tuple(struct.Struct(">" + layout * n).unpack_from for n in range(_SMALL_ARRAY)),
         )
         emit(f"{stop} = p + {count} * {width}" if width > 1 else f"{stop} = p + {count}")
         emit(f"if {stop} > end: raise Malformed")
         emit(f"if {count} < {_SMALL_ARRAY}: {value} = {small}[{count}](data, p)")
-        emit(f'else: {value} = unpack_from(f">{{{count}}}{layout}", data, p)')
-        emit(f"p = {stop}" if as_tuple else f"{value} = list({value}); p = {stop}")
+        emit(f'else: {value} = unpack_from(">" + "{layout}" * {count}, data, p)')
+        if kind is Kind.UUID:
+            emit(f"{value} = map(uuid, {value})")
+        if kind is Kind.UUID or not as_tuple:
+            emit(f"{value} = {'tuple' if as_tuple else 'list'}({value})")
+        emit(f"p = {stop}")
 
 
 @cache
 def writer(cls: type[MessageType], version: int, flexible: bool) -> WriteFunction[MessageType]:
-    """The write function: (message, append) appends the encoded parts; raises one of `WRITE_FAILURES`."""
+    """The write function: (message, head) -> head and the encoded message; raises one of `WRITE_FAILURES`."""
     made = _WriterMaker(version, flexible)
+    made.source.emit("w = [head]; a = w.append")
     made.structure(cls, "m")
     made.flush()
-    made.source.emit("return")
-    return made.source.compile("write(m, a)", f"write {cls.__name__} version {version}")
+    made.source.emit("return join(w)")
+    return made.source.compile("write(m, head)", f"write {cls.__name__} version {version}")
 
 
 class _WriterMaker:

@@ -14,7 +14,7 @@ from typing import Any, Final, Generic
 from msgspec import Struct
 
 from metadata_log.errors import DecodeError, EncodeError
-from metadata_log.serde.compiler import ReadFunction, compile_function
+from metadata_log.serde.compiler import WRITE_FAILURES, ReadFunction, WriteFunction, compile_function
 from metadata_log.serde.fields import Kind, Message, MessageType, layout_of, schema_of
 from metadata_log.serde.primitives import FORMATS, Reader, Writer, read_struct, write_struct
 from metadata_log.types import Uuid
@@ -69,6 +69,48 @@ def survey(cls: type[MessageType], version: int, data: bytes) -> tuple[MessageTy
     return message, reader.spans
 
 
+class _Learner(Generic[MessageType]):
+    """Finds shapes in the bytes of messages that had none: what differs between two of a size may differ again."""
+
+    def __init__(self, cls: type[MessageType], version: int) -> None:
+        self._cls = cls
+        self._version = version
+        self._example = b""
+        self._holes: frozenset[str] = frozenset()
+        self._misses = 0
+        self._patience = FIRST_PATIENCE
+
+    def is_due(self) -> bool:
+        """Count a message without a shape; whether it is to become the next example."""
+        self._misses += 1
+        if self._misses < self._patience:
+            return False
+        self._misses = 0
+        self._patience *= 2
+        return True
+
+    def learn(self, data: bytes) -> tuple[MessageType, list[Span]] | None:
+        """Take an example; a message of its own and the holes in it, unless there is nothing to compare it with."""
+        if len(data) > MAX_SHAPE_BYTES:
+            return None
+        message, spans = survey(self._cls, self._version, data)
+        paths = {span.path for span in spans}
+        if len(paths) != len(spans):  # a tag that was sent twice
+            return None
+        known = len(data) == len(self._example) and self._holes <= paths
+        if known:
+            # 0.0 equals -0.0, which has other bytes: such numbers may always differ.
+            self._holes |= {
+                span.path
+                for span in spans
+                if span.kind is Kind.FLOAT64 or data[span.start : span.end] != self._example[span.start : span.end]
+            }
+        else:
+            self._holes = frozenset()
+        self._example = data
+        return (message, [span for span in spans if span.path in self._holes]) if known else None
+
+
 class ShapeReader(Generic[MessageType]):
     """Learns the shape of what a compiled reader reads.
 
@@ -82,38 +124,43 @@ class ShapeReader(Generic[MessageType]):
         general: ReadFunction[MessageType],
         replace: Callable[[ReadFunction[MessageType]], None],
     ) -> None:
-        self._cls = cls
-        self._version = version
+        self._learner = _Learner(cls, version)
         self._general = general
         self._replace = replace
-        self._example = b""
-        self._holes: frozenset[str] = frozenset()
-        self._misses = 0
-        self._patience = FIRST_PATIENCE
 
     def read(self, data: bytes, position: int) -> tuple[MessageType, int]:
         """As the compiled reader reads, counting; a message in its turn becomes the example of the next shape."""
         message, end = self._general(data, position)
-        self._misses += 1
-        if self._misses >= self._patience and end == len(data):
-            self._misses = 0
-            self._patience *= 2
-            if end - position <= MAX_SHAPE_BYTES:
-                self._learn(data[position:end])
+        if self._learner.is_due() and end == len(data):
+            learned = self._learner.learn(data[position:end])
+            if learned is not None:
+                self._replace(matcher(learned[0], data[position:end], learned[1], self.read))
         return message, end
 
-    def _learn(self, data: bytes) -> None:
-        """What differs from the last example of the same size may differ again."""
-        message, spans = survey(self._cls, self._version, data)
-        paths = {span.path for span in spans}
-        if len(paths) != len(spans):  # a tag that was sent twice
-            return
-        if len(data) != len(self._example) or not self._holes <= paths:
-            self._holes = frozenset()
-        else:
-            self._holes |= {s.path for s in spans if data[s.start : s.end] != self._example[s.start : s.end]}
-            self._replace(matcher(message, data, [span for span in spans if span.path in self._holes], self.read))
-        self._example = data
+
+class ShapeWriter(Generic[MessageType]):
+    """Learns the shape of what a compiled writer writes; `replace` as for `ShapeReader`."""
+
+    def __init__(
+        self,
+        cls: type[MessageType],
+        version: int,
+        general: WriteFunction[MessageType],
+        replace: Callable[[WriteFunction[MessageType]], None],
+    ) -> None:
+        self._learner = _Learner(cls, version)
+        self._general = general
+        self._replace = replace
+
+    def write(self, message: MessageType, head: bytes) -> bytes:
+        """As the compiled writer writes, counting; a message in its turn becomes the example of the next shape."""
+        written = self._general(message, head)
+        if self._learner.is_due():
+            data = written[len(head) :]
+            learned = self._learner.learn(data)
+            if learned is not None:
+                self._replace(rewriter(learned[0], data, learned[1], self.write))
+        return written
 
 
 def matcher(
@@ -186,6 +233,82 @@ def _shared(value: object, scope: dict[str, object]) -> str:
     return name
 
 
+def rewriter(
+    message: MessageType, data: bytes, holes: list[Span], otherwise: WriteFunction[MessageType]
+) -> WriteFunction[MessageType]:
+    """A write function for what equals `message` but for the holes; everything else is written by `otherwise`.
+
+    `data` is the encoded message; nobody else may change it. All that is a FLOAT64 must be among the holes: numbers that
+    are equal may differ in their bytes. What equals an example is written like it: 1.0 may pass for 1.
+    """
+    compared = _Compared({hole.path for hole in holes})
+    if not compared.structure(message, "m", ""):
+        return otherwise
+    variables = [compared.variables[hole.path] for hole in holes]
+    patch, scope = patcher(data, holes, variables)
+    lines = [
+        "    try:",
+        *(f"        {line}" for line in compared.lines),
+        f"        if ({''.join(f'{each}, ' for each in compared.expressions)}) == known{compared.guards}:",
+        f"            return head + {patch}",
+        "    except failures:",
+        "        pass",
+        "    return otherwise(m, head)",
+    ]
+    scope |= {"known": tuple(compared.constants), "otherwise": otherwise, "failures": WRITE_FAILURES}
+    scope |= compared.defaults
+    title = f"shape of {type(message).__name__}, {len(data)} bytes, written"
+    return compile_function("write(m, head)", lines, scope, title)
+
+
+class _Compared:
+    """Collects what a message must have in common with an example: expressions, and what they are equal to."""
+
+    def __init__(self, holes: set[str]) -> None:
+        self.expressions: list[str] = []
+        self.constants: list[object] = []
+        self.lines: list[str] = []
+        self.variables: dict[str, str] = {}
+        self.guards = ""
+        self.defaults: dict[str, object] = {}
+        self._holes = holes
+
+    def structure(self, message: Message, name: str, path: str) -> bool:
+        """Compare `message` with what `name` will be; False for a hole within a tagged field, which may vanish."""
+        for field in layout_of(type(message)):
+            place = f"{path}.{field.json_name}".lstrip(".")
+            value = getattr(message, field.name)
+            if place in self._holes:
+                self.variables[place] = self._assign(f"{name}.{field.name}")
+                if field.tag is not None:
+                    self.defaults[f"default_{self.variables[place]}"] = field.default
+                    self.guards += f" and {self.variables[place]} != default_{self.variables[place]}"
+            elif not any(hole.startswith((f"{place}.", f"{place}[")) for hole in self._holes):
+                self.expressions.append(f"{name}.{field.name}")
+                self.constants.append(value)
+            elif field.tag is not None or not self._inside(value, f"{name}.{field.name}", place):
+                return False
+        self.expressions.append(f"{name}.unknown_tagged")
+        self.constants.append(message.unknown_tagged)
+        return True
+
+    def _inside(self, value: object, expression: str, place: str) -> bool:
+        """Compare a structure, or an array of structures, that has holes."""
+        if isinstance(value, Message):
+            return self.structure(value, self._assign(expression), place)
+        if not isinstance(value, list | tuple) or not all(isinstance(each, Message) for each in value):
+            return False
+        names = [f"x{len(self.lines)}_{index}" for index in range(len(value))]
+        self.lines.append(f"[{', '.join(names)}] = {expression}")
+        parts = zip(value, names, strict=True)
+        return all(self.structure(each, each_name, f"{place}[{i}]") for i, (each, each_name) in enumerate(parts))
+
+    def _assign(self, expression: str) -> str:
+        name = f"x{len(self.lines)}"
+        self.lines.append(f"{name} = {expression}")
+        return name
+
+
 class Template:
     """One message in one version, to be written many times with other numbers in some of its fields.
 
@@ -206,19 +329,20 @@ class Template:
         for path in fields:
             if path not in by_path:
                 raise EncodeError(f"{cls.__name__} version {version} has no number there to replace", field=path)
-        self.encode = patcher(data, [by_path[path] for path in fields])
+        names = [f"v{number}" for number in range(len(fields))]
+        patch, scope = patcher(data, [by_path[path] for path in fields], names)
+        title = f"template of {len(data)} bytes"
+        self.encode = compile_function(f"patch({', '.join(names)})", [f"    return {patch}"], scope, title)
 
 
-def patcher(data: bytes, holes: list[Span]) -> Callable[..., bytes]:
-    """A function of the values of `holes`, in their order, that returns `data` with them in their places."""
+def patcher(data: bytes, holes: list[Span], names: list[str]) -> tuple[str, dict[str, object]]:
+    """An expression for `data` with the values of these names in the holes, and what it refers to."""
     layout, arguments, at = ">", [], 0
     scope: dict[str, object] = {}
-    for number, hole in sorted(enumerate(holes), key=lambda each: each[1].start):
+    for number, (hole, name) in enumerate(sorted(zip(holes, names, strict=True), key=lambda each: each[0].start)):
         scope[f"k{number}"] = data[at : hole.start]
         layout += f"{hole.start - at}s{FORMATS[hole.kind]}"
-        arguments += [f"k{number}", f"v{number}"]
+        arguments += [f"k{number}", name]
         at = hole.end
     scope |= {"pack": struct.Struct(layout + f"{len(data) - at}s").pack, "tail": data[at:]}
-    names = ", ".join(f"v{number}" for number in range(len(holes)))
-    line = f"    return pack({', '.join([*arguments, 'tail'])})"
-    return compile_function(f"patch({names})", [line], scope, f"template of {len(data)} bytes")
+    return f"pack({', '.join([*arguments, 'tail'])})", scope

@@ -79,7 +79,9 @@ def _typed_values(kind: FieldType, version: int, flexible: bool) -> st.SearchStr
         case Kind():
             return PRIMITIVES[kind]
         case ArrayOf():
-            sizes = [2, 2, 2, 40] if isinstance(kind.element, Kind) and kind.element is not Kind.STRING else [2]
+            sizes = (
+                [2, 2, 2, 40] if isinstance(kind.element, Kind) and kind.element is not Kind.STRING else [2, 2, 2, 5]
+            )
             made = st.sampled_from(sizes).flatmap(
                 lambda most: st.lists(_typed_values(kind.element, version, flexible), max_size=most)
             )
