@@ -238,8 +238,8 @@ def rewriter(
 ) -> WriteFunction[MessageType]:
     """A write function for what equals `message` but for the holes; everything else is written by `otherwise`.
 
-    `data` is the encoded message; nobody else may change it. All that is a FLOAT64 must be among the holes: numbers that
-    are equal may differ in their bytes. What equals an example is written like it: 1.0 may pass for 1.
+    `data` is the encoded message; nobody else may change it. All that is a FLOAT64 must be among the holes: numbers
+    that are equal may differ in their bytes. What equals an example is written like it: 1.0 may pass for 1.
     """
     compared = _Compared({hole.path for hole in holes})
     if not compared.structure(message, "m", ""):
