@@ -3,7 +3,7 @@
 Needs the extra `arrow`: `pip install 'trio-kraft[arrow]'`. Nothing else in `metadata_log` needs it.
 """
 
-from metadata_log.arrow.read import NO_FILTERS, Filters, Mode, read_records, read_split, read_typed
+from metadata_log.arrow.read import NO_FILTERS, Decoder, Filters, Mode, read_records, read_split, read_typed
 from metadata_log.arrow.schema import RECORD_CLASSES, RECORDS, schema_of
 from metadata_log.arrow.splits import Split, plan_splits
 
@@ -11,6 +11,7 @@ __all__ = [
     "NO_FILTERS",
     "RECORDS",
     "RECORD_CLASSES",
+    "Decoder",
     "Filters",
     "Mode",
     "Split",

@@ -15,7 +15,7 @@ from metadata_log.arrow.schema import UNKNOWN_TAGS, arrow_type, columns_of
 from metadata_log.errors import DecodeError, MetadataLogError
 from metadata_log.records.frame import decode_control, read_record
 from metadata_log.redact import MAY_HOLD_SECRETS, redact
-from metadata_log.serde.fields import ArrayOf, FieldType, Kind, Message, layout_of, schema_of
+from metadata_log.serde.fields import ArrayOf, Field, FieldType, Kind, Message, layout_of, schema_of
 from metadata_log.serde.json_form import to_json
 from metadata_log.serde.json_text import json_text
 
@@ -62,6 +62,13 @@ def body_columns(frame: pa.RecordBatch, cls: type[Message], wanted: Sequence[str
         undecoded = [value if record is None else None for record, value in zip(records, values, strict=True)]
         found["undecoded"] = pa.array(undecoded, pa.binary())
     return found
+
+
+def scalar(field: Field) -> pa.Scalar:
+    """The default of a field, which a record has in versions that do not know the field."""
+    default = field.default
+    convert = converter(field.type)
+    return pa.scalar(default if default is None or convert is None else convert(default), arrow_type(field.type))
 
 
 def _tags(record: Message) -> list[tuple[int, bytes]] | None:

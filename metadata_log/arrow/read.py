@@ -6,7 +6,7 @@ with the file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import cache
 from typing import Final, Literal
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from metadata_log.arrow import bodies, frames
+from metadata_log.arrow import bodies, bodies_numpy, frames, frames_numpy
 from metadata_log.arrow.frames import FRAME_SCHEMA
 from metadata_log.arrow.schema import PAYLOAD, RECORD_CLASSES, RECORDS, TIMESTAMP, schema_of
 from metadata_log.arrow.splits import Split, plan_splits, read_batches
@@ -28,7 +28,6 @@ STEP_BYTES: Final = 8 << 20
 STEP_ROWS: Final = 1 << 16
 
 Decoder = Literal["numpy", "python"]
-ReadFrames = Callable[[Sequence[RecordBatch], str], pa.RecordBatch]
 
 
 class Mode(StrEnum):
@@ -157,17 +156,17 @@ def read_split(
     view or column there is not, and `OSError`.
     """
     schema = schema_of(view, columns)
-    read_frames = frames.frames
-    for frame in _steps(split, OsDisk() if disk is None else disk, mode, read_frames):
+    for frame in _steps(split, OsDisk() if disk is None else disk, mode, decoder):
         wanted = _chosen(frame, view, filters)
         if wanted.num_rows:
-            rows = _rows(wanted, split, view, schema, mode, show_secrets=show_secrets)
+            rows = _rows(wanted, split, view, schema, mode, decoder, show_secrets=show_secrets)
             if rows.num_rows:
                 yield rows
 
 
-def _steps(split: Split, disk: Disk, mode: Mode, read_frames: ReadFrames) -> Iterator[pa.RecordBatch]:
+def _steps(split: Split, disk: Disk, mode: Mode, decoder: Decoder) -> Iterator[pa.RecordBatch]:
     """The frames of a range, step by step, with a frame for each damage in its place."""
+    read_frames = frames_numpy.frames if decoder == "numpy" else frames.frames
     waiting: list[RecordBatch] = []
     size = rows = 0
     for item in read_batches(split, disk):
@@ -248,12 +247,20 @@ def _any_type(frame: pa.RecordBatch, pairs: Sequence[tuple[bool, int]]) -> pa.Ar
 
 
 def _rows(
-    frame: pa.RecordBatch, split: Split, view: str, schema: pa.Schema, mode: Mode, *, show_secrets: bool
+    frame: pa.RecordBatch,
+    split: Split,
+    view: str,
+    schema: pa.Schema,
+    mode: Mode,
+    decoder: Decoder,
+    *,
+    show_secrets: bool,
 ) -> pa.RecordBatch:
     """The columns of a view for these frames; what mode does with damage is done."""
     found = {name: frame[name] for name in FRAME_SCHEMA.names}
     if view != RECORDS:
-        found |= bodies.body_columns(frame, RECORD_CLASSES[view], schema.names)
+        read_bodies = bodies_numpy.body_columns if decoder == "numpy" else bodies.body_columns
+        found |= read_bodies(frame, RECORD_CLASSES[view], schema.names)
     elif PAYLOAD in schema.names:
         found |= bodies.payloads(frame, show_secrets=show_secrets)
     if mode is Mode.FAILFAST and found["damage"].null_count < frame.num_rows:

@@ -1,0 +1,173 @@
+"""The frames of many records at once: one pass finds where they begin, NumPy reads the rest (Kafka: `DefaultRecord`).
+
+What is read here is what controllers write: uncompressed batches of data whose records have no key, no header and no
+time of their own. A batch with anything else in it is left to `frames`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from metadata_log.arrow.frames import FRAME_SCHEMA, Rows
+from metadata_log.batch import HEADER_BYTES, RecordBatch
+from metadata_log.records.frame import FRAME_VERSION
+
+Bytes = npt.NDArray[np.uint8]
+Integers = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+PADDING: Final = bytes(32)
+"""Behind the data, so that what is read ahead of a check is there."""
+_NULL: Final = 1
+
+
+def frames(batches: Sequence[RecordBatch], where: str) -> pa.RecordBatch:
+    """The frames of some batches, as `FRAME_SCHEMA` has them; the same as those of `frames.frames`."""
+    parts = list(_parts(batches, where))
+    return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+
+
+def _parts(batches: Sequence[RecordBatch], where: str) -> Iterator[pa.RecordBatch]:
+    first = 0
+    for index, batch in enumerate(batches):
+        if batch.attributes:
+            yield from _plain(batches[first:index], where)
+            yield _slow(batch, where)
+            first = index + 1
+    yield from _plain(batches[first:], where)
+
+
+def _slow(batch: RecordBatch, where: str) -> pa.RecordBatch:
+    rows = Rows()
+    rows.add(batch, where)
+    return rows.take()
+
+
+def _plain(batches: Sequence[RecordBatch], where: str) -> Iterator[pa.RecordBatch]:
+    """The frames of batches without attributes: those before one that is not plain after all, that one, the others."""
+    if not batches:
+        return
+    data = b"".join([*(batch.data for batch in batches), PADDING])
+    starts, whole = _record_starts(batches, data)
+    if whole == len(batches):
+        frame, whole = _read(batches, data, starts)
+        if frame is not None:
+            yield frame
+            return
+    yield from _plain(batches[:whole], where)
+    yield _slow(batches[whole], where)
+    yield from _plain(batches[whole + 1 :], where)
+
+
+def _record_starts(batches: Sequence[RecordBatch], data: bytes) -> tuple[array[int], int]:
+    """Where records begin in the joined data of the batches, and how many batches they fill exactly."""
+    starts = array("q")
+    note = starts.append
+    behind = 0
+    for index, batch in enumerate(batches):
+        at, behind = behind + HEADER_BYTES, behind + batch.size_bytes
+        for _ in range(batch.record_count):
+            note(at)
+            size = data[at]
+            if size < 0x80:
+                at += 1 + (size >> 1)
+            else:
+                high = data[at + 1]
+                if high < 0x80:
+                    at += 2 + ((high << 7 | size & 0x7F) >> 1)
+                else:
+                    at += 3 + ((data[at + 2] << 14 | (high & 0x7F) << 7 | size & 0x7F) >> 1)
+            if at > behind:
+                return starts, index
+        if at != behind:
+            return starts, index
+    return starts, len(batches)
+
+
+def _read(batches: Sequence[RecordBatch], data: bytes, starts: array[int]) -> tuple[pa.RecordBatch | None, int]:
+    """The frames of the batches; None, and the first batch that is not plain, if there is one."""
+    raw = np.frombuffer(data, np.uint8)
+    start = np.frombuffer(starts, np.int64)
+    counts = np.array([batch.record_count for batch in batches], np.int64)
+    ends = np.cumsum([batch.size_bytes for batch in batches])
+    index = np.arange(len(start)) - np.repeat(np.cumsum(counts) - counts, counts)
+    size, at = varints(raw, start)
+    end = at + (size >> 1)
+    delta, behind = varints(raw, at + 2)
+    length, value = varints(raw, behind + 1)
+    value_end = value + (length >> 1)
+    kind, version = raw[value + 1], raw[value + 2]
+    plain = (
+        (raw[at] == 0)
+        & (raw[at + 1] == 0)
+        & (delta == index << 1)
+        & (raw[behind] == _NULL)
+        & (value_end + 1 == end)
+        & (raw[value_end] == 0)
+        & ((size | length) & 1 == 0)
+        & (length > 4)
+        & (raw[value] == FRAME_VERSION)
+        & ((kind | version) < 0x80)
+    )
+    if not plain.all():
+        return None, int(np.searchsorted(ends, start[int(np.argmin(plain))], "right"))
+    rows = len(start)
+
+    def of_batches(values: list[int]) -> Integers:
+        return np.repeat(np.array(values, np.int64), counts)
+
+    columns = [
+        start + of_batches([batch.position + batch.size_bytes for batch in batches]) - np.repeat(ends, counts),
+        index + of_batches([batch.base_offset for batch in batches]),
+        of_batches([batch.epoch for batch in batches]).astype(np.int32),
+        of_batches([batch.base_timestamp for batch in batches]),
+        kind.astype(np.int16),
+        version.astype(np.int16),
+    ]
+    arrays = [pa.array(column) for column in columns]
+    arrays += [
+        pa.repeat(pa.scalar(False), rows),
+        pa.nulls(rows, pa.binary()),
+        slices(data, value, value_end, pa.binary()),
+        pa.nulls(rows, pa.string()),
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=FRAME_SCHEMA), len(batches)
+
+
+def varints(raw: Bytes, at: Integers) -> tuple[Integers, Integers]:
+    """The unsigned variable-length numbers of up to three bytes at these places, and the places behind them.
+
+    A longer one is never what was looked for: it is read as a number beyond any that fits.
+    """
+    first = raw[at]
+    number = first.astype(np.int64)
+    behind = at + 1
+    longer = np.flatnonzero(first > 0x7F)
+    if len(longer):
+        place = at[longer]
+        second, third = raw[place + 1].astype(np.int64), raw[place + 2].astype(np.int64)
+        two = second < 0x80
+        low = (number[longer] & 0x7F) | (second & 0x7F) << 7
+        number[longer] = np.where(two, low, np.where(third < 0x80, low | third << 14, TOO_LARGE))
+        behind[longer] += np.where(two, 1, 2)
+    return number, behind
+
+
+TOO_LARGE: Final = 1 << 40
+
+
+def slices(data: bytes | pa.Buffer, start: Integers, end: Integers, kind: pa.DataType) -> pa.Array:
+    """Bytes or text from these places of `data`, which rise: an array with what lies between, and then without it."""
+    rows = len(start)
+    if not rows:
+        return pa.array([], kind)
+    edges = np.empty(2 * rows, np.int32)
+    edges[0::2], edges[1::2] = start, end
+    every = pa.Array.from_buffers(kind, 2 * rows - 1, [None, pa.py_buffer(edges), pa.py_buffer(data)])
+    return every.take(pa.array(np.arange(0, 2 * rows, 2)))
