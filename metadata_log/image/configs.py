@@ -47,3 +47,8 @@ def replay_config(image: ConfigsImage, record: ConfigRecord) -> ConfigsImage:
         return image
     values = values.delete(record.name)
     return ConfigsImage(image.by_resource.set(resource, values) if values else image.by_resource.delete(resource))
+
+
+def without(image: ConfigsImage, resource: Resource) -> ConfigsImage:
+    """The image without anything that is set on one resource."""
+    return ConfigsImage(image.by_resource.delete(resource)) if resource in image.by_resource else image

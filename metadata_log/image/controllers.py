@@ -12,13 +12,14 @@ from metadata_log.types import Uuid
 class ControllerRegistration(Struct, frozen=True):
     """A controller as it registered itself; `incarnation_id` is drawn anew at each start of its process.
 
-    `features` holds what it supports, as (name, lowest, highest level).
+    `features` holds what it supports, as (name, lowest, highest level); `zk_migration_ready` is a leftover of 3.x.
     """
 
     id: int
     incarnation_id: Uuid
     endpoints: tuple[ControllerEndpoint, ...]
     features: tuple[tuple[str, int, int], ...]
+    zk_migration_ready: bool = False
 
 
 class ControllersImage(Struct, frozen=True):
@@ -34,5 +35,6 @@ def replay_register_controller(image: ControllersImage, record: RegisterControll
         record.incarnation_id,
         record.end_points,
         tuple((one.name, one.min_supported_version, one.max_supported_version) for one in record.features),
+        record.zk_migration_ready,
     )
     return ControllersImage(image.by_id.set(record.controller_id, registration))

@@ -11,10 +11,25 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from metadata_log.errors import MetadataLogError
-from metadata_log.image.configs import ConfigsImage, replay_config
+from metadata_log.image.acls import AclsImage, replay_acl, replay_remove_acl
+from metadata_log.image.brokers import (
+    FENCE,
+    UNFENCE,
+    BrokersImage,
+    replay_register_broker,
+    replay_registration_change,
+    replay_unregister_broker,
+)
+from metadata_log.image.configs import ConfigsImage, ResourceType, replay_config, without
 from metadata_log.image.controllers import ControllersImage, replay_register_controller
+from metadata_log.image.faults import ReplayError
 from metadata_log.image.features import FeaturesImage, replay_feature_level
+from metadata_log.image.producer_ids import ProducerIdsImage, replay_producer_ids
+from metadata_log.image.quotas import QuotasImage, replay_quota
+from metadata_log.image.scram import ScramImage, replay_remove_scram, replay_scram
+from metadata_log.image.tokens import TokensImage, replay_remove_token, replay_token
+from metadata_log.image.topics import TopicsImage
+from metadata_log.image.topics_delta import TopicsDelta
 from metadata_log.records import metadata as records
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch
@@ -42,8 +57,15 @@ class MetadataImage(Struct, frozen=True):
 
     end: OffsetAndEpoch = NOTHING
     features: FeaturesImage = FeaturesImage()
-    configs: ConfigsImage = ConfigsImage()
     controllers: ControllersImage = ControllersImage()
+    brokers: BrokersImage = BrokersImage()
+    topics: TopicsImage = TopicsImage()
+    configs: ConfigsImage = ConfigsImage()
+    acls: AclsImage = AclsImage()
+    quotas: QuotasImage = QuotasImage()
+    scram: ScramImage = ScramImage()
+    tokens: TokensImage = TokensImage()
+    producer_ids: ProducerIdsImage = ProducerIdsImage()
     transaction: OpenTransaction | None = None
     features_offset: int = -1
 
@@ -53,14 +75,29 @@ class MetadataImage(Struct, frozen=True):
         return self if self.transaction is None else self.transaction.before
 
 
-class ReplayError(MetadataLogError):
-    """A record contradicts the image it is applied to: the log does not follow its own rules."""
-
-
 class MetadataDelta:
-    """One batch of changes in the making; the image it starts from never changes."""
+    """One batch of changes in the making; the image it starts from never changes.
 
-    __slots__ = ("_features_before", "_features_offset", "configs", "controllers", "end", "features", "transaction")
+    Where a record is a fault, the delta stays as it was before it.
+    """
+
+    __slots__ = (
+        "_features_before",
+        "_features_offset",
+        "_topics_before",
+        "_topics_delta",
+        "acls",
+        "brokers",
+        "configs",
+        "controllers",
+        "end",
+        "features",
+        "producer_ids",
+        "quotas",
+        "scram",
+        "tokens",
+        "transaction",
+    )
 
     def __init__(self, image: MetadataImage) -> None:
         self._features_before = image.features
@@ -70,87 +107,191 @@ class MetadataDelta:
     def _restore(self, image: MetadataImage) -> None:
         self.end = image.end
         self.features = image.features
-        self.configs = image.configs
         self.controllers = image.controllers
+        self.brokers = image.brokers
+        self.configs = image.configs
+        self.acls = image.acls
+        self.quotas = image.quotas
+        self.scram = image.scram
+        self.tokens = image.tokens
+        self.producer_ids = image.producer_ids
         self.transaction = image.transaction
+        self._topics_before = image.topics
+        self._topics_delta: TopicsDelta | None = None
+
+    @property
+    def topics(self) -> TopicsDelta:
+        """The topics in the making."""
+        if self._topics_delta is None:
+            self._topics_delta = TopicsDelta(self._topics_before)
+        return self._topics_delta
 
     def replay(self, record: Message, offset: int) -> None:
         """Apply the record at `offset`; raises `ReplayError` for one that no correct controller would have written."""
         change = _CHANGES.get(type(record))
         if change is None:
             raise ReplayError(f"a {type(record).__name__} at offset {offset} is no metadata record")
-        change(self, record, offset)
+        try:
+            change(self, record, offset)
+        except ReplayError as fault:
+            raise ReplayError(f"the {type(record).__name__} at offset {offset} cannot be: {fault.what}") from fault
 
     def apply(self, end: OffsetAndEpoch) -> MetadataImage:
-        """The image with everything replayed so far, as that of `end`."""
+        """The image with everything replayed so far, as that of `end`; raises `ReplayError` if it is not whole."""
         features = self.features
-        features_offset = self._features_offset if features is self._features_before else end.offset - 1
-        return MetadataImage(end, features, self.configs, self.controllers, self.transaction, features_offset)
+        return MetadataImage(
+            end,
+            features,
+            self.controllers,
+            self.brokers,
+            self._topics_before if self._topics_delta is None else self._topics_delta.apply(),
+            self.configs,
+            self.acls,
+            self.quotas,
+            self.scram,
+            self.tokens,
+            self.producer_ids,
+            self.transaction,
+            self._features_offset if features is self._features_before else end.offset - 1,
+        )
 
 
 def _change_feature(delta: MetadataDelta, record: records.FeatureLevelRecord, offset: int) -> None:
     delta.features = replay_feature_level(delta.features, record)
 
 
+def _register_controller(delta: MetadataDelta, record: records.RegisterControllerRecord, offset: int) -> None:
+    delta.controllers = replay_register_controller(delta.controllers, record)
+
+
+def _register_broker(delta: MetadataDelta, record: records.RegisterBrokerRecord, offset: int) -> None:
+    delta.brokers = replay_register_broker(delta.brokers, record)
+
+
+def _unregister_broker(delta: MetadataDelta, record: records.UnregisterBrokerRecord, offset: int) -> None:
+    delta.brokers = replay_unregister_broker(delta.brokers, record)
+
+
+def _change_registration(delta: MetadataDelta, record: records.BrokerRegistrationChangeRecord, offset: int) -> None:
+    delta.brokers = replay_registration_change(delta.brokers, record)
+
+
+def _fence_broker(delta: MetadataDelta, record: records.FenceBrokerRecord, offset: int) -> None:
+    change = records.BrokerRegistrationChangeRecord(broker_id=record.id, broker_epoch=record.epoch, fenced=FENCE)
+    delta.brokers = replay_registration_change(delta.brokers, change)
+
+
+def _unfence_broker(delta: MetadataDelta, record: records.UnfenceBrokerRecord, offset: int) -> None:
+    change = records.BrokerRegistrationChangeRecord(broker_id=record.id, broker_epoch=record.epoch, fenced=UNFENCE)
+    delta.brokers = replay_registration_change(delta.brokers, change)
+
+
+def _put_topic(delta: MetadataDelta, record: records.TopicRecord, offset: int) -> None:
+    delta.topics.replay_topic(record)
+
+
+def _remove_topic(delta: MetadataDelta, record: records.RemoveTopicRecord, offset: int) -> None:
+    name = delta.topics.replay_remove_topic(record)
+    # A topic's configuration goes with it; there are no records that say so.
+    delta.configs = without(delta.configs, (ResourceType.TOPIC, name))
+
+
+def _put_partition(delta: MetadataDelta, record: records.PartitionRecord, offset: int) -> None:
+    delta.topics.replay_partition(record)
+
+
+def _change_partition(delta: MetadataDelta, record: records.PartitionChangeRecord, offset: int) -> None:
+    delta.topics.replay_partition_change(record)
+
+
+def _clear_elr(delta: MetadataDelta, record: records.ClearElrRecord, offset: int) -> None:
+    delta.topics.replay_clear_elr(record)
+
+
 def _change_config(delta: MetadataDelta, record: records.ConfigRecord, offset: int) -> None:
     delta.configs = replay_config(delta.configs, record)
 
 
-def _change_controller(delta: MetadataDelta, record: records.RegisterControllerRecord, offset: int) -> None:
-    delta.controllers = replay_register_controller(delta.controllers, record)
+def _put_acl(delta: MetadataDelta, record: records.AccessControlEntryRecord, offset: int) -> None:
+    delta.acls = replay_acl(delta.acls, record)
+
+
+def _remove_acl(delta: MetadataDelta, record: records.RemoveAccessControlEntryRecord, offset: int) -> None:
+    delta.acls = replay_remove_acl(delta.acls, record)
+
+
+def _change_quota(delta: MetadataDelta, record: records.ClientQuotaRecord, offset: int) -> None:
+    delta.quotas = replay_quota(delta.quotas, record)
+
+
+def _put_scram(delta: MetadataDelta, record: records.UserScramCredentialRecord, offset: int) -> None:
+    delta.scram = replay_scram(delta.scram, record)
+
+
+def _remove_scram(delta: MetadataDelta, record: records.RemoveUserScramCredentialRecord, offset: int) -> None:
+    delta.scram = replay_remove_scram(delta.scram, record)
+
+
+def _put_token(delta: MetadataDelta, record: records.DelegationTokenRecord, offset: int) -> None:
+    delta.tokens = replay_token(delta.tokens, record)
+
+
+def _remove_token(delta: MetadataDelta, record: records.RemoveDelegationTokenRecord, offset: int) -> None:
+    delta.tokens = replay_remove_token(delta.tokens, record)
+
+
+def _give_producer_ids(delta: MetadataDelta, record: records.ProducerIdsRecord, offset: int) -> None:
+    delta.producer_ids = replay_producer_ids(delta.producer_ids, record)
 
 
 def _begin_transaction(delta: MetadataDelta, record: records.BeginTransactionRecord, offset: int) -> None:
     if delta.transaction is not None:
-        began = delta.transaction.start_offset
-        raise ReplayError(f"a transaction begins at offset {offset} while the one from offset {began} is open")
+        raise ReplayError(f"the transaction from offset {delta.transaction.start_offset} is open")
     delta.transaction = OpenTransaction(offset, record.name, delta.apply(replace(delta.end, offset=offset)))
 
 
 def _end_transaction(delta: MetadataDelta, record: records.EndTransactionRecord, offset: int) -> None:
     if delta.transaction is None:
-        raise ReplayError(f"a transaction ends at offset {offset} and none is open")
+        raise ReplayError("no transaction is open")
     delta.transaction = None
 
 
 def _abort_transaction(delta: MetadataDelta, record: records.AbortTransactionRecord, offset: int) -> None:
     if delta.transaction is None:
-        raise ReplayError(f"a transaction is aborted at offset {offset} and none is open")
+        raise ReplayError("no transaction is open")
     delta._restore(delta.transaction.before)
 
 
 def _pass_over(delta: MetadataDelta, record: Message, offset: int) -> None:
-    """The record changes nothing in any family that is kept so far."""
+    """The record changes nothing: the heartbeat of the log, and what is left of the migration from ZooKeeper."""
 
 
 Change = Callable[[MetadataDelta, Any, int], None]
 _CHANGES: Final[dict[type[Message], Change]] = {
-    records.FeatureLevelRecord: _change_feature,
+    records.NoOpRecord: _pass_over,
+    records.PartitionChangeRecord: _change_partition,
+    records.PartitionRecord: _put_partition,
+    records.TopicRecord: _put_topic,
+    records.RemoveTopicRecord: _remove_topic,
+    records.ClearElrRecord: _clear_elr,
     records.ConfigRecord: _change_config,
-    records.RegisterControllerRecord: _change_controller,
+    records.RegisterBrokerRecord: _register_broker,
+    records.UnregisterBrokerRecord: _unregister_broker,
+    records.BrokerRegistrationChangeRecord: _change_registration,
+    records.FenceBrokerRecord: _fence_broker,
+    records.UnfenceBrokerRecord: _unfence_broker,
+    records.RegisterControllerRecord: _register_controller,
+    records.FeatureLevelRecord: _change_feature,
+    records.AccessControlEntryRecord: _put_acl,
+    records.RemoveAccessControlEntryRecord: _remove_acl,
+    records.ClientQuotaRecord: _change_quota,
+    records.UserScramCredentialRecord: _put_scram,
+    records.RemoveUserScramCredentialRecord: _remove_scram,
+    records.DelegationTokenRecord: _put_token,
+    records.RemoveDelegationTokenRecord: _remove_token,
+    records.ProducerIdsRecord: _give_producer_ids,
     records.BeginTransactionRecord: _begin_transaction,
     records.EndTransactionRecord: _end_transaction,
     records.AbortTransactionRecord: _abort_transaction,
-    # Records that never change anything: the heartbeat of the log, and what is left of the migration from ZooKeeper.
-    records.NoOpRecord: _pass_over,
     records.ZkMigrationStateRecord: _pass_over,
-    # Families that this image does not keep. Each type is named, so that one nobody has thought of is an error.
-    records.RegisterBrokerRecord: _pass_over,
-    records.UnregisterBrokerRecord: _pass_over,
-    records.BrokerRegistrationChangeRecord: _pass_over,
-    records.FenceBrokerRecord: _pass_over,
-    records.UnfenceBrokerRecord: _pass_over,
-    records.TopicRecord: _pass_over,
-    records.RemoveTopicRecord: _pass_over,
-    records.PartitionRecord: _pass_over,
-    records.PartitionChangeRecord: _pass_over,
-    records.ClearElrRecord: _pass_over,
-    records.AccessControlEntryRecord: _pass_over,
-    records.RemoveAccessControlEntryRecord: _pass_over,
-    records.ClientQuotaRecord: _pass_over,
-    records.UserScramCredentialRecord: _pass_over,
-    records.RemoveUserScramCredentialRecord: _pass_over,
-    records.DelegationTokenRecord: _pass_over,
-    records.RemoveDelegationTokenRecord: _pass_over,
-    records.ProducerIdsRecord: _pass_over,
 }

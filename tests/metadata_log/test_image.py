@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metadata_log.image import ImageHistory, MetadataDelta, MetadataImage, ReplayError, ResourceType
+from metadata_log.image.image import _CHANGES
 from metadata_log.image.persistent_map import Map, in_key_order
 from metadata_log.records import metadata as records
 from metadata_log.records.frame import RECORD_TYPES
@@ -90,20 +91,18 @@ def test_an_aborted_transaction_leaves_nothing_behind() -> None:
 
 @pytest.mark.parametrize("record", [records.EndTransactionRecord(), records.AbortTransactionRecord()])
 def test_a_transaction_that_never_began_is_a_fault(record: Message) -> None:
-    with pytest.raises(ReplayError, match="none is open"):
+    with pytest.raises(ReplayError, match="no transaction is open"):
         replay(MetadataImage(), record)
 
 
 def test_a_transaction_within_a_transaction_is_a_fault() -> None:
-    with pytest.raises(ReplayError, match="while the one from offset 0 is open"):
+    with pytest.raises(ReplayError, match="the transaction from offset 0 is open"):
         replay(MetadataImage(), records.BeginTransactionRecord(), records.BeginTransactionRecord())
 
 
 def test_every_record_type_is_named_in_the_table() -> None:
     """A type that nobody has thought of must be an error, not silence."""
-    for cls in RECORD_TYPES.values():
-        if cls not in (records.EndTransactionRecord, records.AbortTransactionRecord):
-            replay(MetadataImage(), cls())
+    assert set(_CHANGES) == set(RECORD_TYPES.values())
 
     class StrangeRecord(Message, frozen=True):
         pass

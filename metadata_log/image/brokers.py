@@ -1,0 +1,124 @@
+"""Registered brokers (Kafka: the brokers of `ClusterImage`, `BrokerRegistration`, `ClusterDelta`)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from metadata_log.image.faults import ReplayError
+from metadata_log.image.persistent_map import Map, in_key_order
+from metadata_log.records.metadata import (
+    BrokerEndpoint,
+    BrokerRegistrationChangeRecord,
+    RegisterBrokerRecord,
+    UnregisterBrokerRecord,
+)
+from metadata_log.types import Uuid
+
+FENCE: Final = 1
+UNFENCE: Final = -1
+ENTER_SHUTDOWN: Final = 1
+NO_CHANGE: Final = 0
+
+
+class Broker(Struct, frozen=True):
+    """A broker as it registered itself, and what became of it since.
+
+    `epoch` tells its incarnations apart; `features` holds what it supports, as (name, lowest, highest level).
+    `directories` are its log directories that are online, in Kafka's order; `cordoned_directories` those that
+    take no new replicas, or None if the broker has never told (KIP-1066).
+    """
+
+    id: int
+    epoch: int
+    incarnation_id: Uuid
+    endpoints: tuple[BrokerEndpoint, ...]
+    features: tuple[tuple[str, int, int], ...]
+    rack: str | None
+    fenced: bool
+    in_controlled_shutdown: bool
+    is_migrating_zk_broker: bool
+    directories: tuple[Uuid, ...]
+    cordoned_directories: tuple[Uuid, ...] | None
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it may lead partitions and enter their ISR."""
+        return not self.fenced and not self.in_controlled_shutdown
+
+
+class BrokersImage(Struct, frozen=True):
+    """Every broker that has registered and was not unregistered."""
+
+    by_id: Map[int, Broker] = Map()
+
+
+def replay_register_broker(image: BrokersImage, record: RegisterBrokerRecord) -> BrokersImage:
+    """Put a broker's registration in the place of its former one; raises `ReplayError` for a directory of another."""
+    for directory in record.log_dirs:
+        _check_owner(image, record.broker_id, directory)
+    broker = Broker(
+        id=record.broker_id,
+        epoch=record.broker_epoch,
+        incarnation_id=record.incarnation_id,
+        endpoints=record.end_points,
+        features=tuple((one.name, one.min_supported_version, one.max_supported_version) for one in record.features),
+        rack=record.rack,
+        fenced=record.fenced,
+        in_controlled_shutdown=record.in_controlled_shutdown,
+        is_migrating_zk_broker=record.is_migrating_zk_broker,
+        directories=in_kafkas_order(record.log_dirs),
+        cordoned_directories=record.cordoned_log_dirs,
+    )
+    return BrokersImage(image.by_id.set(broker.id, broker))
+
+
+def replay_unregister_broker(image: BrokersImage, record: UnregisterBrokerRecord) -> BrokersImage:
+    """Forget a broker; raises `ReplayError` unless it is registered with exactly this epoch."""
+    return BrokersImage(image.by_id.delete(_registered(image, record.broker_id, record.broker_epoch).id))
+
+
+def replay_registration_change(image: BrokersImage, record: BrokerRegistrationChangeRecord) -> BrokersImage:
+    """Change what the record names; raises `ReplayError` unless the broker is registered with exactly this epoch."""
+    if record.fenced not in (FENCE, NO_CHANGE, UNFENCE):
+        raise ReplayError(f"{record.fenced} says neither to fence nor to unfence broker {record.broker_id}")
+    if record.in_controlled_shutdown not in (ENTER_SHUTDOWN, NO_CHANGE):
+        raise ReplayError(f"{record.in_controlled_shutdown} is no state of shutdown for broker {record.broker_id}")
+    old = _registered(image, record.broker_id, record.broker_epoch)
+    for directory in record.log_dirs:
+        _check_owner(image, old.id, directory)
+    new = replace(
+        old,
+        fenced=old.fenced if record.fenced == NO_CHANGE else record.fenced == FENCE,
+        in_controlled_shutdown=old.in_controlled_shutdown or record.in_controlled_shutdown == ENTER_SHUTDOWN,
+        # No directory at all means no change: the last one can never be taken away.
+        directories=in_kafkas_order(record.log_dirs) if record.log_dirs else old.directories,
+        cordoned_directories=old.cordoned_directories if record.cordoned_log_dirs is None else record.cordoned_log_dirs,
+    )
+    return BrokersImage(image.by_id.set(new.id, new))
+
+
+def in_kafkas_order(ids: tuple[Uuid, ...]) -> tuple[Uuid, ...]:
+    """Ids as Java compares them: two signed numbers of 64 bits each."""
+    return tuple(sorted(ids, key=_as_java))
+
+
+def _as_java(uuid: Uuid) -> tuple[int, int]:
+    return int.from_bytes(uuid[:8], "big", signed=True), int.from_bytes(uuid[8:], "big", signed=True)
+
+
+def _registered(image: BrokersImage, broker_id: int, epoch: int) -> Broker:
+    broker = image.by_id.get(broker_id)
+    if broker is None:
+        raise ReplayError(f"broker {broker_id} is not registered")
+    if broker.epoch != epoch:
+        raise ReplayError(f"broker {broker_id} is registered with epoch {broker.epoch}, not {epoch}")
+    return broker
+
+
+def _check_owner(image: BrokersImage, broker_id: int, directory: Uuid) -> None:
+    for other_id, other in in_key_order(image.by_id):
+        if other_id != broker_id and directory in other.directories:
+            raise ReplayError(f"directory {directory} of broker {broker_id} belongs to broker {other_id}")

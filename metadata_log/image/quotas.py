@@ -1,0 +1,44 @@
+"""Quotas of users, clients and addresses (Kafka: `ClientQuotasImage`, `ClientQuotasDelta`; KIP-546)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from metadata_log.image.persistent_map import Map
+from metadata_log.records.metadata import ClientQuotaRecord
+
+Entity = tuple[tuple[str, str | None], ...]
+"""Types and names, by type, as in (("client-id", "a"), ("user", None)); None stands for all that have no quota of their
+own."""
+
+NO_QUOTAS: Map[str, float] = Map()
+
+
+class QuotasImage(Struct, frozen=True):
+    """The quotas that are set for each entity; one without any is not in the map."""
+
+    by_entity: Map[Entity, Map[str, float]] = Map()
+
+
+def replay_quota(image: QuotasImage, record: ClientQuotaRecord) -> QuotasImage:
+    """Set or remove one key; an entity without keys disappears."""
+    entity = tuple(sorted({part.entity_type: part.entity_name for part in record.entity}.items()))
+    quotas = image.by_entity.get(entity, NO_QUOTAS)
+    if not record.remove:
+        return QuotasImage(image.by_entity.set(entity, quotas.set(record.key, record.value)))
+    if record.key not in quotas:
+        return image
+    quotas = quotas.delete(record.key)
+    return QuotasImage(image.by_entity.set(entity, quotas) if quotas else image.by_entity.delete(entity))
+
+
+def in_entity_order(image: QuotasImage) -> Iterator[tuple[Entity, Map[str, float]]]:
+    """The entities with their quotas, in one order everywhere: the default of a type before its names."""
+    for entity in sorted(image.by_entity, key=_order):
+        yield entity, image.by_entity[entity]
+
+
+def _order(entity: Entity) -> list[tuple[str, bool, str]]:
+    return [(kind, name is not None, name or "") for kind, name in entity]

@@ -1,0 +1,40 @@
+"""Credentials of users that log in with SCRAM (Kafka: `ScramImage`, `ScramDelta`; KIP-900)."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from metadata_log.image.faults import ReplayError
+from metadata_log.image.persistent_map import Map
+from metadata_log.records.metadata import RemoveUserScramCredentialRecord, UserScramCredentialRecord
+
+
+class ScramCredential(Struct, frozen=True):
+    """What proves that a client knows the password, without the password itself."""
+
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+
+class ScramImage(Struct, frozen=True):
+    """Users with their credentials by mechanism: 1 is SCRAM-SHA-256, 2 is SCRAM-SHA-512."""
+
+    by_user: Map[str, Map[int, ScramCredential]] = Map()
+
+
+def replay_scram(image: ScramImage, record: UserScramCredentialRecord) -> ScramImage:
+    """Put a credential."""
+    credential = ScramCredential(record.salt, record.stored_key, record.server_key, record.iterations)
+    credentials = image.by_user.get(record.name, Map())
+    return ScramImage(image.by_user.set(record.name, credentials.set(record.mechanism, credential)))
+
+
+def replay_remove_scram(image: ScramImage, record: RemoveUserScramCredentialRecord) -> ScramImage:
+    """Remove a credential; raises `ReplayError` if there is none."""
+    credentials = image.by_user.get(record.name, Map())
+    if record.mechanism not in credentials:
+        raise ReplayError(f"user {record.name} has no credential of mechanism {record.mechanism}")
+    left = credentials.delete(record.mechanism)
+    return ScramImage(image.by_user.set(record.name, left) if left else image.by_user.delete(record.name))

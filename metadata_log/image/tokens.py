@@ -1,0 +1,49 @@
+"""Delegation tokens (Kafka: `DelegationTokenImage`, `DelegationTokenDelta`; KIP-900)."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from metadata_log.image.faults import ReplayError
+from metadata_log.image.persistent_map import Map
+from metadata_log.records.metadata import DelegationTokenRecord, RemoveDelegationTokenRecord
+
+
+class DelegationToken(Struct, frozen=True):
+    """Who may act as whom, and until when; its secret is derived from the id and never stored. Times are in ms."""
+
+    token_id: str
+    owner: str
+    requester: str
+    renewers: tuple[str, ...]
+    issue_timestamp: int
+    max_timestamp: int
+    expiration_timestamp: int
+
+
+class TokensImage(Struct, frozen=True):
+    """Every token that was not removed; one that has expired is removed a while later."""
+
+    by_id: Map[str, DelegationToken] = Map()
+
+
+def replay_token(image: TokensImage, record: DelegationTokenRecord) -> TokensImage:
+    """Put a token; raises `ReplayError` for a principal without a type."""
+    for principal in (record.owner, record.requester, *record.renewers):
+        if ":" not in principal:
+            raise ReplayError(f"delegation token {record.token_id} names {principal!r}, which is no principal")
+    token = DelegationToken(
+        token_id=record.token_id,
+        owner=record.owner,
+        requester=record.requester,
+        renewers=record.renewers,
+        issue_timestamp=record.issue_timestamp,
+        max_timestamp=record.max_timestamp,
+        expiration_timestamp=record.expiration_timestamp,
+    )
+    return TokensImage(image.by_id.set(token.token_id, token))
+
+
+def replay_remove_token(image: TokensImage, record: RemoveDelegationTokenRecord) -> TokensImage:
+    """Remove a token, if there is one."""
+    return TokensImage(image.by_id.delete(record.token_id)) if record.token_id in image.by_id else image

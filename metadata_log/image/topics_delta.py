@@ -1,0 +1,288 @@
+"""Topics in the making: one batch of records on its way from one image to the next (Kafka: `TopicsDelta`)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from metadata_log.image.faults import ReplayError
+from metadata_log.image.persistent_map import Map
+from metadata_log.image.topics import (
+    NO_LEADER,
+    NO_PARTITIONS,
+    Partition,
+    TopicImage,
+    TopicsImage,
+    index_keys,
+    merge,
+    partition_of,
+)
+from metadata_log.records.metadata import (
+    ClearElrRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from metadata_log.types import Uuid
+
+Flips = dict[int, dict[Uuid, int]]
+"""Which bits of the index change, by broker and topic."""
+
+NO_ELR: Final = PartitionChangeRecord(eligible_leader_replicas=(), last_known_elr=())
+
+
+class TopicsDelta:
+    """The partitions of a touched topic are copied to a list once; a record that is a fault changes nothing.
+
+    Topics that are new here get their index when the image is made; of the others, only what changes is noted.
+    """
+
+    __slots__ = ("_beyond", "_created", "_flips", "_image", "_names", "_partitions", "_reassigning", "_removed")
+
+    def __init__(self, image: TopicsImage) -> None:
+        self._image = image
+        self._partitions: dict[Uuid, list[Partition]] = {}
+        self._beyond: dict[Uuid, dict[int, Partition]] = {}
+        self._created: dict[Uuid, str] = {}
+        self._removed: dict[Uuid, TopicImage] = {}
+        self._names: dict[str, Uuid | None] = {}
+        self._flips: Flips = {}
+        self._reassigning: dict[Uuid, int] = {}
+
+    def id_of(self, name: str) -> Uuid | None:
+        """The id of a topic, or None if there is none of this name."""
+        return self._names[name] if name in self._names else self._image.by_name.get(name)
+
+    def partitions_of(self, topic_id: Uuid) -> list[Partition]:
+        """The partitions of a topic, to be changed in place; raises `ReplayError` if there is no such topic."""
+        found = self._partitions.get(topic_id)
+        if found is None:
+            topic = self._image.by_id.get(topic_id)
+            if topic is None or topic_id in self._removed:
+                raise ReplayError(f"no topic has the id {topic_id}")
+            found = self._partitions[topic_id] = list(topic.partitions)
+        return found
+
+    def replay_topic(self, record: TopicRecord) -> None:
+        """Begin a topic, which has no partitions yet; raises `ReplayError` if the name or the id is taken."""
+        taken = self.id_of(record.name)
+        if taken is not None:
+            raise ReplayError(f"topic {record.name} is there already, with the id {taken}")
+        known = record.topic_id in self._image.by_id and record.topic_id not in self._removed
+        if known or record.topic_id in self._created:
+            raise ReplayError(f"the id {record.topic_id} of topic {record.name} is that of another topic")
+        self._names[record.name] = record.topic_id
+        self._created[record.topic_id] = record.name
+        self._partitions[record.topic_id] = []
+
+    def replay_partition(self, record: PartitionRecord) -> None:
+        """Put a partition; raises `ReplayError` if its topic is not there."""
+        topic_id, number = record.topic_id, record.partition_id
+        partitions = self.partitions_of(topic_id)
+        new = partition_of(record)
+        if number == len(partitions):
+            self._note(topic_id, number, None, new)
+            partitions.append(new)
+            if self._beyond:
+                self._catch_up(topic_id, partitions)
+        elif 0 <= number < len(partitions):
+            self._note(topic_id, number, partitions[number], new)
+            partitions[number] = new
+        elif number < 0:
+            raise ReplayError(f"{number} is no number of a partition")
+        else:
+            self._beyond.setdefault(topic_id, {})[number] = new
+
+    def _catch_up(self, topic_id: Uuid, partitions: list[Partition]) -> None:
+        """Take in partitions that came before one with a smaller number."""
+        beyond = self._beyond.get(topic_id, {})
+        while (new := beyond.pop(len(partitions), None)) is not None:
+            self._note(topic_id, len(partitions), None, new)
+            partitions.append(new)
+        if not beyond:
+            self._beyond.pop(topic_id, None)
+
+    def replay_partition_change(self, record: PartitionChangeRecord) -> None:
+        """Change a partition; raises `ReplayError` if it is not there."""
+        topic_id, number = record.topic_id, record.partition_id
+        partitions = self._partitions.get(topic_id)
+        if partitions is None:
+            partitions = self.partitions_of(topic_id)
+        if 0 <= number < len(partitions):
+            old = partitions[number]
+            new = merge(old, record)
+            partitions[number] = new
+            self._note(topic_id, number, old, new)
+            return
+        beyond = self._beyond.get(topic_id, {})
+        if number not in beyond:
+            raise ReplayError(f"topic {topic_id} has no partition {number}")
+        beyond[number] = merge(beyond[number], record)
+
+    def _note(self, topic_id: Uuid, number: int, old: Partition | None, new: Partition) -> None:
+        """Note what a change does to the index of a topic that the image has already."""
+        if topic_id in self._created:
+            return
+        if old is None:
+            self._flip(topic_id, number, dict.fromkeys(index_keys(new)))
+        elif old.isr != new.isr or (old.leader == NO_LEADER) is not (new.leader == NO_LEADER):
+            before, after = dict.fromkeys(index_keys(old)), dict.fromkeys(index_keys(new))
+            self._flip(topic_id, number, {key: None for key in before if key not in after})
+            self._flip(topic_id, number, {key: None for key in after if key not in before})
+        if (old is not None and old.is_reassigning) is not new.is_reassigning:
+            self._reassigning[topic_id] = self._reassigning.get(topic_id, 0) ^ 1 << number
+
+    def _flip(self, topic_id: Uuid, number: int, keys: dict[int, None]) -> None:
+        for key in keys:
+            flips = self._flips.setdefault(key, {})
+            flips[topic_id] = flips.get(topic_id, 0) ^ 1 << number
+
+    def replay_clear_elr(self, record: ClearElrRecord) -> None:
+        """Forget the eligible leader replicas of one topic, or of all if the record names none.
+
+        Each partition that had some gets a new partition epoch, as if it had been changed by a record of its own.
+        """
+        if record.topic_name:
+            topic_id = self.id_of(record.topic_name)
+            if topic_id is None:
+                raise ReplayError(f"no topic has the name {record.topic_name}")
+            self._clear_elr(topic_id)
+            return
+        for topic_id in [*self._image.by_id, *self._created]:
+            if topic_id not in self._removed or topic_id in self._created:
+                self._clear_elr(topic_id)
+
+    def _clear_elr(self, topic_id: Uuid) -> None:
+        topic = self._image.by_id.get(topic_id)
+        partitions = self._partitions.get(topic_id)
+        if partitions is None:
+            assert topic is not None, topic_id
+            if not any(partition.elr or partition.last_known_elr for partition in topic.partitions):
+                return
+            partitions = self.partitions_of(topic_id)
+        for number, partition in enumerate(partitions):
+            if partition.elr or partition.last_known_elr:
+                partitions[number] = merge(partition, NO_ELR)
+
+    def replay_remove_topic(self, record: RemoveTopicRecord) -> str:
+        """Remove a topic with its partitions; returns its name. Raises `ReplayError` if there is none with this id."""
+        topic_id = record.topic_id
+        self.partitions_of(topic_id)
+        name = self._created.pop(topic_id, None)
+        if name is None:
+            topic = self._image.by_id[topic_id]
+            name = topic.name
+            self._removed[topic_id] = topic
+            for flips in self._flips.values():
+                flips.pop(topic_id, None)
+            self._reassigning.pop(topic_id, None)
+            for key, bits in _index(topic.partitions).items():
+                self._flips.setdefault(key, {})[topic_id] = bits
+        del self._partitions[topic_id]
+        self._beyond.pop(topic_id, None)
+        self._names[name] = None
+        return name
+
+    def apply(self) -> TopicsImage:
+        """The image with everything replayed so far; more may be replayed after it.
+
+        Raises `ReplayError` if a topic lacks a partition before its last one.
+        """
+        if self._beyond:
+            self._refuse_holes()
+        image = self._image
+        by_id = image.by_id.mutate()
+        by_name = image.by_name.mutate()
+        flips: Flips = {key: dict(topics) for key, topics in self._flips.items()}
+        reassigning = dict(self._reassigning)
+        for topic_id in self._removed:
+            del by_id[topic_id]
+            if (bits := image.reassigning.get(topic_id)) is not None:
+                reassigning[topic_id] = bits
+        for name, named in self._names.items():
+            if named is not None:
+                by_name[name] = named
+            elif name in by_name:
+                del by_name[name]
+        for topic_id, partitions in self._partitions.items():
+            created = self._created.get(topic_id)
+            frozen = tuple(partitions)
+            by_id[topic_id] = TopicImage(image.by_id[topic_id].name if created is None else created, topic_id, frozen)
+            if created is not None:
+                _add_to_index(topic_id, frozen, flips, reassigning)
+        return TopicsImage(
+            by_id.finish(), by_name.finish(), _flipped(image.members, flips), _xored(image.reassigning, reassigning)
+        )
+
+    def _refuse_holes(self) -> None:
+        for topic_id, beyond in self._beyond.items():
+            name = self._created.get(topic_id) or self._image.by_id[topic_id].name
+            missing = len(self._partitions[topic_id])
+            raise ReplayError(f"topic {name} has a partition {min(beyond)} and no partition {missing}")
+
+
+def _index(partitions: tuple[Partition, ...]) -> dict[int, int]:
+    """The bit sets of one topic, by broker."""
+    found: dict[int, list[int]] = {}
+    for number, partition in enumerate(partitions):
+        for key in partition.isr:
+            at = found.get(key)
+            if at is None:
+                at = found[key] = []
+            at.append(number)
+        if partition.leader == NO_LEADER:
+            found.setdefault(NO_LEADER, []).append(number)
+    return {key: _bits(at) for key, at in found.items()}
+
+
+def _bits(at: list[int]) -> int:
+    """The bit set of ascending numbers."""
+    if len(at) < 8:
+        bits = 0
+        for number in at:
+            bits |= 1 << number
+        return bits
+    pieces = bytearray((at[-1] >> 3) + 1)
+    for number in at:
+        pieces[number >> 3] |= 1 << (number & 7)
+    return int.from_bytes(pieces, "little")
+
+
+def _add_to_index(
+    topic_id: Uuid, partitions: tuple[Partition, ...], flips: Flips, reassigning: dict[Uuid, int]
+) -> None:
+    for key, bits in _index(partitions).items():
+        topics = flips.get(key)
+        if topics is None:
+            topics = flips[key] = {}
+        # A removed topic's id may come back in the same batch: then its old bits go in the same step.
+        topics[topic_id] = topics.get(topic_id, 0) ^ bits
+    moving = [number for number, partition in enumerate(partitions) if partition.is_reassigning]
+    if moving:
+        reassigning[topic_id] = reassigning.get(topic_id, 0) ^ _bits(moving)
+
+
+def _flipped(members: Map[int, Map[Uuid, int]], flips: Flips) -> Map[int, Map[Uuid, int]]:
+    if not flips:
+        return members
+    changed = members.mutate()
+    for key, topics in flips.items():
+        inner = _xored(members.get(key, NO_PARTITIONS), topics)
+        if inner:
+            changed[key] = inner
+        elif key in changed:
+            del changed[key]
+    return changed.finish()
+
+
+def _xored(bits_of: Map[Uuid, int], flips: dict[Uuid, int]) -> Map[Uuid, int]:
+    if not flips:
+        return bits_of
+    changed = bits_of.mutate()
+    for topic_id, flipped in flips.items():
+        bits = changed.get(topic_id, 0) ^ flipped
+        if bits:
+            changed[topic_id] = bits
+        elif topic_id in changed:
+            del changed[topic_id]
+    return changed.finish()
