@@ -34,7 +34,8 @@ class BatchAccumulator:
         self._open: list[bytes] = []
         self._open_bytes = BATCH_OVERHEAD
         self._open_since_ms = 0
-        self._drain_at_ms: int | None = None
+        self.drain_at_ms: int | None = None
+        """When `drain` is due; None while there is nothing to write."""
 
     def fits(self, values: tuple[bytes, ...]) -> bool:
         """Whether these values can stand in one batch."""
@@ -45,27 +46,22 @@ class BatchAccumulator:
         size = _size(values)
         if self._open and self._open_bytes + size > self._max_batch_bytes:
             self._complete_open()
-            self._drain_at_ms = now_ms
+            self.drain_at_ms = now_ms
         if not self._open:
             self._open_since_ms = now_ms
-        if self._drain_at_ms is None:
-            self._drain_at_ms = now_ms + self._linger_ms
+        if self.drain_at_ms is None:
+            self.drain_at_ms = now_ms + self._linger_ms
         base_offset = self.next_offset
         self._open.extend(values)
         self._open_bytes += size
         self.next_offset += len(values)
         return base_offset
 
-    @property
-    def drain_at_ms(self) -> int | None:
-        """When `drain` is due; None while there is nothing to write."""
-        return self._drain_at_ms
-
     def drain(self) -> list[GatheredBatch]:
         """Hand out all batches, in the order of their offsets."""
         self._complete_open()
         drained, self._complete = self._complete, []
-        self._drain_at_ms = None
+        self.drain_at_ms = None
         return drained
 
     def _complete_open(self) -> None:
@@ -85,12 +81,12 @@ class BatchAccumulator:
         copy._open = list(self._open)
         copy._open_bytes = self._open_bytes
         copy._open_since_ms = self._open_since_ms
-        copy._drain_at_ms = self._drain_at_ms
+        copy.drain_at_ms = self.drain_at_ms
         return copy
 
     def facts(self) -> tuple[object, ...]:
         """What tells this from another, for fingerprints."""
-        return (self.next_offset, tuple(self._complete), tuple(self._open), self._open_since_ms, self._drain_at_ms)
+        return (self.next_offset, tuple(self._complete), tuple(self._open), self._open_since_ms, self.drain_at_ms)
 
 
 def _size(values: tuple[bytes, ...]) -> int:

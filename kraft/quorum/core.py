@@ -38,7 +38,7 @@ from kraft.quorum.messages import (
     Vote,
     VoteReply,
 )
-from kraft.quorum.quorum_state import NEVER_MS, QuorumState
+from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.states import (
     CandidateState,
     EpochState,
@@ -49,7 +49,7 @@ from kraft.quorum.states import (
     UnattachedState,
     VotedState,
 )
-from kraft.quorum.values import ElectionState, Endpoints, LeaderAndEpoch, QuorumConfig, ReplicaKey
+from kraft.quorum.values import NEVER_MS, ElectionState, Endpoints, LeaderAndEpoch, QuorumConfig, ReplicaKey
 from kraft.quorum.voters import VoterSet
 from metadata_log.epochs import EpochHistory
 from metadata_log.types import NO_NODE, OffsetAndEpoch
@@ -94,7 +94,9 @@ class RaftCore:
             rng=rng,
             state=UnattachedState(self._election.epoch, NO_NODE, NEVER_MS),
         )
-        self._deadline_ms = 0
+        self._deadline_ms: int | None = 0
+        """None until somebody asks: many events of a burst move it, and nobody asks in between."""
+        self._stepped_at_ms = 0
 
     # Questions
 
@@ -183,7 +185,10 @@ class RaftCore:
 
     def deadline_ms(self) -> int:
         """When `step(Tick())` is wanted if nothing happens before: for appends without linger that is at once."""
-        return self._deadline_ms
+        deadline_ms = self._deadline_ms
+        if deadline_ms is None:
+            deadline_ms = self._deadline_ms = self._next_deadline_ms(self._stepped_at_ms)
+        return deadline_ms
 
     # Life
 
@@ -205,19 +210,19 @@ class RaftCore:
     def _dispatch(self, event: Event, now_ms: int) -> None:
         quorum = self._quorum
         match event:
+            case Received():
+                self._on_request(event, now_ms)
+            case LogFlushed():
+                replication.on_log_flushed(quorum, event, now_ms)
+            case Replied():
+                self._on_reply(event, now_ms)
+            case Append():
+                replication.on_append(quorum, event, now_ms)
             case Tick():
                 replication.drain(quorum, now_ms)
                 replication.expire_parked(quorum, now_ms)
-            case Received():
-                self._on_request(event, now_ms)
-            case Replied():
-                self._on_reply(event, now_ms)
             case RequestFailed():
                 self._on_failure(event, now_ms)
-            case LogFlushed():
-                replication.on_log_flushed(quorum, event, now_ms)
-            case Append():
-                replication.on_append(quorum, event, now_ms)
             case Resign():
                 leadership.on_resign(quorum, event, now_ms)
             case BeginShutdown():
@@ -277,9 +282,10 @@ class RaftCore:
         while quorum.state is not before:
             before = quorum.state
             self._poll(before, now_ms)
-        if not isinstance(quorum.state, LeaderState):
+        if quorum.purgatory.deadline_ms < NEVER_MS and not isinstance(quorum.state, LeaderState):
             replication.fail_parked(quorum)
-        self._deadline_ms = self._next_deadline_ms(now_ms)
+        self._deadline_ms = None
+        self._stepped_at_ms = now_ms
         effects, quorum.effects = quorum.effects, []
         return effects
 
@@ -308,10 +314,9 @@ class RaftCore:
         quorum = self._quorum
         state = quorum.state
         if isinstance(state, LeaderState):
-            parked_ms = quorum.purgatory.deadline_ms()
-            return state.deadline_ms() if parked_ms is None else min(state.deadline_ms(), parked_ms)
+            return min(state.deadline_ms(), quorum.purgatory.deadline_ms)
         waits = [state.deadline_ms()]
-        ready_ms = quorum.peers.next_ready_ms(quorum.other_voter_ids(), now_ms)
+        ready_ms = quorum.peers.next_ready_ms(quorum.other_voter_ids, now_ms)
         if ready_ms is not None:
             waits.append(ready_ms)
         return min((wait for wait in waits if wait > now_ms), default=NEVER_MS)
@@ -324,6 +329,7 @@ class RaftCore:
         copy._election = self._election
         copy._quorum = self._quorum.fork()
         copy._deadline_ms = self._deadline_ms
+        copy._stepped_at_ms = self._stepped_at_ms
         return copy
 
     def fingerprint(self) -> bytes:
@@ -345,7 +351,7 @@ def _first_state(quorum: QuorumState, election: ElectionState, now_ms: int) -> E
     if epoch < log_epoch:
         return UnattachedState(log_epoch, NO_NODE, deadline_ms)
     if leader_id == local.id:
-        return ResignedState(epoch, local, quorum.endpoints, quorum.other_voter_ids(), (), drawn_ms)
+        return ResignedState(epoch, local, quorum.endpoints, quorum.other_voter_ids, (), drawn_ms)
     if voted is not None and voted.matches(local) and quorum.is_voter:
         return CandidateState(epoch, local, quorum.new_tally(), deadline_ms)
     endpoints = quorum.endpoints_of(leader_id)

@@ -237,12 +237,6 @@ def on_begin_reply(quorum: QuorumState, peer_id: int, reply: BeginQuorumEpochRep
     settle(quorum, peer_id, on_common_reply(quorum, peer_id, reply, now_ms), now_ms)
 
 
-def note_contact(quorum: QuorumState, leader: LeaderState, replica: ReplicaKey, now_ms: int) -> None:
-    """A voter has shown that it follows; a majority of such contacts renews the leader's mandate (check-quorum)."""
-    if leader.note_contact(replica):
-        leader.check_quorum_deadline_ms = quorum.check_quorum_deadline_ms(now_ms)
-
-
 # The resigned leader's side
 
 

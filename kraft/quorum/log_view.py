@@ -44,16 +44,16 @@ class LogView:
         self.end_offset = end_offset
         self.flushed_offset = end_offset
         self.high_watermark = NO_OFFSET
-        self.epochs = epochs
         self.snapshots = snapshots
+        self._set_epochs(epochs)
 
-    @property
-    def last_epoch(self) -> int:
+    def _set_epochs(self, epochs: EpochHistory) -> None:
+        latest = epochs.last_epoch
+        if latest is None:
+            latest = self.snapshots[-1].epoch if self.snapshots else 0
+        self.epochs = epochs
+        self.last_epoch = latest
         """The epoch of the last record, of the snapshot that the log begins at, or 0."""
-        latest = self.epochs.last_epoch
-        if latest is not None:
-            return latest
-        return self.snapshots[-1].epoch if self.snapshots else 0
 
     @property
     def end(self) -> OffsetAndEpoch:
@@ -72,20 +72,20 @@ class LogView:
 
     def assign_epoch(self, epoch: int) -> None:
         """A leader begins `epoch` at the end of its log."""
-        self.epochs = self.epochs.assign(epoch, self.end_offset)
+        self._set_epochs(self.epochs.assign(epoch, self.end_offset))
 
     def appended(self, next_offset: int, epoch: int) -> None:
         """A batch of `epoch` that ends before `next_offset` is appended."""
         assert next_offset > self.end_offset, (next_offset, self.end_offset)
         assert epoch >= self.last_epoch, (epoch, self.last_epoch)
-        if epoch != self.epochs.last_epoch:
-            self.epochs = self.epochs.assign(epoch, self.end_offset)
+        if epoch != self.last_epoch or not self.epochs.entries:
+            self._set_epochs(self.epochs.assign(epoch, self.end_offset))
         self.end_offset = next_offset
 
     def truncated(self, offset: int) -> None:
         """The log ends at `offset` now."""
         assert self.never_below <= offset < self.end_offset, (self.never_below, offset, self.end_offset)
-        self.epochs = self.epochs.truncate_end(offset)
+        self._set_epochs(self.epochs.truncate_end(offset))
         self.end_offset = offset
         self.flushed_offset = min(self.flushed_offset, offset)
 
@@ -98,6 +98,9 @@ class LogView:
 
     def epoch_before(self, offset: int) -> int:
         """The epoch of the record just before `offset`."""
+        entries = self.epochs.entries
+        if entries and offset > entries[-1].offset:
+            return entries[-1].epoch
         epoch = self.epochs.epoch_at(offset - 1)
         return self.last_epoch if epoch is None else epoch
 
@@ -111,6 +114,10 @@ class LogView:
         if self.epochs.last_epoch is None:
             return OffsetAndEpoch(epoch=self.last_epoch, offset=self.end_offset)
         return self.epochs.end_offset_for(epoch, self.end_offset)
+
+    def holds(self, offset: int, last_epoch: int) -> bool:
+        """Whether `check` would say valid, as far as that can be told at a glance: for a position in the last epoch."""
+        return self.start_offset < offset <= self.end_offset and last_epoch == self.last_epoch
 
     def check(self, offset: int, last_epoch: int) -> PositionCheck:
         """Judge a replica that has fetched up to `offset`, the last record being of `last_epoch`

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from kraft.quorum.messages import Fetch, FetchReply
+from kraft.quorum.values import NEVER_MS
 
 
 class ParkedFetch(Struct, frozen=True):
@@ -21,38 +22,46 @@ class Purgatory:
 
     def __init__(self) -> None:
         self._parked: list[ParkedFetch] = []
+        self.deadline_ms = NEVER_MS
+        """When the first fetch loses patience."""
 
     def park(self, fetch: ParkedFetch) -> None:
         """Keep a fetch."""
         self._parked.append(fetch)
+        self.deadline_ms = min(self.deadline_ms, fetch.deadline_ms)
 
     def take_all(self) -> list[ParkedFetch]:
         """Hand out every parked fetch; the caller answers them all."""
-        taken, self._parked = self._parked, []
+        taken = self._parked
+        if taken:
+            self._keep([])
         return taken
 
     def hasten(self, reply: FetchReply, deadline_ms: int) -> None:
         """Let every parked fetch have this answer, and at this time at the latest."""
-        self._parked = [
-            ParkedFetch(fetch.request_id, fetch.request, reply, min(fetch.deadline_ms, deadline_ms))
-            for fetch in self._parked
-        ]
+        self._keep(
+            [
+                ParkedFetch(fetch.request_id, fetch.request, reply, min(fetch.deadline_ms, deadline_ms))
+                for fetch in self._parked
+            ]
+        )
 
     def take_expired(self, now_ms: int) -> list[ParkedFetch]:
         """Hand out the fetches whose patience has ended."""
+        if now_ms < self.deadline_ms:
+            return []
         expired = [fetch for fetch in self._parked if fetch.deadline_ms <= now_ms]
-        if expired:
-            self._parked = [fetch for fetch in self._parked if fetch.deadline_ms > now_ms]
+        self._keep([fetch for fetch in self._parked if fetch.deadline_ms > now_ms])
         return expired
 
-    def deadline_ms(self) -> int | None:
-        """When the first fetch loses patience."""
-        return min((fetch.deadline_ms for fetch in self._parked), default=None)
+    def _keep(self, parked: list[ParkedFetch]) -> None:
+        self._parked = parked
+        self.deadline_ms = min([fetch.deadline_ms for fetch in parked], default=NEVER_MS)
 
     def fork(self) -> Purgatory:
         """An independent copy."""
         copy = Purgatory()
-        copy._parked = list(self._parked)
+        copy._keep(list(self._parked))
         return copy
 
     def facts(self) -> tuple[object, ...]:

@@ -28,6 +28,7 @@ from kraft.quorum.states import (
     VotedState,
 )
 from kraft.quorum.values import (
+    NEVER_MS,
     ElectionState,
     Endpoints,
     LeaderAndEpoch,
@@ -37,8 +38,6 @@ from kraft.quorum.values import (
 )
 from kraft.quorum.voters import VoterSet
 from metadata_log.types import NO_NODE
-
-NEVER_MS: Final = 2**62
 
 WITHIN_EPOCH: Final[dict[str, tuple[str, ...]]] = {
     "Unattached": ("Voted", "Prospective", "Follower"),
@@ -75,6 +74,10 @@ class QuorumState:
         self.local = local
         self.endpoints = endpoints
         self.voters = voters
+        self.is_voter = voters.contains(local)
+        """Whether this replica votes; otherwise it is an observer."""
+        self.other_voter_ids = tuple(voter.id for voter in voters.others(local))
+        """The ids of all voters but this replica."""
         self.log = log
         self.rng = rng
         self.state = state
@@ -102,11 +105,6 @@ class QuorumState:
         leader_id = NO_NODE if isinstance(self.state, ResignedState) else self.leader_id
         return LeaderAndEpoch(leader_id, self.epoch)
 
-    @property
-    def is_voter(self) -> bool:
-        """Whether this replica votes; otherwise it is an observer."""
-        return self.voters.contains(self.local)
-
     def address_of(self, peer_id: int) -> ListenerAddress | None:
         """Where a peer can be asked: the leader where it said it is, any other voter where the voter set has it."""
         if peer_id == self.leader_id and len(self.state.endpoints):
@@ -117,10 +115,6 @@ class QuorumState:
         """The endpoints that the voter set names for a node; empty if it is not in it."""
         voter = self.voters.find(node_id)
         return voter.endpoints if voter is not None else Endpoints()
-
-    def other_voter_ids(self) -> tuple[int, ...]:
-        """The ids of all voters but this replica."""
-        return tuple(voter.id for voter in self.voters.others(self.local))
 
     def random_election_timeout_ms(self) -> int:
         """An election timeout E, drawn anew from [E, 2E)."""
@@ -284,7 +278,7 @@ class QuorumState:
             self.epoch,
             self.local,
             self.endpoints,
-            self.other_voter_ids(),
+            self.other_voter_ids,
             successors,
             now_ms + self.random_election_timeout_ms(),
         )

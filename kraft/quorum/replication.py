@@ -21,7 +21,7 @@ from kraft.quorum.effects import (
     TruncateLog,
 )
 from kraft.quorum.events import Append, LogFlushed, Received
-from kraft.quorum.leadership import Verdict, known_leader, note_contact, on_common_reply, send, settle
+from kraft.quorum.leadership import Verdict, known_leader, on_common_reply, send, settle
 from kraft.quorum.log_view import Position
 from kraft.quorum.messages import (
     BatchFacts,
@@ -115,10 +115,10 @@ def on_fetch(quorum: QuorumState, event: Received, request: Fetch, now_ms: int) 
     leader = quorum.state
     assert isinstance(leader, LeaderState), leader
     reply = _empty_reply(quorum, leader)
-    has_news = request.high_watermark < leader.high_watermark
     if request.offset < quorum.log.end_offset:
         quorum.emit(SendRecords(event.request_id, reply, request.offset, request.max_bytes))
     else:
+        has_news = request.high_watermark < leader.high_watermark
         wait_ms = min(request.max_wait_ms, quorum.config.commit_news_delay_ms) if has_news else request.max_wait_ms
         if wait_ms:
             quorum.purgatory.park(ParkedFetch(event.request_id, request, reply, now_ms + wait_ms))
@@ -129,10 +129,13 @@ def on_fetch(quorum: QuorumState, event: Received, request: Fetch, now_ms: int) 
 def _judge(quorum: QuorumState, request: Fetch, now_ms: int) -> FetchReply | None:
     """The reply to a Fetch that gets no records; None where it does, after it was counted."""
     error = _refusal(quorum, request)
-    if error != Error.NONE:
+    if error is not Error.NONE:
         return _reply(quorum, error=error)
     leader = quorum.state
     assert isinstance(leader, LeaderState), leader
+    if quorum.log.holds(request.offset, request.last_epoch):
+        _count_fetch(quorum, leader, request, now_ms)
+        return None
     check = quorum.log.check(request.offset, request.last_epoch)
     match check.position:
         case Position.DIVERGING:
@@ -156,11 +159,12 @@ def _refusal(quorum: QuorumState, request: Fetch) -> Error:
         or request.epoch < 0
     ):
         return Error.INVALID_REQUEST
-    if request.epoch < quorum.epoch:
+    state = quorum.state
+    if request.epoch < state.epoch:
         return Error.FENCED_LEADER_EPOCH
-    if request.epoch > quorum.epoch:
+    if request.epoch > state.epoch:
         return Error.UNKNOWN_LEADER_EPOCH
-    if not isinstance(quorum.state, LeaderState):
+    if not isinstance(state, LeaderState):
         return Error.NOT_LEADER_OR_FOLLOWER
     if request.replica.id == quorum.local.id:
         return Error.UNKNOWN_SERVER_ERROR
@@ -169,11 +173,19 @@ def _refusal(quorum: QuorumState, request: Fetch) -> Error:
 
 def _count_fetch(quorum: QuorumState, leader: LeaderState, request: Fetch, now_ms: int) -> None:
     """A valid Fetch says what its sender has on disk; a replica without an id only reads."""
-    if request.replica.id < 0:
+    replica = request.replica
+    if replica.id < 0:
         return
-    leader.progress_of(request.replica).fetched(request.offset, quorum.log.end_offset, now_ms)
-    note_contact(quorum, leader, request.replica, now_ms)
-    advance_high_watermark(quorum, leader, now_ms)
+    voter = leader.voter_progress(replica)
+    if voter is None:
+        leader.observer_progress(replica).fetched(request.offset, quorum.log.end_offset, now_ms)
+        return
+    voter.fetched(request.offset, quorum.log.end_offset, now_ms)
+    if leader.note_contact(replica.id):
+        leader.check_quorum_deadline_ms = quorum.check_quorum_deadline_ms(now_ms)
+    # Everything else that a majority has was committed when it came to be so.
+    if request.offset > leader.high_watermark:
+        advance_high_watermark(quorum, leader, now_ms)
 
 
 def _reply(quorum: QuorumState, *, error: Error) -> FetchReply:
@@ -199,9 +211,18 @@ def _empty_reply(quorum: QuorumState, leader: LeaderState) -> FetchReply:
 
 def answer_parked(quorum: QuorumState, now_ms: int) -> None:
     """Look at every parked fetch anew and answer it, even if there is still nothing to send."""
+    leader = quorum.state
+    assert isinstance(leader, LeaderState), leader
     for parked in quorum.purgatory.take_all():
-        request = replace(parked.request, max_wait_ms=0)
-        on_fetch(quorum, Received(parked.request_id, request), request, now_ms)
+        request = parked.request
+        if request.offset < quorum.log.end_offset:
+            # It was found valid when it was parked, and this leader's log has only grown since.
+            _count_fetch(quorum, leader, request, now_ms)
+            reply = _empty_reply(quorum, leader)
+            quorum.emit(SendRecords(parked.request_id, reply, request.offset, request.max_bytes))
+        else:
+            request = replace(request, max_wait_ms=0)
+            on_fetch(quorum, Received(parked.request_id, request), request, now_ms)
 
 
 def fail_parked(quorum: QuorumState) -> None:
@@ -274,8 +295,8 @@ def fetch_from_bootstrap(quorum: QuorumState, now_ms: int) -> None:
     """Ask any voter for records; its answer names the leader."""
     if not quorum.log.is_flushed:
         return
-    others = tuple(peer for peer in quorum.other_voter_ids() if peer != quorum.leader_id)
-    peer_id = quorum.peers.choose_ready(others or quorum.other_voter_ids(), now_ms, quorum.rng)
+    others = tuple(peer for peer in quorum.other_voter_ids if peer != quorum.leader_id)
+    peer_id = quorum.peers.choose_ready(others or quorum.other_voter_ids, now_ms, quorum.rng)
     if peer_id is not None:
         send(quorum, peer_id, _fetch(quorum), now_ms)
 

@@ -65,7 +65,10 @@ class VoterSet(Struct, frozen=True):
 
     def find(self, node_id: int) -> Voter | None:
         """The voter with this node id, whatever its directory."""
-        return next((voter for voter in self.voters if voter.id == node_id), None)
+        for voter in self.voters:
+            if voter.key.id == node_id:
+                return voter
+        return None
 
     def contains(self, key: ReplicaKey) -> bool:
         """Whether this very replica votes: the id is in the set, under this directory or an unknown one."""

@@ -280,7 +280,7 @@ def test_claimed_observers_cannot_fill_the_memory() -> None:
         begin_deadline_ms=0,
     )
     for node_id in range(100, 100 + MAX_OBSERVERS + 10):
-        leader.progress_of(ReplicaKey(node_id)).fetched(0, 0, node_id)
+        leader.observer_progress(ReplicaKey(node_id)).fetched(0, 0, node_id)
     assert len(leader.observers) == MAX_OBSERVERS
     assert ReplicaKey(100) not in leader.observers
     assert ReplicaKey(100 + MAX_OBSERVERS + 9) in leader.observers
@@ -297,3 +297,28 @@ def test_a_replica_is_caught_up_when_it_asks_for_the_end_as_of_its_last_fetch() 
     assert progress.last_caught_up_ms == 100
     progress.fetched(20, 20, 300)
     assert progress.last_caught_up_ms == 300
+
+
+@given(
+    starts=st.lists(st.integers(0, 12), min_size=1, max_size=4, unique=True),
+    start_offset=st.integers(0, 12),
+    length=st.integers(0, 8),
+    offset=st.integers(0, 24),
+    last_epoch=st.integers(0, 6),
+    with_snapshot=st.booleans(),
+)
+def test_what_is_valid_at_a_glance_is_valid(
+    starts: list[int], start_offset: int, length: int, offset: int, last_epoch: int, with_snapshot: bool
+) -> None:
+    history = EpochHistory()
+    for epoch, start in enumerate(sorted(starts), 1):
+        history = history.assign(epoch, start)
+    end_offset = max(max(starts) + 1, start_offset) + length
+    snapshots: tuple[OffsetAndEpoch, ...] = ()
+    if with_snapshot and start_offset > 0:
+        snapshots = (OffsetAndEpoch(epoch=history.epoch_at(start_offset - 1) or 1, offset=start_offset),)
+    log = LogView(
+        start_offset=start_offset if snapshots else 0, end_offset=end_offset, epochs=history, snapshots=snapshots
+    )
+    if log.holds(offset, last_epoch):
+        assert log.check(offset, last_epoch).position is Position.VALID

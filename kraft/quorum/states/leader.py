@@ -55,6 +55,10 @@ class LeaderState(Struct):
     begin_deadline_ms: int
     fetched_voters: tuple[int, ...] = ()
     high_watermark: int = NO_OFFSET
+    is_voter: bool = False
+    """Whether the leader's own log counts."""
+    contacts_wanted: int = 0
+    """From how many other voters a contact makes a majority."""
 
     name: ClassVar[str] = "Leader"
     voted: ClassVar[ReplicaKey | None] = None
@@ -64,10 +68,9 @@ class LeaderState(Struct):
         """Itself."""
         return self.local.id
 
-    @property
-    def is_voter(self) -> bool:
-        """Whether the leader's own log counts."""
-        return self.voters.contains(self.local)
+    def __post_init__(self) -> None:
+        self.is_voter = self.voters.contains(self.local)
+        self.contacts_wanted = self.voters.majority - self.is_voter
 
     def deadline_ms(self) -> int:
         """The earliest of its timers."""
@@ -83,21 +86,22 @@ class LeaderState(Struct):
         """Never."""
         return False
 
-    def progress_of(self, replica: ReplicaKey) -> Progress:
-        """The record of a replica: as a voter if it is one, else as an observer, made at first sight."""
-        if self.voters.contains(replica):
-            return self.progress[replica.id]
+    def voter_progress(self, replica: ReplicaKey) -> Progress | None:
+        """The record of a voter; None if the replica is none."""
+        progress = self.progress.get(replica.id)
+        return progress if progress is not None and progress.key.matches(replica) else None
+
+    def observer_progress(self, replica: ReplicaKey) -> Progress:
+        """The record of an observer, made at first sight."""
         if replica not in self.observers and len(self.observers) >= MAX_OBSERVERS:
             del self.observers[min(self.observers, key=lambda key: (self.observers[key].last_fetch_ms, key))]
         return self.observers.setdefault(replica, Progress(replica))
 
-    def note_contact(self, replica: ReplicaKey) -> bool:
-        """Count a voter's contact for check-quorum; true when a majority has been heard since the last time."""
-        if not self.voters.contains(replica) or replica.id == self.local.id:
-            return False
-        if replica.id not in self.fetched_voters:
-            self.fetched_voters = (*self.fetched_voters, replica.id)
-        if len(self.fetched_voters) < self.voters.majority - self.is_voter:
+    def note_contact(self, voter_id: int) -> bool:
+        """Count another voter's contact for check-quorum; true when a majority has been heard since the last time."""
+        if voter_id not in self.fetched_voters:
+            self.fetched_voters = (*self.fetched_voters, voter_id)
+        if len(self.fetched_voters) < self.contacts_wanted:
             return False
         self.fetched_voters = ()
         return True
@@ -108,7 +112,7 @@ class LeaderState(Struct):
         The offset at index n // 2, largest first, is on a majority. It commits only if a record of this epoch is below
         it: records of former epochs commit underneath, never by themselves (Raft figure 8).
         """
-        offsets = sorted((progress.end_offset for progress in self.progress.values()), reverse=True)
+        offsets = sorted([progress.end_offset for progress in self.progress.values()], reverse=True)
         offset = offsets[len(offsets) // 2]
         return offset if offset > self.epoch_start_offset and offset > self.high_watermark else None
 
