@@ -25,10 +25,13 @@ if TYPE_CHECKING:
         read_file,
         read_log,
     )
+    from metadata_log.replay_log import replay
     from metadata_log.snapshot_writer import SnapshotWriter
+    from metadata_log.timeline import At, parse_at, read_timeline
     from metadata_log.types import OffsetAndEpoch, Uuid
 else:
     _HOMES = {
+        "At": "metadata_log.timeline",
         "Compression": "metadata_log.compression",
         "CorruptBatch": "metadata_log.errors",
         "Damage": "metadata_log.reader",
@@ -52,10 +55,13 @@ else:
         "format_directory": "metadata_log.log_dir",
         "kind_of": "metadata_log.reader",
         "open_directory": "metadata_log.log_dir",
+        "parse_at": "metadata_log.timeline",
         "read_batch": "metadata_log.batch",
         "read_entries": "metadata_log.reader",
         "read_file": "metadata_log.reader",
         "read_log": "metadata_log.reader",
+        "read_timeline": "metadata_log.timeline",
+        "replay": "metadata_log.replay_log",
         "scan": "metadata_log.batch",
         "write_batch": "metadata_log.batch",
     }
@@ -67,6 +73,7 @@ else:
 
 
 __all__ = [
+    "At",
     "Compression",
     "CorruptBatch",
     "Damage",
@@ -90,10 +97,13 @@ __all__ = [
     "format_directory",
     "kind_of",
     "open_directory",
+    "parse_at",
     "read_batch",
     "read_entries",
     "read_file",
     "read_log",
+    "read_timeline",
+    "replay",
     "scan",
     "write_batch",
 ]

@@ -1,0 +1,328 @@
+"""One history of a directory: a snapshot, or the first record, and the log from there on (Kafka: `MetadataLoader`).
+
+Nothing is locked and nothing written: the directory may belong to a running node, whose log grows at one end and goes
+away at the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import chain, pairwise
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from metadata_log.batch import RecordBatch
+from metadata_log.disk import Disk
+from metadata_log.errors import MetadataLogError
+from metadata_log.log_dir import PARTITION_DIRECTORY
+from metadata_log.reader import Damage, Entry, FileKind, OnDamage, kind_of, read_entries, read_file, stops
+from metadata_log.segment import file_name, parse_file_name
+from metadata_log.snapshot import list_snapshots, parse_snapshot_name, read_snapshot_start, snapshot_name
+from metadata_log.types import OffsetAndEpoch
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_ATTEMPTS: Final = 3
+NAMELESS: Final = OffsetAndEpoch(epoch=0, offset=0)
+"""Where a snapshot ends whose name does not say it, as that of `bootstrap.checkpoint`."""
+
+
+class At(Struct, frozen=True):
+    """A point in a history, itself included: after the record at `offset`, or before the first batch that is stamped
+    later than `timestamp_ms`. With both, whichever comes first; with none, the end.
+    """
+
+    offset: int | None = None
+    timestamp_ms: int | None = None
+
+
+END: Final = At()
+
+
+def parse_at(text: str) -> At:
+    """Read an offset (`12345`) or a time with its zone (`2026-11-20T10:00:00Z`, `2026-11-20 12:00:00.5+02:00`).
+
+    Raises `ValueError` with a sentence for a person.
+    """
+    text = text.strip()
+    if text.isascii() and text.isdecimal():
+        return At(offset=int(text))
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is neither an offset, such as 12345, nor a time, such as 2026-11-20T10:00:00Z"
+        ) from None
+    if moment.tzinfo is None:
+        raise ValueError(f"{text!r} does not say in which time zone; add Z for UTC, or an offset such as +02:00")
+    return At(timestamp_ms=(moment - _EPOCH) // timedelta(milliseconds=1))
+
+
+class Base(Struct, frozen=True, kw_only=True):
+    """A snapshot to begin with, in place of everything below `end`.
+
+    `timestamp_ms` is that of the last record it stands for. The offsets of `entries` count within the file.
+    """
+
+    path: str
+    end: OffsetAndEpoch
+    timestamp_ms: int
+    entries: Iterator[Entry | Damage]
+    """Every record, each given once; `Damage` only where that is asked for. Reading raises `DamagedFile` otherwise."""
+
+
+class TimelineBatch(Struct, frozen=True, kw_only=True):
+    """A batch of the log. What belongs to the history are its records from `from_offset` to before `end_offset`."""
+
+    path: str
+    batch: RecordBatch
+    from_offset: int
+    end_offset: int
+    on_damage: OnDamage
+
+    @property
+    def end(self) -> OffsetAndEpoch:
+        """The end of the history with this batch."""
+        return OffsetAndEpoch(epoch=self.batch.epoch, offset=self.end_offset)
+
+    def entries(self) -> Iterator[Entry | Damage]:
+        """The records, decoded while they are walked; `Damage` only where that is asked for."""
+        found = read_entries(self.batch, self.path, on_damage=self.on_damage)
+        if self.from_offset <= self.batch.base_offset and self.end_offset >= self.batch.next_offset:
+            return found
+        return (one for one in found if isinstance(one, Damage) or self.from_offset <= one.offset < self.end_offset)
+
+
+From = Literal["earliest", "latest"]
+
+
+def read_timeline(
+    disk: Disk,
+    path: str,
+    *,
+    until: At | None = None,
+    from_base: From | None = "earliest",
+    on_damage: OnDamage = OnDamage.STRICT,
+) -> Iterator[Base | TimelineBatch | Damage]:
+    """What happened in a log directory, a partition directory, a segment or a snapshot, oldest first, up to `until`.
+
+    A history that does not begin at offset 0 begins with a `Base`, as does one after a gap. "earliest" is the longest
+    that can be told, "latest" the shortest, beginning with the newest snapshot at or before `until`. With None there is
+    no base: the batches come as they lie there, whatever is missing before them.
+
+    Raises `MetadataLogError` where nothing is known of the time before `until`, or the path holds no history;
+    `DamagedFile` for damage and gaps if `on_damage` is strict. A torn end, which a running node may be writing, is a
+    `Damage` with `unfinished` set and never raised.
+    """
+    walk = _Walk(disk, until or END, on_damage)
+    if _is_directory(disk, path):
+        inner = f"{path.rstrip('/')}/{PARTITION_DIRECTORY}"
+        yield from walk.directory(inner if disk.exists(inner) else path.rstrip("/"), from_base)
+    elif kind_of(disk, path) is FileKind.SNAPSHOT:
+        name = path.rpartition("/")[2]
+        yield walk.base(path, parse_snapshot_name(name.removesuffix(".deleted")) or NAMELESS)
+    elif kind_of(disk, path) is FileKind.SEGMENT:
+        yield from walk.single_segment(path, from_base)
+    else:
+        raise MetadataLogError("this is neither a directory, nor a segment, nor a snapshot of a log", where=path)
+
+
+def _is_directory(disk: Disk, path: str) -> bool:
+    if not disk.exists(path):
+        raise FileNotFoundError(path)
+    try:
+        disk.list(path)
+    except (NotADirectoryError, FileNotFoundError):
+        return False
+    return True
+
+
+class _Walk:
+    """One reading: where it has come to, and where it ends."""
+
+    def __init__(self, disk: Disk, until: At, on_damage: OnDamage) -> None:
+        self._disk = disk
+        self._until = until
+        self._on_damage = on_damage
+        self._position: int | None = None
+        """The offset that comes next; None where that is not known, at the beginning and behind damage."""
+        self._over = False
+
+    def base(self, path: str, end: OffsetAndEpoch) -> Base:
+        """A snapshot as the beginning. Its file is open from now on, and may be removed."""
+        header = read_snapshot_start(self._disk, path).header
+        batches = read_file(self._disk, path, on_damage=self._on_damage)
+        entries = self._entries(path, chain((next(batches),), batches))
+        self._position = end.offset
+        return Base(path=path, end=end, timestamp_ms=header.last_contained_log_timestamp, entries=entries)
+
+    def _entries(self, path: str, batches: Iterable[RecordBatch | Damage]) -> Iterator[Entry | Damage]:
+        for found in batches:
+            if isinstance(found, Damage):
+                yield found
+            else:
+                yield from read_entries(found, path, on_damage=self._on_damage)
+
+    def single_segment(self, path: str, from_base: From | None) -> Iterator[TimelineBatch | Damage]:
+        """One file, which begins the history only if it begins at offset 0."""
+        first = parse_file_name(path.rpartition("/")[2])
+        if first and from_base is not None:
+            gap = _gap(path, first, 0)
+            yield gap
+            if stops(gap, self._on_damage):
+                return
+        self._position = first
+        yield from self._segment(path)
+
+    def directory(self, directory: str, from_base: From | None) -> Iterator[Base | TimelineBatch | Damage]:
+        """The snapshot to begin with, if any, and the log behind it; behind a gap the next snapshot."""
+        segments = _segments(self._disk, directory)
+        if from_base is None:
+            self._position = segments[0] if segments else None
+        else:
+            start = self._begin(directory, from_base)
+            if start is not None:
+                yield start
+                if isinstance(start, Damage) and stops(start, self._on_damage):
+                    return
+        while not self._over:
+            at = self._position
+            segment = _segment_with(segments, at)
+            if segment is None:
+                return
+            if at is not None and segment > at:
+                gap = _gap(f"{directory}/{file_name(segment)}", segment, at)
+                yield gap
+                if stops(gap, self._on_damage):
+                    return
+                yield from self._behind_gap(directory, segment, from_base)
+                segments = _segments(self._disk, directory)
+                continue
+            try:
+                yield from self._segment(f"{directory}/{file_name(segment)}")
+            except FileNotFoundError:
+                # Retention has overtaken this reading; what comes next in the directory decides.
+                segments = _segments(self._disk, directory)
+                if segment in segments:
+                    raise
+                continue
+            segments = [base for base in segments if base > segment]
+
+    def _begin(self, directory: str, from_base: From) -> Base | Damage | None:
+        """The beginning, after which `_position` is what comes next; a snapshot may vanish before it is open."""
+        for attempt in range(_ATTEMPTS):
+            start = self._start(directory, _segments(self._disk, directory), from_base)
+            if isinstance(start, OffsetAndEpoch):
+                try:
+                    return self.base(f"{directory}/{snapshot_name(start)}", start)
+                except FileNotFoundError:
+                    if attempt + 1 == _ATTEMPTS:
+                        raise
+            else:
+                self._position = 0 if start is None else start.offset
+                return start
+        raise AssertionError("the last attempt ends in one way or the other")
+
+    def _start(self, directory: str, segments: list[int], from_base: From) -> OffsetAndEpoch | Damage | None:
+        """The snapshot to begin with, or None to begin at offset 0."""
+        has_beginning = bool(segments) and segments[0] == 0
+        if has_beginning and from_base == "earliest":
+            return None
+        snapshots = [one for one in list_snapshots(self._disk, directory) if self._is_before(directory, one)]
+        if from_base == "latest":
+            if snapshots:
+                return snapshots[-1]
+        else:
+            reached = [one for one in snapshots if not segments or one.offset >= segments[0]]
+            if reached:
+                return reached[0]
+        if has_beginning:
+            return None
+        if not segments:
+            raise MetadataLogError("there is neither a log nor a snapshot here", where=directory)
+        if list_snapshots(self._disk, directory):
+            earliest = list_snapshots(self._disk, directory)[0]
+            raise MetadataLogError(
+                f"the history here begins at offset {earliest.offset}; nothing is known of the time before",
+                where=directory,
+            )
+        return _gap(f"{directory}/{file_name(segments[0])}", segments[0], 0)
+
+    def _is_before(self, directory: str, snapshot: OffsetAndEpoch) -> bool:
+        """Whether a snapshot holds nothing that is later than the end of this reading."""
+        until = self._until
+        if until.offset is not None and snapshot.offset - 1 > until.offset:
+            return False
+        if until.timestamp_ms is None:
+            return True
+        header = read_snapshot_start(self._disk, f"{directory}/{snapshot_name(snapshot)}").header
+        return header.last_contained_log_timestamp <= until.timestamp_ms
+
+    def _behind_gap(self, directory: str, segment: int, from_base: From | None) -> Iterator[Base]:
+        """Go on with the first snapshot from which the log leads on, or without one."""
+        self._position = segment
+        if from_base is None:
+            return
+        for snapshot in list_snapshots(self._disk, directory):
+            if snapshot.offset >= segment and self._is_before(directory, snapshot):
+                yield self.base(f"{directory}/{snapshot_name(snapshot)}", snapshot)
+                return
+
+    def _segment(self, path: str) -> Iterator[TimelineBatch | Damage]:
+        """The batches of one file that come next."""
+        until, on_damage = self._until, self._on_damage
+        last_offset = until.offset
+        for found in read_file(self._disk, path, on_damage=on_damage):
+            if isinstance(found, Damage):
+                yield found
+                if stops(found, on_damage) or found.unfinished:
+                    self._over = True
+                    return
+                self._position = None
+                continue
+            from_offset = found.base_offset if self._position is None else max(found.base_offset, self._position)
+            end_offset = found.next_offset
+            if from_offset >= end_offset:
+                continue
+            if last_offset is not None and end_offset > last_offset:
+                self._over = True
+                end_offset = last_offset + 1
+            if until.timestamp_ms is not None and found.max_timestamp > until.timestamp_ms:
+                self._over = True
+                return
+            if from_offset < end_offset:
+                self._position = end_offset
+                yield TimelineBatch(
+                    path=path, batch=found, from_offset=from_offset, end_offset=end_offset, on_damage=on_damage
+                )
+            if self._over:
+                return
+
+
+def _segments(disk: Disk, directory: str) -> list[int]:
+    """The base offsets of the segments, ascending."""
+    return [base for name in disk.list(directory) if (base := parse_file_name(name)) is not None]
+
+
+def _segment_with(segments: list[int], offset: int | None) -> int | None:
+    """The segment in which an offset lies, or else the next one."""
+    if not segments:
+        return None
+    if offset is None:
+        return segments[0]
+    for base, following in pairwise(segments):
+        if offset < following:
+            return base
+    return segments[-1]
+
+
+def _gap(path: str, begins: int, wanted: int) -> Damage:
+    """The history lacks something before a segment."""
+    return Damage(
+        where=path,
+        what=f"the log goes on at offset {begins}, and nothing is known from offset {wanted} to there",
+        expected=f"a segment that begins at offset {wanted}, or a snapshot that ends at offset {begins} or later",
+        position=0,
+        offset=begins,
+    )
