@@ -1,0 +1,55 @@
+"""The records that change a broker's state (Kafka: `ReplicationControlManager.handleBrokerFenced` and its neighbours).
+
+Partitions move away before a broker is marked, and come back after it: a reader between the two sees no leader that
+cannot lead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from kraft.controller.partition_change import record_version
+from kraft.controller.partition_updates import NOBODY, BrokerUpdate, Member, partition_updates
+from kraft.controller.result import VersionedRecord
+from kraft.controller.topic_configs import TopicDefaults
+from metadata_log.image import Broker, MetadataImage, memberships
+from metadata_log.records.metadata import BrokerRegistrationChangeRecord
+
+_FENCE: Final = 1
+_UNFENCE: Final = -1
+_ENTER_SHUTDOWN: Final = 1
+_LEADERLESS: Final = NOBODY
+
+
+def fence(image: MetadataImage, broker: Broker, defaults: TopicDefaults) -> list[VersionedRecord]:
+    """The broker is gone: its session has expired, or its shutdown was granted."""
+    change = BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=_FENCE)
+    return [*_moves_away(image, broker.id, defaults), VersionedRecord(change)]
+
+
+def unfence(image: MetadataImage, broker: Broker, defaults: TopicDefaults) -> list[VersionedRecord]:
+    """The broker is back: partitions without a leader that it can lead get one."""
+    change = BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=_UNFENCE)
+    leaderless = memberships(image.topics, _LEADERLESS)
+    return [VersionedRecord(change), *_updates(image, leaderless, BrokerUpdate(added=broker.id), defaults)]
+
+
+def begin_controlled_shutdown(image: MetadataImage, broker: Broker, defaults: TopicDefaults) -> list[VersionedRecord]:
+    """The broker wants to stop: leaders move while it still serves."""
+    change = BrokerRegistrationChangeRecord(
+        broker_id=broker.id, broker_epoch=broker.epoch, in_controlled_shutdown=_ENTER_SHUTDOWN
+    )
+    marked = [] if broker.in_controlled_shutdown else [VersionedRecord(change, 1)]
+    return [*marked, *_moves_away(image, broker.id, defaults)]
+
+
+def _moves_away(image: MetadataImage, broker_id: int, defaults: TopicDefaults) -> list[VersionedRecord]:
+    return _updates(image, memberships(image.topics, broker_id), BrokerUpdate(removed=broker_id), defaults)
+
+
+def _updates(
+    image: MetadataImage, members: Iterable[Member], update: BrokerUpdate, defaults: TopicDefaults
+) -> list[VersionedRecord]:
+    version = record_version(image.features.metadata_version or 0)
+    return [VersionedRecord(change, version) for change in partition_updates(image, members, update, defaults)]

@@ -1,0 +1,180 @@
+"""What becomes of one partition when something about it changes: at most one record (Kafka: `PartitionChangeBuilder`).
+
+Every change of a leader, of an ISR, of eligible leader replicas or of an assignment goes through `partition_change`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from msgspec import Struct
+
+from kraft.controller.leader_election import Candidates, Election, elect
+from kraft.controller.reassignment import Assignment, complete
+from metadata_log.image import Partition
+from metadata_log.image.topics import NO_LEADER, NO_LEADER_CHANGE, NO_RECOVERY_CHANGE
+from metadata_log.records.metadata import PartitionChangeRecord
+from metadata_log.types import Uuid
+
+RECOVERED: Final = 0
+RECOVERING: Final = 1
+_SHRINK_KEEPS_LEADER_EPOCH_FROM: Final = 12
+_DIRECTORIES_FROM: Final = 17
+_ELR_RECORDS_FROM: Final = 23
+
+
+def record_version(metadata_version: int) -> int:
+    """The version of PartitionChange and Partition records under a metadata.version."""
+    if metadata_version >= _ELR_RECORDS_FROM:
+        return 2
+    return 1 if metadata_version >= _DIRECTORIES_FROM else 0
+
+
+class Rules(Struct, frozen=True):
+    """What a change has to know of the cluster around the partition.
+
+    `default_directory` names where a replica that is new on a broker belongs; `min_isr` is that of the topic, at
+    most its replication factor; `elr_enabled` is the feature eligible.leader.replicas.version at level 1.
+    """
+
+    is_acceptable: Callable[[int], bool]
+    default_directory: Callable[[int], Uuid]
+    metadata_version: int
+    min_isr: int
+    elr_enabled: bool
+
+
+class Target(Struct, frozen=True):
+    """What the partition should become. None leaves a field as it is.
+
+    `directories` names those of some brokers; `unclean_shutdown` are brokers that may have lost what they had.
+    """
+
+    isr: tuple[int, ...] | None = None
+    replicas: tuple[int, ...] | None = None
+    removing: tuple[int, ...] | None = None
+    adding: tuple[int, ...] | None = None
+    leader_recovery_state: int | None = None
+    directories: dict[int, Uuid] = {}
+    unclean_shutdown: tuple[int, ...] = ()
+
+
+UNCHANGED: Final = Target()
+"""The partition as it is: only its leader is decided anew."""
+
+
+def partition_change(
+    topic_id: Uuid,
+    number: int,
+    partition: Partition,
+    target: Target,
+    rules: Rules,
+    election: Election = Election.ONLINE,
+) -> PartitionChangeRecord | None:
+    """The record that takes `partition` to `target`, or None if nothing changes."""
+    wanted = Assignment(
+        replicas=partition.replicas if target.replicas is None else target.replicas,
+        isr=partition.isr if target.isr is None else target.isr,
+        removing=partition.removing_replicas if target.removing is None else target.removing,
+        adding=partition.adding_replicas if target.adding is None else target.adding,
+    )
+    wanted = complete(wanted)
+    isr = wanted.isr
+    elr = _eligible(partition, isr, target.unclean_shutdown, rules)
+    candidates = Candidates(wanted.replicas, isr, elr, rules.is_acceptable)
+    elected = elect(partition, candidates, election, elr_enabled=rules.elr_enabled)
+
+    leader = NO_LEADER_CHANGE
+    recovery = NO_RECOVERY_CHANGE
+    if elected.leader != partition.leader:
+        leader = elected.leader
+        if leader in elr:
+            isr = (leader,)
+            elr = tuple(replica for replica in elr if replica != leader)
+        if elected.is_unclean:
+            isr = (leader,)
+            if partition.leader_recovery_state != RECOVERING:
+                recovery = RECOVERING
+    elif any(replica not in wanted.replicas for replica in partition.replicas):
+        leader = partition.leader  # naming it again bumps the leader epoch: who was dropped must notice
+
+    is_unclean = leader >= 0 and elected.is_unclean
+    if is_unclean or not rules.elr_enabled:
+        elr = ()
+    # Without eligible replicas the last member of an ISR stays in it, as the only trace of who has everything.
+    isr_changes = is_unclean or ((isr or rules.elr_enabled) and isr != partition.isr)
+    if (
+        rules.metadata_version < _SHRINK_KEEPS_LEADER_EPOCH_FROM
+        and leader == NO_LEADER_CHANGE
+        and isr_changes
+        and any(replica not in isr for replica in partition.isr)
+    ):
+        leader = partition.leader
+    if target.leader_recovery_state is not None and target.leader_recovery_state != partition.leader_recovery_state:
+        recovery = target.leader_recovery_state
+    directories = _directories(partition, wanted.replicas, target.directories, rules)
+    change = PartitionChangeRecord(
+        partition_id=number,
+        topic_id=topic_id,
+        isr=isr if isr_changes else None,
+        leader=leader,
+        replicas=_if_changed(wanted.replicas, partition.replicas) if wanted.replicas else None,
+        removing_replicas=_if_changed(wanted.removing, partition.removing_replicas),
+        adding_replicas=_if_changed(wanted.adding, partition.adding_replicas),
+        leader_recovery_state=recovery,
+        directories=directories,
+        eligible_leader_replicas=_if_changed(elr, partition.elr),
+        last_known_elr=_last_known(partition, leader) if rules.elr_enabled else None,
+    )
+    nothing = PartitionChangeRecord(partition_id=number, topic_id=topic_id)
+    return None if change == nothing else change
+
+
+def _if_changed(new: tuple[int, ...], old: tuple[int, ...]) -> tuple[int, ...] | None:
+    return None if new == old else new
+
+
+def _eligible(
+    partition: Partition, isr: tuple[int, ...], unclean_shutdown: tuple[int, ...], rules: Rules
+) -> tuple[int, ...]:
+    """The replicas outside of the new ISR that still have every committed record.
+
+    While fewer than min.insync.replicas are in sync the high watermark does not move: who leaves the ISR now
+    has everything.
+    """
+    if not rules.elr_enabled:
+        return partition.elr
+    if len(isr) >= rules.min_isr:
+        return ()
+    eligible = in_hash_order((*partition.elr, *partition.isr))
+    return tuple(replica for replica in eligible if replica not in isr and replica not in unclean_shutdown)
+
+
+def in_hash_order(ids: tuple[int, ...]) -> tuple[int, ...]:
+    """Distinct ids as a Java HashSet gives them out: in this order Kafka writes eligible replicas."""
+    distinct = tuple(dict.fromkeys(ids))
+    buckets = 16
+    while len(distinct) > buckets * 3 // 4:
+        buckets *= 2
+    return tuple(sorted(distinct, key=lambda replica: (replica ^ replica >> 16) & (buckets - 1)))
+
+
+def _last_known(partition: Partition, leader: int) -> tuple[int, ...] | None:
+    """The leader that the partition loses now, remembered until it has one again (KIP-966)."""
+    if leader == NO_LEADER and not partition.last_known_elr:
+        return (partition.leader,)
+    has_leader = leader >= 0 or (leader == NO_LEADER_CHANGE and partition.leader != NO_LEADER)
+    return () if has_leader and partition.last_known_elr else None
+
+
+def _directories(
+    partition: Partition, replicas: tuple[int, ...], explicit: dict[int, Uuid], rules: Rules
+) -> tuple[Uuid, ...] | None:
+    if not replicas or rules.metadata_version < _DIRECTORIES_FROM:
+        return None
+    known = {**dict(zip(partition.replicas, partition.directories, strict=True)), **explicit}
+    directories = tuple(
+        known[replica] if replica in known else rules.default_directory(replica) for replica in replicas
+    )
+    return None if directories == partition.directories else directories

@@ -1,0 +1,129 @@
+"""What the coming and going of brokers does to partitions (Kafka: `generateLeaderAndIsrUpdates`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import Final
+
+from msgspec import Struct
+
+from kraft.controller.leader_election import Election
+from kraft.controller.partition_change import UNCHANGED, Rules, Target, partition_change
+from kraft.controller.topic_configs import TopicDefaults, min_isr, unclean_election
+from metadata_log.image import MetadataImage, Partition
+from metadata_log.image.topics import MIGRATING
+from metadata_log.records.metadata import PartitionChangeRecord
+from metadata_log.types import Uuid
+
+ELR_FEATURE: Final = "eligible.leader.replicas.version"
+UNASSIGNED: Final = Uuid(bytes(15) + b"\x01")
+LOST: Final = Uuid(bytes(15) + b"\x02")
+NOBODY: Final = -1
+
+Member = tuple[Uuid, int, Partition]
+"""A partition by its topic's id and its number, as the index of the image gives it."""
+
+
+class BrokerUpdate(Struct, frozen=True):
+    """Whose state is about to change; the image does not show it yet.
+
+    `removed` leaves every ISR; `added` counts as active already; `unclean` has come back without its last data.
+    """
+
+    removed: int = NOBODY
+    added: int = NOBODY
+    unclean: int = NOBODY
+
+
+NO_UPDATE: Final = BrokerUpdate()
+
+
+def is_active(image: MetadataImage, broker_id: int) -> bool:
+    """Whether a broker is registered, not fenced and not on its way out: only such a one may lead or enter an ISR."""
+    broker = image.brokers.by_id.get(broker_id)
+    return broker is not None and broker.is_active
+
+
+def has_online_directory(image: MetadataImage, broker_id: int, directory: Uuid) -> bool:
+    """Whether a replica's directory is one that its broker can read."""
+    if directory in {UNASSIGNED, MIGRATING}:
+        return True
+    if directory == LOST:
+        return False
+    broker = image.brokers.by_id.get(broker_id)
+    return broker is None or not broker.directories or directory in broker.directories
+
+
+def default_directory(image: MetadataImage, broker_id: int) -> Uuid:
+    """Where a new replica belongs: known at once only on brokers with a single directory."""
+    broker = image.brokers.by_id.get(broker_id)
+    if broker is None:
+        return UNASSIGNED
+    if not broker.directories:
+        return MIGRATING
+    return broker.directories[0] if len(broker.directories) == 1 else UNASSIGNED
+
+
+def rules_for(
+    image: MetadataImage, partition: Partition, topic_min_isr: int, update: BrokerUpdate = NO_UPDATE
+) -> Rules:
+    """What `partition_change` has to know of the cluster, seen from one partition."""
+    directories = dict(zip(partition.replicas, partition.directories, strict=True))
+    metadata_version = image.features.metadata_version or 0
+
+    def is_acceptable(broker_id: int) -> bool:
+        if broker_id in {update.removed, update.unclean}:
+            return False
+        if broker_id != update.added and not is_active(image, broker_id):
+            return False
+        return has_online_directory(image, broker_id, directories.get(broker_id, UNASSIGNED))
+
+    return Rules(
+        is_acceptable=is_acceptable,
+        default_directory=lambda broker_id: default_directory(image, broker_id),
+        metadata_version=metadata_version,
+        min_isr=topic_min_isr,
+        elr_enabled=image.features.level(ELR_FEATURE) > 0,
+    )
+
+
+def partition_updates(
+    image: MetadataImage, members: Iterable[Member], update: BrokerUpdate, defaults: TopicDefaults
+) -> Iterator[PartitionChangeRecord]:
+    """The changes that a broker's new state asks for in these partitions.
+
+    Where the topic allows it an unclean election happens at once.
+    """
+
+    @cache
+    def of_topic(topic_id: Uuid) -> tuple[int, Election]:
+        topic = image.topics.by_id[topic_id]
+        unclean = unclean_election(image, topic.name, defaults)
+        return min_isr(image, topic, defaults), Election.UNCLEAN if unclean else Election.ONLINE
+
+    leaving = {update.removed, update.unclean}
+    unclean_shutdown = () if update.unclean == NOBODY else (update.unclean,)
+    for topic_id, number, partition in members:
+        topic_min_isr, election = of_topic(topic_id)
+        isr = tuple(replica for replica in partition.isr if replica not in leaving)
+        target = Target(isr=isr, unclean_shutdown=unclean_shutdown)
+        rules = rules_for(image, partition, topic_min_isr, update)
+        change = partition_change(topic_id, number, partition, target, rules, election)
+        if change is not None:
+            yield change
+
+
+def elect_leaders(
+    image: MetadataImage, members: Iterable[Member], election: Election, defaults: TopicDefaults
+) -> Iterator[PartitionChangeRecord]:
+    """The changes of an election that somebody asks for (`ElectLeaders`), of partitions not led as they could be."""
+    for topic_id, number, partition in members:
+        wanted = partition.replicas[0] if election is Election.PREFERRED else partition.leader
+        if partition.leader == wanted != NOBODY:
+            continue
+        topic_min_isr = min_isr(image, image.topics.by_id[topic_id], defaults)
+        rules = rules_for(image, partition, topic_min_isr)
+        change = partition_change(topic_id, number, partition, UNCHANGED, rules, election)
+        if change is not None:
+            yield change

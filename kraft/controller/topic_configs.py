@@ -1,0 +1,47 @@
+"""The configuration that holds for a topic, from wherever it is set (Kafka: `KafkaConfigSchema`)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from metadata_log.image import MetadataImage, ResourceType, TopicImage
+
+MIN_ISR: Final = "min.insync.replicas"
+UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
+_CLUSTER: Final = ""
+
+
+class TopicDefaults(Struct, frozen=True):
+    """What the controller's own file says; the dynamic configuration of its `node_id` counts before it."""
+
+    min_isr: int = 1
+    unclean_election: bool = False
+    node_id: int = -1
+
+
+def effective(image: MetadataImage, topic: str, key: str, defaults: TopicDefaults) -> str | None:
+    """The value set for the topic, else for this controller, else for the cluster; None if only the defaults hold."""
+    for resource in (
+        (ResourceType.TOPIC, topic),
+        (ResourceType.BROKER, str(defaults.node_id)),
+        (ResourceType.BROKER, _CLUSTER),
+    ):
+        value = image.configs.of(resource).get(key)
+        if value is not None:
+            return value
+    return None
+
+
+def min_isr(image: MetadataImage, topic: TopicImage, defaults: TopicDefaults) -> int:
+    """min.insync.replicas of a topic, at most the replication factor of its first partition."""
+    value = effective(image, topic.name, MIN_ISR, defaults)
+    wanted = defaults.min_isr if value is None else int(value)
+    return min(wanted, len(topic.partitions[0].replicas)) if topic.partitions else wanted
+
+
+def unclean_election(image: MetadataImage, topic: str, defaults: TopicDefaults) -> bool:
+    """unclean.leader.election.enable of a topic."""
+    value = effective(image, topic, UNCLEAN_ELECTION, defaults)
+    return defaults.unclean_election if value is None else value.lower() == "true"

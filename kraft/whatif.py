@@ -1,0 +1,193 @@
+"""What would happen if: the controller's own decisions, made on an image that nobody keeps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from msgspec import Struct
+
+from kraft.controller.brokers import begin_controlled_shutdown, fence
+from kraft.controller.leader_election import Election
+from kraft.controller.partition_change import RECOVERING, Target, partition_change, record_version
+from kraft.controller.partition_updates import Member, elect_leaders, rules_for
+from kraft.controller.reassignment import begin
+from kraft.controller.result import VersionedRecord
+from kraft.controller.topic_configs import TopicDefaults, min_isr
+from metadata_log.errors import MetadataLogError
+from metadata_log.image import Broker, MetadataDelta, MetadataImage, Partition
+from metadata_log.image.persistent_map import in_key_order
+from metadata_log.image.topics import NO_LEADER
+from metadata_log.types import OffsetAndEpoch
+
+Decision = Callable[[MetadataImage], Iterable[VersionedRecord]]
+BrokerDecision = Callable[[MetadataImage, Broker, TopicDefaults], list[VersionedRecord]]
+
+
+class UnknownName(MetadataLogError):
+    """A broker, rack, topic or partition that was asked about is not in the image."""
+
+
+class PartitionOutcome(Struct, frozen=True, kw_only=True):
+    """What becomes of one partition; `min_isr` is that of its topic."""
+
+    topic: str
+    partition: int
+    before: Partition
+    after: Partition
+    min_isr: int
+
+    @property
+    def moves(self) -> bool:
+        """Another broker leads."""
+        return NO_LEADER != self.after.leader != self.before.leader
+
+    @property
+    def goes_offline(self) -> bool:
+        """Nobody leads any more."""
+        return self.after.leader == NO_LEADER != self.before.leader
+
+    @property
+    def falls_below_min_isr(self) -> bool:
+        """Producers that ask for acks=all are refused from now on; they are, too, where nobody leads."""
+        return len(self.after.isr) < self.min_isr <= len(self.before.isr)
+
+    @property
+    def loses_data(self) -> bool:
+        """A replica leads that may lack committed records."""
+        return self.after.leader_recovery_state == RECOVERING != self.before.leader_recovery_state
+
+
+class Outcome(Struct, frozen=True):
+    """Both images, the records between them, and the partitions that differ, by topic and number."""
+
+    before: MetadataImage
+    after: MetadataImage
+    records: tuple[VersionedRecord, ...]
+    partitions: tuple[PartitionOutcome, ...]
+
+
+def fail(image: MetadataImage, broker_ids: Sequence[int], defaults: TopicDefaults) -> Outcome:
+    """Brokers die one after the other and are fenced in this order, each on what the one before left."""
+    return _outcome(image, [_of_broker(broker_id, fence, defaults) for broker_id in broker_ids], defaults)
+
+
+def shut_down(image: MetadataImage, broker_ids: Sequence[int], defaults: TopicDefaults) -> Outcome:
+    """Brokers stop in order, each in a controlled way: it hands its leaderships over, then it is fenced."""
+    steps = (begin_controlled_shutdown, fence)
+    return _outcome(image, [_of_broker(one, step, defaults) for one in broker_ids for step in steps], defaults)
+
+
+def fail_rack(image: MetadataImage, rack: str, defaults: TopicDefaults) -> Outcome:
+    """All brokers of a rack die; raises `UnknownName` if none is registered in it."""
+    broker_ids = [broker_id for broker_id, broker in in_key_order(image.brokers.by_id) if broker.rack == rack]
+    if not broker_ids:
+        racks = sorted({broker.rack for _, broker in in_key_order(image.brokers.by_id) if broker.rack is not None})
+        known = f"The racks are {', '.join(racks)}." if racks else "No broker names a rack."
+        raise UnknownName(f"no broker is registered in rack {rack}", hint=known)
+    return fail(image, broker_ids, defaults)
+
+
+def elect(image: MetadataImage, election: Election, defaults: TopicDefaults) -> Outcome:
+    """An election of all partitions, as an administrator asks for it."""
+
+    def decide(now: MetadataImage) -> list[VersionedRecord]:
+        version = record_version(now.features.metadata_version or 0)
+        return [
+            VersionedRecord(change, version) for change in elect_leaders(now, all_partitions(now), election, defaults)
+        ]
+
+    return _outcome(image, [decide], defaults)
+
+
+def reassign(
+    image: MetadataImage, targets: Mapping[tuple[str, int], Sequence[int]], defaults: TopicDefaults
+) -> Outcome:
+    """Partitions get these replicas; all new ones come into sync, and the reassignments complete.
+
+    Raises `UnknownName` for a topic, partition or broker that is not there.
+    """
+    for (topic, number), replicas in targets.items():
+        if topic not in image.topics or number not in range(len(image.topics[topic].partitions)):
+            raise UnknownName(f"there is no partition {topic}-{number}")
+        for broker_id in replicas:
+            _broker(image, broker_id)
+
+    def begins(now: MetadataImage) -> Iterator[VersionedRecord]:
+        for (topic, number), replicas in targets.items():
+            assignment = begin(now.topics[topic].partitions[number], replicas)
+            target = Target(replicas=assignment.replicas, removing=assignment.removing, adding=assignment.adding)
+            yield from _change(now, topic, number, target, defaults)
+
+    def comes_into_sync(now: MetadataImage) -> Iterator[VersionedRecord]:
+        for topic, number in targets:
+            partition = now.topics[topic].partitions[number]
+            caught_up = tuple(one for one in partition.adding_replicas if one not in partition.isr)
+            yield from _change(now, topic, number, Target(isr=(*partition.isr, *caught_up)), defaults)
+
+    return _outcome(image, [begins, comes_into_sync], defaults)
+
+
+def leaderships(image: MetadataImage) -> dict[int, int]:
+    """How many partitions every registered broker leads; -1 for those that nobody leads, if there are any."""
+    counts = Counter(partition.leader for _, _, partition in all_partitions(image))
+    leading = {broker_id: counts.pop(broker_id, 0) for broker_id, _ in in_key_order(image.brokers.by_id)}
+    return leading | dict(sorted(counts.items()))
+
+
+def all_partitions(image: MetadataImage) -> Iterator[Member]:
+    """Every partition, by topic name and number."""
+    for name in image.topics:
+        topic = image.topics[name]
+        for number, partition in enumerate(topic.partitions):
+            yield topic.id, number, partition
+
+
+def _change(
+    image: MetadataImage, topic: str, number: int, target: Target, defaults: TopicDefaults
+) -> Iterator[VersionedRecord]:
+    found = image.topics[topic]
+    partition = found.partitions[number]
+    rules = rules_for(image, partition, min_isr(image, found, defaults))
+    change = partition_change(found.id, number, partition, target, rules)
+    if change is not None:
+        yield VersionedRecord(change, record_version(image.features.metadata_version or 0))
+
+
+def _broker(image: MetadataImage, broker_id: int) -> Broker:
+    broker = image.brokers.by_id.get(broker_id)
+    if broker is None:
+        known = ", ".join(str(one) for one, _ in in_key_order(image.brokers.by_id))
+        hint = f"The brokers are {known}." if known else "No broker is registered."
+        raise UnknownName(f"broker {broker_id} is not registered", hint=hint)
+    return broker
+
+
+def _of_broker(broker_id: int, decide: BrokerDecision, defaults: TopicDefaults) -> Decision:
+    return lambda image: decide(image, _broker(image, broker_id), defaults)
+
+
+def _outcome(image: MetadataImage, decisions: Iterable[Decision], defaults: TopicDefaults) -> Outcome:
+    """Decide, replay what was decided, and decide on: every decision sees the image that the ones before it made."""
+    now = image
+    records: list[VersionedRecord] = []
+    for decide in decisions:
+        delta = MetadataDelta(now)
+        decided = list(decide(now))
+        for number, versioned in enumerate(decided):
+            delta.replay(versioned.record, now.end.offset + number)
+        if decided:
+            now = delta.apply(OffsetAndEpoch(epoch=now.end.epoch, offset=now.end.offset + len(decided)))
+        records += decided
+    return Outcome(image, now, tuple(records), tuple(_differences(image, now, defaults)))
+
+
+def _differences(before: MetadataImage, after: MetadataImage, defaults: TopicDefaults) -> Iterator[PartitionOutcome]:
+    for name in before.topics:
+        old, new = before.topics[name], after.topics[name]
+        if old is new:
+            continue
+        topic_min_isr = min_isr(before, old, defaults)
+        for number, (was, becomes) in enumerate(zip(old.partitions, new.partitions, strict=True)):
+            if was != becomes:
+                yield PartitionOutcome(topic=name, partition=number, before=was, after=becomes, min_isr=topic_min_isr)
