@@ -26,6 +26,8 @@ META_PROPERTIES: Final = "meta.properties"
 BOOTSTRAP_CHECKPOINT: Final = "bootstrap.checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 LOCK_FILE: Final = ".lock"
+ARCHIVE_MANIFEST: Final = "manifest.json"
+"""What makes a partition directory an archive: a history that is kept, and no node's."""
 PARTITION_DIRECTORY: Final = f"{METADATA_TOPIC}-{METADATA_PARTITION}"
 
 _PARTITION_METADATA_TEXT: Final = f"version: 0\ntopic_id: {Uuid.METADATA_TOPIC}".encode("ascii")

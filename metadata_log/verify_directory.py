@@ -9,7 +9,7 @@ from metadata_log.disk import Disk
 from metadata_log.epochs import FILE_NAME as EPOCHS_FILE
 from metadata_log.epochs import parse_epochs
 from metadata_log.errors import MetadataLogError
-from metadata_log.log_dir import META_PROPERTIES, PARTITION_DIRECTORY
+from metadata_log.log_dir import ARCHIVE_MANIFEST, META_PROPERTIES, PARTITION_DIRECTORY
 from metadata_log.quorum_state_file import FILE_NAME as QUORUM_STATE
 from metadata_log.quorum_state_file import read_quorum_state
 from metadata_log.reader import Damage, gap_before, read_file
@@ -68,7 +68,8 @@ def _partition(disk: Disk, directory: str, names: list[str]) -> Iterator[Damage]
                 end = None
     if epochs:
         yield from _epochs(disk, directory, epochs)
-        yield from _quorum_state(disk, directory, epochs[-1].epoch)
+        if ARCHIVE_MANIFEST not in names:  # nobody votes from an archive
+            yield from _quorum_state(disk, directory, epochs[-1].epoch)
 
 
 def _epochs(disk: Disk, directory: str, true: list[OffsetAndEpoch]) -> Iterator[Damage]:

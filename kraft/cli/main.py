@@ -24,6 +24,7 @@ USAGE: Final = 2
 INTERRUPTED: Final = 130
 
 _COMMANDS: Final = {
+    "archive": "kraft.cli.archive:archive_command",
     "decode": "kraft.cli.decode:decode_command",
     "dump": "kraft.cli.dump:dump_command",
     "format": "kraft.cli.format:format_command",

@@ -52,7 +52,7 @@ def render_history(rows: Iterable[tuple[str, Row]], out: Path, *, title: str, no
     """Write the story of one directory to `out`.
 
     `rows` are pairs of a view's name and a row, as `metadata_log.history` yields them for `HISTORY_VIEWS`; `title` is
-    the name of the cluster or directory; `notes` are sentences shown at the top (the range asked for, damage, what was left out).
+    the name of the cluster or directory; `notes` are sentences for the top: the range, damage, what is left out.
     """
     _write(rows, out, title, notes)
 

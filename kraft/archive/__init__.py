@@ -1,0 +1,19 @@
+"""Keeps the metadata history of a cluster for good: what its directories forget after a week stays readable here."""
+
+from kraft.archive.archive import Added, Archive, open_archive
+from kraft.archive.manifest import ArchiveError, Manifest, read_manifest
+from kraft.archive.source import Source, open_source
+from kraft.archive.verification import Verified, verify_archive
+
+__all__ = [
+    "Added",
+    "Archive",
+    "ArchiveError",
+    "Manifest",
+    "Source",
+    "Verified",
+    "open_archive",
+    "open_source",
+    "read_manifest",
+    "verify_archive",
+]

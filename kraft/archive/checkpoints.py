@@ -1,0 +1,73 @@
+"""Snapshots on their way into an archive: checked down to the footer before they count."""
+
+from __future__ import annotations
+
+from kraft.archive.manifest import CheckpointFacts, digest_of
+from kraft.archive.source import Source
+from kraft.archive.writing import copy_file
+from metadata_log.batch import records
+from metadata_log.disk import Disk
+from metadata_log.errors import CorruptBatch, MetadataLogError
+from metadata_log.reader import Damage, DamagedFile
+from metadata_log.snapshot import read_snapshot, read_snapshot_start, snapshot_name
+from metadata_log.types import OffsetAndEpoch
+
+
+def copy_checkpoint(disk: Disk, source: Source, directory: str, id: OffsetAndEpoch) -> CheckpointFacts:
+    """Copy a snapshot into a directory; raises `DamagedFile` for one that is not whole, `FileNotFoundError`."""
+    name = snapshot_name(id)
+    original = f"{source.directory}/{name}"
+    copy = copy_file(source.disk, original, disk, directory, name)
+    try:
+        for _ in read_snapshot(disk, copy):
+            pass
+        timestamp_ms = read_snapshot_start(disk, copy).header.last_contained_log_timestamp
+    except MetadataLogError as bad:
+        disk.remove(copy)
+        raise DamagedFile(
+            Damage(where=original, what=bad.args[0], expected="a whole snapshot", position=bad.position)
+        ) from bad
+    file = disk.open(copy, writable=False)
+    try:
+        size, sha256 = file.size(), digest_of(file)
+    finally:
+        file.close()
+    disk.rename(copy, f"{directory}/{name}")
+    disk.fsync_dir(directory)
+    return CheckpointFacts(
+        file=name,
+        end_offset=id.offset,
+        epoch=id.epoch,
+        size_bytes=size,
+        sha256=sha256,
+        last_contained_timestamp_ms=timestamp_ms,
+    )
+
+
+def differs_from(disk: Disk, source: Source, directory: str, known: CheckpointFacts) -> bool:
+    """Whether a snapshot of the source holds other records than that of the archive.
+
+    Every controller writes its own: times and the division into batches differ, the records do not.
+    """
+    path = f"{source.directory}/{known.file}"
+    file = source.disk.open(path, writable=False)
+    try:
+        if file.size() == known.size_bytes and digest_of(file) == known.sha256:
+            return False
+    finally:
+        file.close()
+    try:
+        return _values(source.disk, path) != _values(disk, f"{directory}/{known.file}")
+    except CorruptBatch as bad:
+        raise DamagedFile(
+            Damage(where=path, what=bad.what, expected="a whole snapshot", position=bad.position)
+        ) from bad
+
+
+def _values(disk: Disk, path: str) -> list[bytes]:
+    return sorted(
+        record.value or b""
+        for batch in read_snapshot(disk, path)
+        if not batch.is_control
+        for record in records(batch, where=path)
+    )

@@ -1,0 +1,149 @@
+"""Files of an archive as they are written: under a temporary name until they are whole and on the disk."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+
+from msgspec import Struct
+
+from kraft.archive.manifest import PIECE_BYTES, ArchiveError, Draft, SegmentFacts
+from kraft.archive.source import Located
+from metadata_log.batch import RecordBatch
+from metadata_log.disk import Disk
+from metadata_log.segment import file_name, scan_file
+
+TMP = ".tmp"
+
+
+class SegmentWriter:
+    """A new segment, or the last one of an archive from its end on. It counts once the manifest says so."""
+
+    def __init__(self, disk: Disk, directory: str, base_offset: int, grown: Draft | None = None) -> None:
+        self.draft = Draft(file_name(base_offset), base_offset) if grown is None else grown
+        self._disk = disk
+        self._directory = directory
+        self._path = f"{directory}/{self.draft.file}"
+        self._is_new = grown is None
+        if self._is_new and disk.exists(self._path + TMP):
+            disk.remove(self._path + TMP)
+        self._file = disk.open(self._path + (TMP if self._is_new else ""), create=self._is_new)
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+
+    def append(self, batch: RecordBatch) -> None:
+        """Write a batch at the end."""
+        self.draft.note(batch)
+        self._waiting.append(batch.data)
+        self._waiting_bytes += batch.size_bytes
+        if self._waiting_bytes >= PIECE_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        self._file.append(b"".join(self._waiting))
+        self._waiting.clear()
+        self._waiting_bytes = 0
+
+    def finish(self) -> None:
+        """Put everything on the disk and give the file its name."""
+        self._write()
+        self._file.fsync()
+        self.close()
+        if self._is_new:
+            self._disk.rename(self._path + TMP, self._path)
+            self._disk.fsync_dir(self._directory)
+
+    def close(self) -> None:
+        """Give up: what was written does not count."""
+        self._file.close()
+
+
+class Written(Struct, frozen=True):
+    """What was written and does not count yet."""
+
+    drafts: tuple[Draft, ...]
+    digests: dict[int, str]
+    """Of the batches taken from each segment of the source: reading them again must give the same."""
+    last: Located | None
+    batches: int
+    records: int
+
+
+def write_batches(
+    disk: Disk,
+    directory: str,
+    batches: Iterable[Located],
+    *,
+    grown: Draft | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> Written:
+    """Write batches to segments: a new one where the source has one, else at the end of `grown`."""
+    drafts: list[Draft] = []
+    digests: dict[int, hashlib._Hash] = {}
+    writer: SegmentWriter | None = None
+    last: Located | None = None
+    count = record_count = 0
+    try:
+        for base, batch in batches:
+            if writer is None and grown is not None and batch.base_offset != base:
+                writer = SegmentWriter(disk, directory, grown.base_offset, grown)
+            elif writer is None or batch.base_offset == base:
+                if writer is not None:
+                    writer.finish()
+                    drafts.append(writer.draft)
+                writer = SegmentWriter(disk, directory, batch.base_offset)
+            writer.append(batch)
+            digests.setdefault(base, hashlib.sha256()).update(batch.data)
+            last = base, batch
+            count += 1
+            record_count += batch.record_count
+            if on_progress is not None:
+                on_progress(batch.next_offset)
+        if writer is not None:
+            writer.finish()
+            drafts.append(writer.draft)
+    finally:
+        if writer is not None:
+            writer.close()
+    return Written(tuple(drafts), {base: each.hexdigest() for base, each in digests.items()}, last, count, record_count)
+
+
+def read_draft(disk: Disk, directory: str, facts: SegmentFacts, *, until: int | None = None) -> Draft:
+    """A segment of the archive, to be grown; with `until` only what lies before that offset.
+
+    Raises `ArchiveError` if the file is not what the manifest says.
+    """
+    path = f"{directory}/{facts.file}"
+    draft, whole = Draft(facts.file, facts.base_offset), Draft(facts.file, facts.base_offset)
+    file = disk.open(path, writable=False)
+    try:
+        for batch in scan_file(file, end=facts.size_bytes):
+            whole.note(batch)
+            if until is None or batch.next_offset <= until:
+                draft.note(batch)
+    finally:
+        file.close()
+    if whole.facts() != facts:
+        raise ArchiveError("the file is not what the manifest says", where=path, hint="Restore it from a backup.")
+    return draft
+
+
+def copy_file(source: Disk, original_path: str, disk: Disk, directory: str, name: str) -> str:
+    """Copy a file to `name` + `.tmp` and put it on the disk; the path of the copy."""
+    path = f"{directory}/{name}{TMP}"
+    if disk.exists(path):
+        disk.remove(path)
+    original = source.open(original_path, writable=False)
+    try:
+        copy = disk.open(path, create=True)
+        try:
+            position = 0
+            while piece := original.pread(PIECE_BYTES, position):
+                copy.append(piece)
+                position += len(piece)
+            copy.fsync()
+        finally:
+            copy.close()
+    finally:
+        original.close()
+    return path

@@ -1,0 +1,284 @@
+"""`kraft archive`: keeps the metadata history of a cluster for good, and proves that it has no gap."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import click
+import trio
+
+from kraft.archive import Added, Archive, ArchiveError, Source, Verified, open_archive, open_source, verify_archive
+from kraft.config import UsageError
+from metadata_log.disk import OsDisk
+from metadata_log.reader import Damage
+
+_ADDRESS: Final = re.compile(r"[\w.-]+:\d+|\[[0-9a-fA-F:]+\]:\d+")
+_QUIET_SECONDS: Final = 1.0
+
+
+@click.command("archive", short_help="Keep a cluster's metadata history for good.")
+@click.option(
+    "--from",
+    "sources",
+    multiple=True,
+    metavar="DIR",
+    help="A log directory, a partition directory or another archive; may be repeated: controllers of one cluster.",
+)
+@click.option("--to", "target", required=True, metavar="DIR", help="The archive; made if it is not there.")
+@click.option("--follow", is_flag=True, help="Look again and again until Ctrl-C or SIGTERM.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.05),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --follow: how long to wait between two looks.",
+)
+@click.option(
+    "--verify", is_flag=True, help="Read the whole archive and prove it gap-free, after adding if --from is there."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON objects, one a line.")
+@click.pass_context
+def archive_command(
+    context: click.Context,
+    *,
+    sources: tuple[str, ...],
+    target: str,
+    follow: bool,
+    interval: float,
+    verify: bool,
+    as_json: bool,
+) -> None:
+    """Keep segments and checkpoints of a metadata log, of a running node, too, with a digest of each file.
+
+    Kafka forgets after 7 days or 100 MiB. An archive is a partition directory: every command and Kafka's own dump tool
+    read it. Run it again to add what is new. It adds only what continues it: a gap, another cluster or a difference
+    that no change of leader explains ends it with exit code 1 and leaves the archive as it was.
+
+    \b
+    Example:
+        kraft archive --from /var/lib/kafka/metadata --to /backup/prod-metadata --verify
+    """
+    if not sources and not verify:
+        raise UsageError("nothing to do", where="--from", hint="Give --from DIR to add, --verify to check, or both.")
+    if follow and not sources:
+        raise UsageError("there is nothing to follow", where="--follow", hint="Give --from DIR, too.")
+    sound = True
+    if sources:
+        for path in sources:
+            _require_directory(path, target)
+        archive = open_archive(OsDisk(), target)
+        try:
+            if sys.stderr.isatty():
+                archive.on_progress = _Progress()
+            opened = [open_source(archive.disk, path) for path in sources]
+            if follow:
+                sound = trio.run(_follow, archive, opened, interval, as_json)
+            else:
+                sound = _add_each(archive, opened, as_json)
+        finally:
+            archive.close()
+    if verify:
+        sound &= _verify(target, as_json=as_json)
+    context.exit(0 if sound else 1)
+
+
+def _require_directory(path: str, target: str) -> None:
+    if Path(path).exists():
+        if Path(target).resolve().is_relative_to(Path(path).resolve()):
+            raise UsageError(
+                "the archive would lie inside the source, where nothing is ever written",
+                where=f"--to {target}",
+                hint="Give a directory outside of it.",
+            )
+        return
+    if _ADDRESS.fullmatch(path):
+        raise UsageError(
+            "a live quorum cannot be followed yet",
+            where=f"--from {path}",
+            hint="Give the log directory of a controller or broker, which may be running.",
+        )
+    raise UsageError("there is no such directory", where=f"--from {path}", hint="Give a log directory of the cluster.")
+
+
+def _add_each(archive: Archive, sources: Sequence[Source], as_json: bool) -> bool:
+    """Look at every source once, whatever became of the one before; raises the failures together."""
+    sound, failures = True, []
+    for source in sources:
+        try:
+            sound &= _add(archive, source, as_json=as_json)
+        except ArchiveError as failed:
+            failures.append(failed)
+    if failures:
+        raise ExceptionGroup("some sources could not be archived", failures)
+    return sound
+
+
+async def _follow(archive: Archive, sources: Sequence[Source], interval: float, as_json: bool) -> bool:
+    """Look at the sources in turn until a signal comes; whether everything went well."""
+    stop = trio.Event()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(_watch_signals, stop)
+        first = True
+        while not stop.is_set():
+            for source in sources:
+                if not _add(archive, source, as_json=as_json, quiet=not first):
+                    nursery.cancel_scope.cancel()
+                    return False
+            first = False
+            with trio.move_on_after(interval):
+                await stop.wait()
+        nursery.cancel_scope.cancel()
+    return True
+
+
+async def _watch_signals(stop: trio.Event, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        task_status.started()
+        async for _ in signals:
+            stop.set()
+
+
+def _add(archive: Archive, source: Source, *, as_json: bool, quiet: bool = False) -> bool:
+    """Look at one source once and say what came of it; with `quiet` only if something did."""
+    try:
+        added = archive.add(source, now_ms=time.time_ns() // 1_000_000)
+    finally:
+        if isinstance(archive.on_progress, _Progress):
+            archive.on_progress.clear()
+    if not quiet or added.batches or added.checkpoints or added.superseded or added.damage:
+        click.echo(_added_json(added) if as_json else _added_text(added))
+        for warning in added.warnings:
+            click.echo(f"kraft: warning: {warning} ({added.source})", err=True)
+    if added.superseded is not None:
+        lost = added.superseded
+        click.echo(
+            f"kraft: warning: offsets {lost.base_offset} to {lost.end_offset - 1} of epoch {lost.epoch} were archived "
+            f"before they were committed, and the leader of epoch {lost.by_epoch} has overwritten them: "
+            f"they are kept aside ({lost.file})",
+            err=True,
+        )
+    if added.damage is not None:
+        _complain(added.damage, "Archive from another controller of the cluster: only what is whole is taken.")
+    return added.damage is None
+
+
+def _added_text(added: Added) -> str:
+    parts = [f"{added.records} records" if added.records else "nothing new"]
+    if added.checkpoints:
+        parts.append(f"{len(added.checkpoints)} checkpoint{'s' if len(added.checkpoints) > 1 else ''}")
+    return f"{added.source}: {', '.join(parts)}; the archive holds {_range(added.start_offset, added.end_offset)}"
+
+
+def _range(start: int, end: int) -> str:
+    return f"offsets {start} to {end - 1}" if end > start else "no record"
+
+
+def _added_json(added: Added) -> str:
+    superseded = added.superseded
+    return json.dumps(
+        {
+            "source": added.source,
+            "batches": added.batches,
+            "records": added.records,
+            "startOffset": added.start_offset,
+            "endOffset": added.end_offset,
+            "checkpoints": [{"endOffset": each.offset, "epoch": each.epoch} for each in added.checkpoints],
+            "superseded": None
+            if superseded is None
+            else {
+                "file": superseded.file,
+                "baseOffset": superseded.base_offset,
+                "endOffset": superseded.end_offset,
+                "epoch": superseded.epoch,
+                "byEpoch": superseded.by_epoch,
+            },
+            "warnings": list(added.warnings),
+            "damage": None if added.damage is None else str(added.damage),
+        }
+    )
+
+
+def _verify(target: str, *, as_json: bool) -> bool:
+    """Print the proof, or what stands against it."""
+    found = verify_archive(OsDisk(), target.rstrip("/") or "/")
+    if as_json:
+        click.echo(_verified_json(target, found))
+    else:
+        click.echo(_verified_text(target, found))
+    for damage in found.damages:
+        _complain(damage, None)
+    return not found.damages
+
+
+def _verified_text(target: str, found: Verified) -> str:
+    verdict = "gap-free" if not found.damages else f"{len(found.damages)} damaged"
+    return (
+        f"{target}: {verdict}; cluster {found.cluster_id or 'unknown'}, "
+        f"{_range(found.start_offset, found.end_offset)}, "
+        f"{_time(found.first_timestamp_ms)} to {_time(found.last_timestamp_ms)}, epoch {found.last_epoch}; "
+        f"{found.segments} segments, {found.checkpoints} checkpoints, {found.records} records, {found.size_bytes} bytes"
+        + (f"; {len(found.superseded)} superseded ends of the log kept aside" if found.superseded else "")
+    )
+
+
+def _verified_json(target: str, found: Verified) -> str:
+    return json.dumps(
+        {
+            "archive": target,
+            "ok": not found.damages,
+            "clusterId": found.cluster_id,
+            "startOffset": found.start_offset,
+            "endOffset": found.end_offset,
+            "firstTimestamp": found.first_timestamp_ms,
+            "lastTimestamp": found.last_timestamp_ms,
+            "lastEpoch": found.last_epoch,
+            "segments": found.segments,
+            "checkpoints": found.checkpoints,
+            "batches": found.batches,
+            "records": found.records,
+            "bytes": found.size_bytes,
+            "superseded": len(found.superseded),
+            "damages": [str(damage) for damage in found.damages],
+        }
+    )
+
+
+def _complain(damage: Damage, hint: str | None) -> None:
+    click.echo(f"kraft: error: {damage}", err=True)
+    if hint is not None:
+        click.echo(f"hint: {hint}", err=True)
+
+
+def _time(timestamp_ms: int) -> str:
+    if timestamp_ms < 0:
+        return "no time"
+    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class _Progress:
+    """The offset reached, in place, once a second."""
+
+    def __init__(self) -> None:
+        self._next = time.monotonic() + _QUIET_SECONDS
+        self._shown = False
+
+    def __call__(self, offset: int) -> None:
+        now = time.monotonic()
+        if now >= self._next:
+            self._next, self._shown = now + _QUIET_SECONDS, True
+            click.echo(f"\rarchived up to offset {offset}", err=True, nl=False)
+
+    def clear(self) -> None:
+        """Take the line away."""
+        if self._shown:
+            click.echo("\r\x1b[K", err=True, nl=False)
+            self._shown = False
