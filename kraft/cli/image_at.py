@@ -1,0 +1,206 @@
+"""The image in a directory at an offset or a time, for every command that shows one; and the options for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import click
+from msgspec import Struct
+
+from kraft.cli.failure import CommandFailed
+from kraft.cli.progress import LongJob
+from kraft.cli.text import iso_time
+from metadata_log.disk import OsDisk
+from metadata_log.image import MetadataDelta, MetadataImage, ReplayError
+from metadata_log.image.tree import Provenance
+from metadata_log.reader import Damage, DamagedFile, Entry, OnDamage, stops
+from metadata_log.timeline import At, Base, TimelineBatch, parse_at, read_timeline
+from metadata_log.types import OffsetAndEpoch
+
+
+def at_of(context: click.Context, parameter: click.Parameter, value: str | None) -> At | None:
+    """The moment that an option names; a usage error if it is neither an offset nor a time."""
+    try:
+        return None if value is None else parse_at(value)
+    except ValueError as bad:
+        raise click.BadParameter(str(bad), ctx=context, param=parameter) from bad
+
+
+at_option = click.option(
+    "--at",
+    callback=at_of,
+    metavar="OFFSET|TIME",
+    help="The state after the record at this offset, or at this time, such as 2026-11-21T08:17:00Z.",
+)
+reading_options = click.option(
+    "--on-damage",
+    type=click.Choice([each.value for each in OnDamage]),
+    default=OnDamage.STOP.value,
+    show_default=True,
+    help="Whether damage ends everything, ends the reading where it is, or is passed over.",
+)
+show_secrets_option = click.option("--show-secrets", is_flag=True, help="Print credentials and passwords as they are.")
+
+
+class ImageAt(Struct, frozen=True, kw_only=True):
+    """The image of a path at some moment, what its last record is, and what was wrong on the way there."""
+
+    path: str
+    image: MetadataImage
+    provenance: Provenance
+    damages: tuple[Damage, ...]
+    open_since: int | None = None
+    """Where a transaction began that has not ended; its changes are not in the image."""
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether the image may lack something; a log that may still grow does not."""
+        return any(not damage.unfinished for damage in self.damages)
+
+    @property
+    def where(self) -> str:
+        """Which moment it is, for people."""
+        if self.provenance.offset < 0:
+            return f"{self.path} before the first record"
+        time = iso_time(self.provenance.timestamp_ms) or "no time"
+        text = f"{self.path} after offset {self.provenance.offset}, epoch {self.provenance.epoch}, {time}"
+        open_since = self.open_since
+        return text if open_since is None else f"{text}, without the transaction that is open since offset {open_since}"
+
+
+def image_at(path: str, at: At | None, on_damage: OnDamage = OnDamage.STOP) -> ImageAt:
+    """Replay what is in a directory, a segment or a snapshot up to some moment; the changes of an open transaction are
+    left out. Raises `MetadataLogError` or `CommandFailed` where nothing is known of that moment.
+    """
+    reading = _Reading(on_damage)
+    with LongJob("Replaying", None) as job:
+        for item in read_timeline(OsDisk(), path, until=at, from_base="latest", on_damage=on_damage):
+            reading.take(item)
+            job.advance(1)
+            if reading.over:
+                break
+    found = reading.result(path)
+    _check_moment(found, at)
+    return found
+
+
+class _Reading:
+    """An image in the making."""
+
+    def __init__(self, on_damage: OnDamage) -> None:
+        self._on_damage = on_damage
+        self._delta = MetadataDelta(MetadataImage())
+        self._provenance = Provenance()
+        self._damages: list[Damage] = []
+        self.over = False
+
+    def take(self, item: Base | TimelineBatch | Damage) -> None:
+        """Go on with what comes next."""
+        match item:
+            case Damage():
+                self._damages.append(item)
+            case Base():
+                self._delta = MetadataDelta(MetadataImage())
+                self._replay_base(item)
+            case TimelineBatch():
+                self._replay_batch(item)
+
+    def _replay_base(self, base: Base) -> None:
+        """A part of a snapshot is no state that ever was: damage is fatal, unless it is to be passed over."""
+        for entry in base.entries:
+            problem = entry if isinstance(entry, Damage) else self._one(entry, base.path)
+            if problem is not None:
+                if self._on_damage is not OnDamage.SKIP:
+                    raise DamagedFile(problem)
+                self._damages.append(problem)
+        self._provenance = Provenance(offset=base.end.offset - 1, epoch=base.end.epoch, timestamp_ms=base.timestamp_ms)
+
+    def _replay_batch(self, batch: TimelineBatch) -> None:
+        offset, timestamp_ms = batch.end_offset - 1, batch.batch.max_timestamp
+        for entry in batch.entries():
+            problem = entry if isinstance(entry, Damage) else self._one(entry, batch.path)
+            if problem is not None:
+                self._damages.append(problem)
+                if stops(problem, self._on_damage):
+                    self.over = True
+                    offset = batch.from_offset - 1 if problem.offset is None else problem.offset - 1
+                    break
+        if offset > self._provenance.offset:
+            self._provenance = Provenance(offset=offset, epoch=batch.batch.epoch, timestamp_ms=timestamp_ms)
+
+    def _one(self, entry: Entry, path: str) -> Damage | None:
+        """Replay one record; what is wrong with it, if something is."""
+        if entry.is_control:
+            return None
+        try:
+            if entry.record is not None:
+                self._delta.replay(entry.record, entry.offset)
+                return None
+            what = f"the record is a {entry.name} in version {entry.version}, which is not known"
+            expected = "a record that this version knows"
+        except ReplayError as fault:
+            what, expected = fault.what, "a record that agrees with those before it"
+        return Damage(where=path, what=what, expected=expected, offset=entry.offset)
+
+    def result(self, path: str) -> ImageAt:
+        """What has become of it."""
+        end = OffsetAndEpoch(epoch=max(self._provenance.epoch, 0), offset=self._provenance.offset + 1)
+        image = self._delta.apply(end)
+        return ImageAt(
+            path=path,
+            image=image.stable,
+            provenance=self._provenance,
+            damages=tuple(self._damages),
+            open_since=None if image.transaction is None else image.transaction.start_offset,
+        )
+
+
+def _check_moment(found: ImageAt, at: At | None) -> None:
+    """Complain about a moment that is not in the history; behind damage the damage says enough."""
+    if at is None or found.is_damaged:
+        return
+    last = found.provenance.offset
+    if at.offset is not None and last < at.offset:
+        raise CommandFailed(
+            f"offset {at.offset} is beyond the end: {_last_words(last)} ({found.path})",
+            hint="Leave --at out for the end of the log.",
+        )
+    if at.offset is not None and last > at.offset:
+        raise CommandFailed(
+            f"nothing is known of offset {at.offset}: this holds the state after offset {last} ({found.path})"
+        )
+    if at.timestamp_ms is not None and (last < 0 or found.provenance.timestamp_ms > at.timestamp_ms):
+        raise CommandFailed(
+            f"no record here is as old as {iso_time(at.timestamp_ms)} ({found.path})", hint=_first_words(found.path)
+        )
+
+
+def _last_words(last: int) -> str:
+    return "there is no record yet" if last < 0 else f"the last record has offset {last}"
+
+
+def _first_words(path: str) -> str | None:
+    """When the history begins."""
+    for item in read_timeline(OsDisk(), path, on_damage=OnDamage.SKIP):
+        if isinstance(item, TimelineBatch):
+            return f"The history begins at offset {item.from_offset}, {iso_time(item.batch.base_timestamp)}."
+        if isinstance(item, Base):
+            return f"The history begins after offset {item.end.offset - 1}, {iso_time(item.timestamp_ms)}."
+    return None
+
+
+def damage_json(damage: Damage) -> dict[str, object]:
+    """The facts of a damage."""
+    place = {"position": damage.position, "offset": damage.offset, "unfinished": damage.unfinished}
+    return {"file": damage.where, "damage": damage.what, "expected": damage.expected, **place}
+
+
+def report_damages(damages: Iterable[Damage], *, on_damage: OnDamage) -> bool:
+    """Say on stderr what is damaged; whether anything is, apart from a log that may still grow."""
+    damaged = False
+    for damage in damages:
+        damaged |= not damage.unfinished
+        click.echo(f"kraft: {'warning' if damage.unfinished else 'error'}: {damage}", err=True)
+    if damaged and on_damage is OnDamage.STOP:
+        click.echo("hint: This is the state before the damage; --on-damage skip-damage goes on behind it.", err=True)
+    return damaged

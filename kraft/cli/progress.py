@@ -1,0 +1,44 @@
+"""How far a long job has come: on a terminal only, and only once it has taken a second."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Final
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+FIRST_AFTER_SECONDS: Final = 1.0
+
+
+class LongJob:
+    """A bar on stderr, which disappears at the end. `total` is in whatever unit `advance` is told."""
+
+    def __init__(self, title: str, total: int | None) -> None:
+        self._title = title
+        self._total = total
+        self._done = 0
+        self._show_at = time.monotonic() + FIRST_AFTER_SECONDS if sys.stderr.isatty() else float("inf")
+        self._shown: tuple[Progress, TaskID] | None = None
+
+    def advance(self, amount: int) -> None:
+        """So much more is done."""
+        self._done += amount
+        if self._shown is not None:
+            progress, task = self._shown
+            progress.update(task, completed=self._done)
+        elif time.monotonic() >= self._show_at:
+            console = Console(stderr=True, no_color=bool(os.environ.get("NO_COLOR")))
+            columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+            progress = Progress(*columns, console=console, transient=True)
+            self._shown = progress, progress.add_task(self._title, total=self._total, completed=self._done)
+            progress.start()
+
+    def __enter__(self) -> LongJob:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown is not None:
+            self._shown[0].stop()

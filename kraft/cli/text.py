@@ -1,0 +1,45 @@
+"""Small forms of output that several commands share: times, tables, many lines at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Final
+
+import click
+
+LINES_AT_ONCE: Final = 1000
+"""Each call of `click.echo` flushes; so a call is made for many lines."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def iso_time(timestamp_ms: int | None) -> str | None:
+    """A time in UTC as `2026-11-21T08:17:20.234Z`; None for none, or for one that the calendar does not know."""
+    if timestamp_ms is None or timestamp_ms < 0:
+        return None
+    try:
+        moment = _EPOCH + timedelta(milliseconds=timestamp_ms)
+    except OverflowError:
+        return None
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{timestamp_ms % 1000:03}Z"
+
+
+def table(names: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """Lines with the cells of each column below its name; the last column may be as wide as it likes."""
+    cells = [list(names), *([str(cell) for cell in row] for row in rows)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(names))]
+    return ["  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
+
+
+def echo_lines(lines: Iterable[str]) -> None:
+    """Print many lines."""
+    rest = iter(lines)
+    while chunk := list(islice(rest, LINES_AT_ONCE)):
+        click.echo("\n".join(chunk))
+
+
+def count(number: int, one: str, many: str | None = None) -> str:
+    """`1 topic`, `1,200 topics`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
