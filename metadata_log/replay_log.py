@@ -34,7 +34,7 @@ def replay(
         if isinstance(found, Damage):
             continue
         if isinstance(found, Base):
-            delta = MetadataDelta(MetadataImage())
+            delta = MetadataDelta(MetadataImage(), is_snapshot=True)
         elif found.batch.is_control:
             end = found.end
             continue
@@ -43,7 +43,7 @@ def replay(
         end = found.end
         if not whole:
             break
-        if delta.features is not features:
+        if delta.features is not features or isinstance(found, Base):
             # The epoch of the features is the last offset of the batch that changed them.
             delta = MetadataDelta(delta.apply(end))
     if point.offset is not None and end.offset <= point.offset:

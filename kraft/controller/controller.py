@@ -71,10 +71,12 @@ class QuorumController:
 
     # Replay
 
-    def replay(self, records: Iterable[Message], base_offset: int, end: OffsetAndEpoch) -> MetadataImage:
+    def replay(
+        self, records: Iterable[Message], base_offset: int, end: OffsetAndEpoch, *, is_snapshot: bool = False
+    ) -> MetadataImage:
         """The latest image with these records on it; raises `MetadataLogError` where they contradict it."""
         latest = self.history.latest
-        delta = MetadataDelta(latest)
+        delta = MetadataDelta(latest, is_snapshot=is_snapshot)
         for offset, record in enumerate(records, base_offset):
             delta.replay(record, offset)
         image = delta.apply(end)
@@ -86,7 +88,7 @@ class QuorumController:
         """Forget everything and begin with the records of a snapshot."""
         assert not self.is_active, "the active controller never loads a snapshot"
         self.history = ImageHistory(MetadataImage())
-        self.history.replayed(self.replay(records, 0, end))
+        self.history.replayed(self.replay(records, 0, end, is_snapshot=True))
         self._registrar.look_at(self.history.committed.stable)
 
     def on_appended(self, records: Sequence[VersionedRecord], base_offset: int) -> None:

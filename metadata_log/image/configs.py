@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
+from typing import Final
 
 from msgspec import Struct
 
+from metadata_log.image.faults import ReplayError
 from metadata_log.image.persistent_map import Map
 from metadata_log.records.metadata import ConfigRecord
 
@@ -24,6 +27,7 @@ class ResourceType(IntEnum):
 Resource = tuple[int, str]
 """A resource's type and name; the name "" is the default of all brokers. A tuple, as it is the key of a hot map."""
 
+_INT: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 NO_CONFIGS: Map[str, str] = Map()
 
 
@@ -38,9 +42,16 @@ class ConfigsImage(Struct, frozen=True):
 
 
 def replay_config(image: ConfigsImage, record: ConfigRecord) -> ConfigsImage:
-    """A null value removes the key; a resource without keys disappears."""
+    """A null value removes the key; a resource without keys disappears.
+
+    Raises `ReplayError` for a broker whose name is not a number; the name "" stands for all brokers.
+    """
     resource = (record.resource_type, record.resource_name)
-    values = image.by_resource.get(resource, NO_CONFIGS)
+    values = image.by_resource.get(resource)
+    if values is None:
+        if record.resource_type == ResourceType.BROKER and record.resource_name and not _INT.fullmatch(resource[1]):
+            raise ReplayError(f"{record.resource_name!r} is no id of a broker")
+        values = NO_CONFIGS
     if record.value is not None:
         return ConfigsImage(image.by_resource.set(resource, values.set(record.name, record.value)))
     if record.name not in values:

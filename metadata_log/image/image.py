@@ -78,12 +78,14 @@ class MetadataImage(Struct, frozen=True):
 class MetadataDelta:
     """One batch of changes in the making; the image it starts from never changes.
 
-    Where a record is a fault, the delta stays as it was before it.
+    Where a record is a fault, the delta stays as it was before it. `is_snapshot` says that the records are those of a
+    snapshot, where transactions have no place.
     """
 
     __slots__ = (
         "_features_before",
         "_features_offset",
+        "_is_snapshot",
         "_topics_before",
         "_topics_delta",
         "acls",
@@ -99,7 +101,8 @@ class MetadataDelta:
         "transaction",
     )
 
-    def __init__(self, image: MetadataImage) -> None:
+    def __init__(self, image: MetadataImage, *, is_snapshot: bool = False) -> None:
+        self._is_snapshot = is_snapshot
         self._features_before = image.features
         self._features_offset = image.features_offset
         self._restore(image)
@@ -245,6 +248,8 @@ def _give_producer_ids(delta: MetadataDelta, record: records.ProducerIdsRecord, 
 
 
 def _begin_transaction(delta: MetadataDelta, record: records.BeginTransactionRecord, offset: int) -> None:
+    if delta._is_snapshot:
+        raise ReplayError("a snapshot holds no transactions")
     if delta.transaction is not None:
         raise ReplayError(f"the transaction from offset {delta.transaction.start_offset} is open")
     delta.transaction = OpenTransaction(offset, record.name, delta.apply(replace(delta.end, offset=offset)))

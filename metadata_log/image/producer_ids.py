@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import Struct
 
 from metadata_log.image.faults import ReplayError
 from metadata_log.records.metadata import ProducerIdsRecord
 
+NONE: Final = -1
+
 
 class ProducerIdsImage(Struct, frozen=True):
     """`next_producer_id` begins the next block; -1 if none was ever given out."""
 
-    next_producer_id: int = -1
+    next_producer_id: int = NONE
 
 
 def replay_producer_ids(image: ProducerIdsImage, record: ProducerIdsRecord) -> ProducerIdsImage:
     """Go on to the next block; raises `ReplayError` where ids would be given out again."""
-    if record.next_producer_id <= max(image.next_producer_id, 0):
+    if image.next_producer_id != NONE and record.next_producer_id <= image.next_producer_id:
         raise ReplayError(
             f"the next producer id {record.next_producer_id} is not above the current one, {image.next_producer_id}"
         )

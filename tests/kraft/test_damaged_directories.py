@@ -87,7 +87,6 @@ FINDINGS: dict[str, list[Found]] = {
 
 STRICTER = "we do not serve a log or snapshot that has lost something"
 REBUILT = "we build the epoch history anew from the log, and read no damaged one"
-NOT_REPLAYED = "the controller does not replay topics yet"
 
 DIFFERENT = {
     "offset-gap": STRICTER,
@@ -97,7 +96,6 @@ DIFFERENT = {
     "snapshot-footer-missing": STRICTER,
     "leader-epoch-checkpoint-garbage": REBUILT,
     "leader-epoch-checkpoint-version-1": REBUILT,
-    "record-for-missing-topic": NOT_REPLAYED,
 }
 """Where a start of ours ends in another way than Kafka's did, and why."""
 

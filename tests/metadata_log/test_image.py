@@ -13,7 +13,7 @@ from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, Uuid
 
 KEYS = st.sampled_from(["metrics", "interval.ms", "match"])
-RESOURCES = st.tuples(st.sampled_from([2, 4, 16]), st.sampled_from(["", "a", "b"]))
+RESOURCES = st.tuples(st.sampled_from([2, 4, 16]), st.sampled_from(["", "1", "2"]))
 CHANGES = st.lists(st.tuples(RESOURCES, KEYS, st.none() | st.text(max_size=3)), max_size=30)
 
 

@@ -1,0 +1,221 @@
+"""An image as the records of a snapshot (Kafka: `MetadataImage.write`, `ImageWriterOptions`).
+
+The families come in Kafka's order; within a family, where Kafka follows its hash maps, the order is that of the keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from metadata_log.image.brokers import Broker
+from metadata_log.image.controllers import ControllerRegistration
+from metadata_log.image.features import METADATA_VERSION, FeaturesImage
+from metadata_log.image.image import MetadataImage
+from metadata_log.image.persistent_map import in_key_order
+from metadata_log.image.quotas import in_entity_order
+from metadata_log.image.topics import Partition, TopicsImage
+from metadata_log.records.metadata import (
+    AccessControlEntryRecord,
+    BrokerFeature,
+    ClientQuotaRecord,
+    ConfigRecord,
+    ControllerFeature,
+    DelegationTokenRecord,
+    EntityData,
+    FeatureLevelRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    TopicRecord,
+    UserScramCredentialRecord,
+)
+from metadata_log.serde import Message
+from metadata_log.types import Uuid
+
+ELR_FEATURE: Final = "eligible.leader.replicas.version"
+_OLDEST_METADATA_VERSION: Final = 7
+_SCRAM_SINCE: Final = 11
+_TOKENS_SINCE: Final = 14
+_CONTROLLERS_SINCE: Final = 15
+_DIRECTORIES_SINCE: Final = 17
+_ELR_SINCE: Final = 23
+_CORDONED_SINCE: Final = 30
+_MIGRATION_SINCE: Final = 8
+_NO_NODE: Final = -1
+
+Versioned = tuple[Message, int]
+"""A record and the version in which it is to be encoded."""
+
+
+def records(image: MetadataImage) -> Iterator[Versioned]:
+    """The records that make this image out of nothing, at its metadata.version; what that cannot express is left out.
+
+    While a transaction is open, what it has done so far is left out, too. An image without a metadata.version is
+    written as at the oldest.
+    """
+    image = image.stable
+    level = image.features.metadata_version or _OLDEST_METADATA_VERSION
+    yield from _features(image.features)
+    for _, broker in in_key_order(image.brokers.by_id):
+        yield register_broker(broker, level)
+    if level >= _CONTROLLERS_SINCE:
+        for _, controller in in_key_order(image.controllers.by_id):
+            yield _register_controller(controller), 0
+    yield from _topics(image.topics, level, elr=image.features.level(ELR_FEATURE) > 0)
+    for (kind, resource), values in in_key_order(image.configs.by_resource):
+        for name, value in in_key_order(values):
+            yield ConfigRecord(resource_type=kind, resource_name=resource, name=name, value=value), 0
+    for entity, quotas in in_entity_order(image.quotas):
+        data = tuple(EntityData(entity_type=kind, entity_name=name) for kind, name in entity)
+        for key, quota in in_key_order(quotas):
+            yield ClientQuotaRecord(entity=data, key=key, value=quota, remove=False), 0
+    if image.producer_ids.next_producer_id >= 0:
+        yield (
+            ProducerIdsRecord(
+                broker_id=_NO_NODE, broker_epoch=-1, next_producer_id=image.producer_ids.next_producer_id
+            ),
+            0,
+        )
+    yield from _acls(image)
+    if level >= _SCRAM_SINCE:
+        yield from _scram(image)
+    if level >= _TOKENS_SINCE:
+        yield from _tokens(image)
+
+
+def partition_version(metadata_version: int) -> int:
+    """The version of Partition and PartitionChange records under a metadata.version."""
+    if metadata_version >= _ELR_SINCE:
+        return 2
+    return 1 if metadata_version >= _DIRECTORIES_SINCE else 0
+
+
+def register_broker_version(metadata_version: int) -> int:
+    """The version of RegisterBroker records under a metadata.version."""
+    if metadata_version >= _CORDONED_SINCE:
+        return 4
+    if metadata_version >= _DIRECTORIES_SINCE:
+        return 3
+    return 2 if metadata_version >= _MIGRATION_SINCE else 1
+
+
+def _features(features: FeaturesImage) -> Iterator[Versioned]:
+    if features.metadata_version is not None:
+        yield FeatureLevelRecord(name=METADATA_VERSION, feature_level=features.metadata_version), 0
+    for name, level in in_key_order(features.finalized):
+        yield FeatureLevelRecord(name=name, feature_level=level), 0
+
+
+def register_broker(broker: Broker, metadata_version: int) -> Versioned:
+    """The registration of a broker, with everything that has happened to it folded in."""
+    cordoned = broker.cordoned_directories if metadata_version >= _CORDONED_SINCE else None
+    record = RegisterBrokerRecord(
+        broker_id=broker.id,
+        is_migrating_zk_broker=broker.is_migrating_zk_broker and metadata_version >= _MIGRATION_SINCE,
+        incarnation_id=broker.incarnation_id,
+        broker_epoch=broker.epoch,
+        end_points=broker.endpoints,
+        features=tuple(
+            BrokerFeature(name=name, min_supported_version=lowest, max_supported_version=highest)
+            for name, lowest, highest in broker.features
+        ),
+        rack=broker.rack,
+        fenced=broker.fenced,
+        in_controlled_shutdown=broker.in_controlled_shutdown,
+        log_dirs=broker.directories if metadata_version >= _DIRECTORIES_SINCE else (),
+        cordoned_log_dirs=cordoned,
+    )
+    return record, register_broker_version(metadata_version)
+
+
+def _register_controller(controller: ControllerRegistration) -> RegisterControllerRecord:
+    return RegisterControllerRecord(
+        controller_id=controller.id,
+        incarnation_id=controller.incarnation_id,
+        zk_migration_ready=controller.zk_migration_ready,
+        end_points=controller.endpoints,
+        features=tuple(
+            ControllerFeature(name=name, min_supported_version=lowest, max_supported_version=highest)
+            for name, lowest, highest in controller.features
+        ),
+    )
+
+
+def _topics(topics: TopicsImage, metadata_version: int, *, elr: bool) -> Iterator[Versioned]:
+    version = partition_version(metadata_version)
+    for topic_id, topic in in_key_order(topics.by_id):
+        yield TopicRecord(name=topic.name, topic_id=topic_id), 0
+        for number, partition in enumerate(topic.partitions):
+            yield partition_record(topic_id, number, partition, metadata_version, elr=elr), version
+
+
+def partition_record(
+    topic_id: Uuid, number: int, partition: Partition, metadata_version: int, *, elr: bool
+) -> PartitionRecord:
+    """A partition as it stands. Eligible leader replicas are written only if there are any, and the feature is on."""
+    return PartitionRecord(
+        number,
+        topic_id,
+        partition.replicas,
+        partition.isr,
+        partition.removing_replicas,
+        partition.adding_replicas,
+        partition.leader,
+        partition.leader_recovery_state,
+        partition.leader_epoch,
+        partition.partition_epoch,
+        partition.directories if metadata_version >= _DIRECTORIES_SINCE else (),
+        (partition.elr or None) if elr else None,
+        (partition.last_known_elr or None) if elr else None,
+    )
+
+
+def _acls(image: MetadataImage) -> Iterator[Versioned]:
+    for acl_id, acl in in_key_order(image.acls.by_id):
+        yield (
+            AccessControlEntryRecord(
+                id=acl_id,
+                resource_type=acl.resource_type,
+                resource_name=acl.resource_name,
+                pattern_type=acl.pattern_type,
+                principal=acl.principal,
+                host=acl.host,
+                operation=acl.operation,
+                permission_type=acl.permission_type,
+            ),
+            0,
+        )
+
+
+def _scram(image: MetadataImage) -> Iterator[Versioned]:
+    for name, credentials in in_key_order(image.scram.by_user):
+        for mechanism, credential in in_key_order(credentials):
+            yield (
+                UserScramCredentialRecord(
+                    name=name,
+                    mechanism=mechanism,
+                    salt=credential.salt,
+                    stored_key=credential.stored_key,
+                    server_key=credential.server_key,
+                    iterations=credential.iterations,
+                ),
+                0,
+            )
+
+
+def _tokens(image: MetadataImage) -> Iterator[Versioned]:
+    for token_id, token in in_key_order(image.tokens.by_id):
+        yield (
+            DelegationTokenRecord(
+                owner=token.owner,
+                requester=token.requester,
+                renewers=token.renewers,
+                issue_timestamp=token.issue_timestamp,
+                max_timestamp=token.max_timestamp,
+                expiration_timestamp=token.expiration_timestamp,
+                token_id=token_id,
+            ),
+            0,
+        )
