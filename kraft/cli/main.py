@@ -31,7 +31,10 @@ _COMMANDS: Final = {
     "quickstart": "kraft.cli.quickstart:quickstart_command",
     "quorum": "kraft.cli.quorum:quorum_command",
     "random-uuid": "kraft.cli.format:random_uuid_command",
+    "replay": "kraft.cli.replay:replay_command",
     "serve": "kraft.cli.serve:serve_command",
+    "whatif": "kraft.cli.whatif:whatif_command",
+    "shell": "kraft.cli.shell:shell_command",
 }
 
 
