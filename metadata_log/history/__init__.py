@@ -1,5 +1,6 @@
 """The story of a cluster out of its metadata log: what was when, and why (KIP-631)."""
 
+from metadata_log.history.engine import Options, rows
 from metadata_log.history.views import DERIVED_VIEWS, HISTORY_VIEWS, STATE_VIEWS, VIEWS, Column, ColumnType, View
 
-__all__ = ["DERIVED_VIEWS", "HISTORY_VIEWS", "STATE_VIEWS", "VIEWS", "Column", "ColumnType", "View"]
+__all__ = ["DERIVED_VIEWS", "HISTORY_VIEWS", "STATE_VIEWS", "VIEWS", "Column", "ColumnType", "Options", "View", "rows"]

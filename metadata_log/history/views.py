@@ -457,7 +457,7 @@ DERIVED_VIEWS: Final = _by_name(
             _required(
                 "kind",
                 "string",
-                "base, log, damage, unfinished-tail, unknown-record, open-transaction or aborted-transaction",
+                "base, log, damage, ignored, unfinished-tail, unknown-record, open-transaction or aborted-transaction",
             ),
             Column("path", "string"),
             Column("from_offset", "int64"),

@@ -1,0 +1,158 @@
+"""Dynamic configurations: what was set when, and where it differed from the cluster's default (Kafka: `ConfigsImage`).
+
+Other histories ask here for what a topic's configuration was when something happened to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from metadata_log.history.causes import CauseRow
+from metadata_log.history.open_rows import OpenRow, OpenRows, Sink, When
+from metadata_log.history.values import config_values, resource_type
+from metadata_log.image.configs import ConfigsImage, Resource, ResourceType, replay_config, without
+from metadata_log.records.metadata import ConfigRecord
+from metadata_log.redact import REDACTED, is_secret_config
+
+SET: Final = "config-set"
+SET_AGAIN: Final = "config-set-again"
+REMOVED: Final = "config-removed"
+TOPIC_DELETED: Final = "topic-deleted"
+BECAME_DEFAULT: Final = "no-longer-different"
+
+UNCLEAN: Final = "unclean.leader.election.enable"
+MIN_ISR: Final = "min.insync.replicas"
+DEFAULTS: Final = {UNCLEAN: "false", MIN_ISR: "1"}
+"""Kafka's own defaults; what a node's properties file says instead is not in the metadata log."""
+
+CLUSTER_DEFAULT: Final[Resource] = (ResourceType.BROKER, "")
+
+TopicListener = Callable[[str, str, When, CauseRow], None]
+"""Told of a topic's name ("" = all topics), the key, when and why one of the keys above changed."""
+
+
+class Configs:
+    """What is set, and the rows of `config_history` and `config_drift` that still hold."""
+
+    def __init__(self, sink: Sink, *, show_secrets: bool) -> None:
+        self.image = ConfigsImage()
+        self.listeners: list[TopicListener] = []
+        self._rows = OpenRows("config_history", sink)
+        self._drift = Drift(sink, show_secrets=show_secrets)
+        self._show_secrets = show_secrets
+
+    def of_topic(self, topic: str, key: str) -> str:
+        """What holds for a topic: its own value, else the cluster's default, else Kafka's."""
+        own = self.image.of((ResourceType.TOPIC, topic)).get(key)
+        if own is None:
+            own = self.image.of(CLUSTER_DEFAULT).get(key)
+        return DEFAULTS[key] if own is None else own
+
+    def unclean_allowed(self, topic: str) -> bool:
+        """Whether a leader may be elected that is not in sync."""
+        return self.of_topic(topic, UNCLEAN).lower() == "true"
+
+    def min_isr(self, topic: str) -> int:
+        """min.insync.replicas of a topic, as it is set; 1 where the value is no number."""
+        value = self.of_topic(topic, MIN_ISR)
+        return int(value) if value.isascii() and value.isdigit() else 1
+
+    def on_config(self, record: ConfigRecord, when: When, cause: CauseRow) -> None:
+        """One key is set or, with a null value, removed; `how` gives code and sentence of the cause."""
+        resource = (record.resource_type, record.resource_name)
+        key, old = record.name, self.image.of(resource).get(record.name)
+        self.image = replay_config(self.image, record)
+        identity = (*resource, key)
+        if record.value is None:
+            self._rows.end(identity, when, REMOVED)
+        else:
+            values = config_values(resource, key, record.value, show_secrets=self._show_secrets)
+            shown = old if old is None or self._show_secrets or not is_secret_config(key) else REDACTED
+            self._rows.begin(identity, (*values, shown), when, cause)
+        self._drift.on_config(self.image, resource, key, when, cause)
+        if key in DEFAULTS and old != record.value:
+            if resource[0] == ResourceType.TOPIC:
+                self._tell(resource[1], key, when, cause)
+            elif resource == CLUSTER_DEFAULT:
+                self._tell("", key, when, cause)
+
+    def how(self, record: ConfigRecord) -> tuple[str, str]:
+        """Code and sentence of the change that a record is about to make."""
+        resource = (record.resource_type, record.resource_name)
+        old = self.image.of(resource).get(record.name)
+        whose = _whose(resource)
+        if record.value is None:
+            return REMOVED, f"{record.name} {whose} was removed"
+        if old is None:
+            return SET, f"{record.name} {whose} was set"
+        if old == record.value:
+            return SET_AGAIN, f"{record.name} {whose} was set again to the same value"
+        return SET, f"{record.name} {whose} was changed"
+
+    def on_remove_topic(self, topic: str, when: When) -> None:
+        """What was set on a topic goes with it."""
+        resource = (ResourceType.TOPIC, topic)
+        for key in sorted(self.image.of(resource)):
+            self._rows.end((*resource, key), when, TOPIC_DELETED)
+            self._drift.end(resource, key, when, TOPIC_DELETED)
+        self.image = without(self.image, resource)
+
+    def lose_sight(self, when: When) -> None:
+        """End every row, as what follows is not known."""
+        self.image = ConfigsImage()
+        self._rows.lose_sight(when)
+        self._drift.rows.lose_sight(when)
+
+    def finish(self, now: When) -> None:
+        """Write the rows that still hold."""
+        self._rows.finish(now)
+        self._drift.rows.finish(now)
+
+    def _tell(self, topic: str, key: str, when: When, cause: CauseRow) -> None:
+        for listener in self.listeners:
+            listener(topic, key, when, cause)
+
+
+def _whose(resource: Resource) -> str:
+    if resource == CLUSTER_DEFAULT:
+        return "of all brokers"
+    return f"of {resource_type(resource[0]).lower().replace('_', ' ')} {resource[1]}"
+
+
+class Drift:
+    """When one broker or topic had another value than the cluster's default: the rows of `config_drift`."""
+
+    def __init__(self, sink: Sink, *, show_secrets: bool) -> None:
+        self.rows = OpenRows("config_drift", sink)
+        self._wanted = "config_drift" in sink.wanted
+        self._show_secrets = show_secrets
+
+    def on_config(self, image: ConfigsImage, resource: Resource, key: str, when: When, cause: CauseRow) -> None:
+        """A key changed on one resource, or the default of all."""
+        if not self._wanted:
+            return
+        if resource != CLUSTER_DEFAULT:
+            self._compare(image, resource, key, when, cause)
+            return
+        for other in sorted(image.by_resource):
+            if other != CLUSTER_DEFAULT and key in image.by_resource[other]:
+                self._compare(image, other, key, when, cause)
+
+    def end(self, resource: Resource, key: str, when: When, end_cause: str) -> None:
+        """A resource ends."""
+        self.rows.end((*resource, key), when, end_cause)
+
+    def _compare(self, image: ConfigsImage, resource: Resource, key: str, when: When, cause: CauseRow) -> None:
+        if resource[0] not in (ResourceType.TOPIC, ResourceType.BROKER):
+            return
+        identity = (*resource, key)
+        value, default = image.of(resource).get(key), image.of(CLUSTER_DEFAULT).get(key)
+        if value is None or value == default:
+            self.rows.end(identity, when, REMOVED if value is None else BECAME_DEFAULT)
+            return
+        shown = default if default is None or self._show_secrets or not is_secret_config(key) else REDACTED
+        values = (*config_values(resource, key, value, show_secrets=self._show_secrets), shown)
+        former: OpenRow | None = self.rows.get(identity)
+        if former is None or former.values != values:
+            self.rows.begin(identity, values, when, cause)

@@ -1,0 +1,134 @@
+"""The events of brokers in a batch, and the changes of partitions that belong to each (`ReplicationControlManager`).
+
+The controller writes the records of one decision together. When a broker is fenced, restarts, is unregistered or loses
+a log directory, the changes of partitions come first and the broker's record closes them; when it is unfenced or enters
+controlled shutdown, its record comes first. A batch of the log may hold several decisions, and one decision of more
+than 10,000 records is cut into several batches; so a change is given to the nearest event that could have made it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from metadata_log.history.causes import NO_LEADER, Trigger
+from metadata_log.image.brokers import FENCE, UNFENCE, Broker
+from metadata_log.image.topics import Partition
+from metadata_log.records import metadata as records
+from metadata_log.serde import Message
+
+FULL_BATCH: Final = 10_000
+"""So many records the controller puts into one batch before it cuts a decision in two."""
+
+SESSION_TIMEOUT: Final = "session-timeout"
+CONTROLLED_SHUTDOWN: Final = "controlled-shutdown"
+FENCED: Final = "broker-fenced"
+UNFENCED: Final = "broker-unfenced"
+RESTARTED: Final = "broker-restarted"
+UNREGISTERED: Final = "broker-unregistered"
+DIRECTORY_FAILED: Final = "directory-failed"
+
+Place = Literal["before", "after"]
+
+
+class BrokerEvent(Struct, frozen=True):
+    """One event: which partition changes of its batch can be its own, those before its record or those after."""
+
+    trigger: Trigger
+    index: int
+    changes: Place
+
+    def made(self, old: Partition, new: Partition) -> bool:
+        """Whether this event can have changed a partition so."""
+        broker = self.trigger.broker
+        if self.trigger.code == UNFENCED:
+            return old.leader == NO_LEADER and (new.leader != NO_LEADER or old.elr != new.elr)
+        return (
+            (broker in old.isr and broker not in new.isr)
+            or (broker in old.elr and broker not in new.elr)
+            or (old.leader == broker != new.leader)
+        )
+
+
+Change = tuple[int, Message]
+"""The offset of a record, and the record."""
+
+
+def broker_events(
+    changes: Sequence[Change],
+    brokers: Mapping[int, Broker],
+    leaderships_lost: Mapping[int, Sequence[int]],
+    last_seen_ms: Mapping[int, int],
+    now_ms: int,
+    session_timeout_ms: int | None,
+) -> list[BrokerEvent]:
+    """The events in the records of a batch, in order.
+
+    `brokers` are the registrations before the batch; `leaderships_lost` has the indexes of the records that make a
+    broker lose a leadership together with its place in the ISR, and `last_seen_ms` when it last proved to be alive.
+    """
+    found = []
+    shutting_down = {broker.id: -1 for broker in brokers.values() if broker.in_controlled_shutdown}
+    for index, (_, record) in enumerate(changes):
+        match record:
+            case records.BrokerRegistrationChangeRecord(broker_id=id_):
+                if record.in_controlled_shutdown:
+                    shutting_down[id_] = index
+                    text = f"broker {id_} asked for a controlled shutdown"
+                    found.append(BrokerEvent(Trigger(CONTROLLED_SHUTDOWN, id_, text), index, "after"))
+                if record.fenced == FENCE:
+                    silence = now_ms - last_seen_ms[id_] if id_ in last_seen_ms else None
+                    too_soon = session_timeout_ms is not None and silence is not None and silence < session_timeout_ms
+                    asked = shutting_down.get(id_, -1)
+                    led = any(asked < lost < index for lost in leaderships_lost.get(id_, ()))
+                    trigger = fence_trigger(id_, shutting_down=id_ in shutting_down, led=led, too_soon=too_soon)
+                    found.append(BrokerEvent(trigger, index, "before"))
+                elif record.fenced == UNFENCE:
+                    text = f"broker {id_} was unfenced"
+                    found.append(BrokerEvent(Trigger(UNFENCED, id_, text), index, "after"))
+                elif record.log_dirs:
+                    broker = brokers.get(id_)
+                    before = broker.directories if broker is not None else ()
+                    lost = [str(one) for one in before if one not in record.log_dirs]
+                    text = f"broker {id_} lost its log directory {', '.join(lost) or '(not known)'}"
+                    found.append(BrokerEvent(Trigger(DIRECTORY_FAILED, id_, text), index, "before"))
+            case records.RegisterBrokerRecord(broker_id=id_):
+                shutting_down.pop(id_, None)
+                text = f"broker {id_} registered as a new process"
+                found.append(BrokerEvent(Trigger(RESTARTED, id_, text), index, "before"))
+            case records.UnregisterBrokerRecord(broker_id=id_):
+                text = f"broker {id_} was unregistered"
+                found.append(BrokerEvent(Trigger(UNREGISTERED, id_, text), index, "before"))
+            case _:
+                pass
+    return found
+
+
+def fence_trigger(broker: int, *, shutting_down: bool, led: bool, too_soon: bool) -> Trigger:
+    """Why a broker is fenced, as far as the log tells.
+
+    A broker that shuts down in order gives its leaderships away first, and is fenced when it leads nothing any more;
+    one that still leads has gone silent. Of one that leads nothing and did not announce anything, both are possible.
+    """
+    if led:
+        return Trigger(SESSION_TIMEOUT, broker, f"broker {broker} was fenced: its session timed out")
+    if shutting_down:
+        return Trigger(CONTROLLED_SHUTDOWN, broker, f"broker {broker} was fenced at the end of its controlled shutdown")
+    if too_soon:
+        text = f"broker {broker} was fenced before its session can have timed out: it shut down, leading nothing"
+        return Trigger(CONTROLLED_SHUTDOWN, broker, text)
+    text = f"broker {broker} was fenced, leading nothing: its session timed out, or it shut down"
+    return Trigger(FENCED, broker, text)
+
+
+def trigger_of(events: Sequence[BrokerEvent], index: int, old: Partition, new: Partition) -> Trigger | None:
+    """The event that made the change at `index` of the batch; None if no broker's event did."""
+    for event in events:
+        if event.changes == "before" and event.index > index and event.made(old, new):
+            return event.trigger
+    for event in reversed(events):
+        if event.changes == "after" and event.index < index and event.made(old, new):
+            return event.trigger
+    return None

@@ -1,0 +1,142 @@
+"""Rows that still hold: each is kept until something ends it, and only then written (the intervals of every view)."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Hashable
+from typing import Any, Final
+
+from msgspec import Struct
+
+from metadata_log.history.causes import LOST_SIGHT, SNAPSHOT, CauseRow
+from metadata_log.history.views import VIEWS
+
+Row = tuple[Any, ...]
+
+
+class Sink:
+    """Where rows go: those of the views that are wanted, with the cluster as their first column, until taken."""
+
+    __slots__ = ("_rows", "cluster", "wanted")
+
+    def __init__(self, cluster: str, wanted: Container[str]) -> None:
+        self.cluster = cluster
+        self.wanted = wanted
+        self._rows: list[tuple[str, Row]] = []
+
+    def emit(self, view: str, values: Row) -> None:
+        """Write a row without its first column, if anybody wants it."""
+        if view in self.wanted:
+            self._rows.append((view, (self.cluster, *values)))
+
+    def take(self) -> list[tuple[str, Row]]:
+        """The rows written since the last call."""
+        rows, self._rows = self._rows, []
+        return rows
+
+
+SNAPSHOT_TEXT: Final = "a snapshot says so; what was before it is not known"
+
+
+class When(Struct, frozen=True, gc=False):
+    """Offset, time in ms and controller epoch at which things become true."""
+
+    offset: int
+    timestamp: int
+    epoch: int
+
+
+def cause_of_snapshot() -> CauseRow:
+    """The cause of what a snapshot begins."""
+    return (SNAPSHOT, None, None, None, SNAPSHOT_TEXT)
+
+
+class OpenRow(Struct, frozen=True, gc=False):
+    """The columns of a row that are known when it begins."""
+
+    values: Row
+    since: When
+    cause: CauseRow
+
+
+class OpenRows:
+    """The rows of one view that still hold, by key; at most one of each key.
+
+    In a view with a column `seconds` it is filled in when a row is written.
+    """
+
+    __slots__ = ("_rows", "_seconds_at", "_sink", "view")
+
+    def __init__(self, view: str, sink: Sink) -> None:
+        self.view = view
+        self._sink = sink
+        self._rows: dict[Hashable, OpenRow] = {}
+        names = VIEWS[view].names
+        self._seconds_at = names.index("seconds") - 1 if "seconds" in names else None
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._rows
+
+    def begin(self, key: Hashable, values: Row, when: When, cause: CauseRow) -> None:
+        """Begin a row; it ends the one of the same key, if there is one, for the same cause."""
+        former = self._rows.pop(key, None)
+        if former is not None:
+            self._write(former, when, cause[0])
+        self._rows[key] = OpenRow(values, when, cause)
+
+    def end(self, key: Hashable, when: When, end_cause: str) -> None:
+        """End a row if there is one."""
+        former = self._rows.pop(key, None)
+        if former is not None:
+            self._write(former, when, end_cause)
+
+    def get(self, key: Hashable) -> OpenRow | None:
+        """The row of a key that still holds."""
+        return self._rows.get(key)
+
+    def replace(self, key: Hashable, row: OpenRow) -> None:
+        """Put more, or better, knowledge into a row that still holds."""
+        self._rows[key] = row
+
+    def drop(self, key: Hashable = None) -> None:
+        """Forget a row, or without a key all of them, without writing it."""
+        if key is None:
+            self._rows.clear()
+        else:
+            self._rows.pop(key, None)
+
+    def open_keys(self) -> list[Hashable]:
+        """The keys of all rows that still hold, in the order in which they began."""
+        return list(self._rows)
+
+    def lose_sight(self, when: When) -> None:
+        """End every row, as what follows is not known."""
+        for key in self.open_keys():
+            self.end(key, when, LOST_SIGHT)
+
+    def finish(self, now: When) -> None:
+        """Write every row that still holds at the end of the history."""
+        for row in self._rows.values():
+            since = row.since
+            self._sink.emit(
+                self.view,
+                (*self._values(row, now), since.offset, since.timestamp, None, None, None, since.epoch, *row.cause),
+            )
+        self._rows.clear()
+
+    def _write(self, row: OpenRow, when: When, end_cause: str) -> None:
+        since = row.since
+        until = (when.offset, when.timestamp, end_cause)
+        self._sink.emit(
+            self.view, (*self._values(row, when), since.offset, since.timestamp, *until, since.epoch, *row.cause)
+        )
+
+    def _values(self, row: OpenRow, until: When) -> Row:
+        at = self._seconds_at
+        if at is None:
+            return row.values
+        return (*row.values[:at], seconds_between(row.since, until), *row.values[at:])
+
+
+def seconds_between(since: When, until: When) -> float:
+    """How long something lasted."""
+    return (until.timestamp - since.timestamp) / 1000

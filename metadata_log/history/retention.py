@@ -1,0 +1,102 @@
+"""What a history rests on, and where it is not known (Kafka: `metadata.max.retention.*`, `MetadataLogConfig`).
+
+Kafka keeps a week or 100 MiB of its metadata log. What came before is known only as the state of a snapshot.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from metadata_log.history.open_rows import Sink, When
+from metadata_log.reader import Damage, Entry
+from metadata_log.timeline import Base
+
+_UNKNOWN_TYPES_KEPT: Final = 1_000
+
+
+class Retention:
+    """The rows of `retention`: each stretch of the log, each snapshot it begins with, each thing that is not known."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._first: When | None = None
+        self._last: When | None = None
+        self._path: str | None = None
+        self._records = 0
+        self._unknown: dict[tuple[str, int], tuple[When, When, int]] = {}
+        self.is_lost = False
+        """Whether something before is missing, so that nothing can be told until a snapshot begins anew."""
+        self.ignored = 0
+
+    def on_base(self, base: Base, when: When, count: int) -> None:
+        """A snapshot begins the history, or begins it anew."""
+        self._end_stretch()
+        text = (
+            f"the history begins with the snapshot of offset {base.end.offset}; what was before is known as its state"
+        )
+        self._emit("base", base.path, when, when, count, known=True, text=text)
+        self.is_lost = False
+
+    def on_records(self, path: str, first: When, last: When, count: int) -> None:
+        """Records of the log were read."""
+        if self._first is None:
+            self._first, self._path, self._records = first, path, 0
+        self._last = last
+        self._records += count
+
+    def on_ignored(self, first: When, last: When, count: int) -> None:
+        """Records behind a gap cannot be understood: what they change is not known."""
+        self.ignored += count
+        if self._first is None:
+            self._first, self._path, self._records = first, None, 0
+        self._last = last
+
+    def on_unknown(self, entry: Entry, when: When) -> None:
+        """A record of a type, or a version, that this software does not know."""
+        key = (entry.name, entry.version)
+        first, _, count = self._unknown.get(key, (when, when, 0))
+        if count or len(self._unknown) < _UNKNOWN_TYPES_KEPT:
+            self._unknown[key] = (first, when, count + 1)
+
+    def on_damage(self, damage: Damage, when: When | None) -> None:
+        """Something cannot be read; behind an unfinished tail there is nothing more."""
+        self._end_stretch()
+        kind = "unfinished-tail" if damage.unfinished else "damage"
+        offset = damage.offset if damage.offset is not None else None if when is None else when.offset + 1
+        text = f"{damage.what}; from here on the history is not known"
+        if damage.unfinished:
+            text = f"{damage.what}: a node may be writing it"
+        time = None if when is None else when.timestamp
+        row = (kind, damage.where, offset, None, time, None, 0, damage.unfinished, text)
+        self._sink.emit("retention", row)
+        self.is_lost |= not damage.unfinished
+
+    def on_transaction(self, kind: str, first: When, last: When, count: int, name: str) -> None:
+        """A metadata transaction was aborted, or is open at the end: its records change nothing."""
+        verb = "was aborted" if kind == "aborted-transaction" else "is open at the end of the history"
+        text = f"the metadata transaction {name!r} {verb}: its records change nothing"
+        self._emit(kind, None, first, last, count, known=True, text=text)
+
+    def finish(self) -> None:
+        """Write the last stretch, and what was not understood in all of them."""
+        self._end_stretch()
+        for (name, version), (first, last, count) in self._unknown.items():
+            text = f"{count} records of {name} in version {version} are of a newer Kafka: what they changed is not told"
+            self._emit("unknown-record", None, first, last, count, known=False, text=text)
+
+    def _end_stretch(self) -> None:
+        if self._first is not None and self._last is not None:
+            if self.is_lost:
+                text = f"{self.ignored} records behind a gap or damage are left out: what they changed is not known"
+                self._emit("ignored", self._path, self._first, self._last, self.ignored, known=False, text=text)
+                self.ignored = 0
+            else:
+                text = f"the log from offset {self._first.offset} to {self._last.offset}"
+                self._emit("log", self._path, self._first, self._last, self._records, known=True, text=text)
+        self._first = self._last = None
+
+    def _emit(
+        self, kind: str, path: str | None, first: When, last: When, count: int, *, known: bool, text: str
+    ) -> None:
+        row = (kind, path, first.offset, last.offset + 1, first.timestamp, last.timestamp, count, known, text)
+        self._sink.emit("retention", row)

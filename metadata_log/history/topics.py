@@ -1,0 +1,69 @@
+"""Topics created, enlarged and deleted (Kafka: `TopicsImage`, `TopicDelta`)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from metadata_log.history.causes import CauseRow
+from metadata_log.history.open_rows import OpenRows, Sink, When
+from metadata_log.history.partitions import PartitionChanged
+from metadata_log.history.values import replication_factor
+
+CREATED: Final = "topic-created"
+ENLARGED: Final = "partitions-added"
+DELETED: Final = "topic-deleted"
+
+
+class Topics:
+    """The rows of `topic_history` that still hold.
+
+    The partitions of a topic come in records of their own, behind that of the topic: they are counted while a batch
+    is read, and what they make of the topic is put down when it ends.
+    """
+
+    def __init__(self, sink: Sink) -> None:
+        self._rows = OpenRows("topic_history", sink)
+        self._shape: dict[str, tuple[str, int, int]] = {}
+        self._changed: dict[str, tuple[When, CauseRow]] = {}
+
+    def on_topic(self, name: str, topic_id: str, when: When, cause: CauseRow) -> None:
+        """A topic begins."""
+        self._shape[topic_id] = (name, 0, 0)
+        self._changed[topic_id] = (when, cause)
+
+    def on_partition(self, changed: PartitionChanged) -> None:
+        """Count a new partition; follow the replication factor of partition 0."""
+        if changed.new is None:
+            return
+        name, count, factor = self._shape[changed.topic_id]
+        new_factor = replication_factor(changed.new) if changed.partition == 0 else factor
+        new_count = count + 1 if changed.old is None else count
+        if (new_count, new_factor) != (count, factor):
+            self._shape[changed.topic_id] = (name, new_count, new_factor)
+            self._changed.setdefault(changed.topic_id, (changed.when, changed.cause))
+
+    def on_batch_end(self) -> None:
+        """Begin the rows of what the batch has changed."""
+        for topic_id, (when, cause) in self._changed.items():
+            shape = self._shape.get(topic_id)
+            if shape is not None:
+                name, count, factor = shape
+                self._rows.begin(topic_id, (name, topic_id, count, factor), when, cause)
+        self._changed.clear()
+
+    def on_remove(self, topic_id: str, when: When) -> None:
+        """A topic ends."""
+        self.on_batch_end()
+        del self._shape[topic_id]
+        self._rows.end(topic_id, when, DELETED)
+
+    def lose_sight(self, when: When) -> None:
+        """End every row, as what follows is not known."""
+        self._shape.clear()
+        self._changed.clear()
+        self._rows.lose_sight(when)
+
+    def finish(self, now: When) -> None:
+        """Write the rows that still hold."""
+        self.on_batch_end()
+        self._rows.finish(now)
