@@ -8,10 +8,11 @@ read, as Raft would elect it, and a copy whose tail differs is a `Damage`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from metadata_log.disk import Disk
 from metadata_log.errors import DirectoryError, MetadataLogError
@@ -25,7 +26,8 @@ from metadata_log.log_dir import (
 from metadata_log.reader import Damage
 from metadata_log.segment import parse_file_name
 from metadata_log.snapshot import parse_snapshot_name
-from metadata_log.spark.log_index import LogIndex, first_difference, index_log
+from metadata_log.spark.errors import SourceError
+from metadata_log.spark.log_index import LogIndex, first_difference
 from metadata_log.spark.storage import disk_at, has_magic, is_remote, local_path, matches
 from metadata_log.types import Uuid
 
@@ -35,13 +37,19 @@ _LOOK_BELOW: Final = "Give the directory that holds __cluster_metadata-0, that d
 class Directory(Struct, frozen=True):
     """One metadata log: a partition directory, or one file of one.
 
-    `problem` says why it cannot be read, in which case only that is to be told of it.
+    `problem` says why it cannot be read, in which case only that is to be told of it. Where a log `is_awaited`, a node
+    may just be about to write its first record.
     """
 
     path: str
     cluster: str
     is_file: bool = False
     problem: Damage | None = None
+    is_awaited: bool = False
+
+
+class _NothingYet(DirectoryError):
+    """A directory of a node that has not written a log so far."""
 
 
 def find_directories(
@@ -50,7 +58,7 @@ def find_directories(
     """The metadata logs that paths and globs lead to, in order of their paths, each once.
 
     Something that is no metadata log is a `Directory` with a `problem`; a file that a glob matched by the way is passed
-    over. Raises `DirectoryError` where nothing at all is found, unless a stream waits for it.
+    over. Raises `SourceError` where nothing at all is found, unless a stream waits for it.
     """
     found: dict[str, tuple[str, Directory]] = {}
     for pattern in paths:
@@ -59,7 +67,7 @@ def find_directories(
             if directory is not None:
                 found.setdefault(directory.path, (pattern, directory))
     if not found and not allow_none:
-        raise DirectoryError(
+        raise SourceError(
             f"nothing is found at {', '.join(paths)}"
             if not any(has_magic(path) for path in paths)
             else f"the glob {', '.join(paths)} matches no metadata log",
@@ -82,7 +90,8 @@ def _look_at(disk: Disk, path: str, *, by_chance: bool) -> Directory | None:
     except (OSError, MetadataLogError) as bad:
         where = getattr(bad, "where", None) or getattr(bad, "filename", None) or path
         what = bad.what if isinstance(bad, MetadataLogError) else f"it cannot be read: {bad.strerror or bad}"
-        return Directory(path, "", problem=Damage(where=str(where), what=what, expected="a metadata log"))
+        problem = Damage(where=str(where), what=what, expected="a metadata log")
+        return Directory(path, "", problem=problem, is_awaited=isinstance(bad, _NothingYet))
 
 
 def _identify(disk: Disk, path: str, *, by_chance: bool) -> Directory | None:
@@ -96,7 +105,7 @@ def _identify(disk: Disk, path: str, *, by_chance: bool) -> Directory | None:
         path = f"{path}/{PARTITION_DIRECTORY}"
         names = disk.list(path)
     if not any(_is_of_log(name) for name in names):
-        raise DirectoryError(*_why_not(disk, path, names))
+        raise _why_not(disk, path, names)
     _check_topic(disk, path, names)
     return Directory(path, _cluster_id(disk, path))
 
@@ -105,15 +114,17 @@ def _is_of_log(name: str) -> bool:
     return parse_file_name(name) is not None or parse_snapshot_name(name) is not None
 
 
-def _why_not(disk: Disk, path: str, names: list[str]) -> tuple[str]:
+def _why_not(disk: Disk, path: str, names: list[str]) -> DirectoryError:
     if path.endswith(f"/{PARTITION_DIRECTORY}"):
-        return (f"the metadata log at {path} holds neither a segment nor a checkpoint",)
+        return _NothingYet(f"the metadata log at {path} holds neither a segment nor a checkpoint")
     if META_PROPERTIES in names:
-        return (f"the log directory {path} is formatted and holds no metadata log",)
+        return _NothingYet(f"the log directory {path} is formatted and holds no metadata log")
     below = [name for name in names if disk.exists(f"{path}/{name}/{PARTITION_DIRECTORY}")]
     if below:
-        return (f"{path} is no metadata log, but {', '.join(below[:3])} below it are: the glob {path}/* finds them",)
-    return (f"{path} is no metadata log: it has no {PARTITION_DIRECTORY}, no segment and no checkpoint",)
+        return DirectoryError(
+            f"{path} is no metadata log, but {', '.join(below[:3])} below it are: the glob {path}/* finds them"
+        )
+    return DirectoryError(f"{path} is no metadata log: it has no {PARTITION_DIRECTORY}, no segment and no checkpoint")
 
 
 def _check_topic(disk: Disk, path: str, names: list[str]) -> None:
@@ -153,12 +164,7 @@ def _named_by_path(found: list[tuple[str, Directory]]) -> list[Directory]:
     folders = {(name, _folder(directory)) for name, (_, directory) in zip(names, found, strict=True)}
     times = Counter(name for name, _ in folders)
     return [
-        Directory(
-            directory.path,
-            name if directory.cluster or times[name] == 1 else _folder(directory),
-            directory.is_file,
-            directory.problem,
-        )
+        replace(directory, cluster=name if directory.cluster or times[name] == 1 else _folder(directory))
         for name, (_, directory) in zip(names, found, strict=True)
     ]
 
@@ -189,10 +195,11 @@ class Copies(Struct, frozen=True):
     problems: list[tuple[Directory, Damage]]
 
 
-def choose_copies(directories: Sequence[Directory], storage_options: Mapping[str, Any] | None = None) -> Copies:
+def choose_copies(directories: Sequence[Directory], index: Callable[[Directory], LogIndex]) -> Copies:
     """One directory per cluster: of several copies that with the highest last epoch, then the longest.
 
-    A copy that parts from the chosen one is a problem, told with the offset at which it does. Single files are kept.
+    `index` reads the headers of one; it is asked only where there are several. A copy that parts from the chosen one is
+    a problem, told with the offset at which it does. Single files are kept.
     """
     by_cluster: dict[str, list[Directory]] = {}
     for directory in directories:
@@ -206,14 +213,13 @@ def choose_copies(directories: Sequence[Directory], storage_options: Mapping[str
             directory for directory in copies if directory.is_file and _folder(directory) not in map(_folder, whole)
         ]
         if len(whole) > 1:
-            indexed = [(index_log(disk_at(each.path, storage_options), each.path), each) for each in whole]
-            indexed.sort(key=_rank)
+            indexed = sorted(((index(each), each) for each in whole), key=_rank)
             best_index, best = indexed[-1]
             chosen.append(best)
-            for index, other in indexed[:-1]:
-                at = first_difference(best_index, index)
+            for other_index, other in indexed[:-1]:
+                at = first_difference(best_index, other_index)
                 if at is not None:
-                    problems.append((other, _diverging(best, best_index, other, index, at)))
+                    problems.append((other, _diverging(best, best_index, other, other_index, at)))
         else:
             chosen += whole
     return Copies(sorted(chosen, key=lambda directory: directory.path), problems)

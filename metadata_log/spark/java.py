@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from metadata_log.errors import MetadataLogError
+from metadata_log.spark.errors import SourceError
 
 OLDEST_JAVA: Final = 17
 _SHIM: Final = """#!/bin/sh
@@ -30,7 +30,7 @@ exec "{java}" "$@"
 """
 
 
-class JavaMissing(MetadataLogError):
+class JavaMissing(SourceError):
     """No Java that Spark runs on is found."""
 
 

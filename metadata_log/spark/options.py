@@ -5,45 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from enum import StrEnum
 from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
-from metadata_log.reader import OnDamage
+from metadata_log.spark.errors import OptionError
 
 T = TypeVar("T")
-_EVERYTHING: Final = "records"
-
-
-class OptionError(ValueError):
-    """An option of the source is not known, or its value is not."""
-
-
-class Mode(StrEnum):
-    """What damage does, in the words of Spark's own readers."""
-
-    FAILFAST = "FAILFAST"
-    """The query fails and names file, position and reason."""
-    PERMISSIVE = "PERMISSIVE"
-    """The reading goes on behind the damage, and a row says what it was."""
-    DROPMALFORMED = "DROPMALFORMED"
-    """The reading goes on behind the damage without a word."""
-
-    @property
-    def on_damage(self) -> OnDamage:
-        """The same in the words of the reader of files."""
-        return OnDamage.STRICT if self is Mode.FAILFAST else OnDamage.SKIP
+RECORDS: Final = "records"
+FAILFAST: Final = "FAILFAST"
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """What a query asks for. Offsets are inclusive except `to_offset`; times are ISO 8601 or milliseconds."""
+    """What a query asks for. `to_offset` and `until` are the first that are not wanted; times are ISO 8601."""
 
     paths: tuple[str, ...]
-    view: str = _EVERYTHING
-    mode: Mode = Mode.FAILFAST
+    view: str = RECORDS
+    mode: str = FAILFAST
     payload: str | None = None
-    no_ops: bool = True
     show_secrets: bool = False
     clusters: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
@@ -54,6 +33,7 @@ class Options(Struct, frozen=True, kw_only=True):
     as_of_offset: int | None = None
     as_of_timestamp: str | None = None
     push_filters: bool = False
+    snapshots: bool = False
     copies: str = "best"
     split_bytes: int = 8 << 20
     storage: dict[str, Any] = {}
@@ -115,9 +95,8 @@ def _starting_offsets(text: str) -> str | dict[str, int]:
 
 _PARSERS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "view": ("view", str),
-    "mode": ("mode", lambda text: Mode(_one_of(*Mode)(text))),
+    "mode": ("mode", _one_of(FAILFAST, "PERMISSIVE", "DROPMALFORMED")),
     "payload": ("payload", _one_of("json", "variant")),
-    "noOps": ("no_ops", _boolean),
     "showSecrets": ("show_secrets", _boolean),
     "cluster": ("clusters", _names),
     "type": ("types", _names),
@@ -128,6 +107,7 @@ _PARSERS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "asOfOffset": ("as_of_offset", _count),
     "asOfTimestamp": ("as_of_timestamp", str),
     "pushFilters": ("push_filters", _boolean),
+    "snapshots": ("snapshots", _boolean),
     "copies": ("copies", _one_of("best", "all")),
     "splitBytes": ("split_bytes", _positive),
     "storageOptions": ("storage", _json_object),

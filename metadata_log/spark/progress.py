@@ -1,7 +1,7 @@
 """How far a stream has come in each cluster's log, and what happened to what it has read: KIP-320's check, for readers.
 
-What Spark keeps in its checkpoint is `{cluster: {"offset": next, "epochs": [[epoch, start], …]}}`. The epochs
-tell a log whose tail was truncated and written again from one that only grew, also when it is the longer one by now.
+What Spark keeps in its checkpoint is `{cluster: {"offset": next, "epochs": "epoch@start …"}}`. The epochs tell a log
+whose tail was truncated and written again from one that only grew, also when it is the longer one by now.
 """
 
 from __future__ import annotations
@@ -12,19 +12,11 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from metadata_log.errors import MetadataLogError
 from metadata_log.spark.log_index import Epochs, LogIndex, common_end, epochs_until
 
+_PROBLEMS: Final = "(problems)"
 _REMEMBERED_EPOCHS: Final = 64
 """A tail that no majority had spans few epochs; beyond these a stream begins again at the start of the log."""
-
-
-class DataLoss(MetadataLogError):
-    """Records that a stream has not read are gone (option `failOnDataLoss`)."""
-
-
-class TruncatedTail(MetadataLogError):
-    """Records that a stream has read are no longer in the log (option `onTruncation`)."""
 
 
 class Progress(Struct, frozen=True):
@@ -34,23 +26,38 @@ class Progress(Struct, frozen=True):
     epochs: Epochs = ()
 
 
-Offsets = dict[str, Progress]
+class StreamOffset(Struct, frozen=True):
+    """What Spark keeps: the progress in each cluster, and a digest of the problems that rows have told of."""
+
+    clusters: dict[str, Progress] = {}
+    problems: str = ""
 
 
-def to_json(offsets: Mapping[str, Progress]) -> dict[str, Any]:
+def to_json(offset: StreamOffset) -> dict[str, Any]:
     """The form in Spark's checkpoint; equal offsets give equal text."""
-    return {
-        cluster: {"offset": offsets[cluster].offset, "epochs": [list(each) for each in offsets[cluster].epochs]}
-        for cluster in sorted(offsets)
+    clusters = {
+        cluster: {
+            "offset": progress.offset,
+            "epochs": " ".join(f"{epoch}@{start}" for epoch, start in progress.epochs),
+        }
+        for cluster, progress in sorted(offset.clusters.items())
     }
+    return {**clusters, _PROBLEMS: {"digest": offset.problems}} if offset.problems else clusters
 
 
-def from_json(stored: Mapping[str, Any]) -> Offsets:
+def from_json(stored: Mapping[str, Any]) -> StreamOffset:
     """The reverse of `to_json`."""
-    return {
-        cluster: Progress(one["offset"], tuple((epoch, start) for epoch, start in one["epochs"]))
+    clusters = {
+        cluster: Progress(one["offset"], tuple(_epoch(text) for text in one["epochs"].split()))
         for cluster, one in stored.items()
+        if cluster != _PROBLEMS
     }
+    return StreamOffset(clusters, stored.get(_PROBLEMS, {"digest": ""})["digest"])
+
+
+def _epoch(text: str) -> tuple[int, int]:
+    epoch, _, start = text.partition("@")
+    return int(epoch), int(start)
 
 
 class Resume(Struct, frozen=True):
@@ -81,13 +88,21 @@ def progress_at(log: LogIndex, offset: int) -> Progress:
     return Progress(offset, epochs_until(log.epochs, offset)[-_REMEMBERED_EPOCHS:])
 
 
-def limited(starts: Mapping[str, int], logs: Mapping[str, LogIndex], limit: int | None) -> dict[str, int]:
+def limited(
+    starts: Mapping[str, int], logs: Mapping[str, LogIndex], limit: int | None, targets: Mapping[str, int] | None = None
+) -> dict[str, int]:
     """Where the next trigger ends in each cluster: at the end, or where about `limit` offsets in all are read.
 
     Every cluster gets a part by what it has left. Batches are never split, so that a trigger reads at least one, even a
-    larger one, and otherwise not more than `limit`.
+    larger one, and otherwise not more than `limit`. With `targets` nothing beyond these offsets is read.
     """
-    ends = {cluster: max(start, logs[cluster].end_offset) for cluster, start in starts.items()}
+    ends = {
+        cluster: max(
+            start,
+            min(logs[cluster].end_offset, logs[cluster].end_offset if targets is None else targets.get(cluster, start)),
+        )
+        for cluster, start in starts.items()
+    }
     left = {cluster: ends[cluster] - start for cluster, start in starts.items()}
     total = sum(left.values())
     if limit is None or total <= limit:
@@ -100,7 +115,7 @@ def limited(starts: Mapping[str, int], logs: Mapping[str, LogIndex], limit: int 
     budget = limit - sum(chosen[cluster] - start for cluster, start in starts.items())
     for cluster in sorted(starts, key=lambda cluster: (chosen[cluster] != starts[cluster], -left[cluster], cluster)):
         following = bisect_right(boundaries[cluster], chosen[cluster])
-        if following == len(boundaries[cluster]):
+        if following == len(boundaries[cluster]) or boundaries[cluster][following] > ends[cluster]:
             continue
         size = boundaries[cluster][following] - chosen[cluster]
         nothing_yet = all(chosen[other] == starts[other] for other in starts)

@@ -9,22 +9,21 @@ from __future__ import annotations
 import errno
 import glob
 from collections.abc import Mapping
+from hashlib import sha256
+from tempfile import TemporaryDirectory
 from typing import Any, Final, NoReturn
 
-from metadata_log.disk import Disk, OsDisk
+from metadata_log.disk import Disk, File, OsDisk
 
-_BLOCK_BYTES: Final = 4 << 20
-"""What one request to an object store brings at least: batches are read in order, so the next ones are there, too."""
 _MAGIC: Final = frozenset("*?[")
 
 
 class RemoteFile:
-    """One file of a `RemoteDisk`, as long as it was when it was opened."""
+    """A copy of a file, under the name of the original."""
 
-    def __init__(self, path: str, stream: Any) -> None:
+    def __init__(self, path: str, copy: File) -> None:
         self._path = path
-        self._stream = stream
-        self._size = int(stream.size)
+        self._copy = copy
 
     @property
     def path(self) -> str:
@@ -33,17 +32,15 @@ class RemoteFile:
 
     def pread(self, size: int, position: int) -> bytes:
         """Read up to `size` bytes at `position`; shorter only at the end of the file."""
-        self._stream.seek(position)
-        data: bytes = self._stream.read(min(size, max(0, self._size - position)))
-        return data
+        return self._copy.pread(size, position)
 
     def size(self) -> int:
-        """The length of the file in bytes when it was opened."""
-        return self._size
+        """The length of the file in bytes when it was copied."""
+        return self._copy.size()
 
     def close(self) -> None:
-        """Release the file."""
-        self._stream.close()
+        """Release the file; the copy stays."""
+        self._copy.close()
 
     def append(self, data: bytes) -> None:
         """Refused."""
@@ -59,16 +56,28 @@ class RemoteFile:
 
 
 class RemoteDisk:
-    """The reading half of a `Disk` over a file system of fsspec. Paths keep their protocol."""
+    """The reading half of a `Disk` over a file system of fsspec. Paths keep their protocol.
+
+    A file that is opened is first copied, whole, into a temporary directory, which lasts as long as this object:
+    headers are looked at before records are read, and a store answers one long request faster than many short ones.
+    """
 
     def __init__(self, file_system: Any) -> None:
         self._fs = file_system
+        self._copies = TemporaryDirectory(prefix="kraft-")
 
     def open(self, path: str, *, create: bool = False, writable: bool = True) -> RemoteFile:
-        """Open a file for reading; `OSError` if it should be written."""
+        """A copy of the file as it is now, for reading; `OSError` if it should be written."""
         if create or writable:
             _refuse(path)
-        return RemoteFile(path, self._fs.open(path, "rb", block_size=_BLOCK_BYTES))
+        facts = self._fresh().info(path)
+        state = "|".join(str(facts.get(name)) for name in ("name", "size", "ETag", "LastModified", "mtime", "created"))
+        copy = f"{self._copies.name}/{sha256(state.encode()).hexdigest()}"
+        disk = OsDisk()
+        if not disk.exists(copy):
+            self._fs.get_file(path, f"{copy}.part")
+            disk.rename(f"{copy}.part", copy)
+        return RemoteFile(path, disk.open(copy, writable=False))
 
     def read(self, path: str) -> bytes:
         """The whole content of a small file; `FileNotFoundError` if there is none."""
@@ -77,15 +86,11 @@ class RemoteDisk:
 
     def exists(self, path: str) -> bool:
         """Whether a file or directory is there."""
-        return bool(self._fs.exists(path))
+        return bool(self._fresh().exists(path))
 
     def glob(self, pattern: str) -> list[str]:
         """The paths that a pattern matches, with their protocol, sorted."""
-        return sorted(self._fs.unstrip_protocol(found.rstrip("/")) for found in self._fs.glob(pattern))
-
-    def refresh(self) -> None:
-        """Forget listings that were kept: files may have come and gone."""
-        self._fs.invalidate_cache()
+        return sorted(self._fs.unstrip_protocol(found.rstrip("/")) for found in self._fresh().glob(pattern))
 
     def mkdir(self, path: str) -> None:
         """Refused."""
@@ -113,11 +118,16 @@ class RemoteDisk:
 
     def list(self, path: str) -> list[str]:
         """The names in a directory, sorted; `NotADirectoryError` for a file, `FileNotFoundError` if there is none."""
-        if self._fs.isfile(path):
+        if self._fresh().isfile(path):
             raise NotADirectoryError(errno.ENOTDIR, "not a directory", path)
         own = self._fs._strip_protocol(path).rstrip("/")
         names = {entry.rstrip("/").rpartition("/")[2] for entry in self._fs.ls(path, detail=False) if entry != own}
         return sorted(names - {""})
+
+    def _fresh(self) -> Any:
+        """The file system without the listings that it keeps for as long as the process lives."""
+        self._fs.invalidate_cache()
+        return self._fs
 
 
 def _refuse(path: str) -> NoReturn:
@@ -157,7 +167,5 @@ def has_magic(path: str) -> bool:
 def matches(pattern: str, storage_options: Mapping[str, Any] | None = None) -> list[str]:
     """The paths that a pattern matches, sorted; `**` matches any depth. Listings are always fresh."""
     if is_remote(pattern):
-        disk = _remote(pattern, storage_options)
-        disk.refresh()
-        return disk.glob(pattern)
+        return _remote(pattern, storage_options).glob(pattern)
     return sorted(glob.glob(local_path(pattern), recursive=True))

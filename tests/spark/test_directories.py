@@ -11,11 +11,15 @@ import pytest
 from fleets import PARTITION, write_log, write_meta
 from real_data import unpack
 
-from metadata_log.errors import DirectoryError
 from metadata_log.spark.directories import Directory, choose_copies, find_directories
-from metadata_log.spark.log_index import index_log
+from metadata_log.spark.errors import SourceError
+from metadata_log.spark.log_index import LogIndex, index_log
 from metadata_log.spark.storage import disk_at
 from metadata_log.types import Uuid
+
+
+def index_of(directory: Directory) -> LogIndex:
+    return index_log(disk_at(directory.path), directory.path)
 
 
 def names(found: list[Directory]) -> list[tuple[str, str]]:
@@ -111,13 +115,13 @@ def test_what_is_no_metadata_log_says_why(tmp_path: Path, make: Callable[[Path],
     assert found.problem is not None
     assert re.search(words, found.problem.what), found.problem.what
     assert found.problem.where.startswith(f"{tmp_path}/it")
-    assert choose_copies([found]).chosen == []
+    assert choose_copies([found], index_of).chosen == []
 
 
 def test_nothing_found_is_an_error_and_a_stream_may_wait(tmp_path: Path) -> None:
-    with pytest.raises(DirectoryError, match=r"the glob .*/\*/logs matches no metadata log"):
+    with pytest.raises(SourceError, match=r"the glob .*/\*/logs matches no metadata log"):
         find_directories([f"{tmp_path}/*/logs"])
-    with pytest.raises(DirectoryError, match=r"nothing is found at .*/absent"):
+    with pytest.raises(SourceError, match=r"nothing is found at .*/absent"):
         find_directories([f"{tmp_path}/absent"])
     assert find_directories([f"{tmp_path}/*/logs"], allow_none=True) == []
 
@@ -128,7 +132,7 @@ def test_of_the_copies_of_a_log_the_one_raft_would_elect_is_read(tmp_path: Path)
     write_log(tmp_path / "c2", [1, 1, 2], cluster="x")
     write_log(tmp_path / "c3", [1, 1], cluster="x")
     write_log(tmp_path / "other", [1], cluster="y")
-    copies = choose_copies(find_directories([f"{tmp_path}/*"]))
+    copies = choose_copies(find_directories([f"{tmp_path}/*"]), index_of)
     assert [directory.path for directory in copies.chosen] == [
         f"{tmp_path}/c2/{PARTITION}",
         f"{tmp_path}/other/{PARTITION}",
@@ -143,7 +147,7 @@ def test_copies_of_a_real_quorum_agree(tmp_path: Path) -> None:
     """Three controllers of Apache Kafka and their brokers, each with its own segments and log start."""
     for name, cluster in (("static3", ""), ("clusters", "failover/")):
         home = unpack(name, f"{cluster}nodes", tmp_path / name)
-        copies = choose_copies(find_directories([f"{home}/*"]))
+        copies = choose_copies(find_directories([f"{home}/*"]), index_of)
         assert len(copies.chosen) == 1
         assert copies.problems == [], copies.problems
 
@@ -162,7 +166,7 @@ def test_an_object_store_is_a_disk(tmp_path: Path) -> None:
         assert there.batches == here.batches
         with pytest.raises(PermissionError, match="only reads"):
             disk.open(f"{found.path}/{0:020d}.log")
-        with pytest.raises(DirectoryError, match="matches no metadata log"):
+        with pytest.raises(SourceError, match="matches no metadata log"):
             find_directories(["memory://absent/*"])
     finally:
         memory.rm("/fleet", recursive=True)

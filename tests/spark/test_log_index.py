@@ -63,7 +63,7 @@ logs = st.lists(st.integers(0, 3), min_size=0, max_size=12)
 def test_the_common_end_is_where_the_logs_part(
     shared: list[int], longer: int, ours: list[int], theirs: list[int]
 ) -> None:
-    """Raft lets an epoch have one writer: after they part, two logs have no epoch in common but the one they part in."""
+    """Raft lets an epoch have one writer: after two logs part, they have no epoch in common."""
     before = sorted(shared)
     base = 10
     one = [*before, *before[-1:] * longer, *(base + 2 * epoch for epoch in sorted(ours))]

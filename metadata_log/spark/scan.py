@@ -1,0 +1,266 @@
+"""The batch reader: plans tasks for the logs of a fleet, and reads one task as Arrow batches on an executor.
+
+Raw views are cut at batches, several tasks a log; a replayed view is one task a cluster. A log in an object store is
+one task a file, so that planning has nothing to fetch.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from metadata_log.arrow import Filters, Mode, Split, plan_splits, read_split
+from metadata_log.disk import Disk
+from metadata_log.errors import MetadataLogError
+from metadata_log.reader import Damage, gap_before
+from metadata_log.segment import parse_file_name
+from metadata_log.snapshot import parse_snapshot_name
+from metadata_log.spark.directories import Copies, Directory, choose_copies, find_directories
+from metadata_log.spark.errors import OptionError, SourceError
+from metadata_log.spark.filters import as_of, is_exact, narrowed, wanted_by
+from metadata_log.spark.log_index import index_log
+from metadata_log.spark.options import FAILFAST, Options
+from metadata_log.spark.rows import Projection, damage_rows, find_view, is_history
+from metadata_log.spark.storage import disk_at, is_remote
+
+_GO_ON = "With mode=PERMISSIVE the query reads what it can, and a row tells of what it cannot."
+
+
+class RangeTask(Struct, frozen=True):
+    """A range of a local file."""
+
+    split: Split
+
+
+class StreamTask(Struct, frozen=True):
+    """A range of a file of which only some offsets are new."""
+
+    split: Split
+    from_offset: int
+    until_offset: int
+
+
+class FileTask(Struct, frozen=True):
+    """A file of an object store, and where the next one begins."""
+
+    path: str
+    cluster: str
+    next_base: int | None
+
+
+class HistoryTask(Struct, frozen=True):
+    """A cluster's whole log, replayed."""
+
+    path: str
+    cluster: str
+
+
+class MarkTask(Struct, frozen=True):
+    """What could not be read, to be told in rows."""
+
+    marks: tuple[tuple[Directory, Damage], ...]
+
+
+Task = RangeTask | StreamTask | FileTask | HistoryTask | MarkTask
+
+
+class KraftReader(DataSourceReader):
+    """Reads a view of the logs that the options name. It travels to the executors; so do its tasks."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._view = find_view(options.view)
+        self._projection = Projection(self._view, schema)
+        self._wanted = wanted_by(options)
+        if is_history(self._view):
+            _check_history(self._view, options)
+
+    def partitions(self) -> list[InputPartition]:
+        """One task for each piece of work; raises what is wrong with a directory under FAILFAST."""
+        copies = self._copies()
+        tasks: list[Task] = []
+        marks = list(copies.problems)
+        for directory in copies.chosen:
+            if not self._wanted.has(directory.cluster):
+                continue
+            try:
+                tasks += plan(self._view, directory, self._options, self._wanted.rows)
+            except (OSError, MetadataLogError) as bad:
+                marks.append((directory, as_damage(bad, directory.path)))
+        tell(marks, self._options)
+        if marks and self._options.mode != "DROPMALFORMED":
+            tasks.append(MarkTask(tuple(marks)))
+        return [InputPartition(task) for task in tasks] or [InputPartition(MarkTask(()))]
+
+    def _copies(self) -> Copies:
+        options = self._options
+        found = find_directories(options.paths, options.storage)
+        if options.copies == "best":
+            return choose_copies(found, lambda each: index_log(disk_at(each.path, options.storage), each.path))
+        bad = [(directory, directory.problem) for directory in found if directory.problem is not None]
+        return Copies([directory for directory in found if directory.problem is None], bad)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a task. Nothing of it makes cycles, so that the garbage collector would only look in vain."""
+        with without_collector():
+            yield from run(partition.value, self._view, self._projection, self._options, self._wanted.rows)
+
+
+class FilteringReader(KraftReader):
+    """The same with filters pushed down. Spark refuses a reader that can do so unless it was told to push."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (Spark's name)
+        """Leave out what the filters exclude; returns those that Spark has to apply itself."""
+        if is_history(self._view):
+            exact = [condition for condition in filters if is_exact(condition)]
+            self._wanted = narrowed(self._wanted, exact)
+        else:
+            self._wanted = narrowed(self._wanted, filters)
+        return [condition for condition in filters if not is_exact(condition)]
+
+
+def _check_history(view: str, options: Options) -> None:
+    """Options that would cut a piece out of a history, which then would tell something else."""
+    raw_only = {
+        "type": options.types,
+        "fromOffset": options.from_offset,
+        "toOffset": options.to_offset,
+        "since": options.since,
+        "until": options.until,
+        "snapshots": options.snapshots,
+        "payload": options.payload,
+    }
+    for name, value in raw_only.items():
+        if value:
+            raise OptionError(f"{name} is for views of records: {view} is replayed; use asOfOffset or asOfTimestamp")
+    if options.copies != "best":
+        raise OptionError(f"copies={options.copies} is for views of records: {view} needs one log for each cluster")
+
+
+# ----------------------------------------------------------------------------------------------------------- planning
+
+
+def plan(view: str, directory: Directory, options: Options, rows: Filters) -> list[Task]:
+    """The tasks for one log; raises `OSError` and `MetadataLogError`."""
+    if is_history(view):
+        return [HistoryTask(directory.path, directory.cluster)]
+    if is_remote(directory.path):
+        return list(_files(directory, options))
+    splits = plan_splits(
+        directory.path,
+        cluster=directory.cluster,
+        snapshots=options.snapshots,
+        min_bytes=options.split_bytes,
+        from_offset=rows.from_offset,
+        until_offset=rows.until_offset,
+        from_timestamp_ms=rows.from_timestamp_ms,
+    )
+    return [RangeTask(split) for split in splits]
+
+
+def _files(directory: Directory, options: Options) -> Iterator[FileTask]:
+    if directory.is_file:
+        yield FileTask(directory.path, directory.cluster, None)
+        return
+    names = disk_at(directory.path, options.storage).list(directory.path)
+    bases = {name: base for name in names if (base := parse_file_name(name)) is not None}
+    following = dict(zip(bases, [*list(bases.values())[1:], None], strict=True))
+    for name in names:
+        if name in bases or (options.snapshots and parse_snapshot_name(name) is not None):
+            yield FileTask(f"{directory.path}/{name}", directory.cluster, following.get(name))
+
+
+def as_damage(bad: OSError | MetadataLogError, path: str) -> Damage:
+    """An error as something that a row can tell."""
+    if isinstance(bad, MetadataLogError):
+        return Damage(where=bad.where or path, what=bad.what, expected="a metadata log", position=bad.position)
+    where = bad.filename if isinstance(bad.filename, str) else path
+    return Damage(where=where, what=f"it cannot be read: {bad.strerror or bad}", expected="a readable file")
+
+
+def tell(marks: Sequence[tuple[Directory, Damage]], options: Options) -> None:
+    """End the query with the first of these, if damage does."""
+    if marks and options.mode == FAILFAST:
+        _, damage = marks[0]
+        more = f", and {len(marks) - 1} more like this" if len(marks) > 1 else ""
+        raise SourceError(f"{damage.what}{more}", where=damage.where, position=damage.position, hint=_GO_ON)
+
+
+# ------------------------------------------------------------------------------------------------------------ reading
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """No garbage collection in this block."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def run(task: Task, view: str, projection: Projection, options: Options, rows: Filters) -> Iterator[pa.RecordBatch]:
+    """The rows of one task, in Spark's schema."""
+    found: Iterable[pa.RecordBatch | None]
+    match task:
+        case MarkTask(marks):
+            found = [damage_rows(view, projection.columns, marks)] if marks else []
+        case RangeTask(split):
+            found = _read_splits([split], view, projection, options, rows, disk_at(split.path))
+        case StreamTask(split, from_offset, until_offset):
+            rows = replace(rows, from_offset=from_offset, until_offset=until_offset)
+            found = _read_splits([split], view, projection, options, rows, disk_at(split.path, options.storage))
+        case FileTask():
+            found = _read_file(task, view, projection, options, rows)
+        case HistoryTask():
+            found = _read_history(task, view, projection, options)
+    for batch in found:
+        if batch is not None and batch.num_rows:
+            yield projection.apply(batch)
+
+
+def _read_splits(
+    splits: Iterable[Split], view: str, projection: Projection, options: Options, rows: Filters, disk: Disk
+) -> Iterator[pa.RecordBatch]:
+    for split in splits:
+        yield from read_split(
+            split,
+            view=view,
+            columns=projection.columns,
+            filters=rows,
+            mode=Mode(options.mode),
+            show_secrets=options.show_secrets,
+            disk=disk,
+        )
+
+
+def _read_file(
+    task: FileTask, view: str, projection: Projection, options: Options, rows: Filters
+) -> Iterator[pa.RecordBatch | None]:
+    """A file of an object store. Only here is it known where it ends, and so whether the next one follows."""
+    disk = disk_at(task.path, options.storage)
+    splits = plan_splits(
+        task.path, disk=disk, cluster=task.cluster, from_offset=rows.from_offset, until_offset=rows.until_offset
+    )
+    yield from _read_splits(splits, view, projection, options, rows, disk)
+    end = splits[-1].end_offset if splits else None
+    gap = None if task.next_base is None else gap_before(task.path, task.next_base, end)
+    if gap is not None:
+        marks = ((Directory(task.path, task.cluster, is_file=True), gap),)
+        tell(marks, options)
+        if options.mode != "DROPMALFORMED":
+            yield damage_rows(view, projection.columns, marks)
+
+
+def _read_history(task: HistoryTask, view: str, projection: Projection, options: Options) -> Iterator[pa.RecordBatch]:
+    raise SourceError(f"the view {view} of {task.path} is not replayed here", hint=str(options.view))
+    yield

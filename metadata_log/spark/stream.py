@@ -1,0 +1,228 @@
+"""The streaming reader: what came to the logs of a fleet since the last trigger, each record exactly once.
+
+A trigger looks for new clusters, compares every log with what was read of it, and ends at a batch. Records that are
+gone before they were read, or after, end the query or are told in a row: never silently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import Any
+
+import pyarrow as pa
+from msgspec import Struct
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from metadata_log.arrow import plan_splits
+from metadata_log.disk import Disk
+from metadata_log.reader import Damage
+from metadata_log.spark.directories import Directory, choose_copies, find_directories
+from metadata_log.spark.errors import DataLoss, OptionError, TruncatedTail
+from metadata_log.spark.filters import wanted_by
+from metadata_log.spark.log_index import LogIndex, index_log
+from metadata_log.spark.options import Options
+from metadata_log.spark.progress import (
+    Progress,
+    Resume,
+    StreamOffset,
+    from_json,
+    limited,
+    progress_at,
+    resume,
+    to_json,
+)
+from metadata_log.spark.rows import Projection, find_view, is_history
+from metadata_log.spark.scan import MarkTask, StreamTask, Task, run, tell, without_collector
+from metadata_log.spark.storage import disk_at, is_remote
+
+
+class Log(Struct, frozen=True):
+    """A cluster's log as it was when it was looked at."""
+
+    directory: Directory
+    index: LogIndex
+
+
+class Fleet(Struct, frozen=True):
+    """All logs by their clusters, and what is wrong with other directories."""
+
+    logs: dict[str, Log]
+    problems: list[tuple[Directory, Damage]]
+
+
+class KraftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows the logs that the options name. Spark keeps one of it for as long as a query runs."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._view = find_view(options.view)
+        _check_stream(self._view, options)
+        self._projection = Projection(self._view, schema)
+        self._wanted = wanted_by(options)
+        self._known: dict[str, LogIndex] = {}
+        self._disks: dict[bool, Disk] = {}
+        self._targets: dict[str, int] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
+        """Where a new query starts, as `startingOffsets` says; clusters that come later start where their logs do."""
+        starting = self._options.starting_offsets
+        if isinstance(starting, dict):
+            return to_json(StreamOffset({cluster: Progress(offset) for cluster, offset in starting.items()}))
+        logs = self._look().logs if starting == "latest" else {}
+        return to_json(StreamOffset({name: progress_at(log.index, log.index.end_offset) for name, log in logs.items()}))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (Spark's name)
+        """What `maxOffsetsPerTrigger` says."""
+        most = self._options.max_offsets_per_trigger
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's name)
+        """Remember the ends of all logs: this query goes no further."""
+        self._targets = {name: log.index.end_offset for name, log in self._look().logs.items()}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 (Spark's name)
+        """Where the next trigger ends. Raises `DataLoss` and `TruncatedTail` unless rows are to tell of it."""
+        before = from_json(start)
+        fleet = self._look()
+        tell(fleet.problems, self._options)
+        resumes = {name: self._resume(name, before.clusters.get(name), log) for name, log in fleet.logs.items()}
+        if self._targets is not None:
+            resumes = {name: one for name, one in resumes.items() if name in self._targets or name in before.clusters}
+        ends = limited(
+            {name: one.offset for name, one in resumes.items()},
+            {name: fleet.logs[name].index for name in resumes},
+            limit.max_rows if isinstance(limit, ReadMaxRows) else None,
+            self._targets,
+        )
+        after = dict(before.clusters)
+        for name, one in resumes.items():
+            if one.withdrawn or before.clusters.get(name, Progress(-1)).offset != ends[name]:
+                after[name] = progress_at(fleet.logs[name].index, ends[name])
+        problems = [*fleet.problems, *self._missing(before, fleet)]
+        return to_json(StreamOffset(after, self._digest(problems)))
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The tasks between two offsets; also for a trigger that an earlier run of the query had planned."""
+        before, after = from_json(start), from_json(end)
+        if before == after:
+            return []
+        fleet = self._look()
+        tell(fleet.problems, self._options)
+        marks: list[tuple[Directory, Damage]] = []
+        tasks: list[Task] = []
+        if before.problems != after.problems:
+            marks += [*fleet.problems, *self._missing(before, fleet)]
+        for name, until in after.clusters.items():
+            if before.clusters.get(name) == until:
+                continue
+            if name not in fleet.logs:
+                raise DataLoss(f"the directory of cluster {name} is gone before it was read to offset {until.offset}")
+            log = fleet.logs[name]
+            one = self._resume(name, before.clusters.get(name), log)
+            marks += _marks(one, log, name)
+            tasks += self._tasks(log, one.offset, self._resume(name, until, log, planned=True).offset)
+        told = [MarkTask(tuple(marks))] if marks else []
+        return [InputPartition(task) for task in [*told, *tasks]]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a task."""
+        with without_collector():
+            yield from run(partition.value, self._view, self._projection, self._options, self._wanted.rows)
+
+    def _look(self) -> Fleet:
+        found = find_directories(self._options.paths, self._options.storage, allow_none=True)
+        copies = choose_copies([each for each in found if not each.is_awaited], self._index)
+        for directory in copies.chosen:
+            if directory.is_file:
+                raise OptionError(f"a stream follows directories, and {directory.path} is a file")
+        chosen = [directory for directory in copies.chosen if self._wanted.has(directory.cluster)]
+        return Fleet({each.cluster: Log(each, self._index(each)) for each in chosen}, copies.problems)
+
+    def _index(self, directory: Directory) -> LogIndex:
+        path = directory.path
+        remote = is_remote(path)
+        if remote not in self._disks:
+            self._disks[remote] = disk_at(path, self._options.storage)
+        self._known[path] = index_log(self._disks[remote], path, self._known.get(path))
+        return self._known[path]
+
+    def _resume(self, name: str, read: Progress | None, log: Log, *, planned: bool = False) -> Resume:
+        """Where to go on; raises what the options say is to end the query."""
+        one = resume(read, log.index)
+        marks = _marks(one, log, name)
+        hint = "With {} the query goes on, and a row tells of it."
+        if one.lost and self._options.fail_on_data_loss and not planned:
+            raise DataLoss(marks[0][1].what, where=log.directory.path, hint=hint.format("failOnDataLoss=false"))
+        if one.withdrawn and self._options.on_truncation == "fail":
+            raise TruncatedTail(marks[0][1].what, where=log.directory.path, hint=hint.format("onTruncation=mark"))
+        return one
+
+    def _missing(self, before: StreamOffset, fleet: Fleet) -> list[tuple[Directory, Damage]]:
+        """What is to be told of clusters that were there and are not; raises `DataLoss` if that is to end the query."""
+        gone = [name for name in before.clusters if name not in fleet.logs and self._wanted.has(name)]
+        if gone and self._options.fail_on_data_loss:
+            hint = "With failOnDataLoss=false the query goes on, and a row tells of it."
+            raise DataLoss(f"the directory of cluster {gone[0]} is gone", hint=hint)
+        return [(Directory("", name), Damage(where=name, what="its directory is gone", expected="")) for name in gone]
+
+    def _digest(self, problems: list[tuple[Directory, Damage]]) -> str:
+        if not problems or self._options.mode == "DROPMALFORMED":
+            return ""
+        text = "\n".join(sorted({f"{directory.path} {directory.cluster}" for directory, _ in problems}))
+        return sha256(text.encode()).hexdigest()[:16]
+
+    def _tasks(self, log: Log, from_offset: int, until_offset: int) -> list[StreamTask]:
+        if from_offset >= until_offset:
+            return []
+        path = log.directory.path
+        splits = plan_splits(
+            path,
+            disk=self._disks[is_remote(path)],
+            cluster=log.directory.cluster,
+            min_bytes=self._options.split_bytes,
+            from_offset=from_offset,
+            until_offset=until_offset,
+        )
+        return [StreamTask(split, from_offset, until_offset) for split in splits]
+
+
+def _check_stream(view: str, options: Options) -> None:
+    if is_history(view):
+        raise OptionError(f"the view {view} is replayed and cannot be followed: stream records, or read it again")
+    batch_only = {
+        "asOfOffset": options.as_of_offset,
+        "asOfTimestamp": options.as_of_timestamp,
+        "fromOffset": options.from_offset,
+        "toOffset": options.to_offset,
+        "since": options.since,
+        "until": options.until,
+        "snapshots": options.snapshots or None,
+    }
+    for name, value in batch_only.items():
+        if value is not None:
+            raise OptionError(f"{name} is for spark.read: a stream starts at startingOffsets")
+    if options.copies != "best":
+        raise OptionError(f"copies={options.copies} is for spark.read: a stream follows one log of each cluster")
+
+
+def _marks(one: Resume, log: Log, cluster: str) -> list[tuple[Directory, Damage]]:
+    """What a row is to tell of records that are gone."""
+    found = []
+    if one.lost:
+        first, last = one.lost[0], one.lost[-1]
+        what = (
+            f"offsets {first} to {last} of cluster {cluster} were deleted before they were read:"
+            f" the log starts at {log.index.start_offset}"
+        )
+        found.append(Damage(where=log.directory.path, what=what, expected="every record", offset=first))
+    if one.withdrawn:
+        first, last = one.withdrawn[0], one.withdrawn[-1]
+        what = (
+            f"offsets {first} to {last} of cluster {cluster} were read and are no longer in the log, which was"
+            f" truncated there after a change of its leader; what stands at these offsets now is read again"
+        )
+        found.append(Damage(where=log.directory.path, what=what, expected="a log that only grows", offset=first))
+    return [(log.directory, damage) for damage in found]

@@ -1,0 +1,57 @@
+"""The views of some metadata logs as methods: a thin wrapper around `spark.read.format("kraft").option("view", …)`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from metadata_log.spark.errors import OptionError
+from metadata_log.spark.options import nearest
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
+
+
+class Views:
+    """Every view of the logs at some paths, as in `views(spark, path).partitions_state(asOfOffset=1234)`.
+
+    A method takes the options of the source as keywords and gives a DataFrame. Filters are pushed down if the session
+    does that.
+    """
+
+    def __init__(self, spark: SparkSession, paths: Sequence[str]) -> None:
+        self._spark = spark
+        self._paths = list(paths)
+
+    def read(self, view: str, **options: str | float | bool) -> DataFrame:
+        """A view by its name; raises `OptionError` if there is none."""
+        reader = self._spark.read.format("kraft").option("view", view)
+        if self._spark.conf.get(_PUSHDOWN, "false") == "true":
+            reader = reader.option("pushFilters", True)
+        for name, value in options.items():
+            reader = reader.option(name, value)
+        return reader.load(self._paths if len(self._paths) != 1 else self._paths[0])
+
+    def __getattr__(self, view: str) -> Callable[..., DataFrame]:
+        from metadata_log.spark.rows import view_names
+
+        if view not in view_names():
+            raise AttributeError(f"there is no view {view!r}{nearest(view, view_names())}")
+        return lambda **options: self.read(view, **options)
+
+    def __dir__(self) -> list[str]:
+        from metadata_log.spark.rows import view_names
+
+        return sorted({*super().__dir__(), *view_names()})
+
+
+def views(spark: SparkSession, *paths: str) -> Views:
+    """The views of the logs at these paths and globs. Registers the source `kraft` in the session."""
+    from metadata_log.spark.source import KraftDataSource
+
+    if not paths:
+        raise OptionError("no path is given: views(spark, path, …) takes directories, files and globs")
+    spark.dataSource.register(KraftDataSource)
+    return Views(spark, paths)
