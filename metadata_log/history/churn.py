@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from metadata_log.history.causes import without
+from metadata_log.history.causes import NO_LEADER, without
 from metadata_log.history.open_rows import Sink, When
 from metadata_log.history.partitions import PartitionChanged
 from metadata_log.image.configs import ResourceType
@@ -37,10 +37,11 @@ class Churn:
         topic = self._of("topic", changed.topic)
         topic[_PARTITION] += 1
         moved = old.leader != new.leader
-        for broker in {old.leader, new.leader} - {-1}:
-            counters = self._of("broker", str(broker))
-            counters[_PARTITION] += 1
-            counters[_LEADER] += moved
+        for broker in (old.leader, new.leader) if moved else (new.leader,):
+            if broker != NO_LEADER:
+                counters = self._of("broker", str(broker))
+                counters[_PARTITION] += 1
+                counters[_LEADER] += moved
         topic[_LEADER] += moved
         if old.isr == new.isr:
             return
