@@ -49,8 +49,8 @@ class PartitionOutcome(Struct, frozen=True, kw_only=True):
 
     @property
     def falls_below_min_isr(self) -> bool:
-        """Producers that ask for acks=all are refused from now on; they are, too, where nobody leads."""
-        return len(self.after.isr) < self.min_isr <= len(self.before.isr)
+        """It has a leader, and producers that ask for acks=all are refused all the same."""
+        return self.after.leader != NO_LEADER and len(self.after.isr) < self.min_isr <= len(self.before.isr)
 
     @property
     def loses_data(self) -> bool:

@@ -27,6 +27,7 @@ COMMANDS = (
     "quorum status",
     "random-uuid",
     "serve",
+    "whatif",
 )
 
 

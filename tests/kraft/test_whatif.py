@@ -1,0 +1,155 @@
+"""What would happen is what happened: brokers of a real cluster were killed, and the answer given before is what its
+controller then did.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+import pytest
+from command_line import run
+from real_data import archive, unpack
+
+from kraft.controller.leader_election import Election
+from kraft.controller.topic_configs import TopicDefaults
+from kraft.whatif import Outcome, UnknownName, elect, fail, fail_rack, leaderships, reassign, shut_down
+from metadata_log import replay
+from metadata_log.image import MetadataImage
+from metadata_log.timeline import At
+
+DEFAULTS = TopicDefaults()
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a controller whose cluster lost one broker after the other."""
+    return unpack("clusters", "failover/nodes/c1", tmp_path_factory.mktemp("failover"))
+
+
+def kills() -> list[tuple[int, int, int]]:
+    """Every broker that was killed alone: when, which, and when its partitions had settled."""
+    marks = json.loads(archive("history")["failover/operations.json"])["marks"]
+    return [
+        (mark["t_ms"], mark["broker"], later["t_ms"])
+        for mark, later in pairwise(marks)
+        if mark["event"] == "kill -9" and later["event"] == "observed while down"
+    ]
+
+
+def state(image: MetadataImage) -> dict[tuple[str, int], tuple[int, tuple[int, ...]]]:
+    """Who leads every partition, and who is in sync."""
+    return {
+        (name, number): (partition.leader, tuple(sorted(partition.isr)))
+        for name in image.topics
+        for number, partition in enumerate(image.topics[name].partitions)
+    }
+
+
+@pytest.mark.parametrize("kill", kills())
+def test_a_killed_broker_leaves_what_was_foretold(directory: Path, kill: tuple[int, int, int]) -> None:
+    killed_ms, broker, settled_ms = kill
+    before = replay(str(directory), At(timestamp_ms=killed_ms))
+    outcome = fail(before, [broker], DEFAULTS)
+    earlier, happened = state(before), state(replay(str(directory), At(timestamp_ms=settled_ms)))
+    assert state(outcome.after) == happened
+    below = {(each.topic, each.partition) for each in outcome.partitions if each.falls_below_min_isr}
+    limits = {name: int(before.configs.of((2, name)).get("min.insync.replicas", "1")) for name in before.topics}
+    assert below == {
+        key
+        for key, (leader, isr) in happened.items()
+        if leader >= 0 and len(isr) < limits[key[0]] <= len(earlier[key][1])
+    }
+
+
+def test_there_are_three_of_them() -> None:
+    assert [broker for _, broker, _ in kills()] == [101, 102, 103]
+
+
+@pytest.fixture(scope="module")
+def image(directory: Path) -> MetadataImage:
+    return replay(str(directory))
+
+
+def test_brokers_fail_one_on_what_the_other_left(image: MetadataImage) -> None:
+    outcome = fail(image, [101, 102], DEFAULTS)
+    offline = [each for each in outcome.partitions if each.goes_offline]
+    assert {frozenset(each.before.replicas) for each in offline} == {frozenset({101, 102})}
+    assert all(each.after.leader == 103 for each in outcome.partitions if 103 in each.before.replicas)
+    assert leaderships(outcome.after) == {101: 0, 102: 0, 103: 169, -1: 31}
+
+
+def test_a_rack_is_its_brokers(image: MetadataImage) -> None:
+    (broker,) = [one.id for one in image.brokers.by_id.values() if one.rack == "rack-1"]
+    assert fail_rack(image, "rack-1", DEFAULTS) == fail(image, [broker], DEFAULTS)
+    with pytest.raises(UnknownName, match="no broker is registered in rack moon"):
+        fail_rack(image, "moon", DEFAULTS)
+
+
+def test_a_shutdown_in_order_leads_to_the_same_leaders(image: MetadataImage) -> None:
+    stopped, killed = shut_down(image, [102], DEFAULTS), fail(image, [102], DEFAULTS)
+    assert state(stopped.after) == state(killed.after)
+    assert stopped.after.brokers.by_id[102].in_controlled_shutdown
+
+
+def test_preferred_leaders_come_back(image: MetadataImage) -> None:
+    down = fail(image, [103], DEFAULTS).after
+    assert not elect(image, Election.UNCLEAN, DEFAULTS).partitions
+    outcome = elect(down, Election.PREFERRED, DEFAULTS)
+    assert all(each.after.leader == each.before.replicas[0] for each in outcome.partitions)
+
+
+def test_unclean_elections_say_that_records_may_be_lost(image: MetadataImage) -> None:
+    """All of a partition's brokers are gone but one that was not in sync when the last leader went."""
+    shrunk = fail(image, [101], DEFAULTS).after
+    alone = fail(shrunk, [102], TopicDefaults(unclean_election=True))
+    assert not any(each.loses_data for each in alone.partitions), "103 is in sync everywhere"
+    offline = fail(image, [101, 102], DEFAULTS).after
+    assert not elect(offline, Election.UNCLEAN, DEFAULTS).partitions, "nobody who holds them is left"
+
+
+def test_a_reassignment_ends_on_its_target(image: MetadataImage) -> None:
+    rng = Random(5)
+    targets = {
+        (name, number): tuple(rng.sample([101, 102, 103], rng.randint(1, 3)))
+        for name in list(image.topics)[:10]
+        for number in range(3)
+    }
+    outcome = reassign(image, targets, DEFAULTS)
+    for (name, number), replicas in targets.items():
+        partition = outcome.after.topics[name].partitions[number]
+        assert (partition.replicas, partition.is_reassigning) == (replicas, False)
+        assert partition.leader in partition.isr
+        assert set(partition.isr) == set(replicas)
+    with pytest.raises(UnknownName, match="there is no partition nobody-0"):
+        reassign(image, {("nobody", 0): (101,)}, DEFAULTS)
+    with pytest.raises(UnknownName, match="broker 7 is not registered"):
+        reassign(image, {(next(iter(image.topics)), 0): (7,)}, DEFAULTS)
+
+
+def test_nothing_is_kept(image: MetadataImage) -> None:
+    before = state(image)
+    outcome: Outcome = fail(image, [101, 102, 103], DEFAULTS)
+    assert outcome.before is image
+    assert state(image) == before
+
+
+def test_the_command_prints_the_same(directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    done = run(capsys, "whatif", str(directory), "--fail", "101", "--fail", "102", "--json")
+    facts = json.loads(done.out)
+    assert (facts["offset"], facts["goes_offline"], facts["falls_below_min_isr"]) == (3659, 31, 80)
+    assert facts["leaderships"]["103"] == [64, 169]
+    told = run(capsys, "whatif", str(directory), "--fail", "101", "--fail", "102")
+    assert "  31 would go offline\n" in told.out
+    assert "… and 180 more (--all)" in told.out
+    plan = tmp_path / "plan.json"
+    plan.write_text('{"version": 1, "partitions": [{"topic": "audit-1", "partition": 0, "replicas": [103]}]}')
+    moved = run(capsys, "whatif", str(directory), "--reassign", str(plan))
+    assert "audit-1-0" in moved.out
+    plan.write_text("{}")
+    refused = run(capsys, "whatif", str(directory), "--reassign", str(plan))
+    assert (refused.code, "this is no file of kafka-reassign-partitions" in refused.err) == (2, True)
+    both = run(capsys, "whatif", str(directory), "--fail", "101", "--elect", "preferred")
+    assert (both.code, "ask one thing" in both.err) == (2, True)
