@@ -90,6 +90,9 @@ class Owner(Protocol):
     def finish_later(self, outcome: Failed) -> None:
         """The same from inside the user's call."""
 
+    def settled(self) -> None:
+        """Nothing more is at hand; to be called after any of the calls above and those of a channel, before waiting."""
+
     def later(self, action: Callable[[], None], delay_s: float = 0.0) -> None:
         """Do something in the transport's own task, soon or after a while."""
 

@@ -76,6 +76,7 @@ class EpollSockets:
         except OSError as failed:
             if not connection.is_closed:
                 channel.on_closed(cause_of(failed), reason_of(failed))
+                self._owner.settled()
         else:
             connection.begin(deque(addresses), channel)
 
@@ -93,12 +94,14 @@ class EpollSockets:
 
     async def _poll(self) -> None:
         members, poll, wait_readable = self._members, self._epoll.poll, trio.lowlevel.wait_readable
+        settled = self._owner.settled
         while True:
             await wait_readable(self._epoll)
             for descriptor, events in poll(0, _EVENTS_AT_ONCE):
                 # An earlier event of this burst may have closed the socket.
                 if (member := members.get(descriptor)) is not None:
                     member.on_events(events)
+            settled()
 
     def enter(self, connection: _Connection, descriptor: int, interest: int) -> None:
         """Watch a socket from now on."""

@@ -40,6 +40,10 @@ Inbound = Request | Reply | Failed
 """What a transport delivers."""
 
 
+def no_more() -> None:
+    """The `settled` of those who deal with everything as it is delivered."""
+
+
 class Transport(Protocol):
     """Moves messages between nodes; knows Kafka's wire and nothing of quorums."""
 
@@ -47,12 +51,17 @@ class Transport(Protocol):
         """Bind now and return where; `OSError` if the address cannot be had. Peers are served once `run` has begun."""
 
     async def run(
-        self, deliver: Callable[[Inbound], None], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+        self,
+        deliver: Callable[[Inbound], None],
+        *,
+        settled: Callable[[], None] = no_more,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Own every socket until cancelled, then close them all. Runs once.
 
-        `deliver` is called for each thing that comes in; it must not wait, and may call `request`, `answer` and `drop`.
-        `task_status.started()` is called when `request` may be.
+        `deliver` is called for each thing that comes in, and `settled` once after one or several of them, when nothing
+        more is at hand, and before the transport waits again. Neither may wait or raise; both may call `request`,
+        `answer` and `drop`. `task_status.started()` is called when `request` may be.
         """
 
     def request(self, endpoint: Endpoint, token: int, message: Message, *, timeout_ms: int, client_id: str) -> None:

@@ -19,7 +19,7 @@ from msgspec import Struct
 from metadata_log.errors import EncodeError
 from metadata_log.serde import Message
 from transport.faults import BOTH, NO_FAULTS, FaultPlan, Faults, Kind
-from transport.interface import Cause, Endpoint, Failed, Inbound, Listener, Reply, Request
+from transport.interface import Cause, Endpoint, Failed, Inbound, Listener, Reply, Request, no_more
 from transport.protocol.apis import APIS, Api
 from transport.protocol.headers import decode_request, decode_response, encode_request, encode_response
 from transport.timer import Timer
@@ -143,28 +143,37 @@ class MemoryTransport:
         self.host = host
         self.served = served
         self._deliver: Callable[[Inbound], None] | None = None
+        self._settled = no_more
         self._ended = False
         self._outgoing: dict[tuple[Endpoint, str], _Link] = {}
         """One connection for each client id, as in `TcpTransport`."""
         self._incoming: dict[_Link, None] = {}
         self._outstanding: dict[int, tuple[Endpoint, str]] = {}
-        self._timer = Timer(self._outstanding, self._expire)
+        self._timer = Timer(self._outstanding, self._expire, self._settle)
 
     def listen(self, listener: Listener) -> Endpoint:
         """Bind now; peers are served once `run` has begun. `OSError` if the address is taken."""
         return self.network.bind(self, listener)
 
     async def run(
-        self, deliver: Callable[[Inbound], None], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+        self,
+        deliver: Callable[[Inbound], None],
+        *,
+        settled: Callable[[], None] = no_more,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Move messages until cancelled; then peers see their connections reset and further ones refused."""
         assert self._deliver is None, "a transport runs once"
         self._deliver = deliver
+        self._settled = settled
         task_status.started()
         try:
             await self._timer.run()
         finally:
             self._end()
+
+    def _settle(self) -> None:
+        self._settled()
 
     def _end(self) -> None:
         self._ended = True

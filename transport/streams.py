@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 import trio
@@ -77,7 +78,7 @@ class StreamSockets:
 
     async def _serve(self, connection: _Connection, accepted: trio.socket.SocketType, channel: Channel) -> None:
         with accepted, connection.scope:
-            await connection.run(accepted, channel)
+            await connection.run(accepted, channel, self._owner.settled)
 
     async def _connect(self, endpoint: Endpoint, connection: _Connection, channel: Channel) -> None:
         with connection.scope:
@@ -85,9 +86,11 @@ class StreamSockets:
                 connected = await _connect_to_first(numeric(endpoint) or await resolve(endpoint))
             except OSError as failed:
                 channel.on_closed(cause_of(failed), reason_of(failed))
+                self._owner.settled()
             else:
                 channel.on_connected()
-                await connection.run(connected, channel)
+                self._owner.settled()
+                await connection.run(connected, channel, self._owner.settled)
 
 
 async def _connect_to_first(addresses: list[Address]) -> trio.socket.SocketType:
@@ -121,18 +124,21 @@ class _Connection:
         self._may_read = trio.Event()
         self._may_read.set()
 
-    async def run(self, connected: trio.socket.SocketType, channel: Channel) -> None:
+    async def run(self, connected: trio.socket.SocketType, channel: Channel, settled: Callable[[], None]) -> None:
         """Move bytes both ways until either side closes; within `scope`."""
         with connected:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._write_all, connected, channel)
-                cause, detail = await self._read_all(connected, channel)
+                cause, detail = await self._read_all(connected, channel, settled)
                 nursery.cancel_scope.cancel()
             channel.on_closed(cause, detail)
+            settled()
 
-    async def _read_all(self, connected: trio.socket.SocketType, channel: Channel) -> tuple[Cause, str]:
+    async def _read_all(
+        self, connected: trio.socket.SocketType, channel: Channel, settled: Callable[[], None]
+    ) -> tuple[Cause, str]:
         read_bytes = READ_BYTES
         while True:
             await self._may_read.wait()
@@ -143,6 +149,7 @@ class _Connection:
             if not data:
                 return Cause.RESET, "the peer closed the connection"
             read_bytes = max(READ_BYTES, min(channel.on_data(data), MOST_READ_BYTES))
+            settled()
 
     async def _write_all(self, connected: trio.socket.SocketType, channel: Channel) -> None:
         while True:

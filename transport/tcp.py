@@ -17,7 +17,7 @@ import trio
 
 from metadata_log.serde import Message
 from transport.channels import ClientChannel, ClientOptions, ServerChannel, Socket, Sockets
-from transport.interface import Cause, Endpoint, Failed, Inbound, Listener, Reply, Request
+from transport.interface import Cause, Endpoint, Failed, Inbound, Listener, Reply, Request, no_more
 from transport.protocol.apis import APIS, Api
 from transport.protocol.connection import MAX_FRAME_BYTES
 from transport.timer import Timer
@@ -62,12 +62,13 @@ class TcpTransport:
         )
         self._sockets = self._make_sockets(hasattr(select, "epoll") if use_epoll is None else use_epoll)
         self._deliver: Callable[[Inbound], None] | None = None
+        self._settled = no_more
         self._peers: dict[tuple[Endpoint, str], ClientChannel] = {}
         """One connection for each client id, because answers leave in the order of their requests."""
         self._accepted: dict[ServerChannel, None] = {}
         self._outstanding: dict[int, ClientChannel] = {}
         """The channel of every request, by token, until its outcome was delivered."""
-        self._timer = Timer(self._outstanding, self._expire)
+        self._timer = Timer(self._outstanding, self._expire, self.settled)
 
     def _make_sockets(self, use_epoll: bool) -> Sockets:
         if use_epoll:
@@ -85,11 +86,16 @@ class TcpTransport:
         return endpoint
 
     async def run(
-        self, deliver: Callable[[Inbound], None], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+        self,
+        deliver: Callable[[Inbound], None],
+        *,
+        settled: Callable[[], None] = no_more,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Own every socket until cancelled, then close them all; see `Transport.run`."""
         assert self._deliver is None, "a transport runs once"
         self._deliver = deliver
+        self._settled = settled
         for listener in self._wanted:
             self.listen(listener)
         self.later(self._sweep, self._max_idle_s / 4)
@@ -162,6 +168,10 @@ class TcpTransport:
     def finish_later(self, outcome: Failed) -> None:
         """The same from inside the user's call."""
         self.later(partial(self.finish, outcome))
+
+    def settled(self) -> None:
+        """Nothing more is at hand: the user may deal with what was delivered."""
+        self._settled()
 
     def later(self, action: Callable[[], None], delay_s: float = 0.0) -> None:
         """Do something in the transport's own task, soon or after a while."""

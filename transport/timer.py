@@ -19,9 +19,11 @@ class LiveTokens(Container[int], Sized, Protocol):
 class Timer:
     """One heap of deadlines. A token that is no longer live is left in it until it comes up or there are too many."""
 
-    def __init__(self, live: LiveTokens, expire: Callable[[int], None]) -> None:
+    def __init__(self, live: LiveTokens, expire: Callable[[int], None], settled: Callable[[], None]) -> None:
+        """`settled` is called after whatever was due at one time."""
         self._live = live
         self._expire = expire
+        self._settled = settled
         self._heap: list[tuple[float, int, int | Callable[[], None]]] = []
         self._entered = 0
         self._wakes_at = math.inf
@@ -64,6 +66,7 @@ class Timer:
                     item()
                 elif item in self._live:
                     self._expire(item)
+            self._settled()
             self._nudge = trio.Event()
             self._wakes_at = self._heap[0][0] if self._heap else math.inf
             with trio.move_on_at(self._wakes_at):

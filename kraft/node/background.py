@@ -37,6 +37,11 @@ class Flusher:
         self._failure: BaseException | None = None
         self._failed = trio.Event()
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether a flush was taken and has not begun."""
+        return self._wanted is not None
+
     def start(self, flush: StartFlush) -> None:
         """Take a flush; it begins with `begin`."""
         assert self._wanted is None, "a replica has one flush outstanding"

@@ -31,7 +31,10 @@ class Inbound:
         return len(self._unanswered)
 
     def deliver(self, thing: Request | Reply | Failed) -> None:
-        """The transport's callback. Beyond the limit of unanswered requests a connection is closed, not queued for."""
+        """The transport's callback; nobody is woken, as `Inbox.settled` follows.
+
+        Beyond the limit of unanswered requests a connection is closed, not queued for.
+        """
         if isinstance(thing, Request):
             if len(self._unanswered) >= self._limit:
                 self._log.warn("overloaded", None, {"peer": thing.peer, "unanswered": len(self._unanswered)})
@@ -40,7 +43,7 @@ class Inbound:
             request_id = self._next_id
             self._next_id = request_id + 1
             self._unanswered[request_id] = thing
-            self._inbox.put(
+            self._inbox.events.append(
                 WireRequest(
                     request_id=request_id,
                     api_key=thing.api_key,
@@ -52,9 +55,9 @@ class Inbound:
                 )
             )
         elif isinstance(thing, Reply):
-            self._inbox.put(WireReply(request_id=thing.token, message=thing.message))
+            self._inbox.events.append(WireReply(request_id=thing.token, message=thing.message))
         else:
-            self._inbox.put(WireFailed(request_id=thing.token, cause=_CAUSES[thing.cause]))
+            self._inbox.events.append(WireFailed(request_id=thing.token, cause=_CAUSES[thing.cause]))
 
     def answer(self, request_id: int, message: Message) -> None:
         """Send the replica's answer to the connection that the request came by."""

@@ -22,21 +22,34 @@ class Inbox(Generic[E]):
     memory channel would cost as much as encoding the batch.
     """
 
-    __slots__ = ("_reader", "events")
+    __slots__ = ("_reader", "events", "in_place")
 
     def __init__(self) -> None:
         self.events: deque[E] = deque()
+        self.in_place: Callable[[], None] = self.wake
+        """How whoever reads deals with events within the task that brought them; must not raise."""
         self._reader: trio.lowlevel.Task | None = None
 
     def put(self, event: E) -> None:
         """Append an event and wake the reader."""
         self.events.append(event)
+        self.wake()
+
+    def wake(self) -> None:
+        """Let the reader look, if it waits."""
         if self._reader is not None:
             trio.lowlevel.reschedule(self._reader)
             self._reader = None
 
+    def settled(self) -> None:
+        """Have the reader deal now, while it waits, with what was put into `events` directly."""
+        if self.events and self._reader is not None:
+            self.in_place()
+
     async def wait(self) -> None:
-        """Return once there is an event; always a checkpoint, so that a reader who never runs dry lets others run."""
+        """Return once there is an event, or after `wake`. Always a checkpoint: a reader who never runs dry lets others
+        run.
+        """
         if self.events:
             await trio.lowlevel.checkpoint()
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from random import Random
 
 import trio
@@ -55,7 +56,7 @@ async def run_node(
     with one_cause():
         async with trio.open_nursery() as network:
             # First, so that it closes the sockets whatever happens next; nothing is delivered before we wait again.
-            await network.start(transport.run, inbound.deliver)
+            await network.start(partial(transport.run, inbound.deliver, settled=inbox.settled))
             endpoints = tuple(transport.listen(listener) for listener in listeners_of(config))
             options = replica_options(config, endpoints, inline_flush=inline_flush)
             replica, outputs = Replica.open(

@@ -68,6 +68,27 @@ async def test_inbox_survives_a_reader_that_is_cancelled() -> None:
     assert list(inbox.events) == [1]
 
 
+async def test_what_was_delivered_is_dealt_with_in_place_while_the_reader_waits() -> None:
+    inbox: Inbox[int] = Inbox()
+    in_place: list[int] = []
+    inbox.in_place = lambda: in_place.append(inbox.events.popleft())
+    inbox.events.append(1)
+    inbox.settled()
+    assert in_place == [], "nobody waits yet: the reader begins with what there is"
+    async with trio.open_nursery() as nursery:
+        inbox.events.clear()
+        nursery.start_soon(inbox.wait)
+        await wait_all_tasks_blocked()
+        inbox.settled()
+        assert in_place == [], "nothing was delivered"
+        inbox.events.append(2)
+        inbox.settled()
+        assert in_place == [2]
+        inbox.put(3)
+        inbox.settled()
+        assert in_place == [2], "the reader is awake already"
+
+
 class _Handle:
     """A flush that notes its thread, waits for leave, and may fail."""
 

@@ -153,8 +153,11 @@ async def test_a_cancelled_append_leaves_the_node_in_order(autojump_clock: MockC
         cluster.check()
 
 
-async def test_the_caller_learns_what_stopped_a_node(autojump_clock: MockClock) -> None:
-    """A failed fsync must end the node with an error that names the file, and is not tried again."""
+@pytest.mark.parametrize("controllers", [1, 3])
+async def test_the_caller_learns_what_stopped_a_node(autojump_clock: MockClock, controllers: int) -> None:
+    """A failed fsync must end the node with an error that names the file, and is not tried again: not after a deadline
+    of its own, and not when it happens to a follower in the midst of what the transport delivers.
+    """
     failing: list[str] = []
 
     def fail(operation: str, path: str) -> None:
@@ -163,9 +166,10 @@ async def test_the_caller_learns_what_stopped_a_node(autojump_clock: MockClock) 
             raise OSError(5, "Input/output error", path)
 
     async def run() -> None:
-        async with Cluster(controllers=1, seed=9) as cluster:
-            await cluster.leader()
-            cluster.disks[1].on_operation = fail
+        async with Cluster(controllers=controllers, seed=9) as cluster:
+            leader = await cluster.leader()
+            failing_node = next((node for node in cluster.disks if node != leader), 1)
+            cluster.disks[failing_node].on_operation = fail
             await trio.sleep_forever()
 
     with pytest.raises(OSError, match=r"00000000000000000000\.log"):

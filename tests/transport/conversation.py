@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 
 import trio
 
@@ -49,6 +50,9 @@ class Node:
             case _:
                 assert inbound.token not in self.outcomes, f"two outcomes of {inbound.token}"
                 self.outcomes[inbound.token] = inbound
+
+    def settled(self) -> None:
+        """Only this wakes who waits, so that every test shows that it follows what was delivered."""
         self._news.set()
 
     def ask(
@@ -93,7 +97,7 @@ class Node:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[trio.CancelScope]:
         async with trio.open_nursery() as nursery:
-            await nursery.start(self.transport.run, self.deliver)
+            await nursery.start(partial(self.transport.run, self.deliver, settled=self.settled))
             yield nursery.cancel_scope
             nursery.cancel_scope.cancel()
 

@@ -8,6 +8,7 @@ import resource
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -424,7 +425,7 @@ class TestDescriptors:
             server, clients = new_node(), [new_node() for _ in range(5)]
             endpoint = server.transport.listen(LISTENER)
             for node in (server, *clients):
-                await nursery.start(node.transport.run, node.deliver)
+                await nursery.start(partial(node.transport.run, node.deliver, settled=node.settled))
             for client in clients:
                 client.ask(endpoint)
                 client.ask(Endpoint("localhost", endpoint.port))

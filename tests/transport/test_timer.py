@@ -13,7 +13,8 @@ class Expired:
     def __init__(self) -> None:
         self.live: dict[int, None] = {}
         self.seen: list[tuple[float, int]] = []
-        self.timer = Timer(self.live, self.expire)
+        self.settled_at: list[float] = []
+        self.timer = Timer(self.live, self.expire, lambda: self.settled_at.append(trio.current_time()))
 
     def start(self, token: int, at: float) -> None:
         self.live[token] = None
@@ -34,6 +35,7 @@ async def test_tokens_expire_in_the_order_of_their_times(autojump_clock: trio.te
         await trio.sleep(10)
         nursery.cancel_scope.cancel()
     assert expired.seen == [(1.0, 1), (3.0, 2), (5.0, 0)]
+    assert {1.0, 3.0, 5.0} <= set(expired.settled_at)
 
 
 async def test_an_earlier_time_wakes_a_timer_that_sleeps_longer(autojump_clock: trio.testing.MockClock):
