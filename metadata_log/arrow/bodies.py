@@ -6,18 +6,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import struct
+from array import array
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cache
+from typing import Final, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Struct
 
 from metadata_log.arrow.schema import UNKNOWN_TAGS, arrow_type, columns_of
 from metadata_log.errors import DecodeError, MetadataLogError
 from metadata_log.records.frame import decode_control, read_record
 from metadata_log.redact import MAY_HOLD_SECRETS, redact
-from metadata_log.serde.fields import ArrayOf, Field, FieldType, Kind, Message, layout_of, schema_of
+from metadata_log.serde.fields import OPEN_END, ArrayOf, Field, FieldType, Kind, Message, Versions, layout_of, schema_of
 from metadata_log.serde.json_form import to_json
 from metadata_log.serde.json_text import json_text
+from metadata_log.serde.primitives import FORMATS
+from metadata_log.types import Uuid
 
 Convert = Callable[[object], object]
 
@@ -30,13 +37,33 @@ def decode(frame: pa.RecordBatch) -> tuple[list[Message | None], list[str | None
     for is_control, key, value, known_damage in zip(*columns, strict=True):
         record, damage = None, known_damage
         if damage is None:
-            try:
-                record = decode_control(key or b"", value)[1] if is_control else read_record(value)[3]
-            except DecodeError as bad:
-                damage = f"the record cannot be decoded: {bad.what}" + (f" at {bad.field}" if bad.field else "")
+            record, damage = _decode_one(value, key or b"" if is_control else None)
         records.append(record)
         damages.append(damage)
     return records, damages
+
+
+def _decode_one(value: bytes, control_key: bytes | None = None) -> tuple[Message | None, str | None]:
+    try:
+        return (read_record(value)[3] if control_key is None else decode_control(control_key, value)[1]), None
+    except DecodeError as bad:
+        return None, f"the record cannot be decoded: {bad.what}" + (f" at {bad.field}" if bad.field else "")
+
+
+_Thing = TypeVar("_Thing", bound=Hashable)
+
+
+class _Distinct(dict[_Thing, int]):
+    """A number for each different thing, in the order in which they come."""
+
+    def __missing__(self, key: _Thing) -> int:
+        self[key] = len(self)
+        return self[key]
+
+    def numbers(self, things: Iterable[_Thing]) -> pa.Array:
+        """The numbers of things, to take what was made of the different ones."""
+        found = array("i", map(self.__getitem__, things))
+        return pa.Array.from_buffers(pa.int32(), len(found), [None, pa.py_buffer(found)])
 
 
 def body_columns(frame: pa.RecordBatch, cls: type[Message], wanted: Sequence[str]) -> dict[str, pa.Array]:
@@ -44,23 +71,122 @@ def body_columns(frame: pa.RecordBatch, cls: type[Message], wanted: Sequence[str
 
     A record that cannot be read has nulls, and its bytes in `undecoded`.
     """
-    records, damages = decode(frame)
+    front = _front(cls)
+    values = frame["value"].to_pylist()
+    if schema_of(cls).api_key is None:
+        records, damages = decode(frame)
+        rows = None
+    else:
+        different: _Distinct[_Rest] = _Distinct()
+        rows = different.numbers(_rests(values, frame["damage"], front))
+        records, damages = _decode_rests(different, front)
+    parts: dict[str, pa.Array] = {}
     columns = columns_of(cls)
-    found = {"damage": pa.array(damages, pa.string())}
     for name in wanted:
-        if name in columns:
-            field = columns[name]
-            convert = converter(field.type)
-            cells: list[object] = [None if record is None else getattr(record, field.name) for record in records]
-            if convert is not None:
-                cells = [None if cell is None else convert(cell) for cell in cells]
-            found[name] = pa.array(cells, arrow_type(field.type))
+        if name in columns and columns[name] not in front.fields:
+            parts[name] = _field_array(columns[name], records)
     if "unknown_tagged" in wanted:
-        found["unknown_tagged"] = pa.array([record and _tags(record) for record in records], UNKNOWN_TAGS)
+        parts["unknown_tagged"] = pa.array([record and _tags(record) for record in records], UNKNOWN_TAGS)
+    damage, known = pa.array(damages, pa.string()), pa.array([record is not None for record in records])
+    if rows is not None:
+        parts = {name: part.take(rows) for name, part in parts.items()}
+        damage, known = pc.coalesce(frame["damage"], damage.take(rows)), known.take(rows)
+    parts["damage"] = damage
+    if any(columns[name] in front.fields for name in wanted if name in columns):
+        parts |= _front_arrays(front, values, known)
     if "undecoded" in wanted:
-        values = frame["value"].to_pylist()
-        undecoded = [value if record is None else None for record, value in zip(records, values, strict=True)]
-        found["undecoded"] = pa.array(undecoded, pa.binary())
+        parts["undecoded"] = pc.if_else(known, pa.scalar(None, pa.binary()), frame["value"])
+    return parts
+
+
+def _field_array(field: Field, records: Sequence[Message | None]) -> pa.Array:
+    convert = converter(field.type)
+    cells: list[object] = [None if record is None else getattr(record, field.name) for record in records]
+    if convert is not None:
+        cells = [None if cell is None else convert(cell) for cell in cells]
+    return pa.array(cells, arrow_type(field.type))
+
+
+# What differs from record to record of a log is its front, such as topic and partition; the rest, such as replicas and
+# leader, is the same in many. So the front is read at once, and each rest that occurs is read once.
+
+
+class _Front(Struct, frozen=True):
+    """The fields of fixed width with which a record begins in all its versions."""
+
+    fields: tuple[Field, ...]
+    names: tuple[str, ...]
+    layout: struct.Struct
+
+    @property
+    def end(self) -> int:
+        """Where the rest begins."""
+        return _FRAMING_BYTES + self.layout.size
+
+
+_Rest = bytes | tuple[bytes | None]
+_FRAMING_BYTES: Final = 3
+_ALWAYS: Final = Versions(0, OPEN_END)
+
+
+@cache
+def _front(cls: type[Message]) -> _Front:
+    found: dict[str, Field] = {}
+    if schema_of(cls).api_key is not None:
+        for name, field in columns_of(cls).items():
+            fixed = isinstance(field.type, Kind) and field.type in FORMATS
+            if not fixed or field.tag is not None or field.versions != _ALWAYS:
+                break
+            found[name] = field
+    layout = "".join(FORMATS[field.type] for field in found.values() if isinstance(field.type, Kind))
+    return _Front(tuple(found.values()), tuple(found), struct.Struct(">" + layout))
+
+
+def _rests(values: Sequence[bytes | None], damages: pa.Array, front: _Front) -> list[_Rest]:
+    """What is left of each value without its front; one that is too short or unusual as a whole, in a tuple."""
+    end = front.end
+    if damages.null_count == len(damages):
+        return [
+            value[:_FRAMING_BYTES] + value[end:] if len(value) > end and value[2] < 0x80 else (value,)
+            for value in values
+            if value is not None
+        ]
+    return [
+        (None,)
+        if value is None or damage is not None
+        else value[:_FRAMING_BYTES] + value[end:]
+        if len(value) > end and value[2] < 0x80
+        else (value,)
+        for value, damage in zip(values, damages.to_pylist(), strict=True)
+    ]
+
+
+def _decode_rests(different: Iterable[_Rest], front: _Front) -> tuple[list[Message | None], list[str | None]]:
+    """The records with these rests, with a front of zeros, and what is wrong with those that cannot be read."""
+    zeros = bytes(front.layout.size)
+    records: list[Message | None] = []
+    damages: list[str | None] = []
+    for rest in different:
+        value = rest[0] if isinstance(rest, tuple) else rest[:_FRAMING_BYTES] + zeros + rest[_FRAMING_BYTES:]
+        record, damage = (None, None) if value is None else _decode_one(value)
+        records.append(record)
+        damages.append(damage)
+    return records, damages
+
+
+def _front_arrays(front: _Front, values: Sequence[bytes | None], known: pa.Array) -> dict[str, pa.Array]:
+    read, missing = front.layout.unpack_from, bytes(front.end)
+    whole = [value if value is not None and len(value) >= front.end else missing for value in values]
+    cells = zip(*[read(value, _FRAMING_BYTES) for value in whole], strict=True)
+    found = {}
+    for name, field, column in zip(front.names, front.fields, cells, strict=True):
+        if field.type is Kind.UUID:
+            different: _Distinct[bytes] = _Distinct()
+            numbers = different.numbers(column)
+            made = pa.array([str(Uuid(each)) for each in different], pa.string()).take(numbers)
+        else:
+            made = pa.array(column, arrow_type(field.type))
+        found[name] = made if pc.all(known).as_py() else pc.if_else(known, made, pa.scalar(None, made.type))
     return found
 
 

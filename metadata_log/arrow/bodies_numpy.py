@@ -16,7 +16,8 @@ import pyarrow as pa
 from msgspec import Struct
 
 from metadata_log.arrow import bodies
-from metadata_log.arrow.frames_numpy import PADDING, Bytes, Integers, Mask, slices, varints
+from metadata_log.arrow.frames import PADDING
+from metadata_log.arrow.frames_numpy import Bytes, Integers, Mask, between, varints
 from metadata_log.arrow.schema import UNKNOWN_TAGS, columns_of
 from metadata_log.serde.fields import ArrayOf, Field, Kind, Message, fields_at, layout_of, schema_of
 from metadata_log.serde.primitives import MAX_STRING_BYTES
@@ -241,7 +242,7 @@ def _array(reading: _Reading, column: _Column) -> pa.Array:
     # What is absent has no place: it stands where the one before ends, so that places rise.
     start = np.maximum.accumulate(np.where(null, 0, column.start + column.size))
     start = np.where(null, start, column.start)
-    found = slices(reading.data, start, np.where(null, start, column.start + column.size), text)
+    found = between(reading.data, start, np.where(null, start, column.start + column.size), text)
     if kind is Kind.STRING:
         try:
             found.validate(full=True)

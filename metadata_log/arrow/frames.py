@@ -1,14 +1,17 @@
 """What a record is before its body is read: place, type and version, key and value (Kafka: `MetadataRecordSerde`).
 
-Here is the readable way, a record at a time; `frames_numpy` has the vectorised one, and comes here with every batch
-that it does not read. Both give the same.
+Batches as controllers write them are *plain*: uncompressed data whose records have no key, no header and no time of
+their own. Those are read here a record at a time, or by `frames_numpy` all at once; any other batch goes the slow way.
+All give the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import struct
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -16,7 +19,7 @@ from metadata_log.annotate import value_position
 from metadata_log.batch import HEADER_BYTES, Record, RecordBatch, records
 from metadata_log.errors import CorruptBatch, DecodeError, UnsupportedVersion
 from metadata_log.reader import Damage
-from metadata_log.records.frame import peek_type
+from metadata_log.records.frame import FRAME_VERSION, peek_type
 
 FRAME_SCHEMA: Final = pa.schema(
     [
@@ -33,41 +36,232 @@ FRAME_SCHEMA: Final = pa.schema(
     ]
 )
 """The columns of frames; timestamps are milliseconds as they stand in the log."""
-_NAMES: Final = tuple(FRAME_SCHEMA.names)
+PADDING: Final = bytes(32)
+"""Behind the data of plain batches, so that what is read ahead of a check is there."""
 
-_NULL_KEY: Final = 1
-_FRAME: Final = 1
-"""The frame version of metadata records."""
+ReadPlain = Callable[[Sequence[RecordBatch], bytes], tuple[pa.RecordBatch | None, int]]
+"""The frames of batches, whose joined data is given, and how many of them are plain; no frames unless all are."""
 
 
 def frames(batches: Sequence[RecordBatch], where: str) -> pa.RecordBatch:
     """The frames of some batches, as `FRAME_SCHEMA` has them; what cannot be read is a row with `damage`."""
-    rows = Rows()
-    for batch in batches:
-        rows.add(batch, where)
+    return join_frames(batches, where, _read_plain)
+
+
+def join_frames(batches: Sequence[RecordBatch], where: str, read_plain: ReadPlain) -> pa.RecordBatch:
+    """The frames of some batches, in order: those of plain ones by `read_plain`, of others the slow way."""
+    parts: list[pa.RecordBatch] = []
+    first = 0
+    for index, batch in enumerate(batches):
+        if batch.attributes:
+            parts += _plain_parts(batches[first:index], where, read_plain)
+            parts.append(_slow(batch, where))
+            first = index + 1
+    parts += _plain_parts(batches[first:], where, read_plain)
+    return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+
+
+def _plain_parts(batches: Sequence[RecordBatch], where: str, read_plain: ReadPlain) -> Iterator[pa.RecordBatch]:
+    while batches:
+        data = b"".join([*(batch.data for batch in batches), PADDING])
+        frame, plain = read_plain(batches, data)
+        if frame is not None:
+            yield frame
+            return
+        yield from _plain_parts(batches[:plain], where, read_plain)
+        yield _slow(batches[plain], where)
+        batches = batches[plain + 1 :]
+
+
+def _slow(batch: RecordBatch, where: str) -> pa.RecordBatch:
+    rows = _Rows()
+    rows.add(batch, where)
     return rows.take()
 
 
 def damage_frame(damage: Damage) -> pa.RecordBatch:
     """The row for damage between batches."""
-    rows = Rows()
+    rows = _Rows()
     rows.add_damage(damage)
     return rows.take()
 
 
-class Rows:
+# ---------------------------------------------------------------------------------------------------- plain batches
+
+_NEAR: Final = struct.Struct(">BHBBBBBB").unpack_from
+"""A record up to its version: size, attributes and time, offset, key length, value length, frame, type, version."""
+_FAR: Final = struct.Struct(">BHHBBBBB").unpack_from
+"""The same with an offset delta of two bytes."""
+_NEAR_VALUE: Final = 6
+"""Where the value begins."""
+_FAR_VALUE: Final = 7
+_NEAR_COUNT: Final = 64
+_FAR_COUNT: Final = 8192
+_NEAR_DELTAS: Final = tuple(delta << 1 for delta in range(_NEAR_COUNT))
+_FAR_DELTAS: Final = tuple((delta << 9 | 0x8000) & 0xFF00 | delta >> 6 for delta in range(_NEAR_COUNT, _FAR_COUNT))
+_NULL: Final = 1
+"""The length of a key that is null."""
+_LEAST_LENGTH: Final = 6
+"""Of a value: frame version, type and version."""
+
+
+class _NotPlain(Exception):
+    """Something in a batch is not as controllers write it."""
+
+
+class _Plain:
+    """The columns of plain records: positions, the edges of values in the joined data, types and versions."""
+
+    def __init__(self) -> None:
+        self.starts = array("q")
+        self.edges = array("i")
+        self.types = array("h")
+        self.versions = array("h")
+
+    def read(self, batch: RecordBatch, data: bytes, begin: int) -> None:
+        """Read the batch that begins at `begin` of the data; raises `_NotPlain`."""
+        at, count = begin + HEADER_BYTES, batch.record_count
+        shift = batch.position - begin
+        at = self._run(data, at, shift, _NEAR_DELTAS[:count], 0, _NEAR, _NEAR_VALUE)
+        if count > _NEAR_COUNT:
+            at = self._run(data, at, shift, _FAR_DELTAS[: count - _NEAR_COUNT], _NEAR_COUNT, _FAR, _FAR_VALUE)
+        for index in range(_FAR_COUNT, count):
+            at = self._one(data, at, shift, index)
+        if at != begin + batch.size_bytes:
+            raise _NotPlain
+
+    def _run(
+        self,
+        data: bytes,
+        at: int,
+        shift: int,
+        deltas: Sequence[int],
+        first: int,
+        unpack: Callable[[bytes, int], tuple[Any, ...]],
+        value_at: int,
+    ) -> int:
+        """Read a record for each of the encoded offset deltas: with one call where its size takes one byte."""
+        note_start, note_edge = self.starts.append, self.edges.append
+        note_type, note_version = self.types.append, self.versions.append
+        twice = 2 * value_at
+        for index, expected in enumerate(deltas, first):
+            size, zero, delta, key, length, frame, kind, version = unpack(data, at)
+            end = at + (size >> 1)
+            if (
+                delta == expected
+                and size - length == twice
+                and zero == 0
+                and key == _NULL
+                and frame == FRAME_VERSION
+                and (size | kind | version) < 0x80
+                and length >= _LEAST_LENGTH
+                and not size & 1
+                and not data[end]
+            ):
+                note_start(at + shift)
+                note_edge(at + value_at)
+                note_edge(end)
+                note_type(kind)
+                note_version(version)
+                at = end + 1
+            else:
+                at = self._one(data, at, shift, index)
+        return at
+
+    def _one(self, data: bytes, start: int, shift: int, index: int) -> int:
+        """Read any plain record; the position behind it."""
+        size, at = _number(data, start)
+        behind = at + (size >> 1)
+        delta, key_at = _number(data, at + 2)
+        length, value = _number(data, key_at + 1)
+        end = value + (length >> 1)
+        kind, version = data[value + 1 : value + 3]
+        if (
+            data[at]
+            or data[at + 1]
+            or delta != index << 1
+            or data[key_at] != _NULL
+            or (size | length) & 1
+            or length < _LEAST_LENGTH
+            or data[value] != FRAME_VERSION
+            or (kind | version) > 0x7F
+            or end + 1 != behind
+            or data[end]
+        ):
+            raise _NotPlain
+        self.starts.append(start + shift)
+        self.edges.extend((value, end))
+        self.types.append(kind)
+        self.versions.append(version)
+        return behind
+
+
+def _number(data: bytes, position: int) -> tuple[int, int]:
+    """An unsigned variable-length number of at most three bytes, and the position behind it."""
+    number = 0
+    for index in range(3):
+        byte = data[position + index]
+        number |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            return number, position + index + 1
+    raise _NotPlain
+
+
+def _read_plain(batches: Sequence[RecordBatch], data: bytes) -> tuple[pa.RecordBatch | None, int]:
+    plain = _Plain()
+    begin = 0
+    for index, batch in enumerate(batches):
+        try:
+            plain.read(batch, data, begin)
+        except (_NotPlain, struct.error, IndexError, ValueError):
+            return None, index
+        begin += batch.size_bytes
+    offsets, epochs, timestamps = array("q"), array("i"), array("q")
+    for batch in batches:
+        count = batch.record_count
+        offsets.extend(range(batch.base_offset, batch.base_offset + count))
+        epochs.extend(array("i", [batch.epoch]) * count)
+        timestamps.extend(array("q", [batch.base_timestamp]) * count)
+    columns = (plain.starts, offsets, epochs, timestamps, plain.types, plain.versions)
+    places = [
+        pa.Array.from_buffers(field.type, len(column), [None, pa.py_buffer(column)])
+        for field, column in zip(FRAME_SCHEMA, columns, strict=False)
+    ]
+    return plain_frame(places, slices(data, plain.edges, pa.binary())), len(batches)
+
+
+def plain_frame(places: Sequence[pa.Array], values: pa.Array) -> pa.RecordBatch:
+    """The frames of plain records from their first six columns and their values."""
+    rows = len(values)
+    rest = [pa.repeat(pa.scalar(False), rows), pa.nulls(rows, pa.binary()), values, pa.nulls(rows, pa.string())]
+    return pa.RecordBatch.from_arrays([*places, *rest], schema=FRAME_SCHEMA)
+
+
+def slices(data: bytes, edges: array[int] | memoryview, kind: pa.DataType) -> pa.Array:
+    """Bytes or text between each two of `edges`, which are 32-bit positions in `data` that never fall.
+
+    An array also of what lies between is made first, without a copy; then every other element is taken.
+    """
+    rows = len(edges) // 2
+    if not rows:
+        return pa.array([], kind)
+    every = pa.Array.from_buffers(kind, 2 * rows - 1, [None, pa.py_buffer(edges), pa.py_buffer(data)])
+    others = array("q", range(0, 2 * rows, 2))
+    return every.take(pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(others)]))
+
+
+# ---------------------------------------------------------------------------------------------------- other batches
+
+
+class _Rows:
     """The columns of frames under construction."""
 
     def __init__(self) -> None:
-        self._columns: dict[str, list[object]] = {name: [] for name in _NAMES}
-
-    def __len__(self) -> int:
-        return len(self._columns["position"])
+        self._columns: dict[str, list[object]] = {name: [] for name in FRAME_SCHEMA.names}
 
     def take(self) -> pa.RecordBatch:
-        """What was added; it is no more here afterwards."""
+        """What was added."""
         arrays = [pa.array(self._columns[field.name], field.type) for field in FRAME_SCHEMA]
-        self._columns = {name: [] for name in _NAMES}
         return pa.RecordBatch.from_arrays(arrays, schema=FRAME_SCHEMA)
 
     def add_damage(self, damage: Damage) -> None:
@@ -77,76 +271,7 @@ class Rows:
             column.append(row.get(name))
 
     def add(self, batch: RecordBatch, where: str) -> None:
-        """The rows of a batch: at once if it is as a controller writes them, else record by record."""
-        if batch.attributes or not self._add_plain(batch):
-            self._add_slowly(batch, where)
-
-    def _add_plain(self, batch: RecordBatch) -> bool:
-        """The rows of an uncompressed batch of data whose records have no time, key or header of their own."""
-        data, at, start = batch.data, HEADER_BYTES, batch.position
-        positions, types, versions, values = [], [], [], []
-        try:
-            for expected in range(batch.record_count):
-                positions.append(start + at)
-                size = data[at]
-                if size < 0x80:
-                    at += 1
-                else:
-                    high = data[at + 1]
-                    if high > 0x7F:
-                        return False
-                    size += (high - 1) << 7
-                    at += 2
-                end = at + (size >> 1)
-                delta = data[at + 2]
-                if delta > 0x7F:
-                    high = data[at + 3]
-                    if high > 0x7F:
-                        return False
-                    delta += (high - 1) << 7
-                    at += 1
-                # Attributes, and a difference of 0 in time; then the offset, no key, and the value's length.
-                if data[at + 1 - (delta > 0x7F)] or delta != expected << 1 or data[at + 3] != _NULL_KEY or size & 1:
-                    return False
-                at += 4
-                length = data[at]
-                if length < 0x80:
-                    at += 1
-                else:
-                    high = data[at + 1]
-                    if high > 0x7F:
-                        return False
-                    length += (high - 1) << 7
-                    at += 2
-                value = data[at : at + (length >> 1)]
-                at += (length >> 1) + 1
-                if length & 1 or at != end or data[at - 1] or value[0] != _FRAME:
-                    return False
-                kind, version = value[1], value[2]
-                if kind > 0x7F or version > 0x7F:
-                    kind, version = peek_type(value)
-                types.append(kind)
-                versions.append(version)
-                values.append(value)
-        except (IndexError, DecodeError):
-            return False
-        if at != len(data):
-            return False
-        count = len(values)
-        columns = self._columns
-        columns["position"] += positions
-        columns["offset"] += range(batch.base_offset, batch.base_offset + count)
-        columns["epoch"] += repeat(batch.epoch, count)
-        columns["timestamp"] += repeat(batch.base_timestamp, count)
-        columns["type_id"] += types
-        columns["version"] += versions
-        columns["is_control"] += repeat(False, count)
-        columns["key"] += repeat(None, count)
-        columns["value"] += values
-        columns["damage"] += repeat(None, count)
-        return True
-
-    def _add_slowly(self, batch: RecordBatch, where: str) -> None:
+        """The rows of any batch, record by record."""
         starts = _record_starts(batch)
         try:
             for index, record in enumerate(records(batch, where=where)):

@@ -1,20 +1,19 @@
 """The frames of many records at once: one pass finds where they begin, NumPy reads the rest (Kafka: `DefaultRecord`).
 
-What is read here is what controllers write: uncompressed batches of data whose records have no key, no header and no
-time of their own. A batch with anything else in it is left to `frames`.
+A batch that turns out not to be plain is left to `frames`.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from metadata_log.arrow.frames import FRAME_SCHEMA, Rows
+from metadata_log.arrow.frames import join_frames, plain_frame, slices
 from metadata_log.batch import HEADER_BYTES, RecordBatch
 from metadata_log.records.frame import FRAME_VERSION
 
@@ -22,47 +21,18 @@ Bytes = npt.NDArray[np.uint8]
 Integers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-PADDING: Final = bytes(32)
-"""Behind the data, so that what is read ahead of a check is there."""
+BINARY: Final = pa.binary()
 _NULL: Final = 1
 
 
 def frames(batches: Sequence[RecordBatch], where: str) -> pa.RecordBatch:
     """The frames of some batches, as `FRAME_SCHEMA` has them; the same as those of `frames.frames`."""
-    parts = list(_parts(batches, where))
-    return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+    return join_frames(batches, where, _read_plain)
 
 
-def _parts(batches: Sequence[RecordBatch], where: str) -> Iterator[pa.RecordBatch]:
-    first = 0
-    for index, batch in enumerate(batches):
-        if batch.attributes:
-            yield from _plain(batches[first:index], where)
-            yield _slow(batch, where)
-            first = index + 1
-    yield from _plain(batches[first:], where)
-
-
-def _slow(batch: RecordBatch, where: str) -> pa.RecordBatch:
-    rows = Rows()
-    rows.add(batch, where)
-    return rows.take()
-
-
-def _plain(batches: Sequence[RecordBatch], where: str) -> Iterator[pa.RecordBatch]:
-    """The frames of batches without attributes: those before one that is not plain after all, that one, the others."""
-    if not batches:
-        return
-    data = b"".join([*(batch.data for batch in batches), PADDING])
+def _read_plain(batches: Sequence[RecordBatch], data: bytes) -> tuple[pa.RecordBatch | None, int]:
     starts, whole = _record_starts(batches, data)
-    if whole == len(batches):
-        frame, whole = _read(batches, data, starts)
-        if frame is not None:
-            yield frame
-            return
-    yield from _plain(batches[:whole], where)
-    yield _slow(batches[whole], where)
-    yield from _plain(batches[whole + 1 :], where)
+    return _read(batches, data, starts) if whole == len(batches) else (None, whole)
 
 
 def _record_starts(batches: Sequence[RecordBatch], data: bytes) -> tuple[array[int], int]:
@@ -117,7 +87,6 @@ def _read(batches: Sequence[RecordBatch], data: bytes, starts: array[int]) -> tu
     )
     if not plain.all():
         return None, int(np.searchsorted(ends, start[int(np.argmin(plain))], "right"))
-    rows = len(start)
 
     def of_batches(values: list[int]) -> Integers:
         return np.repeat(np.array(values, np.int64), counts)
@@ -130,14 +99,7 @@ def _read(batches: Sequence[RecordBatch], data: bytes, starts: array[int]) -> tu
         kind.astype(np.int16),
         version.astype(np.int16),
     ]
-    arrays = [pa.array(column) for column in columns]
-    arrays += [
-        pa.repeat(pa.scalar(False), rows),
-        pa.nulls(rows, pa.binary()),
-        slices(data, value, value_end, pa.binary()),
-        pa.nulls(rows, pa.string()),
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=FRAME_SCHEMA), len(batches)
+    return plain_frame([pa.array(column) for column in columns], between(data, value, value_end)), len(batches)
 
 
 def varints(raw: Bytes, at: Integers) -> tuple[Integers, Integers]:
@@ -162,12 +124,8 @@ def varints(raw: Bytes, at: Integers) -> tuple[Integers, Integers]:
 TOO_LARGE: Final = 1 << 40
 
 
-def slices(data: bytes | pa.Buffer, start: Integers, end: Integers, kind: pa.DataType) -> pa.Array:
-    """Bytes or text from these places of `data`, which rise: an array with what lies between, and then without it."""
-    rows = len(start)
-    if not rows:
-        return pa.array([], kind)
-    edges = np.empty(2 * rows, np.int32)
+def between(data: bytes, start: Integers, end: Integers, kind: pa.DataType = BINARY) -> pa.Array:
+    """Bytes or text from these places of `data`, which rise."""
+    edges = np.empty(2 * len(start), np.int32)
     edges[0::2], edges[1::2] = start, end
-    every = pa.Array.from_buffers(kind, 2 * rows - 1, [None, pa.py_buffer(edges), pa.py_buffer(data)])
-    return every.take(pa.array(np.arange(0, 2 * rows, 2)))
+    return slices(data, edges.data, kind)
