@@ -344,3 +344,32 @@ def test_both_ends_understand_each_other_however_bytes_are_cut():
         to_client, to_server = to_client[5:], to_server + to_send
         tokens += [outcome.token for outcome in outcomes]
     assert tokens == list(range(20))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(
+                [(ApiKey.VOTE, 0), (ApiKey.VOTE, 2), (ApiKey.FETCH, 17), (ApiKey.INCREMENTAL_ALTER_CONFIGS, 0)]
+            ),
+            st.integers(-(2**31), 2**31 - 1),
+            st.sampled_from([None, "", "a", "ab", "raft-client-1"]),
+        ),
+        max_size=12,
+    )
+)
+def test_headers_like_the_one_before_are_read_like_any_other(sent: list[tuple[tuple[int, int], int, str | None]]):
+    connection = server()
+    for (api_key, version), correlation_id, client_id in sent:
+        frame = encode_request(api_key, version, correlation_id, client_id, APIS[api_key].request())
+        header, message = decode_request(frame)
+        requests, released = connection.feed(framed(frame))
+        assert (connection.broken, released, len(requests)) == (None, b"", 1)
+        read = requests[0]
+        assert (read.api_key, read.version, read.correlation_id, read.client_id, read.message) == (
+            header.request_api_key,
+            header.request_api_version,
+            header.correlation_id,
+            header.client_id,
+            message,
+        )

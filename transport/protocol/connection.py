@@ -144,6 +144,26 @@ def _common_versions(ours: Mapping[int, Api], theirs: list[ApiVersion]) -> dict[
     return common
 
 
+class _Sender(Struct, frozen=True, eq=False):
+    """What follows from a request header, which is the same but for its correlation id as long as its sender asks the
+    same API: finding out anew would take half the time that a request does.
+    """
+
+    before: bytes
+    """The bytes before the correlation id, and"""
+    behind: bytes
+    """those from behind it to the body, which begins at `position`."""
+    position: int
+    api_key: int
+    version: int
+    client_id: str | None
+    message: type[Message]
+
+
+_AT: Final = slice(4, 8)
+"""Where the correlation id stands."""
+
+
 class ServerConnection:
     """The serving end: requests come out of `feed`, and answers leave in the order of their requests.
 
@@ -168,6 +188,8 @@ class ServerConnection:
         self._served = served
         self._received = 0
         self._answered = 0
+        self._sender: _Sender | None = None
+        """That of the last request."""
         self._early: dict[int, bytes] = {}
         """Encoded answers, by sequence, that wait for those of earlier requests."""
 
@@ -198,6 +220,30 @@ class ServerConnection:
 
     def _read(self, frame: bytes) -> Request | bytes:
         """Decode one frame; or answer it, if it is an ApiVersions request of an unknown version."""
+        sender = self._sender
+        if sender is None or not (
+            frame.startswith(sender.before) and frame.startswith(sender.behind, _AT.stop, sender.position)
+        ):
+            found = self._read_header(frame)
+            if isinstance(found, bytes):
+                return found
+            sender = self._sender = found
+        # Bytes behind the body are passed over, as Kafka does.
+        message, _ = decode_from(sender.message, sender.version, frame, sender.position, where=self._peer)
+        return Request(
+            self._handle,
+            self._received,
+            sender.api_key,
+            sender.version,
+            int.from_bytes(frame[_AT], "big", signed=True),
+            sender.client_id,
+            message,
+            self._listener,
+            self._peer,
+            frame,
+        )
+
+    def _read_header(self, frame: bytes) -> _Sender | bytes:
         header, position = decode_request_header(frame, where=self._peer)
         api_key, version = header.request_api_key, header.request_api_version
         api = self._served.get(api_key)
@@ -209,20 +255,8 @@ class ServerConnection:
             raise DecodeError(
                 f"{api.name} version {version} is not served; versions {api.versions} are", where=self._peer
             )
-        # Bytes behind the body are passed over, as Kafka does.
-        message, _ = decode_from(api.request, version, frame, position, where=self._peer)
-        return Request(
-            self._handle,
-            self._received,
-            api_key,
-            version,
-            header.correlation_id,
-            header.client_id,
-            message,
-            self._listener,
-            self._peer,
-            frame,
-        )
+        before, behind = frame[: _AT.start], frame[_AT.stop : position]
+        return _Sender(before, behind, position, api_key, version, header.client_id, api.request)
 
     def answer(self, request: Request, message: Message) -> bytes:
         """The bytes that may leave now; none while an earlier request has no answer. `EncodeError` as `encode`."""

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
-from metadata_log.errors import DecodeError, UnsupportedVersion
-from metadata_log.serde.codec import decode, decode_from, encode_parts
+from metadata_log.errors import DecodeError, EncodeError, UnsupportedVersion
+from metadata_log.serde.codec import decode, decode_from, encode, encode_parts
 from metadata_log.serde.fields import Message
 from transport.protocol.apis import APIS, Api, ApiKey
 from transport.protocol.messages.header import RequestHeader, ResponseHeader
 
 _REQUEST_START: Final = struct.Struct(">hhi")
+_BEFORE_CORRELATION_ID: Final = 4
 _CORRELATION_ID: Final = struct.Struct(">i")
 
 
@@ -41,10 +43,22 @@ def encode_request(
 ) -> bytes:
     """The frame of a request; raises `EncodeError`, or `UnsupportedVersion` for an unknown key or version."""
     header_version = api_of(api_key, version, apis=apis).request_header_version(version)
-    parts: list[bytes] = []
-    encode_parts(RequestHeader(api_key, version, correlation_id, client_id), header_version, parts)
+    before, behind = _around_correlation_id(api_key, version, client_id, header_version)
+    try:
+        parts = [before, _CORRELATION_ID.pack(correlation_id), behind]
+    except struct.error as bad:
+        raise EncodeError(f"correlation id {correlation_id}: {bad}") from None
     encode_parts(message, version, parts)
     return b"".join(parts)
+
+
+@lru_cache(maxsize=256)
+def _around_correlation_id(
+    api_key: int, version: int, client_id: str | None, header_version: int
+) -> tuple[bytes, bytes]:
+    """A request header but for its correlation id: all of one sender's differ in nothing else."""
+    header = encode(RequestHeader(api_key, version, 0, client_id), header_version)
+    return header[:_BEFORE_CORRELATION_ID], header[_REQUEST_START.size :]
 
 
 def decode_request_header(
@@ -90,6 +104,8 @@ def decode_response_header(
 ) -> tuple[ResponseHeader, int]:
     """The header of the response to a request of this key and version, and where the body begins."""
     header_version = api_of(api_key, version, apis=apis, where=where).response_header_version(version)
+    if len(frame) > _CORRELATION_ID.size and frame[_CORRELATION_ID.size] == 0:  # no tagged fields, if any could be
+        return ResponseHeader(*_CORRELATION_ID.unpack_from(frame)), _CORRELATION_ID.size + header_version
     return decode_from(ResponseHeader, header_version, frame, 0, where=where)
 
 
