@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Final
 
 from msgspec import Struct
@@ -27,6 +28,7 @@ class Broker(Struct, frozen=True):
     """A broker as it registered itself, and what became of it since.
 
     `epoch` tells its incarnations apart; `features` holds what it supports, as (name, lowest, highest level).
+    Endpoints and features stand by name: brokers send them in any order.
     `directories` are its log directories that are online, in Kafka's order; `cordoned_directories` those that
     take no new replicas, or None if the broker has never told (KIP-1066).
     """
@@ -63,8 +65,10 @@ def replay_register_broker(image: BrokersImage, record: RegisterBrokerRecord) ->
         id=record.broker_id,
         epoch=record.broker_epoch,
         incarnation_id=record.incarnation_id,
-        endpoints=record.end_points,
-        features=tuple((one.name, one.min_supported_version, one.max_supported_version) for one in record.features),
+        endpoints=tuple(sorted(record.end_points, key=attrgetter("name"))),
+        features=tuple(
+            sorted((one.name, one.min_supported_version, one.max_supported_version) for one in record.features)
+        ),
         rack=record.rack,
         fenced=record.fenced,
         in_controlled_shutdown=record.in_controlled_shutdown,

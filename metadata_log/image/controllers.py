@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from msgspec import Struct
 
 from metadata_log.image.persistent_map import Map
@@ -12,7 +14,7 @@ from metadata_log.types import Uuid
 class ControllerRegistration(Struct, frozen=True):
     """A controller as it registered itself; `incarnation_id` is drawn anew at each start of its process.
 
-    `features` holds what it supports, as (name, lowest, highest level); `zk_migration_ready` is a leftover of 3.x.
+    `features` holds what it supports, as (name, lowest, highest level); both stand by name. `zk_migration_ready` is a leftover of 3.x.
     """
 
     id: int
@@ -33,8 +35,8 @@ def replay_register_controller(image: ControllersImage, record: RegisterControll
     registration = ControllerRegistration(
         record.controller_id,
         record.incarnation_id,
-        record.end_points,
-        tuple((one.name, one.min_supported_version, one.max_supported_version) for one in record.features),
+        tuple(sorted(record.end_points, key=attrgetter("name"))),
+        tuple(sorted((one.name, one.min_supported_version, one.max_supported_version) for one in record.features)),
         record.zk_migration_ready,
     )
     return ControllersImage(image.by_id.set(record.controller_id, registration))
