@@ -14,7 +14,8 @@ from metadata_log.types import Uuid
 class ControllerRegistration(Struct, frozen=True):
     """A controller as it registered itself; `incarnation_id` is drawn anew at each start of its process.
 
-    `features` holds what it supports, as (name, lowest, highest level); both stand by name. `zk_migration_ready` is a leftover of 3.x.
+    `features` holds what it supports, as (name, lowest, highest level). Endpoints and features stand by name.
+    `zk_migration_ready` is a leftover of 3.x.
     """
 
     id: int
