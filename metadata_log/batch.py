@@ -503,7 +503,7 @@ def records(batch: RecordBatch, *, where: str | None = None) -> Iterator[Record]
     try:
         for _ in range(batch.record_count):
             start = position
-            # Most numbers in a record of the metadata log take one byte: read those without a call.
+            # Most numbers in a record of the metadata log take one byte, offsets two: read those without a call.
             byte = data[position]
             if byte < 0x80:
                 size, position = (byte >> 1) ^ -(byte & 1), position + 1
@@ -520,6 +520,9 @@ def records(batch: RecordBatch, *, where: str | None = None) -> Iterator[Record]
             byte = data[position]
             if byte < 0x80:
                 delta, position = (byte >> 1) ^ -(byte & 1), position + 1
+            elif data[position + 1] < 0x80:
+                byte += (data[position + 1] << 7) - 0x80
+                delta, position = (byte >> 1) ^ -(byte & 1), position + 2
             else:
                 delta, position = _varint_at(data, position)
             if data[position] == 1:

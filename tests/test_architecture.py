@@ -283,7 +283,7 @@ def test_what_a_module_does_without_when_it_runs(statement: str, absent: tuple[s
 
 PURE = [name for name in modules() if layer_of(name)[0].pure and name not in DEVELOPER_TOOLS]
 BANNED_CALLS = {"open", "print", "input", "breakpoint", "__import__", "hash", "id", "exec", "eval"}
-COMPILER = "metadata_log.serde.compiler"
+COMPILER = "metadata_log.serde.source"
 """The one module that makes code when it runs."""
 
 

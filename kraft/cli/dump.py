@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import click
 from msgspec import Struct
 
+from kraft.cli.dump_records import RecordLines, RecordsWanted
 from metadata_log.annotate import Span, annotate
 from metadata_log.annotate_file import annotate_file, unknown_bytes
 from metadata_log.batch import RecordBatch
@@ -28,41 +29,19 @@ from metadata_log.reader import (
     read_small_file,
     stops,
 )
-from metadata_log.redact import MAY_HOLD_SECRETS, REDACTED, redact, secret_fields
-from metadata_log.serde import Message, to_json
-from metadata_log.serde.json_text import json_text
+from metadata_log.redact import REDACTED, secret_fields
 from metadata_log.verify import small_file_damage, verify_file
 from metadata_log.verify_directory import verify_directory
-
-NO_OP = "NoOpRecord"
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
     """What the user asked to see."""
 
-    records: bool
-    types: frozenset[str]
-    from_offset: int
-    to_offset: int | None
+    show_records: bool
+    records: RecordsWanted
     as_json: bool
     hex: bool
-    noop: bool
-    show_secrets: bool
     on_damage: OnDamage
-
-    def of(self, batch: RecordBatch, entries: list[Entry | Damage]) -> list[Entry]:
-        """Those records of a batch that are among them; NoOps are only if asked for."""
-        found = [entry for entry in entries if type(entry) is Entry]
-        if batch.base_offset < self.from_offset or (self.to_offset is not None and batch.next_offset > self.to_offset):
-            end = batch.next_offset if self.to_offset is None else self.to_offset
-            found = [entry for entry in found if self.from_offset <= entry.offset < end]
-        if self.types:
-            return [entry for entry in found if entry.name.lower() in self.types]
-        return found if self.noop else [entry for entry in found if entry.name != NO_OP]
-
-    def overlaps(self, batch: RecordBatch) -> bool:
-        """Whether some of a batch lies in the range of offsets."""
-        return batch.next_offset > self.from_offset and (self.to_offset is None or batch.base_offset < self.to_offset)
 
 
 @click.command("dump", short_help="Decode the files of a node.")
@@ -109,14 +88,17 @@ def dump_command(
         kraft dump --records --type ConfigRecord /var/lib/kafka/metadata
     """
     wanted = Wanted(
-        records=show_records or bool(types),
-        types=frozenset(name.lower() for name in types),
-        from_offset=from_offset,
-        to_offset=to_offset,
+        show_records=show_records or bool(types),
+        records=RecordsWanted(
+            types=frozenset(name.lower() for name in types),
+            from_offset=from_offset,
+            to_offset=to_offset,
+            as_json=as_json,
+            noop=noop,
+            show_secrets=show_secrets,
+        ),
         as_json=as_json,
         hex=as_hex,
-        noop=noop,
-        show_secrets=show_secrets,
         on_damage=OnDamage(on_damage),
     )
     disk = OsDisk()
@@ -140,7 +122,7 @@ def dump_command(
 def _dump(disk: OsDisk, path: str, kind: FileKind, wanted: Wanted) -> bool:
     """Print one file; whether it is sound."""
     has_batches = kind in {FileKind.SEGMENT, FileKind.SNAPSHOT}
-    if wanted.types and not has_batches:
+    if wanted.records.types and not has_batches:
         return True
     if not wanted.as_json:
         click.echo(f"# {path}: {kind}")
@@ -181,6 +163,7 @@ def _dump_index(disk: OsDisk, path: str, kind: FileKind, wanted: Wanted) -> None
 def _dump_batches(disk: OsDisk, path: str, wanted: Wanted) -> bool:
     sound = True
     shown_to = 0
+    record_lines = RecordLines(wanted.records)
     for found in read_file(disk, path, on_damage=wanted.on_damage):
         if isinstance(found, Damage):
             sound &= _report(found, wanted.as_json)
@@ -188,12 +171,13 @@ def _dump_batches(disk: OsDisk, path: str, wanted: Wanted) -> bool:
         if wanted.hex:
             _echo_damaged(disk, path, shown_to, found.position)
             shown_to = found.end_position
-        if not wanted.overlaps(found):
+        if not wanted.records.overlaps(found):
             continue
-        lines, damages = _batch_lines(found, path, wanted)
+        lines, damages = _batch_lines(found, path, wanted, record_lines)
         if lines:
-            # One call for the whole batch: each call flushes.
-            click.echo("\n".join(lines))
+            # One call for the whole batch: each call flushes. In bytes, click does not look for colours in it.
+            text = "\n".join(lines)
+            click.echo(text.encode() if wanted.as_json else text)
         for damage in damages:
             sound &= _report(damage, wanted.as_json)
         if any(stops(damage, wanted.on_damage) for damage in damages):
@@ -214,20 +198,21 @@ def _echo_spans(spans: Iterator[Span]) -> None:
         click.echo(f"  {span.position:>8}  {span.data.hex()}  {span.field}")
 
 
-def _batch_lines(batch: RecordBatch, path: str, wanted: Wanted) -> tuple[list[str], list[Damage]]:
+def _batch_lines(
+    batch: RecordBatch, path: str, wanted: Wanted, record_lines: RecordLines
+) -> tuple[list[str], list[Damage]]:
     """The lines that show a batch, and damage where its records cannot be decoded."""
-    if not wanted.records and not wanted.hex:
+    if not wanted.show_records and not wanted.hex:
         return [json.dumps({"file": path, **_batch_facts(batch)}) if wanted.as_json else _batch_text(batch)], []
-    entries = list(read_entries(batch, path, on_damage=wanted.on_damage))
-    damages = [entry for entry in entries if isinstance(entry, Damage)]
-    shown = wanted.of(batch, entries)
-    if wanted.hex and (shown or not wanted.types):
-        return [_batch_text(batch), *_hex_lines(batch, entries, wanted)], damages
-    if wanted.as_json:
-        place = f'{{"file": {json.dumps(path)}, "position": {batch.position}, '
-        return [place + _entry_json(entry, wanted) for entry in shown], damages
-    lines = [f"  {_entry_text(entry, wanted)}" for entry in shown]
-    return [_batch_text(batch), *lines] if lines else [], damages
+    lines, damages = None if wanted.hex else record_lines.quickly(batch, path), []
+    if lines is None:
+        entries = list(read_entries(batch, path, on_damage=wanted.on_damage))
+        damages = [entry for entry in entries if isinstance(entry, Damage)]
+        shown = wanted.records.of(batch, [entry for entry in entries if isinstance(entry, Entry)])
+        if wanted.hex and (shown or not wanted.records.types):
+            return [_batch_text(batch), *_hex_lines(batch, entries, wanted)], damages
+        lines = [record_lines.line(batch, entry, path) for entry in shown]
+    return lines if wanted.as_json or not lines else [_batch_text(batch), *lines], damages
 
 
 def _batch_facts(batch: RecordBatch) -> dict[str, object]:
@@ -261,43 +246,9 @@ def _batch_text(batch: RecordBatch) -> str:
     )
 
 
-def _hides(entry: Entry, wanted: Wanted) -> bool:
-    return type(entry.record) in MAY_HOLD_SECRETS and not wanted.show_secrets
-
-
-def _shown_version(entry: Entry, record: Message) -> int:
-    """Records of a newer version are shown as the newest that is known."""
-    return 0 if entry.is_control else min(entry.version, type(record).__schema__.versions.highest)
-
-
-def _entry_json(entry: Entry, wanted: Wanted) -> str:
-    """The end of a line of JSON: the facts of a record and its fields in Kafka's form, or its bytes if not known."""
-    record = entry.record
-    if record is None:
-        body = json.dumps({"hex": entry.value.hex()})
-    elif _hides(entry, wanted):
-        body = json.dumps(redact(record, to_json(record, _shown_version(entry, record))))
-    else:
-        body = json_text(record, _shown_version(entry, record))
-    return (
-        f'"offset": {entry.offset}, "timestamp": {entry.timestamp}, "epoch": {entry.epoch}, '
-        f'"is_control": {"true" if entry.is_control else "false"}, "name": "{entry.name}", "type": {entry.type}, '
-        f'"version": {entry.version}, "json": {body}}}'
-    )
-
-
-def _entry_text(entry: Entry, wanted: Wanted) -> str:
-    record = entry.record
-    fields: object = {"hex": entry.value.hex()}
-    if record is not None:
-        fields = to_json(record, _shown_version(entry, record))
-        fields = redact(record, fields) if _hides(entry, wanted) else fields
-    return f"{entry.offset} {entry.name} v{entry.version} {json.dumps(fields, ensure_ascii=False)}"
-
-
 def _hex_lines(batch: RecordBatch, entries: list[Entry | Damage], wanted: Wanted) -> Iterator[str]:
     secrets = set()
-    if not wanted.show_secrets:
+    if not wanted.records.show_secrets:
         for index, entry in enumerate(entries):
             if isinstance(entry, Entry) and entry.record is not None:
                 secrets |= {f"record {index} {entry.name} {name}" for name in secret_fields(entry.record)}

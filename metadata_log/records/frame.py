@@ -117,7 +117,7 @@ def decode_record(value: bytes, *, where: str | None = None, strict: bool = Fals
     return FramedRecord(record_type, version, record, value)
 
 
-_FRAMING_BYTES: Final = 3
+FRAMING_BYTES: Final = 3
 """Frame version, type and version, as long as the two numbers are below 128."""
 
 _ReadParts = tuple[int, int, str, ReadFunction[Message]]
@@ -127,11 +127,11 @@ _frames: Final[dict[bytes, _ReadParts]] = {}
 
 def read_record(value: bytes) -> tuple[int, int, str, Message | None]:
     """Type, version, name and record of `decode_record`, for readers of whole logs (0.7 µs less)."""
-    known = _frames.get(value[:_FRAMING_BYTES])
+    known = _frames.get(value[:FRAMING_BYTES])
     if known is not None:
         record_type, version, name, read = known
         try:
-            record, end = read(value, _FRAMING_BYTES)
+            record, end = read(value, FRAMING_BYTES)
             if end == len(value):
                 return record_type, version, name, record
         except READ_FAILURES:
@@ -141,7 +141,7 @@ def read_record(value: bytes) -> tuple[int, int, str, Message | None]:
         schema = schema_of(type(framed.record))
         if framed.version in schema.versions:
             read = reader(type(framed.record), framed.version, framed.version in schema.flexible)
-            _frames[value[:_FRAMING_BYTES]] = framed.type, framed.version, framed.name, read
+            _frames[value[:FRAMING_BYTES]] = framed.type, framed.version, framed.name, read
     return framed.type, framed.version, framed.name, framed.record
 
 

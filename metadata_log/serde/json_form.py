@@ -47,11 +47,12 @@ def _object_of(message: Message, version: int) -> dict[str, Json]:
             continue
         if value is None and version not in field.nullable:
             raise EncodeError(f"null is not allowed in version {version}", field=field.json_name)
-        result[field.json_name] = _json_of(field.type, value, version)
+        result[field.json_name] = value_to_json(field.type, value, version)
     return result
 
 
-def _json_of(kind: FieldType, value: object, version: int) -> Json:
+def value_to_json(kind: FieldType, value: object, version: int) -> Json:
+    """The JSON form of one value of a field."""
     match value:
         case None:
             return None
@@ -59,7 +60,7 @@ def _json_of(kind: FieldType, value: object, version: int) -> Json:
             return _object_of(value, version)
         case list() | tuple():
             assert isinstance(kind, ArrayOf), kind
-            return [_json_of(kind.element, element, version) for element in value]
+            return [value_to_json(kind.element, element, version) for element in value]
         case Uuid():
             return str(value)
         case bytes() | bytearray() | memoryview():

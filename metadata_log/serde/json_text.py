@@ -13,9 +13,9 @@ from functools import cache, lru_cache
 from json.encoder import encode_basestring_ascii
 from typing import Final
 
-from metadata_log.serde.compiler import compile_function
 from metadata_log.serde.fields import ArrayOf, Field, FieldType, Kind, Message, fields_at, schema_of
 from metadata_log.serde.json_form import to_json
+from metadata_log.serde.source import compile_function
 
 TextFunction = Callable[[Message], str]
 

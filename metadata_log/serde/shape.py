@@ -14,9 +14,10 @@ from typing import Any, Final, Generic
 from msgspec import Struct
 
 from metadata_log.errors import DecodeError, EncodeError
-from metadata_log.serde.compiler import WRITE_FAILURES, ReadFunction, WriteFunction, compile_function
+from metadata_log.serde.compiler import WRITE_FAILURES, ReadFunction, WriteFunction
 from metadata_log.serde.fields import Kind, Message, MessageType, layout_of, schema_of
 from metadata_log.serde.primitives import FORMATS, Reader, Writer, read_struct, write_struct
+from metadata_log.serde.source import compile_function
 from metadata_log.types import Uuid
 
 MAX_SHAPE_BYTES: Final = 1024

@@ -14,7 +14,9 @@ from metadata_log.errors import EncodeError
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.reader import Entry, read_entries, read_file
 from metadata_log.records.metadata import PartitionRecord, TopicRecord
-from metadata_log.serde import Message, to_json
+from metadata_log.serde import Message, decode, encode, to_json
+from metadata_log.serde.compiler import READ_FAILURES
+from metadata_log.serde.json_from_bytes import text_reader
 from metadata_log.serde.json_text import json_text, text_function
 
 
@@ -26,10 +28,39 @@ def test_any_message(data: st.DataObject) -> None:
     assert text_function(cls, version)(message) == json_text(message, version) == json.dumps(to_json(message, version))
 
 
+@settings(max_examples=400)
+@given(st.data())
+def test_any_message_straight_from_its_bytes(data: st.DataObject) -> None:
+    cls, version = data.draw(st.sampled_from(CLASS_VERSIONS))
+    message = data.draw(values(cls, version, flexible=is_flexible(cls, version)))
+    raw, form = b"front" + encode(message, version), to_json(message, version)
+    assert text_reader(cls, version)(raw, 5) == json.dumps(form)
+    assert text_reader(cls, version, ascii_only=False)(raw, 5) == json.dumps(form, ensure_ascii=False)
+    with pytest.raises(READ_FAILURES):
+        text_reader(cls, version)(raw + b"\0", 5)
+
+
+@settings(max_examples=400)
+@given(st.data())
+def test_damaged_bytes_have_the_text_of_what_is_read_or_none(data: st.DataObject) -> None:
+    cls, version = data.draw(st.sampled_from(CLASS_VERSIONS))
+    raw = bytearray(encode(data.draw(values(cls, version, flexible=is_flexible(cls, version))), version))
+    for at in data.draw(st.lists(st.integers(0, max(0, len(raw) - 1)), min_size=1, max_size=3)):
+        raw[at : at + 1] = data.draw(st.binary(max_size=2))
+    try:
+        text = text_reader(cls, version)(bytes(raw), 0)
+    except READ_FAILURES:
+        return
+    assert text == json.dumps(to_json(decode(cls, version, bytes(raw)), version))
+
+
 def test_every_class_in_every_version() -> None:
     """The empty message of each, so that none is left to chance."""
     for cls, version in CLASS_VERSIONS:
-        assert json_text(cls(), version) == json.dumps(to_json(cls(), version))
+        text = json.dumps(to_json(cls(), version))
+        assert json_text(cls(), version) == text
+        raw = encode(cls(), version)
+        assert text_reader(cls, version)(raw, 0) == text
 
 
 def test_records_of_real_clusters() -> None:

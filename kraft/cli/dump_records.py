@@ -1,0 +1,177 @@
+"""The lines of `kraft dump` that show records: straight from their bytes where nothing is unusual about them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Final
+
+from msgspec import Struct
+
+from metadata_log.batch import RecordBatch, records
+from metadata_log.errors import CorruptBatch, UnsupportedVersion
+from metadata_log.reader import Entry
+from metadata_log.records import RECORD_TYPES
+from metadata_log.records.frame import FRAME_VERSION, FRAMING_BYTES
+from metadata_log.redact import MAY_HOLD_SECRETS, redact, secret_fields
+from metadata_log.serde import Message, to_json
+from metadata_log.serde.compiler import READ_FAILURES, reader
+from metadata_log.serde.json_from_bytes import TextFromBytes, text_reader
+from metadata_log.serde.json_text import json_text
+
+_NO_OP: Final = "NoOpRecord"
+
+
+class RecordsWanted(Struct, frozen=True, kw_only=True):
+    """Which records are shown, and how. `types` are names in lower case; without any, all types are."""
+
+    types: frozenset[str]
+    from_offset: int
+    to_offset: int | None
+    as_json: bool
+    noop: bool
+    show_secrets: bool
+
+    def has_type(self, name: str) -> bool:
+        """Whether records with this name are among them."""
+        return name.lower() in self.types if self.types else self.noop or name != _NO_OP
+
+    def overlaps(self, batch: RecordBatch) -> bool:
+        """Whether some of a batch lies in the range of offsets."""
+        return batch.next_offset > self.from_offset and (self.to_offset is None or batch.base_offset < self.to_offset)
+
+    def encloses(self, batch: RecordBatch) -> bool:
+        """Whether all of a batch does."""
+        return batch.base_offset >= self.from_offset and (self.to_offset is None or batch.next_offset <= self.to_offset)
+
+    def of(self, batch: RecordBatch, entries: list[Entry]) -> list[Entry]:
+        """Those of the records of a batch that are shown."""
+        found = [entry for entry in entries if self.has_type(entry.name)]
+        if self.encloses(batch):
+            return found
+        end = batch.next_offset if self.to_offset is None else self.to_offset
+        return [entry for entry in found if self.from_offset <= entry.offset < end]
+
+
+class _Known(Struct, frozen=True):
+    """What follows from the framing of a record: name, type and version, and how its text is made."""
+
+    name: str
+    type: int
+    version: int
+    text: TextFromBytes
+
+
+class RecordLines:
+    """Makes the lines of records; what follows from the type of a record is found once."""
+
+    def __init__(self, wanted: RecordsWanted) -> None:
+        self._wanted = wanted
+        self._known: dict[bytes, _Known | None] = {}
+
+    def quickly(self, batch: RecordBatch, path: str) -> list[str] | None:
+        """The lines of the records of a batch; None if one of them must be looked at more closely.
+
+        That is a batch with damage, control records, or records of a type or version that is not known, and one that is
+        shown in part only.
+        """
+        if batch.is_control or not self._wanted.encloses(batch):
+            return None
+        as_json = self._wanted.as_json
+        front, end = (_start_of_line(path, batch), "}") if as_json else ("  ", "")
+        lines: list[str] = []
+        time, parts = -1, dict[bytes, tuple[TextFromBytes, str | None]]()
+        try:
+            for record in records(batch, where=path):
+                if record.timestamp != time:
+                    time, parts = record.timestamp, {}
+                value = record.value or b""
+                framing = value[:FRAMING_BYTES]
+                if framing not in parts:
+                    if (known := self._find(framing)) is None:
+                        return None
+                    parts[framing] = known.text, self._middle(known, time, batch.epoch)
+                body, middle = parts[framing]
+                text = body(value, FRAMING_BYTES)
+                if middle is not None:
+                    lines.append(f"{front}{record.offset}{middle}{text}{end}")
+        except (*READ_FAILURES, CorruptBatch, UnsupportedVersion):
+            return None
+        return lines
+
+    def _middle(self, known: _Known, timestamp: int, epoch: int) -> str | None:
+        """What stands between the offset of a record and its fields; None if it is not shown."""
+        if not self._wanted.has_type(known.name):
+            return None
+        if not self._wanted.as_json:
+            return f" {known.name} v{known.version} "
+        return _middle_of_line(timestamp, epoch, False, known.name, known.type, known.version)
+
+    def _find(self, framing: bytes) -> _Known | None:
+        if framing not in self._known:
+            self._known[framing] = self._learn(framing)
+        return self._known[framing]
+
+    def _learn(self, framing: bytes) -> _Known | None:
+        """What a framing of one byte for each number says; None if the record is not known in this version."""
+        if len(framing) < FRAMING_BYTES or framing[0] != FRAME_VERSION or max(framing) > 0x7F:
+            return None
+        _, record_type, version = framing
+        cls = RECORD_TYPES.get(record_type)
+        if cls is None or version not in cls.__schema__.versions:
+            return None
+        text = text_reader(cls, version, ascii_only=self._wanted.as_json)
+        if cls in MAY_HOLD_SECRETS and not self._wanted.show_secrets:
+            text = _redacted(cls, version, text, ascii_only=self._wanted.as_json)
+        return _Known(cls.__name__, record_type, version, text)
+
+    def line(self, batch: RecordBatch, entry: Entry, path: str) -> str:
+        """The line of one record of any kind; its bytes if it is not known."""
+        record = entry.record
+        if not self._wanted.as_json:
+            fields = {"hex": entry.value.hex()} if record is None else self._fields(entry, record)
+            return f"  {entry.offset} {entry.name} v{entry.version} {json.dumps(fields, ensure_ascii=False)}"
+        if record is None:
+            body = json.dumps({"hex": entry.value.hex()})
+        elif self._hides(record):
+            body = json.dumps(self._fields(entry, record))
+        else:
+            body = json_text(record, _shown_version(entry, record))
+        middle = _middle_of_line(entry.timestamp, entry.epoch, entry.is_control, entry.name, entry.type, entry.version)
+        return f"{_start_of_line(path, batch)}{entry.offset}{middle}{body}}}"
+
+    def _hides(self, record: Message) -> bool:
+        return type(record) in MAY_HOLD_SECRETS and not self._wanted.show_secrets
+
+    def _fields(self, entry: Entry, record: Message) -> object:
+        fields = to_json(record, _shown_version(entry, record))
+        return redact(record, fields) if self._hides(record) else fields
+
+
+def _start_of_line(path: str, batch: RecordBatch) -> str:
+    return f'{{"file": {json.dumps(path)}, "position": {batch.position}, "offset": '
+
+
+def _middle_of_line(timestamp: int, epoch: int, is_control: bool, name: str, record_type: int, version: int) -> str:
+    return (
+        f', "timestamp": {timestamp}, "epoch": {epoch}, "is_control": {"true" if is_control else "false"}, '
+        f'"name": "{name}", "type": {record_type}, "version": {version}, "json": '
+    )
+
+
+def _shown_version(entry: Entry, record: Message) -> int:
+    """Records of a newer version are shown as the newest that is known."""
+    return 0 if entry.is_control else min(entry.version, type(record).__schema__.versions.highest)
+
+
+def _redacted(cls: type[Message], version: int, plain: TextFromBytes, *, ascii_only: bool) -> TextFromBytes:
+    """The function that hides the secrets of a record, if it has any."""
+    read: Callable[[bytes, int], tuple[Message, int]] = reader(cls, version, version in cls.__schema__.flexible)
+
+    def text(value: bytes, position: int) -> str:
+        record, end = read(value, position)
+        if end != len(value) or not secret_fields(record):
+            return plain(value, position)
+        return json.dumps(redact(record, to_json(record, version)), ensure_ascii=ascii_only)
+
+    return text

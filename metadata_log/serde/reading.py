@@ -1,0 +1,365 @@
+"""Writes the function that reads a message in one version (Kafka: `MessageDataGenerator.generateClassReader`).
+
+Nothing here explains a failure: see `compiler`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Final
+
+from metadata_log.serde.fields import ArrayOf, Field, FieldType, Kind, Message, fields_at
+from metadata_log.serde.primitives import FORMATS, MAX_STRING_BYTES
+from metadata_log.serde.source import Source
+from metadata_log.types import Uuid
+
+_SMALL_ARRAY: Final = 33
+_FEW_ROWS: Final = 3
+
+
+class Malformed(Exception):
+    """Something is wrong; `primitives` knows what."""
+
+
+known_uuid: Final[Callable[[bytes], Uuid]] = lru_cache(maxsize=4096)(partial(bytes.__new__, Uuid))
+"""The ids of topics, directories and incarnations come again and again: each is one object, in half the time."""
+
+
+def long_varint(data: bytes, position: int) -> tuple[int, int]:
+    """An unsigned varint of 32 bits and the position behind it."""
+    value = 0
+    for index in range(5):
+        byte = data[position + index]
+        value |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            return value & 0xFFFFFFFF, position + index + 1
+    raise Malformed
+
+
+def long_length(data: bytes, position: int) -> tuple[int, int]:
+    """The same for a compact length plus one: values above 2^31 are null, as Java's int wraps."""
+    value, position = long_varint(data, position)
+    return (value if value <= 0x80000000 else 0), position
+
+
+def long_count(data: bytes, position: int) -> tuple[int, int]:
+    """The same for a number of tagged fields: values from 2^31 on are negative in Java, so its loop does not run."""
+    value, position = long_varint(data, position)
+    return (value if value < 0x80000000 else 0), position
+
+
+def long_tag(data: bytes, position: int) -> tuple[int, int, int]:
+    """Tag and size of a tagged field, and the position behind them."""
+    tag, position = long_varint(data, position)
+    size, position = long_varint(data, position)
+    return tag, size, position
+
+
+_NAMES: Final = {
+    "Malformed": Malformed,
+    "uuid": known_uuid,
+    "long_varint": long_varint,
+    "long_length": long_length,
+    "long_count": long_count,
+    "long_tag": long_tag,
+    "unpack_from": struct.unpack_from,
+}
+
+
+class ReaderMaker:
+    """Writes the read function. A run of fixed-width values is collected in `run` until something needs one of them.
+
+    What values become is said in the methods from `leaf` to `call`, which `json_from_bytes` replaces.
+    """
+
+    null = "None"
+
+    def __init__(self, version: int, flexible: bool) -> None:
+        self.source = Source(_NAMES)
+        self.version = version
+        self.flexible = flexible
+        self.run: list[tuple[str, str]] = []
+        self.uuids: list[str] = []
+
+    def leaf(self, kind: Kind, taken: str) -> str:
+        """The value of a string or bytes field, from the expression for its bytes."""
+        return f"{taken}.decode()" if kind is Kind.STRING else taken
+
+    def empty(self, kind: FieldType) -> str:
+        """The value of a string, bytes or array without contents."""
+        match kind:
+            case Kind.STRING:
+                return "''"
+            case ArrayOf(as_tuple=as_tuple):
+                return "()" if as_tuple else "[]"
+            case _:
+                return "b''"
+
+    def elements(self, array: ArrayOf, value: str) -> None:
+        """Make an array of the list `value`."""
+        if array.as_tuple:
+            self.source.emit(f"{value} = tuple({value})")
+
+    def packed(self, array: ArrayOf, kind: Kind, count: str, stop: str, value: str) -> None:
+        """Read an array of `count` elements of a fixed width, which ends at `stop`."""
+        emit, layout = self.source.emit, FORMATS[kind]
+        small = self.source.shared(
+            f"unpack_array_{kind.value}",
+            tuple(struct.Struct(">" + layout * n).unpack_from for n in range(_SMALL_ARRAY)),
+        )
+        emit(f"if {count} < {_SMALL_ARRAY}: {value} = {small}[{count}](data, p)")
+        emit(f'else: {value} = unpack_from(">" + "{layout}" * {count}, data, p)')
+        if kind is Kind.UUID:
+            emit(f"{value} = map(uuid, {value})")
+        if kind is Kind.UUID or not array.as_tuple:
+            emit(f"{value} = {'tuple' if array.as_tuple else 'list'}({value})")
+
+    def untagged(self, field: Field) -> str:
+        """The value of a tagged field that is not there."""
+        return self.source.literal(field.default)
+
+    def tagged(self, field: Field, value: str) -> str:
+        """The value of a tagged field that is."""
+        return value
+
+    def call(self, cls: type[Message], values: dict[str, str], extra: str = "") -> str:
+        """Call the class by position as far as values go; what is left at the end takes its default."""
+        names = [name for name in cls.__struct_fields__ if name != "unknown_tagged"]
+        while names and names[-1] not in values:
+            names.pop()
+        blank = cls()
+        arguments = [values.get(name) or self.source.literal(getattr(blank, name)) for name in names]
+        made = self.source.shared(f"class_{cls.__name__}", cls)
+        return f"{made}({', '.join([*arguments, *([extra] if extra else [])])})"
+
+    def fixed(self, layout: str, prefix: str = "v") -> str:
+        """Read a value of a fixed width with the run; the variable that will hold it."""
+        name = self.source.fresh(prefix)
+        self.run.append((layout, name))
+        return name
+
+    def flush(self) -> None:
+        """Emit the reading of the run."""
+        if not self.run:
+            return
+        layout = "".join(character for character, _ in self.run)
+        targets = ", ".join(name for _, name in self.run)
+        emit = self.source.emit
+        if layout == "B":
+            emit(f"{targets} = data[p]; p += 1")
+        else:
+            codec = struct.Struct(">" + layout)
+            unpack = self.source.shared("unpack_" + layout.replace("?", "_"), codec.unpack_from)
+            emit(f"{targets}{',' if len(self.run) == 1 else ''} = {unpack}(data, p); p += {codec.size}")
+        for name in self.uuids:
+            emit(f"{name} = uuid({name})")
+        self.run.clear()
+        self.uuids.clear()
+
+    def compact_length(self, limit: int | None) -> str:
+        """Read a compact length plus one; its first byte joins the run in front of it. Two bytes take no call."""
+        name = self.fixed("B", "n")
+        self.flush()
+        emit = self.source.emit
+        emit(f"if {name} > 127:")
+        emit(f"    if data[p] < 128: {name} += (data[p] << 7) - 128; p += 1")
+        emit(f"    else: {name}, p = long_length(data, p - 1)")
+        if limit is not None:
+            emit(f"    if {name} > {limit + 1}: raise Malformed")
+        return name
+
+    def structure(self, cls: type[Message]) -> str:
+        """Emit the fields of `cls`; return the name of the variable that holds the instance."""
+        at = fields_at(cls, self.version)
+        values = {field.name: self.value(field) for field in at.plain}
+        result = self.source.fresh("s")
+        if not self.flexible:
+            self.flush()
+            self.construct(result, cls, values)
+            return result
+        emit = self.source.emit
+        count = self.fixed("B", "t")
+        self.flush()
+        emit(f"if {count}:")
+        self.source.depth += 1
+        emit(f"if {count} > 127: {count}, p = long_count(data, p - 1)")
+        tagged_values, unknown = self.tags(count, at.tagged, at.absent)
+        emit(f"if {unknown}:")
+        self.source.depth += 1
+        self.construct(result, cls, values | tagged_values, f"unknown_tagged=tuple({unknown})")
+        self.source.depth -= 1
+        emit("else:")
+        self.source.depth += 1
+        self.construct(result, cls, values | tagged_values)
+        self.source.depth -= 2
+        emit("else:")
+        self.source.depth += 1
+        self.construct(result, cls, values)
+        self.source.depth -= 1
+        return result
+
+    def construct(self, result: str, cls: type[Message], values: dict[str, str], extra: str = "") -> None:
+        """Emit the making of a structure."""
+        self.source.emit(f"{result} = {self.call(cls, values, extra)}")
+
+    def tags(self, count: str, known: tuple[Field, ...], absent: tuple[Field, ...]) -> tuple[dict[str, str], str]:
+        """Emit the loop over tagged fields; returns the variables of the known ones and that of the unknown."""
+        emit, source = self.source.emit, self.source
+        values = {field.name: source.fresh("v") for field in known}
+        unknown, tag, size, stop = (source.fresh(prefix) for prefix in ("u", "k", "z", "e"))
+        for field in known:
+            emit(f"{values[field.name]} = {self.untagged(field)}")
+        emit(f"{unknown} = None")
+        emit(f"for _ in range({count}):")
+        source.depth += 1
+        emit(f"{tag} = data[p]; {size} = data[p + 1]; p += 2")
+        emit(f"if {tag} > 127 or {size} > 127: {tag}, {size}, p = long_tag(data, p - 2)")
+        branch = "if"
+        for field in known:
+            emit(f"{branch} {tag} == {field.tag}:")
+            source.depth += 1
+            value = self.value(field)
+            self.flush()
+            emit(f"{values[field.name]} = {self.tagged(field, value)}")
+            source.depth -= 1
+            branch = "elif"
+        for field in absent:
+            if field.tag is not None:
+                emit(f"{branch} {tag} == {field.tag}: raise Malformed")
+                branch = "elif"
+        if branch == "elif":
+            emit("else:")
+            source.depth += 1
+        emit(f"{stop} = p + {size}")
+        emit(f"if {stop} > end: raise Malformed")
+        emit(f"if {unknown} is None: {unknown} = []")
+        emit(f"{unknown}.append(({tag}, data[p:{stop}])); p = {stop}")
+        source.depth -= 2 if branch == "elif" else 1
+        return values, unknown
+
+    def value(self, field: Field) -> str:
+        """Read a field; the variable or expression of its value."""
+        may_be_null = self.version in field.nullable
+        if isinstance(field.type, type) and may_be_null and field.tag is None:
+            return self.nullable_structure(field.type)
+        return self.typed(field.type, may_be_null, compact=self.flexible and not field.never_compact)
+
+    def nullable_structure(self, cls: type[Message]) -> str:
+        """The same for a structure behind the byte that says whether it is there."""
+        emit, source = self.source.emit, self.source
+        present = self.fixed("b", "n")
+        self.flush()
+        result = source.fresh("v")
+        emit(f"if {present} < 0: {result} = {self.null}")
+        emit("else:")
+        source.depth += 1
+        emit(f"{result} = {self.structure(cls)}")
+        source.depth -= 1
+        return result
+
+    def typed(self, kind: FieldType, may_be_null: bool, *, compact: bool) -> str:
+        """The same for a value of any type."""
+        match kind:
+            case Kind.STRING | Kind.BYTES | Kind.RECORDS:
+                return self.blob(kind, may_be_null, compact)
+            case Kind():
+                name = self.fixed(FORMATS[kind])
+                if kind is Kind.UUID:
+                    self.uuids.append(name)
+                return name
+            case ArrayOf():
+                return self.array(kind, may_be_null)
+            case _:
+                return self.structure(kind)
+
+    def length(self, *, compact: bool, wide: bool) -> str:
+        """A variable with the length plus one; not above zero means null, and one beyond the limit was refused."""
+        if compact:
+            return self.compact_length(None if wide else MAX_STRING_BYTES)
+        name = self.fixed("i" if wide else "h", "n")
+        self.flush()
+        self.source.emit(f"{name} += 1")
+        return name
+
+    def blob(self, kind: Kind, may_be_null: bool, compact: bool) -> str:
+        """The same for a string or bytes."""
+        emit, source = self.source.emit, self.source
+        size = self.length(compact=compact, wide=kind is not Kind.STRING)
+        value, stop = source.fresh("v"), source.fresh("e")
+        emit(f"if {size} > 1:")
+        emit(f"    {stop} = p + {size} - 1")
+        emit(f"    if {stop} > end: raise Malformed")
+        emit(f"    {value} = {self.leaf(kind, f'data[p:{stop}]')}; p = {stop}")
+        emit(f"elif {size} == 1: {value} = {self.empty(kind)}")
+        emit(f"else: {f'{value} = {self.null}' if may_be_null else 'raise Malformed'}")
+        return value
+
+    def array(self, array: ArrayOf, may_be_null: bool) -> str:
+        """The same for an array."""
+        emit, source = self.source.emit, self.source
+        count = self.length(compact=self.flexible, wide=True)
+        value = source.fresh("v")
+        emit(f"if {count} > 1:")
+        source.depth += 1
+        match array.element:
+            case Kind.STRING | Kind.BYTES | Kind.RECORDS | ArrayOf() | type():
+                self.array_by_element(array, count, value)
+            case kind:
+                self.array_at_once(array, kind, count, value)
+        source.depth -= 1
+        emit(f"elif {count} == 1: {value} = {self.empty(array)}")
+        emit(f"else: {f'{value} = {self.null}' if may_be_null else 'raise Malformed'}")
+        return value
+
+    def array_by_element(self, array: ArrayOf, count: str, value: str) -> None:
+        """Emit the loop; `count` is one more than there are. For one element, counting costs less than `range`."""
+        emit, source = self.source.emit, self.source
+        emit(f"if {count} > end - p + 1: raise Malformed")
+        rows = self.rows(array.element, count, value) if isinstance(array.element, type) else False
+        emit(f"{value} = []")
+        emit(f"while {count} > 1:")
+        source.depth += 1
+        emit(f"{count} -= 1")
+        element = self.typed(array.element, may_be_null=False, compact=self.flexible)
+        self.flush()
+        emit(f"{value}.append({element})")
+        source.depth -= 2 if rows else 1
+        self.elements(array, value)
+
+    def rows(self, cls: type[Message], count: str, value: str) -> bool:
+        """Read structures of one width, none with tagged fields, at once; opens the branch for the others."""
+        plain = fields_at(cls, self.version).plain
+        kinds = [field.type for field in plain if isinstance(field.type, Kind) and field.type in FORMATS]
+        if len(kinds) < len(plain):
+            return False
+        emit, source = self.source.emit, self.source
+        columns = [source.fresh("v") for _ in kinds]
+        layout = ">" + "".join(FORMATS[kind] for kind in kinds) + ("x" if self.flexible else "")
+        width = struct.calcsize(layout)
+        rows = source.shared("rows_" + layout[1:].replace("?", "_"), struct.Struct(layout).iter_unpack)
+        values = {
+            field.name: f"uuid({column})" if field.type is Kind.UUID else column
+            for field, column in zip(plain, columns, strict=True)
+        }
+        stop, made = source.fresh("e"), self.call(cls, values)
+        emit(f"{stop} = p + ({count} - 1) * {width}")
+        several = f"{count} > {_FEW_ROWS} and {stop} <= end"
+        untagged = f" and data[p + {width - 1}:{stop}:{width}].count(0) == {count} - 1" if self.flexible else ""
+        emit(f"if {several}{untagged}:")
+        emit(f"    {value} = [{made} for {', '.join(columns)}, in {rows}(data[p:{stop}])]; p = {stop}")
+        emit("else:")
+        source.depth += 1
+        return True
+
+    def array_at_once(self, array: ArrayOf, kind: Kind, count: str, value: str) -> None:
+        """Read the elements of a fixed width; `count` is one more than there are."""
+        width = struct.calcsize(">" + FORMATS[kind])
+        emit = self.source.emit
+        stop = self.source.fresh("e")
+        emit(f"{count} -= 1")
+        emit(f"{stop} = p + {count} * {width}" if width > 1 else f"{stop} = p + {count}")
+        emit(f"if {stop} > end: raise Malformed")
+        self.packed(array, kind, count, stop, value)
+        emit(f"p = {stop}")
