@@ -6,15 +6,16 @@ cannot lead.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from kraft.controller.partition_change import record_version
-from kraft.controller.partition_updates import NOBODY, BrokerUpdate, Member, partition_updates
+from kraft.controller.partition_updates import ELR_FEATURE, NOBODY, BrokerUpdate, Member, partition_updates
 from kraft.controller.result import VersionedRecord
 from kraft.controller.topic_configs import TopicDefaults
 from metadata_log.image import Broker, MetadataImage, memberships
-from metadata_log.records.metadata import BrokerRegistrationChangeRecord
+from metadata_log.image.persistent_map import in_key_order
+from metadata_log.records.metadata import BrokerRegistrationChangeRecord, UnregisterBrokerRecord
 
 _FENCE: Final = 1
 _UNFENCE: Final = -1
@@ -42,6 +43,37 @@ def begin_controlled_shutdown(image: MetadataImage, broker: Broker, defaults: To
     )
     marked = [] if broker.in_controlled_shutdown else [VersionedRecord(change, 1)]
     return [*marked, *_moves_away(image, broker.id, defaults)]
+
+
+def restart(image: MetadataImage, broker_id: int, defaults: TopicDefaults, *, is_clean: bool) -> list[VersionedRecord]:
+    """A new incarnation of a broker registers: what the former one was in sync for is no longer served.
+
+    After an unclean shutdown it may lack committed records, so that it is not eligible to lead, either (KIP-966).
+    """
+    members = memberships(image.topics, broker_id)
+    if is_clean or image.features.level(ELR_FEATURE) == 0:
+        return _updates(image, members, BrokerUpdate(removed=broker_id), defaults)
+    everywhere = (*members, *eligible_memberships(image, broker_id))
+    return _updates(image, everywhere, BrokerUpdate(unclean=broker_id), defaults)
+
+
+def unregister(image: MetadataImage, broker: Broker, defaults: TopicDefaults) -> list[VersionedRecord]:
+    """The broker is removed for good. It stays eligible where it was: only an unclean shutdown ends that."""
+    change = UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch)
+    return [*_moves_away(image, broker.id, defaults), VersionedRecord(change)]
+
+
+def leads_something(image: MetadataImage, broker_id: int) -> bool:
+    """Whether a broker leads a partition."""
+    return any(partition.leader == broker_id for _, _, partition in memberships(image.topics, broker_id))
+
+
+def eligible_memberships(image: MetadataImage, broker_id: int) -> Iterator[Member]:
+    """The partitions that a broker is an eligible leader replica of. There is no index: this is asked for rarely."""
+    for topic_id, topic in in_key_order(image.topics.by_id):
+        for number, partition in enumerate(topic.partitions):
+            if broker_id in partition.elr:
+                yield topic_id, number, partition
 
 
 def _moves_away(image: MetadataImage, broker_id: int, defaults: TopicDefaults) -> list[VersionedRecord]:

@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Final
 
 from kraft.controller import client_metrics
-from kraft.controller.result import ApiError, ControllerResult, VersionedRecord
+from kraft.controller.result import RECORDS_PER_OPERATION, ApiError, ControllerResult, VersionedRecord
 from metadata_log.image import ConfigsImage, Resource, ResourceType
 from metadata_log.records.metadata import ConfigRecord
 from transport.protocol.errors import Error
@@ -25,8 +25,6 @@ SET: Final = 0
 DELETE: Final = 1
 APPEND: Final = 2
 SUBTRACT: Final = 3
-RECORDS_PER_OPERATION: Final = 10_000
-"""More records than this are refused for the whole request (`MAX_RECORDS_PER_USER_OP`)."""
 
 
 def incremental_alter_configs(image: ConfigsImage, request: IncrementalAlterConfigsRequest) -> ControllerResult:

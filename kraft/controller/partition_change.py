@@ -20,7 +20,8 @@ from metadata_log.types import Uuid
 RECOVERED: Final = 0
 RECOVERING: Final = 1
 _SHRINK_KEEPS_LEADER_EPOCH_FROM: Final = 12
-_DIRECTORIES_FROM: Final = 17
+DIRECTORIES_SINCE: Final = 17
+"""The metadata.version from which a partition knows the log directory of each replica (KIP-858)."""
 _ELR_RECORDS_FROM: Final = 23
 
 
@@ -28,7 +29,7 @@ def record_version(metadata_version: int) -> int:
     """The version of PartitionChange and Partition records under a metadata.version."""
     if metadata_version >= _ELR_RECORDS_FROM:
         return 2
-    return 1 if metadata_version >= _DIRECTORIES_FROM else 0
+    return 1 if metadata_version >= DIRECTORIES_SINCE else 0
 
 
 class Rules(Struct, frozen=True):
@@ -171,7 +172,7 @@ def _last_known(partition: Partition, leader: int) -> tuple[int, ...] | None:
 def _directories(
     partition: Partition, replicas: tuple[int, ...], explicit: dict[int, Uuid], rules: Rules
 ) -> tuple[Uuid, ...] | None:
-    if not replicas or rules.metadata_version < _DIRECTORIES_FROM:
+    if not replicas or rules.metadata_version < DIRECTORIES_SINCE:
         return None
     known = {**dict(zip(partition.replicas, partition.directories, strict=True)), **explicit}
     directories = tuple(

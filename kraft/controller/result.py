@@ -4,10 +4,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import Struct
 
 from metadata_log.serde import Message
 from transport.protocol.errors import Error
+
+RECORDS_PER_OPERATION: Final = 10_000
+"""More records than this are refused for the whole request (`MAX_RECORDS_PER_USER_OP`)."""
 
 
 class ApiError(Exception):

@@ -11,7 +11,7 @@ import pytest
 from msgspec import Struct
 from real_data import unpack
 
-from kraft.controller.brokers import begin_controlled_shutdown, fence, unfence
+from kraft.controller.brokers import begin_controlled_shutdown, fence, restart, unfence, unregister
 from kraft.controller.partition_change import Target, partition_change
 from kraft.controller.partition_updates import rules_for
 from kraft.controller.result import VersionedRecord
@@ -19,7 +19,12 @@ from kraft.controller.topic_configs import TopicDefaults, min_isr
 from metadata_log.disk import OsDisk
 from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.reader import Damage, Entry
-from metadata_log.records.metadata import BrokerRegistrationChangeRecord, PartitionChangeRecord
+from metadata_log.records.metadata import (
+    BrokerRegistrationChangeRecord,
+    PartitionChangeRecord,
+    RegisterBrokerRecord,
+    UnregisterBrokerRecord,
+)
 from metadata_log.serde import Message
 from metadata_log.timeline import TimelineBatch, read_timeline
 from metadata_log.types import OffsetAndEpoch
@@ -120,6 +125,39 @@ def test_what_a_broker_does_to_partitions_is_what_kafka_wrote(
             assert changes(ours) == expected(written), f"offset {moment.offset}: broker {record.broker_id} shuts down"
             shutdowns += 1
     assert (fences, unfences, shutdowns) == events
+
+
+RESTARTS = {
+    ("static3", "nodes/c1"): (6, 1),
+    ("clusters", "failover/nodes/c1"): (8, 0),
+    ("clusters", "old39/nodes/c1"): (4, 0),
+    ("clusters", "dynamic3/nodes/b101"): (0, 0),
+}
+"""How often in each a broker registers anew, and is unregistered."""
+
+
+@pytest.mark.parametrize(("archive", "node", "events"), [(*place, events) for place, events in RESTARTS.items()])
+def test_a_registration_cleans_up_as_kafka_did(
+    archive: str, node: str, events: tuple[int, int], tmp_path: Path
+) -> None:
+    history = list(moments(unpack(archive, node, tmp_path)))
+    restarts = removals = 0
+    for index, moment in enumerate(history):
+        written = run_before(history, index)
+        before = (written or [moment])[0].before
+        match moment.record:
+            case RegisterBrokerRecord(broker_id=broker_id, incarnation_id=incarnation_id):
+                old = before.brokers.by_id.get(broker_id)
+                if old is not None and old.incarnation_id != incarnation_id:
+                    ways = [changes(restart(before, broker_id, DEFAULTS, is_clean=clean)) for clean in (True, False)]
+                    assert expected(written) in ways, f"offset {moment.offset}: broker {broker_id} registers"
+                    restarts += 1
+            case UnregisterBrokerRecord(broker_id=broker_id):
+                ours = unregister(before, before.brokers.by_id[broker_id], DEFAULTS)
+                assert changes(ours) == expected(written), f"offset {moment.offset}"
+                assert ours[-1].record == moment.record
+                removals += 1
+    assert (restarts, removals) == events
 
 
 @pytest.mark.parametrize(("archive", "node"), list(HISTORIES)[:3])

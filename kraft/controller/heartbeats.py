@@ -1,0 +1,160 @@
+"""Which brokers are alive, as far as the active controller has heard (Kafka: `BrokerHeartbeatManager`,
+`BrokerHeartbeatTracker`). None of it is in the log: a new active controller begins with what the image says.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+from msgspec import Struct
+
+from metadata_log.image import MetadataImage
+from metadata_log.image.persistent_map import in_key_order
+
+NOTHING: Final = -1
+"""No offset: of a broker that has not told how far it is, and of one that is not shutting down."""
+FIRST: Final = 2**63 - 1
+"""Nobody is behind: where no broker is active the slowest of them has everything."""
+
+
+class BrokerState(Enum):
+    """What a broker is to the controller (`BrokerControlState`)."""
+
+    FENCED = "fenced"
+    UNFENCED = "unfenced"
+    CONTROLLED_SHUTDOWN = "in controlled shutdown"
+    SHUTDOWN_NOW = "may shut down now"
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether the broker's registration is fenced in this state."""
+        return self in {BrokerState.FENCED, BrokerState.SHUTDOWN_NOW}
+
+
+class Heard(Struct):
+    """What was last heard of a broker: how much of the metadata log it has, and since when it wants to stop."""
+
+    fenced: bool
+    metadata_offset: int = NOTHING
+    controlled_shutdown_offset: int = NOTHING
+
+    @property
+    def is_active(self) -> bool:
+        """Whether others wait for it before a shutdown is granted."""
+        return not self.fenced and self.controlled_shutdown_offset == NOTHING
+
+
+class BrokerSessions:
+    """The sessions of brokers; times are milliseconds.
+
+    A session belongs to an incarnation, which is a broker and its epoch. Contact is noted when a heartbeat is received,
+    before it is dealt with: a busy controller does not lose brokers that do reach it.
+    """
+
+    __slots__ = ("_contacts", "_heard", "_registered_at", "session_timeout_ms")
+
+    def __init__(self, session_timeout_ms: int) -> None:
+        self.session_timeout_ms = session_timeout_ms
+        self._contacts: dict[tuple[int, int], int] = {}
+        self._heard: dict[int, Heard] = {}
+        self._registered_at: dict[int, int] = {}
+
+    # What the log says
+
+    def registered(self, broker_id: int, offset: int) -> None:
+        """A RegisterBroker record was replayed at this offset."""
+        self._registered_at[broker_id] = offset
+
+    def registered_at(self, broker_id: int) -> int | None:
+        """The offset of a broker's last registration: a broker that has it may be unfenced."""
+        return self._registered_at.get(broker_id)
+
+    # Leadership
+
+    def claim(self, image: MetadataImage, now_ms: int) -> None:
+        """This controller becomes active: every broker that is not fenced has a whole session to show up."""
+        self.renounce()
+        for broker_id, broker in in_key_order(image.brokers.by_id):
+            self._heard[broker_id] = Heard(fenced=broker.fenced)
+            if not broker.fenced:
+                self._contacts[broker_id, broker.epoch] = now_ms
+
+    def renounce(self) -> None:
+        """Forget what was heard."""
+        self._contacts.clear()
+        self._heard.clear()
+
+    # Heartbeats
+
+    def contact(self, broker_id: int, broker_epoch: int, now_ms: int) -> None:
+        """A heartbeat of this incarnation was received."""
+        self._contacts[broker_id, broker_epoch] = now_ms
+
+    def is_valid(self, broker_id: int, broker_epoch: int, now_ms: int) -> bool:
+        """Whether this incarnation was heard of within the session timeout."""
+        last_ms = self._contacts.get((broker_id, broker_epoch))
+        return last_ms is not None and now_ms - last_ms <= self.session_timeout_ms
+
+    def touch(self, broker_id: int, *, fenced: bool, metadata_offset: int = NOTHING) -> None:
+        """Note how far a broker is; a fenced one is no longer in a controlled shutdown."""
+        heard = self._heard.setdefault(broker_id, Heard(fenced))
+        heard.fenced = fenced
+        heard.metadata_offset = metadata_offset
+        if fenced:
+            heard.controlled_shutdown_offset = NOTHING
+
+    def begin_shutdown(self, broker_id: int, offset: int) -> None:
+        """A broker is to stop once all active ones have the log up to `offset`; only its first wish counts."""
+        heard = self._heard[broker_id]
+        if heard.controlled_shutdown_offset == NOTHING:
+            heard.controlled_shutdown_offset = offset
+
+    def forget(self, broker_id: int) -> None:
+        """A new incarnation registers: nothing that was heard of the former one holds."""
+        self._heard.pop(broker_id, None)
+
+    def state(self, broker_id: int) -> BrokerState:
+        """What a broker is; one that was never heard of is fenced."""
+        heard = self._heard.get(broker_id)
+        if heard is None:
+            return BrokerState.FENCED
+        if heard.controlled_shutdown_offset != NOTHING:
+            return BrokerState.CONTROLLED_SHUTDOWN
+        return BrokerState.FENCED if heard.fenced else BrokerState.UNFENCED
+
+    def may_stop(self, broker_id: int) -> bool:
+        """Whether every active broker has learnt what a broker's controlled shutdown changed."""
+        lowest = min((heard.metadata_offset for heard in self._heard.values() if heard.is_active), default=FIRST)
+        return self._heard[broker_id].controlled_shutdown_offset <= lowest
+
+    # Silence
+
+    def take_expired(self, now_ms: int) -> tuple[int, int] | None:
+        """The incarnation that has been silent for longest, if that is more than a session; its session is over."""
+        longest = min(self._contacts.items(), key=lambda item: (item[1], item[0]), default=None)
+        if longest is None or now_ms - longest[1] <= self.session_timeout_ms:
+            return None
+        del self._contacts[longest[0]]
+        return longest[0]
+
+    # Exploration
+
+    def fork(self) -> BrokerSessions:
+        """An independent copy."""
+        copy = BrokerSessions(self.session_timeout_ms)
+        copy._contacts = self._contacts.copy()
+        copy._heard = {
+            broker_id: Heard(heard.fenced, heard.metadata_offset, heard.controlled_shutdown_offset)
+            for broker_id, heard in self._heard.items()
+        }
+        copy._registered_at = self._registered_at.copy()
+        return copy
+
+    def facts(self) -> tuple[object, ...]:
+        """What tells this from another that has seen the same log."""
+        heard = tuple(
+            (broker_id, one.fenced, one.metadata_offset, one.controlled_shutdown_offset)
+            for broker_id, one in sorted(self._heard.items())
+        )
+        return (tuple(sorted(self._contacts.items())), heard)
