@@ -6,15 +6,19 @@ from collections.abc import Iterable
 
 import click
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kraft.cli.failure import CommandFailed
 from kraft.cli.progress import LongJob
 from kraft.cli.text import iso_time
+from metadata_log.annotate import value_position
+from metadata_log.batch import RecordBatch
 from metadata_log.disk import OsDisk
+from metadata_log.errors import MetadataLogError
 from metadata_log.image import MetadataDelta, MetadataImage, ReplayError
 from metadata_log.image.tree import Provenance
 from metadata_log.reader import Damage, DamagedFile, Entry, OnDamage, stops
-from metadata_log.timeline import At, Base, TimelineBatch, parse_at, read_timeline
+from metadata_log.timeline import At, Base, From, TimelineBatch, parse_at, read_timeline
 from metadata_log.types import OffsetAndEpoch
 
 
@@ -51,11 +55,20 @@ class ImageAt(Struct, frozen=True, kw_only=True):
     damages: tuple[Damage, ...]
     open_since: int | None = None
     """Where a transaction began that has not ended; its changes are not in the image."""
+    stopped: bool = False
+    """Whether damage ended the reading."""
 
     @property
     def is_damaged(self) -> bool:
         """Whether the image may lack something; a log that may still grow does not."""
         return any(not damage.unfinished for damage in self.damages)
+
+    @property
+    def hint(self) -> str | None:
+        """What to do about the damage."""
+        if self.stopped:
+            return "This is the state before the damage; --on-damage skip-damage goes on behind it."
+        return None
 
     @property
     def where(self) -> str:
@@ -72,16 +85,33 @@ def image_at(path: str, at: At | None, on_damage: OnDamage = OnDamage.STOP) -> I
     """Replay what is in a directory, a segment or a snapshot up to some moment; the changes of an open transaction are
     left out. Raises `MetadataLogError` or `CommandFailed` where nothing is known of that moment.
     """
+    try:
+        found = _read(path, at, "latest", on_damage)
+    except MetadataLogError as bad:
+        if on_damage is OnDamage.STRICT:
+            raise
+        # If that was a damaged snapshot, an older one or the log itself may lead to the same moment.
+        found = _read(path, at, "earliest", on_damage)
+        found = replace(found, damages=(_damage_of(bad, path), *found.damages))
+    _check_moment(found, at)
+    return found
+
+
+def _read(path: str, at: At | None, begin: From, on_damage: OnDamage) -> ImageAt:
     reading = _Reading(on_damage)
     with LongJob("Replaying", None) as job:
-        for item in read_timeline(OsDisk(), path, until=at, from_base="latest", on_damage=on_damage):
+        for item in read_timeline(OsDisk(), path, until=at, from_base=begin, on_damage=on_damage):
             reading.take(item)
             job.advance(1)
             if reading.over:
                 break
-    found = reading.result(path)
-    _check_moment(found, at)
-    return found
+    return reading.result(path)
+
+
+def _damage_of(bad: MetadataLogError, path: str) -> Damage:
+    if isinstance(bad, DamagedFile):
+        return bad.damage
+    return Damage(where=bad.where or path, what=bad.what, expected="a sound snapshot", position=bad.position)
 
 
 class _Reading:
@@ -99,6 +129,7 @@ class _Reading:
         match item:
             case Damage():
                 self._damages.append(item)
+                self.over = stops(item, self._on_damage)
             case Base():
                 self._delta = MetadataDelta(MetadataImage())
                 self._replay_base(item)
@@ -108,7 +139,7 @@ class _Reading:
     def _replay_base(self, base: Base) -> None:
         """A part of a snapshot is no state that ever was: damage is fatal, unless it is to be passed over."""
         for entry in base.entries:
-            problem = entry if isinstance(entry, Damage) else self._one(entry, base.path)
+            problem = entry if isinstance(entry, Damage) else self._one(entry, base.path, None)
             if problem is not None:
                 if self._on_damage is not OnDamage.SKIP:
                     raise DamagedFile(problem)
@@ -118,7 +149,7 @@ class _Reading:
     def _replay_batch(self, batch: TimelineBatch) -> None:
         offset, timestamp_ms = batch.end_offset - 1, batch.batch.max_timestamp
         for entry in batch.entries():
-            problem = entry if isinstance(entry, Damage) else self._one(entry, batch.path)
+            problem = entry if isinstance(entry, Damage) else self._one(entry, batch.path, batch.batch)
             if problem is not None:
                 self._damages.append(problem)
                 if stops(problem, self._on_damage):
@@ -128,7 +159,7 @@ class _Reading:
         if offset > self._provenance.offset:
             self._provenance = Provenance(offset=offset, epoch=batch.batch.epoch, timestamp_ms=timestamp_ms)
 
-    def _one(self, entry: Entry, path: str) -> Damage | None:
+    def _one(self, entry: Entry, path: str, batch: RecordBatch | None) -> Damage | None:
         """Replay one record; what is wrong with it, if something is."""
         if entry.is_control:
             return None
@@ -136,11 +167,11 @@ class _Reading:
             if entry.record is not None:
                 self._delta.replay(entry.record, entry.offset)
                 return None
-            what = f"the record is a {entry.name} in version {entry.version}, which is not known"
-            expected = "a record that this version knows"
+            return unknown_record(entry, path, batch)
         except ReplayError as fault:
-            what, expected = fault.what, "a record that agrees with those before it"
-        return Damage(where=path, what=what, expected=expected, offset=entry.offset)
+            expected = "a record that agrees with those before it"
+            position = None if batch is None else _position(entry, batch)
+            return Damage(where=path, what=fault.what, expected=expected, position=position, offset=entry.offset)
 
     def result(self, path: str) -> ImageAt:
         """What has become of it."""
@@ -152,6 +183,7 @@ class _Reading:
             provenance=self._provenance,
             damages=tuple(self._damages),
             open_since=None if image.transaction is None else image.transaction.start_offset,
+            stopped=self.over,
         )
 
 
@@ -189,18 +221,34 @@ def _first_words(path: str) -> str | None:
     return None
 
 
+def unknown_record(entry: Entry, path: str, batch: RecordBatch | None) -> Damage:
+    """A record of a newer Kafka, whose effect is not known, as damage; the batch is that of a log."""
+    return Damage(
+        where=path,
+        what=f"a record of type {entry.type} in version {entry.version} is not known, nor what it changes",
+        expected="a record that this version knows",
+        position=None if batch is None else _position(entry, batch),
+        offset=entry.offset,
+    )
+
+
+def _position(entry: Entry, batch: RecordBatch) -> int:
+    """Where the value of a record begins in its file; of a packed one, where its batch does."""
+    return batch.position + (value_position(batch, entry.offset - batch.base_offset) or 0)
+
+
 def damage_json(damage: Damage) -> dict[str, object]:
     """The facts of a damage."""
     place = {"position": damage.position, "offset": damage.offset, "unfinished": damage.unfinished}
     return {"file": damage.where, "damage": damage.what, "expected": damage.expected, **place}
 
 
-def report_damages(damages: Iterable[Damage], *, on_damage: OnDamage) -> bool:
-    """Say on stderr what is damaged; whether anything is, apart from a log that may still grow."""
+def report_damages(damages: Iterable[Damage], *, hint: str | None = None) -> bool:
+    """Say on stderr what is damaged, and the hint; whether anything is, apart from a log that may still grow."""
     damaged = False
     for damage in damages:
         damaged |= not damage.unfinished
         click.echo(f"kraft: {'warning' if damage.unfinished else 'error'}: {damage}", err=True)
-    if damaged and on_damage is OnDamage.STOP:
-        click.echo("hint: This is the state before the damage; --on-damage skip-damage goes on behind it.", err=True)
+    if damaged and hint is not None:
+        click.echo(f"hint: {hint}", err=True)
     return damaged

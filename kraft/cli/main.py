@@ -28,13 +28,14 @@ _COMMANDS: Final = {
     "decode": "kraft.cli.decode:decode_command",
     "dump": "kraft.cli.dump:dump_command",
     "format": "kraft.cli.format:format_command",
+    "history": "kraft.cli.history:history_command",
     "quickstart": "kraft.cli.quickstart:quickstart_command",
     "quorum": "kraft.cli.quorum:quorum_command",
     "random-uuid": "kraft.cli.format:random_uuid_command",
     "replay": "kraft.cli.replay:replay_command",
     "serve": "kraft.cli.serve:serve_command",
-    "whatif": "kraft.cli.whatif:whatif_command",
     "shell": "kraft.cli.shell:shell_command",
+    "whatif": "kraft.cli.whatif:whatif_command",
 }
 
 

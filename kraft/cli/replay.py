@@ -75,7 +75,7 @@ def replay_command(
         click.echo(json.dumps(_facts(found, show_secrets), ensure_ascii=False))
     else:
         echo_lines(_lines(found, MOST_LINES if not everything else None, show_secrets))
-    context.exit(1 if report_damages(found.damages, on_damage=OnDamage(on_damage)) else 0)
+    context.exit(1 if report_damages(found.damages, hint=found.hint) else 0)
 
 
 def _facts(found: ImageAt, show_secrets: bool) -> dict[str, object]:

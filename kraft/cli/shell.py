@@ -43,7 +43,7 @@ def shell_command(
     read. Names and texts are those of Kafka's metadata shell.
     """
     found = image_at(path, at, OnDamage(on_damage))
-    damaged = report_damages(found.damages, on_damage=OnDamage(on_damage))
+    damaged = report_damages(found.damages, hint=found.hint)
     session = Session(root=_root(found, show_secrets), write=_write, complain=_complain)
     if words:
         _once(session, words)

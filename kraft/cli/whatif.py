@@ -92,7 +92,7 @@ def whatif_command(
         click.echo(json.dumps({"path": found.path, **outcome_json(outcome), "damage": damages}, ensure_ascii=False))
     else:
         echo_lines(_lines(found, outcome, None if everything else MOST_LINES))
-    context.exit(1 if report_damages(found.damages, on_damage=OnDamage(on_damage)) else 0)
+    context.exit(1 if report_damages(found.damages, hint=found.hint) else 0)
 
 
 def _question(

@@ -1,0 +1,315 @@
+"""`kraft history`: what happened to a cluster, when and why, from its metadata log alone."""
+
+from __future__ import annotations
+
+import json
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Final
+
+import click
+from msgspec.structs import asdict, replace
+
+from kraft.cli.image_at import at_of, report_damages, show_secrets_option, unknown_record
+from kraft.cli.progress import LongJob
+from kraft.cli.story import MOMENTS, STORY, Facts, Filter, Row, Story
+from kraft.cli.text import count, echo_lines, iso_time, table
+from metadata_log.batch import RecordBatch
+from metadata_log.disk import Disk, OsDisk
+from metadata_log.errors import MetadataLogError
+from metadata_log.history.engine import Options, rows
+from metadata_log.history.views import VIEWS, View
+from metadata_log.log_dir import META_PROPERTIES, PARTITION_DIRECTORY, parse_meta_properties
+from metadata_log.reader import Damage, Entry, OnDamage
+from metadata_log.segment import SUFFIX as LOG_SUFFIX
+from metadata_log.timeline import At, Base, TimelineBatch, read_timeline
+
+GAPS: Final = "controller_gaps"
+_RETENTION: Final = "retention"
+_HINT: Final = "What lies behind the damage is not told, until a snapshot says how things stand."
+
+
+@click.command(
+    "history",
+    short_help="What happened to the cluster, when and why.",
+    epilog="Example: kraft history /var/lib/kafka/metadata --topic orders-3 --since 2026-11-20T22:00:00Z",
+)
+@click.argument("path", type=click.Path(exists=True), metavar="DIR")
+@click.option("--topic", metavar="T[-P]", help="Only what became of this topic, or of this partition of it.")
+@click.option("--broker", type=int, metavar="N", help="Only what this broker did, or what became of it.")
+@click.option("--since", callback=at_of, metavar="T", help="Only what happened at this time or offset, or later.")
+@click.option("--until", callback=at_of, metavar="T", help="Only what happened up to this time or offset.")
+@click.option("--elections", is_flag=True, help="Each election of a leader and of a controller, and why it happened.")
+@click.option("--gaps", is_flag=True, help="The times in which no controller was active.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the rows of the views behind the story, one object a line."
+)
+@click.option(
+    "--html", type=click.Path(dir_okay=False), metavar="OUT", help="Write a page with timelines to this file."
+)
+@click.option("--parquet", type=click.Path(), metavar="OUT", help="Write the rows as Parquet files to this directory.")
+@click.option(
+    "--on-damage",
+    type=click.Choice([each.value for each in OnDamage]),
+    default=OnDamage.SKIP.value,
+    show_default=True,
+    help="Whether damage ends everything, ends the story, or the story goes on with the next snapshot.",
+)
+@show_secrets_option
+@click.pass_context
+def history_command(
+    context: click.Context,
+    path: str,
+    *,
+    topic: str | None,
+    broker: int | None,
+    since: At | None,
+    until: At | None,
+    elections: bool,
+    gaps: bool,
+    as_json: bool,
+    html: str | None,
+    parquet: str | None,
+    on_damage: str,
+    show_secrets: bool,
+) -> None:
+    """Tell who led what, which replicas were in sync, who was fenced, and every change of configurations, access rules,
+    features and quotas, each with offset, time, epoch and cause.
+
+    DIR is a log directory, the directory of the metadata partition, or a segment; a running node's may be read.
+    """
+    if gaps and elections:
+        raise click.UsageError("--gaps and --elections are two questions: ask one at a time")
+    wanted = Filter(topic=topic, broker=broker)
+    names = wanted.views((GAPS,) if gaps else MOMENTS if elections else STORY)
+    if not names:
+        raise click.UsageError("--gaps has nothing to do with a topic or a broker")
+    options = Options(show_secrets=show_secrets, on_damage=OnDamage(on_damage))
+    reading = _Reading(path, until, options)
+    if html is not None:
+        _write_page(reading, wanted, since, Path(html))
+    elif gaps:
+        _show_gaps(reading, since, as_json)
+    else:
+        _tell(reading, names, wanted, since, as_json)
+    context.exit(1 if report_damages(reading.damages, hint=_HINT) else 0)
+
+
+class _Reading:
+    """One pass over the history of a path, and the damage that was met on it."""
+
+    def __init__(self, path: str, until: At | None, options: Options) -> None:
+        self.path = path
+        self.cluster = cluster_of(OsDisk(), path)
+        self.damages: list[Damage] = []
+        self.base: Base | None = None
+        """The snapshot that the history begins with, if it begins with one."""
+        self._places: list[tuple[int, str]] = []
+        self._unknown: set[tuple[int, int]] = set()
+        self.until = until
+        self._options = options
+
+    def rows(self, views: Iterable[str]) -> Iterator[tuple[View, Row]]:
+        """The rows of views as they end."""
+        with LongJob("Reading", _size(self.path)) as job:
+            items, asked = self._items(job), {*views, _RETENTION}
+            for name, row in rows(items, asked, cluster=self.cluster, options=self._options):
+                if name == _RETENTION:
+                    self._on_retention(row)
+                else:
+                    yield VIEWS[name], row
+
+    def _items(self, job: LongJob) -> Iterator[Base | TimelineBatch | Damage]:
+        for item in read_timeline(OsDisk(), self.path, until=self.until, on_damage=self._options.on_damage):
+            match item:
+                case Damage():
+                    self.damages.append(item)
+                    yield item
+                case Base():
+                    self.base = self.base or item
+                    yield replace(item, entries=self._watch(item.entries, item.path, None))
+                case TimelineBatch():
+                    job.advance(item.batch.size_bytes)
+                    self._places.append((item.from_offset, item.path))
+                    yield _Watched(**asdict(item), watch=self._watch)
+
+    def _watch(
+        self, entries: Iterable[Entry | Damage], path: str, batch: RecordBatch | None
+    ) -> Iterator[Entry | Damage]:
+        for entry in entries:
+            if isinstance(entry, Damage):
+                self.damages.append(entry)
+            elif entry.record is None and (entry.type, entry.version) not in self._unknown:
+                self._unknown.add((entry.type, entry.version))
+                self.damages.append(unknown_record(entry, path, batch))
+            yield entry
+
+    def _on_retention(self, row: Row) -> None:
+        """What the engine could not tell, unless that was damage in a file, of which more is known."""
+        facts = dict(zip(VIEWS[_RETENTION].names, row, strict=True))
+        offset = facts["from_offset"]
+        if facts["kind"] != "damage" or any(damage.offset == offset for damage in self.damages):
+            return
+        index = bisect_right(self._places, offset, key=lambda place: place[0]) - 1
+        where = facts["path"] or (self._places[index][1] if index >= 0 else self.path)
+        expected = "records that agree with each other"
+        self.damages.append(Damage(where=where, what=facts["text"], expected=expected, offset=offset))
+
+
+class _Watched(TimelineBatch, frozen=True, kw_only=True):
+    """A batch that says what is damaged in it to others, too."""
+
+    watch: Callable[[Iterable[Entry | Damage], str, RecordBatch | None], Iterator[Entry | Damage]]
+
+    def entries(self) -> Iterator[Entry | Damage]:
+        """The records, decoded while they are walked."""
+        return self.watch(TimelineBatch.entries(self), self.path, self.batch)
+
+
+def _size(path: str) -> int:
+    """How many bytes the segments of a path have."""
+    if os.path.isfile(path):
+        return os.path.getsize(path)
+    inner = os.path.join(path, PARTITION_DIRECTORY)
+    with os.scandir(inner if os.path.isdir(inner) else path) as files:
+        return sum(file.stat().st_size for file in files if file.name.endswith(LOG_SUFFIX))
+
+
+def _tell(reading: _Reading, names: tuple[str, ...], wanted: Filter, since: At | None, as_json: bool) -> None:
+    story = Story(wanted)
+    objects: list[tuple[int, str]] = []
+    for view, row in reading.rows({*names, "quorum_epochs"}):
+        if view.name == "quorum_epochs":
+            story.note_epoch(row)
+        facts = story.take(view, row) if view.name in names else None
+        if as_json and facts is not None and _is_since(since, *_begin(facts)):
+            objects.append((_begin(facts)[0], _object(view, facts)))
+    if as_json:
+        objects.sort(key=lambda one: one[0])
+        echo_lines(line for _, line in objects)
+        return
+    events = [event for event in story.events() if _is_since(since, event.offset, event.timestamp)]
+    echo_lines(event.line() for event in events)
+    if reading.base is not None:
+        since_when = f"{reading.base.end.offset - 1}, {iso_time(reading.base.timestamp_ms)}"
+        click.echo(
+            f"The history begins with a snapshot, after offset {since_when}: what was before is not known.", err=True
+        )
+    if not events:
+        click.echo("Nothing that matches has happened.", err=True)
+
+
+def _begin(facts: Facts) -> tuple[int, int]:
+    """The offset and the time of a row."""
+    if "offset" in facts:
+        return facts["offset"], facts["timestamp"]
+    return facts["valid_from_offset"], facts["valid_from"]
+
+
+def _is_since(since: At | None, offset: int, timestamp: int | None) -> bool:
+    if since is None:
+        return True
+    if since.offset is not None:
+        return offset >= since.offset
+    return timestamp is not None and since.timestamp_ms is not None and timestamp >= since.timestamp_ms
+
+
+def _object(view: View, facts: Facts) -> str:
+    """A row as one line of JSON: times in words, everything else as it is."""
+    shown = {
+        column.name: iso_time(facts[column.name]) if column.type == "timestamp" else facts[column.name]
+        for column in view.columns
+    }
+    return json.dumps({"view": view.name, **shown}, ensure_ascii=False)
+
+
+def _show_gaps(reading: _Reading, since: At | None, as_json: bool) -> None:
+    """The windows without an active controller, longest part of the answer first: when, how long, between whom."""
+    found = [dict(zip(view.names, row, strict=True)) for view, row in reading.rows((GAPS,))]
+    gaps = sorted((one for one in found if _is_since(since, *_begin(one))), key=_begin)
+    if as_json:
+        echo_lines(_object(VIEWS[GAPS], gap) for gap in gaps)
+        return
+    if not gaps:
+        click.echo("There was no such gap: somebody was active as controller all the time.")
+        return
+    names = ("from", "to", "seconds", "offset", "epochs", "controllers", "why")
+    echo_lines(table(names, (_gap(gap) for gap in gaps)))
+    total = sum(gap["seconds"] for gap in gaps)
+    click.echo(
+        f"{count(len(gaps), 'gap')}, {total:.1f} s in all, the longest {max(gap['seconds'] for gap in gaps):.1f} s"
+    )
+
+
+def _gap(gap: Facts) -> tuple[object, ...]:
+    return (
+        iso_time(gap["valid_from"]),
+        iso_time(gap["valid_to"]) or "",
+        f"{gap['seconds']:.3f}",
+        gap["valid_from_offset"],
+        f"{gap['epoch_before']} → {gap['epoch']}",
+        f"{gap['leader_before']} → {gap['leader_after']}",
+        gap["cause_text"],
+    )
+
+
+def _write_page(reading: _Reading, wanted: Filter, since: At | None, out: Path) -> None:
+    """One self-contained page: timelines, and the same story as tables."""
+    report = import_module("kraft.report")
+    found = [(view.name, row) for view, row in _wanted_rows(reading, report.HISTORY_VIEWS, wanted, since)]
+    report.render_history(found, out, title=f"{reading.cluster} — {reading.path}", notes=_notes(reading, wanted, since))
+    click.echo(f"{out}: {count(len(found), 'row')}")
+
+
+def _notes(reading: _Reading, wanted: Filter, since: At | None) -> list[str]:
+    notes = [f"Damage: {damage}" for damage in reading.damages]
+    if wanted.topic is not None:
+        notes.append(f"Only topic {wanted.topic}.")
+    if wanted.broker is not None:
+        notes.append(f"Only what concerns broker {wanted.broker}.")
+    if since is not None:
+        notes.append(f"Only what held at {_moment(since)} or later.")
+    if reading.until is not None:
+        notes.append(f"Only up to {_moment(reading.until)}.")
+    return notes
+
+
+def _moment(at: At) -> str:
+    return f"offset {at.offset}" if at.offset is not None else iso_time(at.timestamp_ms) or ""
+
+
+def _wanted_rows(
+    reading: _Reading, names: Iterable[str], wanted: Filter, since: At | None
+) -> Iterator[tuple[View, Row]]:
+    """The rows that were asked for, also those that began before and still held."""
+    latest: dict[tuple[object, ...], Facts] = {}
+    for view, row in reading.rows(wanted.views(names)):
+        facts = dict(zip(view.names, row, strict=True))
+        key = (view.name, *(facts[name] for name in view.key))
+        before = latest.get(key)
+        if view.key:
+            latest[key] = facts
+        if wanted.takes(facts, before) and _still_held(since, facts):
+            yield view, row
+
+
+def _still_held(since: At | None, facts: Facts) -> bool:
+    if "valid_to_offset" in facts:
+        end = facts["valid_to_offset"]
+        return end is None or _is_since(since, end, facts["valid_to"])
+    return _is_since(since, *_begin(facts))
+
+
+def cluster_of(disk: Disk, path: str) -> str:
+    """The id in the meta.properties of the log directory that a path is or lies in; else the name of the path."""
+    place = os.path.abspath(path)
+    for directory in (place, os.path.dirname(place), os.path.dirname(os.path.dirname(place))):
+        file = f"{directory}/{META_PROPERTIES}"
+        if disk.exists(file):
+            with suppress(MetadataLogError):
+                return parse_meta_properties(disk.read(file), where=file).cluster_id
+    return os.path.basename(place)
