@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from metadata_log.spark import KraftDataSource, prepare_environment
+from metadata_log.spark import prepare_environment
 
 ROOT = Path(__file__).parent.parent.parent
+sys.path.append(str(ROOT / "tests" / "interop"))
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
@@ -40,6 +42,5 @@ def spark(spark_environment: Path) -> Iterator[SparkSession]:
         builder = builder.config(name, value)
     session = builder.config("spark.sql.warehouse.dir", str(spark_environment / "warehouse")).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
-    session.dataSource.register(KraftDataSource)
     yield session
     session.stop()

