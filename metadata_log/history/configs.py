@@ -41,6 +41,7 @@ class Configs:
         self._rows = OpenRows("config_history", sink)
         self._drift = Drift(sink, show_secrets=show_secrets)
         self._show_secrets = show_secrets
+        self._wanted = "config_history" in sink.wanted or "config_drift" in sink.wanted
 
     def of_topic(self, topic: str, key: str) -> str:
         """What holds for a topic: its own value, else the cluster's default, else Kafka's."""
@@ -58,11 +59,15 @@ class Configs:
         value = self.of_topic(topic, MIN_ISR)
         return int(value) if value.isascii() and value.isdigit() else 1
 
-    def on_config(self, record: ConfigRecord, when: When, cause: CauseRow) -> None:
-        """One key is set or, with a null value, removed; `how` gives code and sentence of the cause."""
+    def on_config(self, record: ConfigRecord, when: When, snapshot: CauseRow | None, offset: int) -> None:
+        """One key is set or, with a null value, removed."""
         resource = (record.resource_type, record.resource_name)
         key, old = record.name, self.image.of(resource).get(record.name)
         self.image = replay_config(self.image, record)
+        watched = key in DEFAULTS and old != record.value and (resource[0] == ResourceType.TOPIC or not resource[1])
+        if not (self._wanted or watched):
+            return
+        cause = snapshot or _how(resource, key, old, record.value, offset)
         identity = (*resource, key)
         if record.value is None:
             self._rows.end(identity, when, REMOVED)
@@ -71,24 +76,9 @@ class Configs:
             shown = old if old is None or self._show_secrets or not is_secret_config(key) else REDACTED
             self._rows.begin(identity, (*values, shown), when, cause)
         self._drift.on_config(self.image, resource, key, when, cause)
-        if key in DEFAULTS and old != record.value:
-            if resource[0] == ResourceType.TOPIC:
-                self._tell(resource[1], key, when, cause)
-            elif resource == CLUSTER_DEFAULT:
-                self._tell("", key, when, cause)
-
-    def how(self, record: ConfigRecord) -> tuple[str, str]:
-        """Code and sentence of the change that a record is about to make."""
-        resource = (record.resource_type, record.resource_name)
-        old = self.image.of(resource).get(record.name)
-        whose = _whose(resource)
-        if record.value is None:
-            return REMOVED, f"{record.name} {whose} was removed"
-        if old is None:
-            return SET, f"{record.name} {whose} was set"
-        if old == record.value:
-            return SET_AGAIN, f"{record.name} {whose} was set again to the same value"
-        return SET, f"{record.name} {whose} was changed"
+        if watched:
+            for listener in self.listeners:
+                listener(resource[1], key, when, cause)
 
     def on_remove_topic(self, topic: str, when: When) -> None:
         """What was set on a topic goes with it."""
@@ -109,9 +99,19 @@ class Configs:
         self._rows.finish(now)
         self._drift.rows.finish(now)
 
-    def _tell(self, topic: str, key: str, when: When, cause: CauseRow) -> None:
-        for listener in self.listeners:
-            listener(topic, key, when, cause)
+
+def _how(resource: Resource, key: str, old: str | None, new: str | None, offset: int) -> CauseRow:
+    """The cause of a value: how the record at `offset` set it."""
+    whose = _whose(resource)
+    if new is None:
+        code, text = REMOVED, f"{key} {whose} was removed"
+    elif old is None:
+        code, text = SET, f"{key} {whose} was set"
+    elif old == new:
+        code, text = SET_AGAIN, f"{key} {whose} was set again to the same value"
+    else:
+        code, text = SET, f"{key} {whose} was changed"
+    return (code, "ConfigRecord", offset, None, text)
 
 
 def _whose(resource: Resource) -> str:

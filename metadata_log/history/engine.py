@@ -8,16 +8,18 @@ records change things are those of the image (`metadata_log.image`); here they a
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from metadata_log.history.acls import Acls
 from metadata_log.history.brokers import Brokers
 from metadata_log.history.causes import NO_LEADER, CauseRow, Trigger
+from metadata_log.history.changes import Change, Changes, Template, Templates
 from metadata_log.history.churn import Churn
 from metadata_log.history.configs import MIN_ISR, Configs
-from metadata_log.history.events import FULL_BATCH, BrokerEvent, Change, broker_events
+from metadata_log.history.events import FULL_BATCH, BrokerEvent, broker_events
 from metadata_log.history.families import Families
 from metadata_log.history.leaders import (
     IsrFlaps,
@@ -95,7 +97,7 @@ def rows(
 class _Part(Struct, frozen=True):
     """The changes of one batch, with its time and epoch; `effective` is where they become true, in a transaction."""
 
-    changes: list[Change]
+    changes: Changes
     timestamp: int
     epoch: int
     effective: int | None = None
@@ -104,7 +106,7 @@ class _Part(Struct, frozen=True):
 class _OpenTransaction(Struct):
     name: str
     began: When
-    changes: list[Change]
+    changes: Changes
 
 
 class Story:
@@ -116,6 +118,7 @@ class Story:
         self._configs = Configs(sink, show_secrets=options.show_secrets)
         self._partitions = Partitions(sink, self._configs.unclean_allowed)
         self._brokers = Brokers(sink)
+        self._templates = Templates()
         self._topics = Topics(sink)
         self._acls = Acls(sink)
         self._families = Families(sink)
@@ -184,7 +187,7 @@ class Story:
         self._flush()
         now = self._last or When(-1, -1, -1)
         if self._transaction is not None:
-            began, count = self._transaction.began, len(self._transaction.changes)
+            began, count = self._transaction.began, len(self._transaction.changes.all)
             self._retention.on_transaction("open-transaction", began, now, count, self._transaction.name)
         self._write_state(now)
         self._partitions.finish()
@@ -216,7 +219,7 @@ class Story:
             elif entry.is_control:
                 self._on_control(entry.record, when, in_snapshot=True)
             else:
-                changes.append((entry.offset, entry.record))
+                changes.append((entry.offset, entry.record, b""))
                 self._apply(entry.record, entry.offset, when, cause)
         self._topics.on_batch_end()
         self._replay(changes, base.end)
@@ -254,35 +257,38 @@ class Story:
         self._retention.on_records(item.path, first, last, end - item.from_offset)
         if self._churn is not None:
             self._churn.on_time(first)
-        changes: list[Change] = []
-        damage: Damage | None = None
-        noop = False
-        is_control = batch.is_control
-        for entry in item.entries():
-            if isinstance(entry, Damage):
-                damage = entry
-                break
-            record = entry.record
-            if type(record) is records.NoOpRecord:
-                noop = True
-            elif entry.offset >= end:
-                break
-            elif record is None:
-                self._retention.on_unknown(entry, When(entry.offset, timestamp, epoch))
-            elif is_control:
-                self._flush()
-                self._on_control(record, When(entry.offset, timestamp, epoch), in_snapshot=False)
-            else:
-                changes.append((entry.offset, _plain(record)))
-        if not is_control:
-            self._quorum.on_records(first, last, has_noop=noop)
-        if changes:
-            self._on_changes(changes, timestamp, epoch, is_full=len(changes) >= FULL_BATCH)
+        whole = item.from_offset <= batch.base_offset and end >= batch.next_offset and not batch.is_control
+        changes = self._templates.read(batch) if whole else None
+        damage = None
+        if changes is None:
+            changes, damage = self._read(item, end)
+        if not batch.is_control:
+            self._quorum.on_records(first, last, has_noop=changes.has_noop)
+        if changes.all:
+            self._on_changes(changes, timestamp, epoch)
         elif self._held:
             self._flush()
         self._last = last
         if damage is not None:
             self._on_damage(damage)
+
+    def _read(self, item: TimelineBatch, end: int) -> tuple[Changes, Damage | None]:
+        """The changes of a batch record by record, and what damage ends it."""
+        changes = Changes()
+        timestamp, epoch = item.batch.max_timestamp, item.batch.epoch
+        for entry in item.entries():
+            if isinstance(entry, Damage):
+                return changes, entry
+            if entry.offset >= end:
+                break
+            if entry.record is None:
+                self._retention.on_unknown(entry, When(entry.offset, timestamp, epoch))
+            elif entry.is_control:
+                self._flush()
+                self._on_control(entry.record, When(entry.offset, timestamp, epoch), in_snapshot=False)
+            else:
+                changes.add(entry.offset, entry.record, entry.value, self._templates)
+        return changes, None
 
     def _on_control(self, record: Message, when: When, *, in_snapshot: bool) -> None:
         match record:
@@ -300,40 +306,42 @@ class Story:
 
     # ---------------------------------------------------------------------------------------------------- changes
 
-    def _on_changes(self, changes: list[Change], timestamp: int, epoch: int, *, is_full: bool) -> None:
+    def _on_changes(self, changes: Changes, timestamp: int, epoch: int) -> None:
         """Sort out transactions; what lies in one becomes true when it ends, or never."""
-        plain: list[Change] = []
-        for change in changes:
-            offset, record = change
+        in_transaction = self._transaction is not None
+        if not in_transaction and not any(type(changes.all[index][1]) in _MARKERS for index in changes.others):
+            self._tell_part(_Part(changes, timestamp, epoch), is_full=len(changes.all) >= FULL_BATCH)
+            return
+        plain = Changes()
+        for change in changes.all:
+            offset, record, _ = change
             kind = type(record)
+            transaction = self._transaction
             if kind is records.BeginTransactionRecord:
                 self._tell_part(_Part(plain, timestamp, epoch), is_full=False)
-                plain = []
-                if self._transaction is not None:
-                    self._fault(ReplayError(f"a transaction begins at offset {offset} while another is open"))
+                plain = Changes()
+                if transaction is not None:
+                    self._fault(ReplayError(f"a transaction begins at offset {offset} while another is open"), offset)
                 name = getattr(record, "name", None) or ""
-                self._transaction = _OpenTransaction(name, When(offset, timestamp, epoch), [change])
-                continue
-            transaction = self._transaction
-            if transaction is None:
-                if kind in (records.EndTransactionRecord, records.AbortTransactionRecord):
-                    self._fault(ReplayError(f"a transaction ends at offset {offset}, and none is open"))
+                self._transaction = _OpenTransaction(name, When(offset, timestamp, epoch), Changes())
+            elif transaction is None:
+                if kind in _MARKERS:
+                    self._fault(ReplayError(f"a transaction ends at offset {offset}, and none is open"), offset)
                 else:
-                    plain.append(change)
-                continue
-            transaction.changes.append(change)
-            if kind is records.EndTransactionRecord:
+                    plain.put(change)
+            elif kind is records.EndTransactionRecord:
                 self._transaction = None
                 self._tell_part(_Part(transaction.changes, timestamp, epoch, offset), is_full=False)
             elif kind is records.AbortTransactionRecord:
                 self._transaction = None
-                when, count = When(offset, timestamp, epoch), len(transaction.changes) - 2
-                of = (transaction.began, when, count, transaction.name)
+                of = (transaction.began, When(offset, timestamp, epoch), len(transaction.changes.all), transaction.name)
                 self._retention.on_transaction("aborted-transaction", *of)
-        self._tell_part(_Part(plain, timestamp, epoch), is_full=is_full)
+            else:
+                transaction.changes.put(change)
+        self._tell_part(_Part(plain, timestamp, epoch), is_full=False)
 
     def _tell_part(self, part: _Part, *, is_full: bool) -> None:
-        if part.changes:
+        if part.changes.all:
             self._held.append(part)
             if not is_full or len(self._held) >= _MOST_HELD:
                 self._flush()
@@ -343,48 +351,81 @@ class Story:
         held, self._held = self._held, []
         if not held:
             return
-        changes = held[0].changes if len(held) == 1 else [change for part in held for change in part.changes]
-        events = self._events(changes, held[-1].timestamp)
-        index = 0
-        on_change = self._partitions.on_change
+        events = self._events(held)
+        before = 0
         for part in held:
-            timestamp, epoch, effective = part.timestamp, part.epoch, part.effective
             self._born.clear()
             self._min_isr_set.clear()
-            for offset, record in part.changes:
-                when = When(offset if effective is None else effective, timestamp, epoch)
-                try:
-                    if type(record) is records.PartitionChangeRecord:
-                        on_change(record, offset, when, events, index)
-                    elif type(record) is records.BrokerRegistrationChangeRecord:
-                        self._on_registration_change(record, offset, when, _own_trigger(events, index))
-                    else:
-                        self._apply(record, offset, when, None)
-                except (ReplayError, KeyError) as fault:
-                    self._fault(fault if isinstance(fault, ReplayError) else _missing(record, offset), when)
-                index += 1
+            changes = part.changes.all
+            for begin, end in part.changes.runs():
+                if type(changes[begin][1]) is Template:
+                    self._tell_partitions(changes[begin:end], part, events, before + begin)
+                else:
+                    self._tell_other(changes[begin], part, events, before + begin)
+            before += len(changes)
             self._topics.on_batch_end()
-            self._replay(part.changes, OffsetAndEpoch(epoch=epoch, offset=(part.effective or part.changes[-1][0]) + 1))
+            end_offset = (changes[-1][0] if part.effective is None else part.effective) + 1
+            self._replay(changes, OffsetAndEpoch(epoch=part.epoch, offset=end_offset))
 
-    def _events(self, changes: Sequence[Change], now_ms: int) -> list[BrokerEvent]:
-        if not any(type(record) in _OF_BROKERS for _, record in changes):
+    def _tell_partitions(self, changes: list[Change], part: _Part, events: Sequence[BrokerEvent], index: int) -> None:
+        # Only templates have keys.
+        together = cast("list[tuple[int, Template, bytes]]", changes)
+        try:
+            self._partitions.on_changes(together, part.timestamp, part.epoch, part.effective, events, index)
+        except (ReplayError, KeyError) as fault:
+            offset = changes[0][0]
+            self._fault(fault if isinstance(fault, ReplayError) else _missing(_CHANGES, offset), offset)
+
+    def _tell_other(self, change: Change, part: _Part, events: Sequence[BrokerEvent], index: int) -> None:
+        offset, record, _ = change
+        when = When(offset if part.effective is None else part.effective, part.timestamp, part.epoch)
+        try:
+            if isinstance(record, records.BrokerRegistrationChangeRecord):
+                self._on_registration_change(record, offset, when, _own_trigger(events, index))
+            elif not isinstance(record, Template):
+                self._apply(record, offset, when, None)
+        except (ReplayError, KeyError) as fault:
+            known = fault if isinstance(fault, ReplayError) else _missing(type(record).__name__, offset)
+            self._fault(known, offset)
+
+    def _events(self, held: Sequence[_Part]) -> list[BrokerEvent]:
+        """The events of brokers in what was held, by the indexes of their records in all of it."""
+        found: list[tuple[int, Message]] = []
+        before = 0
+        for part in held:
+            changes = part.changes.all
+            found += [
+                (before + at, record)
+                for at in part.changes.others
+                if type(record := changes[at][1]) in _OF_BROKERS and not isinstance(record, Template)
+            ]
+            before += len(changes)
+        if not found:
             return []
-        lost: dict[int, list[int]] = {}
-        for index, (_, record) in enumerate(changes):
-            if type(record) is records.PartitionChangeRecord and record.leader != NO_LEADER_CHANGE:
-                old = self._partitions.peek(record)
-                if old is not None and (record.leader == NO_LEADER or old.leader not in (record.isr or old.isr)):
-                    lost.setdefault(old.leader, []).append(index)
-        brokers = self._brokers
-        of = (brokers.last_seen_ms, now_ms, self._options.session_timeout_ms)
-        return broker_events(changes, brokers.image.by_id, lost, *of)
+        changes = held[0].changes.all if len(held) == 1 else [change for part in held for change in part.changes.all]
 
-    def _fault(self, fault: ReplayError, when: When | None = None) -> None:
+        def lost_leaderships(broker: int, first: int, end: int) -> bool:
+            return any(self._takes_leadership(changes[index], broker) for index in range(first, end))
+
+        brokers = self._brokers
+        of = (brokers.last_seen_ms, held[-1].timestamp, self._options.session_timeout_ms)
+        return broker_events(found, brokers.image.by_id, lost_leaderships, *of)
+
+    def _takes_leadership(self, change: Change, broker: int) -> bool:
+        """Whether a change takes a leadership away from a broker, together with its place in the ISR."""
+        template = change[1]
+        if not isinstance(template, Template) or template.record.leader == NO_LEADER_CHANGE:
+            return False
+        old = self._partitions.peek(change[2])
+        if old is None or old.leader != broker:
+            return False
+        return template.record.leader == NO_LEADER or broker not in (template.record.isr or old.isr)
+
+    def _fault(self, fault: ReplayError, offset: int) -> None:
         """A record that no correct controller would have written: an error, or a row that says so."""
         if self._options.on_damage is OnDamage.STRICT:
             raise fault
         where = fault.where or ""
-        offset = None if when is None else when.offset
         self._on_damage(Damage(where=where, what=fault.what, expected="a record that fits", position=0, offset=offset))
 
     def _replay(self, changes: Iterable[Change], end: OffsetAndEpoch) -> None:
@@ -392,8 +433,8 @@ class Story:
         if self._image is None:
             return
         delta = MetadataDelta(self._image)
-        for offset, record in changes:
-            delta.replay(record, offset)
+        for offset, record, key in changes:
+            delta.replay(_whole(record, key) if isinstance(record, Template) else record, offset)
         self._image = delta.apply(end)
 
     def _apply(self, record: Message, offset: int, when: When, snapshot: CauseRow | None) -> None:
@@ -409,6 +450,8 @@ class Story:
             records.RemoveTopicRecord: self._on_remove_topic,
             records.ClearElrRecord: self._on_clear_elr,
             records.ConfigRecord: self._on_config,
+            records.FenceBrokerRecord: self._on_fence,
+            records.UnfenceBrokerRecord: self._on_fence,
             records.RegisterBrokerRecord: self._on_register_broker,
             records.UnregisterBrokerRecord: lambda record, offset, when, _: self._brokers.on_unregister(record, when),
             records.AccessControlEntryRecord: lambda record, offset, when, cause: self._acls.on_acl(
@@ -472,12 +515,11 @@ class Story:
         self._partitions.on_clear_elr(record.topic_name, when, (code, "ClearElrRecord", offset, None, text))
 
     def _on_config(self, record: records.ConfigRecord, offset: int, when: When, snapshot: CauseRow | None) -> None:
-        code, text = self._configs.how(record)
         if snapshot is None and self._churn is not None:
             self._churn.on_config(record)
         if record.name == MIN_ISR:
             self._min_isr_set.add(record.resource_name)
-        self._configs.on_config(record, when, snapshot or (code, "ConfigRecord", offset, None, text))
+        self._configs.on_config(record, when, snapshot, offset)
 
     def _on_register_broker(
         self, record: records.RegisterBrokerRecord, offset: int, when: When, snapshot: CauseRow | None
@@ -485,6 +527,18 @@ class Story:
         self._brokers.on_register(record, offset, when, in_snapshot=snapshot is not None)
         if snapshot is None and self._churn is not None:
             self._churn.on_registered(record.broker_id)
+
+    def _on_fence(
+        self,
+        record: records.FenceBrokerRecord | records.UnfenceBrokerRecord,
+        offset: int,
+        when: When,
+        _: CauseRow | None,
+    ) -> None:
+        """The records by which Kafka before 3.3 fenced and unfenced brokers."""
+        fenced = FENCE if isinstance(record, records.FenceBrokerRecord) else UNFENCE
+        change = records.BrokerRegistrationChangeRecord(broker_id=record.id, broker_epoch=record.epoch, fenced=fenced)
+        self._on_registration_change(change, offset, when, None)
 
     def _on_registration_change(
         self, record: records.BrokerRegistrationChangeRecord, offset: int, when: When, trigger: Trigger | None
@@ -518,22 +572,23 @@ _Apply = Callable[[Any, int, When, CauseRow | None], None]
 _OF_BROKERS: Final = frozenset(
     {records.BrokerRegistrationChangeRecord, records.RegisterBrokerRecord, records.UnregisterBrokerRecord}
 )
+_MARKERS: Final = frozenset(
+    {records.BeginTransactionRecord, records.EndTransactionRecord, records.AbortTransactionRecord}
+)
+_CHANGES: Final = "PartitionChangeRecord"
 ELR_CLEARED: Final = "elr-cleared"
 MIN_ISR_CHANGED: Final = "min-isr-changed"
 
 
-def _plain(record: Message) -> Message:
-    """The records by which Kafka before 3.2 fenced and unfenced brokers, as those that replaced them."""
-    if isinstance(record, records.FenceBrokerRecord):
-        return records.BrokerRegistrationChangeRecord(broker_id=record.id, broker_epoch=record.epoch, fenced=FENCE)
-    if isinstance(record, records.UnfenceBrokerRecord):
-        return records.BrokerRegistrationChangeRecord(broker_id=record.id, broker_epoch=record.epoch, fenced=UNFENCE)
-    return record
+def _whole(template: Template, key: bytes) -> records.PartitionChangeRecord:
+    """A record again, from what it changes and which partition."""
+    number, topic_id = int.from_bytes(key[:4], "big", signed=True), Uuid(key[4:])
+    return replace(template.record, partition_id=number, topic_id=topic_id)
 
 
 def _own_trigger(events: Sequence[BrokerEvent], index: int) -> Trigger | None:
     return next((event.trigger for event in events if event.index == index), None)
 
 
-def _missing(record: Message, offset: int) -> ReplayError:
-    return ReplayError(f"the {type(record).__name__} at offset {offset} names something that is not there")
+def _missing(name: str, offset: int) -> ReplayError:
+    return ReplayError(f"the {name} at offset {offset}, or one behind it, names something that is not there")

@@ -8,7 +8,7 @@ than 10,000 records is cut into several batches; so a change is given to the nea
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -52,58 +52,53 @@ class BrokerEvent(Struct, frozen=True):
         )
 
 
-Change = tuple[int, Message]
-"""The offset of a record, and the record."""
-
-
 def broker_events(
-    changes: Sequence[Change],
+    found: Sequence[tuple[int, Message]],
     brokers: Mapping[int, Broker],
-    leaderships_lost: Mapping[int, Sequence[int]],
+    lost_leaderships: Callable[[int, int, int], bool],
     last_seen_ms: Mapping[int, int],
     now_ms: int,
     session_timeout_ms: int | None,
 ) -> list[BrokerEvent]:
-    """The events in the records of a batch, in order.
+    """The events in a batch, in order, from its records about brokers and their indexes.
 
-    `brokers` are the registrations before the batch; `leaderships_lost` has the indexes of the records that make a
-    broker lose a leadership together with its place in the ISR, and `last_seen_ms` when it last proved to be alive.
+    `brokers` are the registrations before the batch. `lost_leaderships` tells whether a broker lost one, together with
+    its place in the ISR, by a record between two indexes; `last_seen_ms` when a broker last proved to be alive.
     """
-    found = []
+    events = []
     shutting_down = {broker.id: -1 for broker in brokers.values() if broker.in_controlled_shutdown}
-    for index, (_, record) in enumerate(changes):
+    for index, record in found:
         match record:
             case records.BrokerRegistrationChangeRecord(broker_id=id_):
                 if record.in_controlled_shutdown:
                     shutting_down[id_] = index
                     text = f"broker {id_} asked for a controlled shutdown"
-                    found.append(BrokerEvent(Trigger(CONTROLLED_SHUTDOWN, id_, text), index, "after"))
+                    events.append(BrokerEvent(Trigger(CONTROLLED_SHUTDOWN, id_, text), index, "after"))
                 if record.fenced == FENCE:
                     silence = now_ms - last_seen_ms[id_] if id_ in last_seen_ms else None
                     too_soon = session_timeout_ms is not None and silence is not None and silence < session_timeout_ms
-                    asked = shutting_down.get(id_, -1)
-                    led = any(asked < lost < index for lost in leaderships_lost.get(id_, ()))
+                    led = lost_leaderships(id_, shutting_down.get(id_, -1) + 1, index)
                     trigger = fence_trigger(id_, shutting_down=id_ in shutting_down, led=led, too_soon=too_soon)
-                    found.append(BrokerEvent(trigger, index, "before"))
+                    events.append(BrokerEvent(trigger, index, "before"))
                 elif record.fenced == UNFENCE:
                     text = f"broker {id_} was unfenced"
-                    found.append(BrokerEvent(Trigger(UNFENCED, id_, text), index, "after"))
+                    events.append(BrokerEvent(Trigger(UNFENCED, id_, text), index, "after"))
                 elif record.log_dirs:
                     broker = brokers.get(id_)
                     before = broker.directories if broker is not None else ()
                     lost = [str(one) for one in before if one not in record.log_dirs]
                     text = f"broker {id_} lost its log directory {', '.join(lost) or '(not known)'}"
-                    found.append(BrokerEvent(Trigger(DIRECTORY_FAILED, id_, text), index, "before"))
+                    events.append(BrokerEvent(Trigger(DIRECTORY_FAILED, id_, text), index, "before"))
             case records.RegisterBrokerRecord(broker_id=id_):
                 shutting_down.pop(id_, None)
                 text = f"broker {id_} registered as a new process"
-                found.append(BrokerEvent(Trigger(RESTARTED, id_, text), index, "before"))
+                events.append(BrokerEvent(Trigger(RESTARTED, id_, text), index, "before"))
             case records.UnregisterBrokerRecord(broker_id=id_):
                 text = f"broker {id_} was unregistered"
-                found.append(BrokerEvent(Trigger(UNREGISTERED, id_, text), index, "before"))
+                events.append(BrokerEvent(Trigger(UNREGISTERED, id_, text), index, "before"))
             case _:
                 pass
-    return found
+    return events
 
 
 def fence_trigger(broker: int, *, shutting_down: bool, led: bool, too_soon: bool) -> Trigger:

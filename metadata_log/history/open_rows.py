@@ -28,6 +28,10 @@ class Sink:
         if view in self.wanted:
             self._rows.append((view, (self.cluster, *values)))
 
+    def emit_whole(self, rows: list[tuple[str, Row]]) -> None:
+        """Write rows of a view that is wanted, whole and named already."""
+        self._rows += rows
+
     def take(self) -> list[tuple[str, Row]]:
         """The rows written since the last call."""
         rows, self._rows = self._rows, []
@@ -61,14 +65,15 @@ class OpenRow(Struct, frozen=True, gc=False):
 class OpenRows:
     """The rows of one view that still hold, by key; at most one of each key.
 
-    In a view with a column `seconds` it is filled in when a row is written.
+    Of a view that nobody wants nothing is kept. In a view with a column `seconds` it is filled in as a row ends.
     """
 
-    __slots__ = ("_rows", "_seconds_at", "_sink", "view")
+    __slots__ = ("_rows", "_seconds_at", "_sink", "_wanted", "view")
 
     def __init__(self, view: str, sink: Sink) -> None:
         self.view = view
         self._sink = sink
+        self._wanted = view in sink.wanted
         self._rows: dict[Hashable, OpenRow] = {}
         names = VIEWS[view].names
         self._seconds_at = names.index("seconds") - 1 if "seconds" in names else None
@@ -78,6 +83,8 @@ class OpenRows:
 
     def begin(self, key: Hashable, values: Row, when: When, cause: CauseRow) -> None:
         """Begin a row; it ends the one of the same key, if there is one, for the same cause."""
+        if not self._wanted:
+            return
         former = self._rows.pop(key, None)
         if former is not None:
             self._write(former, when, cause[0])

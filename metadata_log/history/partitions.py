@@ -1,18 +1,21 @@
 """What partitions were, who led them and who was in sync (Kafka: `PartitionRegistration`, `TopicsDelta`).
 
-This is the hot path of every history: nearly all records of a busy cluster are PartitionChangeRecords. State is one
-tuple for each partition; what follows from changes (leaders, ISRs, unavailability …) is told to listeners, and where
-there are none a change costs one merge, one reason and one row.
+This is the hot path of every history. Partitions look alike: of a thousand with the same replicas in order, most have
+the same ISR and the same leader, and the same change makes the same of them. So what they have in common, everything
+but epochs, is a `Shape`, and each `Step` from one shape to another is merged and explained once. Where nobody listens,
+one more change of a partition costs two look-ups and the row it ends.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from metadata_log.history.causes import LOST_SIGHT, SNAPSHOT, CauseRow, Reason, Trigger, explain
+from metadata_log.history.changes import Template, partition_key
 from metadata_log.history.events import BrokerEvent, trigger_of
 from metadata_log.history.open_rows import Sink, When
 from metadata_log.history.values import recovery_state, uuids
@@ -22,6 +25,9 @@ from metadata_log.records import metadata as records
 from metadata_log.types import Uuid
 
 _MEMO_SIZE: Final = 65_536
+_MOST_STEPS: Final = 256
+_VIEW: Final = "partition_history"
+_CHANGE: Final = "PartitionChangeRecord"
 
 
 class PartitionChanged(Struct, frozen=True, gc=False):
@@ -40,206 +46,16 @@ class PartitionChanged(Struct, frozen=True, gc=False):
 Listener = Callable[[PartitionChanged], None]
 UncleanAllowed = Callable[[str], bool]
 
-_Row = tuple[Partition, str | None, int, int, int, CauseRow]
-"""What is known of a partition: its state, the rule that elected its leader, offset, time, epoch, cause."""
 
+class Shape:
+    """A partition without its epochs, as the columns of a row, and what changes make of it."""
 
-class Topic:
-    """A topic and the rows of its partitions that still hold, by their numbers."""
+    __slots__ = ("columns", "leader", "partition", "steps")
 
-    __slots__ = ("id_text", "name", "rows")
-
-    def __init__(self, name: str, topic_id: Uuid) -> None:
-        self.name = name
-        self.id_text = str(topic_id)
-        self.rows: dict[int, _Row] = {}
-
-
-class Partitions:
-    """All partitions of a cluster, and the rows of `partition_history` if they are wanted."""
-
-    def __init__(self, sink: Sink, unclean_allowed: UncleanAllowed) -> None:
-        self.topics: dict[Uuid, Topic] = {}
-        self.listeners: list[Listener] = []
-        self._emit = sink.emit
-        self._wanted = "partition_history" in sink.wanted
-        self._unclean_allowed = unclean_allowed
-        self._directories: dict[tuple[Uuid, ...], tuple[str, ...]] = {}
-        self._reasons: dict[tuple[object, ...], Reason] = {}
-
-    def on_topic(self, record: records.TopicRecord) -> Topic:
-        """Begin a topic, without partitions so far."""
-        topic = self.topics[record.topic_id] = Topic(record.name, record.topic_id)
-        return topic
-
-    def on_partition(self, record: records.PartitionRecord, when: When, cause: CauseRow) -> None:
-        """Put a partition as a PartitionRecord has it."""
-        topic = self.topics[record.topic_id]
-        partition = partition_of(record)
-        former = topic.rows.get(record.partition_id)
-        # A snapshot does not tell what elected the leader.
-        election = None if cause[0] == SNAPSHOT else "first"
-        if former is not None:
-            self._write(topic, record.partition_id, former, when.offset, when.timestamp, cause[0])
-        topic.rows[record.partition_id] = (partition, election, when.offset, when.timestamp, when.epoch, cause)
-        if self.listeners:
-            old = None if former is None else former[0]
-            self._tell(
-                topic, record.partition_id, old, partition, when, Reason(cause[0], cause[3], election, cause[4]), cause
-            )
-
-    def on_change(
-        self,
-        record: records.PartitionChangeRecord,
-        offset: int,
-        when: When,
-        events: Sequence[BrokerEvent],
-        index: int,
-    ) -> None:
-        """Merge one change, the record at `index` of a batch with these events of brokers.
-
-        Raises `KeyError` for a partition that does not exist.
-        """
-        topic = self.topics[record.topic_id]
-        number = record.partition_id
-        row = topic.rows[number]
-        old = row[0]
-        new = merge(old, record)
-        trigger = trigger_of(events, index, old, new) if events else None
-        reason = self._reason(topic, old, new, record, trigger)
-        cause = (reason.code, "PartitionChangeRecord", offset, reason.broker, reason.text)
-        if self._wanted:
-            self._write(topic, number, row, when.offset, when.timestamp, reason.code)
-        topic.rows[number] = (new, reason.election, when.offset, when.timestamp, when.epoch, cause)
-        if self.listeners:
-            self._tell(topic, number, old, new, when, reason, cause)
-
-    def peek(self, record: records.PartitionChangeRecord) -> Partition | None:
-        """The partition that a record changes, as it is before."""
-        topic = self.topics.get(record.topic_id)
-        row = None if topic is None else topic.rows.get(record.partition_id)
-        return None if row is None else row[0]
-
-    def on_clear_elr(self, topic_name: str, when: When, cause: CauseRow) -> None:
-        """Clear the eligible leader replicas of a topic, or of all; the epoch grows where there were any (KIP-966)."""
-        for topic in self.topics.values():
-            if topic_name not in ("", topic.name):
-                continue
-            for number, row in topic.rows.items():
-                old = row[0]
-                if not old.elr and not old.last_known_elr:
-                    continue
-                new = merge(old, NO_ELR)
-                reason = Reason(cause[0], None, None, cause[4])
-                self._write(topic, number, row, when.offset, when.timestamp, cause[0])
-                topic.rows[number] = (new, None, when.offset, when.timestamp, when.epoch, cause)
-                self._tell(topic, number, old, new, when, reason, cause)
-
-    def on_remove_topic(self, topic_id: Uuid, when: When, cause: CauseRow) -> Topic:
-        """Forget a topic and its partitions; raises `KeyError` if there is none."""
-        topic = self.topics.pop(topic_id)
-        reason = Reason(cause[0], None, None, cause[4])
-        for number, row in topic.rows.items():
-            self._write(topic, number, row, when.offset, when.timestamp, cause[0])
-            self._tell(topic, number, row[0], None, when, reason, cause)
-        return topic
-
-    def lose_sight(self, when: When) -> None:
-        """End every row, as what follows is not known."""
-        for topic in self.topics.values():
-            for number, row in topic.rows.items():
-                self._write(topic, number, row, when.offset, when.timestamp, LOST_SIGHT)
-        self.topics.clear()
-
-    def finish(self) -> None:
-        """Write the rows that still hold at the end of the history."""
-        for topic in self.topics.values():
-            for number, row in topic.rows.items():
-                self._write(topic, number, row, None, None, None)
-
-    def _reason(
-        self,
-        topic: Topic,
-        old: Partition,
-        new: Partition,
-        record: records.PartitionChangeRecord,
-        trigger: Trigger | None,
-    ) -> Reason:
-        if (
-            old.directories is new.directories
-            and old.replicas is new.replicas
-            and not new.adding_replicas
-            and not new.removing_replicas
-            and not old.adding_replicas
-            and not old.removing_replicas
-        ):
-            # Nearly all changes are alike: the same few ISRs and leaders, again and again.
-            key = (
-                old.isr,
-                new.isr,
-                old.leader,
-                new.leader,
-                record.leader,
-                old.elr,
-                new.elr,
-                old.last_known_elr,
-                old.leader_recovery_state,
-                record.leader_recovery_state,
-                new.replicas[:1],
-                trigger,
-            )
-            reason = self._reasons.get(key)
-            if reason is None:
-                reason = self._explain(topic, old, new, record, trigger)
-                if reason.election != "unclean":
-                    if len(self._reasons) >= _MEMO_SIZE:
-                        self._reasons.clear()
-                    self._reasons[key] = reason
-            return reason
-        return self._explain(topic, old, new, record, trigger)
-
-    def _explain(
-        self,
-        topic: Topic,
-        old: Partition,
-        new: Partition,
-        record: records.PartitionChangeRecord,
-        trigger: Trigger | None,
-    ) -> Reason:
-        return explain(old, new, record, trigger, unclean_allowed=self._unclean_allowed(topic.name))
-
-    def _tell(
-        self,
-        topic: Topic,
-        number: int,
-        old: Partition | None,
-        new: Partition | None,
-        when: When,
-        reason: Reason,
-        cause: CauseRow,
-    ) -> None:
-        changed = PartitionChanged(topic.name, topic.id_text, number, old, new, when, reason, cause)
-        for listener in self.listeners:
-            listener(changed)
-
-    def _write(
-        self, topic: Topic, number: int, row: _Row, until: int | None, until_ms: int | None, end_cause: str | None
-    ) -> None:
-        if not self._wanted:
-            return
-        partition, election, since, since_ms, epoch, cause = row
-        directories = self._directories.get(partition.directories)
-        if directories is None:
-            if len(self._directories) >= _MEMO_SIZE:
-                self._directories.clear()
-            directories = self._directories[partition.directories] = uuids(partition.directories)
-        values = (
-            topic.name,
-            topic.id_text,
-            number,
-            partition.leader,
-            partition.leader_epoch,
-            partition.partition_epoch,
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.leader = partition.leader
+        self.columns = (
             partition.replicas,
             partition.isr,
             partition.elr,
@@ -247,14 +63,223 @@ class Partitions:
             partition.adding_replicas,
             partition.removing_replicas,
             recovery_state(partition.leader_recovery_state),
-            directories,
-            election,
-            since,
-            since_ms,
-            until,
-            until_ms,
-            end_cause,
-            epoch,
-            *cause,
+            uuids(partition.directories),
         )
-        self._emit("partition_history", values)
+        self.steps: dict[Template, Step] = {}
+
+
+class Step:
+    """What one change makes of one shape; `reason` holds where no event of a broker made it."""
+
+    __slots__ = ("leader_epochs", "new", "reason")
+
+    def __init__(self, new: Shape, leader_epochs: int, reason: Reason | None) -> None:
+        self.new = new
+        self.leader_epochs = leader_epochs
+        self.reason = reason
+
+
+_Head = tuple[str, str, str, int]
+_Cell = tuple[_Head, Shape, int, int, Reason, int, int, int, str | None, int | None]
+"""What is known of a partition: cluster, topic, topic id and number; its shape, leader epoch and partition epoch; why
+it is so, and since which offset, time and controller epoch; the type and the offset of the record that says so."""
+
+
+class Topic:
+    """A topic and the keys of its partitions."""
+
+    __slots__ = ("id_text", "keys", "name")
+
+    def __init__(self, name: str, topic_id: Uuid) -> None:
+        self.name = name
+        self.id_text = str(topic_id)
+        self.keys: dict[bytes, None] = {}
+
+
+class Partitions:
+    """All partitions of a cluster, and the rows of `partition_history` if they are wanted."""
+
+    def __init__(self, sink: Sink, unclean_allowed: UncleanAllowed) -> None:
+        self.listeners: list[Listener] = []
+        self._topics: dict[Uuid, Topic] = {}
+        self._cells: dict[bytes, _Cell] = {}
+        self._shapes: dict[Partition, Shape] = {}
+        self._steps = 0
+        self._sink = sink
+        self._wanted = _VIEW in sink.wanted
+        self._unclean_allowed = unclean_allowed
+
+    def on_topic(self, record: records.TopicRecord) -> None:
+        """Begin a topic, without partitions so far."""
+        self._topics[record.topic_id] = Topic(record.name, record.topic_id)
+
+    def on_partition(self, record: records.PartitionRecord, when: When, cause: CauseRow) -> None:
+        """Put a partition as a PartitionRecord has it; raises `KeyError` if its topic is not there."""
+        topic = self._topics[record.topic_id]
+        key = partition_key(record.topic_id, record.partition_id)
+        partition = partition_of(record)
+        former = self._cells.get(key)
+        # A snapshot does not tell what elected the leader.
+        reason = Reason(cause[0], cause[3], None if cause[0] == SNAPSHOT else "first", cause[4])
+        if former is not None:
+            self._end(former, when, reason.code)
+        topic.keys[key] = None
+        head = (self._sink.cluster, topic.name, topic.id_text, record.partition_id)
+        epochs = (partition.leader_epoch, partition.partition_epoch)
+        of = (reason, when.offset, when.timestamp, when.epoch, cause[1], cause[2])
+        cell = self._cells[key] = (head, self._shape(partition), *epochs, *of)
+        if self.listeners:
+            self._tell(former, cell, when)
+
+    def on_changes(
+        self,
+        changes: Sequence[tuple[int, Template, bytes]],
+        timestamp: int,
+        epoch: int,
+        effective: int | None,
+        events: Sequence[BrokerEvent],
+        index: int,
+    ) -> None:
+        """Merge changes that stand together in a batch, the first of them at `index`, among these events of brokers.
+
+        They become true at their own offsets, or all at `effective`. Raises `KeyError` for a partition that does not
+        exist; those before it are done.
+        """
+        cells, wanted, tells = self._cells, self._wanted, bool(self.listeners)
+        rows: list[tuple[str, tuple[Any, ...]]] = []
+        write = rows.append
+        explained: dict[Step, Reason] = {}
+        for offset, template, key in changes:
+            old = cells[key]
+            head, shape, leader_epoch, partition_epoch, was, since, since_ms, since_epoch, record, cause_offset = old
+            step = shape.steps.get(template)
+            if step is None:
+                step = self._step(shape, template)
+            reason = explained.get(step) if events else step.reason
+            if reason is None:
+                trigger = trigger_of(events, index, shape.partition, step.new.partition) if events else None
+                reason = self._explain(head[1], shape, step.new, template, trigger)
+                if reason.election != "unclean":
+                    explained[step] = reason
+            at = offset if effective is None else effective
+            if wanted:
+                row = (
+                    *head,
+                    shape.leader,
+                    leader_epoch,
+                    partition_epoch,
+                    *shape.columns,
+                    was.election,
+                    since,
+                    since_ms,
+                    at,
+                    timestamp,
+                    reason.code,
+                    since_epoch,
+                    was.code,
+                    record,
+                    cause_offset,
+                    was.broker,
+                    was.text,
+                )
+                write((_VIEW, row))
+            new_epoch = leader_epoch + step.leader_epochs
+            new = (head, step.new, new_epoch, partition_epoch + 1, reason, at, timestamp, epoch, _CHANGE, offset)
+            cells[key] = new
+            if tells:
+                self._tell(old, new, When(at, timestamp, epoch))
+        self._sink.emit_whole(rows)
+
+    def peek(self, key: bytes) -> Partition | None:
+        """A partition as it is now, its epochs left out; None if there is none."""
+        cell = self._cells.get(key)
+        return None if cell is None else cell[1].partition
+
+    def on_clear_elr(self, topic_name: str, when: When, cause: CauseRow) -> None:
+        """Clear the eligible leader replicas of a topic, or of all; the epoch grows where there were any (KIP-966)."""
+        reason = Reason(cause[0], None, None, cause[4])
+        of = (reason, when.offset, when.timestamp, when.epoch, cause[1], cause[2])
+        for topic in self._topics.values():
+            if topic_name not in ("", topic.name):
+                continue
+            for key in topic.keys:
+                old = self._cells[key]
+                head, shape, leader_epoch, partition_epoch = old[:4]
+                if shape.partition.elr or shape.partition.last_known_elr:
+                    self._end(old, when, reason.code)
+                    cleared = self._shape(merge(shape.partition, NO_ELR))
+                    new = self._cells[key] = (head, cleared, leader_epoch, partition_epoch + 1, *of)
+                    self._tell(old, new, when)
+
+    def on_remove_topic(self, topic_id: Uuid, when: When, cause: CauseRow) -> Topic:
+        """Forget a topic and its partitions; raises `KeyError` if there is none."""
+        topic = self._topics.pop(topic_id)
+        reason = Reason(cause[0], None, None, cause[4])
+        for key in topic.keys:
+            cell = self._cells.pop(key)
+            self._end(cell, when, reason.code)
+            changed = PartitionChanged(*cell[0][1:], _partition(cell), None, when, reason, cause)
+            for listener in self.listeners:
+                listener(changed)
+        return topic
+
+    def lose_sight(self, when: When) -> None:
+        """End every row, as what follows is not known."""
+        for cell in self._cells.values():
+            self._end(cell, when, LOST_SIGHT)
+        self._cells.clear()
+        self._topics.clear()
+
+    def finish(self) -> None:
+        """Write the rows that still hold at the end of the history."""
+        if self._wanted:
+            self._sink.emit_whole([(_VIEW, _row(cell, None, None, None)) for cell in self._cells.values()])
+
+    def _end(self, cell: _Cell, when: When, end_cause: str) -> None:
+        if self._wanted:
+            self._sink.emit_whole([(_VIEW, _row(cell, when.offset, when.timestamp, end_cause))])
+
+    def _tell(self, old: _Cell | None, new: _Cell, when: When) -> None:
+        before = None if old is None else _partition(old)
+        changed = PartitionChanged(*new[0][1:], before, _partition(new), when, new[4], _cause(new))
+        for listener in self.listeners:
+            listener(changed)
+
+    def _shape(self, partition: Partition) -> Shape:
+        key = replace(partition, leader_epoch=0, partition_epoch=0)
+        shape = self._shapes.get(key)
+        if shape is None:
+            if len(self._shapes) >= _MEMO_SIZE:
+                # Shapes in use stay with their partitions; only what is shared by chance is lost.
+                self._shapes.clear()
+            shape = self._shapes[key] = Shape(key)
+        return shape
+
+    def _step(self, shape: Shape, template: Template) -> Step:
+        merged = merge(shape.partition, template.record)
+        new = self._shape(merged)
+        reason = explain(shape.partition, new.partition, template.record, None)
+        if len(shape.steps) >= _MOST_STEPS:
+            shape.steps.clear()
+        step = shape.steps[template] = Step(new, merged.leader_epoch, None if reason.election == "unclean" else reason)
+        return step
+
+    def _explain(self, topic: str, old: Shape, new: Shape, template: Template, trigger: Trigger | None) -> Reason:
+        allowed = self._unclean_allowed(topic)
+        return explain(old.partition, new.partition, template.record, trigger, unclean_allowed=allowed)
+
+
+def _partition(cell: _Cell) -> Partition:
+    """The whole state of a partition."""
+    return replace(cell[1].partition, leader_epoch=cell[2], partition_epoch=cell[3])
+
+
+def _cause(cell: _Cell) -> CauseRow:
+    reason = cell[4]
+    return (reason.code, cell[8], cell[9], reason.broker, reason.text)
+
+
+def _row(cell: _Cell, until: int | None, until_ms: int | None, end_cause: str | None) -> tuple[Any, ...]:
+    head, shape, leader_epoch, partition_epoch, reason, since, since_ms, epoch = cell[:8]
+    state = (*head, shape.leader, leader_epoch, partition_epoch, *shape.columns, reason.election)
+    return (*state, since, since_ms, until, until_ms, end_cause, epoch, *_cause(cell))
