@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple, Protocol
 
-from jinja2 import Environment
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from plotly.offline import get_plotlyjs
 
-Row = tuple[object, ...]
-"""A row of a view of `metadata_log.history.views`, in the order of its columns."""
+from kraft.report import figures
+from kraft.report.figures import Figure
+from kraft.report.story import TABLE_ROWS, Row, Story
 
 HISTORY_VIEWS: Final = (
-    "partition_history",
     "leader_history",
     "isr_history",
     "broker_history",
@@ -25,14 +29,18 @@ HISTORY_VIEWS: Final = (
     "controller_gaps",
     "leadership_changes",
     "unavailability",
+    "fencing",
+    "unclean_elections",
+    "reassignments",
+    "retention",
 )
 """The views whose rows `render_history` wants; others are ignored, and one without rows becomes a sentence."""
 
 FLEET_VIEWS: Final = (
+    "quorum_epochs",
+    "controller_gaps",
     "leadership_changes",
     "unavailability",
-    "controller_gaps",
-    "controller_elections",
     "fencing",
     "churn",
     "unclean_elections",
@@ -41,11 +49,52 @@ FLEET_VIEWS: Final = (
 )
 """The views whose rows `render_fleet` wants."""
 
-_PAGE: Final = Environment(autoescape=True).from_string(
-    "<!doctype html><html lang=en><meta charset=utf-8><title>{{ title }}</title><h1>{{ title }}</h1>"
-    "{% for note in notes %}<p>{{ note }}</p>{% endfor %}"
-    "<table>{% for name, count in counts %}<tr><td>{{ name }}<td>{{ count }}{% endfor %}</table></html>\n"
-)
+_TIMES: Final = {"valid_from", "valid_to", "timestamp", "from_time", "to_time"}
+_NAMES: Final = {"cause", "cluster", "kind", "outcome", "topic"}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Difference(Protocol):
+    """One difference of two images, as `metadata_log.image.diff` gives it."""
+
+    @property
+    def kind(self) -> str:
+        """The family, such as `topics`."""
+
+    @property
+    def name(self) -> str:
+        """Of what, such as `orders-3`."""
+
+    @property
+    def field(self) -> str:
+        """Which of its fields."""
+
+    @property
+    def before(self) -> object:
+        """None = it was not there."""
+
+    @property
+    def after(self) -> object:
+        """None = it is no longer there."""
+
+
+class _Cell(NamedTuple):
+    text: str
+    kind: str = ""
+
+
+class _Table(NamedTuple):
+    columns: Sequence[_Cell]
+    rows: Iterable[Sequence[_Cell]]
+
+
+class _Section(NamedTuple):
+    id: str
+    title: str
+    lead: str
+    figures: Sequence[Figure] = ()
+    tables: Sequence[_Table] = ()
+    none: str = ""
 
 
 def render_history(rows: Iterable[tuple[str, Row]], out: Path, *, title: str, notes: Sequence[str] = ()) -> None:
@@ -54,25 +103,420 @@ def render_history(rows: Iterable[tuple[str, Row]], out: Path, *, title: str, no
     `rows` are pairs of a view's name and a row, as `metadata_log.history` yields them for `HISTORY_VIEWS`; `title` is
     the name of the cluster or directory; `notes` are sentences for the top: the range, damage, what is left out.
     """
-    _write(rows, out, title, notes)
+    story = Story()
+    story.take_all(rows)
+    _write(out, title, notes, _range(story), _history_cards(story), _history_sections(story))
 
 
 def render_fleet(rows: Iterable[tuple[str, Row]], out: Path, *, title: str, notes: Sequence[str] = ()) -> None:
     """Write what happened to many clusters to `out`; arguments as for `render_history`, views of `FLEET_VIEWS`."""
-    _write(rows, out, title, notes)
+    story = Story()
+    story.take_all(rows)
+    _write(out, title, notes, _range(story), _fleet_cards(story), _fleet_sections(story))
 
 
-def render_diff(
-    differences: Iterable[tuple[str, str, str, object, object]], out: Path, *, before: str, after: str
+def render_diff(differences: Iterable[Difference], out: Path, *, before: str, after: str) -> None:
+    """Write the difference of two images to `out`; `before` and `after` name the two sides."""
+    kinds: Counter[str] = Counter()
+    moves: Counter[tuple[str, str]] = Counter()
+    rows: dict[str, list[tuple[object, ...]]] = {}
+    for each in differences:
+        kinds[each.kind] += 1
+        if each.field == "leader" and each.before is not None and each.after is not None:
+            moves[_value(each.before), _value(each.after)] += 1
+        shown = rows.setdefault(each.kind, [])
+        if len(shown) < TABLE_ROWS:
+            shown.append((each.name, each.field, each.before, each.after))
+    sections = [_diff_overview(kinds, moves)]
+    for kind in sorted(rows):
+        lead = _said(kinds[kind], "difference") + (f"; the first {TABLE_ROWS} are shown" * (kinds[kind] > TABLE_ROWS))
+        table = _table(("name", "field", "before", "after"), rows[kind])
+        sections.append(_Section(kind, kind.replace("_", " ").capitalize(), f"{lead}.", (), (table,)))
+    cards = [("differences", f"{sum(kinds.values()):,}"), *((kind, f"{kinds[kind]:,}") for kind in sorted(kinds))]
+    _write(out, "Difference", (), f"from {before} to {after}", cards, sections)
+
+
+def _diff_overview(kinds: Counter[str], moves: Counter[tuple[str, str]]) -> _Section:
+    drawn = [
+        figures.bars(kinds.most_common(), "differences"),
+        figures.bars([(f"{old} → {new}", count) for (old, new), count in moves.most_common()], "leaders that moved"),
+    ]
+    if not kinds:
+        return _Section("overview", "Overview", "", none="Both images are the same.")
+    lead = f"{_said(sum(kinds.values()), 'difference')} in {_said(len(kinds), 'kind')} of things."
+    return _Section("overview", "Overview", lead, [each for each in drawn if each])
+
+
+# ---------------------------------------------------------------------------------------------------- one directory
+
+
+def _range(story: Story) -> str:
+    if story.begin is None or story.end is None:
+        return "Nothing happened."
+    names = ", ".join(story.clusters) if len(story.clusters) < 4 else f"{len(story.clusters)} clusters"
+    return f"{names}: {_time(story.begin)} to {_time(story.end)} ({_duration((story.end - story.begin) / 1000)})"
+
+
+def _history_cards(story: Story) -> list[tuple[str, str]]:
+    return [
+        ("brokers seen", f"{len(story.brokers):,}"),
+        ("topics seen", f"{len(story.topics):,}"),
+        ("partitions seen", f"{len(story.leaders):,}"),
+        *_common_cards(story),
+    ]
+
+
+def _common_cards(story: Story) -> list[tuple[str, str]]:
+    return [
+        ("leadership changes", f"{story.total('leadership changes'):,.0f}"),
+        ("without a leader, sum over partitions", _duration(story.total("leaderless partition seconds"))),
+        ("below min ISR, sum over partitions", _duration(story.total("below-min-isr partition seconds"))),
+        ("without a controller", _duration(story.total("seconds without a controller"))),
+        ("unclean elections", f"{story.total('unclean elections'):,.0f}"),
+    ]
+
+
+def _history_sections(story: Story) -> list[_Section]:
+    return [
+        _section(
+            "brokers",
+            "Brokers",
+            "When each broker was active, in controlled shutdown or fenced.",
+            [figures.broker_timeline(story)],
+            "No broker is registered in this history.",
+            [_shown(story, "fencing")],
+        ),
+        _section(
+            "leaders",
+            "Who led",
+            f"The {len(figures.moved_partitions(story))} partitions whose leader changed most often, "
+            f"of {len(story.leaders):,}.",
+            [figures.leader_timeline(story)],
+            "No partition changed its leader.",
+        ),
+        _section(
+            "causes",
+            "Why leaders changed",
+            "Changes of leadership by cause, and the latest of them.",
+            [figures.cause_bars(story)],
+            "No partition changed its leader.",
+            [_examples(story), _shown(story, "moves")],
+        ),
+        _section(
+            "topics",
+            "Changes of leadership by topic",
+            "Each cell counts the partitions of a topic that got another leader, or none.",
+            [figures.move_map(story)],
+            "No partition changed its leader.",
+        ),
+        _section(
+            "skew",
+            "Leader skew",
+            "How many partitions each broker led; even lines are an even load.",
+            [figures.leader_skew(story)],
+            "No partition had a leader.",
+        ),
+        _section(
+            "isr",
+            "In-sync replicas",
+            "How many partitions were not whole, from a missing replica to no leader at all.",
+            [figures.isr_bands(story)],
+            "Every replica of every partition was in sync all the time.",
+        ),
+        *_outage_sections(story, by_cluster=False),
+        _controller_section(story, [figures.controller_timeline(story)]),
+        _section(
+            "unclean",
+            "Unclean elections",
+            "Elections of a replica that may lack acknowledged records.",
+            [],
+            "No leader was elected uncleanly.",
+            [_shown(story, "unclean")],
+        ),
+        _section(
+            "reassignments",
+            "Reassignments",
+            "Moves of replicas from the request to the end.",
+            [],
+            "No partition was reassigned.",
+            [_shown(story, "reassignments")],
+        ),
+        _section(
+            "changes",
+            "Configurations, access rules, features",
+            "What was changed; the log does not say by whom.",
+            [],
+            "No configuration, access rule or feature was changed.",
+            [_shown(story, "configs"), _shown(story, "acls"), _shown(story, "features")],
+        ),
+        _retention_section(story),
+    ]
+
+
+def _outage_sections(story: Story, *, by_cluster: bool) -> list[_Section]:
+    what = "cluster" if by_cluster else "topic"
+    return [
+        _section(
+            "leaderless",
+            "Partitions without a leader",
+            f"Seconds that partitions of a {what} could be neither written nor read, summed over its partitions.",
+            [figures.outage_map(story, "leaderless", by_cluster=by_cluster)],
+            "No partition was without a leader.",
+        ),
+        _section(
+            "min-isr",
+            "Partitions below min ISR",
+            f"Seconds that partitions of a {what} refused writes with acks=all, summed over its partitions.",
+            [figures.outage_map(story, "below-min-isr", by_cluster=by_cluster)],
+            "No partition had fewer in-sync replicas than min.insync.replicas.",
+        ),
+        _section(
+            "outages",
+            "Every time a partition was unavailable",
+            "From when to when, and what began it.",
+            [],
+            "No partition was unavailable.",
+            [_shown(story, "outages")],
+        ),
+    ]
+
+
+def _controller_section(story: Story, drawn: Sequence[Figure | None]) -> _Section:
+    return _section(
+        "controllers",
+        "Controllers",
+        "Who was active, and when nobody was: the active controller writes a record every half second.",
+        drawn,
+        "No leader of the quorum was elected in this history.",
+        [_shown(story, "gaps"), _shown(story, "terms")],
+    )
+
+
+def _retention_section(story: Story) -> _Section:
+    return _section(
+        "retention",
+        "What this history rests on",
+        "Where it begins, its snapshots, and ranges that are not known.",
+        [],
+        "Nothing was said about the history itself.",
+        [_shown(story, "retention")],
+    )
+
+
+# ----------------------------------------------------------------------------------------------------------- a fleet
+
+
+def _fleet_cards(story: Story) -> list[tuple[str, str]]:
+    return [
+        ("clusters", f"{len(story.clusters):,}"),
+        *_common_cards(story),
+        ("controller elections", f"{len(story.terms):,}"),
+        ("brokers fenced", f"{story.total('fencings'):,.0f}"),
+    ]
+
+
+_OVERVIEW: Final = (
+    "leadership changes",
+    "leaderless partition seconds",
+    "below-min-isr partition seconds",
+    "seconds without a controller",
+    "unclean elections",
+    "fencings",
+    "partition changes",
+)
+
+
+def _fleet_sections(story: Story) -> list[_Section]:
+    ranked = sorted(story.clusters, key=lambda name: tuple(-_total(story, name, each) for each in _OVERVIEW[1:]))
+    overview = [(name, *(round(_total(story, name, each), 1) for each in _OVERVIEW)) for name in ranked[:TABLE_ROWS]]
+    return [
+        _section(
+            "overview",
+            "Clusters",
+            "The clusters with the longest outages first.",
+            [],
+            "No cluster was found.",
+            [_table(("cluster", *_OVERVIEW), overview) if overview else None],
+        ),
+        *_outage_sections(story, by_cluster=True),
+        _controller_section(story, [figures.controller_timeline(story), figures.gap_timeline(story)]),
+        _section(
+            "causes",
+            "Why leaders changed",
+            "Changes of leadership by cluster and cause, and when.",
+            [figures.cause_bars(story, by_cluster=True), figures.move_map(story, by_cluster=True)],
+            "No partition changed its leader.",
+            [_examples(story), _shown(story, "moves")],
+        ),
+        _section(
+            "churn",
+            "Churn",
+            "The topics and the brokers with the most changes of partitions.",
+            [figures.churn_bars(story, "topic"), figures.churn_bars(story, "broker")],
+            "No partition changed.",
+        ),
+        _section(
+            "fencing",
+            "Brokers fenced",
+            "When a broker was fenced, why, and what it led.",
+            [],
+            "No broker was fenced.",
+            [_shown(story, "fencing")],
+        ),
+        _section(
+            "unclean",
+            "Unclean elections",
+            "Elections of a replica that may lack acknowledged records.",
+            [],
+            "No leader was elected uncleanly.",
+            [_shown(story, "unclean")],
+        ),
+        _section(
+            "access",
+            "Wide access rules",
+            "Rules that allow everybody, or every operation.",
+            [],
+            "No rule allows everybody or every operation.",
+            [_shown(story, "wide rules")],
+        ),
+        _retention_section(story),
+    ]
+
+
+def _total(story: Story, cluster: str, name: str) -> float:
+    return story.totals[cluster][name] if cluster in story.totals else 0
+
+
+# ------------------------------------------------------------------------------------------------------------ pieces
+
+
+def _section(
+    id: str,
+    title: str,
+    lead: str,
+    drawn: Sequence[Figure | None],
+    none: str,
+    tables: Sequence[tuple[str, _Table] | _Table | None] = (),
+) -> _Section:
+    """A section that says `none` where it has neither a plot nor a table."""
+    plots = [each for each in drawn if each is not None]
+    found = [each for each in tables if each is not None]
+    counts = [each[0] for each in found if not isinstance(each, _Table) and each[0]]
+    if not plots and not found:
+        return _Section(id, title, "", none=none)
+    shown = [each if isinstance(each, _Table) else each[1] for each in found]
+    return _Section(id, title, " ".join((lead, *counts)), plots, shown)
+
+
+def _shown(story: Story, name: str) -> tuple[str, _Table] | None:
+    """A table of the latest rows of a kind, and a sentence where there are more."""
+    kept = story.tables.get(name)
+    if kept is None:
+        return None
+    several = len(story.clusters) > 1
+    columns = [column for column in kept.columns if several or column != "cluster"]
+    places = [kept.columns.index(column) for column in columns]
+    rows = [[row[place] for place in places] for row in kept.rows]
+    times = [at for at, column in enumerate(columns) if column in _TIMES]
+    if times:
+        rows.sort(key=lambda row: row[times[0]] or 0)
+    more = f"The table has the latest {len(rows)} of {kept.seen[0]:,}." if kept.seen[0] > len(rows) else ""
+    return more, _table(columns, rows)
+
+
+def _examples(story: Story) -> _Table | None:
+    counts: Counter[str] = Counter()
+    for (_, cause), count in story.causes.items():
+        counts[cause] += count
+    rows = [(cause, count, story.examples[cause]) for cause, count in counts.most_common()]
+    return _table(("cause", "times", "for example"), rows) if rows else None
+
+
+_TITLES: Final = {
+    "valid_from": "from",
+    "valid_to": "until",
+    "timestamp": "when",
+    "from_time": "from",
+    "to_time": "until",
+    "cause_text": "why",
+    "leader_id": "leader",
+    "previous_leader_id": "leader before",
+    "quorum_epoch": "epoch",
+}
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> _Table:
+    cells = [[_cell(column, value) for column, value in zip(columns, row, strict=True)] for row in rows]
+    numbers = [any(row[at].kind == "number" for row in cells) for at in range(len(columns))]
+    titles = [
+        _Cell(_TITLES.get(column, column.replace("_", " ")), "number" if is_number else "")
+        for column, is_number in zip(columns, numbers, strict=True)
+    ]
+    return _Table(titles, cells)
+
+
+def _cell(column: str, value: object) -> _Cell:
+    if column in _TIMES:
+        return _Cell(_time(value) if isinstance(value, int) else "still" if column == "valid_to" else "", "time")
+    if isinstance(value, bool):
+        return _Cell("yes" if value else "no")
+    if isinstance(value, float):
+        return _Cell(f"{value:,.3f}" if value < 1000 else f"{value:,.0f}", "number")
+    if isinstance(value, int):
+        if value == -1 and "leader" in column:
+            return _Cell("nobody", "number")
+        return _Cell(str(value) if column in {"epoch", "broker"} else f"{value:,}", "number")
+    return _Cell(_value(value), "name" if column in _NAMES else "")
+
+
+def _value(value: object) -> str:
+    if value is None:
+        return "—"
+    if isinstance(value, tuple | list):
+        return ", ".join(map(str, value)) or "none"
+    return str(value)
+
+
+def _said(count: int, one: str) -> str:
+    return f"{count:,} {one}" if count == 1 else f"{count:,} {one}s"
+
+
+def _time(timestamp_ms: int) -> str:
+    """`2026-11-21 08:17:20.234`."""
+    return f"{_EPOCH + timedelta(milliseconds=timestamp_ms):%Y-%m-%d %H:%M:%S}.{timestamp_ms % 1000:03}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    if seconds < 3600:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} d"
+
+
+def _write(
+    out: Path,
+    title: str,
+    notes: Sequence[str],
+    range: str,
+    cards: Sequence[tuple[str, str]],
+    sections: Sequence[_Section],
 ) -> None:
-    """Write the difference of two images to `out`.
-
-    `differences` are (kind, name, field, before, after) as of `metadata_log.image.diff`; `before` and `after` name the
-    two sides. None stands for what is not there.
-    """
-    _write(((kind, ()) for kind, *_ in differences), out, f"{before} → {after}", ())
-
-
-def _write(rows: Iterable[tuple[str, Row]], out: Path, title: str, notes: Sequence[str]) -> None:
-    counts = sorted(Counter(name for name, _ in rows).items())
-    out.write_text(_PAGE.render(title=title, notes=notes, counts=counts), encoding="utf-8")
+    environment = Environment(
+        loader=PackageLoader("kraft.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    drawn: dict[str, Any] = {
+        f"{section.id}-{number}": figure for section in sections for number, figure in enumerate(section.figures, 1)
+    }
+    page = environment.get_template("page.html.jinja").render(
+        title=title,
+        notes=notes,
+        range=range,
+        cards=cards,
+        sections=sections,
+        plotly=get_plotlyjs(),
+        # No text of a log ends the script.
+        figures=json.dumps(drawn, separators=(",", ":")).replace("<", "\\u003c"),
+        version=version("trio-kraft"),
+    )
+    out.write_text(page, encoding="utf-8")

@@ -1,0 +1,274 @@
+"""Takes the rows of a history in, one by one, and keeps what plots and tables need of them.
+
+Memory is bounded by what is shown, apart from one entry for each time that a partition had a leader.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
+
+from metadata_log.history import VIEWS
+
+TABLE_ROWS: Final = 200
+"""The most that a table shows: the latest."""
+
+Row = tuple[Any, ...]
+"""A row of a view of `metadata_log.history.views`, in the order of its columns."""
+
+
+class Span(NamedTuple):
+    """Something that held from `begin` to `end`, in milliseconds; None = still."""
+
+    begin: int
+    end: int | None
+    what: Any
+
+
+class Outage(NamedTuple):
+    """A time when a partition could not be written to, or not safely."""
+
+    cluster: str
+    topic: str
+    partition: int
+    begin: int
+    end: int | None
+
+
+class Table(NamedTuple):
+    """Rows to be shown, the latest at most, and how many there were."""
+
+    columns: tuple[str, ...]
+    rows: deque[tuple[Any, ...]]
+    seen: list[int]
+
+
+def columns_of(view: str) -> dict[str, int]:
+    """Where each column of a view stands in its rows."""
+    return {name: at for at, name in enumerate(VIEWS[view].names)}
+
+
+class Story:
+    """What was seen of a directory, or of several clusters."""
+
+    def __init__(self) -> None:
+        self.begin: int | None = None
+        self.end: int | None = None
+        self.clusters: dict[str, None] = {}
+        self.leaders: dict[tuple[str, int], list[Span]] = {}
+        """Who led each partition, in order; -1 is nobody."""
+        self.under_replicated: list[Span] = []
+        self.outages: dict[str, list[Outage]] = {"leaderless": [], "below-min-isr": []}
+        self.brokers: dict[int, list[Span]] = {}
+        self.topics: dict[str, list[Span]] = {}
+        self.terms: list[tuple[str, Span]] = []
+        """Who was active as controller, by cluster."""
+        self.gaps: list[tuple[str, Span, str]] = []
+        """When nobody was: cluster, time with its seconds, kind."""
+        self.moves: list[tuple[str, str, int]] = []
+        """Changes of leadership: cluster, topic, time."""
+        self.causes: Counter[tuple[str, str]] = Counter()
+        """Changes of leadership by cluster and cause."""
+        self.examples: dict[str, str] = {}
+        """A sentence for each cause."""
+        self.churn: Counter[tuple[str, str, str]] = Counter()
+        """Partition changes by cluster, kind and name."""
+        self.totals: dict[str, Counter[str]] = {}
+        """Numbers by cluster: what happened how often, and for how long."""
+        self.tables: dict[str, Table] = {}
+        self._take: dict[str, Callable[[Row], None]] = {
+            name: getattr(self, f"_{name}") for name in VIEWS if hasattr(self, f"_{name}")
+        }
+        self._at = {name: columns_of(name) for name in self._take}
+
+    def take_all(self, rows: Iterable[tuple[str, Row]]) -> None:
+        """Take in rows of any views; those of views that nothing is made of are left out."""
+        for view, row in rows:
+            take = self._take.get(view)
+            if take is not None:
+                self.clusters.setdefault(row[0])
+                take(row)
+
+    def span(self) -> tuple[int, int]:
+        """The time from the first to the last thing seen, at least a second."""
+        begin = self.begin or 0
+        return begin, max(self.end or 0, begin + 1000)
+
+    def total(self, name: str) -> float:
+        """A number over all clusters."""
+        return sum(each[name] for each in self.totals.values())
+
+    # ------------------------------------------------------------------------------------------ what each view gives
+
+    def _moment(self, timestamp: int | None) -> None:
+        if timestamp is not None and timestamp >= 0:
+            self.begin = timestamp if self.begin is None or timestamp < self.begin else self.begin
+            self.end = timestamp if self.end is None or timestamp > self.end else self.end
+
+    def _validity(self, at: dict[str, int], row: Row, what: Any) -> Span:
+        begin, end = row[at["valid_from"]], row[at["valid_to"]]
+        self._moment(begin)
+        self._moment(end)
+        return Span(begin, end, what)
+
+    def _count(self, row: Row, name: str, amount: float = 1) -> None:
+        self.totals.setdefault(row[0], Counter())[name] += amount  # type: ignore[assignment]  # seconds are floats
+
+    def _table(self, name: str, view: str, row: Row, columns: tuple[str, ...]) -> None:
+        at = self._at[view]
+        table = self.tables.get(name)
+        if table is None:
+            table = self.tables[name] = Table(columns, deque(maxlen=TABLE_ROWS), [0])
+        table.seen[0] += 1
+        table.rows.append(tuple(row[at[column]] for column in columns))
+
+    def _leader_history(self, row: Row) -> None:
+        at = self._at["leader_history"]
+        span = self._validity(at, row, row[at["leader"]])
+        led = self.leaders.setdefault((row[at["topic"]], row[at["partition"]]), [])
+        if led and led[-1].what == span.what and led[-1].end == span.begin:
+            led[-1] = Span(led[-1].begin, span.end, span.what)
+        else:
+            led.append(span)
+
+    def _isr_history(self, row: Row) -> None:
+        at = self._at["isr_history"]
+        span = self._validity(at, row, None)
+        if len(row[at["isr"]]) < len(row[at["replicas"]]):
+            self.under_replicated.append(span)
+
+    def _broker_history(self, row: Row) -> None:
+        at = self._at["broker_history"]
+        state = "active"
+        if row[at["in_controlled_shutdown"]]:
+            state = "shutting down"
+        elif row[at["fenced"]]:
+            state = "fenced"
+        seen = self.brokers.setdefault(row[at["broker"]], [])
+        span = self._validity(at, row, state)
+        if seen and seen[-1].what == state and seen[-1].end == span.begin:
+            seen[-1] = Span(seen[-1].begin, span.end, state)
+        else:
+            seen.append(span)
+
+    def _topic_history(self, row: Row) -> None:
+        at = self._at["topic_history"]
+        self.topics.setdefault(row[at["topic"]], []).append(self._validity(at, row, row[at["partitions"]]))
+
+    def _config_history(self, row: Row) -> None:
+        at = self._at["config_history"]
+        self._validity(at, row, None)
+        if row[at["cause"]] != "snapshot":
+            columns = ("valid_from", "resource_type", "resource_name", "key", "previous_value", "value", "cause_text")
+            self._table("configs", "config_history", row, columns)
+
+    def _acl_history(self, row: Row) -> None:
+        at = self._at["acl_history"]
+        self._validity(at, row, None)
+        columns = ("valid_from", "valid_to", "principal", "permission", "operation", "resource_type", "resource_name")
+        self._table("acls", "acl_history", row, columns)
+
+    def _feature_history(self, row: Row) -> None:
+        self._validity(self._at["feature_history"], row, None)
+        self._table("features", "feature_history", row, ("valid_from", "feature", "previous_level", "level", "release"))
+
+    def _quorum_epochs(self, row: Row) -> None:
+        at = self._at["quorum_epochs"]
+        self.terms.append((row[0], self._validity(at, row, row[at["leader_id"]])))
+        columns = ("valid_from", "valid_to", "quorum_epoch", "leader_id", "previous_leader_id", "silence_seconds")
+        self._table("terms", "quorum_epochs", row, columns)
+
+    def _controller_gaps(self, row: Row) -> None:
+        at = self._at["controller_gaps"]
+        self.gaps.append((row[0], self._validity(at, row, row[at["seconds"]]), row[at["kind"]]))
+        self._count(row, "controller gaps")
+        self._count(row, "seconds without a controller", row[at["seconds"]])
+        columns = ("cluster", "valid_from", "valid_to", "seconds", "kind", "leader_before", "leader_after")
+        self._table("gaps", "controller_gaps", row, (*columns, "cause_text"))
+
+    def _controller_elections(self, row: Row) -> None:
+        self._moment(row[self._at["controller_elections"]["timestamp"]])
+        self._count(row, "controller elections")
+
+    def _leadership_changes(self, row: Row) -> None:
+        at = self._at["leadership_changes"]
+        when, cause = row[at["timestamp"]], row[at["cause"]]
+        self._moment(when)
+        self.moves.append((row[0], row[at["topic"]], when))
+        self.causes[row[0], cause] += 1
+        self.examples.setdefault(cause, row[at["cause_text"]])
+        self._count(row, "leadership changes")
+        columns = ("cluster", "timestamp", "offset", "topic", "partition", "from_leader", "to_leader", "cause_text")
+        self._table("moves", "leadership_changes", row, columns)
+
+    def _unavailability(self, row: Row) -> None:
+        at = self._at["unavailability"]
+        kind = row[at["kind"]]
+        span = self._validity(at, row, None)
+        outage = Outage(row[0], row[at["topic"]], row[at["partition"]], span.begin, span.end)
+        self.outages.setdefault(kind, []).append(outage)
+        self._count(row, f"{kind} partition seconds", row[at["seconds"]])
+        columns = ("cluster", "topic", "partition", "kind", "valid_from", "valid_to", "seconds", "cause_text")
+        self._table("outages", "unavailability", row, columns)
+
+    def _fencing(self, row: Row) -> None:
+        self._validity(self._at["fencing"], row, None)
+        self._count(row, "fencings")
+        columns = ("cluster", "broker", "valid_from", "valid_to", "seconds", "leaders_moved", "isr_left", "cause_text")
+        self._table("fencing", "fencing", row, columns)
+
+    def _unclean_elections(self, row: Row) -> None:
+        self._validity(self._at["unclean_elections"], row, None)
+        self._count(row, "unclean elections")
+        columns = (
+            "cluster",
+            "topic",
+            "partition",
+            "valid_from",
+            "from_leader",
+            "to_leader",
+            "isr_before",
+            "cause_text",
+        )
+        self._table("unclean", "unclean_elections", row, columns)
+
+    def _reassignments(self, row: Row) -> None:
+        self._validity(self._at["reassignments"], row, None)
+        columns = (
+            "topic",
+            "partition",
+            "valid_from",
+            "seconds",
+            "from_replicas",
+            "to_replicas",
+            "outcome",
+            "cause_text",
+        )
+        self._table("reassignments", "reassignments", row, columns)
+
+    def _acl_audit(self, row: Row) -> None:
+        at = self._at["acl_audit"]
+        self._validity(at, row, None)
+        self._count(row, "access rules")
+        wide = row[at["principal"]] in {"User:*", "Group:*"} or row[at["operation"]] == "ALL"
+        if wide and row[at["permission"]] == "ALLOW" and row[at["effective"]]:
+            columns = (
+                *("cluster", "principal", "operation", "resource_type", "resource_name", "pattern_type", "host"),
+                *("valid_from", "valid_to"),
+            )
+            self._table("wide rules", "acl_audit", row, columns)
+
+    def _churn(self, row: Row) -> None:
+        at = self._at["churn"]
+        self._moment(row[at["hour"]])
+        self.churn[row[0], row[at["kind"]], row[at["name"]]] += row[at["partition_changes"]]
+        if row[at["kind"]] == "topic":
+            self._count(row, "partition changes", row[at["partition_changes"]])
+
+    def _retention(self, row: Row) -> None:
+        at = self._at["retention"]
+        self._moment(row[at["from_time"]])
+        self._moment(row[at["to_time"]])
+        columns = ("cluster", "kind", "from_offset", "to_offset", "from_time", "to_time", "known", "text")
+        self._table("retention", "retention", row, columns)
