@@ -33,10 +33,11 @@ def validate(name: str, values: Mapping[str, str]) -> None:
     for key in values:
         if key not in NAMES:
             raise ApiError(Error.INVALID_REQUEST, f"Unknown client metrics configuration: {key}")
-    _elements(METRICS, values)
+    if METRICS in values:
+        _elements(METRICS, values)
     interval = values.get(INTERVAL_MS)
     interval_ms = None if interval is None else _int32(interval)
-    patterns = _elements(MATCH, values)
+    patterns = _elements(MATCH, values) if MATCH in values else ()
     if interval_ms is not None and not LOWEST_INTERVAL_MS <= interval_ms <= HIGHEST_INTERVAL_MS:
         raise ApiError(
             Error.INVALID_REQUEST,

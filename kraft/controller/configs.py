@@ -85,19 +85,19 @@ def _alter(image: ConfigsImage, resource: Resource, changes: list[AlterableConfi
     before = image.of(resource)
     after = dict(before)
     # The last operation on a key wins, as the changes are gathered by key first.
-    for name, change in {change.name: change for change in changes}.items():
+    wanted = {change.name: change for change in changes}
+    for name, change in wanted.items():
         value = _new_value(change)
         if value is None:
             after.pop(name, None)
         else:
             after[name] = value
     client_metrics.validate(resource[1], after)
-    names = dict.fromkeys(change.name for change in changes)
     return [
         VersionedRecord(
             ConfigRecord(resource_type=resource[0], resource_name=resource[1], name=name, value=after.get(name))
         )
-        for name in names
+        for name in wanted
         if before.get(name) != after.get(name)
     ]
 

@@ -1,0 +1,144 @@
+"""The leader of a partition says who is in sync (Kafka: `ReplicationControlManager.alterPartition`; KIP-497)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from kraft.controller.deciding import Deciding
+from kraft.controller.leader_election import Election
+from kraft.controller.partition_change import RECOVERED, RECOVERING, Target, partition_change, record_version
+from kraft.controller.partition_updates import is_active, rules_for
+from kraft.controller.result import ApiError, ControllerResult, VersionedRecord
+from kraft.controller.topic_configs import min_isr, unclean_election
+from metadata_log.image import MetadataImage, Partition, TopicImage, merge
+from transport.protocol.errors import Error
+from transport.protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionRequestPartitionData,
+    AlterPartitionResponse,
+    AlterPartitionResponsePartitionData,
+    AlterPartitionResponseTopicData,
+    BrokerState,
+)
+
+_WITH_EPOCHS_SINCE: Final = 3
+_ANY_EPOCH: Final = -1
+
+
+def alter_partition(deciding: Deciding, request: AlterPartitionRequest) -> ControllerResult:
+    """Judge every partition by itself; raises `ApiError` for a request of another incarnation of the broker."""
+    broker = deciding.image.brokers.by_id.get(request.broker_id)
+    if broker is None or broker.epoch != request.broker_epoch:
+        raise ApiError(Error.STALE_BROKER_EPOCH)
+    records: list[VersionedRecord] = []
+    topics = []
+    for asked in request.topics:
+        topic = deciding.image.topics.by_id.get(asked.topic_id)
+        answers = []
+        for change in asked.partitions:
+            if topic is None:
+                answers.append(_refused(change, Error.UNKNOWN_TOPIC_ID))
+            else:
+                answer, record = _alter(deciding, request.broker_id, topic, change)
+                answers.append(answer)
+                records += record
+        topics.append(AlterPartitionResponseTopicData(topic_id=asked.topic_id, partitions=answers))
+    return ControllerResult(tuple(records), AlterPartitionResponse(topics=topics), is_atomic=False)
+
+
+def refuse_alter_partition(_: AlterPartitionRequest, error: Error, text: str | None = None) -> AlterPartitionResponse:
+    """The answer to a request that fails as a whole; it has no place for words."""
+    return AlterPartitionResponse(error_code=error)
+
+
+def _alter(
+    deciding: Deciding, caller: int, topic: TopicImage, change: AlterPartitionRequestPartitionData
+) -> tuple[AlterPartitionResponsePartitionData, list[VersionedRecord]]:
+    image, number = deciding.image, change.partition_index
+    if number not in range(len(topic.partitions)):
+        return _refused(change, Error.UNKNOWN_TOPIC_OR_PARTITION), []
+    partition = topic.partitions[number]
+    members = list(_members(deciding, change))
+    error = _error(image, caller, partition, change, members)
+    if error is not Error.NONE:
+        return _refused(change, error), []
+    unclean = unclean_election(image, topic.name, deciding.defaults)
+    target = Target(
+        isr=tuple(member.broker_id for member in members), leader_recovery_state=change.leader_recovery_state
+    )
+    record = partition_change(
+        topic.id,
+        number,
+        partition,
+        target,
+        rules_for(image, partition, min_isr(image, topic, deciding.defaults)),
+        Election.UNCLEAN if unclean else Election.ONLINE,
+    )
+    if record is None:
+        return _accepted(number, partition), []
+    version = record_version(image.features.metadata_version or 0)
+    after = merge(partition, record)
+    if after.leader != caller:
+        # The change has completed a reassignment away from the caller: who gets this answer stops leading.
+        return _refused(change, Error.NEW_LEADER_ELECTED), [VersionedRecord(record, version)]
+    return _accepted(number, after), [VersionedRecord(record, version)]
+
+
+def _members(deciding: Deciding, change: AlterPartitionRequestPartitionData) -> Iterator[BrokerState]:
+    """The ISR that the leader asks for; older ones do not know the epochs of its members."""
+    if deciding.version >= _WITH_EPOCHS_SINCE:
+        yield from change.new_isr_with_epochs
+    else:
+        yield from (BrokerState(broker_id=broker_id, broker_epoch=_ANY_EPOCH) for broker_id in change.new_isr)
+
+
+def _error(
+    image: MetadataImage,
+    caller: int,
+    partition: Partition,
+    change: AlterPartitionRequestPartitionData,
+    members: list[BrokerState],
+) -> Error:
+    """What stands in the way of a change, the first of all reasons in Kafka's order."""
+    ids = [member.broker_id for member in members]
+    if change.leader_epoch > partition.leader_epoch or change.partition_epoch > partition.partition_epoch:
+        return Error.NOT_CONTROLLER  # the caller knows more than this controller, which must be deposed
+    if change.leader_epoch < partition.leader_epoch:
+        return Error.FENCED_LEADER_EPOCH
+    if caller != partition.leader:
+        return Error.INVALID_REQUEST
+    if change.partition_epoch < partition.partition_epoch:
+        return Error.INVALID_UPDATE_VERSION
+    if len(dict.fromkeys(ids)) < len(ids) or any(broker_id not in partition.replicas for broker_id in ids):
+        return Error.INVALID_REQUEST
+    if partition.leader not in ids or change.leader_recovery_state not in {RECOVERED, RECOVERING}:
+        return Error.INVALID_REQUEST
+    if change.leader_recovery_state == RECOVERING and (len(ids) > 1 or partition.leader_recovery_state == RECOVERED):
+        return Error.INVALID_REQUEST
+    if not all(_is_eligible(image, member) for member in members):
+        return Error.INELIGIBLE_REPLICA
+    return Error.NONE
+
+
+def _is_eligible(image: MetadataImage, member: BrokerState) -> bool:
+    """Whether a broker may enter an ISR: it is active, and in the incarnation that the leader means (KIP-903)."""
+    broker = image.brokers.by_id.get(member.broker_id)
+    return is_active(image, member.broker_id) and (
+        member.broker_epoch == _ANY_EPOCH or (broker is not None and broker.epoch == member.broker_epoch)
+    )
+
+
+def _refused(change: AlterPartitionRequestPartitionData, error: Error) -> AlterPartitionResponsePartitionData:
+    return AlterPartitionResponsePartitionData(partition_index=change.partition_index, error_code=error)
+
+
+def _accepted(number: int, partition: Partition) -> AlterPartitionResponsePartitionData:
+    return AlterPartitionResponsePartitionData(
+        partition_index=number,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        isr=list(partition.isr),
+        leader_recovery_state=partition.leader_recovery_state,
+        partition_epoch=partition.partition_epoch,
+    )

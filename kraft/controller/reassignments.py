@@ -1,0 +1,162 @@
+"""Requests that move partitions to other brokers, or ask about it (Kafka: `alterPartitionReassignments`; KIP-455)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from kraft.controller.deciding import Deciding
+from kraft.controller.leader_election import Election
+from kraft.controller.partition_change import Target, partition_change, record_version
+from kraft.controller.partition_updates import rules_for
+from kraft.controller.reassignment import begin
+from kraft.controller.result import RECORDS_PER_OPERATION, ApiError, ControllerResult, VersionedRecord
+from kraft.controller.topic_configs import min_isr, unclean_election
+from metadata_log.image import MetadataImage, Partition, TopicImage, reassigning
+from transport.protocol.errors import Error
+from transport.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+from transport.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+)
+
+_FACTOR_FIELD_SINCE: Final = 1
+
+
+def alter_reassignments(deciding: Deciding, request: AlterPartitionReassignmentsRequest) -> ControllerResult:
+    """Begin, replace or cancel; every partition has its own outcome, and all records stand together."""
+    may_change = deciding.version < _FACTOR_FIELD_SINCE or request.allow_replication_factor_change
+    records: list[VersionedRecord] = []
+    answers = []
+    for topic in request.topics:
+        partitions = []
+        for asked in topic.partitions:
+            error, text = Error.NONE, None
+            try:
+                records += _alter(deciding, topic.name, asked, may_change_factor=may_change)
+            except ApiError as refused:
+                error, text = refused.error, str(refused)
+            partitions.append(
+                ReassignablePartitionResponse(
+                    partition_index=asked.partition_index, error_code=error, error_message=text
+                )
+            )
+        answers.append(ReassignableTopicResponse(name=topic.name, partitions=partitions))
+    if len(records) > RECORDS_PER_OPERATION:
+        raise ApiError(Error.POLICY_VIOLATION, f"Too many records: {len(records)}")
+    response = AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change, error_message=None, responses=answers
+    )
+    return ControllerResult(tuple(records), response)
+
+
+def refuse_alter_reassignments(
+    _: AlterPartitionReassignmentsRequest, error: Error, text: str | None = None
+) -> AlterPartitionReassignmentsResponse:
+    """The answer to a request that fails as a whole."""
+    return AlterPartitionReassignmentsResponse(error_code=error, error_message=text or error.message)
+
+
+def list_reassignments(image: MetadataImage, request: ListPartitionReassignmentsRequest) -> ControllerResult:
+    """What is under way, of the partitions asked for or of all; idle and unknown ones are left out."""
+    found: dict[str, list[OngoingPartitionReassignment]] = {}
+    for name, number, partition in _under_way(image, request):
+        found.setdefault(name, []).append(
+            OngoingPartitionReassignment(
+                partition_index=number,
+                replicas=list(partition.replicas),
+                adding_replicas=list(partition.adding_replicas),
+                removing_replicas=list(partition.removing_replicas),
+            )
+        )
+    topics = [OngoingTopicReassignment(name=name, partitions=partitions) for name, partitions in found.items()]
+    return ControllerResult(response=ListPartitionReassignmentsResponse(error_message=None, topics=topics))
+
+
+def _under_way(
+    image: MetadataImage, request: ListPartitionReassignmentsRequest
+) -> Iterable[tuple[str, int, Partition]]:
+    if request.topics is None:
+        for topic_id, number, partition in reassigning(image.topics):
+            yield image.topics.by_id[topic_id].name, number, partition
+        return
+    for asked in request.topics:
+        if asked.name in image.topics:
+            partitions = image.topics[asked.name].partitions
+            for number in asked.partition_indexes:
+                if number in range(len(partitions)) and partitions[number].is_reassigning:
+                    yield asked.name, number, partitions[number]
+
+
+def _alter(
+    deciding: Deciding, name: str, asked: ReassignablePartition, *, may_change_factor: bool
+) -> list[VersionedRecord]:
+    image, number = deciding.image, asked.partition_index
+    if name not in image.topics or number not in range(len(image.topics[name].partitions)):
+        raise ApiError(Error.UNKNOWN_TOPIC_OR_PARTITION)
+    topic = image.topics[name]
+    partition = topic.partitions[number]
+    if asked.replicas is None:
+        return _cancel(deciding, topic, number)
+    _check_target(image, asked.replicas)
+    if not may_change_factor:
+        _check_factor(partition, asked.replicas)
+    assignment = begin(partition, asked.replicas)
+    target = Target(replicas=assignment.replicas, removing=assignment.removing, adding=assignment.adding)
+    return _change(deciding, topic, number, target, Election.ONLINE)
+
+
+def _check_target(image: MetadataImage, replicas: Sequence[int]) -> None:
+    """As a manual assignment: brokers that are fenced may be named."""
+    if not replicas:
+        text = "The manual partition assignment includes an empty replica list."
+        raise ApiError(Error.INVALID_REPLICA_ASSIGNMENT, text)
+    for broker_id in sorted(replicas):
+        if broker_id not in image.brokers.by_id:
+            text = f"The manual partition assignment includes broker {broker_id}, but no such broker is registered."
+            raise ApiError(Error.INVALID_REPLICA_ASSIGNMENT, text)
+        if replicas.count(broker_id) > 1:
+            text = f"The manual partition assignment includes the broker {broker_id} more than once."
+            raise ApiError(Error.INVALID_REPLICA_ASSIGNMENT, text)
+
+
+def _check_factor(partition: Partition, replicas: Sequence[int]) -> None:
+    """The number of replicas stays that of before, or of what a reassignment under way leads to."""
+    before = sum(replica not in partition.removing_replicas for replica in partition.replicas)
+    if len(replicas) != before:
+        text = f"The replication factor is changed from {before} to {len(replicas)}"
+        raise ApiError(Error.INVALID_REPLICATION_FACTOR, text)
+
+
+def _cancel(deciding: Deciding, topic: TopicImage, number: int) -> list[VersionedRecord]:
+    """Back to the replicas from before, in the order in which they stand now."""
+    partition = topic.partitions[number]
+    if not partition.is_reassigning:
+        raise ApiError(Error.NO_REASSIGNMENT_IN_PROGRESS)
+    unclean = unclean_election(deciding.image, topic.name, deciding.defaults)
+    replicas = tuple(replica for replica in partition.replicas if replica not in partition.adding_replicas)
+    isr = tuple(replica for replica in partition.isr if replica not in partition.adding_replicas)
+    if not isr:
+        if not unclean:
+            text = "Unable to revert the reassignment: none of the replicas from before is in sync."
+            raise ApiError(Error.INVALID_REPLICA_ASSIGNMENT, text)
+        isr = replicas[:1]
+    target = Target(isr=isr, replicas=replicas, removing=(), adding=())
+    return _change(deciding, topic, number, target, Election.UNCLEAN if unclean else Election.ONLINE)
+
+
+def _change(
+    deciding: Deciding, topic: TopicImage, number: int, target: Target, election: Election
+) -> list[VersionedRecord]:
+    image, partition = deciding.image, topic.partitions[number]
+    rules = rules_for(image, partition, min_isr(image, topic, deciding.defaults))
+    change = partition_change(topic.id, number, partition, target, rules, election)
+    return [] if change is None else [VersionedRecord(change, record_version(image.features.metadata_version or 0))]
