@@ -179,7 +179,7 @@ class MetadataLog:
         if last.size_bytes == 0:
             return
         too_full = last.size_bytes + len(data) > self._segment_bytes
-        too_old = max(batch.max_timestamp for batch in batches) - last.first_timestamp > self._segment_ms
+        too_old = max([batch.max_timestamp for batch in batches]) - last.first_timestamp > self._segment_ms
         too_far = batches[-1].last_offset - last.base_offset > MAX_RELATIVE_OFFSET
         if too_full or too_old or too_far:
             self.roll()
@@ -202,9 +202,10 @@ class MetadataLog:
 
     def _remember(self, batches: list[RecordBatch]) -> None:
         """Keep the newest batches in memory; half of them go when there are too many bytes."""
-        self._tail.extend(batches)
-        self._tail_offsets.extend(batch.base_offset for batch in batches)
-        self._tail_bytes += sum(batch.size_bytes for batch in batches)
+        for batch in batches:
+            self._tail.append(batch)
+            self._tail_offsets.append(batch.base_offset)
+            self._tail_bytes += batch.size_bytes
         if self._tail_bytes <= TAIL_BYTES:
             return
         kept = kept_bytes = 0

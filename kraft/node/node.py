@@ -240,7 +240,8 @@ class Node:
                     )
                 case Trace():
                     self._log.trace(output.effect)
-                    self._changed.unpark_all()
+                    if self._changed:
+                        self._changed.unpark_all()
                 case StartFlush():
                     self._flusher.start(output)
                 case SubmitDone():

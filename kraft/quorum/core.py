@@ -278,10 +278,12 @@ class RaftCore:
     def _finish(self, now_ms: int) -> list[Effect]:
         """Let the state act on the new situation until it rests, and note when it wants to act next."""
         quorum = self._quorum
-        before: EpochState | None = None
-        while quorum.state is not before:
-            before = quorum.state
-            self._poll(before, now_ms)
+        state = quorum.state
+        if not isinstance(state, LeaderState) or leadership.is_poll_due(state, now_ms):
+            before: EpochState | None = None
+            while quorum.state is not before:
+                before = quorum.state
+                self._poll(before, now_ms)
         if quorum.purgatory.deadline_ms < NEVER_MS and not isinstance(quorum.state, LeaderState):
             replication.fail_parked(quorum)
         self._deadline_ms = None

@@ -214,6 +214,11 @@ def on_begin_shutdown(quorum: QuorumState, now_ms: int) -> None:
         resign(quorum, now_ms, "shutdown")
 
 
+def is_poll_due(leader: LeaderState, now_ms: int) -> bool:
+    """Whether `poll_leader` has anything to do."""
+    return now_ms >= leader.check_quorum_deadline_ms or now_ms >= leader.begin_deadline_ms
+
+
 def poll_leader(quorum: QuorumState, leader: LeaderState, now_ms: int) -> None:
     """Resign if no majority was heard for too long; announce the epoch to voters that do not fetch."""
     if now_ms >= leader.check_quorum_deadline_ms:

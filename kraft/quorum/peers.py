@@ -29,6 +29,11 @@ class Peers:
         self._requests: dict[int, PeerRequest] = {}
         self._next_request_id = 1
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is in flight, and nobody has failed a moment ago."""
+        return not self._requests
+
     def is_ready(self, peer_id: int, now_ms: int) -> bool:
         """Whether a request may be sent to this peer now."""
         return self.ready_at_ms(peer_id) <= now_ms
@@ -69,7 +74,7 @@ class Peers:
 
     def next_ready_ms(self, peer_ids: tuple[int, ...], now_ms: int) -> int | None:
         """The next moment at which one of these peers, that may not be asked now, can be."""
-        return min((ready for ready in map(self.ready_at_ms, peer_ids) if ready > now_ms), default=None)
+        return min([ready for ready in map(self.ready_at_ms, peer_ids) if ready > now_ms], default=None)
 
     def sent(self, peer_id: int, now_ms: int) -> int:
         """Note a new request; returns its id."""

@@ -80,12 +80,18 @@ class QuorumState:
         """The ids of all voters but this replica."""
         self.log = log
         self.rng = rng
-        self.state = state
+        self._enter(state)
         self.peers = Peers(request_timeout_ms=config.request_timeout_ms, retry_backoff_ms=config.retry_backoff_ms)
         self.purgatory = Purgatory()
         self.is_shutting_down = False
         self.persisted: ElectionState | None = None
         self.effects: list[Effect] = []
+
+    def _enter(self, state: EpochState) -> None:
+        leader_id = NO_NODE if isinstance(state, ResignedState) else state.leader_id
+        self.state = state
+        self.leader = LeaderAndEpoch(leader_id, state.epoch)
+        """The leader and the epoch. A resigned leader is none any more for those who look for one."""
 
     # Questions
 
@@ -98,12 +104,6 @@ class QuorumState:
     def leader_id(self) -> int:
         """Who leads in this epoch, as far as known; -1 if not."""
         return self.state.leader_id
-
-    @property
-    def leader(self) -> LeaderAndEpoch:
-        """The leader and the epoch. A resigned leader is none any more for those who look for one."""
-        leader_id = NO_NODE if isinstance(self.state, ResignedState) else self.leader_id
-        return LeaderAndEpoch(leader_id, self.epoch)
 
     def address_of(self, peer_id: int) -> ListenerAddress | None:
         """Where a peer can be asked: the leader where it said it is, any other voter where the voter set has it."""
@@ -143,7 +143,7 @@ class QuorumState:
         """Take the first state after a start; it is written down durably, which also makes the file on the first
         start.
         """
-        self.state = state
+        self._enter(state)
         self._persist()
         self.emit(StateChanged("Start", state.name, state.epoch, "start"))
         self.emit(LeaderChanged(self.leader))
@@ -154,7 +154,7 @@ class QuorumState:
         within, higher = target.epoch == source.epoch, target.epoch > source.epoch
         allowed = WITHIN_EPOCH[source.name] if within else TO_HIGHER_EPOCH[source.name] if higher else ()
         assert target.name in allowed, (source.name, source.epoch, target.name, target.epoch)
-        self.state = target
+        self._enter(target)
         if not keep_peers:
             self.peers.clear()
         if persist:

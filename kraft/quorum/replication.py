@@ -282,7 +282,9 @@ def poll_follower(quorum: QuorumState, follower: FollowerState, now_ms: int) -> 
     if not quorum.log.is_flushed or (quorum.is_shutting_down and quorum.is_voter):
         return
     leader_id, peers = follower.leader_id, quorum.peers
-    if peers.has_timed_out(leader_id, now_ms):
+    if peers.is_idle:
+        send(quorum, leader_id, _fetch(quorum), now_ms)
+    elif peers.has_timed_out(leader_id, now_ms):
         peers.forget(leader_id)
         fetch_from_bootstrap(quorum, now_ms)
     elif peers.is_backing_off(leader_id, now_ms):
@@ -363,7 +365,10 @@ def _append_fetched(quorum: QuorumState, peer_id: int, reply: FetchReply) -> Ver
     """Append the batches up to this epoch; later ones come again once this replica is in theirs."""
     if reply.damage is not None:
         quorum.suspect(peer_id, f"it sent damaged records: {reply.damage}")
-    batches = list(takewhile(lambda batch: batch.epoch <= quorum.epoch, reply.batches))
+    epoch = quorum.state.epoch
+    batches = reply.batches
+    if batches and batches[-1].epoch > epoch:
+        batches = tuple(takewhile(lambda batch: batch.epoch <= epoch, batches))
     if not batches:
         return Verdict.CONTINUE
     expected, epoch = quorum.log.end_offset, quorum.log.last_epoch
@@ -376,7 +381,7 @@ def _append_fetched(quorum: QuorumState, peer_id: int, reply: FetchReply) -> Ver
     return Verdict.CONTINUE
 
 
-def _emit_append(quorum: QuorumState, batches: list[BatchFacts], data: bytes) -> None:
+def _emit_append(quorum: QuorumState, batches: tuple[BatchFacts, ...], data: bytes) -> None:
     last = batches[-1]
     taken = data if last.end_position == len(data) else data[: last.end_position]
     quorum.emit(AppendFetched(batches[0].base_offset, last.next_offset, last.epoch, taken))

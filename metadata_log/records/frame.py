@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from enum import IntEnum
+from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
@@ -45,6 +46,7 @@ class FramedRecord(Struct, frozen=True, gc=False):
         return known.__name__ if known else f"record type {self.type}"
 
 
+@lru_cache(maxsize=256)
 def _framing(record_type: int, version: int) -> bytes:
     return unsigned_varint(FRAME_VERSION) + unsigned_varint(record_type) + unsigned_varint(version)
 

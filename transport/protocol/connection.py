@@ -261,7 +261,11 @@ class ServerConnection:
     def answer(self, request: Request, message: Message) -> bytes:
         """The bytes that may leave now; none while an earlier request has no answer. `EncodeError` as `encode`."""
         frame = encode_response(request.api_key, request.version, request.correlation_id, message)
-        return self._release(request.sequence, _frame(frame))
+        encoded = len(frame).to_bytes(4, "big") + frame
+        if request.sequence == self._answered and not self._early:
+            self._answered += 1
+            return encoded
+        return self._release(request.sequence, encoded)
 
     def _release(self, sequence: int, encoded: bytes) -> bytes:
         if sequence != self._answered:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Final
 
 from metadata_log.errors import DecodeError, EncodeError, UnsupportedVersion
-from metadata_log.serde.codec import decode, decode_from, encode, encode_parts
+from metadata_log.serde.codec import decode, decode_from, encode
 from metadata_log.serde.fields import Message
 from transport.protocol.apis import APIS, Api, ApiKey
 from transport.protocol.messages.header import RequestHeader, ResponseHeader
@@ -45,11 +45,10 @@ def encode_request(
     header_version = api_of(api_key, version, apis=apis).request_header_version(version)
     before, behind = _around_correlation_id(api_key, version, client_id, header_version)
     try:
-        parts = [before, _CORRELATION_ID.pack(correlation_id), behind]
+        head = before + _CORRELATION_ID.pack(correlation_id) + behind
     except struct.error as bad:
         raise EncodeError(f"correlation id {correlation_id}: {bad}") from None
-    encode_parts(message, version, parts)
-    return b"".join(parts)
+    return encode(message, version, head)
 
 
 @lru_cache(maxsize=256)
@@ -94,9 +93,7 @@ def encode_response(
 ) -> bytes:
     """The frame of a response; raises `EncodeError`, or `UnsupportedVersion` for an unknown key or version."""
     header_version = api_of(api_key, version, apis=apis).response_header_version(version)
-    parts = [_CORRELATION_ID.pack(correlation_id) + bytes(header_version)]
-    encode_parts(message, version, parts)
-    return b"".join(parts)
+    return encode(message, version, _CORRELATION_ID.pack(correlation_id) + bytes(header_version))
 
 
 def decode_response_header(
