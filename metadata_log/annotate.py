@@ -47,7 +47,6 @@ class _Tracer(Reader):
         self.noted = position
         """Everything before this is in a span; a number that breaks off is read past it."""
         self.label = ""
-        self.in_body = False
         self._suffix = ""
 
     def take(self, size: int, what: str) -> bytes:
@@ -67,15 +66,6 @@ class _Tracer(Reader):
         size = super().length(compact=compact, wide=wide)
         self._suffix = ""
         return size
-
-    def unsigned_varint(self) -> int:
-        # In a body, a number that is not a length counts, names or measures tagged fields.
-        outer = self._suffix
-        if self.in_body and not outer:
-            self._suffix = "tagged fields"
-        number = super().unsigned_varint()
-        self._suffix = outer
-        return number
 
     def _note(self, start: int) -> None:
         if self.position > start:
@@ -148,7 +138,7 @@ def _value(tracer: _Tracer, end: int, key: bytes, *, is_control: bool) -> None:
         found = _control_class(inner, key) if is_control else _record_class(inner)
         if found is not None:
             cls, version = found
-            inner.path, inner.in_body = "", True
+            inner.path = ""
             inner.label = f"{tracer.label} {cls.__name__}"
             read_struct(inner, cls, version, flexible=version in cls.__schema__.flexible)
     except DecodeError:

@@ -346,6 +346,7 @@ def read_batch(
             f"the batch's bytes give CRC {computed:#010x} where {crc:#010x} is stored",
             where=where,
             position=position + at,
+            field="crc",
         )
     return RecordBatch(
         position + at,

@@ -172,6 +172,8 @@ def _read_tagged(reader: Reader, cls: type[Message], at: Shape, version: int, va
     known = {field.tag: field for field in at.tagged}
     misplaced = {field.tag for field in at.absent if field.tag is not None}
     unknown: list[tuple[int, bytes]] = []
+    outer = reader.path
+    reader.path = f"{outer} tagged fields".lstrip()
     count = reader.unsigned_varint()
     for _ in range(count if count < 0x80000000 else 0):
         start = reader.position
@@ -179,11 +181,14 @@ def _read_tagged(reader: Reader, cls: type[Message], at: Shape, version: int, va
         field = known.get(tag)
         if field is not None:
             # Kafka does not compare the size of a tagged field that it knows with what it reads.
+            inside, reader.path = reader.path, outer
             values[field.name] = _read_field(reader, field, version, flexible=True)
+            reader.path = inside
         elif tag in misplaced:
             reader.fail(f"tag {tag} of {cls.__name__} does not exist in version {version}", start)
         else:
             unknown.append((tag, reader.take(size, f"unknown tag {tag}")))
+    reader.path = outer
     if unknown:
         values["unknown_tagged"] = tuple(unknown)
 

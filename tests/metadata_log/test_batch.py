@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections import Counter
 
 import pytest
@@ -106,11 +107,13 @@ def test_real_files() -> None:
 def test_invalid_batches() -> None:
     """What Kafka refuses is refused by name; where Kafka sees a batch cut short, so do we, after as many whole ones."""
     for line in json_lines("batches", "invalid_batches.jsonl"):
-        whole = 0
-        problem: Exception | None = None
+        raw = bytes.fromhex(line["hex"])
+        whole = at = 0
+        problem: CorruptBatch | UnsupportedVersion | None = None
         try:
-            for _ in scan(bytes.fromhex(line["hex"])):
+            for _ in scan(raw):
                 whole += 1
+                at += 12 + int.from_bytes(raw[at + 8 : at + 12], "big")
         except (CorruptBatch, UnsupportedVersion) as bad:
             problem = bad
         if line["ok"]:
@@ -120,7 +123,21 @@ def test_invalid_batches() -> None:
         else:
             assert isinstance(problem, CorruptBatch), line["damage"]
             assert not isinstance(problem, IncompleteBatch), line["damage"]
-            assert problem.position is not None
+            assert problem.position == at
+            assert (problem.field, *numbers_in(problem.what)) == kafkas_finding(line["error"])
+
+
+def numbers_in(text: str) -> list[int]:
+    return [int(number, 0) for number in re.findall(r"0x[0-9a-f]+|-?\d+", text.replace("CRC-32C", ""))]
+
+
+def kafkas_finding(error: str) -> tuple[object, ...]:
+    """The field that Kafka complains of, and the numbers that it gives, in our order."""
+    if checksums := re.fullmatch(r"Record is corrupt \(stored crc = (\d+), computed crc = (\d+)\)", error):
+        return "crc", int(checksums[2]), int(checksums[1])
+    length = re.fullmatch(r"Record size (-?\d+) is less than the minimum record overhead \(14\)", error)
+    assert length, error
+    return "batch length", int(length[1])
 
 
 def test_every_bit_flip_is_noticed() -> None:

@@ -1,8 +1,13 @@
 """Kafka's own encodings of random values, both ways, byte for byte."""
 
+import re
+
 import pytest
 from google_crc32c import value as crc32c
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from kafka_json import with_sizes
+from schema_walk import Walk
 from serde_golden import golden
 from serde_values import CLASSES, is_flexible
 
@@ -10,6 +15,8 @@ from metadata_log.errors import DecodeError
 from metadata_log.serde import decode, decode_from, encode, from_json, to_json
 from metadata_log.serde.primitives import Reader, Writer, read_struct, unsigned_varint, varint, varlong, write_struct
 from metadata_log.types import Uuid
+
+GOLDEN = [line for family in ("messages", "records", "data") for line in golden(family)]
 
 
 @pytest.mark.parametrize("family", ["messages", "records", "data"])
@@ -42,23 +49,59 @@ def test_the_reference_reads_and_writes_every_vector(family):
 
 def test_damaged_messages_are_refused_or_read_as_kafka_does():
     """A cut or flipped message that we accept and Kafka refuses (or the reverse) makes the two disagree on history."""
-    refused = accepted = 0
+    refused = accepted = reasons = 0
     for line in golden("invalid_messages"):
         cls, version, raw = CLASSES[line["name"]], line["version"], bytes.fromhex(line["hex"])
         place = (line["name"], version, line["damage"])
         if not line["ok"]:
             with pytest.raises(DecodeError) as caught:
                 decode_from(cls, version, raw)
-            assert caught.value.position is not None, place
-            assert 0 <= caught.value.position <= len(raw), place
+            assert (caught.value.field, caught.value.position) == Walk(line["name"], version, raw).finding(), place
+            reasons += says_the_same(line["error"], caught.value, raw)
             refused += 1
             continue
         message, position = decode_from(cls, version, raw)
         assert len(raw) - position == line["bytes_left"], place
+        assert Walk(line["name"], version, raw).finding() == (None, position), place
         assert with_sizes(to_json(message, version)) == line["json"], place
         accepted += 1
     assert refused > 800
+    assert reasons > 400
     assert accepted > 1000
+
+
+def says_the_same(error, found, raw):
+    """Kafka says what it wanted and how much was left, or which field was null, and so do we; or it says nothing."""
+    if numbers := re.search(r"(?:array|collection) of (?:size )?(\d+).* only (\d+)", error):
+        wanted, left = map(int, numbers.groups())
+        assert str(wanted) in found.what
+        assert found.position == len(raw) - left
+    elif null := re.search(r"non-nullable field (\w+) was serialized as null", error):
+        assert found.field.rpartition(".")[2] == null[1]
+        assert "null" in found.what
+    return bool(numbers or null)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.data())
+def test_any_damage_is_named_as_a_walk_by_the_schema_finds_it(data):
+    """Decoder and walk agree on what is wrong, where, and in which field; or that nothing is."""
+    line = data.draw(st.sampled_from(GOLDEN), label="vector")
+    raw = bytearray.fromhex(line["hex"])
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, max(0, len(raw) - 1)), label="at")
+        raw[at : at + data.draw(st.integers(0, 2))] = data.draw(st.binary(max_size=2), label="put there")
+    if data.draw(st.booleans(), label="cut"):
+        del raw[data.draw(st.integers(0, len(raw))) :]
+    cls, version, raw = CLASSES[line["name"]], line["version"], bytes(raw)
+    wrong = Walk(line["name"], version, raw).finding()
+    try:
+        _, end = decode_from(cls, version, raw)
+    except DecodeError as bad:
+        found = bad.field, bad.position
+    else:
+        found = None, end
+    assert found == wrong
 
 
 READERS = {"varint": Reader.varint, "unsigned_varint": Reader.unsigned_varint, "varlong": Reader.varlong}
