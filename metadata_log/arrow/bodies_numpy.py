@@ -77,8 +77,7 @@ def body_columns(frame: pa.RecordBatch, cls: type[Message], wanted: Sequence[str
     names += [name for name in ("unknown_tagged", "undecoded") if name in wanted]
     versions = np.asarray(frame["version"].fill_null(-1))
     healthy = np.asarray(frame["damage"].is_null())
-    # A frame of more than three bytes has a type or version from 128 on: rare, and not looked for here.
-    odd = ~healthy | (versions > schema_of(cls).versions.highest) | (schema_of(cls).api_key or 0) > 0x7F
+    odd = ~healthy | (versions > schema_of(cls).versions.highest)
     rows: list[Integers] = []
     parts: list[dict[str, pa.Array]] = []
     for version in np.unique(versions[~odd]).tolist():
@@ -110,6 +109,8 @@ def _read(
     data = content.slice(low, high - low).to_pybytes() + PADDING
     start, end = offsets[rows] - low, offsets[rows + 1] - low
     reading = _Reading(data, end, start + _FRAMING_BYTES)
+    # A type or version may be written in more bytes than it needs.
+    reading.bad |= (reading.raw[start + 1] | reading.raw[start + 2]) > 0x7F
     at = fields_at(cls, version)
     located = {field.name: reading.locate(field, version) for field in at.plain}
     located |= reading.locate_tagged(at.tagged, version)

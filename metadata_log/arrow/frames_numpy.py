@@ -79,7 +79,7 @@ def _read(batches: Sequence[RecordBatch], data: bytes, starts: array[int]) -> tu
         & (delta == index << 1)
         & (raw[behind] == _NULL)
         & (value_end + 1 == end)
-        & (raw[value_end] == 0)
+        & (raw[end - 1] == 0)
         & ((size | length) & 1 == 0)
         & (length > 4)
         & (raw[value] == FRAME_VERSION)
