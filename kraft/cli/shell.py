@@ -137,5 +137,3 @@ def _use_readline(session: Session) -> None:
         readline.set_completer(complete)
         libedit = "libedit" in (readline.__doc__ or "")
         readline.parse_and_bind("bind ^I rl_complete" if libedit else "tab: complete")
-        if not libedit:
-            readline.parse_and_bind("set completion-append-character ''")

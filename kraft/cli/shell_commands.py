@@ -71,7 +71,7 @@ def execute(session: Session, words: Sequence[str]) -> None:
     if command.prompt_only and not session.interactive:
         raise ShellError(f"{name} is for the prompt that `kraft shell DIR` gives")
     if len(arguments) < command.least or (command.most is not None and len(arguments) > command.most):
-        raise ShellError(f"usage: {command.usage}")
+        raise ShellError(f"{name} is used as `{command.usage}`")
     command.run(session, arguments)
 
 
