@@ -34,6 +34,8 @@ class Options(Struct, frozen=True, kw_only=True):
     as_of_timestamp: str | None = None
     push_filters: bool = False
     snapshots: bool = False
+    session_timeout_ms: int | None = None
+    gap_tolerance_ms: int | None = None
     copies: str = "best"
     split_bytes: int = 8 << 20
     storage: dict[str, Any] = {}
@@ -106,6 +108,8 @@ _PARSERS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "until": ("until", str),
     "asOfOffset": ("as_of_offset", _count),
     "asOfTimestamp": ("as_of_timestamp", str),
+    "sessionTimeoutMs": ("session_timeout_ms", _positive),
+    "gapToleranceMs": ("gap_tolerance_ms", _positive),
     "pushFilters": ("push_filters", _boolean),
     "snapshots": ("snapshots", _boolean),
     "copies": ("copies", _one_of("best", "all")),

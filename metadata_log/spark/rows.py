@@ -15,6 +15,7 @@ from metadata_log.reader import Damage
 from metadata_log.spark.directories import Directory
 from metadata_log.spark.errors import OptionError
 from metadata_log.spark.options import Options, nearest
+from metadata_log.spark.replayed import view_schema
 
 RETENTION: Final = "retention"
 """The view of histories that tells of damage."""
@@ -30,6 +31,11 @@ def is_history(view: str) -> bool:
     return view in VIEWS
 
 
+def arrow_schema(view: str, columns: Sequence[str] | None = None) -> pa.Schema:
+    """The Arrow schema of any view, or of some of its columns; `ValueError` for a column it does not have."""
+    return view_schema(view, columns) if is_history(view) else schema_of(view, columns)
+
+
 def find_view(name: str) -> str:
     """The view that a name means, in whatever case; raises `OptionError`."""
     by_lower = {view.lower(): view for view in view_names()}
@@ -43,7 +49,7 @@ def spark_schema(options: Options) -> StructType:
     view = find_view(options.view)
     if options.payload is not None and view != RECORDS:
         raise OptionError(f"payload is for the view {RECORDS}: {view} has typed columns")
-    schema = from_arrow_schema(schema_of(view))
+    schema = from_arrow_schema(arrow_schema(view))
     if options.payload is None:
         return schema
     kind = VariantType() if options.payload == "variant" else StringType()
@@ -54,7 +60,7 @@ class Projection:
     """Turns batches of a view into those of the schema that Spark expects: its names, its order, its types."""
 
     def __init__(self, view: str, schema: StructType) -> None:
-        full = schema_of(view)
+        full = arrow_schema(view)
         names = [*full.names, *([PAYLOAD] if view == RECORDS else [])]
         by_lower = {name.lower(): name for name in names}
         self.columns: list[str] = []
@@ -67,7 +73,7 @@ class Projection:
             if isinstance(field.dataType, VariantType) and name == PAYLOAD:
                 self._variant = index
             else:
-                given = from_arrow_schema(schema_of(view, [name])).fields[0].dataType
+                given = from_arrow_schema(arrow_schema(view, [name])).fields[0].dataType
                 if given != field.dataType:
                     raise OptionError(
                         f"the column {name} of the view {view} is {given.simpleString()}, not"
@@ -106,7 +112,7 @@ def variants(texts: pa.Array, kind: pa.StructType) -> pa.StructArray:
 def damage_rows(view: str, columns: Sequence[str], marks: Sequence[tuple[Directory, Damage]]) -> pa.RecordBatch | None:
     """Rows that tell what could not be read; None for a view that has no place for them."""
     rows = [_in_retention(*mark) if view == RETENTION else _in_records(*mark) for mark in marks]
-    schema = schema_of(view, columns)
+    schema = arrow_schema(view, columns)
     if view != RETENTION and is_history(view):
         return None
     return pa.RecordBatch.from_pylist([{name: row.get(name) for name in schema.names} for row in rows], schema=schema)

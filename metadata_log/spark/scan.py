@@ -19,7 +19,8 @@ from pyspark.sql.types import StructType
 from metadata_log.arrow import Filters, Mode, Split, plan_splits, read_split
 from metadata_log.disk import Disk
 from metadata_log.errors import MetadataLogError
-from metadata_log.reader import Damage, gap_before
+from metadata_log.history import Options as HistoryOptions
+from metadata_log.reader import Damage, OnDamage, gap_before
 from metadata_log.segment import parse_file_name
 from metadata_log.snapshot import parse_snapshot_name
 from metadata_log.spark.directories import Copies, Directory, choose_copies, find_directories
@@ -27,6 +28,7 @@ from metadata_log.spark.errors import OptionError, SourceError
 from metadata_log.spark.filters import as_of, is_exact, narrowed, wanted_by
 from metadata_log.spark.log_index import index_log
 from metadata_log.spark.options import FAILFAST, Options
+from metadata_log.spark.replayed import read_view
 from metadata_log.spark.rows import Projection, damage_rows, find_view, is_history
 from metadata_log.spark.storage import disk_at, is_remote
 
@@ -116,7 +118,7 @@ class KraftReader(DataSourceReader):
 class FilteringReader(KraftReader):
     """The same with filters pushed down. Spark refuses a reader that can do so unless it was told to push."""
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (Spark's name)
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (as Spark calls it)
         """Leave out what the filters exclude; returns those that Spark has to apply itself."""
         if is_history(self._view):
             exact = [condition for condition in filters if is_exact(condition)]
@@ -262,5 +264,22 @@ def _read_file(
 
 
 def _read_history(task: HistoryTask, view: str, projection: Projection, options: Options) -> Iterator[pa.RecordBatch]:
-    raise SourceError(f"the view {view} of {task.path} is not replayed here", hint=str(options.view))
-    yield
+    yield from read_view(
+        task.path,
+        view,
+        columns=projection.columns,
+        at=as_of(options),
+        cluster=task.cluster,
+        disk=disk_at(task.path, options.storage),
+        options=history_options(options),
+    )
+
+
+def history_options(options: Options) -> HistoryOptions:
+    """How histories are told."""
+    given = {"session_timeout_ms": options.session_timeout_ms, "gap_tolerance_ms": options.gap_tolerance_ms}
+    return HistoryOptions(
+        show_secrets=options.show_secrets,
+        on_damage=OnDamage.STRICT if options.mode == FAILFAST else OnDamage.SKIP,
+        **{name: value for name, value in given.items() if value is not None},
+    )

@@ -40,7 +40,7 @@ class KraftDataSource(DataSource):
 
         return (FilteringReader if self._options.push_filters else KraftReader)(self._options, schema)
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (as Spark calls it)
         """A reader of the records that arrive in these columns."""
         from metadata_log.spark.stream import KraftStreamReader
 

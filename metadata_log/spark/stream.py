@@ -66,7 +66,7 @@ class KraftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._disks: dict[bool, Disk] = {}
         self._targets: dict[str, int] | None = None
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (as Spark calls it)
         """Where a new query starts, as `startingOffsets` says; clusters that come later start where their logs do."""
         starting = self._options.starting_offsets
         if isinstance(starting, dict):
@@ -74,16 +74,16 @@ class KraftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         logs = self._look().logs if starting == "latest" else {}
         return to_json(StreamOffset({name: progress_at(log.index, log.index.end_offset) for name, log in logs.items()}))
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (Spark's name)
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (as Spark calls it)
         """What `maxOffsetsPerTrigger` says."""
         most = self._options.max_offsets_per_trigger
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's name)
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (as Spark calls it)
         """Remember the ends of all logs: this query goes no further."""
         self._targets = {name: log.index.end_offset for name, log in self._look().logs.items()}
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 (Spark's name)
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 (as Spark calls it)
         """Where the next trigger ends. Raises `DataLoss` and `TruncatedTail` unless rows are to tell of it."""
         before = from_json(start)
         fleet = self._look()

@@ -1,0 +1,214 @@
+"""Planning and reading as Spark's planner and executors do it, without a JVM."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from fleets import PARTITION, log_bytes, topic, write_log
+from pyspark.sql.datasource import EqualTo, GreaterThan, In
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+from real_data import archive, unpack
+
+from metadata_log import replay
+from metadata_log.batch import build_batch
+from metadata_log.errors import MetadataLogError
+from metadata_log.history import VIEWS
+from metadata_log.log_dir import PARTITION_DIRECTORY
+from metadata_log.segment import file_name
+from metadata_log.spark.errors import OptionError
+from metadata_log.spark.options import parse_options
+from metadata_log.spark.rows import spark_schema, view_names
+from metadata_log.spark.scan import FilteringReader, KraftReader, RangeTask
+
+UNKNOWN_TYPE = bytes([1, 99, 0]) + b"from a newer Kafka"
+
+
+def reader(path: Path | str, schema: StructType | None = None, **options: str) -> KraftReader:
+    parsed = parse_options({"path": str(path), **options})
+    make = FilteringReader if parsed.push_filters else KraftReader
+    return make(parsed, schema or spark_schema(parsed))
+
+
+def table(source: KraftReader) -> pa.Table:
+    """Everything that a reader gives, its tasks sent through pickle as Spark does."""
+    batches = []
+    for partition in source.partitions():
+        batches += list(pickle.loads(pickle.dumps(source)).read(pickle.loads(pickle.dumps(partition))))
+    return pa.Table.from_batches(batches) if batches else pa.table({})
+
+
+def read(path: Path | str, schema: StructType | None = None, **options: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = table(reader(path, schema, **options)).to_pylist()
+    return found
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Path:
+    write_log(tmp_path / "a", [1, 1, 2, 2], cluster="x")
+    write_log(tmp_path / "b", [1], cluster="y")
+    return tmp_path
+
+
+def test_ranges_begin_at_batches_and_give_what_one_range_gives(fleet: Path) -> None:
+    small = reader(f"{fleet}/*", splitBytes="1")
+    splits = [partition.value.split for partition in small.partitions()]
+    begins = [(split.cluster, split.expected_offset) for split in splits]
+    assert begins == [("x", 0), ("x", 2), ("x", 4), ("x", 6), ("y", 0)]
+    assert table(small).to_pylist() == read(f"{fleet}/*")
+
+
+def test_options_leave_out_what_is_not_wanted(fleet: Path) -> None:
+    def places(**options: str) -> list[tuple[str, int]]:
+        return [(row["cluster"], row["offset"]) for row in read(f"{fleet}/*", **options)]
+
+    assert places(cluster="y") == [("y", 0), ("y", 1)]
+    assert places(fromOffset="3", toOffset="5") == [("x", 3), ("x", 4)]
+    assert places(asOfOffset="2", cluster="x") == [("x", 0), ("x", 1), ("x", 2)]
+    assert places(since="1970-01-01T00:00:05Z", until="1970-01-01T00:00:07Z") == [("x", 4), ("x", 5)]
+    assert places(asOfTimestamp="1970-01-01T00:00:03Z", cluster="x") == [("x", 0), ("x", 1), ("x", 2), ("x", 3)]
+    assert places(type="NoOpRecord") == []
+
+
+def test_filters_that_are_pushed_skip_ranges(fleet: Path) -> None:
+    source = reader(f"{fleet}/*", splitBytes="1", pushFilters="true")
+    assert isinstance(source, FilteringReader)
+    filters = [EqualTo(("cluster",), "x"), GreaterThan(("offset",), 4), In(("type",), ("TopicRecord",))]
+    assert list(source.pushFilters(filters)) == filters[1:]
+    tasks = [partition.value for partition in source.partitions()]
+    assert [task.split.expected_offset for task in tasks if isinstance(task, RangeTask)] == [4, 6]
+    assert [row["offset"] for row in table(source).to_pylist()] == [5, 6, 7]
+
+
+def test_a_schema_of_the_user_prunes_and_orders(fleet: Path) -> None:
+    """What is not asked for is not made."""
+    schema = StructType([StructField("Offset", LongType()), StructField("cluster", StringType())])
+    assert read(f"{fleet}/b", schema) == [{"Offset": 0, "cluster": "y"}, {"Offset": 1, "cluster": "y"}]
+    with pytest.raises(OptionError, match="the view records has no column 'ofset'; did you mean offset"):
+        reader(f"{fleet}/b", StructType([StructField("ofset", LongType())]))
+    with pytest.raises(OptionError, match="the column offset of the view records is bigint, not int"):
+        reader(f"{fleet}/b", StructType([StructField("offset", IntegerType())]))
+    with pytest.raises(OptionError, match="there is no view 'partition_hstory'; did you mean partition_history"):
+        reader(f"{fleet}/b", view="partition_hstory")
+
+
+def test_every_view_of_a_real_cluster_is_read(tmp_path: Path) -> None:
+    home = unpack("clusters", "failover/nodes/c1", tmp_path)
+    counts = {view: table(reader(home, view=view)).num_rows for view in view_names()}
+    assert counts["records"] == sum(counts[view] for view in counts if view not in VIEWS and view != "records")
+    for view in ("partition_history", "leader_history", "partitions_state", "fencing", "retention"):
+        assert counts[view], view
+
+
+@pytest.mark.parametrize("view", ["partition_history", "records"])
+def test_damage_ends_a_query_or_is_told_or_is_passed_over(tmp_path: Path, view: str) -> None:
+    partition = write_log(tmp_path, [1, 1, 1, 1], cluster="x")
+    segment = partition / file_name(0)
+    whole = bytearray(segment.read_bytes())
+    whole[len(whole) // 4 + 70] ^= 1
+    segment.write_bytes(whole)
+    with pytest.raises(MetadataLogError, match=rf"(?s).*{segment.name}.*byte {len(whole) // 4}"):
+        read(tmp_path, view=view)
+    told = read(tmp_path, view="retention" if view != "records" else view, mode="PERMISSIVE")
+    marks = [row for row in told if row.get("damage") or row.get("kind") == "damage"]
+    assert len(marks) == 1, told
+    assert len(read(tmp_path, mode="DROPMALFORMED")) == 6
+
+
+def test_records_of_an_unknown_type_are_kept(tmp_path: Path) -> None:
+    """A newer Kafka may have written them: they are shown by number, and no history is told without a word."""
+    partition = write_log(tmp_path, [1], cluster="x")
+    with (partition / file_name(0)).open("ab") as file:
+        file.write(build_batch(2, 1, 1000, [topic(2), UNKNOWN_TYPE]))
+    assert [row["type"] for row in read(tmp_path)] == ["TopicRecord"] * 3 + ["record type 99"]
+    assert read(tmp_path)[3]["value"] == UNKNOWN_TYPE
+    told = [row for row in read(tmp_path, view="retention", mode="PERMISSIVE") if row["kind"] == "unknown-record"]
+    assert [(row["from_offset"], row["known"]) for row in told] == [(3, False)]
+    with pytest.raises(MetadataLogError, match="99"):
+        read(tmp_path, view="topic_history")
+
+
+def test_what_is_wrong_with_a_fleet_is_told_in_each_mode(tmp_path: Path) -> None:
+    write_log(tmp_path / "c1", [1, 1, 1], cluster="x")
+    write_log(tmp_path / "c2", [1, 1, 2], cluster="x")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(MetadataLogError, match=r"is no metadata log.*, and 1 more like this"):
+        read(f"{tmp_path}/*")
+    found = read(f"{tmp_path}/*", mode="PERMISSIVE")
+    told = sorted(row["damage"] for row in found if row["damage"])
+    assert len(told) == 2
+    assert "two directories of cluster x differ from offset 4 on" in told[1]
+    assert [row["epoch"] for row in found if not row["damage"]] == [1, 1, 1, 1, 2, 2]
+    assert len(read(f"{tmp_path}/*", mode="DROPMALFORMED")) == 6
+    history = read(f"{tmp_path}/*", view="retention", mode="PERMISSIVE")
+    assert len([row for row in history if row["kind"] == "damage"]) == 2
+    both = read(f"{tmp_path}/c*", copies="all")
+    assert sorted((row["directory"], row["epoch"]) for row in both if row["offset"] == 5) == [
+        (f"{tmp_path}/c1/{PARTITION}", 1),
+        (f"{tmp_path}/c2/{PARTITION}", 2),
+    ]
+
+
+def test_a_segment_that_cannot_be_read(tmp_path: Path) -> None:
+    partition = write_log(tmp_path, [1], cluster="x")
+    (partition / file_name(2)).mkdir()
+    with pytest.raises((MetadataLogError, OSError), match="Is a directory"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"view": "topic_history", "fromOffset": "3"}, "fromOffset is for views of records"),
+        ({"view": "topic_history", "type": "TopicRecord"}, "type is for views of records"),
+        ({"view": "topics_state", "copies": "all"}, "needs one log for each cluster"),
+        ({"view": "TopicRecord", "payload": "json"}, "TopicRecord has typed columns"),
+    ],
+)
+def test_what_makes_no_sense_together(fleet: Path, options: dict[str, str], words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        reader(fleet / "a", **options)
+
+
+def test_a_missing_segment_is_told(tmp_path: Path) -> None:
+    partition = write_log(tmp_path, [1, 1], cluster="x")
+    (partition / file_name(6)).write_bytes(log_bytes([1], base=6))
+    with pytest.raises(MetadataLogError, match="begins at offset 6 where 4 comes next"):
+        read(tmp_path)
+    with pytest.raises(MetadataLogError, match="6"):
+        read(tmp_path, view="topic_history")
+
+
+@pytest.mark.parametrize("cluster", ["failover", "old39"])
+def test_states_equal_replay_at_random_offsets(tmp_path: Path, cluster: str) -> None:
+    """`partitions_state` with asOfOffset and `metadata_log.replay` are told by different code."""
+    home = unpack("clusters", f"{cluster}/nodes/c1", tmp_path)
+    path = str(home / PARTITION_DIRECTORY)
+    offsets = [row["offset"] for row in read(path, StructType([StructField("offset", LongType())]))]
+    seed = Random().randrange(2**32)
+    print(f"seed {seed}")
+    for offset in Random(seed).sample(offsets[20:], 50):
+        image = replay(path, at=offset)
+        wanted = sorted(
+            (name, str(image.topics[name].id), index, one.leader, one.leader_epoch, list(one.isr), list(one.replicas))
+            for name in image.topics
+            for index, one in enumerate(image.topics[name].partitions)
+        )
+        rows = read(path, view="partitions_state", asOfOffset=str(offset))
+        names = ("topic", "topic_id", "partition", "leader", "leader_epoch", "isr", "replicas")
+        assert sorted(tuple(row[name] for name in names) for row in rows) == wanted, (seed, offset)
+
+
+def test_the_expected_decoding_of_a_real_cluster(tmp_path: Path) -> None:
+    """Kafka's own JSON of every record, as its dump tool printed it."""
+    home = unpack("clusters", "failover/nodes/c1", tmp_path)
+    assert "failover/expected.json" in archive("clusters")
+    schema = StructType([StructField("offset", LongType()), StructField("payload", StringType())])
+    rows = read(home, schema, payload="json")
+    assert all(json.loads(row["payload"]) is not None for row in rows if row["payload"])
+    assert any('"topicId"' in row["payload"] for row in rows if row["payload"])
