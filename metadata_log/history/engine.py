@@ -8,6 +8,8 @@ records change things are those of the image (`metadata_log.image`); here they a
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from operator import length_hint
 from typing import Any, Final, cast
 
 from msgspec import Struct
@@ -222,7 +224,7 @@ class Story:
                 changes.append((entry.offset, entry.record, b""))
                 self._apply(entry.record, entry.offset, when, cause)
         self._topics.on_batch_end()
-        self._replay(changes, base.end)
+        self._replay(changes, base.end, is_snapshot=True)
         self._retention.on_base(base, when, len(changes))
 
     def _on_damage(self, damage: Damage) -> None:
@@ -369,12 +371,15 @@ class Story:
 
     def _tell_partitions(self, changes: list[Change], part: _Part, events: Sequence[BrokerEvent], index: int) -> None:
         # Only templates have keys.
-        together = cast("list[tuple[int, Template, bytes]]", changes)
-        try:
-            self._partitions.on_changes(together, part.timestamp, part.epoch, part.effective, events, index)
-        except (ReplayError, KeyError) as fault:
-            offset = changes[0][0]
-            self._fault(fault if isinstance(fault, ReplayError) else _missing(_CHANGES, offset), offset)
+        remaining = iter(cast("list[tuple[int, Template, bytes]]", changes))
+        while True:
+            try:
+                self._partitions.on_changes(remaining, part.timestamp, part.epoch, part.effective, events, index)
+            except (ReplayError, KeyError) as fault:
+                offset = changes[len(changes) - length_hint(remaining) - 1][0]
+                self._fault(fault if isinstance(fault, ReplayError) else _missing(_CHANGES, offset), offset)
+            else:
+                return
 
     def _tell_other(self, change: Change, part: _Part, events: Sequence[BrokerEvent], index: int) -> None:
         offset, record, _ = change
@@ -422,19 +427,23 @@ class Story:
         return template.record.leader == NO_LEADER or broker not in (template.record.isr or old.isr)
 
     def _fault(self, fault: ReplayError, offset: int) -> None:
-        """A record that no correct controller would have written: an error, or a row that says so."""
+        """A record that no correct controller would have written: an error, or passed over with a row that says so."""
         if self._options.on_damage is OnDamage.STRICT:
             raise fault
-        where = fault.where or ""
-        self._on_damage(Damage(where=where, what=fault.what, expected="a record that fits", position=0, offset=offset))
+        if self._options.on_damage is OnDamage.STOP:
+            self._on_damage(Damage(where="", what=fault.what, expected="a record that fits", position=0, offset=offset))
+            return
+        self._retention.on_fault(fault.what, offset, self._last)
 
-    def _replay(self, changes: Iterable[Change], end: OffsetAndEpoch) -> None:
+    def _replay(self, changes: Iterable[Change], end: OffsetAndEpoch, *, is_snapshot: bool = False) -> None:
         """Keep the image, too, where a state is asked for."""
         if self._image is None:
             return
-        delta = MetadataDelta(self._image)
+        delta = MetadataDelta(self._image, is_snapshot=is_snapshot)
         for offset, record, key in changes:
-            delta.replay(_whole(record, key) if isinstance(record, Template) else record, offset)
+            # What is a fault was one for the histories, too, and is in `retention`.
+            with suppress(ReplayError):
+                delta.replay(_whole(record, key) if isinstance(record, Template) else record, offset)
         self._image = delta.apply(end)
 
     def _apply(self, record: Message, offset: int, when: When, snapshot: CauseRow | None) -> None:
@@ -591,4 +600,4 @@ def _own_trigger(events: Sequence[BrokerEvent], index: int) -> Trigger | None:
 
 
 def _missing(name: str, offset: int) -> ReplayError:
-    return ReplayError(f"the {name} at offset {offset}, or one behind it, names something that is not there")
+    return ReplayError(f"the {name} at offset {offset} names something that is not there")

@@ -8,7 +8,7 @@ one more change of a partition costs two look-ups and the row it ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
@@ -19,6 +19,7 @@ from metadata_log.history.changes import Template, partition_key
 from metadata_log.history.events import BrokerEvent, trigger_of
 from metadata_log.history.open_rows import Sink, When
 from metadata_log.history.values import recovery_state, uuids
+from metadata_log.image.faults import ReplayError
 from metadata_log.image.topics import Partition, merge, partition_of
 from metadata_log.image.topics_delta import NO_ELR
 from metadata_log.records import metadata as records
@@ -102,6 +103,7 @@ class Partitions:
     def __init__(self, sink: Sink, unclean_allowed: UncleanAllowed) -> None:
         self.listeners: list[Listener] = []
         self._topics: dict[Uuid, Topic] = {}
+        self._ids: dict[str, Uuid] = {}
         self._cells: dict[bytes, _Cell] = {}
         self._shapes: dict[Partition, Shape] = {}
         self._steps = 0
@@ -110,7 +112,10 @@ class Partitions:
         self._unclean_allowed = unclean_allowed
 
     def on_topic(self, record: records.TopicRecord) -> None:
-        """Begin a topic, without partitions so far."""
+        """Begin a topic, without partitions so far; raises `ReplayError` if the name or the id is taken."""
+        if record.name in self._ids or record.topic_id in self._topics:
+            raise ReplayError(f"topic {record.name} is there already")
+        self._ids[record.name] = record.topic_id
         self._topics[record.topic_id] = Topic(record.name, record.topic_id)
 
     def on_partition(self, record: records.PartitionRecord, when: When, cause: CauseRow) -> None:
@@ -133,7 +138,7 @@ class Partitions:
 
     def on_changes(
         self,
-        changes: Sequence[tuple[int, Template, bytes]],
+        changes: Iterator[tuple[int, Template, bytes]],
         timestamp: int,
         epoch: int,
         effective: int | None,
@@ -142,53 +147,55 @@ class Partitions:
     ) -> None:
         """Merge changes that stand together in a batch, the first of them at `index`, among these events of brokers.
 
-        They become true at their own offsets, or all at `effective`. Raises `KeyError` for a partition that does not
-        exist; those before it are done.
+        They become true at their own offsets, or all at `effective`. Raises `KeyError` for a partition that is not
+        there, `ReplayError` for a change that makes no sense; the changes before it are done, and it is taken.
         """
         cells, wanted, tells = self._cells, self._wanted, bool(self.listeners)
         rows: list[tuple[str, tuple[Any, ...]]] = []
         write = rows.append
         explained: dict[Step, Reason] = {}
-        for offset, template, key in changes:
-            old = cells[key]
-            head, shape, leader_epoch, partition_epoch, was, since, since_ms, since_epoch, record, cause_offset = old
-            step = shape.steps.get(template)
-            if step is None:
-                step = self._step(shape, template)
-            reason = explained.get(step) if events else step.reason
-            if reason is None:
-                trigger = trigger_of(events, index, shape.partition, step.new.partition) if events else None
-                reason = self._explain(head[1], shape, step.new, template, trigger)
-                if reason.election != "unclean":
-                    explained[step] = reason
-            at = offset if effective is None else effective
-            if wanted:
-                row = (
-                    *head,
-                    shape.leader,
-                    leader_epoch,
-                    partition_epoch,
-                    *shape.columns,
-                    was.election,
-                    since,
-                    since_ms,
-                    at,
-                    timestamp,
-                    reason.code,
-                    since_epoch,
-                    was.code,
-                    record,
-                    cause_offset,
-                    was.broker,
-                    was.text,
-                )
-                write((_VIEW, row))
-            new_epoch = leader_epoch + step.leader_epochs
-            new = (head, step.new, new_epoch, partition_epoch + 1, reason, at, timestamp, epoch, _CHANGE, offset)
-            cells[key] = new
-            if tells:
-                self._tell(old, new, When(at, timestamp, epoch))
-        self._sink.emit_whole(rows)
+        try:
+            for offset, template, key in changes:
+                old = cells[key]
+                head, shape, leader_epoch, partition_epoch, was, since, since_ms, since_epoch, record, said_at = old
+                step = shape.steps.get(template)
+                if step is None:
+                    step = self._step(shape, template)
+                reason = explained.get(step) if events else step.reason
+                if reason is None:
+                    trigger = trigger_of(events, index, shape.partition, step.new.partition) if events else None
+                    reason = self._explain(head[1], shape, step.new, template, trigger)
+                    if reason.election != "unclean":
+                        explained[step] = reason
+                at = offset if effective is None else effective
+                if wanted:
+                    row = (
+                        *head,
+                        shape.leader,
+                        leader_epoch,
+                        partition_epoch,
+                        *shape.columns,
+                        was.election,
+                        since,
+                        since_ms,
+                        at,
+                        timestamp,
+                        reason.code,
+                        since_epoch,
+                        was.code,
+                        record,
+                        said_at,
+                        was.broker,
+                        was.text,
+                    )
+                    write((_VIEW, row))
+                new_epoch = leader_epoch + step.leader_epochs
+                new = (head, step.new, new_epoch, partition_epoch + 1, reason, at, timestamp, epoch, _CHANGE, offset)
+                cells[key] = new
+                if tells:
+                    self._tell(old, new, When(at, timestamp, epoch))
+        finally:
+            self._sink.emit_whole(rows)
 
     def peek(self, key: bytes) -> Partition | None:
         """A partition as it is now, its epochs left out; None if there is none."""
@@ -214,6 +221,7 @@ class Partitions:
     def on_remove_topic(self, topic_id: Uuid, when: When, cause: CauseRow) -> Topic:
         """Forget a topic and its partitions; raises `KeyError` if there is none."""
         topic = self._topics.pop(topic_id)
+        del self._ids[topic.name]
         reason = Reason(cause[0], None, None, cause[4])
         for key in topic.keys:
             cell = self._cells.pop(key)
@@ -229,6 +237,7 @@ class Partitions:
             self._end(cell, when, LOST_SIGHT)
         self._cells.clear()
         self._topics.clear()
+        self._ids.clear()
 
     def finish(self) -> None:
         """Write the rows that still hold at the end of the history."""

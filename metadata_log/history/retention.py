@@ -71,6 +71,11 @@ class Retention:
         self._sink.emit("retention", row)
         self.is_lost |= not damage.unfinished
 
+    def on_fault(self, what: str, offset: int, when: When | None) -> None:
+        """A record contradicts what came before it, and was passed over."""
+        time = None if when is None else when.timestamp
+        self._sink.emit("retention", ("fault", None, offset, offset + 1, time, time, 1, False, f"passed over: {what}"))
+
     def on_transaction(self, kind: str, first: When, last: When, count: int, name: str) -> None:
         """A metadata transaction was aborted, or is open at the end: its records change nothing."""
         verb = "was aborted" if kind == "aborted-transaction" else "is open at the end of the history"

@@ -272,7 +272,12 @@ HISTORY_VIEWS: Final = _by_name(
     _history(
         "broker_history", "A broker's registration: epochs, fencing, shutdown, directories.", _BROKER, ("broker",)
     ),
-    _history("topic_history", "Topics: created, enlarged, deleted.", _TOPIC, ("topic_id",)),
+    _history(
+        "topic_history",
+        "Topics: created, enlarged, deleted; a topic has all partitions of one batch of the log at once.",
+        _TOPIC,
+        ("topic_id",),
+    ),
     _history(
         "config_history",
         "Dynamic configurations; a row for each value that was set, also when set again.",
@@ -457,7 +462,8 @@ DERIVED_VIEWS: Final = _by_name(
             _required(
                 "kind",
                 "string",
-                "base, log, damage, ignored, unfinished-tail, unknown-record, open-transaction or aborted-transaction",
+                "base, log, damage, ignored, unfinished-tail, fault, unknown-record, open-transaction or "
+                "aborted-transaction",
             ),
             Column("path", "string"),
             Column("from_offset", "int64"),
