@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import count as count_up
 from itertools import pairwise
 from typing import Any, Final
 
@@ -39,9 +40,26 @@ NOBODY: Final = "#c1121f"
 STATES: Final = {"active": "#009e73", "shutting down": "#e69f00", "fenced": NOBODY}
 
 
-def short(name: str) -> str:
-    """A name that fits beside a plot; its end is what tells two names apart as a rule."""
-    return name if len(name) <= NAME_LENGTH else f"{name[:13]}…{name[-14:]}"
+def short_names(names: Iterable[str]) -> dict[str, str]:
+    """Each name in a form that fits beside a plot, no two the same: around the place where they differ, if need be."""
+    short: dict[str, str] = {}
+    alike: dict[str, list[str]] = {}
+    for name in dict.fromkeys(names):
+        alike.setdefault(name if len(name) <= NAME_LENGTH else f"{name[:13]}…{name[-14:]}", []).append(name)
+    taken: set[str] = set()
+    for form, group in alike.items():
+        differ = next((at for at, letters in enumerate(zip(*group, strict=False)) if len(set(letters)) > 1), 0)
+        start = max(differ - 6, 0)
+        for name in group:
+            shown = form
+            if len(group) > 1:
+                shown = ("…" if start else "") + name[start : start + NAME_LENGTH - 2]
+                shown += "…" if len(name) > start + NAME_LENGTH - 2 else ""
+            if shown in taken:
+                shown = next(each for at in count_up(2) if (each := f"{shown} ({at})") not in taken)
+            taken.add(shown)
+            short[name] = shown
+    return short
 
 
 def _layout(story: Story, height: int, **more: Any) -> dict[str, Any]:
@@ -83,16 +101,16 @@ def lane_height(count: int) -> int:
 def _timeline(story: Story, lanes: Iterable[tuple[str, Iterable[Span]]], colours: dict[str, str]) -> Figure | None:
     """Bars along the time, one lane for each name; `what` of a span is a key of `colours`."""
     _, last = story.span()
-    names: list[str] = []
+    wanted = list(lanes)
+    shown = short_names(name for name, _ in wanted)
     by_state: dict[str, tuple[list[str], list[int], list[int]]] = {state: ([], [], []) for state in colours}
-    for name, spans in lanes:
-        names.append(name)
+    for name, spans in wanted:
         for span in spans:
             lane, begins, durations = by_state[span.what]
-            lane.append(name)
+            lane.append(shown[name])
             begins.append(span.begin)
             durations.append(max((last if span.end is None else span.end) - span.begin, 1))
-    if not names:
+    if not wanted:
         return None
     data = [
         {
@@ -108,6 +126,7 @@ def _timeline(story: Story, lanes: Iterable[tuple[str, Iterable[Span]]], colours
         for state, (lane, begins, durations) in by_state.items()
         if lane
     ]
+    names = list(shown.values())
     layout = _layout(story, lane_height(len(names)), barmode="overlay", yaxis=_lanes(names), showlegend=True)
     return {"data": data, "layout": layout}
 
@@ -151,7 +170,7 @@ def leader_timeline(story: Story) -> Figure | None:
     def named(spans: Iterable[Span]) -> list[Span]:
         return [Span(begin, end, f"broker {who}" if who >= 0 else "no leader") for begin, end, who in spans]
 
-    lanes = ((short(f"{topic}-{partition}"), named(story.leaders[topic, partition])) for topic, partition in keys)
+    lanes = ((f"{topic}-{partition}", named(story.leaders[topic, partition])) for topic, partition in keys)
     return _timeline(story, lanes, colours)
 
 
@@ -199,7 +218,7 @@ def leader_skew(story: Story) -> Figure | None:
         line = {"shape": "hv", "width": 1.6, "color": colours[f"broker {id}"]}
         data.append({"type": "scatter", "mode": "lines", "name": f"broker {id}", "x": xs, "y": ys, "line": line})
     layout = _layout(story, 360, showlegend=True)
-    layout["yaxis"] |= {"title": {"text": "partitions led"}, "rangemode": "tozero"}
+    layout["yaxis"] |= {"title": {"text": "partitions led", "font": {"size": 13}}, "rangemode": "tozero"}
     return {"data": data, "layout": layout}
 
 
@@ -220,7 +239,7 @@ def isr_bands(story: Story) -> Figure | None:
     if not data:
         return None
     layout = _layout(story, 360, showlegend=True)
-    layout["yaxis"] |= {"title": {"text": "partitions"}, "rangemode": "tozero"}
+    layout["yaxis"] |= {"title": {"text": "partitions", "font": {"size": 13}}, "rangemode": "tozero"}
     return {"data": data, "layout": layout}
 
 
@@ -239,12 +258,13 @@ def _heat_map(story: Story, cells: dict[str, list[float]], unit: str, scale: tup
     if not chosen:
         return None
     names = sorted(chosen)
+    shown = list(short_names(names).values())
     edges = _edges(story)
     data = [
         {
             "type": "heatmap",
             "x": [(left + right) // 2 for left, right in pairwise(edges)],
-            "y": [short(name) for name in names],
+            "y": shown,
             "z": [[round(value, 3) or None for value in cells[name]] for name in names],
             "colorscale": [[0, scale[0]], [1, scale[1]]],
             "zmin": 0,
@@ -252,13 +272,13 @@ def _heat_map(story: Story, cells: dict[str, list[float]], unit: str, scale: tup
             "hoverongaps": False,
             "xgap": 0,
             "ygap": 2,
-            "colorbar": {"title": {"text": unit, "side": "right"}, "thickness": 14, "len": 1},
+            "colorbar": {"title": {"text": unit, "side": "right", "font": {"size": 13}}, "thickness": 14, "len": 1},
             "hovertemplate": f"%{{y}}<br>%{{x|%Y-%m-%d %H:%M:%S}}<br>%{{z}} {unit}<extra></extra>",
         }
     ]
     return {
         "data": data,
-        "layout": _layout(story, lane_height(len(names)), yaxis=_lanes([short(name) for name in names])),
+        "layout": _layout(story, lane_height(len(names)), yaxis=_lanes(shown)),
     }
 
 
@@ -296,12 +316,12 @@ def controller_timeline(story: Story) -> Figure | None:
     colours = {"active": STATES["active"], "no active controller": NOBODY}
     silent_from = {(cluster, gap.end): gap.begin for cluster, gap, _ in story.gaps}
     for cluster, term in story.terms:
-        name = short(cluster) if several else f"controller {term.what}"
+        name = cluster if several else f"controller {term.what}"
         # A term lasts until the next election; a leader that fell silent before was no longer active.
         end = max(silent_from.get((cluster, term.end), term.end or 0), term.begin) if term.end is not None else None
         lanes.setdefault(name, []).append(Span(term.begin, end, "active"))
     for cluster, gap, _ in story.gaps:
-        name = short(cluster) if several else "nobody"
+        name = cluster if several else "nobody"
         lanes.setdefault(name, []).append(Span(gap.begin, gap.end, "no active controller"))
     return _timeline(story, sorted(lanes.items())[: 2 * LANES], colours)
 
@@ -312,7 +332,8 @@ def gap_timeline(story: Story) -> Figure | None:
         return None
     chosen = Counter(cluster for cluster, _, _ in story.gaps)
     names = sorted(name for name, _ in chosen.most_common(LANES))
-    kept = [(cluster, span) for cluster, span, _ in story.gaps if cluster in names]
+    shown = short_names(names)
+    kept = [(cluster, span) for cluster, span, _ in story.gaps if cluster in shown]
     longest = max(span.what for _, span in kept) or 1
     sizes = [6 + 16 * (span.what / longest) ** 0.5 for _, span in kept]
     data = [
@@ -320,13 +341,13 @@ def gap_timeline(story: Story) -> Figure | None:
             "type": "scatter",
             "mode": "markers",
             "x": [span.begin for _, span in kept],
-            "y": [short(cluster) for cluster, _ in kept],
+            "y": [shown[cluster] for cluster, _ in kept],
             "text": [f"{span.what:.1f} s" for _, span in kept],
             "marker": {"color": NOBODY, "opacity": 0.7, "size": sizes},
             "hovertemplate": "%{y}<br>%{x|%Y-%m-%d %H:%M:%S}: %{text}<extra></extra>",
         }
     ]
-    layout = _layout(story, lane_height(len(names)), yaxis=_lanes([short(name) for name in names]), showlegend=False)
+    layout = _layout(story, lane_height(len(names)), yaxis=_lanes(list(shown.values())), showlegend=False)
     return {"data": data, "layout": layout}
 
 
@@ -338,13 +359,14 @@ def cause_bars(story: Story, *, by_cluster: bool = False) -> Figure | None:
     for (cluster, cause), count in story.causes.items():
         sums[cluster if by_cluster else cause] += count
     lanes = [name for name, _ in sums.most_common(LANES)]
+    shown = list(short_names(lanes).values())
     causes = sorted({cause for _, cause in story.causes}) if by_cluster else [""]
     data = []
     for number, cause in enumerate(causes):
         values = [story.causes[name, cause] if by_cluster else sums[name] for name in lanes]
-        trace = {"type": "bar", "orientation": "h", "name": cause, "y": [short(name) for name in lanes], "x": values}
+        trace = {"type": "bar", "orientation": "h", "name": cause, "y": shown, "x": values}
         data.append({**trace, "marker": {"color": PALETTE[number % len(PALETTE)]}})
-    return _counts(data, lanes, "changes of leadership", legend=by_cluster)
+    return _counts(data, shown, "changes of leadership", legend=by_cluster)
 
 
 def churn_bars(story: Story, kind: str) -> Figure | None:
@@ -354,7 +376,7 @@ def churn_bars(story: Story, kind: str) -> Figure | None:
     if not chosen:
         return None
     several = len(story.clusters) > 1
-    lanes = [short(f"{cluster[:6]}… {name}" if several else name) for (cluster, name), _ in chosen]
+    lanes = list(short_names(f"{name} of {cluster}" if several else name for (cluster, name), _ in chosen).values())
     bars = {"type": "bar", "orientation": "h", "y": lanes, "x": [count for _, count in chosen]}
     return _counts([{**bars, "marker": {"color": PALETTE[0]}}], lanes, "changes of partitions", legend=False)
 
@@ -364,7 +386,7 @@ def bars(counts: Sequence[tuple[str, int]], title: str) -> Figure | None:
     chosen = [item for item in counts if item[1]][:LANES]
     if not chosen:
         return None
-    lanes = [short(name) for name, _ in chosen]
+    lanes = list(short_names(name for name, _ in chosen).values())
     trace = {"type": "bar", "orientation": "h", "y": lanes, "x": [count for _, count in chosen]}
     return _counts([{**trace, "marker": {"color": PALETTE[0]}}], lanes, title, legend=False)
 
@@ -374,8 +396,13 @@ def _counts(data: list[dict[str, Any]], lanes: Sequence[str], title: str, *, leg
         "height": lane_height(len(lanes)),
         "margin": {"l": 60, "r": 20, "t": 10, "b": 50},
         "barmode": "stack",
-        "xaxis": {"title": {"text": title}, "automargin": True, "gridcolor": "#e8e8e8", "rangemode": "tozero"},
-        "yaxis": _lanes([short(name) for name in lanes]),
+        "xaxis": {
+            "title": {"text": title, "font": {"size": 13}},
+            "automargin": True,
+            "gridcolor": "#e8e8e8",
+            "rangemode": "tozero",
+        },
+        "yaxis": _lanes(lanes),
         "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
         "showlegend": legend,
         "plot_bgcolor": "#fff",

@@ -50,6 +50,7 @@ FLEET_VIEWS: Final = (
 """The views whose rows `render_fleet` wants."""
 
 _TIMES: Final = {"valid_from", "valid_to", "timestamp", "from_time", "to_time"}
+_TEXTS: Final = {"cause_text", "text", "for example"}
 _NAMES: Final = {"cause", "cluster", "kind", "outcome", "topic"}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -466,7 +467,7 @@ def _cell(column: str, value: object) -> _Cell:
         if value == -1 and "leader" in column:
             return _Cell("nobody", "number")
         return _Cell(str(value) if column in {"epoch", "broker"} else f"{value:,}", "number")
-    return _Cell(_value(value), "name" if column in _NAMES else "")
+    return _Cell(_value(value), "name" if column in _NAMES else "why" if column in _TEXTS else "")
 
 
 def _value(value: object) -> str:

@@ -176,8 +176,8 @@ class Story:
     def _quorum_epochs(self, row: Row) -> None:
         at = self._at["quorum_epochs"]
         self.terms.append((row[0], self._validity(at, row, row[at["leader_id"]])))
-        columns = ("valid_from", "valid_to", "quorum_epoch", "leader_id", "previous_leader_id", "silence_seconds")
-        self._table("terms", "quorum_epochs", row, columns)
+        columns = ("cluster", "valid_from", "valid_to", "quorum_epoch", "leader_id", "previous_leader_id")
+        self._table("terms", "quorum_epochs", row, (*columns, "silence_seconds"))
 
     def _controller_gaps(self, row: Row) -> None:
         at = self._at["controller_gaps"]

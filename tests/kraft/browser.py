@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 WIDTH = 1280
+HEIGHT = 9000
+"""Room for a whole page in one picture."""
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 OFFLINE = "--host-resolver-rules=MAP * ~NOTFOUND"
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", OFFLINE)
@@ -58,6 +60,7 @@ addEventListener("load", () => setTimeout(() => {
   };
   const out = document.createElement("pre");
   out.id = "measured";
+  out.hidden = true;
   out.textContent = JSON.stringify(found);
   document.body.append(out);
 }, 1500));
@@ -83,21 +86,20 @@ def look(page: Path) -> dict[str, Any]:
     text = page.read_text()
     measured = page.with_suffix(".measured.html")
     measured.write_text(text.replace("<head>", f"<head>{WATCH}", 1).replace("</body>", f"{MEASURE}</body>"))
-    dom = _run(program, measured, "--dump-dom", height=1000)
-    found = re.search(r'<pre id="measured">(.*?)</pre>', dom, re.DOTALL)
-    assert found is not None, dom[-2000:]
-    facts: dict[str, Any] = json.loads(html.unescape(found[1]))
     picture = page.with_suffix(".png")
-    _run(program, page, f"--screenshot={picture}", height=min(facts["height"], 12_000))
+    dom = _run(program, measured, "--dump-dom", f"--screenshot={picture}")
+    found = re.search(r'<pre id="measured"[^>]*>(.*?)</pre>', dom, re.DOTALL)
+    assert found is not None, dom[-2000:]
     assert picture.stat().st_size > 20_000
+    facts: dict[str, Any] = json.loads(html.unescape(found[1]))
     return facts
 
 
-def _run(program: str, page: Path, what: str, *, height: int) -> str:
+def _run(program: str, page: Path, *what: str) -> str:
     done = subprocess.run(
         [
-            *(program, *FLAGS, f"--window-size={WIDTH},{height}", "--virtual-time-budget=20000"),
-            *(f"--user-data-dir={page.parent / 'profile'}", what, page.as_uri()),
+            *(program, *FLAGS, f"--window-size={WIDTH},{HEIGHT}", "--virtual-time-budget=20000"),
+            *(f"--user-data-dir={page.parent / 'profile'}", *what, page.as_uri()),
         ],
         capture_output=True,
         text=True,
