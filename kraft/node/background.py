@@ -26,7 +26,7 @@ _QUICK_S: Final = 0.005
 
 
 class Flusher:
-    """Runs flushes one after the other, and reports each in the Trio thread."""
+    """Runs flushes one after the other; `done` is told of those in the thread, in the Trio thread."""
 
     def __init__(self, done: Callable[[FlushDone], None]) -> None:
         self._done = done
@@ -47,18 +47,20 @@ class Flusher:
         assert self._wanted is None, "a replica has one flush outstanding"
         self._wanted = flush
 
-    def begin(self, *, is_busy: bool) -> None:
-        """Run what was taken, if anything: in the thread if the node is busy or the disk slow, else before returning.
+    def begin(self, *, is_busy: bool) -> FlushDone | None:
+        """Run what was taken, if anything: in the thread if the node is busy or the disk slow, else before returning that
+        it is done.
 
         To be called once everything else that can be done is done. A failure of the disk in place is raised.
         """
         flush, self._wanted = self._wanted, None
         if flush is None:
-            return
+            return None
         if is_busy or self._last_s >= _QUICK_S:
             self._hand_over(flush)
-        else:
-            self._finish(flush.ticket, _timed(flush))
+            return None
+        self._last_s = _timed(flush)
+        return FlushDone(flush.ticket)
 
     def _finish(self, ticket: int, took_s: float) -> None:
         self._last_s = took_s

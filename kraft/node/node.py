@@ -212,9 +212,10 @@ class Node:
             if not flusher.is_wanted:
                 break
             # Last, so that everybody who is sent something has it while the disk works.
-            flusher.begin(is_busy=self._inbound.unanswered + self._appends.outstanding > _BUSY)
-            if not events:
+            done = flusher.begin(is_busy=self._inbound.unanswered + self._appends.outstanding > _BUSY)
+            if done is None:
                 break
+            events.append(done)
             now_ms = self._clock.now_ms()
         if wanted_ms < self._deadline_ms:
             self._deadline_ms = wanted_ms

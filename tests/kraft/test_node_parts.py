@@ -149,10 +149,15 @@ async def test_flushes_in_place_only_while_the_disk_is_quick_and_nothing_else_wa
         else:
             handle.may_end.set()
         flusher.start(StartFlush(len(handles), handle))
-        flusher.begin(is_busy=is_busy)
-        await inbox.wait()
-        assert inbox.events.popleft() == FlushDone(len(handles))
-        return handle.ran_in is threading.main_thread()
+        done = flusher.begin(is_busy=is_busy)
+        in_place = done is not None
+        if done is None:
+            await inbox.wait()
+            done = inbox.events.popleft()
+        assert done == FlushDone(len(handles))
+        assert not inbox.events
+        assert in_place == (handle.ran_in is threading.main_thread())
+        return in_place
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(flusher.run)
