@@ -48,8 +48,8 @@ class Flusher:
         self._wanted = flush
 
     def begin(self, *, is_busy: bool) -> FlushDone | None:
-        """Run what was taken, if anything: in the thread if the node is busy or the disk slow, else before returning that
-        it is done.
+        """Run what was taken, if anything: in the thread if the node is busy or the disk slow, else before returning,
+        that it is done.
 
         To be called once everything else that can be done is done. A failure of the disk in place is raised.
         """
