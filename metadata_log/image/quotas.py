@@ -36,9 +36,10 @@ def replay_quota(image: QuotasImage, record: ClientQuotaRecord) -> QuotasImage:
 
 def in_entity_order(image: QuotasImage) -> Iterator[tuple[Entity, Map[str, float]]]:
     """The entities with their quotas, in one order everywhere: the default of a type before its names."""
-    for entity in sorted(image.by_entity, key=_order):
+    for entity in sorted(image.by_entity, key=entity_order):
         yield entity, image.by_entity[entity]
 
 
-def _order(entity: Entity) -> list[tuple[str, bool, str]]:
+def entity_order(entity: Entity) -> list[tuple[str, bool, str]]:
+    """What entities are sorted by: names may be None, which Python does not compare."""
     return [(kind, name is not None, name or "") for kind, name in entity]

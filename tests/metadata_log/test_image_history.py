@@ -194,7 +194,7 @@ def test_controllers(history: History) -> None:
 
 
 def test_producer_ids() -> None:
-    """Six times somebody produced, each time at a broker without ids left or started anew: a block of 1,000 for each."""
+    """Six times somebody produced, each time at a broker without ids or started anew: a block of 1,000 for each."""
     operations = json.loads(archive("history")["static3/operations.json"])["operations"]
     assert sum(one["op"] == "produce" for one in operations) == 6
     assert image_of("static3", 1).producer_ids.next_producer_id == 6000

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -35,8 +36,8 @@ def replay(image: MetadataImage, *changes: Message) -> MetadataImage:
     return delta.apply(end(image.end.offset + len(changes)))
 
 
-def random_cluster(seed: int, steps: int, **options: int) -> RandomCluster:
-    cluster = RandomCluster(Random(seed), **options)  # type: ignore[arg-type]
+def random_cluster(seed: int, steps: int) -> RandomCluster:
+    cluster = RandomCluster(Random(seed))
     for _ in range(steps):
         cluster.step()
     return cluster
@@ -170,8 +171,8 @@ def test_two_processes_agree_on_every_order() -> None:
 PARTITION = Partition((1, 2), (DIRECTORY, DIRECTORY), (1,), (), (), (2,), (1,), 1, 1, 5, 7)
 
 
-def change(**fields: object) -> records.PartitionChangeRecord:
-    return records.PartitionChangeRecord(partition_id=0, topic_id=A, **fields)  # type: ignore[arg-type]
+def change(**fields: Any) -> records.PartitionChangeRecord:
+    return records.PartitionChangeRecord(partition_id=0, topic_id=A, **fields)
 
 
 def test_a_change_without_content_moves_the_partition_epoch_alone() -> None:
@@ -201,9 +202,9 @@ def topic(name: str, topic_id: Uuid = A) -> records.TopicRecord:
     return records.TopicRecord(name=name, topic_id=topic_id)
 
 
-def partition(number: int, topic_id: Uuid = A, **fields: object) -> records.PartitionRecord:
-    given_fields: dict[str, object] = {"replicas": (1, 2), "isr": (1,), "leader": 1, **fields}
-    return records.PartitionRecord(partition_id=number, topic_id=topic_id, **given_fields)  # type: ignore[arg-type]
+def partition(number: int, topic_id: Uuid = A, **fields: Any) -> records.PartitionRecord:
+    given_fields: dict[str, Any] = {"replicas": (1, 2), "isr": (1,), "leader": 1, **fields}
+    return records.PartitionRecord(partition_id=number, topic_id=topic_id, **given_fields)
 
 
 BROKER = records.RegisterBrokerRecord(broker_id=1, broker_epoch=5, log_dirs=(DIRECTORY,))
