@@ -8,6 +8,7 @@ last one can ever be torn.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable
 from typing import Final
 
 from metadata_log.batch import Record, RecordBatch, scan
@@ -113,30 +114,43 @@ class MetadataLog:
         At least one batch, else up to `max_bytes`, and none that reaches past `end_offset`; empty at the end of the
         log. One call reads from one segment, so more may follow.
         """
-        assert self.start_offset <= offset <= self.end_offset, (self.start_offset, offset, self.end_offset)
-        limit = self.end_offset if end_offset is None else min(end_offset, self.end_offset)
+        limit = self._limit(offset, end_offset)
         if offset >= limit:
             return b""
         if self._tail_offsets and offset >= self._tail_offsets[0]:
-            return self._read_tail(offset, max_bytes, limit)
+            pieces = [batch.data for batch in self._read_tail(offset, max_bytes, limit)]
+            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
         return self._segment_of(offset).read(offset, max_bytes, limit)
+
+    def read_batches(self, offset: int, max_bytes: int, *, end_offset: int) -> Iterable[RecordBatch]:
+        """The batches that `read` would return, those of the tail without taking them apart again; their positions mean
+        nothing. Raises `CorruptBatch` where they cannot be read.
+        """
+        limit = self._limit(offset, end_offset)
+        if offset < limit and self._tail_offsets and offset >= self._tail_offsets[0]:
+            return self._read_tail(offset, max_bytes, limit)
+        return scan(self.read(offset, max_bytes, end_offset=end_offset), where=self.directory, verify=False)
+
+    def _limit(self, offset: int, end_offset: int | None) -> int:
+        assert self.start_offset <= offset <= self.end_offset, (self.start_offset, offset, self.end_offset)
+        return self.end_offset if end_offset is None else min(end_offset, self.end_offset)
 
     def find_time(self, timestamp_ms: int) -> Record | None:
         """The first record that is not older than `timestamp_ms`, or None (`UnifiedLog.fetchOffsetByTimestamp`)."""
         found = (segment.find_time(timestamp_ms, self.start_offset) for segment in self._segments)
         return next((record for record in found if record is not None), None)
 
-    def _read_tail(self, offset: int, max_bytes: int, limit: int) -> bytes:
+    def _read_tail(self, offset: int, max_bytes: int, limit: int) -> list[RecordBatch]:
         first = bisect_right(self._tail_offsets, offset) - 1
-        pieces: list[bytes] = []
+        found: list[RecordBatch] = []
         size = 0
         for at in range(first, len(self._tail)):
             batch = self._tail[at]
             size += batch.size_bytes
-            if batch.next_offset > limit or (pieces and size > max_bytes):
+            if batch.next_offset > limit or (found and size > max_bytes):
                 break
-            pieces.append(batch.data)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            found.append(batch)
+        return found
 
     def _segment_of(self, offset: int) -> Segment:
         """The last segment that begins at or before `offset`."""
@@ -442,6 +456,7 @@ def _settle(log: MetadataLog, findings: list[str]) -> None:
     """Bring what was recovered to the disk, with true indexes and epochs beside it."""
     for segment in log._segments:
         segment.file.fsync()
+        segment.end_recovery()
     for segment in log._segments[:-1]:
         segment.write_indexes()
     log._segments[-1].remove_indexes()

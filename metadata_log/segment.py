@@ -110,6 +110,14 @@ class Segment:
         self.end_offset = batch.next_offset
         self._since_entry += batch.size_bytes
 
+    def end_recovery(self) -> None:
+        """All that was in the file has been noted (`LogSegment.recover`): what is appended counts from here.
+
+        Kafka adds an entry to the time index then, and forgets how many bytes follow the last entry of the other.
+        """
+        self._times.maybe_append(self._max_timestamp, self._max_timestamp_offset)
+        self._since_entry = 0
+
     def append(self, data: bytes, batches: list[RecordBatch]) -> None:
         """Write whole batches at the end."""
         self.file.append(data)
@@ -169,6 +177,7 @@ class Segment:
         self.size_bytes = self._offsets.positions[-1] if self._offsets.positions else 0
         for batch in scan_file(self.file, self.size_bytes, end=cut.position, verify=False):
             self.note(batch)
+        self._since_entry = 0  # as in Kafka: what is appended counts from the cut
 
     def cut_file(self, size: int) -> None:
         """Cut the file to `size` bytes, durably; the indexes are the caller's business."""
