@@ -26,6 +26,7 @@ INTERRUPTED: Final = 130
 _COMMANDS: Final = {
     "archive": "kraft.cli.archive:archive_command",
     "decode": "kraft.cli.decode:decode_command",
+    "diff": "kraft.cli.diff:diff_command",
     "dump": "kraft.cli.dump:dump_command",
     "format": "kraft.cli.format:format_command",
     "history": "kraft.cli.history:history_command",
