@@ -58,7 +58,9 @@ def refuse(request: IncrementalAlterConfigsRequest, error: Error, text: str) -> 
     return ControllerResult(response=refusal(request, error, text))
 
 
-def refusal(request: IncrementalAlterConfigsRequest, error: Error, text: str) -> IncrementalAlterConfigsResponse:
+def refusal(
+    request: IncrementalAlterConfigsRequest, error: Error, text: str | None = None
+) -> IncrementalAlterConfigsResponse:
     """The response that refuses every resource of a request: it has no place for an error of its own."""
     return IncrementalAlterConfigsResponse(
         responses=[

@@ -7,31 +7,44 @@ on the active controller and after their commit on a standby.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from random import Random
 from typing import Final
 
 from msgspec import Struct
 
+from kraft.controller.apis import APIS, Read, Write
+from kraft.controller.broker_heartbeat import fence_silent_broker
 from kraft.controller.cluster import describe_cluster
-from kraft.controller.configs import incremental_alter_configs, refusal
+from kraft.controller.deciding import Deciding
 from kraft.controller.features import DEFAULT_BOOTSTRAP, activation, check_supported
-from kraft.controller.periodic import NO_OP, Periodic
-from kraft.controller.registration import Registrar, register_controller
+from kraft.controller.heartbeats import BrokerSessions
+from kraft.controller.periodic import NEVER_MS, NO_OP, Periodic
+from kraft.controller.registration import Registrar
 from kraft.controller.result import ApiError, ControllerResult, VersionedRecord
+from kraft.controller.topic_configs import TopicDefaults
 from metadata_log.image import ImageHistory, MetadataDelta, MetadataImage
+from metadata_log.records.metadata import (
+    BrokerRegistrationChangeRecord,
+    RegisterBrokerRecord,
+    UnregisterBrokerRecord,
+)
 from metadata_log.serde import Message
 from metadata_log.types import NO_NODE, OffsetAndEpoch, Uuid
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
+    BrokerHeartbeatRequest,
     ControllerRegistrationRequest,
     ControllerRegistrationResponse,
     DescribeClusterRequest,
-    IncrementalAlterConfigsRequest,
 )
 
 RECORDS_PER_BATCH: Final = 10_000
 """Results that are not atomic are cut into batches of this many records (`MAX_RECORDS_PER_BATCH`)."""
 NOT_ACTIVE: Final = -1
+_SWEEPS_PER_SESSION: Final = 8
+_NEXT_SWEEP_MS: Final = 10
+"""After a silent broker was found, the next one is looked for so soon."""
 
 
 class ControllerSettings(Struct, frozen=True, kw_only=True):
@@ -50,12 +63,14 @@ class ControllerSettings(Struct, frozen=True, kw_only=True):
     max_idle_interval_ms: int = 500
     min_insync_replicas: int = 1
     bootstrap: tuple[Message, ...] = DEFAULT_BOOTSTRAP
+    broker_session_timeout_ms: int = 9000
+    unclean_election: bool = False
 
 
 class QuorumController:
     """The controller of one node; active only in the epochs that its node leads."""
 
-    apis: Final = (ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.DESCRIBE_CLUSTER, ApiKey.CONTROLLER_REGISTRATION)
+    apis: Final = (ApiKey.DESCRIBE_CLUSTER, *(api.key for api in APIS.values()))
 
     def __init__(self, settings: ControllerSettings) -> None:
         self.settings = settings
@@ -63,6 +78,16 @@ class QuorumController:
         self.active_epoch = NOT_ACTIVE
         self._periodic = Periodic(settings.max_idle_interval_ms)
         self._registrar = Registrar(settings.node_id, settings.incarnation_id, settings.listeners)
+        self._sessions = BrokerSessions(settings.broker_session_timeout_ms)
+        self._sweep_ms = NEVER_MS
+        self._next_offset = 0
+        # Its own, so that a copy of this controller draws what this one would.
+        self._rng = Random(int.from_bytes(settings.incarnation_id))
+        self._defaults = TopicDefaults(
+            min_isr=settings.min_insync_replicas,
+            unclean_election=settings.unclean_election,
+            node_id=settings.node_id,
+        )
 
     @property
     def is_active(self) -> bool:
@@ -79,10 +104,24 @@ class QuorumController:
         delta = MetadataDelta(latest, is_snapshot=is_snapshot)
         for offset, record in enumerate(records, base_offset):
             delta.replay(record, offset)
+            if type(record) in _OF_BROKERS:
+                self._note_broker(record, end.offset - 1 if is_snapshot else offset)
         image = delta.apply(end)
         if image.features is not latest.features:
             check_supported(image.features)
         return image
+
+    def _note_broker(self, record: Message, offset: int) -> None:
+        """What a record changes about who is waited for."""
+        sessions = self._sessions
+        match record:
+            case RegisterBrokerRecord():
+                sessions.registered(record.broker_id, offset)
+            case UnregisterBrokerRecord():
+                sessions.forget(record.broker_id)
+            case BrokerRegistrationChangeRecord(fenced=0) if self.is_active:
+                # Until its next heartbeat nobody knows how far it is.
+                sessions.touch(record.broker_id, fenced=sessions.state(record.broker_id).is_fenced)
 
     def load_snapshot(self, records: Iterable[Message], end: OffsetAndEpoch) -> None:
         """Forget everything and begin with the records of a snapshot."""
@@ -95,6 +134,7 @@ class QuorumController:
         """One batch of this active controller's own records has its offsets."""
         end = OffsetAndEpoch(epoch=self.active_epoch, offset=base_offset + len(records))
         self.history.appended(self.replay((one.record for one in records), base_offset, end))
+        self._next_offset = end.offset
 
     def on_committed(self, next_offset: int) -> None:
         """One batch of this active controller's own records is committed."""
@@ -108,55 +148,71 @@ class QuorumController:
 
     # Leadership
 
-    def activate(self, epoch: int, now_ms: int) -> ControllerResult:
-        """Become active: everything before this epoch is committed and replayed. Returns what to write first."""
+    def activate(self, epoch: int, next_offset: int, now_ms: int) -> ControllerResult:
+        """Become active: everything below `next_offset` is committed and replayed. Returns what to write first."""
         assert not self.is_active, (self.active_epoch, epoch)
         self.active_epoch = epoch
+        self._next_offset = next_offset
         self._periodic.arm(now_ms)
+        self._sessions.claim(self.history.latest, now_ms)
+        self._arm_sweep(now_ms)
         return activation(self.history.latest, self.settings.bootstrap, self.settings.min_insync_replicas)
 
     def renounce(self) -> None:
         """Stop deciding, and forget what is not committed: it may be lost."""
         self.active_epoch = NOT_ACTIVE
         self._periodic.disarm()
+        self._sessions.renounce()
+        self._sweep_ms = NEVER_MS
         self.history.rollback()
         self._registrar.retry()
 
     # Decisions
 
-    def handle(self, request: Message, version: int, leader_id: int) -> ControllerResult:
+    def handle(self, request: Message, version: int, leader_id: int, now_ms: int) -> ControllerResult:
         """Decide on a request; `leader_id` is who leads the quorum as far as this node knows, or -1."""
-        match request:
-            case IncrementalAlterConfigsRequest():
-                if not request.resources:
-                    return incremental_alter_configs(self.history.latest.configs, request)
-                if not self.is_active:
-                    return ControllerResult(response=self.not_controller(request, leader_id))
-                return incremental_alter_configs(self.history.latest.configs, request)
-            case ControllerRegistrationRequest():
-                if not self.is_active:
-                    return ControllerResult(response=self.not_controller(request, leader_id))
-                return self._register(request)
-            case DescribeClusterRequest():
-                settings = self.settings
-                response = describe_cluster(
-                    self.history.committed.stable,
-                    request,
-                    version=version,
-                    cluster_id=settings.cluster_id,
-                    leader_id=leader_id,
-                    listener=settings.listener,
-                    voters=settings.voters,
-                )
-                return ControllerResult(response=response)
-            case _:
-                raise AssertionError(f"{type(request).__name__} is not served by the controller")
-
-    def _register(self, request: ControllerRegistrationRequest) -> ControllerResult:
+        if isinstance(request, DescribeClusterRequest):
+            return self._describe_cluster(request, version, leader_id)
+        api = APIS[type(request)]
+        if isinstance(api, Read):
+            return api.decide(self._deciding(version, now_ms), request)
+        if not self.is_active and not api.is_empty(request):
+            return ControllerResult(response=self.not_controller(request, leader_id))
+        if isinstance(request, BrokerHeartbeatRequest):
+            self._sessions.contact(request.broker_id, request.broker_epoch, now_ms)
+            if self._sweep_ms == NEVER_MS:
+                self._arm_sweep(now_ms)
         try:
-            return register_controller(self.history.latest, request)
+            return api.decide(self._deciding(version, now_ms), request)
         except ApiError as refused:
-            return ControllerResult(response=self.failure(request, refused.error, str(refused)))
+            return ControllerResult(response=api.refuse(request, refused.error, refused.text))
+
+    def _deciding(self, version: int, now_ms: int) -> Deciding:
+        latest = self.history.latest
+        return Deciding(
+            image=latest,
+            committed=self.history.committed.stable,
+            next_offset=self._next_offset,
+            version=version,
+            now_ms=now_ms,
+            rng=self._rng,
+            cluster_id=self.settings.cluster_id,
+            defaults=self._defaults,
+            sessions=self._sessions,
+        )
+
+    def _describe_cluster(self, request: DescribeClusterRequest, version: int, leader_id: int) -> ControllerResult:
+        settings = self.settings
+        response = describe_cluster(
+            self.history.committed.stable,
+            request,
+            version=version,
+            cluster_id=settings.cluster_id,
+            leader_id=leader_id,
+            listener=settings.listener,
+            voters=settings.voters,
+        )
+        return ControllerResult(response=response)
 
     def not_controller(self, request: Message, leader_id: int) -> Message:
         """The answer to a write that this node cannot decide on, or whose records may be lost."""
@@ -167,26 +223,35 @@ class QuorumController:
 
     def failure(self, request: Message, error: Error, text: str) -> Message:
         """The answer to a write that fails as a whole."""
-        match request:
-            case IncrementalAlterConfigsRequest():
-                return refusal(request, error, text)
-            case ControllerRegistrationRequest():
-                return ControllerRegistrationResponse(error_code=error, error_message=text)
-            case _:
-                raise AssertionError(f"{type(request).__name__} is not a write")
+        api = APIS[type(request)]
+        assert isinstance(api, Write), f"{type(request).__name__} is not a write"
+        return api.refuse(request, error, text)
 
     # Time
 
     def deadline_ms(self) -> int:
         """When `on_tick` or `registration_due` is wanted."""
-        return min(self._periodic.deadline_ms, self._registrar.deadline_ms)
+        return min(self._periodic.deadline_ms, self._registrar.deadline_ms, self._sweep_ms)
 
-    def on_tick(self, now_ms: int) -> ControllerResult | None:
+    def on_tick(self, now_ms: int) -> list[ControllerResult]:
         """Do timed work that is due."""
-        if now_ms < self._periodic.deadline_ms:
-            return None
-        self._periodic.arm(now_ms)
-        return NO_OP
+        due = []
+        if now_ms >= self._sweep_ms:
+            fenced = fence_silent_broker(self._deciding(0, now_ms))
+            if fenced is None:
+                self._arm_sweep(now_ms)
+            else:
+                due.append(fenced)
+                self._sweep_ms = now_ms + _NEXT_SWEEP_MS
+        if now_ms >= self._periodic.deadline_ms:
+            self._periodic.arm(now_ms)
+            due.append(NO_OP)
+        return due
+
+    def _arm_sweep(self, now_ms: int) -> None:
+        """Look for silent brokers again in a while, if there are any brokers to hear of."""
+        sweep_ms = max(1, self.settings.broker_session_timeout_ms // _SWEEPS_PER_SESSION)
+        self._sweep_ms = now_ms + sweep_ms if self._sessions.has_contacts else NEVER_MS
 
     def registration_due(self, now_ms: int) -> ControllerRegistrationRequest | None:
         """What to ask the active controller, be it this one, if it is time; `on_registration_answer` is to follow."""
@@ -206,6 +271,10 @@ class QuorumController:
         copy.active_epoch = self.active_epoch
         copy._periodic = self._periodic.fork()
         copy._registrar = self._registrar.fork()
+        copy._sessions = self._sessions.fork()
+        copy._sweep_ms = self._sweep_ms
+        copy._next_offset = self._next_offset
+        copy._rng.setstate(self._rng.getstate())
         return copy
 
     def facts(self) -> tuple[object, ...]:
@@ -213,7 +282,13 @@ class QuorumController:
         return (
             self.active_epoch,
             self._periodic.deadline_ms,
+            self._sweep_ms,
             self._registrar.facts(),
+            self._sessions.facts(),
             self.history.latest.end,
             self.history.committed.end,
         )
+
+
+_OF_BROKERS: Final = {RegisterBrokerRecord, UnregisterBrokerRecord, BrokerRegistrationChangeRecord}
+"""The records that say something of a broker's session."""

@@ -87,6 +87,11 @@ class BrokerSessions:
 
     # Heartbeats
 
+    @property
+    def has_contacts(self) -> bool:
+        """Whether any session is open."""
+        return bool(self._contacts)
+
     def contact(self, broker_id: int, broker_epoch: int, now_ms: int) -> None:
         """A heartbeat of this incarnation was received."""
         self._contacts[broker_id, broker_epoch] = now_ms

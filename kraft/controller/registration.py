@@ -54,6 +54,13 @@ def register_controller(image: MetadataImage, request: ControllerRegistrationReq
     return ControllerResult((VersionedRecord(record),), ControllerRegistrationResponse(error_message=None))
 
 
+def refuse_controller(
+    _: ControllerRegistrationRequest, error: Error, text: str | None = None
+) -> ControllerRegistrationResponse:
+    """The answer to a registration that fails."""
+    return ControllerRegistrationResponse(error_code=error, error_message=text or error.message)
+
+
 class Registrar:
     """Sees to it that the published image holds the registration of this very start of this controller."""
 

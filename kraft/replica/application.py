@@ -97,8 +97,8 @@ class Application(Protocol):
         the host is told.
         """
 
-    def on_leader(self, epoch: int, now_ms: int) -> tuple[Action, ...]:
-        """This replica leads `epoch`, and everything before it is committed and applied."""
+    def on_leader(self, epoch: int, next_offset: int, now_ms: int) -> tuple[Action, ...]:
+        """This replica leads `epoch`, and everything below `next_offset` is committed and applied."""
 
     def on_lost_leadership(self) -> None:
         """The leadership taken with `on_leader` is over; what is not committed may vanish."""
@@ -106,7 +106,7 @@ class Application(Protocol):
     def on_appended(self, unit: Unit, base_offset: int) -> None:
         """A proposed unit has its offsets. It is not committed yet."""
 
-    def on_request(self, request: WireRequest, leader: LeaderAndEpoch) -> Action:
+    def on_request(self, request: WireRequest, leader: LeaderAndEpoch, now_ms: int) -> Action:
         """A request for one of `apis`."""
 
     def on_submit(self, submit: Submit) -> Action:
@@ -165,7 +165,7 @@ class RawLog:
         """Hand the batch to the host."""
         return (Committed(batch),)
 
-    def on_leader(self, epoch: int, now_ms: int) -> tuple[Action, ...]:
+    def on_leader(self, epoch: int, next_offset: int, now_ms: int) -> tuple[Action, ...]:
         """Take submits from now on."""
         self._is_leader = True
         return ()
@@ -177,7 +177,7 @@ class RawLog:
     def on_appended(self, unit: Unit, base_offset: int) -> None:
         """There is no state that could follow."""
 
-    def on_request(self, request: WireRequest, leader: LeaderAndEpoch) -> Action:
+    def on_request(self, request: WireRequest, leader: LeaderAndEpoch, now_ms: int) -> Action:
         """Never called: a raw log serves no API of its own."""
         raise AssertionError(f"a raw log does not answer API {request.api_key}")
 

@@ -51,9 +51,9 @@ class ControllerHost:
             self.controller.on_committed_elsewhere(records, batch.base_offset, end)
         return ()
 
-    def on_leader(self, epoch: int, now_ms: int) -> tuple[Action, ...]:
+    def on_leader(self, epoch: int, next_offset: int, now_ms: int) -> tuple[Action, ...]:
         """Activate the controller; the records of its activation come before anything else it writes."""
-        result = self.controller.activate(epoch, now_ms)
+        result = self.controller.activate(epoch, next_offset, now_ms)
         return (Proposal(_units(result)),) if result.records else ()
 
     def on_lost_leadership(self) -> None:
@@ -64,10 +64,10 @@ class ControllerHost:
         """Replay at append time, so that the next decision sees it."""
         self.controller.on_appended(unit.records, base_offset)
 
-    def on_request(self, request: WireRequest, leader: LeaderAndEpoch) -> Action:
+    def on_request(self, request: WireRequest, leader: LeaderAndEpoch, now_ms: int) -> Action:
         """Decide; an answer to a write waits until everything it rests on is committed."""
         message = request.message
-        result = self.controller.handle(message, request.version, leader.leader_id)
+        result = self.controller.handle(message, request.version, leader.leader_id, now_ms)
         assert result.response is not None, message
         if request.api_key in _READS or not self.controller.is_active:
             return Respond(request.request_id, result.response)
@@ -98,16 +98,15 @@ class ControllerHost:
 
     def on_tick(self, now_ms: int) -> tuple[Action, ...]:
         """Do timed work that is due."""
-        result = self.controller.on_tick(now_ms)
-        written = () if result is None else (Proposal(_units(result)),)
+        written = tuple(Proposal(_units(result)) for result in self.controller.on_tick(now_ms) if result.records)
         request = self.controller.registration_due(now_ms)
-        return written if request is None else (*written, self._register(request))
+        return written if request is None else (*written, self._register(request, now_ms))
 
-    def _register(self, request: ControllerRegistrationRequest) -> Action:
+    def _register(self, request: ControllerRegistrationRequest, now_ms: int) -> Action:
         """Ask the active controller; if that is this one, decide at once."""
         if not self.controller.is_active:
             return Ask(request)
-        return Proposal(_units(self.controller.handle(request, 0, NO_NODE)))
+        return Proposal(_units(self.controller.handle(request, 0, NO_NODE, now_ms)))
 
     def on_answer(self, response: Message | None, now_ms: int) -> None:
         """The active controller has taken note of this one, or not."""
@@ -123,7 +122,7 @@ class ControllerHost:
 
 
 _NO_LEVELS: Final = ((METADATA_VERSION, 7),)
-_READS: Final = (ApiKey.DESCRIBE_CLUSTER,)
+_READS: Final = (ApiKey.DESCRIBE_CLUSTER, ApiKey.LIST_PARTITION_REASSIGNMENTS)
 
 
 def host_controller(

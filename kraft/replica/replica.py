@@ -288,7 +288,7 @@ class Replica:
             versions = describe_versions(self.application, message, request.version)
             self._outputs.append(Answer(request.request_id, versions))
         elif key in self.application.apis:
-            self._perform(self.application.on_request(request, self.core.leader), now_ms)
+            self._perform(self.application.on_request(request, self.core.leader, now_ms), now_ms)
         else:
             self._outputs.append(Drop(request.request_id, f"this node does not serve API {key}"))
 
@@ -401,7 +401,7 @@ class Replica:
         claim = self._claim_offset
         if claim is not None and applier.next_offset > claim and not self._application_leads:
             self._application_leads = True
-            self._todo.extend(application.on_leader(self.core.epoch, now_ms))
+            self._todo.extend(application.on_leader(self.core.epoch, self.core.next_append_offset, now_ms))
 
     def _lose_leadership(self) -> None:
         self._claim_offset = None

@@ -299,7 +299,9 @@ def test_api_versions_names_what_is_served_and_nothing_else() -> None:
     net, leader = active()
     asked = ApiVersionsRequest(client_software_name="test", client_software_version="1.0")
     response = net.ask(leader, asked)
-    assert [one.api_key for one in response.api_keys] == [1, 18, 44, 52, 53, 54, 55, 60, 70]
+    assert [one.api_key for one in response.api_keys] == [
+        *(1, 18, 43, 44, 45, 46, 52, 53, 54, 55, 56, 60, 62, 63, 64, 67, 70, 73)
+    ]
     assert response.finalized_features_epoch == 9, "as of the end of the bootstrap transaction"
     finalized = {one.name: one.max_version_level for one in response.finalized_features}
     assert finalized["metadata.version"] == 30
@@ -354,7 +356,7 @@ def test_a_leader_that_died_within_the_bootstrap_is_followed_by_an_abort() -> No
     begin = metadata.BeginTransactionRecord(name="Bootstrap records")
     fresh = QuorumController(controller.settings)
     fresh.on_committed_elsewhere([begin], 1, OffsetAndEpoch(epoch=1, offset=2))
-    kinds = [type(one.record).__name__ for one in fresh.activate(2, 0).records]
+    kinds = [type(one.record).__name__ for one in fresh.activate(2, 2, 0).records]
     assert kinds[:2] == ["AbortTransactionRecord", "BeginTransactionRecord"]
     assert kinds[-1] == "EndTransactionRecord"
 

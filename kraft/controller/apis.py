@@ -1,0 +1,95 @@
+"""How each API of the controller is served: who decides, who refuses (Kafka: `ControllerApis`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from msgspec import Struct
+
+from kraft.controller.broker_heartbeat import broker_heartbeat, refuse_heartbeat
+from kraft.controller.broker_registration import (
+    refuse_registration,
+    refuse_unregistration,
+    register_broker,
+    unregister_broker,
+)
+from kraft.controller.configs import incremental_alter_configs, refusal
+from kraft.controller.deciding import Deciding
+from kraft.controller.directories import assign_replicas_to_dirs, refuse_assignment
+from kraft.controller.elections import elect, refuse_elections
+from kraft.controller.isr import alter_partition, refuse_alter_partition
+from kraft.controller.producer_ids import allocate_producer_ids, refuse_producer_ids
+from kraft.controller.reassignments import alter_reassignments, list_reassignments, refuse_alter_reassignments
+from kraft.controller.registration import refuse_controller, register_controller
+from kraft.controller.result import ControllerResult
+from metadata_log.serde import Message
+from transport.protocol.apis import ApiKey
+from transport.protocol.errors import Error
+from transport.protocol.messages import (
+    AllocateProducerIdsRequest,
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionRequest,
+    AssignReplicasToDirsRequest,
+    BrokerHeartbeatRequest,
+    BrokerRegistrationRequest,
+    ControllerRegistrationRequest,
+    ElectLeadersRequest,
+    IncrementalAlterConfigsRequest,
+    ListPartitionReassignmentsRequest,
+    UnregisterBrokerRequest,
+)
+
+
+class Write(Struct, frozen=True):
+    """An API that only the active controller serves. `decide` may raise `ApiError`, which `refuse` makes an answer.
+
+    A request that asks for nothing is answered by any controller, if `is_empty` says that it does.
+    """
+
+    key: ApiKey
+    decide: Callable[[Deciding, Any], ControllerResult]
+    refuse: Callable[[Any, Error, str | None], Message]
+    is_empty: Callable[[Any], bool] = lambda request: False
+
+
+class Read(Struct, frozen=True):
+    """An API that every controller serves, from what is committed."""
+
+    key: ApiKey
+    decide: Callable[[Deciding, Any], ControllerResult]
+
+
+APIS: Final[dict[type[Message], Write | Read]] = {
+    IncrementalAlterConfigsRequest: Write(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        lambda deciding, request: incremental_alter_configs(deciding.image.configs, request),
+        refusal,
+        lambda request: not request.resources,
+    ),
+    ControllerRegistrationRequest: Write(
+        ApiKey.CONTROLLER_REGISTRATION,
+        lambda deciding, request: register_controller(deciding.image, request),
+        refuse_controller,
+    ),
+    BrokerRegistrationRequest: Write(ApiKey.BROKER_REGISTRATION, register_broker, refuse_registration),
+    BrokerHeartbeatRequest: Write(ApiKey.BROKER_HEARTBEAT, broker_heartbeat, refuse_heartbeat),
+    UnregisterBrokerRequest: Write(ApiKey.UNREGISTER_BROKER, unregister_broker, refuse_unregistration),
+    AlterPartitionRequest: Write(ApiKey.ALTER_PARTITION, alter_partition, refuse_alter_partition),
+    AssignReplicasToDirsRequest: Write(ApiKey.ASSIGN_REPLICAS_TO_DIRS, assign_replicas_to_dirs, refuse_assignment),
+    AllocateProducerIdsRequest: Write(ApiKey.ALLOCATE_PRODUCER_IDS, allocate_producer_ids, refuse_producer_ids),
+    ElectLeadersRequest: Write(
+        ApiKey.ELECT_LEADERS, elect, refuse_elections, lambda request: request.topic_partitions == []
+    ),
+    AlterPartitionReassignmentsRequest: Write(
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        alter_reassignments,
+        refuse_alter_reassignments,
+        lambda request: not request.topics,
+    ),
+    ListPartitionReassignmentsRequest: Read(
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        lambda deciding, request: list_reassignments(deciding.committed, request),
+    ),
+}
+"""Every API that is decided on by a function alone."""

@@ -1,0 +1,37 @@
+"""Blocks of producer ids for brokers (Kafka: `ProducerIdControlManager`; KIP-730)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kraft.controller.deciding import Deciding
+from kraft.controller.result import ApiError, ControllerResult, VersionedRecord
+from metadata_log.records.metadata import ProducerIdsRecord
+from transport.protocol.errors import Error
+from transport.protocol.messages.allocate_producer_ids import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+)
+
+BLOCK: Final = 1000
+"""How many ids a broker gets at a time (`ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE`)."""
+
+
+def allocate_producer_ids(deciding: Deciding, request: AllocateProducerIdsRequest) -> ControllerResult:
+    """Give a broker the next block; raises `ApiError` for another incarnation of it."""
+    broker = deciding.image.brokers.by_id.get(request.broker_id)
+    if broker is None or broker.epoch != request.broker_epoch:
+        raise ApiError(Error.STALE_BROKER_EPOCH)
+    start = max(deciding.image.producer_ids.next_producer_id, 0)
+    record = ProducerIdsRecord(
+        broker_id=request.broker_id, broker_epoch=request.broker_epoch, next_producer_id=start + BLOCK
+    )
+    response = AllocateProducerIdsResponse(producer_id_start=start, producer_id_len=BLOCK)
+    return ControllerResult((VersionedRecord(record),), response, is_atomic=False)
+
+
+def refuse_producer_ids(
+    _: AllocateProducerIdsRequest, error: Error, text: str | None = None
+) -> AllocateProducerIdsResponse:
+    """The answer to a request that fails; it has no place for words."""
+    return AllocateProducerIdsResponse(error_code=error)
