@@ -126,7 +126,7 @@ class MetadataDelta:
     def topics(self) -> TopicsDelta:
         """The topics in the making."""
         if self._topics_delta is None:
-            self._topics_delta = TopicsDelta(self._topics_before)
+            self._topics_delta = TopicsDelta(self._topics_before, {} if self._is_snapshot else None)
         return self._topics_delta
 
     def replay(self, record: Message, offset: int) -> None:

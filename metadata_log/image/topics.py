@@ -6,7 +6,7 @@ Beside the topics stands one exact index: which partitions a broker is in sync f
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -118,15 +118,27 @@ def numbers(bits: int) -> Iterator[int]:
         at = text.find("1", at + 1)
 
 
-def partition_of(record: PartitionRecord) -> Partition:
-    """The partition that a record describes in full; raises `ReplayError` if it cannot be."""
+Shared = dict[tuple[Any, ...], tuple[Any, ...]]
+"""Tuples that were seen, so that equal ones become one: a cluster has few different lists of replicas."""
+
+
+def partition_of(record: PartitionRecord, shared: Shared | None = None) -> Partition:
+    """The partition that a record describes in full; raises `ReplayError` if it cannot be.
+
+    With `shared`, which is for loading many, equal lists of replicas are kept once.
+    """
     if record.leader_recovery_state not in RECOVERY_STATES:
         raise ReplayError(f"{record.leader_recovery_state} is no leader recovery state")
-    replicas = record.replicas
+    replicas, isr = record.replicas, record.isr
+    directories = _directories(record.directories, replicas)
+    if shared is not None:
+        replicas = shared.setdefault(replicas, replicas)
+        isr = shared.setdefault(isr, isr)
+        directories = shared.setdefault(directories, directories)
     return Partition(
         replicas,
-        _directories(record.directories, replicas),
-        record.isr,
+        directories,
+        isr,
         record.removing_replicas,
         record.adding_replicas,
         record.eligible_leader_replicas or (),

@@ -10,6 +10,7 @@ from metadata_log.image.topics import (
     NO_LEADER,
     NO_PARTITIONS,
     Partition,
+    Shared,
     TopicImage,
     TopicsImage,
     index_keys,
@@ -37,10 +38,21 @@ class TopicsDelta:
     Topics that are new here get their index when the image is made; of the others, only what changes is noted.
     """
 
-    __slots__ = ("_beyond", "_created", "_flips", "_image", "_names", "_partitions", "_reassigning", "_removed")
+    __slots__ = (
+        "_beyond",
+        "_created",
+        "_flips",
+        "_image",
+        "_names",
+        "_partitions",
+        "_reassigning",
+        "_removed",
+        "_shared",
+    )
 
-    def __init__(self, image: TopicsImage) -> None:
+    def __init__(self, image: TopicsImage, shared: Shared | None = None) -> None:
         self._image = image
+        self._shared = shared
         self._partitions: dict[Uuid, list[Partition]] = {}
         self._beyond: dict[Uuid, dict[int, Partition]] = {}
         self._created: dict[Uuid, str] = {}
@@ -79,7 +91,7 @@ class TopicsDelta:
         """Put a partition; raises `ReplayError` if its topic is not there."""
         topic_id, number = record.topic_id, record.partition_id
         partitions = self.partitions_of(topic_id)
-        new = partition_of(record)
+        new = partition_of(record, self._shared)
         if number == len(partitions):
             self._note(topic_id, number, None, new)
             partitions.append(new)
