@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kraft.replica.events import CommittedBatch
-from metadata_log.batch import RecordBatch, records, scan
+from metadata_log.batch import RecordBatch, records
 from metadata_log.errors import CorruptBatch, UnsupportedVersion
 from metadata_log.log import MetadataLog
 from metadata_log.records.frame import ControlRecordType
@@ -63,8 +63,7 @@ class Applier:
     def _read(self, high_watermark: int) -> Iterator[CommittedBatch]:
         if self.next_offset >= high_watermark:
             return
-        data = self._log.read(self.next_offset, READ_BYTES, end_offset=high_watermark)
-        for batch in scan(data, where=self._log.directory, verify=False):
+        for batch in self._log.read_batches(self.next_offset, READ_BYTES, end_offset=high_watermark):
             values = _values(batch, self._log.directory)
             self.next_offset = batch.next_offset
             yield CommittedBatch(batch.base_offset, batch.next_offset, batch.epoch, batch.base_timestamp, values)

@@ -184,6 +184,9 @@ def test_reading() -> None:
         assert reader.read(0, 1 << 20, end_offset=5) == batches[0]
         assert reader.read(0, 1 << 20, end_offset=2) == b""
         assert reader.read(60, 1 << 20) == b""
+        for offset, most, end in ((0, 0, 60), (1, two, 60), (4, 1 << 20, 5), (4, 1 << 20, 12), (60, 1, 60)):
+            found = reader.read_batches(offset, most, end_offset=end)
+            assert b"".join(batch.data for batch in found) == reader.read(offset, most, end_offset=end)
         with pytest.raises(AssertionError):
             reader.read(61, 1)
         log = reader
