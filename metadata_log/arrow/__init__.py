@@ -3,9 +3,11 @@
 Needs the extra `arrow`: `pip install 'trio-kraft[arrow]'`. Nothing else in `metadata_log` needs it.
 """
 
+from metadata_log.arrow.parquet import write_parquet
 from metadata_log.arrow.read import NO_FILTERS, Decoder, Filters, Mode, read_records, read_split, read_typed
 from metadata_log.arrow.schema import RECORD_CLASSES, RECORDS, schema_of
 from metadata_log.arrow.splits import Split, plan_splits
+from metadata_log.arrow.views import read_view
 
 __all__ = [
     "NO_FILTERS",
@@ -19,5 +21,7 @@ __all__ = [
     "read_records",
     "read_split",
     "read_typed",
+    "read_view",
     "schema_of",
+    "write_parquet",
 ]

@@ -112,7 +112,7 @@ def _read(
     decoder: Decoder,
     disk: Disk | None,
 ) -> pa.RecordBatchReader:
-    schema = schema_of(view, columns)
+    schema = _raw_schema(view, columns)
     splits = plan_splits(
         path,
         disk=disk,
@@ -155,13 +155,20 @@ def read_split(
     Every batch's CRC is checked before anything of it counts. Raises `DamagedFile` under FAILFAST, `ValueError` for a
     view or column there is not, and `OSError`.
     """
-    schema = schema_of(view, columns)
+    schema = _raw_schema(view, columns)
     for frame in _steps(split, OsDisk() if disk is None else disk, mode, decoder):
         wanted = _chosen(frame, view, filters)
         if wanted.num_rows:
             rows = _rows(wanted, split, view, schema, mode, decoder, show_secrets=show_secrets)
             if rows.num_rows:
                 yield rows
+
+
+def _raw_schema(view: str, columns: Sequence[str] | None) -> pa.Schema:
+    schema = schema_of(view, columns)
+    if view != RECORDS and view not in RECORD_CLASSES:
+        raise ValueError(f"{view} is a replayed view: it is read with read_view")
+    return schema
 
 
 def _steps(split: Split, disk: Disk, mode: Mode, decoder: Decoder) -> Iterator[pa.RecordBatch]:

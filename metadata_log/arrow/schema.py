@@ -1,4 +1,4 @@
-"""The Arrow schemas of the raw view `records` and of one view per record type (Kafka: `MetadataRecordType`).
+"""The Arrow schemas of all views: raw, one per record type (Kafka: `MetadataRecordType`), and the replayed ones.
 
 A typed view has the fields of its record in wire order, each under its name, between the columns that say where the
 record stands and two that say what could not be read. Types follow the wire: `uuid` is text in Kafka's form, `uint16`
@@ -13,6 +13,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from metadata_log.history.views import VIEWS, ColumnType
 from metadata_log.records.frame import CONTROL_RECORDS, RECORD_TYPES
 from metadata_log.serde.fields import ArrayOf, Field, FieldType, Kind, Message, layout_of
 
@@ -59,6 +60,24 @@ _KINDS: Final = {
     Kind.RECORDS: pa.binary(),
 }
 
+COLUMN_TYPES: Final[dict[ColumnType, pa.DataType]] = {
+    "int8": pa.int8(),
+    "int16": pa.int16(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "float64": pa.float64(),
+    "bool": pa.bool_(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "uuid": pa.string(),
+    "timestamp": TIMESTAMP,
+    "int32[]": pa.list_(pa.int32()),
+    "string[]": pa.list_(pa.string()),
+    "uuid[]": pa.list_(pa.string()),
+    "map<string,string>": pa.map_(pa.string(), pa.string()),
+}
+"""How a column of a replayed view is held."""
+
 RECORD_CLASSES: Final[dict[str, type[Message]]] = {
     cls.__name__: cls for cls in (*RECORD_TYPES.values(), *CONTROL_RECORDS.values())
 }
@@ -66,7 +85,7 @@ RECORD_CLASSES: Final[dict[str, type[Message]]] = {
 
 
 def schema_of(view: str, columns: Sequence[str] | None = None) -> pa.Schema:
-    """The schema of the raw view `records` or of a record type such as `PartitionChangeRecord`.
+    """The schema of `records`, of a record type such as `PartitionChangeRecord`, or of a view of the histories.
 
     With `columns` only these, in this order; without, all but `payload`. `ValueError` for names that are not known.
     """
@@ -81,8 +100,11 @@ def schema_of(view: str, columns: Sequence[str] | None = None) -> pa.Schema:
 def _fields(view: str) -> tuple[pa.Field, ...]:
     if view == RECORDS:
         return _RAW
+    if view in VIEWS:
+        return tuple(pa.field(column.name, COLUMN_TYPES[column.type]) for column in VIEWS[view].columns)
     if view not in RECORD_CLASSES:
-        raise ValueError(f"there is no view {view!r}; there are {RECORDS} and {', '.join(RECORD_CLASSES)}")
+        names = ", ".join((RECORDS, *RECORD_CLASSES, *VIEWS))
+        raise ValueError(f"there is no view {view!r}; there are {names}")
     return (
         *_PLACE,
         pa.field("version", pa.int16()),

@@ -1,0 +1,96 @@
+"""Replayed views as Arrow record batches: histories, states and what follows from them (`metadata_log.history`).
+
+The engine writes a row when what it tells of ends, so a view of any length passes through in batches of bounded size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec.structs import replace
+
+from metadata_log.arrow.read import Mode
+from metadata_log.arrow.schema import COLUMN_TYPES, TIMESTAMP, schema_of
+from metadata_log.arrow.splits import cluster_of
+from metadata_log.disk import Disk, OsDisk
+from metadata_log.history import VIEWS, Options, rows
+from metadata_log.reader import OnDamage
+from metadata_log.timeline import At, parse_at, read_timeline
+
+_ROWS: Final = 1 << 14
+"""Rows of a batch: as Python values they take some ten times what Arrow needs."""
+
+
+def read_view(
+    path: str,
+    view: str,
+    at: At | int | str | None = None,
+    *,
+    columns: Sequence[str] | None = None,
+    mode: Mode = Mode.FAILFAST,
+    cluster: str | None = None,
+    options: Options | None = None,
+    dictionaries: bool = False,
+    disk: Disk | None = None,
+) -> pa.RecordBatchReader:
+    """A view of `metadata_log.history.VIEWS` of a log directory, partition directory, segment or snapshot.
+
+    `at` ends the history, itself included: an offset, or a time as `parse_at` reads it. With `dictionaries` texts are
+    dictionaries, as pandas has categories. Damage that is not to end the reading becomes rows of the view `retention`.
+    Raises `ValueError` for names and points that are not known, at once, and what `read_timeline` and `history.rows`
+    raise, later.
+    """
+    schema = schema_of(view, columns)
+    if view not in VIEWS:
+        raise ValueError(f"{view} is not replayed: it is read with read_records or read_typed")
+    disk = OsDisk() if disk is None else disk
+    point = At(offset=at) if isinstance(at, int) else parse_at(at) if isinstance(at, str) else at
+    on_damage = OnDamage.STRICT if mode is Mode.FAILFAST else OnDamage.SKIP
+    name = cluster_of(disk, path) if cluster is None else cluster
+    wanted = replace(options or Options(), on_damage=on_damage)
+    batches = view_batches(path, view, schema, at=point, cluster=name, options=wanted, disk=disk)
+    if not dictionaries:
+        return pa.RecordBatchReader.from_batches(schema, batches)
+    compact = pa.schema([_compact(field) for field in schema])
+    return pa.RecordBatchReader.from_batches(compact, (batch.cast(compact) for batch in batches))
+
+
+def _compact(field: pa.Field) -> pa.Field:
+    return field.with_type(pa.dictionary(pa.int32(), pa.string())) if field.type == pa.string() else field
+
+
+def view_batches(
+    path: str, view: str, schema: pa.Schema, *, at: At | None, cluster: str, options: Options, disk: Disk
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a view, up to `at`, in the columns of `schema`. Errors as of `read_timeline` and `history.rows`."""
+    places = [VIEWS[view].names.index(name) for name in schema.names]
+    items = read_timeline(disk, path, until=at, on_damage=options.on_damage)
+    found = (row for _, row in rows(items, {view}, cluster=cluster, at=at, options=options))
+    while some := list(islice(found, _ROWS)):
+        turned = list(zip(*some, strict=True))
+        arrays = [_array(turned[place], field.type) for place, field in zip(places, schema, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    make = _MAKERS.get(kind)
+    return pa.array(values, kind) if make is None else make(values)
+
+
+def _timestamps(values: Sequence[int | None]) -> pa.Array:
+    return pc.cast(pc.multiply(pa.array(values, pa.int64()), 1000), TIMESTAMP)
+
+
+def _maps(values: Sequence[dict[str, str] | None]) -> pa.Array:
+    pairs = [None if value is None else list(value.items()) for value in values]
+    return pa.array(pairs, COLUMN_TYPES["map<string,string>"])
+
+
+_MAKERS: Final[dict[pa.DataType, Callable[[Sequence[Any]], pa.Array]]] = {
+    TIMESTAMP: _timestamps,
+    COLUMN_TYPES["map<string,string>"]: _maps,
+}
