@@ -30,6 +30,7 @@ from metadata_log.timeline import At, Base, TimelineBatch, read_timeline
 
 GAPS: Final = "controller_gaps"
 _RETENTION: Final = "retention"
+_NOT_TOLD: Final = frozenset({"damage", "fault"})
 _HINT: Final = "What lies behind the damage is not told, until a snapshot says how things stand."
 
 
@@ -96,7 +97,7 @@ def history_command(
         _show_gaps(reading, since, as_json)
     else:
         _tell(reading, names, wanted, since, as_json)
-    context.exit(1 if report_damages(reading.damages, hint=_HINT) else 0)
+    context.exit(1 if report_damages(reading.damages, hint=_HINT if reading.lost_sight else None) else 0)
 
 
 class _Reading:
@@ -106,8 +107,10 @@ class _Reading:
         self.path = path
         self.cluster = cluster_of(OsDisk(), path)
         self.damages: list[Damage] = []
-        self.base: Base | None = None
-        """The snapshot that the history begins with, if it begins with one."""
+        self.lost_sight = False
+        """Whether a part of the history is not told because of damage before it."""
+        self.bases: list[tuple[bool, Base]] = []
+        """The snapshots with which the history begins (True) or goes on behind damage (False)."""
         self._places: list[tuple[int, str]] = []
         self._unknown: set[tuple[int, int]] = set()
         self.until = until
@@ -130,7 +133,7 @@ class _Reading:
                     self.damages.append(item)
                     yield item
                 case Base():
-                    self.base = self.base or item
+                    self.bases.append((not self._places, item))
                     yield replace(item, entries=self._watch(item.entries, item.path, None))
                 case TimelineBatch():
                     job.advance(item.batch.size_bytes)
@@ -152,7 +155,8 @@ class _Reading:
         """What the engine could not tell, unless that was damage in a file, of which more is known."""
         facts = dict(zip(VIEWS[_RETENTION].names, row, strict=True))
         offset = facts["from_offset"]
-        if facts["kind"] != "damage" or any(damage.offset == offset for damage in self.damages):
+        self.lost_sight |= facts["kind"] == "damage"
+        if facts["kind"] not in _NOT_TOLD or any(damage.offset == offset for damage in self.damages):
             return
         index = bisect_right(self._places, offset, key=lambda place: place[0]) - 1
         where = facts["path"] or (self._places[index][1] if index >= 0 else self.path)
@@ -194,11 +198,10 @@ def _tell(reading: _Reading, names: tuple[str, ...], wanted: Filter, since: At |
         return
     events = [event for event in story.events() if _is_since(since, event.offset, event.timestamp)]
     echo_lines(event.line() for event in events)
-    if reading.base is not None:
-        since_when = f"{reading.base.end.offset - 1}, {iso_time(reading.base.timestamp_ms)}"
-        click.echo(
-            f"The history begins with a snapshot, after offset {since_when}: what was before is not known.", err=True
-        )
+    for begins, base in reading.bases:
+        place = f"after offset {base.end.offset - 1}, {iso_time(base.timestamp_ms)}"
+        words = "begins with a snapshot" if begins else "goes on with a snapshot"
+        click.echo(f"The history {words}, {place}: what was before is not known.", err=True)
     if not events:
         click.echo("Nothing that matches has happened.", err=True)
 
