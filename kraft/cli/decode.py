@@ -51,7 +51,8 @@ def decode_command(words: tuple[str, ...], *, many: bool, tolerant: bool) -> Non
     value as it stands in the log, `batch HEX` a record batch. HEX is - for standard input.
 
     With --batch each line is {"kind": "message|record|frame|batch", "name": …, "version": …, "hex": …}. The answer is
-    {"ok": true, "json": …, "hex": encoded again}, or {"ok": false, "error": …, "detail": …, "position": …}.
+    {"ok": true, "json": …, "hex": encoded again}, or {"ok": false, "error": …, "detail": …, "position": …,
+    "field": …}.
 
     \b
     Example:
@@ -89,10 +90,16 @@ def answer(line: str, *, tolerant: bool = False) -> dict[str, Any]:
         asked = _asked(line)
         decoded = read(*asked, tolerant=tolerant)
     except MetadataLogError as bad:
-        found = {"ok": False, "error": type(bad).__name__, "detail": str(bad), "position": bad.position}
+        found = {
+            "ok": False,
+            "error": type(bad).__name__,
+            "detail": str(bad),
+            "position": bad.position,
+            "field": bad.field,
+        }
         return found | ({"field": bad.field} if bad.field else {})
     except UsageError as bad:
-        return {"ok": False, "error": type(bad).__name__, "detail": str(bad), "position": None}
+        return {"ok": False, "error": type(bad).__name__, "detail": str(bad), "position": None, "field": None}
     found = {"ok": True, "json": decoded.json, "hex": _hex(decoded.again)}
     if decoded.name is not None:
         found |= {"name": decoded.name, "version": decoded.version}

@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 import click
 from msgspec import Struct
 
-from kraft.cli.dump_records import RecordLines, RecordsWanted
+from kraft.cli.dump_records import RecordLines, RecordsWanted, type_names
+from kraft.config import UsageError
 from metadata_log.annotate import Span, annotate
 from metadata_log.annotate_file import annotate_file, unknown_bytes
 from metadata_log.batch import RecordBatch
@@ -47,7 +48,13 @@ class Wanted(Struct, frozen=True, kw_only=True):
 @click.command("dump", short_help="Decode the files of a node.")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True), metavar="PATH...")
 @click.option("--records", "show_records", is_flag=True, help="Print the records, not only the batches.")
-@click.option("--type", "types", multiple=True, metavar="T", help="Only records of this type, such as PartitionRecord.")
+@click.option(
+    "--type",
+    "types",
+    multiple=True,
+    metavar="T",
+    help="Only records of this type: a name such as PartitionRecord, or a number. May be repeated.",
+)
 @click.option("--from", "from_offset", type=int, default=0, metavar="OFF", help="Begin at this offset.")
 @click.option("--to", "to_offset", type=int, metavar="OFF", help="End before this offset.")
 @click.option("--verify", is_flag=True, help="Check every field of every file and print a verdict for each.")
@@ -87,10 +94,18 @@ def dump_command(
     Example:
         kraft dump --records --type ConfigRecord /var/lib/kafka/metadata
     """
+    if to_offset is not None and to_offset <= from_offset:
+        raise UsageError(f"no offset is at least {from_offset} and before {to_offset}", where="--from, --to")
+    if as_hex and as_json:
+        raise UsageError("bytes are shown as text, not as JSON", where="--hex, --json")
+    if verify and (as_hex or show_records or types):
+        raise UsageError(
+            "a file is either checked or shown", where="--verify", hint="Leave out --records, --type and --hex."
+        )
     wanted = Wanted(
         show_records=show_records or bool(types),
         records=RecordsWanted(
-            types=frozenset(name.lower() for name in types),
+            types=type_names(types),
             from_offset=from_offset,
             to_offset=to_offset,
             as_json=as_json,
@@ -124,11 +139,11 @@ def _dump(disk: OsDisk, path: str, kind: FileKind, wanted: Wanted) -> bool:
     has_batches = kind in {FileKind.SEGMENT, FileKind.SNAPSHOT}
     if wanted.records.types and not has_batches:
         return True
-    if not wanted.as_json:
-        click.echo(f"# {path}: {kind}")
+    title = "" if wanted.as_json else f"# {path}: {kind}\n"
     if has_batches:
-        return _dump_batches(disk, path, wanted)
-    if wanted.hex and not wanted.as_json:
+        return _dump_batches(disk, path, wanted, title)
+    click.echo(title, nl=False)
+    if wanted.hex:
         _echo_spans(annotate_file(kind, disk.read(path)))
         return True
     if kind in {FileKind.OFFSET_INDEX, FileKind.TIME_INDEX}:
@@ -160,8 +175,12 @@ def _dump_index(disk: OsDisk, path: str, kind: FileKind, wanted: Wanted) -> None
             click.echo(f"{_time(entry[0])} offset {entry[1]}")
 
 
-def _dump_batches(disk: OsDisk, path: str, wanted: Wanted) -> bool:
+def _dump_batches(disk: OsDisk, path: str, wanted: Wanted, title: str) -> bool:
+    """Print the batches behind the title; of a file without any record of the types asked for, nothing."""
     sound = True
+    if not wanted.records.types:
+        click.echo(title, nl=False)
+        title = ""
     shown_to = 0
     record_lines = RecordLines(wanted.records)
     for found in read_file(disk, path, on_damage=wanted.on_damage):
@@ -176,7 +195,8 @@ def _dump_batches(disk: OsDisk, path: str, wanted: Wanted) -> bool:
         lines, damages = _batch_lines(found, path, wanted, record_lines)
         if lines:
             # One call for the whole batch: each call flushes. In bytes, click does not look for colours in it.
-            text = "\n".join(lines)
+            text = title + "\n".join(lines)
+            title = ""
             click.echo(text.encode() if wanted.as_json else text)
         for damage in damages:
             sound &= _report(damage, wanted.as_json)

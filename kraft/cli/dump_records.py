@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from difflib import get_close_matches
 from typing import Final
 
 from msgspec import Struct
 
+from kraft.config import UsageError
 from metadata_log.batch import RecordBatch, records
 from metadata_log.errors import CorruptBatch, UnsupportedVersion
 from metadata_log.reader import Entry
-from metadata_log.records import RECORD_TYPES
+from metadata_log.records import CONTROL_RECORDS, RECORD_TYPES
 from metadata_log.records.frame import FRAME_VERSION, FRAMING_BYTES
 from metadata_log.redact import MAY_HOLD_SECRETS, redact, secret_fields
 from metadata_log.serde import Message, to_json
@@ -20,6 +22,23 @@ from metadata_log.serde.json_from_bytes import TextFromBytes, text_reader
 from metadata_log.serde.json_text import json_text
 
 _NO_OP: Final = "NoOpRecord"
+
+
+def type_names(asked: tuple[str, ...]) -> frozenset[str]:
+    """The names, in lower case, of the types that a user asked for by name or number; `UsageError` for a wrong name."""
+    known = [cls.__name__ for cls in (*RECORD_TYPES.values(), *CONTROL_RECORDS.values())]
+    found = set()
+    for each in asked:
+        if each.isdecimal():
+            cls = RECORD_TYPES.get(int(each))
+            found.add(cls.__name__.lower() if cls else f"record type {int(each)}")
+        elif any(each.lower() == name.lower() for name in known):
+            found.add(each.lower())
+        else:
+            close = [name for name in known if each.lower() in name.lower()] or get_close_matches(each, known, n=1)
+            hint = f"Did you mean {' or '.join(close)}?" if close else "Give a name such as TopicRecord, or a number."
+            raise UsageError(f"there is no record type {each}", where="--type", hint=hint)
+    return frozenset(found)
 
 
 class RecordsWanted(Struct, frozen=True, kw_only=True):

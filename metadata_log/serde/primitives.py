@@ -65,7 +65,9 @@ class Reader:
     def fixed(self, kind: Kind) -> Any:
         """A value of a fixed-width type."""
         layout = ">" + FORMATS[kind]
-        [value] = struct.unpack(layout, self.take(struct.calcsize(layout), f"a {kind.value}"))
+        [value] = struct.unpack(
+            layout, self.take(struct.calcsize(layout), f"{'an' if kind.value[0] == 'i' else 'a'} {kind.value}")
+        )
         return Uuid(value) if kind is Kind.UUID else value
 
     def unsigned_varint(self) -> int:

@@ -62,6 +62,7 @@ def test_damaged_messages() -> None:
         else:
             assert found["error"] in {"DecodeError", "UnsupportedVersion"}
             assert 0 <= found["position"] <= len(line["hex"]) // 2
+            assert found["field"] in found["detail"]
             assert found["detail"]
 
 

@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from real_data import archive, json_lines, unpack
 
 from kraft.cli.dump import dump_command
+from kraft.config import UsageError
 
 SEGMENT = "__cluster_metadata-0/00000000000000004847.log"
 
@@ -138,9 +139,9 @@ def test_damage(node: Path, options: tuple[str, ...]) -> None:
     assert error.startswith("kraft: error: the batch's bytes give CRC 0xc2051cd5 where 0xd1a784a2 is stored")
     assert error.endswith(f"({node / SEGMENT}, byte 32167, offset 5271)")
     assert "5308" in result.stdout or "offsets 4847..5316" in result.stdout
-    lines = [
-        json.loads(line) for line in dump("--json", *options, node / SEGMENT).stdout.splitlines() if line[0] == "{"
-    ]
+    if options == ("--hex",):
+        return
+    lines = [json.loads(line) for line in dump("--json", *options, node / SEGMENT).stdout.splitlines()]
     assert [line["position"] for line in lines if "damage" in line] == [32167]
 
 
@@ -202,3 +203,31 @@ def test_wrong_path(tmp_path: Path) -> None:
     result = dump(tmp_path / "none")
     assert result.exit_code == 2
     assert "does not exist" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["TopicRecord", "topicrecord", "2"])
+def test_a_type_by_name_or_number(node: Path, name: str) -> None:
+    found = dump_json("--type", name, node)
+    assert {line["name"] for line in found} == {"TopicRecord"}
+    shown = dump("--type", name, node).stdout
+    assert shown.count("# ") == len({line["file"] for line in found})
+
+
+def test_a_type_that_is_not_known_has_a_number(node: Path) -> None:
+    assert dump("--type", "99", node).stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        (["--type", "Topicrecrd"], "there is no record type Topicrecrd"),
+        (["--type", "zzz"], "there is no record type zzz"),
+        (["--from", "5", "--to", "5"], "no offset is at least 5 and before 5"),
+        (["--hex", "--json"], "bytes are shown as text, not as JSON"),
+        (["--verify", "--records"], "either checked or shown"),
+    ],
+)
+def test_options_that_would_show_nothing(node: Path, options: list[str], what: str) -> None:
+    """Better an error than an empty answer that looks like one."""
+    with pytest.raises(UsageError, match=what):
+        CliRunner().invoke(dump_command, [*options, str(node)], catch_exceptions=False)
