@@ -52,7 +52,12 @@ _HINT: Final = "What lies behind the damage is not told, until a snapshot says h
 @click.option(
     "--html", type=click.Path(dir_okay=False), metavar="OUT", help="Write a page with timelines to this file."
 )
-@click.option("--parquet", type=click.Path(), metavar="OUT", help="Write the rows as Parquet files to this directory.")
+@click.option(
+    "--parquet",
+    type=click.Path(),
+    metavar="OUT",
+    help="Write the rows to this directory, a Parquet file for each view.",
+)
 @click.option(
     "--on-damage",
     type=click.Choice([each.value for each in OnDamage]),
@@ -83,6 +88,8 @@ def history_command(
 
     DIR is a log directory, the directory of the metadata partition, or a segment; a running node's may be read.
     """
+    if html is not None and parquet is not None:
+        raise click.UsageError("--html and --parquet are two outputs: ask for one at a time")
     if gaps and elections:
         raise click.UsageError("--gaps and --elections are two questions: ask one at a time")
     wanted = Filter(topic=topic, broker=broker)
@@ -93,6 +100,8 @@ def history_command(
     reading = _Reading(path, until, options)
     if html is not None:
         _write_page(reading, wanted, since, Path(html))
+    elif parquet is not None:
+        _write_parquet(reading, names, wanted, since, Path(parquet))
     elif gaps:
         _show_gaps(reading, since, as_json)
     else:
@@ -266,6 +275,19 @@ def _write_page(reading: _Reading, wanted: Filter, since: At | None, out: Path) 
     found = [(view.name, row) for view, row in _wanted_rows(reading, report.HISTORY_VIEWS, wanted, since)]
     report.render_history(found, out, title=f"{reading.cluster} — {reading.path}", notes=_notes(reading, wanted, since))
     click.echo(f"{out}: {count(len(found), 'row')}")
+
+
+def _write_parquet(reading: _Reading, names: tuple[str, ...], wanted: Filter, since: At | None, out: Path) -> None:
+    """One file for each view that has rows."""
+    arrow = import_module("metadata_log.arrow")
+    found: dict[str, list[Row]] = {}
+    for view, row in _wanted_rows(reading, names, wanted, since):
+        found.setdefault(view.name, []).append(row)
+    out.mkdir(parents=True, exist_ok=True)
+    for name, of_view in sorted(found.items()):
+        file = out / f"{name}.parquet"
+        arrow.write_parquet(arrow.rows_reader(name, of_view), str(file))
+        click.echo(f"{file}: {count(len(of_view), 'row')}")
 
 
 def _notes(reading: _Reading, wanted: Filter, since: At | None) -> list[str]:

@@ -7,7 +7,7 @@ from metadata_log.arrow.parquet import write_parquet
 from metadata_log.arrow.read import NO_FILTERS, Decoder, Filters, Mode, read_records, read_split, read_typed
 from metadata_log.arrow.schema import RECORD_CLASSES, RECORDS, schema_of
 from metadata_log.arrow.splits import Split, plan_splits
-from metadata_log.arrow.views import read_view
+from metadata_log.arrow.views import read_view, rows_reader
 
 __all__ = [
     "NO_FILTERS",
@@ -22,6 +22,7 @@ __all__ = [
     "read_split",
     "read_typed",
     "read_view",
+    "rows_reader",
     "schema_of",
     "write_parquet",
 ]
