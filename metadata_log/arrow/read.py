@@ -279,7 +279,10 @@ def _rows(
         found["type"] = _type_names(frame)
     if "timestamp" in schema.names:
         found["timestamp"] = _timestamps(frame["timestamp"])
-    rows = pa.RecordBatch.from_arrays([found[name] for name in schema.names], schema=schema)
+    if not schema.names:  # a batch of no columns would have no rows
+        rows = frame.select([])
+    else:
+        rows = pa.RecordBatch.from_arrays([found[name] for name in schema.names], schema=schema)
     if mode is Mode.DROPMALFORMED and found["damage"].null_count < frame.num_rows:
         rows = rows.filter(pc.is_null(found["damage"]))
     return rows

@@ -43,7 +43,7 @@ class Split(Struct, frozen=True, kw_only=True):
     """The offset behind the last batch; None if only reading can tell."""
     max_timestamp_ms: int
     """The latest timestamp in the batch headers; -1 for none."""
-    gap: str | None = None
+    gap: Damage | None = None
     """What is wrong between the file before and this one."""
 
     @property
@@ -169,7 +169,7 @@ def _splits_of(disk: Disk, path: str, cluster: str, end_before: int | None, min_
             epoch=piece.epoch,
             end_offset=piece.end_offset,
             max_timestamp_ms=piece.max_timestamp_ms,
-            gap=gap.what if gap is not None and piece.start == 0 else None,
+            gap=gap if piece.start == 0 else None,
         )
         for piece in pieces
     ]
@@ -212,12 +212,7 @@ def read_batches(split: Split, disk: Disk) -> Iterator[RecordBatch | Damage]:
     A segment that retention has marked for removal meanwhile is read under its new name.
     """
     if split.gap is not None:
-        yield Damage(
-            where=split.path,
-            what=split.gap,
-            expected="a segment that begins where the one before ends",
-            position=0,
-        )
+        yield split.gap
     file = _open(disk, split.path)
     if file is None:
         yield Damage(
