@@ -2,10 +2,11 @@
 
     python bench/dump.py [--reps 5] [--dir DIR]
 
-Rows: our reader alone (every batch checked, every record a typed object), `kraft dump --records --json`, and Kafka's
-`DumpLogSegments` with its metadata decoder, as its start script runs it. Each row is a process of its own that writes
-to a file; rates are per second of processor time, user and system, of all its threads. What a process costs before the
-first record is measured on a log of one batch, taken off, and shown apart. Rounds begin with another row each time.
+Rows: our reader alone (every batch checked, every record a typed object), `kraft dump --records` with `--json` and as
+text, and Kafka's `DumpLogSegments` with its metadata decoder, as its start script runs it. Each row is a process of its
+own that writes to a file; rates are per second of processor time, user and system, of all its threads. What a process
+costs before the first record is measured on a log of one batch, taken off, and shown apart. Rounds begin with another
+row each time.
 """
 
 from __future__ import annotations
@@ -84,10 +85,11 @@ def run(program: Program, files: Sequence[Path], output: Path) -> Cost:
 
 
 def programs() -> list[Program]:
-    dump = [sys.executable, "-m", "kraft", "dump", "--records", "--json", "--noop", "--show-secrets"]
+    dump = [sys.executable, "-m", "kraft", "dump", "--records", "--noop", "--show-secrets"]
     found = [
         Program("ours: reader", [sys.executable, "-c", READ], b""),
-        Program("ours: kraft dump --json", dump, b"{"),
+        Program("ours: kraft dump --json", [*dump, "--json"], b"{"),
+        Program("ours: kraft dump", dump, b"  "),
     ]
     try:
         kafka = KafkaInstallation.find()
