@@ -62,9 +62,14 @@ class Brokers:
         self._put(old, new, when, cause)
 
     def on_registration_change(
-        self, record: records.BrokerRegistrationChangeRecord, offset: int, when: When, trigger: Trigger | None
+        self,
+        record: records.BrokerRegistrationChangeRecord,
+        name: str,
+        offset: int,
+        when: When,
+        trigger: Trigger | None,
     ) -> None:
-        """Fenced, unfenced, in controlled shutdown, or with other directories."""
+        """Fenced, unfenced, in controlled shutdown, or with other directories; `name` is the type in the log."""
         old = self.image.by_id[record.broker_id]
         self.image = replay_registration_change(self.image, record)
         new = self.image.by_id[record.broker_id]
@@ -74,7 +79,7 @@ class Brokers:
             self.last_seen_ms[new.id] = when.timestamp
         if new != old:
             code, text = _change(old, new, trigger)
-            self._put(old, new, when, (code, "BrokerRegistrationChangeRecord", offset, new.id, text))
+            self._put(old, new, when, (code, name, offset, new.id, text))
 
     def on_unregister(self, record: records.UnregisterBrokerRecord, when: When) -> None:
         """Forget a broker."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from operator import length_hint
-from typing import Any, Final, cast
+from typing import Any, Final, cast, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,7 +21,13 @@ from metadata_log.history.causes import NO_LEADER, CauseRow, Trigger
 from metadata_log.history.changes import Change, Changes, Template, Templates
 from metadata_log.history.churn import Churn
 from metadata_log.history.configs import MIN_ISR, Configs
-from metadata_log.history.events import FULL_BATCH, BrokerEvent, broker_events
+from metadata_log.history.events import (
+    FULL_BATCH,
+    BrokerEvent,
+    RegistrationChange,
+    as_registration_change,
+    broker_events,
+)
 from metadata_log.history.families import Families
 from metadata_log.history.leaders import (
     IsrFlaps,
@@ -39,7 +45,7 @@ from metadata_log.history.state import state_rows
 from metadata_log.history.topics import CREATED, DELETED, ENLARGED, Topics
 from metadata_log.history.values import feature_values
 from metadata_log.history.views import STATE_VIEWS, VIEWS
-from metadata_log.image.brokers import FENCE, UNFENCE
+from metadata_log.image.brokers import FENCE
 from metadata_log.image.faults import ReplayError
 from metadata_log.image.features import KRAFT_VERSION
 from metadata_log.image.image import MetadataDelta, MetadataImage
@@ -312,7 +318,8 @@ class Story:
         """Sort out transactions; what lies in one becomes true when it ends, or never."""
         in_transaction = self._transaction is not None
         if not in_transaction and not any(type(changes.all[index][1]) in _MARKERS for index in changes.others):
-            self._tell_part(_Part(changes, timestamp, epoch), is_full=len(changes.all) >= FULL_BATCH)
+            may_go_on = len(changes.all) >= FULL_BATCH and type(changes.all[-1][1]) is Template
+            self._tell_part(_Part(changes, timestamp, epoch), may_go_on=may_go_on)
             return
         plain = Changes()
         for change in changes.all:
@@ -320,7 +327,7 @@ class Story:
             kind = type(record)
             transaction = self._transaction
             if kind is records.BeginTransactionRecord:
-                self._tell_part(_Part(plain, timestamp, epoch), is_full=False)
+                self._tell_part(_Part(plain, timestamp, epoch), may_go_on=False)
                 plain = Changes()
                 if transaction is not None:
                     self._fault(ReplayError(f"a transaction begins at offset {offset} while another is open"), offset)
@@ -333,19 +340,19 @@ class Story:
                     plain.put(change)
             elif kind is records.EndTransactionRecord:
                 self._transaction = None
-                self._tell_part(_Part(transaction.changes, timestamp, epoch, offset), is_full=False)
+                self._tell_part(_Part(transaction.changes, timestamp, epoch, offset), may_go_on=False)
             elif kind is records.AbortTransactionRecord:
                 self._transaction = None
                 of = (transaction.began, When(offset, timestamp, epoch), len(transaction.changes.all), transaction.name)
                 self._retention.on_transaction("aborted-transaction", *of)
             else:
                 transaction.changes.put(change)
-        self._tell_part(_Part(plain, timestamp, epoch), is_full=False)
+        self._tell_part(_Part(plain, timestamp, epoch), may_go_on=False)
 
-    def _tell_part(self, part: _Part, *, is_full: bool) -> None:
+    def _tell_part(self, part: _Part, *, may_go_on: bool) -> None:
         if part.changes.all:
             self._held.append(part)
-            if not is_full or len(self._held) >= _MOST_HELD:
+            if not may_go_on or len(self._held) >= _MOST_HELD:
                 self._flush()
 
     def _flush(self) -> None:
@@ -385,7 +392,7 @@ class Story:
         offset, record, _ = change
         when = When(offset if part.effective is None else part.effective, part.timestamp, part.epoch)
         try:
-            if isinstance(record, records.BrokerRegistrationChangeRecord):
+            if isinstance(record, RegistrationChange):
                 self._on_registration_change(record, offset, when, _own_trigger(events, index))
             elif not isinstance(record, Template):
                 self._apply(record, offset, when, None)
@@ -459,8 +466,6 @@ class Story:
             records.RemoveTopicRecord: self._on_remove_topic,
             records.ClearElrRecord: self._on_clear_elr,
             records.ConfigRecord: self._on_config,
-            records.FenceBrokerRecord: self._on_fence,
-            records.UnfenceBrokerRecord: self._on_fence,
             records.RegisterBrokerRecord: self._on_register_broker,
             records.UnregisterBrokerRecord: lambda record, offset, when, _: self._brokers.on_unregister(record, when),
             records.AccessControlEntryRecord: lambda record, offset, when, cause: self._acls.on_acl(
@@ -537,25 +542,14 @@ class Story:
         if snapshot is None and self._churn is not None:
             self._churn.on_registered(record.broker_id)
 
-    def _on_fence(
-        self,
-        record: records.FenceBrokerRecord | records.UnfenceBrokerRecord,
-        offset: int,
-        when: When,
-        _: CauseRow | None,
-    ) -> None:
-        """The records by which Kafka before 3.3 fenced and unfenced brokers."""
-        fenced = FENCE if isinstance(record, records.FenceBrokerRecord) else UNFENCE
-        change = records.BrokerRegistrationChangeRecord(broker_id=record.id, broker_epoch=record.epoch, fenced=fenced)
-        self._on_registration_change(change, offset, when, None)
-
     def _on_registration_change(
-        self, record: records.BrokerRegistrationChangeRecord, offset: int, when: When, trigger: Trigger | None
+        self, record: RegistrationChange, offset: int, when: When, trigger: Trigger | None
     ) -> None:
-        before = self._brokers.image.by_id.get(record.broker_id)
-        self._brokers.on_registration_change(record, offset, when, trigger)
-        if self._churn is not None and record.fenced == FENCE and before is not None and not before.fenced:
-            self._churn.on_fenced(record.broker_id)
+        change = as_registration_change(record)
+        before = self._brokers.image.by_id.get(change.broker_id)
+        self._brokers.on_registration_change(change, type(record).__name__, offset, when, trigger)
+        if self._churn is not None and change.fenced == FENCE and before is not None and not before.fenced:
+            self._churn.on_fenced(change.broker_id)
 
     # ------------------------------------------------------------------------------------------------------ state
 
@@ -579,7 +573,7 @@ class Story:
 
 _Apply = Callable[[Any, int, When, CauseRow | None], None]
 _OF_BROKERS: Final = frozenset(
-    {records.BrokerRegistrationChangeRecord, records.RegisterBrokerRecord, records.UnregisterBrokerRecord}
+    {*get_args(RegistrationChange), records.RegisterBrokerRecord, records.UnregisterBrokerRecord}
 )
 _MARKERS: Final = frozenset(
     {records.BeginTransactionRecord, records.EndTransactionRecord, records.AbortTransactionRecord}

@@ -67,7 +67,8 @@ def broker_events(
     """
     events = []
     shutting_down = {broker.id: -1 for broker in brokers.values() if broker.in_controlled_shutdown}
-    for index, record in found:
+    for index, found_record in found:
+        record = as_registration_change(found_record) if isinstance(found_record, RegistrationChange) else found_record
         match record:
             case records.BrokerRegistrationChangeRecord(broker_id=id_):
                 if record.in_controlled_shutdown:
@@ -99,6 +100,18 @@ def broker_events(
             case _:
                 pass
     return events
+
+
+RegistrationChange = records.BrokerRegistrationChangeRecord | records.FenceBrokerRecord | records.UnfenceBrokerRecord
+"""What changes a registration: the last two until Kafka 3.3."""
+
+
+def as_registration_change(record: RegistrationChange) -> records.BrokerRegistrationChangeRecord:
+    """A record of an older Kafka as the one that has taken its place."""
+    if isinstance(record, records.BrokerRegistrationChangeRecord):
+        return record
+    fenced = FENCE if isinstance(record, records.FenceBrokerRecord) else UNFENCE
+    return records.BrokerRegistrationChangeRecord(broker_id=record.id, broker_epoch=record.epoch, fenced=fenced)
 
 
 def fence_trigger(broker: int, *, shutting_down: bool, led: bool, too_soon: bool) -> Trigger:
