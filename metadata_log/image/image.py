@@ -204,7 +204,7 @@ def _put_partition(delta: MetadataDelta, record: records.PartitionRecord, offset
 
 
 def _change_partition(delta: MetadataDelta, record: records.PartitionChangeRecord, offset: int) -> None:
-    delta.topics.replay_partition_change(record)
+    (delta._topics_delta or delta.topics).replay_partition_change(record)
 
 
 def _clear_elr(delta: MetadataDelta, record: records.ClearElrRecord, offset: int) -> None:

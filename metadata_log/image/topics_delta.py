@@ -122,9 +122,9 @@ class TopicsDelta:
             partitions = self.partitions_of(topic_id)
         if 0 <= number < len(partitions):
             old = partitions[number]
-            new = merge(old, record)
-            partitions[number] = new
-            self._note(topic_id, number, old, new)
+            new = partitions[number] = merge(old, record)
+            if topic_id not in self._created:
+                self._note(topic_id, number, old, new)
             return
         beyond = self._beyond.get(topic_id, {})
         if number not in beyond:
