@@ -33,6 +33,7 @@ STORY: Final = (
 """The views that make up the whole story."""
 MOMENTS: Final = ("controller_elections", "leadership_changes")
 """The views that say why each election happened."""
+_RANKS: Final = {name: rank for rank, name in enumerate((*STORY, *MOMENTS))}
 _SNAPSHOT: Final = "snapshot"
 _LOST_SIGHT: Final = "unknown-history"
 """The row ends because of a gap or damage; the thing itself may be there still."""
@@ -52,9 +53,10 @@ _PLAIN_ENDS: Final = frozenset(
 
 
 class Event(Struct, frozen=True, kw_only=True):
-    """One line of a story."""
+    """One line of a story; `rank` is the place of its view among those of the same offset."""
 
     offset: int
+    rank: int
     timestamp: int | None
     epoch: int | None
     subject: str
@@ -224,7 +226,7 @@ _TELLINGS: Final[dict[str, _Telling]] = {
     ),
     "broker_history": _Telling(lambda row: f"broker {row['broker']}", _broker_what, lambda _: "unregistered"),
     "feature_history": _Telling(
-        lambda row: f"feature {row['feature']}", _feature_what, lambda _: "no longer finalized"
+        lambda row: f"feature {row['feature']}", _feature_what, lambda _: "no longer finalized", says_all=True
     ),
     "topic_history": _Telling(lambda row: f"topic {row['topic']}", _topic_what, lambda _: "deleted"),
     "partition_history": _Telling(partition_name, partition_what),
@@ -283,6 +285,7 @@ class Story:
             self._events.append(
                 Event(
                     offset=facts["offset" if is_moment else "valid_from_offset"],
+                    rank=_RANKS[view.name],
                     timestamp=facts["timestamp" if is_moment else "valid_from"],
                     epoch=facts["epoch"],
                     subject=telling.subject(facts),
@@ -311,6 +314,7 @@ class Story:
         self._events.append(
             Event(
                 offset=facts["valid_to_offset"],
+                rank=_RANKS[view],
                 timestamp=facts["valid_to"],
                 epoch=None,
                 subject=_TELLINGS[view].subject(facts),
@@ -325,7 +329,7 @@ class Story:
             self._ended(str(view), facts)
         self._latest.clear()
         self._epochs.sort()
-        for event in sorted(self._events, key=lambda event: event.offset):
+        for event in sorted(self._events, key=lambda event: (event.offset, event.rank, event.subject, event.what)):
             yield event if event.epoch is not None else replace(event, epoch=self._epoch_at(event.offset))
 
     def _epoch_at(self, offset: int) -> int | None:

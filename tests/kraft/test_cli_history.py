@@ -1,0 +1,240 @@
+"""`kraft history`: the stories of real clusters, with offset, time, epoch and cause; elections, gaps, damage."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import Done, run
+from damaged import damaged
+from real_data import archive, unpack
+
+LAST = "__cluster_metadata-0/00000000000000004847.log"
+
+
+@pytest.fixture(scope="module")
+def static3(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return unpack("static3", "nodes/c1", tmp_path_factory.mktemp("static3"))
+
+
+@pytest.fixture(scope="module")
+def failover(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return unpack("clusters", "failover/nodes/c1", tmp_path_factory.mktemp("failover"))
+
+
+def history(capsys: pytest.CaptureFixture[str], *words: str | Path) -> Done:
+    return run(capsys, "history", *map(str, words))
+
+
+def lines_of(done: Done) -> list[str]:
+    assert (done.code, done.err) == (0, "")
+    return done.out.splitlines()
+
+
+def test_who_led_a_partition_and_why_it_moved(capsys: pytest.CaptureFixture[str], failover: Path) -> None:
+    lines = lines_of(history(capsys, failover, "--topic", "audit-1-0"))
+    assert [line[:42] for line in lines[:4]] == [
+        "       42  2026-11-21T08:22:04.880Z     e1",
+        "      342  2026-11-21T08:22:12.677Z     e1",
+        "      601  2026-11-21T08:22:25.521Z     e1",
+        "      708  2026-11-21T08:22:26.151Z     e1",
+    ]
+    assert [line[55:] for line in lines[:4]] == [
+        "leader 101, replicas [101,102,103], ISR [101,102,103] — the topic was created; the first live replica leads",
+        "leader 101 → 102, ISR [101,102,103] → [102,103] — broker 101 was fenced: its session timed out; "
+        "102 leads: the first live in-sync replica in the order of the replicas",
+        "ISR [102,103] → [101,102,103] — the leader 102 reported: 101 joined the ISR, having caught up",
+        "leader 102 → 101 — a preferred election, asked for or by the periodic balancing of leaders; "
+        "101 leads: the first of the replicas, and in sync",
+    ]
+    assert all(line[44:].startswith("audit-1-0: ") for line in lines)
+
+
+def test_a_topic_is_told_with_its_partitions_and_configurations(
+    capsys: pytest.CaptureFixture[str], static3: Path
+) -> None:
+    lines = [line[44:] for line in lines_of(history(capsys, static3, "--topic", "invoices"))]
+    told = {line.partition(":")[0] for line in lines}
+    assert {"topic invoices", "invoices-0", "invoices-6"} <= told
+    assert all(subject in ("topic invoices",) or subject.startswith("invoices-") for subject in told)
+    assert "topic invoices: cleanup.policy = compact (was delete,compact)" in lines
+    assert "topic invoices: segment.bytes removed" in lines
+    assert any(line.startswith("topic invoices: 4 → 7 partitions — ") for line in lines)
+
+
+def test_offsets_ascend_and_every_line_has_its_epoch(capsys: pytest.CaptureFixture[str], static3: Path) -> None:
+    lines = lines_of(history(capsys, static3))
+    offsets = [int(line[:9]) for line in lines]
+    assert offsets == sorted(offsets)
+    epochs = [int(line[37:42].strip().removeprefix("e")) for line in lines]
+    assert epochs == sorted(epochs)
+    assert set(epochs) == set(range(1, 14))
+    for words in (
+        "controller 3: active in epoch 2 — controller 3 was elected",
+        "broker 104: unregistered",
+        "user audit: SCRAM-SHA-256 credential removed",
+        "quota of client-id=<default>, user=catalog: producer_byte_rate = 1000000000",
+        "User:alice: removed: DENY ALL on GROUP g- (PREFIXED) from host *",
+        "feature transaction.version: level 2 → 1",
+    ):
+        assert any(words in line for line in lines), words
+
+
+def test_a_broker(capsys: pytest.CaptureFixture[str], static3: Path) -> None:
+    lines = [line[44:] for line in lines_of(history(capsys, static3, "--broker", "104"))]
+    assert lines[0].startswith("broker 104: registered, fenced, broker epoch 4418")
+    assert lines[1].startswith("broker 104: unfenced")
+    assert lines[-1] == "broker 104: unregistered"
+    moved = [line for line in lines if line.startswith("orders-2: ")]
+    assert "replicas [102,103,101] → [104,101,102,103], adding [] → [104], removing [] → [103]" in moved[0]
+    assert len(moved) == 3
+
+
+def test_a_range_of_times_or_offsets(capsys: pytest.CaptureFixture[str], static3: Path) -> None:
+    everything = lines_of(history(capsys, static3))
+    some = lines_of(history(capsys, static3, "--since", "100", "--until", "288"))
+    assert some == [line for line in everything if 100 <= int(line[:9]) <= 288]
+    times = ("--since", "2026-11-21T08:14:26.419Z", "--until", "2026-11-21T08:14:28.180Z")
+    found = lines_of(history(capsys, static3, *times))
+    assert {line[11:30] for line in found} == {f"2026-11-21T08:14:2{second}" for second in (6, 7, 8)}
+    later = history(capsys, static3, "--since", "2030-01-01T00:00:00Z")
+    assert (later.code, later.out, later.err) == (0, "", "Nothing that matches has happened.\n")
+
+
+def test_json_lines_are_the_rows_behind_the_story(capsys: pytest.CaptureFixture[str], failover: Path) -> None:
+    rows = [json.loads(line) for line in lines_of(history(capsys, failover, "--topic", "audit-1-0", "--json"))]
+    assert {row["view"] for row in rows} == {"partition_history"}
+    assert [row["valid_from_offset"] for row in rows[:4]] == [42, 342, 601, 708]
+    assert rows[1] == {
+        "view": "partition_history",
+        "cluster": rows[0]["cluster"],
+        **rows[1],
+        "leader": 102,
+        "isr": [102, 103],
+        "valid_from": "2026-11-21T08:22:12.677Z",
+        "valid_to_offset": 601,
+        "cause": rows[1]["cause"],
+        "cause_broker": 101,
+    }
+    assert rows[-1]["valid_to"] is None
+
+
+def test_elections_say_why(capsys: pytest.CaptureFixture[str], static3: Path) -> None:
+    lines = lines_of(history(capsys, static3, "--elections"))
+    controllers = [line for line in lines if "  controller " in line]
+    assert len(controllers) == 13
+    assert controllers[1].endswith(
+        "controller 3: active in epoch 2 — controller 3 was elected for epoch 2 with the votes of 2, 3, 2.1 s after "
+        "the last record of the epoch before"
+    )
+    unclean = [line for line in lines if "UNCLEAN" in line]
+    assert unclean
+    assert all("records may be lost" in line for line in unclean)
+    assert any("preferred — a preferred election" in line for line in lines)
+    one = lines_of(history(capsys, static3, "--elections", "--topic", "orders-3"))
+    assert one
+    assert all(" orders-3: leader " in line for line in one)
+
+
+def test_gaps_are_the_times_at_which_controllers_were_killed(
+    capsys: pytest.CaptureFixture[str], static3: Path, failover: Path
+) -> None:
+    lines = lines_of(history(capsys, static3, "--gaps"))
+    assert lines[0].split() == ["from", "to", "seconds", "offset", "epochs", "controllers", "why"]
+    assert lines[1].startswith("2026-11-21T08:14:53.245Z  2026-11-21T08:14:55.343Z  2.098    1543    1 → 2    1 → 3")
+    assert lines[-1] == "12 gaps, 16.0 s in all, the longest 5.3 s"
+    [gap] = [json.loads(line) for line in lines_of(history(capsys, failover, "--gaps", "--json"))]
+    assert (gap["leader_before"], gap["leader_after"], gap["epoch_before"], gap["epoch"]) == (2, 1, 1, 3)
+    none = lines_of(history(capsys, static3, "--gaps", "--until", "1000"))
+    assert none == ["There was no such gap: somebody was active as controller all the time."]
+
+
+def test_secret_values_are_hidden(capsys: pytest.CaptureFixture[str], static3: Path) -> None:
+    state: dict[str, Any] = json.loads(archive("history")["static3/state.json"])
+    assert "alice" in state["describeScram"]
+    out = history(capsys, static3, "--json").out
+    assert "stored_key" not in out
+    assert '"view": "scram_history"' in out
+
+
+@pytest.mark.parametrize(
+    ("case", "words", "tells_on"),
+    [
+        ("bitflip-last-batch", f"{LAST}, byte 36123, offset 5316)", False),
+        ("bad-frame-version", f"{LAST}, byte 36262, offset 5317)", False),
+        (
+            "unknown-record-type",
+            f"a record of type 99 in version 0 is not known, nor what it changes (PATH/{LAST}, byte",
+            False,
+        ),
+        ("record-for-missing-topic", f"{LAST}, offset 5317)", False),
+        ("segment-missing", "the log goes on at offset 4072, and nothing is known from offset 2908 to there", True),
+    ],
+)
+def test_damage_is_named_and_no_wrong_story_is_told(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, static3: Path, case: str, words: str, tells_on: bool
+) -> None:
+    done = history(capsys, damaged(case, tmp_path))
+    assert done.code == 1
+    assert words.replace("PATH", str(tmp_path)) in done.err
+    sound = lines_of(history(capsys, static3))
+    found = done.out.splitlines()
+    if tells_on:
+        assert "The history goes on with a snapshot, after offset 4270" in done.err
+        assert [line for line in found if int(line[:9]) < 2908] == [line for line in sound if int(line[:9]) < 2908]
+        assert not [line for line in found if 2908 <= int(line[:9]) <= 4270]
+    else:
+        assert found == [line for line in sound if int(line[:9]) < 5316]
+
+
+def test_a_torn_end_is_a_warning(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    done = history(capsys, damaged("truncated-last-batch", tmp_path))
+    assert done.code == 0
+    assert done.err.startswith("kraft: warning: a batch of 72 bytes ends after 52")
+
+
+def test_a_history_that_begins_with_a_snapshot_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    done = history(capsys, damaged("log-missing-snapshot-present", tmp_path))
+    assert (done.code, done.out) == (0, "")
+    assert done.err.startswith("The history begins with a snapshot, after offset 316, 2026-11-21T08:14:31.059Z")
+
+
+def test_parquet_files(capsys: pytest.CaptureFixture[str], static3: Path, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    out = tmp_path / "out"
+    lines = lines_of(history(capsys, static3, "--topic", "orders", "--parquet", out))
+    assert [Path(line.partition(":")[0]).name for line in lines] == [
+        "config_history.parquet",
+        "partition_history.parquet",
+        "topic_history.parquet",
+    ]
+    table = parquet.read_table(out / "partition_history.parquet").to_pylist()
+    assert {row["topic"] for row in table} == {"orders"}
+    told = [json.loads(line) for line in lines_of(history(capsys, static3, "--topic", "orders", "--json"))]
+    assert len(table) == sum(row["view"] == "partition_history" for row in told)
+
+
+def test_a_page(capsys: pytest.CaptureFixture[str], static3: Path, tmp_path: Path) -> None:
+    pytest.importorskip("jinja2")
+    page = tmp_path / "page.html"
+    [line] = lines_of(history(capsys, static3, "--topic", "orders", "--html", page))
+    assert line.startswith(f"{page}: ")
+    assert page.read_text().lstrip().lower().startswith("<!doctype html")
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["--gaps", "--topic", "x"], "--gaps has nothing to do with a topic or a broker"),
+        (["--gaps", "--elections"], "--gaps and --elections are two questions"),
+        (["--since", "yesterday"], "'yesterday' is neither an offset"),
+        (["--broker", "x"], "'x' is not a valid integer"),
+        (["--html", "x", "--parquet", "y"], "--html and --parquet are two outputs"),
+    ],
+)
+def test_what_cannot_be(capsys: pytest.CaptureFixture[str], static3: Path, words: list[str], error: str) -> None:
+    done = history(capsys, static3, *words)
+    assert (done.code, done.out) == (2, "")
+    assert error in done.err
