@@ -23,6 +23,14 @@ from kraft.controller.producer_ids import allocate_producer_ids, refuse_producer
 from kraft.controller.reassignments import alter_reassignments, list_reassignments, refuse_alter_reassignments
 from kraft.controller.registration import refuse_controller, register_controller
 from kraft.controller.result import ControllerResult
+from kraft.controller.topics import (
+    create_partitions,
+    create_topics,
+    delete_topics,
+    refuse_create_partitions,
+    refuse_create_topics,
+    refuse_delete_topics,
+)
 from metadata_log.serde import Message
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
@@ -34,6 +42,9 @@ from transport.protocol.messages import (
     BrokerHeartbeatRequest,
     BrokerRegistrationRequest,
     ControllerRegistrationRequest,
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
     ElectLeadersRequest,
     IncrementalAlterConfigsRequest,
     ListPartitionReassignmentsRequest,
@@ -63,7 +74,7 @@ class Read(Struct, frozen=True):
 APIS: Final[dict[type[Message], Write | Read]] = {
     IncrementalAlterConfigsRequest: Write(
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        lambda deciding, request: incremental_alter_configs(deciding.image.configs, request),
+        incremental_alter_configs,
         refusal,
         lambda request: not request.resources,
     ),
@@ -71,6 +82,18 @@ APIS: Final[dict[type[Message], Write | Read]] = {
         ApiKey.CONTROLLER_REGISTRATION,
         lambda deciding, request: register_controller(deciding.image, request),
         refuse_controller,
+    ),
+    CreateTopicsRequest: Write(
+        ApiKey.CREATE_TOPICS, create_topics, refuse_create_topics, lambda request: not request.topics
+    ),
+    DeleteTopicsRequest: Write(
+        ApiKey.DELETE_TOPICS,
+        delete_topics,
+        refuse_delete_topics,
+        lambda request: not request.topics and not request.topic_names,
+    ),
+    CreatePartitionsRequest: Write(
+        ApiKey.CREATE_PARTITIONS, create_partitions, refuse_create_partitions, lambda request: not request.topics
     ),
     BrokerRegistrationRequest: Write(ApiKey.BROKER_REGISTRATION, register_broker, refuse_registration),
     BrokerHeartbeatRequest: Write(ApiKey.BROKER_HEARTBEAT, broker_heartbeat, refuse_heartbeat),

@@ -87,7 +87,7 @@ def unregister_broker(deciding: Deciding, request: UnregisterBrokerRequest) -> C
     records = unregister(deciding.image, broker, deciding.defaults)
     if len(records) > RECORDS_PER_OPERATION:
         raise ApiError(Error.POLICY_VIOLATION, f"Too many records: {len(records)}")
-    return ControllerResult(tuple(records), UnregisterBrokerResponse(error_message=None), is_atomic=False)
+    return ControllerResult(tuple(records), UnregisterBrokerResponse(), is_atomic=False)
 
 
 def refuse_unregistration(

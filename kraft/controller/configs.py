@@ -1,17 +1,21 @@
 """Changes to configurations (Kafka: `ConfigurationControlManager`, `handleIncrementalAlterConfigs`; KIP-339).
 
-So far one kind of resource is served, the metrics subscriptions of clients: all others belong to brokers and topics.
+Served are topics, brokers and the metrics subscriptions of clients, not yet groups.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from kraft.controller import client_metrics
+from kraft.controller import client_metrics, topic_config_keys
+from kraft.controller.deciding import Deciding
+from kraft.controller.features import ELIGIBLE_LEADER_REPLICAS
 from kraft.controller.result import RECORDS_PER_OPERATION, ApiError, ControllerResult, VersionedRecord
-from metadata_log.image import ConfigsImage, Resource, ResourceType
-from metadata_log.records.metadata import ConfigRecord
+from kraft.controller.topic_configs import MIN_ISR
+from metadata_log.image import Resource, ResourceType
+from metadata_log.records.metadata import ClearElrRecord, ConfigRecord
 from transport.protocol.errors import Error
 from transport.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -25,9 +29,10 @@ SET: Final = 0
 DELETE: Final = 1
 APPEND: Final = 2
 SUBTRACT: Final = 3
+LONGEST_VALUE: Final = 32_767
 
 
-def incremental_alter_configs(image: ConfigsImage, request: IncrementalAlterConfigsRequest) -> ControllerResult:
+def incremental_alter_configs(deciding: Deciding, request: IncrementalAlterConfigsRequest) -> ControllerResult:
     """Decide on every resource by itself, all or nothing in each; the records of all stand in one atomic batch."""
     records: list[VersionedRecord] = []
     answers: list[AlterConfigsResourceResponse] = []
@@ -39,7 +44,7 @@ def incremental_alter_configs(image: ConfigsImage, request: IncrementalAlterConf
         try:
             if key in duplicates:
                 raise ApiError(Error.INVALID_REQUEST, "Duplicate resource.")
-            records.extend(_alter(image, key, resource.configs))
+            records.extend(alter(deciding, key, resource.configs))
         except ApiError as refused:
             error, text = refused.error, refused.text
         answers.append(
@@ -81,49 +86,119 @@ def _duplicates(resources: list[AlterConfigsResource]) -> frozenset[Resource]:
     return frozenset(key for key, count in Counter(keys).items() if count > 1)
 
 
-def _alter(image: ConfigsImage, resource: Resource, changes: list[AlterableConfig]) -> list[VersionedRecord]:
-    """The records that change one resource; raises `ApiError` if any of its changes is refused."""
-    _check_type(resource)
-    before = image.of(resource)
+def alter(
+    deciding: Deciding, resource: Resource, changes: Sequence[AlterableConfig], *, is_new: bool = False
+) -> list[VersionedRecord]:
+    """The records that change one resource; raises `ApiError` if any of its changes is refused.
+
+    `is_new` is a topic that is being created by the same request. A change of what a partition needs in sync ends the
+    eligibility of those that have left (KIP-966).
+    """
+    if not is_new:
+        _check_exists(deciding, resource)
+    before = deciding.image.configs.of(resource)
     after = dict(before)
     # The last operation on a key wins, as the changes are gathered by key first.
     wanted = {change.name: change for change in changes}
     for name, change in wanted.items():
-        value = _new_value(change)
+        value = _new_value(resource, change, before.get(name))
         if value is None:
             after.pop(name, None)
         else:
             after[name] = value
-    client_metrics.validate(resource[1], after)
-    return [
+    _validate(resource, after)
+    _check_eligibility(deciding, resource, wanted, after)
+    # Brokers reload what is written, changed or not.
+    always = resource[0] == ResourceType.BROKER
+    written = [name for name in wanted if always or before.get(name) != after.get(name)]
+    records = [
         VersionedRecord(
             ConfigRecord(resource_type=resource[0], resource_name=resource[1], name=name, value=after.get(name))
         )
-        for name in wanted
-        if before.get(name) != after.get(name)
+        for name in written
     ]
+    if MIN_ISR in written and _elr_enabled(deciding) and resource[0] in (ResourceType.TOPIC, ResourceType.BROKER):
+        topic = resource[1] if resource[0] == ResourceType.TOPIC else ""
+        records.append(VersionedRecord(ClearElrRecord(topic_name=topic)))
+    return records
 
 
-def _check_type(resource: Resource) -> None:
-    kind = resource[0]
+def _elr_enabled(deciding: Deciding) -> bool:
+    return deciding.image.features.level(ELIGIBLE_LEADER_REPLICAS) > 0
+
+
+def _check_exists(deciding: Deciding, resource: Resource) -> None:
+    """Refuse a resource that is not there, or that is configured elsewhere."""
+    kind, name = resource
     if kind == ResourceType.CLIENT_METRICS:
         return
-    if kind in list(ResourceType) and kind != ResourceType.UNKNOWN:
-        raise ApiError(
-            Error.UNSUPPORTED_VERSION,
-            f"Resources of type {ResourceType(kind).name} need brokers, which this controller does not serve.",
-        )
-    raise ApiError(Error.UNSUPPORTED_VERSION, f"Unknown resource type {kind}.")
+    if kind == ResourceType.TOPIC:
+        if name not in deciding.image.topics:
+            raise ApiError(Error.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+    elif kind == ResourceType.BROKER:
+        _check_broker(deciding, name)
+    elif kind in list(ResourceType) and kind != ResourceType.UNKNOWN:
+        kind_name = ResourceType(kind).name
+        raise ApiError(Error.UNSUPPORTED_VERSION, f"Resources of type {kind_name} are not served by this controller.")
+    else:
+        raise ApiError(Error.UNSUPPORTED_VERSION, f"Unknown resource type {kind}.")
 
 
-def _new_value(change: AlterableConfig) -> str | None:
+def _check_broker(deciding: Deciding, name: str) -> None:
+    if not name:
+        return
+    try:
+        broker_id = int(name)
+    except ValueError:
+        raise ApiError(Error.INVALID_REQUEST, f"Invalid broker name {name}") from None
+    image = deciding.image
+    if broker_id not in image.brokers.by_id and broker_id not in image.controllers.by_id:
+        raise ApiError(Error.BROKER_ID_NOT_REGISTERED, f"No node with id {broker_id} found.")
+
+
+def _validate(resource: Resource, values: Mapping[str, str]) -> None:
+    """What a broker may be configured to, only the broker itself knows."""
+    for name, value in values.items():
+        if len(value) > LONGEST_VALUE:
+            raise ApiError(Error.INVALID_CONFIG, f"The value of {name} is longer than {LONGEST_VALUE} characters.")
+    if resource[0] == ResourceType.CLIENT_METRICS:
+        client_metrics.validate(resource[1], values)
+    elif resource[0] == ResourceType.TOPIC:
+        topic_config_keys.validate(values)
+
+
+def _check_eligibility(
+    deciding: Deciding, resource: Resource, wanted: Mapping[str, AlterableConfig], after: Mapping[str, str]
+) -> None:
+    """While leaders may be elected from outside the ISR, min.insync.replicas has to be the same on every broker."""
+    if resource[0] != ResourceType.BROKER or MIN_ISR not in wanted or not _elr_enabled(deciding):
+        return
+    if resource[1]:
+        text = "Broker-level min.insync.replicas cannot be altered while ELR is enabled."
+        raise ApiError(Error.INVALID_CONFIG, text)
+    if MIN_ISR not in after:
+        text = "Cluster-level min.insync.replicas cannot be removed while ELR is enabled."
+        raise ApiError(Error.INVALID_CONFIG, text)
+
+
+def _new_value(resource: Resource, change: AlterableConfig, before: str | None) -> str | None:
     """The value of a key after one operation; None if it is not set any more, as also a SET of null has it."""
     operation = change.config_operation
     if operation in (APPEND, SUBTRACT):
-        # Kafka knows the types of these keys only where it validates them, not where it takes lists apart.
-        verb = "APPEND" if operation == APPEND else "SUBTRACT"
-        raise ApiError(Error.INVALID_CONFIG, f"Can't {verb} to key {change.name} because its type is not LIST.")
+        key = topic_config_keys.TOPIC_KEYS.get(change.name) if resource[0] == ResourceType.TOPIC else None
+        if key is None or key.type != "LIST":
+            verb = "APPEND" if operation == APPEND else "SUBTRACT"
+            raise ApiError(Error.INVALID_CONFIG, f"Can't {verb} to key {change.name} because its type is not LIST.")
+        return _joined(operation, topic_config_keys.elements(key.default if before is None else before), change.value)
     if operation not in (SET, DELETE):
         # Kafka's active controller fails on this and gives up its leadership; a client must not be able to do that.
         raise ApiError(Error.INVALID_REQUEST, f"Unknown operation {operation} on {change.name}.")
     return change.value if operation == SET else None
+
+
+def _joined(operation: int, now: list[str], value: str | None) -> str:
+    """A list with elements added or taken away."""
+    named = topic_config_keys.elements(value or "")
+    if operation == APPEND:
+        return ",".join([*now, *(element for element in named if element not in now)])
+    return ",".join(element for element in now if element not in named)

@@ -16,6 +16,7 @@ from kraft.controller.apis import APIS, Read, Write
 from kraft.controller.broker_heartbeat import fence_silent_broker
 from kraft.controller.cluster import describe_cluster
 from kraft.controller.deciding import Deciding
+from kraft.controller.envelope import open_envelope, refuse_envelope, seal
 from kraft.controller.features import DEFAULT_BOOTSTRAP, activation, check_supported
 from kraft.controller.heartbeats import BrokerSessions
 from kraft.controller.periodic import NEVER_MS, NO_OP, Periodic
@@ -37,6 +38,7 @@ from transport.protocol.messages import (
     ControllerRegistrationRequest,
     ControllerRegistrationResponse,
     DescribeClusterRequest,
+    EnvelopeRequest,
 )
 
 RECORDS_PER_BATCH: Final = 10_000
@@ -70,7 +72,7 @@ class ControllerSettings(Struct, frozen=True, kw_only=True):
 class QuorumController:
     """The controller of one node; active only in the epochs that its node leads."""
 
-    apis: Final = (ApiKey.DESCRIBE_CLUSTER, *(api.key for api in APIS.values()))
+    apis: Final = (ApiKey.DESCRIBE_CLUSTER, ApiKey.ENVELOPE, *(api.key for api in APIS.values()))
 
     def __init__(self, settings: ControllerSettings) -> None:
         self.settings = settings
@@ -173,6 +175,8 @@ class QuorumController:
         """Decide on a request; `leader_id` is who leads the quorum as far as this node knows, or -1."""
         if isinstance(request, DescribeClusterRequest):
             return self._describe_cluster(request, version, leader_id)
+        if isinstance(request, EnvelopeRequest):
+            return self._handle_forwarded(request, leader_id, now_ms)
         api = APIS[type(request)]
         if isinstance(api, Read):
             return api.decide(self._deciding(version, now_ms), request)
@@ -186,6 +190,20 @@ class QuorumController:
             return api.decide(self._deciding(version, now_ms), request)
         except ApiError as refused:
             return ControllerResult(response=api.refuse(request, refused.error, refused.text))
+
+    def _handle_forwarded(self, request: EnvelopeRequest, leader_id: int, now_ms: int) -> ControllerResult:
+        """Decide for the client of a broker. The broker itself is told to ask another controller, not the client."""
+        if not self.is_active:
+            return ControllerResult(response=refuse_envelope(Error.NOT_CONTROLLER))
+        try:
+            forwarded = open_envelope(request)
+            if type(forwarded.message) not in APIS:
+                raise ApiError(Error.INVALID_REQUEST)
+        except ApiError as refused:
+            return ControllerResult(response=refuse_envelope(refused.error))
+        result = self.handle(forwarded.message, forwarded.version, leader_id, now_ms)
+        assert result.response is not None, forwarded
+        return ControllerResult(result.records, seal(forwarded, result.response), result.is_atomic)
 
     def _deciding(self, version: int, now_ms: int) -> Deciding:
         latest = self.history.latest
@@ -223,6 +241,8 @@ class QuorumController:
 
     def failure(self, request: Message, error: Error, text: str) -> Message:
         """The answer to a write that fails as a whole."""
+        if isinstance(request, EnvelopeRequest):
+            return refuse_envelope(error)
         api = APIS[type(request)]
         assert isinstance(api, Write), f"{type(request).__name__} is not a write"
         return api.refuse(request, error, text)

@@ -116,7 +116,7 @@ def _elect_one(deciding: Deciding, name: str, number: int, election: Election) -
     partition = topic.partitions[number]
     is_led = partition.leader == partition.replicas[0] if election is Election.PREFERRED else partition.leader >= 0
     if is_led:
-        raise ApiError(Error.ELECTION_NOT_NEEDED)
+        raise ApiError(Error.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
     changes = list(elect_leaders(image, [(topic.id, number, partition)], election, deciding.defaults))
     if not changes:
         preferred = election is Election.PREFERRED

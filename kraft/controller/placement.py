@@ -91,9 +91,13 @@ def place(brokers: Iterable[UsableBroker], count: int, replication_factor: int, 
     if replication_factor <= 0:
         raise _cannot(replication_factor, "the replication factor must be positive")
     if unfenced == 0:
-        raise _cannot(replication_factor, "all brokers are currently fenced")
+        raise _cannot(replication_factor, "All brokers are currently fenced")
     if replication_factor > len(usable):
-        raise _cannot(replication_factor, f"only {len(usable)} broker(s) are registered")
+        why = (
+            f"The target replication factor of {replication_factor} cannot be reached because only {len(usable)} "
+            "broker(s) are registered or some brokers have all their log directories cordoned"
+        )
+        raise _cannot(replication_factor, why)
     by_rack: dict[str, list[UsableBroker]] = {}
     for broker in usable:
         # Brokers without a rack share one, which sorts before all others.

@@ -12,6 +12,7 @@ from kraft.controller.partition_updates import rules_for
 from kraft.controller.reassignment import begin
 from kraft.controller.result import RECORDS_PER_OPERATION, ApiError, ControllerResult, VersionedRecord
 from kraft.controller.topic_configs import min_isr, unclean_election
+from kraft.controller.topics import check_assignment
 from metadata_log.image import MetadataImage, Partition, TopicImage, reassigning
 from transport.protocol.errors import Error
 from transport.protocol.messages.alter_partition_reassignments import (
@@ -43,7 +44,7 @@ def alter_reassignments(deciding: Deciding, request: AlterPartitionReassignments
             try:
                 records += _alter(deciding, topic.name, asked, may_change_factor=may_change)
             except ApiError as refused:
-                error, text = refused.error, str(refused)
+                error, text = refused.error, refused.text
             partitions.append(
                 ReassignablePartitionResponse(
                     partition_index=asked.partition_index, error_code=error, error_message=text
@@ -100,32 +101,20 @@ def _alter(
     deciding: Deciding, name: str, asked: ReassignablePartition, *, may_change_factor: bool
 ) -> list[VersionedRecord]:
     image, number = deciding.image, asked.partition_index
-    if name not in image.topics or number not in range(len(image.topics[name].partitions)):
-        raise ApiError(Error.UNKNOWN_TOPIC_OR_PARTITION)
+    if name not in image.topics:
+        raise ApiError(Error.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {name}.")
     topic = image.topics[name]
+    if number not in range(len(topic.partitions)):
+        raise ApiError(Error.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}:{number}.")
     partition = topic.partitions[number]
     if asked.replicas is None:
         return _cancel(deciding, topic, number)
-    _check_target(image, asked.replicas)
+    check_assignment(image, asked.replicas)
     if not may_change_factor:
         _check_factor(partition, asked.replicas)
     assignment = begin(partition, asked.replicas)
     target = Target(replicas=assignment.replicas, removing=assignment.removing, adding=assignment.adding)
     return _change(deciding, topic, number, target, Election.ONLINE)
-
-
-def _check_target(image: MetadataImage, replicas: Sequence[int]) -> None:
-    """As a manual assignment: brokers that are fenced may be named."""
-    if not replicas:
-        text = "The manual partition assignment includes an empty replica list."
-        raise ApiError(Error.INVALID_REPLICA_ASSIGNMENT, text)
-    for broker_id in sorted(replicas):
-        if broker_id not in image.brokers.by_id:
-            text = f"The manual partition assignment includes broker {broker_id}, but no such broker is registered."
-            raise ApiError(Error.INVALID_REPLICA_ASSIGNMENT, text)
-        if replicas.count(broker_id) > 1:
-            text = f"The manual partition assignment includes the broker {broker_id} more than once."
-            raise ApiError(Error.INVALID_REPLICA_ASSIGNMENT, text)
 
 
 def _check_factor(partition: Partition, replicas: Sequence[int]) -> None:

@@ -18,6 +18,8 @@ class TopicDefaults(Struct, frozen=True):
 
     min_isr: int = 1
     unclean_election: bool = False
+    num_partitions: int = 1
+    replication_factor: int = 1
     node_id: int = -1
 
 

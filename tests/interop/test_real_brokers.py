@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import signal
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 from our_nodes import our_controller, our_format, told
 from real_kafka import (
     KafkaInstallation,
-    Nodes,
     Process,
     QuorumLayout,
     eventually,
@@ -20,7 +21,7 @@ from real_kafka import (
 )
 
 from metadata_log import replay
-from metadata_log.image import Broker
+from metadata_log.image import MetadataImage
 
 pytestmark = pytest.mark.kafka
 BROKERS = (101, 102)
@@ -44,17 +45,15 @@ def broker_properties(layout: QuorumLayout, broker: int, port: int) -> Path:
     return path
 
 
-def brokers(layout: QuorumLayout) -> dict[int, Broker]:
-    """The brokers as the log of the first controller has them."""
-    image = replay(str(layout.partition(1)))
-    return dict(image.brokers.by_id)
+def image_of(layout: QuorumLayout) -> MetadataImage:
+    """The cluster as the log of the first controller has it."""
+    return replay(str(layout.partition(1)))
 
 
-def test_brokers_register_are_unfenced_and_stop_in_order(kafka: KafkaInstallation, tmp_path: Path) -> None:
-    layout = layout_in(tmp_path)
-    our_format(layout)
-    with running(layout, our_controller(layout), name="ours") as nodes, ExitStack() as stack:
-        assert isinstance(nodes, Nodes)
+@contextmanager
+def brokers_running(kafka: KafkaInstallation, layout: QuorumLayout) -> Iterator[dict[int, Process]]:
+    """Brokers of Kafka beside our controllers, started and unfenced."""
+    with ExitStack() as stack:
         processes = {}
         for broker, port in zip(BROKERS, free_ports(len(BROKERS)), strict=True):
             properties = broker_properties(layout, broker, port)
@@ -64,15 +63,44 @@ def test_brokers_register_are_unfenced_and_stop_in_order(kafka: KafkaInstallatio
             stack.callback(processes[broker].kill)
         for process in processes.values():
             process.wait_for("Transition from STARTING to STARTED")
-        registered = brokers(layout)
+        yield processes
+
+
+def test_brokers_live_on_our_quorum(kafka: KafkaInstallation, tmp_path: Path) -> None:
+    """They register and are unfenced; a topic is made with Kafka's own tool; one stops in order, one is killed."""
+    layout = layout_in(tmp_path)
+    our_format(layout)
+    with running(layout, our_controller(layout), name="ours"), brokers_running(kafka, layout) as processes:
+        registered = image_of(layout).brokers.by_id
         assert sorted(registered) == list(BROKERS)
-        assert [one.rack for _, one in sorted(registered.items())] == ["rack-1", "rack-0"]
-        assert not any(one.fenced for one in registered.values())
+        assert [registered[broker].rack for broker in BROKERS] == ["rack-1", "rack-0"]
+        assert not any(registered[broker].fenced for broker in BROKERS)
+        bootstrap = "--bootstrap-server=" + ",".join(
+            f"{one.endpoints[0].host}:{one.endpoints[0].port}" for one in registered.values()
+        )
+        topics = "org.apache.kafka.tools.TopicCommand"
+        kafka.tool(
+            topics,
+            bootstrap,
+            "--create",
+            "--topic=orders",
+            "--partitions=4",
+            "--replication-factor=2",
+            "--config=min.insync.replicas=1",
+        )
+        described = kafka.tool(topics, bootstrap, "--describe", "--topic=orders")
+        assert (
+            len(
+                re.findall(r"Partition: \d+\s+Leader: 10[12]\s+Replicas: 10[12],10[12]\s+Isr: 10[12],10[12]", described)
+            )
+            == 4
+        )
+        assert len(image_of(layout).topics["orders"].partitions) == 4
 
         assert processes[101].stop(timeout=120) == TERMINATED
-        assert "controlled shutdown" in processes[101].text.lower()
-        eventually(lambda: brokers(layout)[101].fenced, "the broker that has stopped is fenced")
-        assert not brokers(layout)[102].fenced
+        eventually(lambda: image_of(layout).brokers.by_id[101].fenced, "the broker that has stopped is fenced")
+        assert {each.leader for each in image_of(layout).topics["orders"].partitions} == {102}
 
         processes[102].kill()
-        eventually(lambda: brokers(layout)[102].fenced, "the broker that was killed is fenced after its session")
+        eventually(lambda: image_of(layout).brokers.by_id[102].fenced, "the broker that was killed is fenced")
+        assert {each.leader for each in image_of(layout).topics["orders"].partitions} == {-1}

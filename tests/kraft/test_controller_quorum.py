@@ -19,7 +19,7 @@ from transport.protocol.messages import (
     ApiVersionsRequest,
     ControllerRegistrationRequest,
     ControllerRegistrationResponse,
-    CreateTopicsRequest,
+    CreateAclsRequest,
     DescribeClusterRequest,
     DescribeQuorumRequest,
     IncrementalAlterConfigsRequest,
@@ -216,7 +216,14 @@ def test_an_unchanged_value_is_confirmed_only_once_the_change_before_it_is_commi
         (alter(("match", SET, "client_id=")), Error.INVALID_CONFIG, "Illegal client matching pattern: client_id="),
         (alter(("metrics", 9, "x")), Error.INVALID_REQUEST, "Unknown operation 9"),
         (alter(("metrics", SET, "x"), name=""), Error.INVALID_REQUEST, "Subscription name can't be empty"),
-        (alter(("retention.ms", SET, "1"), kind=2), Error.UNSUPPORTED_VERSION, "Resources of type TOPIC need brokers"),
+        (
+            alter(("retention.ms", SET, "1"), kind=2),
+            Error.UNKNOWN_TOPIC_OR_PARTITION,
+            "The topic 'subscription' does not exist.",
+        ),
+        (alter(("a", SET, "1"), kind=4, name="9"), Error.BROKER_ID_NOT_REGISTERED, "No node with id 9 found."),
+        (alter(("a", SET, "1"), kind=4, name="x"), Error.INVALID_REQUEST, "Invalid broker name x"),
+        (alter(("a", SET, "1"), kind=32), Error.UNSUPPORTED_VERSION, "Resources of type GROUP are not served"),
         (alter(("x", SET, "1"), kind=99), Error.UNSUPPORTED_VERSION, "Unknown resource type 99."),
     ],
 )
@@ -300,7 +307,7 @@ def test_api_versions_names_what_is_served_and_nothing_else() -> None:
     asked = ApiVersionsRequest(client_software_name="test", client_software_version="1.0")
     response = net.ask(leader, asked)
     assert [one.api_key for one in response.api_keys] == [
-        *(1, 18, 43, 44, 45, 46, 52, 53, 54, 55, 56, 60, 62, 63, 64, 67, 70, 73)
+        *(1, 18, 19, 20, 37, 43, 44, 45, 46, 52, 53, 54, 55, 56, 58, 60, 62, 63, 64, 67, 70, 73)
     ]
     assert response.finalized_features_epoch == 9, "as of the end of the bootstrap transaction"
     finalized = {one.name: one.max_version_level for one in response.finalized_features}
@@ -313,7 +320,7 @@ def test_api_versions_names_what_is_served_and_nothing_else() -> None:
 
 def test_an_api_that_is_not_served_closes_the_connection() -> None:
     net, leader = active()
-    request = WireRequest(request_id=77, api_key=19, version=7, message=CreateTopicsRequest(), listener="CONTROLLER")
+    request = WireRequest(request_id=77, api_key=30, version=3, message=CreateAclsRequest(), listener="CONTROLLER")
     net.step(leader, request)
     assert net.dropped == [77]
 

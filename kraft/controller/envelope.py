@@ -1,0 +1,65 @@
+"""Requests that brokers pass on for their clients (Kafka: `ControllerApis.handleEnvelopeRequest`; KIP-590)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from kraft.controller.result import ApiError
+from metadata_log.errors import DecodeError
+from metadata_log.serde import Message, decode
+from transport.protocol.apis import APIS, ApiKey
+from transport.protocol.errors import Error
+from transport.protocol.headers import decode_request, encode_response
+from transport.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from transport.protocol.messages.principal import DefaultPrincipalData
+
+_PRINCIPAL_VERSION_BYTES: Final = 2
+_ADDRESS_BYTES: Final = (4, 16)
+
+
+class Forwarded(Struct, frozen=True):
+    """The request of a client, with what its answer needs."""
+
+    api_key: int
+    version: int
+    correlation_id: int
+    message: Message
+
+
+def open_envelope(request: EnvelopeRequest) -> Forwarded:
+    """What is inside; raises `ApiError` for a client that cannot be told, and bytes that are no request."""
+    _principal(request.request_principal)
+    if len(request.client_host_address) not in _ADDRESS_BYTES:
+        raise ApiError(Error.INVALID_REQUEST, "The client's address is neither one of IPv4 nor of IPv6.")
+    try:
+        header, message = decode_request(request.request_data)
+    except DecodeError as bad:
+        raise ApiError(Error.UNSUPPORTED_VERSION, str(bad)) from bad
+    api = APIS[header.request_api_key]
+    if not api.forwardable:
+        raise ApiError(Error.INVALID_REQUEST, f"{api.name} requests are not forwarded.")
+    return Forwarded(header.request_api_key, header.request_api_version, header.correlation_id, message)
+
+
+def seal(forwarded: Forwarded, response: Message) -> EnvelopeResponse:
+    """The answer to the client, with its own header, for the broker to hand on."""
+    data = encode_response(ApiKey(forwarded.api_key), forwarded.version, forwarded.correlation_id, response)
+    return EnvelopeResponse(response_data=data)
+
+
+def refuse_envelope(error: Error) -> EnvelopeResponse:
+    """The answer to the broker itself: it asks again, or whom it should."""
+    return EnvelopeResponse(error_code=error)
+
+
+def _principal(data: bytes | None) -> DefaultPrincipalData:
+    """Who the client is, as the broker knows it (`DefaultKafkaPrincipalBuilder`)."""
+    if data is None or len(data) < _PRINCIPAL_VERSION_BYTES:
+        raise ApiError(Error.PRINCIPAL_DESERIALIZATION_FAILURE)
+    try:
+        version = int.from_bytes(data[:_PRINCIPAL_VERSION_BYTES], "big", signed=True)
+        return decode(DefaultPrincipalData, version, data, position=_PRINCIPAL_VERSION_BYTES)
+    except DecodeError as bad:
+        raise ApiError(Error.PRINCIPAL_DESERIALIZATION_FAILURE, str(bad)) from bad

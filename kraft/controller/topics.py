@@ -1,0 +1,403 @@
+"""Topics come, grow and go (Kafka: `ReplicationControlManager.createTopics`, `createPartitions`, `deleteTopics`)."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from kraft.controller.configs import SET, alter
+from kraft.controller.deciding import Deciding
+from kraft.controller.partition_change import record_version
+from kraft.controller.partition_updates import default_directory, is_active
+from kraft.controller.placement import place, usable_brokers
+from kraft.controller.result import RECORDS_PER_OPERATION, ApiError, ControllerResult, VersionedRecord
+from kraft.controller.topic_config_keys import TOPIC_KEYS
+from metadata_log.image import MetadataImage, ResourceType, TopicImage
+from metadata_log.log_dir import random_uuid
+from metadata_log.records.metadata import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
+from metadata_log.types import METADATA_TOPIC, Uuid
+from transport.protocol.errors import Error
+from transport.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from transport.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from transport.protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from transport.protocol.messages.incremental_alter_configs import AlterableConfig
+
+PARTITIONS_PER_REQUEST: Final = 10_000
+LONGEST_NAME: Final = 249
+DEFAULT: Final = -1
+"""Of a count: as the controller's configuration says."""
+_LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
+_BY_ID_SINCE: Final = 6
+_FROM_TOPIC, _FROM_BROKER, _FROM_CLUSTER, _FROM_FILE, _FROM_DEFAULT = 1, 2, 3, 4, 5
+"""Where a configuration value comes from (`DescribeConfigsResponse.ConfigSource`)."""
+
+
+# Create
+
+
+def create_topics(deciding: Deciding, request: CreateTopicsRequest) -> ControllerResult:
+    """Create what can be created; all records stand together. Raises `ApiError` for a request that is too large."""
+    counts = Counter(topic.name for topic in request.topics)
+    wanted = [topic for topic in request.topics if counts[topic.name] == 1 and topic.name != METADATA_TOPIC]
+    total = sum(_partition_count(deciding, topic) for topic in wanted)
+    if total > PARTITIONS_PER_REQUEST:
+        text = "Excessively large number of partitions per request."
+        raise ApiError(Error.POLICY_VIOLATION, text)
+    records: list[VersionedRecord] = []
+    results = []
+    for topic in wanted:
+        try:
+            made, result = _create(deciding, topic)
+            records += made
+        except ApiError as refused:
+            result = CreatableTopicResult(
+                name=topic.name, error_code=refused.error, error_message=refused.text or refused.error.message
+            )
+        results.append(result)
+    for name, count in counts.items():
+        if name == METADATA_TOPIC or count > 1:
+            internal = f"Creation of internal topic {METADATA_TOPIC} is prohibited."
+            text = internal if name == METADATA_TOPIC else "Duplicate topic name."
+            results.append(CreatableTopicResult(name=name, error_code=Error.INVALID_REQUEST, error_message=text))
+    if len(records) > RECORDS_PER_OPERATION:
+        raise ApiError(Error.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+    return ControllerResult(() if request.validate_only else tuple(records), CreateTopicsResponse(topics=results))
+
+
+def refuse_create_topics(request: CreateTopicsRequest, error: Error, text: str | None = None) -> CreateTopicsResponse:
+    """The answer to a request that fails as a whole: the same for each topic."""
+    return CreateTopicsResponse(
+        topics=[
+            CreatableTopicResult(name=topic.name, error_code=error, error_message=text or error.message)
+            for topic in request.topics
+        ]
+    )
+
+
+def _partition_count(deciding: Deciding, topic: CreatableTopic) -> int:
+    if topic.assignments:
+        return len(topic.assignments)
+    return deciding.defaults.num_partitions if topic.num_partitions == DEFAULT else topic.num_partitions
+
+
+def _create(deciding: Deciding, topic: CreatableTopic) -> tuple[list[VersionedRecord], CreatableTopicResult]:
+    image = deciding.image
+    _check_name(image, topic.name)
+    if any(one.value is None for one in topic.configs):
+        raise ApiError(Error.INVALID_CONFIG, "Null value not supported for topic configs.")
+    changes = [AlterableConfig(name=one.name, config_operation=SET, value=one.value) for one in topic.configs]
+    configs = alter(deciding, (ResourceType.TOPIC, topic.name), changes, is_new=True)
+    if topic.assignments:
+        replicas = _manual_assignment(image, topic)
+        too_few = Error.INVALID_REPLICA_ASSIGNMENT
+    else:
+        replicas = _placement(deciding, topic)
+        too_few = Error.INVALID_REPLICATION_FACTOR
+    topic_id = random_uuid(deciding.rng)
+    partitions = list(_partition_records(image, topic_id, 0, replicas, too_few))
+    result = CreatableTopicResult(
+        name=topic.name,
+        topic_id=topic_id,
+        error_message=None,
+        num_partitions=len(replicas),
+        replication_factor=len(replicas[0]),
+        configs=list(_effective(deciding, topic.name, configs)),
+    )
+    return [VersionedRecord(TopicRecord(name=topic.name, topic_id=topic_id)), *configs, *partitions], result
+
+
+def _check_name(image: MetadataImage, name: str) -> None:
+    """Refuse a name that exists, that is none, or that metrics could not tell from another."""
+    if name in image.topics:
+        raise ApiError(Error.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    problem = None
+    if not name:
+        problem = "the empty string is not allowed"
+    elif name in {".", ".."}:
+        problem = f"'{name}' is not allowed"
+    elif len(name) > LONGEST_NAME:
+        problem = f"the length of '{name}' is longer than the max allowed length {LONGEST_NAME}"
+    elif not _LEGAL.fullmatch(name):
+        problem = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    if problem is not None:
+        raise ApiError(Error.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
+    if "." in name or "_" in name:
+        plain = name.replace(".", "_")
+        colliding = [other for other in image.topics if other.replace(".", "_") == plain]
+        if colliding:
+            text = f"Topic '{name}' collides with existing topic: {colliding[0]}"
+            raise ApiError(Error.INVALID_TOPIC_EXCEPTION, text)
+
+
+def _manual_assignment(image: MetadataImage, topic: CreatableTopic) -> list[tuple[int, ...]]:
+    if topic.replication_factor != DEFAULT:
+        text = "A manual partition assignment was specified, but replication factor was not set to -1."
+        raise ApiError(Error.INVALID_REQUEST, text)
+    if topic.num_partitions != DEFAULT:
+        text = "A manual partition assignment was specified, but numPartitions was not set to -1."
+        raise ApiError(Error.INVALID_REQUEST, text)
+    by_index: dict[int, CreatableReplicaAssignment] = {}
+    for assignment in topic.assignments:
+        if assignment.partition_index in by_index:
+            text = f"Found multiple manual partition assignments for partition {assignment.partition_index}"
+            raise ApiError(Error.INVALID_REPLICA_ASSIGNMENT, text)
+        by_index[assignment.partition_index] = assignment
+    factor: int | None = None
+    for assignment in topic.assignments:
+        check_assignment(image, assignment.broker_ids, factor)
+        factor = len(assignment.broker_ids)
+    if sorted(by_index) != list(range(len(by_index))):
+        text = "partitions should be a consecutive 0-based integer sequence"
+        raise ApiError(Error.INVALID_REPLICA_ASSIGNMENT, text)
+    return [tuple(by_index[number].broker_ids) for number in range(len(by_index))]
+
+
+def check_assignment(image: MetadataImage, replicas: Sequence[int], factor: int | None = None) -> None:
+    """Refuse replicas that somebody has chosen by hand; brokers that are fenced may be among them."""
+    start = "The manual partition assignment includes"
+    text = None
+    if not replicas:
+        text = f"{start} an empty replica list."
+    ids = sorted(replicas)
+    for at, broker_id in enumerate(ids):
+        if at and ids[at - 1] == broker_id:
+            text = f"{start} the broker {broker_id} more than once."
+            break
+        if broker_id not in image.brokers.by_id:
+            text = f"{start} broker {broker_id}, but no such broker is registered."
+            break
+    if text is None and factor is not None and len(replicas) != factor:
+        text = (
+            f"{start} a partition with {len(replicas)} replica(s), but this is not consistent with previous "
+            f"partitions, which have {factor} replica(s)."
+        )
+    if text is not None:
+        raise ApiError(Error.INVALID_REPLICA_ASSIGNMENT, text)
+
+
+def _placement(deciding: Deciding, topic: CreatableTopic) -> list[tuple[int, ...]]:
+    count, factor = topic.num_partitions, topic.replication_factor
+    if factor < DEFAULT or factor == 0:
+        text = "Replication factor must be larger than 0, or -1 to use the default value."
+        raise ApiError(Error.INVALID_REPLICATION_FACTOR, text)
+    if count < DEFAULT or count == 0:
+        text = "Number of partitions was set to an invalid non-positive value."
+        raise ApiError(Error.INVALID_PARTITIONS, text)
+    count = deciding.defaults.num_partitions if count == DEFAULT else count
+    factor = deciding.defaults.replication_factor if factor == DEFAULT else factor
+    return place(usable_brokers(deciding.image), count, factor, deciding.rng)
+
+
+def _partition_records(
+    image: MetadataImage, topic_id: Uuid, first: int, placements: Sequence[tuple[int, ...]], too_few: Error
+) -> Iterator[VersionedRecord]:
+    """New partitions: the first active replica leads, and nobody is elected."""
+    version = record_version(image.features.metadata_version or 0)
+    for number, replicas in enumerate(placements, first):
+        isr = tuple(replica for replica in replicas if is_active(image, replica))
+        if not isr:
+            text = f"All brokers specified in the manual partition assignment for partition {number} are fenced"
+            if too_few is Error.INVALID_REPLICATION_FACTOR:
+                text = "Unable to replicate the partition: all brokers are currently fenced or in controlled shutdown."
+            raise ApiError(too_few, f"{text.rstrip('.')}.")
+        record = PartitionRecord(
+            partition_id=number,
+            topic_id=topic_id,
+            replicas=replicas,
+            isr=isr,
+            leader=isr[0],
+            leader_epoch=0,
+            partition_epoch=0,
+            directories=tuple(default_directory(image, replica) for replica in replicas) if version else (),
+        )
+        yield VersionedRecord(record, version)
+
+
+def _effective(deciding: Deciding, name: str, records: Sequence[VersionedRecord]) -> Iterator[CreatableTopicConfigs]:
+    """The configuration that a new topic will have, by name."""
+    image = deciding.image
+    own = {one.record.name: one.record.value for one in records if isinstance(one.record, ConfigRecord)}
+    node = image.configs.of((ResourceType.BROKER, str(deciding.defaults.node_id)))
+    cluster = image.configs.of((ResourceType.BROKER, ""))
+    for key in sorted(TOPIC_KEYS):
+        synonym = BROKER_NAMES.get(key, key)
+        value, source = TOPIC_KEYS[key].default, _FROM_DEFAULT
+        for values, where in ((own, _FROM_TOPIC), (node, _FROM_BROKER), (cluster, _FROM_CLUSTER)):
+            found = values.get(key if where == _FROM_TOPIC else synonym)
+            if found is not None:
+                value, source = found, where
+                break
+        yield CreatableTopicConfigs(name=key, value=value, config_source=source)
+
+
+BROKER_NAMES: Final = {
+    "cleanup.policy": "log.cleanup.policy",
+    "delete.retention.ms": "log.cleaner.delete.retention.ms",
+    "file.delete.delay.ms": "log.segment.delete.delay.ms",
+    "flush.messages": "log.flush.interval.messages",
+    "flush.ms": "log.flush.interval.ms",
+    "index.interval.bytes": "log.index.interval.bytes",
+    "local.retention.bytes": "log.local.retention.bytes",
+    "local.retention.ms": "log.local.retention.ms",
+    "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
+    "max.message.bytes": "message.max.bytes",
+    "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
+    "message.timestamp.type": "log.message.timestamp.type",
+    "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
+    "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
+    "preallocate": "log.preallocate",
+    "retention.bytes": "log.retention.bytes",
+    "retention.ms": "log.retention.ms",
+    "segment.bytes": "log.segment.bytes",
+    "segment.index.bytes": "log.index.size.max.bytes",
+    "segment.jitter.ms": "log.roll.jitter.ms",
+    "segment.ms": "log.roll.ms",
+}
+"""What a topic's key is called on a broker, where that differs (`ServerTopicConfigSynonyms`)."""
+
+
+# Grow
+
+
+def create_partitions(deciding: Deciding, request: CreatePartitionsRequest) -> ControllerResult:
+    """Add partitions; each topic has its own outcome, and all records stand together."""
+    counts = Counter(topic.name for topic in request.topics)
+    records: list[VersionedRecord] = []
+    results = []
+    for topic in request.topics:
+        if counts[topic.name] > 1:
+            continue
+        error, text = Error.NONE, None
+        try:
+            records += _grow(deciding, topic)
+        except ApiError as refused:
+            error, text = refused.error, refused.text
+        results.append(CreatePartitionsTopicResult(name=topic.name, error_code=error, error_message=text))
+    for name, count in counts.items():
+        if count > 1:
+            text = "Duplicate topic name."
+            results.append(CreatePartitionsTopicResult(name=name, error_code=Error.INVALID_REQUEST, error_message=text))
+    if len(records) > RECORDS_PER_OPERATION:
+        raise ApiError(Error.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+    return ControllerResult(() if request.validate_only else tuple(records), CreatePartitionsResponse(results=results))
+
+
+def refuse_create_partitions(
+    request: CreatePartitionsRequest, error: Error, text: str | None = None
+) -> CreatePartitionsResponse:
+    """The answer to a request that fails as a whole: the same for each topic."""
+    return CreatePartitionsResponse(
+        results=[
+            CreatePartitionsTopicResult(name=topic.name, error_code=error, error_message=text or error.message)
+            for topic in request.topics
+        ]
+    )
+
+
+def _grow(deciding: Deciding, asked: CreatePartitionsTopic) -> list[VersionedRecord]:
+    image = deciding.image
+    if asked.name not in image.topics:
+        raise ApiError(Error.UNKNOWN_TOPIC_OR_PARTITION)
+    topic = image.topics[asked.name]
+    now = len(topic.partitions)
+    if asked.count == now:
+        raise ApiError(Error.INVALID_PARTITIONS, f"Topic already has {now} partition(s).")
+    if asked.count < now:
+        text = f"The topic {topic.name} currently has {now} partition(s); {asked.count} would not be an increase."
+        raise ApiError(Error.INVALID_PARTITIONS, text)
+    factor = len(topic.partitions[0].replicas)
+    if asked.assignments is None:
+        placements = place(usable_brokers(image), asked.count - now, factor, deciding.rng)
+        too_few = Error.INVALID_REPLICATION_FACTOR
+    else:
+        if len(asked.assignments) != asked.count - now:
+            text = f"Attempted to add {asked.count - now} additional partition(s), but only "
+            text += f"{len(asked.assignments)} assignment(s) were specified."
+            raise ApiError(Error.INVALID_REPLICA_ASSIGNMENT, text)
+        for assignment in asked.assignments:
+            check_assignment(image, assignment.broker_ids, factor)
+        placements = [tuple(assignment.broker_ids) for assignment in asked.assignments]
+        too_few = Error.INVALID_REPLICA_ASSIGNMENT
+    return list(_partition_records(image, topic.id, now, placements, too_few))
+
+
+# Delete
+
+
+def delete_topics(deciding: Deciding, request: DeleteTopicsRequest) -> ControllerResult:
+    """Delete by name or id; each has its own outcome, and all records stand together."""
+    asked = request.topics
+    if deciding.version < _BY_ID_SINCE:
+        asked = [DeleteTopicState(name=name) for name in request.topic_names]
+    found = [_find(deciding.image, one) for one in asked]
+    times = Counter(topic.id for topic in found if isinstance(topic, TopicImage))
+    records = []
+    results = []
+    for one, topic in zip(asked, found, strict=True):
+        error, text = Error.NONE, None
+        if isinstance(topic, ApiError):
+            error, text = topic.error, topic.text or topic.error.message
+        elif times[topic.id] > 1:
+            error, text = Error.INVALID_REQUEST, "The same topic is named more than once."
+        else:
+            records.append(VersionedRecord(RemoveTopicRecord(topic_id=topic.id)))
+        known = topic if isinstance(topic, TopicImage) else None
+        results.append(
+            DeletableTopicResult(
+                name=known.name if known else one.name,
+                topic_id=known.id if known else one.topic_id,
+                error_code=error,
+                error_message=text,
+            )
+        )
+    return ControllerResult(tuple(records), DeleteTopicsResponse(responses=results))
+
+
+def refuse_delete_topics(request: DeleteTopicsRequest, error: Error, text: str | None = None) -> DeleteTopicsResponse:
+    """The answer to a request that fails as a whole: the same for each topic."""
+    named = [DeletableTopicResult(name=name, error_code=error, error_message=text) for name in request.topic_names]
+    return DeleteTopicsResponse(
+        responses=[
+            *named,
+            *(
+                DeletableTopicResult(
+                    name=topic.name, topic_id=topic.topic_id, error_code=error, error_message=text or error.message
+                )
+                for topic in request.topics
+            ),
+        ]
+    )
+
+
+def _find(image: MetadataImage, asked: DeleteTopicState) -> TopicImage | ApiError:
+    """The topic that is meant, or why none is."""
+    if asked.name is not None and asked.topic_id != Uuid.ZERO:
+        return ApiError(Error.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+    if asked.name is None and asked.topic_id == Uuid.ZERO:
+        return ApiError(Error.INVALID_REQUEST, "Neither topic name nor id were specified.")
+    if asked.name is not None:
+        if asked.name not in image.topics:
+            return ApiError(Error.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+        return image.topics[asked.name]
+    topic = image.topics.by_id.get(asked.topic_id)
+    return topic or ApiError(Error.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
