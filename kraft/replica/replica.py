@@ -131,6 +131,7 @@ class Replica:
         """Where this leader's LeaderChange record is: once that is applied, the application leads, too."""
         self._application_leads = False
         self._apply_at_ms = _NEVER_MS
+        """When to hand more of what is committed to the application."""
         self._outputs: list[Output] = []
         self._todo: deque[Action | LogFlushed] = deque()
 
@@ -215,7 +216,10 @@ class Replica:
         """When `step(Tick())` is wanted if nothing happens before; may be in the past at the end of a burst."""
         if self._gathered.values:
             return 0
-        return min(self.core.deadline_ms(), self.application.deadline_ms(), self._apply_at_ms)
+        core = self.core
+        # A follower's flush is waited for by the leader and so by clients, its application by nobody.
+        apply_at_ms = _NEVER_MS if self._storage.is_flushing and not core.is_leader else self._apply_at_ms
+        return min(core.deadline_ms(), self.application.deadline_ms(), apply_at_ms)
 
     # Life
 
@@ -316,7 +320,8 @@ class Replica:
             for action in self.application.on_tick(now_ms):
                 self._perform(action, now_ms)
         self._hand_over(now_ms)
-        self._carry_out(self.core.step(_TICK, now_ms), now_ms)
+        if now_ms >= self.core.deadline_ms():
+            self._carry_out(self.core.step(_TICK, now_ms), now_ms)
 
     # Effects
 
@@ -345,7 +350,10 @@ class Replica:
                     self._flush(effect, now_ms)
                 case HighWatermarkMoved():
                     outputs.append(Trace(effect))
-                    self._apply(now_ms)
+                    if self.core.is_leader:
+                        self._apply(now_ms)
+                    else:
+                        self._apply_at_ms = now_ms
                 case Appended():
                     pass
                 case AppendRefused():

@@ -216,6 +216,11 @@ class Storage:
         return LogFlushed(done.offset, done.epoch), following
 
     @property
+    def is_flushing(self) -> bool:
+        """Whether a flush was handed out and is not done."""
+        return self._flush.running is not None
+
+    @property
     def outstanding_flush(self) -> StartFlush | None:
         """The flush that was handed out and is not done."""
         handle = self.log.flushing
