@@ -133,11 +133,6 @@ def encode(message: Message, version: int, head: bytes = b"") -> bytes:
         _explain_write(message, version, cause)
 
 
-def encode_parts(message: Message, version: int, parts: list[bytes]) -> None:
-    """Append the encoded message to `parts`. Raises as `encode` does."""
-    parts.append(encode(message, version))
-
-
 def _explain_write(message: Message, version: int, cause: Exception) -> NoReturn:
     """Write again, slowly, to say what is wrong."""
     cls = type(message)
