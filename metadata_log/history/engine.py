@@ -89,7 +89,8 @@ def rows(
     up to which the history then is told. With an `on_damage` that is not strict, faults and damage become rows of
     `retention`, and nothing is told of what lies behind until a snapshot begins anew.
 
-    Raises `KeyError` for a view that is not known, `ReplayError` for a log that breaks its own rules.
+    Raises `KeyError` for a view that is not known, `ReplayError` for a log that breaks its own rules, or for items that
+    are not of one log.
     """
     for view in views:
         VIEWS[view]
@@ -235,10 +236,14 @@ class Story:
 
     def _on_damage(self, damage: Damage) -> None:
         self._flush()
-        self._retention.on_damage(damage, self._last)
+        before = self._last
+        offset = 0 if before is None else before.offset + 1
+        if damage.offset is not None:
+            # Behind a gap the log goes on later than it ended; within a batch it ends sooner.
+            offset = min(offset, damage.offset)
+        self._retention.on_damage(damage, offset, before)
         if not damage.unfinished:
-            before = self._last or When(-1, -1, -1)
-            self._lose_sight(When(before.offset + 1, before.timestamp, before.epoch))
+            self._lose_sight(When(offset, -1, -1) if before is None else When(offset, before.timestamp, before.epoch))
 
     def _lose_sight(self, when: When) -> None:
         self._transaction = None
@@ -258,6 +263,11 @@ class Story:
         timestamp, epoch = batch.max_timestamp, batch.epoch
         end = item.end_offset if last_offset is None else min(item.end_offset, last_offset + 1)
         first, last = When(item.from_offset, batch.base_timestamp, epoch), When(end - 1, timestamp, epoch)
+        if not self._retention.is_lost and (wrong := self._out_of_order(first)) is not None:
+            if self._options.on_damage is OnDamage.STRICT:
+                raise ReplayError(wrong, where=item.path)
+            expected = "the batch that comes next in this log"
+            self._on_damage(Damage(where=item.path, what=wrong, expected=expected, position=0, offset=first.offset))
         if self._retention.is_lost:
             self._retention.on_ignored(first, last, end - item.from_offset)
             self._last = last
@@ -279,6 +289,17 @@ class Story:
         self._last = last
         if damage is not None:
             self._on_damage(damage)
+
+    def _out_of_order(self, first: When) -> str | None:
+        """What is wrong if a batch does not follow the one before: then they are not of one log."""
+        before = self._last
+        if before is None:
+            return None if first.offset == 0 else f"the history begins at offset {first.offset} and with no snapshot"
+        if first.offset != before.offset + 1:
+            return f"a batch from offset {first.offset} on follows offset {before.offset}"
+        if first.epoch < before.epoch:
+            return f"a batch of epoch {first.epoch} follows one of epoch {before.epoch}"
+        return None
 
     def _read(self, item: TimelineBatch, end: int) -> tuple[Changes, Damage | None]:
         """The changes of a batch record by record, and what damage ends it."""

@@ -58,11 +58,10 @@ class Retention:
         if count or len(self._unknown) < _UNKNOWN_TYPES_KEPT:
             self._unknown[key] = (first, when, count + 1)
 
-    def on_damage(self, damage: Damage, when: When | None) -> None:
-        """Something cannot be read; behind an unfinished tail there is nothing more."""
+    def on_damage(self, damage: Damage, offset: int, when: When | None) -> None:
+        """Something cannot be read, so that nothing is known from `offset` on; behind an unfinished tail is nothing."""
         self._end_stretch()
         kind = "unfinished-tail" if damage.unfinished else "damage"
-        offset = damage.offset if damage.offset is not None else None if when is None else when.offset + 1
         text = f"{damage.what}; from here on the history is not known"
         if damage.unfinished:
             text = f"{damage.what}: a node may be writing it"
