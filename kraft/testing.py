@@ -31,11 +31,11 @@ from kraft.quorum.voters import majority
 from kraft.replica.application import ApplicationFactory
 from kraft.replica.controller_host import host_controller
 from metadata_log.batch import RecordBatch
-from metadata_log.log_dir import format_directory, random_uuid
+from metadata_log.log_dir import format_directory
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.quorum_state_file import read_quorum_state
 from metadata_log.reader import Damage, read_log
-from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC, NO_OFFSET
+from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC, NO_OFFSET, random_uuid
 from transport.faults import NO_FAULTS, Faults
 from transport.interface import Endpoint
 from transport.memory import MemoryNetwork, MemoryTransport

@@ -20,7 +20,7 @@ from metadata_log.releases import LATEST_RELEASE, METADATA_VERSION, feature_leve
 from metadata_log.scram import SCRAM_SINCE
 from metadata_log.snapshot import encode_snapshot, read_snapshot
 from metadata_log.snapshot_writer import SnapshotWriter
-from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC, OffsetAndEpoch, Uuid
+from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC, OffsetAndEpoch, Uuid, random_uuid
 
 META_PROPERTIES: Final = "meta.properties"
 BOOTSTRAP_CHECKPOINT: Final = "bootstrap.checkpoint"
@@ -113,16 +113,6 @@ def read_meta_properties(disk: Disk, directory: str) -> MetaProperties | None:
     """The meta.properties of a log directory, or None where it is not formatted; raises `DirectoryError`."""
     path = f"{directory}/{META_PROPERTIES}"
     return parse_meta_properties(disk.read(path), where=path) if disk.exists(path) else None
-
-
-def random_uuid(rng: Random) -> Uuid:
-    """A random id as Kafka makes them: version 4, never reserved, and no leading dash (`Uuid.randomUuid`)."""
-    while True:
-        bits = rng.getrandbits(128)
-        bits = bits & ~(0xF << 76) & ~(0x3 << 62) | 0x4 << 76 | 0x2 << 62
-        found = Uuid(bits.to_bytes(16, "big"))
-        if not found.is_reserved and not str(found).startswith("-"):
-            return found
 
 
 # ----------------------------------------------------------------------------------------------- format and opening

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from random import Random
 from typing import ClassVar, Final
 
 from msgspec import Struct
@@ -50,6 +51,16 @@ class Uuid(bytes):
 
 Uuid.ZERO = Uuid(bytes(16))
 Uuid.METADATA_TOPIC = Uuid(bytes(15) + b"\x01")
+
+
+def random_uuid(rng: Random) -> Uuid:
+    """A random id as Kafka makes them: version 4, never reserved, and no leading dash (`Uuid.randomUuid`)."""
+    while True:
+        bits = rng.getrandbits(128)
+        bits = bits & ~(0xF << 76) & ~(0x3 << 62) | 0x4 << 76 | 0x2 << 62
+        found = Uuid(bits.to_bytes(16, "big"))
+        if not found.is_reserved and not str(found).startswith("-"):
+            return found
 
 
 class OffsetAndEpoch(Struct, frozen=True, order=True, kw_only=True):

@@ -13,11 +13,12 @@ from msgspec import Struct
 from kraft.cli.initial_voters import only_voter, parse_initial_voters
 from kraft.config import FormatConfig, UsageError
 from metadata_log.disk import OsDisk
-from metadata_log.log_dir import format_directory, random_uuid
+from metadata_log.log_dir import format_directory
 from metadata_log.records.control import VotersRecord
 from metadata_log.records.metadata import UserScramCredentialRecord
 from metadata_log.releases import LATEST_RELEASE, resolve_release
 from metadata_log.scram import parse_credential
+from metadata_log.types import random_uuid
 
 _FLAGS: Final = "--standalone, --initial-controllers or --no-initial-controllers"
 

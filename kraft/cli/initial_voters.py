@@ -7,9 +7,8 @@ from random import Random
 from typing import Final
 
 from kraft.config import FormatConfig, UsageError, parse_host_port, split_list
-from metadata_log.log_dir import random_uuid
 from metadata_log.records.control import Endpoint, KRaftVersionFeature, VotersRecord, VotersRecordVoter
-from metadata_log.types import Uuid
+from metadata_log.types import Uuid, random_uuid
 
 _VOTER: Final = re.compile(r"(\d{1,10})@(.+):([A-Za-z0-9_-]{22})")
 _ANY_ADDRESS: Final = ("", "0.0.0.0", "::", "*")

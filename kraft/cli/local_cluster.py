@@ -20,7 +20,8 @@ import trio
 from kraft.cli.failure import CommandFailed
 from kraft.config import UsageError
 from metadata_log.disk import OsDisk
-from metadata_log.log_dir import PARTITION_DIRECTORY, format_directory, random_uuid, read_meta_properties
+from metadata_log.log_dir import PARTITION_DIRECTORY, format_directory, read_meta_properties
+from metadata_log.types import random_uuid
 from transport.interface import Endpoint
 
 HOST: Final = "127.0.0.1"

@@ -15,9 +15,8 @@ from kraft.controller.placement import place, usable_brokers
 from kraft.controller.result import RECORDS_PER_OPERATION, ApiError, ControllerResult, VersionedRecord
 from kraft.controller.topic_config_keys import TOPIC_KEYS
 from metadata_log.image import MetadataImage, ResourceType, TopicImage
-from metadata_log.log_dir import random_uuid
 from metadata_log.records.metadata import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
-from metadata_log.types import METADATA_TOPIC, Uuid
+from metadata_log.types import METADATA_TOPIC, Uuid, random_uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.create_partitions import (
     CreatePartitionsRequest,

@@ -18,10 +18,9 @@ from kraft.replica.events import Committed, CommittedBatch, Submit, WireRequest
 from kraft.replica.options import ReplicaOptions
 from metadata_log.errors import UnsupportedVersion
 from metadata_log.image import METADATA_VERSION
-from metadata_log.log_dir import random_uuid
 from metadata_log.records.frame import decode_record, encode_record
 from metadata_log.serde import Message
-from metadata_log.types import NO_NODE, OffsetAndEpoch
+from metadata_log.types import NO_NODE, OffsetAndEpoch, random_uuid
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages.controller_registration import ControllerRegistrationRequest

@@ -20,12 +20,11 @@ from metadata_log.log_dir import (
     format_meta_properties,
     open_directory,
     parse_meta_properties,
-    random_uuid,
     read_bootstrap,
     read_meta_properties,
 )
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.types import Uuid
+from metadata_log.types import Uuid, random_uuid
 
 CLUSTERS = archive("clusters")
 CASES: list[dict[str, Any]] = json.loads(CLUSTERS["format/cases.json"])
