@@ -28,6 +28,7 @@ _COMMANDS: Final = {
     "decode": "kraft.cli.decode:decode_command",
     "diff": "kraft.cli.diff:diff_command",
     "dump": "kraft.cli.dump:dump_command",
+    "fleet": "kraft.cli.fleet:fleet_command",
     "format": "kraft.cli.format:format_command",
     "history": "kraft.cli.history:history_command",
     "quickstart": "kraft.cli.quickstart:quickstart_command",

