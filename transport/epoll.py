@@ -39,6 +39,10 @@ _READ: Final = select.EPOLLIN | select.EPOLLRDHUP
 _WRITE: Final = select.EPOLLOUT
 _ENDED: Final = select.EPOLLHUP | select.EPOLLERR
 _EVENTS_AT_ONCE: Final = 512
+_BURSTS_PER_TURN: Final = 4
+"""How often the set is looked at before other tasks get their turn: under load there is something every time, and a
+look takes a tenth of the time of Trio's scheduling.
+"""
 _ACCEPTS_AT_ONCE: Final = 64
 _OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _ACCEPT_PAUSE_S: Final = 0.1
@@ -97,11 +101,14 @@ class EpollSockets:
         settled = self._owner.settled
         while True:
             await wait_readable(self._epoll)
-            for descriptor, events in poll(0, _EVENTS_AT_ONCE):
-                # An earlier event of this burst may have closed the socket.
-                if (member := members.get(descriptor)) is not None:
-                    member.on_events(events)
-            settled()
+            for _ in range(_BURSTS_PER_TURN):
+                if not (ready := poll(0, _EVENTS_AT_ONCE)):
+                    break
+                for descriptor, events in ready:
+                    # An earlier event of this burst may have closed the socket.
+                    if (member := members.get(descriptor)) is not None:
+                        member.on_events(events)
+                settled()
 
     def enter(self, connection: _Connection, descriptor: int, interest: int) -> None:
         """Watch a socket from now on."""

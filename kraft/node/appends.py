@@ -34,6 +34,8 @@ class Appends:
         self._next_id = 1
         self._waiting: dict[int, _Waiting] = {}
         self._turn = trio.lowlevel.ParkingLot()
+        self._crowd = 0
+        """How many wait for their turn."""
         self._stopped = False
 
     @property
@@ -44,7 +46,11 @@ class Appends:
     async def append(self, values: Sequence[bytes]) -> SubmitDone:
         """Submit one atomic unit and wait until it is committed; raises what `kraft.node.errors` names."""
         while len(self._waiting) >= self._limit and not self._stopped:
-            await self._turn.park()
+            self._crowd += 1
+            try:
+                await self._turn.park()
+            finally:
+                self._crowd -= 1
         if self._stopped:
             raise NodeStopped("the node has stopped")
         submit_id = self._next_id
@@ -76,7 +82,7 @@ class Appends:
 
     def _remove(self, submit_id: int) -> _Waiting | None:
         waiting = self._waiting.pop(submit_id, None)
-        if self._turn:
+        if self._crowd:
             self._turn.unpark()
         return waiting
 

@@ -12,6 +12,7 @@ a thread works.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 from time import perf_counter
@@ -26,10 +27,12 @@ _QUICK_S: Final = 0.005
 
 
 class Flusher:
-    """Runs flushes one after the other; `done` is told of those in the thread, in the Trio thread."""
+    """Runs flushes one after the other; `wake` is called, in the Trio thread, when one in the thread is done."""
 
-    def __init__(self, done: Callable[[FlushDone], None]) -> None:
-        self._done = done
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self.done: deque[FlushDone] = deque()
+        """What was done in the thread, for whoever looks first: Trio may take a busy node a burst longer."""
+        self._wake = wake
         self._wanted: StartFlush | None = None
         self._last_s = _QUICK_S
         self._jobs: SimpleQueue[StartFlush | None] = SimpleQueue()
@@ -62,10 +65,6 @@ class Flusher:
         self._last_s = _timed(flush)
         return FlushDone(flush.ticket)
 
-    def _finish(self, ticket: int, took_s: float) -> None:
-        self._last_s = took_s
-        self._done(FlushDone(ticket))
-
     def _hand_over(self, flush: StartFlush) -> None:
         if self._thread is None:
             token = trio.lowlevel.current_trio_token()
@@ -95,7 +94,9 @@ class Flusher:
             except BaseException as failure:  # whatever it is, the Trio thread must hear of it
                 token.run_sync_soon(self._fail, failure)
                 return
-            token.run_sync_soon(self._finish, flush.ticket, took_s)
+            self._last_s = took_s
+            self.done.append(FlushDone(flush.ticket))
+            token.run_sync_soon(self._wake)
 
     def _fail(self, failure: BaseException) -> None:
         self._failure = failure

@@ -200,9 +200,12 @@ class Node:
         replica, events, flusher = self._replica, self._inbox.events, self._flusher
         now_ms = self._clock.now_ms()
         ticks = 0
+        while flusher.done:
+            events.append(flusher.done.popleft())
         while True:
             while events:
-                self._carry_out(replica.step(events.popleft(), now_ms))
+                if outputs := replica.step(events.popleft(), now_ms):
+                    self._carry_out(outputs)
             wanted_ms = replica.deadline_ms()
             if wanted_ms <= now_ms:
                 assert ticks < _TICKS_PER_BURST, f"a deadline stays in the past: {wanted_ms} <= {now_ms}"
@@ -231,6 +234,8 @@ class Node:
             match output:
                 case Answer():
                     self._inbound.answer(output.request_id, output.message)
+                case SubmitDone():
+                    self._appends.finish(output)
                 case SendWire():
                     self._transport.request(
                         Endpoint(output.host, output.port),
@@ -245,8 +250,6 @@ class Node:
                         self._changed.unpark_all()
                 case StartFlush():
                     self._flusher.start(output)
-                case SubmitDone():
-                    self._appends.finish(output)
                 case Committed():
                     # Readers pull from the log at their own pace; the Trace of the high watermark woke them.
                     pass

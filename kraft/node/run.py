@@ -71,7 +71,7 @@ async def run_node(
                     inbox=inbox,
                     inbound=inbound,
                     transport=transport,
-                    flusher=Flusher(inbox.put),
+                    flusher=Flusher(inbox.wake),
                     log=log,
                     endpoints=endpoints,
                 )

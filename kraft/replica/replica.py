@@ -157,7 +157,9 @@ class Replica:
             replica = cls(options=options, disk=disk, storage=storage, core=core, application=hosted)
             replica._load_snapshot()
             replica._carry_out(core.begin(now_ms), now_ms)
-            return replica, replica._finish(now_ms)
+            replica._work_off(now_ms)
+            outputs, replica._outputs = replica._outputs, []
+            return replica, outputs
         except BaseException:
             storage.abandon()
             raise
@@ -232,6 +234,8 @@ class Replica:
         match event:
             case WireRequest():
                 self._on_request(event, now_ms)
+            case Submit():
+                self._perform(self.application.on_submit(event), now_ms)
             case WireReply():
                 self._on_reply(event, now_ms)
             case FlushDone():
@@ -241,8 +245,6 @@ class Replica:
                 self._carry_out(core.step(flushed, now_ms), now_ms)
             case Tick():
                 self._on_tick(now_ms)
-            case Submit():
-                self._perform(self.application.on_submit(event), now_ms)
             case WireFailed() if event.request_id < 0:
                 self.application.on_answer(None, now_ms)
             case WireFailed():
@@ -253,9 +255,12 @@ class Replica:
                 self._carry_out(core.step(event, now_ms), now_ms)
             case _:
                 assert_never(event)
-        return self._finish(now_ms)
+        if self._todo:
+            self._work_off(now_ms)
+        outputs, self._outputs = self._outputs, []
+        return outputs
 
-    def _finish(self, now_ms: int) -> list[Output]:
+    def _work_off(self, now_ms: int) -> None:
         """What the application wants comes after all that the event itself caused."""
         todo = self._todo
         while todo:
@@ -264,8 +269,6 @@ class Replica:
                 self._carry_out(self.core.step(next_one, now_ms), now_ms)
             else:
                 self._perform(next_one, now_ms)
-        outputs, self._outputs = self._outputs, []
-        return outputs
 
     def abandon(self) -> None:
         """Unlock the directory and write nothing more: what failed once cannot be trusted with a last flush."""
@@ -456,20 +459,21 @@ class Replica:
                 self._outputs.append(self._refused(waiting, Error.NOT_LEADER_OR_FOLLOWER, is_uncertain=False))
             return
         first_offset = None
+        next_offset = self._next_offset()
         for unit in proposal.units:
-            offset = self._next_offset()
             refused = self._gather(unit.values, now_ms)
             if refused is not None:
                 if waiting is not None:
                     self._outputs.append(self._refused(waiting, refused, is_uncertain=first_offset is not None))
                 return
             if first_offset is None:
-                first_offset = offset
-            self.application.on_appended(unit, offset)
+                first_offset = next_offset
+            self.application.on_appended(unit, next_offset)
+            next_offset += len(unit.values)
         if waiting is None:
             return
         # Without units the decision may still rest on what is not committed yet, so all of that is waited for.
-        last_offset = self._next_offset() - 1
+        last_offset = next_offset - 1
         held = Held(last_offset if first_offset is None else first_offset, last_offset, waiting)
         if last_offset < self._applier.next_offset:
             self._outputs.append(_success(held, self.core.leader))

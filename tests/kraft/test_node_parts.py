@@ -106,17 +106,17 @@ class _Handle:
 
 async def test_flush_thread_leaves_the_trio_thread_free() -> None:
     inbox: Inbox[FlushDone] = Inbox()
-    flusher = Flusher(inbox.put)
+    flusher = Flusher(inbox.wake)
     handle = _Handle()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(flusher.run)
         flusher.start(StartFlush(7, handle))
         flusher.begin(is_busy=True)
         await trio.lowlevel.checkpoint()
-        assert not inbox.events
+        assert not flusher.done
         handle.may_end.set()
         await inbox.wait()
-        assert list(inbox.events) == [FlushDone(7)]
+        assert list(flusher.done) == [FlushDone(7)]
         assert handle.ran_in is not threading.main_thread()
         nursery.cancel_scope.cancel()
     assert handle.ran_in is not None
@@ -125,19 +125,19 @@ async def test_flush_thread_leaves_the_trio_thread_free() -> None:
 
 async def test_failed_flush_stops_the_node_and_reports_nothing_as_flushed() -> None:
     inbox: Inbox[FlushDone] = Inbox()
-    flusher = Flusher(inbox.put)
+    flusher = Flusher(inbox.wake)
     handle = _Handle(OSError(5, "Input/output error", "00000000000000000000.log"))
     handle.may_end.set()
     flusher.start(StartFlush(1, handle))
     flusher.begin(is_busy=True)
     with pytest.raises(OSError, match=r"00000000000000000000\.log"):
         await flusher.run()
-    assert not inbox.events
+    assert not flusher.done
 
 
 async def test_flushes_in_place_only_while_the_disk_is_quick_and_nothing_else_waits() -> None:
     inbox: Inbox[FlushDone] = Inbox()
-    flusher = Flusher(inbox.put)
+    flusher = Flusher(inbox.wake)
     handles: list[_Handle] = []
 
     async def flush(*, is_busy: bool, is_slow: bool = False) -> bool:
@@ -153,9 +153,9 @@ async def test_flushes_in_place_only_while_the_disk_is_quick_and_nothing_else_wa
         in_place = done is not None
         if done is None:
             await inbox.wait()
-            done = inbox.events.popleft()
+            done = flusher.done.popleft()
         assert done == FlushDone(len(handles))
-        assert not inbox.events
+        assert not flusher.done
         assert in_place == (handle.ran_in is threading.main_thread())
         return in_place
 
