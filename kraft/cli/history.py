@@ -16,7 +16,7 @@ from msgspec.structs import asdict, replace
 
 from kraft.cli.image_at import at_of, report_damages, show_secrets_option, unknown_record
 from kraft.cli.progress import LongJob
-from kraft.cli.story import MOMENTS, STORY, Facts, Filter, Row, Story
+from kraft.cli.story import MOMENTS, STORY, Facts, Filter, Row, Story, by_name
 from kraft.cli.text import count, echo_lines, iso_time, table
 from metadata_log.batch import RecordBatch
 from metadata_log.disk import Disk, OsDisk
@@ -162,7 +162,7 @@ class _Reading:
 
     def _on_retention(self, row: Row) -> None:
         """What the engine could not tell, unless that was damage in a file, of which more is known."""
-        facts = dict(zip(VIEWS[_RETENTION].names, row, strict=True))
+        facts = by_name(VIEWS[_RETENTION], row)
         offset = facts["from_offset"]
         self.lost_sight |= facts["kind"] == "damage"
         if facts["kind"] not in _NOT_TOLD or any(damage.offset == offset for damage in self.damages):
@@ -241,7 +241,7 @@ def _object(view: View, facts: Facts) -> str:
 
 def _show_gaps(reading: _Reading, since: At | None, as_json: bool) -> None:
     """The windows without an active controller, longest part of the answer first: when, how long, between whom."""
-    found = [dict(zip(view.names, row, strict=True)) for view, row in reading.rows((GAPS,))]
+    found = [by_name(view, row) for view, row in reading.rows((GAPS,))]
     gaps = sorted((one for one in found if _is_since(since, *_begin(one))), key=_begin)
     if as_json:
         echo_lines(_object(VIEWS[GAPS], gap) for gap in gaps)
@@ -313,7 +313,9 @@ def _wanted_rows(
     """The rows that were asked for, also those that began before and still held."""
     latest: dict[tuple[object, ...], Facts] = {}
     for view, row in reading.rows(wanted.views(names)):
-        facts = dict(zip(view.names, row, strict=True))
+        if not wanted.may_take(view, row):
+            continue
+        facts = by_name(view, row)
         key = (view.name, *(facts[name] for name in view.key))
         before = latest.get(key)
         if view.key:

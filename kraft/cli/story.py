@@ -34,6 +34,8 @@ STORY: Final = (
 MOMENTS: Final = ("controller_elections", "leadership_changes")
 """The views that say why each election happened."""
 _RANKS: Final = {name: rank for rank, name in enumerate((*STORY, *MOMENTS))}
+_TOPIC_AT: Final = {name: view.names.index("topic") for name, view in VIEWS.items() if "topic" in view.names}
+_NAMES: Final = {name: view.names for name, view in VIEWS.items()}
 _SNAPSHOT: Final = "snapshot"
 _LOST_SIGHT: Final = "unknown-history"
 """The row ends because of a gap or damage; the thing itself may be there still."""
@@ -50,6 +52,11 @@ _PLAIN_ENDS: Final = frozenset(
     }
 )
 """Causes that only say again that something is gone."""
+
+
+def by_name(view: View, row: Row) -> Facts:
+    """A row by the names of its columns."""
+    return dict(zip(_NAMES[view.name], row, strict=True))
 
 
 class Event(Struct, frozen=True, kw_only=True):
@@ -85,6 +92,11 @@ class Filter(Struct, frozen=True, kw_only=True):
         if self.topic is not None and not {"topic", "resource_name"} & set(columns):
             return False
         return self.broker is None or bool({"topic", "broker", "resource_name"} & set(columns))
+
+    def may_take(self, view: View, row: Row) -> bool:
+        """A first look, for speed: False if the row is of another topic."""
+        index = _TOPIC_AT.get(view.name)
+        return self.topic is None or index is None or self.topic.startswith(row[index])
 
     def takes(self, row: Facts, before: Facts | None) -> bool:
         """Whether a row is asked for; `before` is that of the same thing before it."""
@@ -270,12 +282,14 @@ class Story:
 
     def note_epoch(self, row: Row) -> None:
         """Remember when an epoch began: a row of `quorum_epochs`, which need not be told."""
-        facts = dict(zip(VIEWS["quorum_epochs"].names, row, strict=True))
+        facts = by_name(VIEWS["quorum_epochs"], row)
         self._epochs.append((facts["valid_from_offset"], facts["epoch"]))
 
     def take(self, view: View, row: Row) -> Facts | None:
         """Remember a row; it is given back by the names of its columns if it is among what was asked for."""
-        facts = dict(zip(view.names, row, strict=True))
+        if not self._wanted.may_take(view, row):
+            return None
+        facts = by_name(view, row)
         telling = _TELLINGS[view.name]
         before = self._former(view, facts)
         if not self._wanted.takes(facts, before):
