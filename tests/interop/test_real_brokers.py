@@ -40,6 +40,9 @@ def broker_properties(layout: QuorumLayout, broker: int, port: int) -> Path:
         "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
         f"listeners=PLAINTEXT://127.0.0.1:{port}",
         f"controller.quorum.voters={layout.voters}",
+        "offsets.topic.replication.factor=2",
+        "offsets.topic.num.partitions=2",
+        "group.initial.rebalance.delay.ms=0",
     ]
     path.write_text("".join(f"{line}\n" for line in lines))
     return path
@@ -97,6 +100,36 @@ def test_brokers_live_on_our_quorum(kafka: KafkaInstallation, tmp_path: Path) ->
         )
         assert len(image_of(layout).topics["orders"].partitions) == 4
 
+        kafka.tool(
+            "org.apache.kafka.tools.ProducerPerformance",
+            *("--topic=orders", "--num-records=200", "--record-size=100", "--throughput=-1"),
+            *(
+                "--command-property",
+                bootstrap.removeprefix("--").replace("bootstrap-server", "bootstrap.servers"),
+                "acks=all",
+            ),
+        )
+        consumer = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+        read = kafka.tool(
+            consumer,
+            bootstrap,
+            "--topic=orders",
+            "--from-beginning",
+            "--max-messages=200",
+            "--group=readers",
+            "--timeout-ms=60000",
+        )
+        assert len(read.splitlines()) == 200
+        assert "__consumer_offsets" in image_of(layout).topics
+        configs = "kafka.admin.ConfigCommand"
+        kafka.tool(configs, bootstrap, "--alter", "--topic=orders", "--add-config=retention.ms=123456")
+        assert image_of(layout).configs.of((2, "orders"))["retention.ms"] == "123456"
+        kafka.tool(topics, bootstrap, "--alter", "--topic=orders", "--partitions=6")
+        plan = tmp_path / "plan.json"
+        plan.write_text('{"version": 1, "partitions": [{"topic": "orders", "partition": 0, "replicas": [102]}]}')
+        reassign = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+        kafka.tool(reassign, bootstrap, "--execute", f"--reassignment-json-file={plan}")
+        eventually(lambda: image_of(layout).topics["orders"].partitions[0].replicas == (102,), "it was moved")
         assert processes[101].stop(timeout=120) == TERMINATED
         eventually(lambda: image_of(layout).brokers.by_id[101].fenced, "the broker that has stopped is fenced")
         assert {each.leader for each in image_of(layout).topics["orders"].partitions} == {102}
