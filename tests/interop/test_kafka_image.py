@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from random import Random, SystemRandom
 
 import pytest
 from msgspec.structs import replace
+from random_metadata import RandomCluster
 from real_kafka import KafkaInstallation
 
 from metadata_log.image import MetadataDelta, MetadataImage
@@ -15,9 +15,6 @@ from metadata_log.image.records import partition_version, records, register_brok
 from metadata_log.records import metadata
 from metadata_log.records.frame import decode_record, encode_record
 from metadata_log.serde import Message
-
-sys.path.append(str(Path(__file__).parent.parent / "metadata_log"))
-from random_metadata import RandomCluster
 
 pytestmark = pytest.mark.kafka
 
