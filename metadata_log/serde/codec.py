@@ -52,7 +52,6 @@ def decode(
     cls: type[MessageType],
     version: int,
     data: bytes | bytearray | memoryview,
-    *,
     position: int = 0,
     where: str | None = None,
 ) -> MessageType:
@@ -81,7 +80,6 @@ def decode_from(
     version: int,
     data: bytes | bytearray | memoryview,
     position: int = 0,
-    *,
     where: str | None = None,
 ) -> tuple[MessageType, int]:
     """Read one message that begins at `position`; returns it and the position behind it. Raises as `decode` does."""
