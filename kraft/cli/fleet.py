@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
 import sys
 import threading
@@ -11,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
@@ -20,14 +19,10 @@ from kraft.cli.text import count, echo_lines, iso_time, table
 from kraft.config import UsageError
 from metadata_log.errors import MetadataLogError
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 FORMATS: Final = ("parquet", "csv", "json")
 _SHOWN: Final = 20
 _POLL_SECONDS: Final = 0.2
 _QUIET_SECONDS: Final = 1.0
-_OUR_ERROR: Final = re.compile(r"^metadata_log\.[\w.]+: (.+)$", re.MULTILINE)
 
 
 @click.group(
@@ -180,7 +175,9 @@ def _run(
         if out is not None:
             with _Progress(spark):
                 kind = form or _format_of(out)
-                _flat(frame, kind).write.mode("overwrite").format(kind).options(header=True).save(out)
+                (fleet.flat(frame) if kind == "csv" else frame).write.mode("overwrite").format(kind).options(
+                    header=True
+                ).save(out)
             click.echo(f"{out}: {kind} with the columns {', '.join(frame.columns)}")
             return
         with _Progress(spark) as progress:
@@ -219,16 +216,6 @@ def _format_of(out: str) -> str:
     return suffix if suffix in FORMATS else FORMATS[0]
 
 
-def _flat(frame: DataFrame, kind: str) -> DataFrame:
-    """CSV has neither lists nor maps: they become JSON."""
-    if kind != "csv":
-        return frame
-    from pyspark.sql import functions as sql
-
-    nested = {name for name, type in frame.dtypes if type.startswith(("array", "map", "struct"))}
-    return frame.select(*(sql.to_json(name).alias(name) if name in nested else sql.col(name) for name in frame.columns))
-
-
 def _json_line(columns: Sequence[str], times: Sequence[bool], row: Sequence[Any]) -> str:
     values = (iso_time(value) if is_time else value for value, is_time in zip(row, times, strict=True))
     return json.dumps(dict(zip(columns, values, strict=True)), ensure_ascii=False)
@@ -246,23 +233,18 @@ def _text(value: object, is_time: bool) -> str:
 
 @contextmanager
 def _errors() -> Iterator[None]:
-    """Spark's long stories in one sentence, and SIGTERM as an end like Ctrl-C."""
-    from pyspark.errors import PySparkException
+    """Failures as ours, and SIGTERM as an end like Ctrl-C."""
+    from metadata_log.spark import fleet
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGTERM, stop)
     try:
-        yield
+        with fleet.plain_errors():
+            yield
     except MetadataLogError as failed:
         raise CommandFailed(MetadataLogError.__str__(failed), hint=failed.hint) from failed
-    except PySparkException as failed:
-        text = str(failed)
-        ours = _OUR_ERROR.findall(text)
-        what, _, hint = (ours[-1] if ours else text.strip().partition("\n")[0]).partition("). ")
-        what = f"{what})" if hint else what
-        raise CommandFailed(what, hint=hint or "Run `kraft --debug fleet …` for all that Spark says.") from failed
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -270,7 +252,7 @@ def _errors() -> Iterator[None]:
 class _Progress:
     """On a terminal, after a second: how many of the tasks under way are done, and how many rows have come."""
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: Any) -> None:
         self._spark = spark
         self._rows = 0
         self._end = threading.Event()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from metadata_log.spark.methods import Views
 
 _LOOPBACK: Final = "127.0.0.1"
+_OUR_ERROR: Final = re.compile(r"^metadata_log\.[\w.]+: (.+)$", re.MULTILINE)
 _LOG_SETTINGS: Final = """rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = console
 appender.console.type = Console
@@ -131,6 +133,28 @@ def rows_of_views(logs: Views, names: Iterable[str], options: SourceOptions) -> 
     for name in names:
         for row in rows(logs.read(name, **options)):
             yield name, row
+
+
+def flat(frame: DataFrame) -> DataFrame:
+    """The frame for formats that have neither lists nor maps, such as CSV: they become JSON."""
+    from pyspark.sql import functions as sql
+
+    nested = {name for name, kind in frame.dtypes if kind.startswith(("array", "map", "struct"))}
+    return frame.select(*(sql.to_json(name).alias(name) if name in nested else sql.col(name) for name in frame.columns))
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Let what Spark raises, a long story of Java and Python, come as the `SourceError` in it."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as failed:
+        text = str(failed)
+        ours = _OUR_ERROR.findall(text)
+        what = ours[-1] if ours else text.strip().partition("\n")[0]
+        raise SourceError(what, hint="Run `kraft --debug fleet …` for all that Spark says.") from failed
 
 
 class Running(Struct, frozen=True):
