@@ -317,11 +317,9 @@ class RaftCore:
         state = quorum.state
         if isinstance(state, LeaderState):
             return min(state.deadline_ms(), quorum.purgatory.deadline_ms)
-        waits = [state.deadline_ms()]
+        timer_ms = state.deadline_ms()
         ready_ms = quorum.peers.next_ready_ms(quorum.other_voter_ids, now_ms)
-        if ready_ms is not None:
-            waits.append(ready_ms)
-        return min((wait for wait in waits if wait > now_ms), default=NEVER_MS)
+        return ready_ms if timer_ms <= now_ms else min(timer_ms, ready_ms)
 
     # Exploration
 

@@ -11,6 +11,8 @@ from random import Random
 from msgspec import Struct
 from msgspec.structs import replace
 
+from kraft.quorum.values import NEVER_MS
+
 
 class PeerRequest(Struct, frozen=True):
     """The request in flight to one peer (`awaiting` is its id), or a back-off until `retry_at_ms`."""
@@ -72,9 +74,11 @@ class Peers:
         ring = peer_ids[first:] + peer_ids[:first]
         return next((peer_id for peer_id in ring if self.is_ready(peer_id, now_ms)), None)
 
-    def next_ready_ms(self, peer_ids: tuple[int, ...], now_ms: int) -> int | None:
-        """The next moment at which one of these peers, that may not be asked now, can be."""
-        return min([ready for ready in map(self.ready_at_ms, peer_ids) if ready > now_ms], default=None)
+    def next_ready_ms(self, peer_ids: tuple[int, ...], now_ms: int) -> int:
+        """The next moment at which one of these peers, that may not be asked now, can be; `NEVER_MS` without such."""
+        if not self._requests:
+            return NEVER_MS
+        return min([ready for ready in map(self.ready_at_ms, peer_ids) if ready > now_ms], default=NEVER_MS)
 
     def sent(self, peer_id: int, now_ms: int) -> int:
         """Note a new request; returns its id."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from msgspec import Struct
+
 from kraft.quorum.messages import (
     BatchFacts,
     BeginQuorumEpoch,
@@ -44,12 +46,22 @@ _NO_DIVERGENCE: Final = fetch_wire.EpochEndOffset()
 _NO_SNAPSHOT: Final = fetch_wire.SnapshotId()
 
 
+class _Sent(Struct, frozen=True, eq=False):
+    """An answer with records, to be sent to the next follower, too, if it gets the same."""
+
+    to: tuple[str, bool]
+    reply: FetchReply
+    records: bytes
+    message: fetch_wire.FetchResponse
+
+
 class Rpc:
     """The translator of one replica: knows the cluster id, and the listener name that peers' endpoints go by."""
 
     def __init__(self, *, cluster_id: str, listener: str) -> None:
         self.cluster_id = cluster_id
         self.listener = listener
+        self._sent: _Sent | None = None
 
     # Requests that come in
 
@@ -152,6 +164,16 @@ class Rpc:
     def _fetch_reply_to_wire(self, request: WireRequest, reply: FetchReply, records: bytes) -> Message:
         if reply.top_error != Error.NONE:
             return fetch_wire.FetchResponse(error_code=reply.top_error)
+        if not records:
+            return self._make_fetch_reply(request, reply, records)
+        # What one follower fetches the others fetch as well; the transport encodes the same message only once.
+        to = (request.listener, request.version >= _ENDPOINTS_SINCE)
+        sent = self._sent
+        if sent is None or sent.records is not records or sent.reply != reply or sent.to != to:
+            sent = self._sent = _Sent(to, reply, records, self._make_fetch_reply(request, reply, records))
+        return sent.message
+
+    def _make_fetch_reply(self, request: WireRequest, reply: FetchReply, records: bytes) -> fetch_wire.FetchResponse:
         diverging, snapshot = reply.diverging, reply.snapshot
         part = fetch_wire.PartitionData(
             partition_index=METADATA_PARTITION,

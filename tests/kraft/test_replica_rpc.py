@@ -275,3 +275,27 @@ def test_a_cut_batch_is_normal_and_a_damaged_one_is_named() -> None:
 def test_garbage_in_place_of_records_never_raises(data: bytes) -> None:
     facts, _ = facts_of(data)
     assert all(fact.next_offset > fact.base_offset for fact in facts)
+
+
+def test_the_same_records_for_two_followers_are_one_message_and_different_ones_are_not() -> None:
+    """Whatever an answer depends on must be noticed: a message sent once more by mistake would mislead a follower."""
+    records = build_batch(5, 3, 0, [b"a"])
+    reply = FetchReply(epoch=3, leader_id=2, endpoints=LEADER, high_watermark=5)
+    rpc = Rpc(cluster_id=CLUSTER, listener="CONTROLLER")
+    asked = request_of(FetchRequest(), 18)
+    first = rpc.reply_to_wire(asked, reply, records)
+    assert (
+        rpc.reply_to_wire(asked, FetchReply(epoch=3, leader_id=2, endpoints=LEADER, high_watermark=5), records) is first
+    )
+    others = [
+        (asked, FetchReply(epoch=3, leader_id=2, endpoints=LEADER, high_watermark=6), records),
+        (asked, FetchReply(epoch=4, leader_id=2, endpoints=LEADER, high_watermark=5), records),
+        (asked, reply, build_batch(5, 3, 0, [b"b"])),
+        (asked, reply, b""),
+        (request_of(FetchRequest(), 16), reply, records),
+        (request_of(FetchRequest(), 18, listener="OTHER"), reply, records),
+    ]
+    for request, other, data in others:
+        assert rpc.reply_to_wire(asked, reply, records) == first
+        alone = Rpc(cluster_id=CLUSTER, listener="CONTROLLER").reply_to_wire(request, other, data)
+        assert rpc.reply_to_wire(request, other, data) == alone != first

@@ -373,3 +373,18 @@ def test_headers_like_the_one_before_are_read_like_any_other(sent: list[tuple[tu
             header.client_id,
             message,
         )
+
+
+def test_the_same_answer_to_several_is_written_for_each() -> None:
+    """Its bytes are kept from one connection to the next; version and correlation id are each request's own."""
+    answer, other = VoteResponse(error_code=1), VoteResponse(error_code=2)
+    for version, correlation_id, message in (
+        (2, 1, answer),
+        (2, 2, answer),
+        (0, 3, answer),
+        (2, 4, other),
+        (2, 5, answer),
+    ):
+        frame = encode_response(ApiKey.VOTE, version, correlation_id, message)
+        header, decoded = decode_response(ApiKey.VOTE, version, frame)
+        assert (header.correlation_id, decoded) == (correlation_id, message)

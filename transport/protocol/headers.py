@@ -88,12 +88,31 @@ def decode_request(
     return header, decode(api.request, version, frame, position=position, where=where)
 
 
+class _LastResponse:
+    """The response that was encoded last: a leader gives the same one to follower after follower."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Message | None, int, bytes] = (None, 0, b"")
+
+    def encode(self, message: Message, version: int) -> bytes:
+        """As `serde.encode`; not again if it is the very same message."""
+        last, last_version, encoded = self._last
+        if message is not last or version != last_version:
+            encoded = encode(message, version)
+            self._last = (message, version, encoded)
+        return encoded
+
+
+_last_response: Final = _LastResponse()
+
+
 def encode_response(
     api_key: int, version: int, correlation_id: int, message: Message, *, apis: Mapping[int, Api] = APIS
 ) -> bytes:
     """The frame of a response; raises `EncodeError`, or `UnsupportedVersion` for an unknown key or version."""
     header_version = api_of(api_key, version, apis=apis).response_header_version(version)
-    return encode(message, version, _CORRELATION_ID.pack(correlation_id) + bytes(header_version))
+    body = _last_response.encode(message, version)
+    return b"".join((_CORRELATION_ID.pack(correlation_id), bytes(header_version), body))
 
 
 def decode_response_header(
