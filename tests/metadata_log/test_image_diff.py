@@ -6,9 +6,10 @@ from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from metadata_faults import BROKER, A, B, change, partition, topic
 from msgspec.structs import asdict
 from random_metadata import RandomCluster
-from test_image_topics import BROKER, A, B, change, partition, replay, topic
+from test_image_topics import replay
 
 from metadata_log.image import MetadataImage
 from metadata_log.image.diff import Difference, changed_partitions, differences

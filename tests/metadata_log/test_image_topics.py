@@ -6,11 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from metadata_faults import ACL, DIRECTORY, FAULTS, A, B, Fault, change, partition, topic
 from random_metadata import RandomCluster
 
 from metadata_log.errors import MetadataLogError
@@ -20,8 +20,6 @@ from metadata_log.records import metadata as records
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, Uuid
 
-A, B = Uuid(bytes([1] * 16)), Uuid(bytes([2] * 16))
-DIRECTORY = Uuid(bytes([9] * 16))
 FAMILIES = ("topics", "brokers", "configs", "acls", "quotas", "scram", "tokens", "producer_ids", "controllers")
 
 
@@ -46,9 +44,9 @@ def random_cluster(seed: int, steps: int) -> RandomCluster:
 def counted(topics: TopicsImage) -> dict[int, dict[Uuid, set[int]]]:
     """The index, counted from all partitions."""
     found: dict[int, dict[Uuid, set[int]]] = {}
-    for topic_id, topic in topics.by_id.items():
-        for number, partition in enumerate(topic.partitions):
-            for key in index_keys(partition):
+    for topic_id, one in topics.by_id.items():
+        for number, each in enumerate(one.partitions):
+            for key in index_keys(each):
                 found.setdefault(key, {}).setdefault(topic_id, set()).add(number)
     return found
 
@@ -56,8 +54,8 @@ def counted(topics: TopicsImage) -> dict[int, dict[Uuid, set[int]]]:
 def indexed(topics: TopicsImage) -> dict[int, dict[Uuid, set[int]]]:
     found: dict[int, dict[Uuid, set[int]]] = {}
     for broker in topics.members:
-        for topic_id, number, partition in memberships(topics, broker):
-            assert partition is topics.by_id[topic_id].partitions[number]
+        for topic_id, number, each in memberships(topics, broker):
+            assert each is topics.by_id[topic_id].partitions[number]
             found.setdefault(broker, {}).setdefault(topic_id, set()).add(number)
     return found
 
@@ -171,10 +169,6 @@ def test_two_processes_agree_on_every_order() -> None:
 PARTITION = Partition((1, 2), (DIRECTORY, DIRECTORY), (1,), (), (), (2,), (1,), 1, 1, 5, 7)
 
 
-def change(**fields: Any) -> records.PartitionChangeRecord:
-    return records.PartitionChangeRecord(partition_id=0, topic_id=A, **fields)
-
-
 def test_a_change_without_content_moves_the_partition_epoch_alone() -> None:
     new = merge(PARTITION, change())
     assert new == Partition((1, 2), (DIRECTORY, DIRECTORY), (1,), (), (), (2,), (1,), 1, 1, 5, 8)
@@ -198,54 +192,9 @@ def test_directories_that_nobody_knows_follow_the_replicas() -> None:
 # What Kafka's controller dies of
 
 
-def topic(name: str, topic_id: Uuid = A) -> records.TopicRecord:
-    return records.TopicRecord(name=name, topic_id=topic_id)
-
-
-def partition(number: int, topic_id: Uuid = A, **fields: Any) -> records.PartitionRecord:
-    given_fields: dict[str, Any] = {"replicas": (1, 2), "isr": (1,), "leader": 1, **fields}
-    return records.PartitionRecord(partition_id=number, topic_id=topic_id, **given_fields)
-
-
-BROKER = records.RegisterBrokerRecord(broker_id=1, broker_epoch=5, log_dirs=(DIRECTORY,))
-ACL = records.AccessControlEntryRecord(id=A)
-
-FAULTS: list[tuple[list[Message], str]] = [
-    ([partition(0)], "no topic has the id AQEBAQEBAQEBAQEBAQEBAQ"),
-    ([change()], "no topic has the id"),
-    ([records.RemoveTopicRecord(topic_id=A)], "no topic has the id"),
-    ([records.ClearElrRecord(topic_name="a")], "no topic has the name a"),
-    ([topic("a"), change()], "has no partition 0"),
-    ([topic("a"), partition(-1)], "-1 is no number of a partition"),
-    ([topic("a"), topic("a", B)], "topic a is there already"),
-    ([topic("a"), topic("b")], "is that of another topic"),
-    ([topic("a"), records.RemoveTopicRecord(topic_id=A), partition(0)], "no topic has the id"),
-    ([topic("a"), partition(0, directories=(DIRECTORY,))], "2 replicas and 1 log directories"),
-    ([topic("a"), partition(0, leader_recovery_state=2)], "2 is no leader recovery state"),
-    ([topic("a"), partition(0), change(leader_recovery_state=3)], "3 is no leader recovery state"),
-    ([topic("a"), partition(0, directories=(DIRECTORY,) * 2), change(replicas=(1,))], "1 replicas and 2 log"),
-    ([records.UnregisterBrokerRecord(broker_id=1)], "broker 1 is not registered"),
-    ([BROKER, records.UnregisterBrokerRecord(broker_id=1, broker_epoch=4)], "with epoch 5, not 4"),
-    ([BROKER, records.FenceBrokerRecord(id=1, epoch=4)], "with epoch 5, not 4"),
-    ([records.UnfenceBrokerRecord(id=1)], "broker 1 is not registered"),
-    ([records.BrokerRegistrationChangeRecord(broker_id=1)], "broker 1 is not registered"),
-    ([BROKER, records.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=5, fenced=2)], "neither to fence"),
-    (
-        [BROKER, records.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=5, in_controlled_shutdown=-1)],
-        "-1 is no state of shutdown",
-    ),
-    ([BROKER, records.RegisterBrokerRecord(broker_id=2, log_dirs=(DIRECTORY,))], "belongs to broker 1"),
-    ([records.RemoveAccessControlEntryRecord(id=A)], "no access control entry"),
-    ([ACL, records.RemoveAccessControlEntryRecord(id=B)], "no access control entry"),
-    ([records.RemoveUserScramCredentialRecord(name="u", mechanism=1)], "has no credential of mechanism 1"),
-    ([records.DelegationTokenRecord(owner="nobody", requester="User:u")], "'nobody', which is no principal"),
-    ([records.ProducerIdsRecord(next_producer_id=5)] * 2, "5 is not above the current one, 5"),
-    ([records.ConfigRecord(resource_type=4, resource_name="x", name="k", value="v")], "'x' is no id of a broker"),
-]
-
-
-@pytest.mark.parametrize(("log", "words"), FAULTS)
-def test_a_record_that_contradicts_the_image_is_a_fault(log: list[Message], words: str) -> None:
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.words)
+def test_a_record_that_contradicts_the_image_is_a_fault(fault: Fault) -> None:
+    log, words = fault.log, fault.words
     delta = MetadataDelta(MetadataImage())
     for offset, record in enumerate(log[:-1], 100):
         delta.replay(record, offset)
