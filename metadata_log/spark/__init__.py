@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from metadata_log.spark.java import prepare_environment
+    from metadata_log.spark.methods import views
     from metadata_log.spark.source import KraftDataSource
-    from metadata_log.spark.views import views
 else:
     _HOMES = {
         "KraftDataSource": "metadata_log.spark.source",
         "prepare_environment": "metadata_log.spark.java",
-        "views": "metadata_log.spark.views",
+        "views": "metadata_log.spark.methods",
     }
 
     def __getattr__(name: str) -> object:

@@ -15,7 +15,6 @@ from metadata_log.reader import Damage
 from metadata_log.spark.directories import Directory
 from metadata_log.spark.errors import OptionError
 from metadata_log.spark.options import Options, nearest
-from metadata_log.spark.replayed import view_schema
 
 RETENTION: Final = "retention"
 """The view of histories that tells of damage."""
@@ -31,11 +30,6 @@ def is_history(view: str) -> bool:
     return view in VIEWS
 
 
-def arrow_schema(view: str, columns: Sequence[str] | None = None) -> pa.Schema:
-    """The Arrow schema of any view, or of some of its columns; `ValueError` for a column it does not have."""
-    return view_schema(view, columns) if is_history(view) else schema_of(view, columns)
-
-
 def find_view(name: str) -> str:
     """The view that a name means, in whatever case; raises `OptionError`."""
     by_lower = {view.lower(): view for view in view_names()}
@@ -49,7 +43,7 @@ def spark_schema(options: Options) -> StructType:
     view = find_view(options.view)
     if options.payload is not None and view != RECORDS:
         raise OptionError(f"payload is for the view {RECORDS}: {view} has typed columns")
-    schema = from_arrow_schema(arrow_schema(view))
+    schema = from_arrow_schema(schema_of(view))
     if options.payload is None:
         return schema
     kind = VariantType() if options.payload == "variant" else StringType()
@@ -60,7 +54,7 @@ class Projection:
     """Turns batches of a view into those of the schema that Spark expects: its names, its order, its types."""
 
     def __init__(self, view: str, schema: StructType) -> None:
-        full = arrow_schema(view)
+        full = schema_of(view)
         names = [*full.names, *([PAYLOAD] if view == RECORDS else [])]
         by_lower = {name.lower(): name for name in names}
         self.columns: list[str] = []
@@ -73,7 +67,7 @@ class Projection:
             if isinstance(field.dataType, VariantType) and name == PAYLOAD:
                 self._variant = index
             else:
-                given = from_arrow_schema(arrow_schema(view, [name])).fields[0].dataType
+                given = from_arrow_schema(schema_of(view, [name])).fields[0].dataType
                 if given != field.dataType:
                     raise OptionError(
                         f"the column {name} of the view {view} is {given.simpleString()}, not"
@@ -112,7 +106,7 @@ def variants(texts: pa.Array, kind: pa.StructType) -> pa.StructArray:
 def damage_rows(view: str, columns: Sequence[str], marks: Sequence[tuple[Directory, Damage]]) -> pa.RecordBatch | None:
     """Rows that tell what could not be read; None for a view that has no place for them."""
     rows = [_in_retention(*mark) if view == RETENTION else _in_records(*mark) for mark in marks]
-    schema = arrow_schema(view, columns)
+    schema = schema_of(view, columns)
     if view != RETENTION and is_history(view):
         return None
     return pa.RecordBatch.from_pylist([{name: row.get(name) for name in schema.names} for row in rows], schema=schema)

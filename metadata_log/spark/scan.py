@@ -16,11 +16,11 @@ from msgspec.structs import replace
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from metadata_log.arrow import Filters, Mode, Split, plan_splits, read_split
+from metadata_log.arrow import Filters, Mode, Split, plan_splits, read_split, read_view
 from metadata_log.disk import Disk
 from metadata_log.errors import MetadataLogError
 from metadata_log.history import Options as HistoryOptions
-from metadata_log.reader import Damage, OnDamage, gap_before
+from metadata_log.reader import Damage, gap_before
 from metadata_log.segment import parse_file_name
 from metadata_log.snapshot import parse_snapshot_name
 from metadata_log.spark.directories import Copies, Directory, choose_copies, find_directories
@@ -28,7 +28,6 @@ from metadata_log.spark.errors import OptionError, SourceError
 from metadata_log.spark.filters import as_of, is_exact, narrowed, wanted_by
 from metadata_log.spark.log_index import index_log
 from metadata_log.spark.options import FAILFAST, Options
-from metadata_log.spark.replayed import read_view
 from metadata_log.spark.rows import Projection, damage_rows, find_view, is_history
 from metadata_log.spark.storage import disk_at, is_remote
 
@@ -269,6 +268,7 @@ def _read_history(task: HistoryTask, view: str, projection: Projection, options:
         view,
         columns=projection.columns,
         at=as_of(options),
+        mode=Mode(options.mode),
         cluster=task.cluster,
         disk=disk_at(task.path, options.storage),
         options=history_options(options),
@@ -277,9 +277,6 @@ def _read_history(task: HistoryTask, view: str, projection: Projection, options:
 
 def history_options(options: Options) -> HistoryOptions:
     """How histories are told."""
-    given = {"session_timeout_ms": options.session_timeout_ms, "gap_tolerance_ms": options.gap_tolerance_ms}
-    return HistoryOptions(
-        show_secrets=options.show_secrets,
-        on_damage=OnDamage.STRICT if options.mode == FAILFAST else OnDamage.SKIP,
-        **{name: value for name, value in given.items() if value is not None},
-    )
+    told = HistoryOptions(session_timeout_ms=options.session_timeout_ms, show_secrets=options.show_secrets)
+    tolerance = options.gap_tolerance_ms
+    return told if tolerance is None else replace(told, gap_tolerance_ms=tolerance)

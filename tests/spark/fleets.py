@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 
 from metadata_log.batch import build_batch
 from metadata_log.records.frame import encode_record
-from metadata_log.records.metadata import NoOpRecord, TopicRecord
+from metadata_log.records.metadata import (
+    ConfigRecord,
+    NoOpRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
 from metadata_log.segment import file_name
+from metadata_log.serde import Message
 from metadata_log.types import Uuid
 
 PARTITION = "__cluster_metadata-0"
@@ -46,3 +55,60 @@ def write_meta(directory: Path, cluster: str) -> None:
     """The meta.properties of a node of a cluster."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "meta.properties").write_text(f"#\nnode.id=1\nversion=1\ncluster.id={cluster}\n")
+
+
+def random_log(rng: Random, batches: int) -> bytes:
+    """A log of topics and configurations that come, change and go, as a controller might write it."""
+    topics: dict[Uuid, list[list[int]]] = {}
+    found, offset = b"", 0
+    for number in range(batches):
+        values = [encode_record(one, version) for one, version in _random_records(rng, topics)]
+        if values:
+            found += build_batch(offset, 1 + number // 10, 1_000 * (number + 1), values)
+            offset += len(values)
+    return found
+
+
+def _random_records(rng: Random, topics: dict[Uuid, list[list[int]]]) -> list[tuple[Message, int]]:
+    kind = rng.random()
+    if kind < 0.2 or not topics:
+        topic_id = Uuid(rng.getrandbits(128).to_bytes(16, "big"))
+        topics[topic_id] = [rng.sample(range(1, 6), 3) for _ in range(rng.randint(1, 3))]
+        made: list[tuple[Message, int]] = [(TopicRecord(name=f"t{topic_id}", topic_id=topic_id), 0)]
+        return made + [
+            (
+                PartitionRecord(
+                    partition_id=index,
+                    topic_id=topic_id,
+                    replicas=replicas,
+                    isr=replicas[:2],
+                    leader=replicas[0],
+                    leader_epoch=0,
+                    partition_epoch=0,
+                ),
+                0,
+            )
+            for index, replicas in enumerate(topics[topic_id])
+        ]
+    topic_id = rng.choice(sorted(topics))
+    if kind < 0.28:
+        del topics[topic_id]
+        return [(RemoveTopicRecord(topic_id=topic_id), 0)]
+    if kind < 0.45:
+        kind_of, name = rng.choice([(2, f"t{topic_id}"), (4, ""), (4, "1")])
+        value = rng.choice([None, "1", "2", "3"])
+        return [(ConfigRecord(resource_type=kind_of, resource_name=name, name="retention.ms", value=value), 0)]
+    return [_random_change(rng, topic_id, topics[topic_id], rng.randrange(len(topics[topic_id]))) for _ in range(3)]
+
+
+def _random_change(rng: Random, topic_id: Uuid, partitions: list[list[int]], index: int) -> tuple[Message, int]:
+    replicas = partitions[index]
+    if rng.random() < 0.2:
+        replicas = partitions[index] = rng.sample(range(1, 6), 3)
+        moved = PartitionChangeRecord(
+            partition_id=index, topic_id=topic_id, replicas=replicas, isr=replicas, leader=replicas[0]
+        )
+        return moved, 0
+    isr = rng.sample(replicas, rng.randint(1, 3)) if rng.random() < 0.6 else None
+    leader = rng.choice([-2, -2, -1, *replicas])
+    return PartitionChangeRecord(partition_id=index, topic_id=topic_id, isr=isr, leader=leader), 0

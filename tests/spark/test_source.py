@@ -1,17 +1,158 @@
-"""The source inside a real Spark session."""
+"""The source inside a Spark session: found by itself, parallel, filtered, and the same as SQL over the raw records."""
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from pathlib import Path
+from random import Random
 
-from fleets import write_log
-from pyspark.sql import SparkSession
+import pytest
+from fleets import random_log, write_log, write_meta
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from real_data import unpack
+
+from metadata_log.segment import file_name
+from metadata_log.spark import views
+
+PARTITIONS = """
+with changes as (
+  select cluster, topic_id, partition_id, offset, timestamp, leader_epoch, leader, isr, replicas,
+         adding_replicas, removing_replicas, true as made
+  from created
+  union all
+  select cluster, topic_id, partition_id, offset, timestamp, null, nullif(leader, -2), isr, replicas,
+         adding_replicas, removing_replicas, false
+  from changed
+)
+select cluster, topic_id, partition_id, offset, timestamp,
+       last_value(leader) ignore nulls over told as leader,
+       first_value(leader_epoch) over told + count_if(not made and leader is not null) over told as leader_epoch,
+       last_value(isr) ignore nulls over told as isr,
+       last_value(replicas) ignore nulls over told as replicas,
+       last_value(adding_replicas) ignore nulls over told as adding_replicas,
+       last_value(removing_replicas) ignore nulls over told as removing_replicas,
+       made or leader is not null as elected
+from changes
+window told as (partition by cluster, topic_id, partition_id order by offset)
+"""
+LEADERS = """
+with led as (
+  select *, lead(offset) over (partition by cluster, topic_id, partition_id order by offset) as following
+  from partitions where elected
+)
+select led.cluster, led.topic_id, led.partition_id, led.leader, led.leader_epoch, led.isr, led.replicas, led.offset,
+       coalesce(led.following, removed.offset) as until
+from led left join removed on removed.cluster = led.cluster and removed.topic_id = led.topic_id
+"""
+CONFIGS = """
+with ended as (
+  select removed.cluster, 2 as resource_type, topics.name as resource_name, removed.offset
+  from removed join topics on topics.cluster = removed.cluster and topics.topic_id = removed.topic_id
+),
+steps as (
+  select cluster, resource_type, resource_name, name, value, offset,
+         lead(offset) over (partition by cluster, resource_type, resource_name, name order by offset) as following
+  from configs
+)
+select steps.cluster, steps.resource_name, steps.name, steps.value, steps.offset,
+       least(any_value(steps.following), min(ended.offset)) as until
+from steps
+left join ended on ended.cluster = steps.cluster and ended.resource_type = steps.resource_type
+  and ended.resource_name = steps.resource_name and ended.offset > steps.offset
+where steps.value is not null
+group by all
+"""
 
 
-def test_records(spark: SparkSession, tmp_path: Path) -> None:
-    write_log(tmp_path / "a", [1, 1, 2], cluster="x")
-    write_log(tmp_path / "b", [1, 1, 2], cluster="y")
-    found = spark.read.format("kraft").load(f"{tmp_path}/*")
-    found.show()
-    assert found.count() == 12
-    assert found.where("cluster = 'x' and offset > 3").select("offset").collect() == [(4,), (5,)]
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Real clusters and random ones, side by side."""
+    root = tmp_path_factory.mktemp("fleet")
+    unpack("static3", "nodes/c1", root / "static3")
+    unpack("clusters", "failover/nodes/c1", root / "failover")
+    seed = Random().randrange(2**32)
+    print(f"seed {seed}")
+    for number in range(2):
+        partition = root / f"random-{number}" / "__cluster_metadata-0"
+        partition.mkdir(parents=True)
+        write_meta(partition.parent, f"random-{number}-{seed}")
+        (partition / file_name(0)).write_bytes(random_log(Random(seed + number), 60))
+    return root
+
+
+def read(spark: SparkSession, path: Path, **options: str) -> DataFrame:
+    return spark.read.format("kraft").options(**options).load(f"{path}/*")
+
+
+def assert_same(one: DataFrame, other: DataFrame) -> None:
+    """Both hold the same rows, as often; names of columns do not matter."""
+    here, there = (Counter(str(tuple(row)) for row in each.collect()) for each in (one, other))
+    assert ((here - there).most_common(3), (there - here).most_common(3)) == ([], [])
+    assert here
+
+
+def test_histories_equal_windows_over_the_raw_records(spark: SparkSession, fleet: Path) -> None:
+    """Spark's own window functions know nothing of our replay."""
+    raw = {
+        "created": "PartitionRecord",
+        "changed": "PartitionChangeRecord",
+        "removed": "RemoveTopicRecord",
+        "topics": "TopicRecord",
+        "configs": "ConfigRecord",
+    }
+    for name, view in raw.items():
+        read(spark, fleet, view=view).createOrReplaceTempView(name)
+    partitions = spark.sql(PARTITIONS).cache()
+    partitions.createOrReplaceTempView("partitions")
+    histories = views(spark, f"{fleet}/*")
+    told = histories.partition_history().where("cause_record in ('PartitionRecord', 'PartitionChangeRecord')")
+    columns = "cluster, topic_id, {}, {}, {}, leader, leader_epoch, isr, replicas, adding_replicas, removing_replicas"
+    assert_same(
+        told.selectExpr(*columns.format("partition", "valid_from_offset", "valid_from").split(", ")),
+        partitions.selectExpr(*columns.format("partition_id", "offset", "timestamp").split(", ")),
+    )
+    leaders = ("cluster", "topic_id", "partition", "leader", "leader_epoch", "isr", "replicas")
+    assert_same(histories.leader_history().select(*leaders, "valid_from_offset", "valid_to_offset"), spark.sql(LEADERS))
+    configs = ("cluster", "resource_name", "key", "value", "cause_offset", "valid_to_offset")
+    assert_same(histories.config_history(showSecrets=True).select(*configs), spark.sql(CONFIGS))
+
+
+def test_a_fleet_is_read_in_parallel_and_filtered(spark: SparkSession, fleet: Path) -> None:
+    records = views(spark, f"{fleet}/*").records(splitBytes=100_000)
+    assert records.rdd.getNumPartitions() > 4
+    (cluster,) = records.where("cluster like 'random-0%'").select("cluster").distinct().collect()
+    some = records.where(f"cluster = '{cluster[0]}' and offset >= 10 and type = 'PartitionChangeRecord'")
+    assert some.rdd.getNumPartitions() == 1
+    everything = read(spark, fleet).where("type = 'PartitionChangeRecord' and offset >= 10")
+    assert_same(some.select("offset", "value"), everything.where(f"cluster = '{cluster[0]}'").select("offset", "value"))
+
+
+def test_payloads_and_schemas(spark: SparkSession, fleet: Path) -> None:
+    reader = spark.read.format("kraft")
+    texts = reader.schema("payload string, offset bigint").option("payload", "json").load(f"{fleet}/failover")
+    assert texts.columns == ["payload", "offset"]
+    found = [json.loads(row.payload) for row in texts.where("payload is not null").take(50)]
+    assert found
+    variants = read(spark, fleet, payload="variant", type="PartitionRecord").where("cluster like 'random%'")
+    told = variants.selectExpr("try_variant_get(payload, '$.leader', 'int') as leader").where("leader > 0")
+    assert told.count() == read(spark, fleet, view="PartitionRecord").where("cluster like 'random%'").count()
+
+
+def test_views_as_methods(spark: SparkSession, fleet: Path) -> None:
+    of_one = views(spark, f"{fleet}/failover", f"{fleet}/static3")
+    assert of_one.partitions_state(asOfOffset=300).select("cluster", "as_of_offset").distinct().count() == 2
+    assert "leader_history" in dir(of_one)
+    with pytest.raises(AttributeError, match="did you mean leader_history"):
+        of_one.leaders_history()
+
+
+def test_what_is_wrong_is_said_in_spark(spark: SparkSession, tmp_path: Path) -> None:
+    write_log(tmp_path / "a", [1], cluster="x")
+    with pytest.raises(AnalysisException, match="there is no option 'asofofset'; did you mean asOfOffset"):
+        spark.read.format("kraft").option("asOfOfset", "1").load(str(tmp_path)).count()
+    with pytest.raises(AnalysisException, match=r"the glob .* matches no metadata log"):
+        spark.read.format("kraft").load(f"{tmp_path}/*.absent").count()
+    with pytest.raises(AnalysisException, match=r"but a below it are: the glob .*/\* finds them"):
+        spark.read.format("kraft").load(str(tmp_path)).count()
