@@ -7,51 +7,26 @@ records change things are those of the image (`metadata_log.image`); here they a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from operator import length_hint
-from typing import Any, Final, cast, get_args
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from metadata_log.history.acls import Acls
-from metadata_log.history.brokers import Brokers
-from metadata_log.history.causes import NO_LEADER, CauseRow, Trigger
+from metadata_log.history.causes import CauseRow, Trigger
 from metadata_log.history.changes import Change, Changes, Template, Templates
-from metadata_log.history.churn import Churn
-from metadata_log.history.configs import MIN_ISR, Configs
-from metadata_log.history.events import (
-    FULL_BATCH,
-    BrokerEvent,
-    RegistrationChange,
-    as_registration_change,
-    broker_events,
-)
-from metadata_log.history.families import Families
-from metadata_log.history.leaders import (
-    IsrFlaps,
-    IsrHistory,
-    LeaderHistory,
-    Reassignments,
-    Unavailability,
-    UncleanElections,
-)
+from metadata_log.history.cluster import OF_BROKERS, Cluster
+from metadata_log.history.events import FULL_BATCH, BrokerEvent, trigger_at
 from metadata_log.history.open_rows import Row, Sink, When, cause_of_snapshot
-from metadata_log.history.partitions import Partitions
-from metadata_log.history.quorum import GAP_TOLERANCE_MS, Quorum
+from metadata_log.history.quorum import GAP_TOLERANCE_MS
 from metadata_log.history.retention import Retention
 from metadata_log.history.state import state_rows
-from metadata_log.history.topics import CREATED, DELETED, ENLARGED, Topics
-from metadata_log.history.values import feature_values
 from metadata_log.history.views import STATE_VIEWS, VIEWS
-from metadata_log.image.brokers import FENCE
 from metadata_log.image.faults import ReplayError
-from metadata_log.image.features import KRAFT_VERSION
 from metadata_log.image.image import MetadataDelta, MetadataImage
-from metadata_log.image.topics import NO_LEADER_CHANGE
 from metadata_log.reader import Damage, OnDamage
-from metadata_log.records import control
 from metadata_log.records import metadata as records
 from metadata_log.serde import Message
 from metadata_log.timeline import At, Base, TimelineBatch
@@ -119,59 +94,24 @@ class _OpenTransaction(Struct):
 
 
 class Story:
-    """The state of one pass: every family, and who listens to whom. `tell` takes the items of a timeline in order."""
+    """The state of one pass over one log. `tell` takes the items of a timeline in order."""
 
     def __init__(self, cluster: str, views: frozenset[str], options: Options) -> None:
-        self.sink = sink = Sink(cluster, views)
+        self.sink = Sink(cluster, views)
         self._options = options
-        self._configs = Configs(sink, show_secrets=options.show_secrets)
-        self._partitions = Partitions(sink, self._configs.unclean_allowed)
-        self._brokers = Brokers(sink)
+        self._cluster = Cluster(
+            self.sink,
+            show_secrets=options.show_secrets,
+            gap_tolerance_ms=options.gap_tolerance_ms,
+            session_timeout_ms=options.session_timeout_ms,
+        )
+        self._retention = Retention(self.sink)
         self._templates = Templates()
-        self._topics = Topics(sink)
-        self._acls = Acls(sink)
-        self._families = Families(sink)
-        self._quorum = Quorum(sink, gap_tolerance_ms=options.gap_tolerance_ms)
-        self._retention = Retention(sink)
-        self._churn = Churn(sink) if "churn" in views else None
-        self._flaps = IsrFlaps(sink)
-        self._kraft_version: int | None = None
-        self._derived: list[Any] = []
-        self._listen(views)
-        self._image = MetadataImage() if views & STATE_VIEWS.keys() else None
-        self._views = views
+        self._states = sorted(views & STATE_VIEWS.keys())
+        self._image = MetadataImage() if self._states else None
         self._last: When | None = None
         self._held: list[_Part] = []
         self._transaction: _OpenTransaction | None = None
-        self._born: set[Uuid] = set()
-        """Topics that the present batch creates."""
-        self._min_isr_set: set[str] = set()
-        """Resources whose min.insync.replicas the present batch sets."""
-        self._table = self._changes_by_type()
-
-    def _listen(self, views: frozenset[str]) -> None:
-        partitions, sink = self._partitions, self.sink
-        if "topic_history" in views:
-            partitions.listeners.append(self._topics.on_partition)
-        if views & {"leader_history", "leadership_changes"}:
-            self._derive(LeaderHistory(sink))
-        for name, make in (("isr_history", IsrHistory), ("unclean_elections", UncleanElections)):
-            if name in views:
-                self._derive(make(sink))
-        if "isr_flaps" in views:
-            partitions.listeners.append(self._flaps.on_partition)
-        if "reassignments" in views:
-            self._derive(Reassignments(sink))
-        if "unavailability" in views:
-            self._derive(Unavailability(sink, self._configs))
-        if views & {"fencing"}:
-            partitions.listeners.append(self._brokers.fencing.on_partition)
-        if self._churn is not None:
-            partitions.listeners.append(self._churn.on_partition)
-
-    def _derive(self, derived: Any) -> None:
-        self._derived.append(derived)
-        self._partitions.listeners.append(derived.on_partition)
 
     # ------------------------------------------------------------------------------------------------------ items
 
@@ -198,27 +138,18 @@ class Story:
         if self._transaction is not None:
             began, count = self._transaction.began, len(self._transaction.changes.all)
             self._retention.on_transaction("open-transaction", began, now, count, self._transaction.name)
-        self._write_state(now)
-        self._partitions.finish()
-        for family in (self._brokers, self._topics, self._configs, self._acls, self._families, self._quorum):
-            family.finish(now)
-        for derived in self._derived:
-            derived.rows.finish(now)
-        self._flaps.forget_all()
-        if self._churn is not None:
-            self._churn.finish()
+        self._write_states(now)
+        self._cluster.finish(now)
         self._retention.finish()
 
     def _on_base(self, base: Base) -> None:
         when = When(base.end.offset - 1, base.timestamp_ms, base.end.epoch)
         if self._last is not None and not self._retention.is_lost:
             self._lose_sight(when)
-        if self._image is not None:
-            self._image = MetadataImage()
         self._last = when
         cause = cause_of_snapshot()
-        self._born.clear()
         changes: list[Change] = []
+        self._cluster.begin_batch()
         for entry in base.entries:
             if isinstance(entry, Damage):
                 self._on_damage(entry)
@@ -226,11 +157,11 @@ class Story:
             if entry.record is None:
                 self._retention.on_unknown(entry, when)
             elif entry.is_control:
-                self._on_control(entry.record, when, in_snapshot=True)
+                self._cluster.on_control(entry.record, when, in_snapshot=True)
             else:
                 changes.append((entry.offset, entry.record, b""))
-                self._apply(entry.record, entry.offset, when, cause)
-        self._topics.on_batch_end()
+                self._tell_record(entry.record, entry.offset, when, cause, None)
+        self._cluster.end_batch()
         self._replay(changes, base.end, is_snapshot=True)
         self._retention.on_base(base, when, len(changes))
 
@@ -247,14 +178,7 @@ class Story:
 
     def _lose_sight(self, when: When) -> None:
         self._transaction = None
-        self._partitions.lose_sight(when)
-        self._kraft_version = None
-        for family in (self._brokers, self._topics, self._configs, self._acls, self._families, self._quorum):
-            family.lose_sight(when)
-        for derived in self._derived:
-            lose = getattr(derived, "lose_sight", derived.rows.lose_sight)
-            lose(when)
-        self._flaps.forget_all()
+        self._cluster.lose_sight(when)
         if self._image is not None:
             self._image = MetadataImage()
 
@@ -273,15 +197,14 @@ class Story:
             self._last = last
             return
         self._retention.on_records(item.path, first, last, end - item.from_offset)
-        if self._churn is not None:
-            self._churn.on_time(first)
+        self._cluster.on_time(first)
         whole = item.from_offset <= batch.base_offset and end >= batch.next_offset and not batch.is_control
         changes = self._templates.read(batch) if whole else None
         damage = None
         if changes is None:
             changes, damage = self._read(item, end)
         if not batch.is_control:
-            self._quorum.on_records(first, last, has_noop=changes.has_noop)
+            self._cluster.quorum.on_records(first, last, has_noop=changes.has_noop)
         if changes.all:
             self._on_changes(changes, timestamp, epoch)
         elif self._held:
@@ -314,24 +237,10 @@ class Story:
                 self._retention.on_unknown(entry, When(entry.offset, timestamp, epoch))
             elif entry.is_control:
                 self._flush()
-                self._on_control(entry.record, When(entry.offset, timestamp, epoch), in_snapshot=False)
+                self._cluster.on_control(entry.record, When(entry.offset, timestamp, epoch), in_snapshot=False)
             else:
                 changes.add(entry.offset, entry.record, entry.value, self._templates)
         return changes, None
-
-    def _on_control(self, record: Message, when: When, *, in_snapshot: bool) -> None:
-        match record:
-            case control.LeaderChangeMessage():
-                self._quorum.on_leader_change(record, when)
-            case control.VotersRecord():
-                self._quorum.on_voters(record, when, in_snapshot=in_snapshot)
-            case control.KRaftVersionRecord():
-                self._kraft_version = record.kraft_version
-                cause = cause_of_snapshot() if in_snapshot else None
-                of = (when, cause, "KRaftVersionRecord", when.offset)
-                self._families.on_feature(KRAFT_VERSION, record.kraft_version, *of)
-            case _:
-                pass
 
     # ---------------------------------------------------------------------------------------------------- changes
 
@@ -371,7 +280,7 @@ class Story:
         self._tell_part(_Part(plain, timestamp, epoch), may_go_on=False)
 
     def _tell_part(self, part: _Part, *, may_go_on: bool) -> None:
-        if part.changes.all:
+        if part.changes.all and not self._retention.is_lost:
             self._held.append(part)
             if not may_go_on or len(self._held) >= _MOST_HELD:
                 self._flush()
@@ -379,44 +288,41 @@ class Story:
     def _flush(self) -> None:
         """Tell what was held back until it could be explained."""
         held, self._held = self._held, []
-        if not held:
-            return
         events = self._events(held)
         before = 0
         for part in held:
-            self._born.clear()
-            self._min_isr_set.clear()
+            self._cluster.begin_batch()
             changes = part.changes.all
             for begin, end in part.changes.runs():
-                if type(changes[begin][1]) is Template:
+                offset, record, _ = changes[begin]
+                if isinstance(record, Template):
                     self._tell_partitions(changes[begin:end], part, events, before + begin)
                 else:
-                    self._tell_other(changes[begin], part, events, before + begin)
+                    when = When(offset if part.effective is None else part.effective, part.timestamp, part.epoch)
+                    self._tell_record(record, offset, when, None, trigger_at(events, before + begin))
+                if self._retention.is_lost:
+                    return
             before += len(changes)
-            self._topics.on_batch_end()
+            self._cluster.end_batch()
             end_offset = (changes[-1][0] if part.effective is None else part.effective) + 1
             self._replay(changes, OffsetAndEpoch(epoch=part.epoch, offset=end_offset))
 
     def _tell_partitions(self, changes: list[Change], part: _Part, events: Sequence[BrokerEvent], index: int) -> None:
-        # Only templates have keys.
-        remaining = iter(cast("list[tuple[int, Template, bytes]]", changes))
-        while True:
+        remaining = iter(changes)
+        while not self._retention.is_lost:
             try:
-                self._partitions.on_changes(remaining, part.timestamp, part.epoch, part.effective, events, index)
+                self._cluster.on_changes(remaining, part.timestamp, part.epoch, part.effective, events, index)
             except (ReplayError, KeyError) as fault:
                 offset = changes[len(changes) - length_hint(remaining) - 1][0]
                 self._fault(fault if isinstance(fault, ReplayError) else _missing(_CHANGES, offset), offset)
             else:
                 return
 
-    def _tell_other(self, change: Change, part: _Part, events: Sequence[BrokerEvent], index: int) -> None:
-        offset, record, _ = change
-        when = When(offset if part.effective is None else part.effective, part.timestamp, part.epoch)
+    def _tell_record(
+        self, record: Message, offset: int, when: When, snapshot: CauseRow | None, trigger: Trigger | None
+    ) -> None:
         try:
-            if isinstance(record, RegistrationChange):
-                self._on_registration_change(record, offset, when, _own_trigger(events, index))
-            elif not isinstance(record, Template):
-                self._apply(record, offset, when, None)
+            self._cluster.on_record(record, offset, when, snapshot, trigger)
         except (ReplayError, KeyError) as fault:
             known = fault if isinstance(fault, ReplayError) else _missing(type(record).__name__, offset)
             self._fault(known, offset)
@@ -430,29 +336,13 @@ class Story:
             found += [
                 (before + at, record)
                 for at in part.changes.others
-                if type(record := changes[at][1]) in _OF_BROKERS and not isinstance(record, Template)
+                if type(record := changes[at][1]) in OF_BROKERS and not isinstance(record, Template)
             ]
             before += len(changes)
         if not found:
             return []
-        changes = held[0].changes.all if len(held) == 1 else [change for part in held for change in part.changes.all]
-
-        def lost_leaderships(broker: int, first: int, end: int) -> bool:
-            return any(self._takes_leadership(changes[index], broker) for index in range(first, end))
-
-        brokers = self._brokers
-        of = (brokers.last_seen_ms, held[-1].timestamp, self._options.session_timeout_ms)
-        return broker_events(found, brokers.image.by_id, lost_leaderships, *of)
-
-    def _takes_leadership(self, change: Change, broker: int) -> bool:
-        """Whether a change takes a leadership away from a broker, together with its place in the ISR."""
-        template = change[1]
-        if not isinstance(template, Template) or template.record.leader == NO_LEADER_CHANGE:
-            return False
-        old = self._partitions.peek(change[2])
-        if old is None or old.leader != broker:
-            return False
-        return template.record.leader == NO_LEADER or broker not in (template.record.isr or old.isr)
+        together = held[0].changes.all if len(held) == 1 else [change for part in held for change in part.changes.all]
+        return self._cluster.events(found, together, held[-1].timestamp)
 
     def _fault(self, fault: ReplayError, offset: int) -> None:
         """A record that no correct controller would have written: an error, or passed over with a row that says so."""
@@ -474,144 +364,34 @@ class Story:
                 delta.replay(_whole(record, key) if isinstance(record, Template) else record, offset)
         self._image = delta.apply(end)
 
-    def _apply(self, record: Message, offset: int, when: When, snapshot: CauseRow | None) -> None:
-        change = self._table.get(type(record))
-        if change is not None:
-            change(record, offset, when, snapshot)
-
-    def _changes_by_type(self) -> dict[type[Message], _Apply]:
-        families = self._families
-        return {
-            records.TopicRecord: self._on_topic,
-            records.PartitionRecord: self._on_partition,
-            records.RemoveTopicRecord: self._on_remove_topic,
-            records.ClearElrRecord: self._on_clear_elr,
-            records.ConfigRecord: self._on_config,
-            records.RegisterBrokerRecord: self._on_register_broker,
-            records.UnregisterBrokerRecord: lambda record, offset, when, _: self._brokers.on_unregister(record, when),
-            records.AccessControlEntryRecord: lambda record, offset, when, cause: self._acls.on_acl(
-                record, when, cause, offset
-            ),
-            records.RemoveAccessControlEntryRecord: lambda record, offset, when, _: self._acls.on_remove(
-                record, when, offset
-            ),
-            records.FeatureLevelRecord: lambda record, offset, when, cause: families.on_feature(
-                record.name, record.feature_level, when, cause, "FeatureLevelRecord", offset
-            ),
-            records.ClientQuotaRecord: lambda record, offset, when, cause: families.on_quota(
-                record, when, cause, offset
-            ),
-            records.UserScramCredentialRecord: lambda record, offset, when, cause: families.on_scram(
-                record, when, cause, offset
-            ),
-            records.RemoveUserScramCredentialRecord: lambda record, _, when, __: families.on_remove_scram(record, when),
-            records.DelegationTokenRecord: lambda record, offset, when, cause: families.on_token(
-                record, when, cause, offset
-            ),
-            records.RemoveDelegationTokenRecord: lambda record, _, when, __: families.on_remove_token(record, when),
-            records.ProducerIdsRecord: lambda record, offset, when, cause: families.on_producer_ids(
-                record, when, cause, offset
-            ),
-            records.RegisterControllerRecord: lambda record, offset, when, cause: families.on_controller(
-                record, when, cause, offset
-            ),
-        }
-
-    # --------------------------------------------------------------------------------------------------- families
-
-    def _on_topic(self, record: records.TopicRecord, offset: int, when: When, snapshot: CauseRow | None) -> None:
-        self._partitions.on_topic(record)
-        self._born.add(record.topic_id)
-        cause = snapshot or (CREATED, "TopicRecord", offset, None, f"topic {record.name} was created")
-        self._topics.on_topic(record.name, str(record.topic_id), when, cause)
-
-    def _on_partition(
-        self, record: records.PartitionRecord, offset: int, when: When, snapshot: CauseRow | None
-    ) -> None:
-        code, text = (
-            (CREATED, "the topic was created; the first live replica leads")
-            if record.topic_id in self._born
-            else (ENLARGED, f"partition {record.partition_id} was added to the topic; its first live replica leads")
-        )
-        cause = snapshot or (code, "PartitionRecord", offset, None, text)
-        self._partitions.on_partition(record, when, cause)
-
-    def _on_remove_topic(self, record: records.RemoveTopicRecord, offset: int, when: When, _: CauseRow | None) -> None:
-        cause = (DELETED, "RemoveTopicRecord", offset, None, "the topic was deleted")
-        topic = self._partitions.on_remove_topic(record.topic_id, when, cause)
-        self._topics.on_remove(topic.id_text, when)
-        self._configs.on_remove_topic(topic.name, when)
-
-    def _on_clear_elr(self, record: records.ClearElrRecord, offset: int, when: When, _: CauseRow | None) -> None:
-        of = f"topic {record.topic_name}" if record.topic_name else "all topics"
-        code, text = ELR_CLEARED, f"the eligible leader replicas of {of} were cleared"
-        if self._min_isr_set & {record.topic_name}:
-            code, text = MIN_ISR_CHANGED, f"{text}, as min.insync.replicas was set"
-        self._partitions.on_clear_elr(record.topic_name, when, (code, "ClearElrRecord", offset, None, text))
-
-    def _on_config(self, record: records.ConfigRecord, offset: int, when: When, snapshot: CauseRow | None) -> None:
-        if snapshot is None and self._churn is not None:
-            self._churn.on_config(record)
-        if record.name == MIN_ISR:
-            self._min_isr_set.add(record.resource_name)
-        self._configs.on_config(record, when, snapshot, offset)
-
-    def _on_register_broker(
-        self, record: records.RegisterBrokerRecord, offset: int, when: When, snapshot: CauseRow | None
-    ) -> None:
-        self._brokers.on_register(record, offset, when, in_snapshot=snapshot is not None)
-        if snapshot is None and self._churn is not None:
-            self._churn.on_registered(record.broker_id)
-
-    def _on_registration_change(
-        self, record: RegistrationChange, offset: int, when: When, trigger: Trigger | None
-    ) -> None:
-        change = as_registration_change(record)
-        before = self._brokers.image.by_id.get(change.broker_id)
-        self._brokers.on_registration_change(change, type(record).__name__, offset, when, trigger)
-        if self._churn is not None and change.fenced == FENCE and before is not None and not before.fenced:
-            self._churn.on_fenced(change.broker_id)
-
     # ------------------------------------------------------------------------------------------------------ state
 
-    def _write_state(self, now: When) -> None:
+    def _write_states(self, now: When) -> None:
         """The rows of the wanted `*_state` views."""
         if self._image is None:
             return
         image = self._image.stable
-        for view in sorted(self._views & STATE_VIEWS.keys()):
-            found: Iterable[Row]
+        for view in self._states:
             if view == "voters_state":
-                found = self._quorum.voters_state()
-            elif view == "features_state" and self._kraft_version is not None:
-                found = [feature_values(KRAFT_VERSION, self._kraft_version), *state_rows(image, view)]
-                found = sorted(found, key=lambda row: str(row[0]))
+                found = self._cluster.voters_state()
             else:
-                found = state_rows(image, view, show_secrets=self._options.show_secrets)
+                found = list(state_rows(image, view, show_secrets=self._options.show_secrets))
+            if view == "features_state":
+                found = sorted([*found, *self._cluster.kraft_version_state()])
             for row in found:
                 self.sink.emit(view, (*row, now.offset, now.timestamp))
 
 
-_Apply = Callable[[Any, int, When, CauseRow | None], None]
-_OF_BROKERS: Final = frozenset(
-    {*get_args(RegistrationChange), records.RegisterBrokerRecord, records.UnregisterBrokerRecord}
-)
 _MARKERS: Final = frozenset(
     {records.BeginTransactionRecord, records.EndTransactionRecord, records.AbortTransactionRecord}
 )
 _CHANGES: Final = "PartitionChangeRecord"
-ELR_CLEARED: Final = "elr-cleared"
-MIN_ISR_CHANGED: Final = "min-isr-changed"
 
 
 def _whole(template: Template, key: bytes) -> records.PartitionChangeRecord:
     """A record again, from what it changes and which partition."""
     number, topic_id = int.from_bytes(key[:4], "big", signed=True), Uuid(key[4:])
     return replace(template.record, partition_id=number, topic_id=topic_id)
-
-
-def _own_trigger(events: Sequence[BrokerEvent], index: int) -> Trigger | None:
-    return next((event.trigger for event in events if event.index == index), None)
 
 
 def _missing(name: str, offset: int) -> ReplayError:

@@ -140,3 +140,8 @@ def trigger_of(events: Sequence[BrokerEvent], index: int, old: Partition, new: P
         if event.changes == "after" and event.index < index and event.made(old, new):
             return event.trigger
     return None
+
+
+def trigger_at(events: Sequence[BrokerEvent], index: int) -> Trigger | None:
+    """The event that the record at `index` of the batch is of itself."""
+    return next((event.trigger for event in events if event.index == index), None)

@@ -53,6 +53,14 @@ class LeaderHistory:
             moment = (when.offset, when.timestamp, when.epoch)
             self._sink.emit("leadership_changes", (*moved, *moment, *changed.cause))
 
+    def lose_sight(self, when: When) -> None:
+        """End every row, as what follows is not known."""
+        self.rows.lose_sight(when)
+
+    def finish(self, now: When) -> None:
+        """Write the rows that still hold."""
+        self.rows.finish(now)
+
 
 class IsrHistory:
     """The rows of `isr_history` that still hold."""
@@ -84,6 +92,14 @@ class IsrHistory:
             new.replicas,
         )
         self.rows.begin(key, values, changed.when, changed.cause)
+
+    def lose_sight(self, when: When) -> None:
+        """End every row, as what follows is not known."""
+        self.rows.lose_sight(when)
+
+    def finish(self, now: When) -> None:
+        """Write the rows that still hold."""
+        self.rows.finish(now)
 
 
 class IsrFlaps:
@@ -120,10 +136,14 @@ class IsrFlaps:
         if still:
             self._out[key] = still
 
-    def forget_all(self) -> None:
-        """Drop what has not come back: that is no flap."""
+    def lose_sight(self, when: When) -> None:
+        """Drop what has not come back: whether it does is not known."""
         self.rows.drop()
         self._out.clear()
+
+    def finish(self, now: When) -> None:
+        """Drop what has not come back: that is no flap so far."""
+        self.lose_sight(now)
 
     def _forget(self, key: Hashable, brokers: tuple[int, ...]) -> None:
         for broker in brokers:
@@ -146,6 +166,14 @@ class UncleanElections:
             self.rows.begin(key, values, changed.when, changed.cause)
         elif new is None or new.leader_recovery_state != RECOVERING:
             self.rows.end(key, changed.when, changed.cause[0])
+
+    def lose_sight(self, when: When) -> None:
+        """End every row, as what follows is not known."""
+        self.rows.lose_sight(when)
+
+    def finish(self, now: When) -> None:
+        """Write the rows that still hold."""
+        self.rows.finish(now)
 
 
 class Reassignments:
@@ -205,6 +233,10 @@ class Reassignments:
                 self.rows.replace(key, replace(row, values=(*row.values[:5], "unknown", row.values[6])))
         self.rows.lose_sight(when)
 
+    def finish(self, now: When) -> None:
+        """Write the rows that still hold."""
+        self.rows.finish(now)
+
 
 class Unavailability:
     """When partitions had no leader, or fewer in-sync replicas than they need: the rows of `unavailability`."""
@@ -252,3 +284,7 @@ class Unavailability:
         """End every row, as what follows is not known."""
         self._topics.clear()
         self.rows.lose_sight(when)
+
+    def finish(self, now: When) -> None:
+        """Write the rows that still hold."""
+        self.rows.finish(now)

@@ -239,7 +239,7 @@ class Partitions:
         self._topics.clear()
         self._ids.clear()
 
-    def finish(self) -> None:
+    def finish(self, now: When) -> None:
         """Write the rows that still hold at the end of the history."""
         if self._wanted:
             self._sink.emit_whole([(_VIEW, _row(cell, None, None, None)) for cell in self._cells.values()])
