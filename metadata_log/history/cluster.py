@@ -200,7 +200,7 @@ class Cluster:
     def on_record(
         self, record: Message, offset: int, when: When, snapshot: CauseRow | None, trigger: Trigger | None
     ) -> None:
-        """Any other record, and the event it is of itself; raises `ReplayError` or `KeyError` if it contradicts the rest."""
+        """Any other record, and the event it is of itself; raises `ReplayError` or `KeyError` if it does not fit."""
         if isinstance(record, RegistrationChange):
             self._on_registration_change(record, offset, when, trigger)
         elif (change := self._table.get(type(record))) is not None:
