@@ -148,6 +148,10 @@ class _Walk:
         self._position: int | None = None
         """The offset that comes next; None where that is not known, at the beginning and behind damage."""
         self._over = False
+        self._directory: str | None = None
+        """Where to look for a snapshot behind damage, if one is wanted."""
+        self._next_base: OffsetAndEpoch | None = None
+        """The snapshot with which to go on behind damage."""
 
     def base(self, path: str, end: OffsetAndEpoch) -> Base:
         """A snapshot as the beginning. Its file is open from now on, and may be removed."""
@@ -181,6 +185,7 @@ class _Walk:
         if from_base is None:
             self._position = segments[0] if segments else None
         else:
+            self._directory = directory
             start = self._begin(directory, from_base)
             if start is not None:
                 yield start
@@ -206,6 +211,10 @@ class _Walk:
                 segments = _segments(self._disk, directory)
                 if segment in segments:
                     raise
+                continue
+            if self._next_base is not None:
+                yield self.base(f"{directory}/{snapshot_name(self._next_base)}", self._next_base)
+                self._next_base = None
                 continue
             segments = [base for base in segments if base > segment]
 
@@ -269,15 +278,29 @@ class _Walk:
                 yield self.base(f"{directory}/{snapshot_name(snapshot)}", snapshot)
                 return
 
+    def _snapshot_behind(self, damage: Damage) -> OffsetAndEpoch | None:
+        """The first snapshot that stands for what is damaged, too, and for nothing later than the end."""
+        if self._directory is None or damage.offset is None:
+            return None
+        for snapshot in list_snapshots(self._disk, self._directory):
+            if snapshot.offset > damage.offset and self._is_before(self._directory, snapshot):
+                return snapshot
+        return None
+
     def _segment(self, path: str) -> Iterator[TimelineBatch | Damage]:
         """The batches of one file that come next."""
         until, on_damage = self._until, self._on_damage
         last_offset = until.offset
         for found in read_file(self._disk, path, on_damage=on_damage):
             if isinstance(found, Damage):
+                if found.offset is not None and self._position is not None and found.offset < self._position:
+                    continue  # A snapshot stands for what was there.
                 yield found
                 if stops(found, on_damage) or found.unfinished:
                     self._over = True
+                    return
+                self._next_base = self._snapshot_behind(found)
+                if self._next_base is not None:
                     return
                 self._position = None
                 continue

@@ -165,7 +165,9 @@ class _Reading:
         facts = by_name(VIEWS[_RETENTION], row)
         offset = facts["from_offset"]
         self.lost_sight |= facts["kind"] == "damage"
-        if facts["kind"] not in _NOT_TOLD or any(damage.offset == offset for damage in self.damages):
+        if facts["kind"] not in _NOT_TOLD or any(
+            damage.offset == offset or facts["text"].startswith(damage.what) for damage in self.damages
+        ):
             return
         index = bisect_right(self._places, offset, key=lambda place: place[0]) - 1
         where = facts["path"] or (self._places[index][1] if index >= 0 else self.path)

@@ -65,7 +65,9 @@ def flip(disk: MemoryDisk, path: str, position: int) -> None:
 
 
 def test_behind_damage_nothing_is_told() -> None:
-    disk = copy_of_static3()
+    """Where no snapshot is left that says how things stand."""
+    snapshots = [name for name in real_disk("static3").list(STATIC3) if name.endswith(".checkpoint")]
+    disk = copy_of_static3(*snapshots)
     path = f"{LONE}/00000000000000001893.log"
     damaged = list(scan(disk.read(path)))[40]
     flip(disk, path, damaged.position + 70)
@@ -84,6 +86,17 @@ def test_behind_damage_nothing_is_told() -> None:
     assert (damage["kind"], damage["known"], damage["from_offset"]) == ("damage", False, damaged.base_offset)
     assert (ignored["kind"], ignored["known"], ignored["from_offset"]) == ("ignored", False, damaged.next_offset)
     assert "from here on the history is not known" in damage["text"]
+
+
+def test_behind_damage_a_snapshot_begins_anew() -> None:
+    disk = copy_of_static3()
+    path = f"{LONE}/00000000000000001893.log"
+    damaged = list(scan(disk.read(path)))[40]
+    flip(disk, path, damaged.position + 70)
+    rows = tell(disk, LONE, ("partition_history", "retention"), options=SKIP)
+    kinds = [(row["kind"], row["from_offset"], row["known"]) for row in rows["retention"]]
+    assert kinds == [("log", 0, True), ("damage", 2299, False), ("base", 2362, True), ("log", 2363, True)]
+    assert not [row for row in rows["partition_history"] if 2299 <= row["valid_from_offset"] < 2362]
 
 
 def test_behind_a_gap_a_snapshot_begins_anew() -> None:

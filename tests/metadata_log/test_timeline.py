@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from real_data import archive
 
 from metadata_log import replay
-from metadata_log.batch import build_batch
+from metadata_log.batch import build_batch, scan
 from metadata_log.disk import Disk
 from metadata_log.errors import MetadataLogError
 from metadata_log.image import MetadataDelta, MetadataImage, ReplayError
@@ -190,6 +190,28 @@ def test_behind_a_gap_the_next_snapshot_is_the_beginning() -> None:
     assert offsets(items) == [*range(1893), *range(4271, 5317)]
     with pytest.raises(DamagedFile, match="goes on at offset 4072, and nothing is known from offset 1893 to there"):
         read(disk)
+
+
+def test_behind_damage_the_next_snapshot_is_the_beginning() -> None:
+    """And what is damaged before a snapshot matters to nobody who begins with it."""
+    disk = static3()
+    path = f"{C1}/00000000000000001893.log"
+    content = bytearray(disk.read(path))
+    damaged = list(scan(bytes(content)))[40]
+    content[damaged.position + 70] ^= 1
+    disk.remove(path)
+    write(disk, path, bytes(content))
+    items = read(disk, mode=OnDamage.SKIP)
+    [at] = [index for index, item in enumerate(items) if isinstance(item, Damage)]
+    base = items[at + 1]
+    assert isinstance(base, Base)
+    assert base.end.offset == 2363
+    assert offsets(items) == [*range(damaged.base_offset), *range(2363, 5317)]
+    for until in (2500, 2785):
+        sound = read(disk, base="latest", until=At(offset=until), mode=OnDamage.STRICT)
+        assert offsets(sound) == [*range(2363, until + 1)]
+    everything = read(disk, base=None, mode=OnDamage.SKIP)
+    assert offsets(everything) == [*range(damaged.base_offset), *range(damaged.next_offset, 5317)]
 
 
 # Where it ends
