@@ -33,22 +33,18 @@ class Flusher:
         self.done: deque[FlushDone] = deque()
         """What was done in the thread, for whoever looks first: Trio may take a busy node a burst longer."""
         self._wake = wake
-        self._wanted: StartFlush | None = None
+        self.wanted: StartFlush | None = None
+        """The flush that was taken and has not begun."""
         self._last_s = _QUICK_S
         self._jobs: SimpleQueue[StartFlush | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
         self._failed = trio.Event()
 
-    @property
-    def is_wanted(self) -> bool:
-        """Whether a flush was taken and has not begun."""
-        return self._wanted is not None
-
     def start(self, flush: StartFlush) -> None:
         """Take a flush; it begins with `begin`."""
-        assert self._wanted is None, "a replica has one flush outstanding"
-        self._wanted = flush
+        assert self.wanted is None, "a replica has one flush outstanding"
+        self.wanted = flush
 
     def begin(self, *, is_busy: bool) -> FlushDone | None:
         """Run what was taken, if anything: in the thread if the node is busy or the disk slow, else before returning,
@@ -56,7 +52,7 @@ class Flusher:
 
         To be called once everything else that can be done is done. A failure of the disk in place is raised.
         """
-        flush, self._wanted = self._wanted, None
+        flush, self.wanted = self.wanted, None
         if flush is None:
             return None
         if is_busy or self._last_s >= _QUICK_S:

@@ -212,7 +212,7 @@ class Node:
                 ticks += 1
                 self._carry_out(replica.step(_TICK, now_ms))
                 continue
-            if not flusher.is_wanted:
+            if flusher.wanted is None:
                 break
             # Last, so that everybody who is sent something has it while the disk works.
             done = flusher.begin(is_busy=self._inbound.unanswered + self._appends.outstanding > _BUSY)

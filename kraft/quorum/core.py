@@ -177,7 +177,7 @@ class RaftCore:
     def may_stop(self) -> bool:
         """Whether a node that is shutting down has done its part: nobody waits for it any more."""
         quorum = self._quorum
-        if not quorum.is_voter or quorum.voters.is_only(quorum.local):
+        if not quorum.is_voter or quorum.is_only_voter:
             return True
         if isinstance(quorum.state, ResignedState):
             return not quorum.state.unacknowledged
@@ -196,7 +196,7 @@ class RaftCore:
         """Take the first state, by what is on disk (`QuorumState.initialize`); call once, before any step."""
         quorum = self._quorum
         quorum.start_as(_first_state(quorum, self._election, now_ms))
-        if quorum.voters.is_only(quorum.local) and not isinstance(quorum.state, CandidateState):
+        if quorum.is_only_voter and not isinstance(quorum.state, CandidateState):
             elections.stand(quorum, now_ms, "only-voter")
         elif isinstance(quorum.state, CandidateState):
             elections.advance(quorum, now_ms)
@@ -204,10 +204,6 @@ class RaftCore:
 
     def step(self, event: Event, now_ms: int) -> list[Effect]:
         """Let one thing happen; returns what is to be done, in order."""
-        self._dispatch(event, now_ms)
-        return self._finish(now_ms)
-
-    def _dispatch(self, event: Event, now_ms: int) -> None:
         quorum = self._quorum
         match event:
             case Received():
@@ -229,6 +225,7 @@ class RaftCore:
                 leadership.on_begin_shutdown(quorum, now_ms)
             case _:
                 assert_never(event)
+        return self._finish(now_ms)
 
     def _on_request(self, event: Received, now_ms: int) -> None:
         quorum = self._quorum

@@ -76,6 +76,8 @@ class QuorumState:
         self.voters = voters
         self.is_voter = voters.contains(local)
         """Whether this replica votes; otherwise it is an observer."""
+        self.is_only_voter = voters.is_only(local)
+        """Whether this replica is a majority all by itself."""
         self.other_voter_ids = tuple(voter.id for voter in voters.others(local))
         """The ids of all voters but this replica."""
         self.log = log
@@ -269,8 +271,7 @@ class QuorumState:
 
     def check_quorum_deadline_ms(self, now_ms: int) -> int:
         """By when a leader must have heard a majority, from now; never, if it is one by itself."""
-        only = self.voters.is_only(self.local)
-        return NEVER_MS if only else now_ms + self.config.fetch_timeout_ms * 3 // 2
+        return NEVER_MS if self.is_only_voter else now_ms + self.config.fetch_timeout_ms * 3 // 2
 
     def become_resigned(self, successors: tuple[ReplicaKey, ...], now_ms: int, cause: str) -> None:
         """Give up the leadership of this epoch, in memory: on disk the node stays the leader that it was."""
