@@ -26,7 +26,7 @@ ROOT = Path(__file__).parent.parent.parent
 JOB = Path(__file__).parent / "job.py"
 PACKAGES = ("kraft", "metadata_log", "transport", "pyspark_kraft")
 LOOPBACK = {"SPARK_LOCAL_IP": "127.0.0.1"}
-JOB_SECONDS = 300
+JOB_SECONDS = 900
 
 pytestmark = pytest.mark.spark_cluster
 
