@@ -148,6 +148,7 @@ class _Walk:
         self._position: int | None = None
         """The offset that comes next; None where that is not known, at the beginning and behind damage."""
         self._over = False
+        self._base_end = 0
         self._directory: str | None = None
         """Where to look for a snapshot behind damage, if one is wanted."""
         self._next_base: OffsetAndEpoch | None = None
@@ -158,7 +159,7 @@ class _Walk:
         header = read_snapshot_start(self._disk, path).header
         batches = read_file(self._disk, path, on_damage=self._on_damage)
         entries = self._entries(path, chain((next(batches),), batches))
-        self._position = end.offset
+        self._position = self._base_end = end.offset
         return Base(path=path, end=end, timestamp_ms=header.last_contained_log_timestamp, entries=entries)
 
     def _entries(self, path: str, batches: Iterable[RecordBatch | Damage]) -> Iterator[Entry | Damage]:
@@ -291,12 +292,14 @@ class _Walk:
         """The batches of one file that come next."""
         until, on_damage = self._until, self._on_damage
         last_offset = until.offset
-        for found in read_file(self._disk, path, on_damage=on_damage):
+        # Damage is judged here: what lies before a snapshot with which the history begins is nobody's business.
+        for found in read_file(self._disk, path, on_damage=OnDamage.SKIP):
             if isinstance(found, Damage):
-                if found.offset is not None and self._position is not None and found.offset < self._position:
-                    continue  # A snapshot stands for what was there.
+                if found.offset is not None and found.offset < self._base_end:
+                    continue
+                last = stops(found, on_damage) or found.unfinished
                 yield found
-                if stops(found, on_damage) or found.unfinished:
+                if last:
                     self._over = True
                     return
                 self._next_base = self._snapshot_behind(found)
