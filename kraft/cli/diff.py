@@ -107,7 +107,9 @@ def diff_command(
         if one.kind in kinds
     ]
     if html is not None:
-        shown = [(one.kind, one.name, one.field, _optional(one.before), _optional(one.after)) for one in found]
+        shown = [
+            Difference(one.kind, one.name, one.field, _optional(one.before), _optional(one.after)) for one in found
+        ]
         import_module("kraft.report").render_diff(shown, Path(html), before=before.where, after=after.where)
         click.echo(f"{html}: {count(len(found), 'difference')}")
     elif as_json:

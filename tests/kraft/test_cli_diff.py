@@ -106,6 +106,20 @@ def test_exit_codes(capsys: pytest.CaptureFixture[str], nodes: Path) -> None:
     assert diff(capsys, *operands, "--exit-code").code == 0
 
 
+def test_a_page(capsys: pytest.CaptureFixture[str], nodes: Path, tmp_path: Path) -> None:
+    pytest.importorskip("jinja2")
+    pytest.importorskip("plotly")
+    page = tmp_path / "page.html"
+    done = diff(capsys, f"{nodes / 'c1'}@120", "@250", "--only", "scram,acls", "--html", page)
+    assert (done.code, done.err) == (0, "")
+    count = len(json_of(diff(capsys, f"{nodes / 'c1'}@120", "@250", "--only", "scram,acls", "--json")))
+    assert done.out == f"{page}: {count} differences\n"
+    text = page.read_text()
+    assert "SCRAM-SHA-256.stored_key" in text
+    assert "(redacted)" in text
+    assert "User:alice" in text
+
+
 def test_damage_is_named(capsys: pytest.CaptureFixture[str], nodes: Path, tmp_path: Path) -> None:
     done = diff(capsys, damaged("bitflip-middle-batch", tmp_path), f"{nodes / 'c1'}@5270", "--json")
     assert done.code == 1
