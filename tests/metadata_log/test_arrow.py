@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -359,6 +361,28 @@ def test_a_parquet_file_is_whole_or_not_there(tmp_path: Path) -> None:
     with pytest.raises(DamagedFile):
         write_parquet(read_records(FIRST, disk=disk), str(tmp_path / "out.parquet"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_programs_of_the_page(tmp_path: Path) -> None:
+    """docs/howto/arrow.md: each says what the page says that it says."""
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "arrow.md").read_text()
+    unpack("static3", "nodes/c1", tmp_path / "c1")
+    programs = re.findall(r"^```python\n# (\S+\.py)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    for name, code in programs:
+        (tmp_path / name).write_text(code)
+    shown = re.findall(r"^\$ python (.*)\n((?:.+\n)+?)```$", page, re.MULTILINE)
+    assert [command.split()[0] for command, _ in shown] == [name for name, _ in programs]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    for command, output in shown:
+        done = subprocess.run(
+            [sys.executable, *command.split()],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.stdout, done.stderr) == (output, "")
 
 
 # ------------------------------------------------------------------------------------------------------------ memory
