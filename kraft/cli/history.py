@@ -127,12 +127,13 @@ class _Reading:
 
     def rows(self, views: Iterable[str]) -> Iterator[tuple[View, Row]]:
         """The rows of views as they end."""
+        wanted = frozenset(views)
         with LongJob("Reading", _size(self.path)) as job:
-            items, asked = self._items(job), {*views, _RETENTION}
-            for name, row in rows(items, asked, cluster=self.cluster, options=self._options):
+            items = self._items(job)
+            for name, row in rows(items, wanted | {_RETENTION}, cluster=self.cluster, options=self._options):
                 if name == _RETENTION:
                     self._on_retention(row)
-                else:
+                if name in wanted:
                     yield VIEWS[name], row
 
     def _items(self, job: LongJob) -> Iterator[Base | TimelineBatch | Damage]:
@@ -330,7 +331,7 @@ def _still_held(since: At | None, facts: Facts) -> bool:
     if "valid_to_offset" in facts:
         end = facts["valid_to_offset"]
         return end is None or _is_since(since, end, facts["valid_to"])
-    return _is_since(since, *_begin(facts))
+    return "offset" not in facts or _is_since(since, *_begin(facts))
 
 
 def cluster_of(disk: Disk, path: str) -> str:

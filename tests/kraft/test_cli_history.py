@@ -218,8 +218,13 @@ def test_parquet_files(capsys: pytest.CaptureFixture[str], static3: Path, tmp_pa
 
 def test_a_page(capsys: pytest.CaptureFixture[str], static3: Path, tmp_path: Path) -> None:
     pytest.importorskip("jinja2")
+    pytest.importorskip("plotly")
     page = tmp_path / "page.html"
+    [line] = lines_of(history(capsys, static3, "--since", "4000", "--html", page))
+    assert "orders-3" in page.read_text()
+    assert str(static3) in page.read_text()
     [line] = lines_of(history(capsys, static3, "--topic", "orders", "--html", page))
+    assert "Only topic orders." in page.read_text()
     assert line.startswith(f"{page}: ")
     assert page.read_text().lstrip().lower().startswith("<!doctype html")
 
