@@ -2,6 +2,7 @@
 
 Everything that happens is an event in the owner's inbox. The owner takes events in bursts, steps the replica, carries
 out what it asks for in order, and sleeps until the next event or deadline; between two steps of a burst it never waits.
+While it sleeps, what the transport delivers is dealt with in the transport's own task.
 """
 
 from __future__ import annotations
