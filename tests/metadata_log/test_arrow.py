@@ -15,6 +15,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from arrow_rows import DECODERS, disk_of, plain, read_whole, shown
+from fsspec.implementations.arrow import ArrowFSWrapper
+from fsspec.implementations.memory import MemoryFileSystem
+from pyarrow.fs import LocalFileSystem
 from real_data import archive, real_files, unpack
 
 from metadata_log.arrow import (
@@ -38,6 +41,7 @@ from metadata_log.memory_disk import MemoryDisk
 from metadata_log.reader import Damage, DamagedFile, Entry
 from metadata_log.records import encode_record
 from metadata_log.records.metadata import ConfigRecord, NoOpRecord, PartitionChangeRecord, UserScramCredentialRecord
+from metadata_log.spark.storage import RemoteDisk, disk_at
 from metadata_log.timeline import At, read_timeline
 
 PLACE = ("cluster", "directory", "segment", "position", "offset", "epoch", "timestamp", "version")
@@ -301,6 +305,21 @@ def test_nothing_is_written_or_locked(tmp_path: Path) -> None:
         file.chmod(0o555 if file.is_dir() else 0o444)
     assert read_records(str(path), snapshots=True).read_all().num_rows > 1000
     assert {file: (file.stat().st_mtime_ns, file.stat().st_size) for file in sorted(path.rglob("*"))} == before
+
+
+def test_a_directory_that_fsspec_opens(tmp_path: Path) -> None:
+    """As an object store, without one; and a file system of pyarrow."""
+    local = Path(node(tmp_path))
+    store = MemoryFileSystem()
+    for file in local.rglob("*"):
+        if file.is_file():
+            store.pipe_file(f"/arrow-c1/{file.relative_to(local)}", file.read_bytes())
+    whole = read_records(str(local)).read_all()
+    remote = read_records("memory://arrow-c1", disk=disk_at("memory://arrow-c1")).read_all()
+    assert remote.drop_columns("directory").equals(whole.drop_columns("directory"))
+    assert set(remote["directory"].to_pylist()) == {"memory://arrow-c1/__cluster_metadata-0"}
+    mounted = RemoteDisk(ArrowFSWrapper(LocalFileSystem()))
+    assert read_records(str(local), disk=mounted).read_all().equals(whole)
 
 
 # ------------------------------------------------------------------------------------------- replayed views, Parquet
