@@ -202,11 +202,14 @@ class Archive:
         damaged = source.ended is not None and not source.ended.unfinished
         if meeting.shared is None and damaged:
             return self._added(source, (), damage=source.ended)
-        if meeting.shared is None and (their_start < end or None in {source.cluster_id, self.manifest.cluster_id}):
+        if meeting.shared is None and their_start < end:
+            behind = f"the source has nothing from offset {start} on, where the archive begins: nothing was taken"
+            return self._added(source, (), (behind,))
+        if meeting.shared is None and None in {source.cluster_id, self.manifest.cluster_id}:
             raise ArchiveError(
-                "the source shares no record with the archive, and nothing else shows that they are one history",
+                f"the log begins at offset {end}, where the archive ends, and nothing shows that they are one history",
                 where=source.directory,
-                hint="Archive from a directory of the same cluster that reaches into the archive.",
+                hint="Archive from a directory that reaches into the archive, or has a meta.properties.",
             )
         warnings: tuple[str, ...] = ()
         if meeting.ours is not None and not damaged:

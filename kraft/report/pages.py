@@ -15,7 +15,7 @@ from plotly.offline import get_plotlyjs
 
 from kraft.report import figures
 from kraft.report.figures import Figure
-from kraft.report.story import TABLE_ROWS, Row, Story
+from kraft.report.story import TABLE_ROWS, TIMES, Row, Story
 
 HISTORY_VIEWS: Final = (
     "leader_history",
@@ -49,7 +49,6 @@ FLEET_VIEWS: Final = (
 )
 """The views whose rows `render_fleet` wants."""
 
-_TIMES: Final = {"valid_from", "valid_to", "timestamp", "from_time", "to_time"}
 _TEXTS: Final = {"cause_text", "text", "for example"}
 _NAMES: Final = {"cause", "cluster", "kind", "outcome", "topic"}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -410,18 +409,16 @@ def _section(
 
 
 def _shown(story: Story, name: str) -> tuple[str, _Table] | None:
-    """A table of the latest rows of a kind, and a sentence where there are more."""
+    """A table of the latest or longest of a kind, and a sentence where there are more."""
     kept = story.tables.get(name)
     if kept is None:
         return None
     several = len(story.clusters) > 1
     columns = [column for column in kept.columns if several or column != "cluster"]
     places = [kept.columns.index(column) for column in columns]
-    rows = [[row[place] for place in places] for row in kept.rows]
-    times = [at for at, column in enumerate(columns) if column in _TIMES]
-    if times:
-        rows.sort(key=lambda row: row[times[0]] or 0)
-    more = f"The table has the latest {len(rows)} of {kept.seen[0]:,}." if kept.seen[0] > len(rows) else ""
+    rows = [[row[place] for place in places] for row in kept.rows()]
+    which = "longest" if kept.longest else "latest"
+    more = f"The table has the {which} {len(rows)} of {kept.seen:,}." if kept.seen > len(rows) else ""
     return more, _table(columns, rows)
 
 
@@ -457,7 +454,7 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> _Table:
 
 
 def _cell(column: str, value: object) -> _Cell:
-    if column in _TIMES:
+    if column in TIMES:
         return _Cell(_time(value) if isinstance(value, int) else "still" if column == "valid_to" else "", "time")
     if isinstance(value, bool):
         return _Cell("yes" if value else "no")

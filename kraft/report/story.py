@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
+from heapq import heappush, heappushpop
 from typing import Any, Final, NamedTuple
 
 from metadata_log.history import VIEWS
 
 TABLE_ROWS: Final = 200
 """The most that a table shows: the latest."""
+
+TIMES: Final = {"valid_from", "valid_to", "timestamp", "from_time", "to_time"}
+"""The columns that are shown as times."""
 
 Row = tuple[Any, ...]
 """A row of a view of `metadata_log.history.views`, in the order of its columns."""
@@ -36,12 +40,31 @@ class Outage(NamedTuple):
     end: int | None
 
 
-class Table(NamedTuple):
-    """Rows to be shown, the latest at most, and how many there were."""
+class Table:
+    """Rows to be shown, the latest or the longest of all that there were."""
 
-    columns: tuple[str, ...]
-    rows: deque[tuple[Any, ...]]
-    seen: list[int]
+    def __init__(self, columns: tuple[str, ...], *, longest: bool = False) -> None:
+        self.columns = columns
+        self.longest = longest
+        self.seen = 0
+        self._latest: deque[tuple[Any, ...]] = deque(maxlen=TABLE_ROWS)
+        self._heap: list[tuple[float, int, tuple[Any, ...]]] = []
+
+    def take(self, row: tuple[Any, ...]) -> None:
+        """Show this row, and one less that matters less if there are too many."""
+        self.seen += 1
+        if not self.longest:
+            self._latest.append(row)
+            return
+        item = (row[self.columns.index("seconds")], -self.seen, row)
+        (heappush if len(self._heap) < TABLE_ROWS else heappushpop)(self._heap, item)
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """Those to be shown: the longest first, or by time."""
+        if self.longest:
+            return [row for _, _, row in sorted(self._heap, reverse=True)]
+        at = next((place for place, column in enumerate(self.columns) if column in TIMES), None)
+        return list(self._latest) if at is None else sorted(self._latest, key=lambda row: row[at] or 0)
 
 
 def columns_of(view: str) -> dict[str, int]:
@@ -115,13 +138,12 @@ class Story:
     def _count(self, row: Row, name: str, amount: float = 1) -> None:
         self.totals.setdefault(row[0], Counter())[name] += amount  # type: ignore[assignment]  # seconds are floats
 
-    def _table(self, name: str, view: str, row: Row, columns: tuple[str, ...]) -> None:
+    def _table(self, name: str, view: str, row: Row, columns: tuple[str, ...], *, longest: bool = False) -> None:
         at = self._at[view]
         table = self.tables.get(name)
         if table is None:
-            table = self.tables[name] = Table(columns, deque(maxlen=TABLE_ROWS), [0])
-        table.seen[0] += 1
-        table.rows.append(tuple(row[at[column]] for column in columns))
+            table = self.tables[name] = Table(columns, longest=longest)
+        table.take(tuple(row[at[column]] for column in columns))
 
     def _leader_history(self, row: Row) -> None:
         at = self._at["leader_history"]
@@ -210,7 +232,7 @@ class Story:
         self.outages.setdefault(kind, []).append(outage)
         self._count(row, f"{kind} partition seconds", row[at["seconds"]])
         columns = ("cluster", "topic", "partition", "kind", "valid_from", "valid_to", "seconds", "cause_text")
-        self._table("outages", "unavailability", row, columns)
+        self._table("outages", "unavailability", row, columns, longest=True)
 
     def _fencing(self, row: Row) -> None:
         self._validity(self._at["fencing"], row, None)

@@ -47,7 +47,6 @@ def test_a_running_quorum(kafka: KafkaInstallation, busy: Nodes, tmp_path: Path)
     archive = open_archive(disk, str(to))
     sources = [open_source(disk, str(busy.layout.log_dir(node))) for node in (1, 2, 3)]
     first = [archive.add(source, now_ms=0) for source in sources]
-    assert first[0].records > 0
     grown = max(added.end_offset for added in first) + 4
     eventually(lambda: max(archive.add(source, now_ms=0).end_offset for source in sources) > grown, "the log grows")
     archive.close()

@@ -335,6 +335,28 @@ def test_a_log_that_begins_above_0_needs_a_checkpoint() -> None:
         add(disk)
 
 
+def test_a_source_that_has_nothing_yet_is_no_failure() -> None:
+    """A voter that was just formatted; and a log that goes on exactly where the archive ends."""
+    disk = MemoryDisk()
+    first = Writer(disk, "c1/log")
+    Writer(disk, "c2/log")
+    first.append(6)
+    add(disk, "c1/log")
+    assert "nothing was taken" in add(disk, "c2/log").warnings[0]
+    first.commit()
+    first.snapshot()
+    for name in disk.list("c1/log"):
+        if name.endswith(".log"):
+            disk.remove(f"c1/log/{name}")
+    disk.open(f"c1/log/{12:020d}.log", create=True).append(build_batch(12, 1, 5, [b"next"]))
+    assert add(disk, "c1/log").end_offset == 13
+    disk.remove("c1/meta.properties")
+    disk.remove(f"c1/log/{12:020d}.log")
+    disk.open(f"c1/log/{13:020d}.log", create=True).append(build_batch(13, 1, 5, [b"next"]))
+    with pytest.raises(ArchiveError, match="nothing shows that they are one history"):
+        add(disk, "c1/log")
+
+
 def test_clusters_are_not_mixed() -> None:
     disk = MemoryDisk()
     Writer(disk, "a/log").append(3)

@@ -149,6 +149,7 @@ def test_a_fleet_of_many_clusters(tmp_path: Path) -> None:
         "churn-2",
     } <= {plot["id"] for plot in facts["plots"]}
     assert "The table has the latest 200 of 9,000." in page.read_text()
+    assert "The table has the longest 200 of 9,000." in page.read_text()
 
 
 def test_a_difference(tmp_path: Path) -> None:
@@ -228,6 +229,19 @@ def test_outages_are_divided_among_the_cells() -> None:
     assert figure is not None
     drawn = sum(value or 0 for line in figure["data"][0]["z"] for value in line)
     assert drawn == pytest.approx(story.total("leaderless partition seconds"), abs=0.5)
+
+
+def test_the_longest_outages_are_shown_whenever_they_were() -> None:
+    rng = Random(5)
+    seconds = [rng.random() * 1000 for _ in range(3 * TABLE_ROWS)]
+    story = story_of(
+        row("unavailability", topic="t", kind="leaderless", valid_from=NOON + at, valid_to=NOON + at, seconds=value)
+        for at, value in enumerate(seconds)
+    )
+    table = story.tables["outages"]
+    assert [shown[table.columns.index("seconds")] for shown in table.rows()] == sorted(seconds, reverse=True)[
+        :TABLE_ROWS
+    ]
 
 
 def test_rows_that_continue_each_other_are_one_bar() -> None:
