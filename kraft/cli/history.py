@@ -187,12 +187,17 @@ class _Watched(TimelineBatch, frozen=True, kw_only=True):
 
 
 def _size(path: str) -> int:
-    """How many bytes the segments of a path have."""
+    """How many bytes the segments of a path have, as far as they are still there."""
     if os.path.isfile(path):
         return os.path.getsize(path)
     inner = os.path.join(path, PARTITION_DIRECTORY)
+    total = 0
     with os.scandir(inner if os.path.isdir(inner) else path) as files:
-        return sum(file.stat().st_size for file in files if file.name.endswith(LOG_SUFFIX))
+        for file in files:
+            if file.name.endswith(LOG_SUFFIX):
+                with suppress(FileNotFoundError):
+                    total += file.stat().st_size
+    return total
 
 
 def _tell(reading: _Reading, names: tuple[str, ...], wanted: Filter, since: At | None, as_json: bool) -> None:
