@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 
 import pyarrow as pa
 from msgspec import Struct
@@ -88,6 +89,8 @@ class KraftReader(DataSourceReader):
         copies = self._copies()
         tasks: list[Task] = []
         marks = list(copies.problems)
+        if is_history(self._view):
+            _check_whole(copies.chosen)
         for directory in copies.chosen:
             if not self._wanted.has(directory.cluster):
                 continue
@@ -143,6 +146,16 @@ def _check_history(view: str, options: Options) -> None:
             raise OptionError(f"{name} is for views of records: {view} is replayed; use asOfOffset or asOfTimestamp")
     if options.copies != "best":
         raise OptionError(f"copies={options.copies} is for views of records: {view} needs one log for each cluster")
+
+
+def _check_whole(chosen: Sequence[Directory]) -> None:
+    """A history of each of several files of one log would be many histories of one cluster."""
+    for one, other in pairwise(sorted(chosen, key=lambda each: each.cluster)):
+        if one.cluster == other.cluster:
+            raise SourceError(
+                f"{one.path} and {other.path} are of one cluster, {one.cluster}",
+                hint="A history needs the directory with the whole log: give that.",
+            )
 
 
 # ----------------------------------------------------------------------------------------------------------- planning

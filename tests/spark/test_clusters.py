@@ -18,7 +18,9 @@ from typing import Any
 import pyspark
 import pytest
 from fleets import write_log
+from real_data import unpack
 from real_kafka import Process
+from test_docs import program, run_program
 
 from metadata_log.spark.java import java_version
 
@@ -66,6 +68,15 @@ def test_executors_of_their_own(fleet: Path, tmp_path: Path) -> None:
     )
     assert found["records"] == RECORDS
     assert found["tasks"] == 3
+
+
+def test_the_program_of_the_documentation(tmp_path: Path) -> None:
+    path = program("spark.md", "leaders.py", tmp_path)
+    unpack("static3", "nodes/c1", tmp_path / "fleet" / "static3")
+    unpack("clusters", "failover/nodes/c1", tmp_path / "fleet" / "failover")
+    said = run_program(str(path), "fleet/*", folder=tmp_path)
+    assert re.search(r"c92P2-zHd3OC2pYwL82DeQ\|unclean-election +\|1 ", said)
+    assert "broker 103 was fenced: its session timed out; 101 leads" in said
 
 
 @contextmanager
@@ -120,10 +131,10 @@ def path_without_java(where: Path) -> str:
     """All programs of PATH but Java's, as links in one directory."""
     where.mkdir()
     for folder in os.environ["PATH"].split(os.pathsep):
-        for program in sorted(Path(folder).iterdir()) if Path(folder).is_dir() else ():
-            link = where / program.name
-            if not program.name.startswith(("java", "jwebserver")) and not link.is_symlink():
-                link.symlink_to(program)
+        for tool in sorted(Path(folder).iterdir()) if Path(folder).is_dir() else ():
+            link = where / tool.name
+            if not tool.name.startswith(("java", "jwebserver")) and not link.is_symlink():
+                link.symlink_to(tool)
     return str(where)
 
 

@@ -10,18 +10,20 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from fleets import PARTITION, log_bytes, topic, write_log
 from pyspark.sql.datasource import EqualTo, GreaterThan, In
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 from real_data import archive, unpack
 
+from kraft.cli.main import kraft
 from metadata_log import replay
 from metadata_log.batch import build_batch
 from metadata_log.errors import MetadataLogError
 from metadata_log.history import VIEWS
 from metadata_log.log_dir import PARTITION_DIRECTORY
 from metadata_log.segment import file_name
-from metadata_log.spark.errors import OptionError
+from metadata_log.spark.errors import OptionError, SourceError
 from metadata_log.spark.options import parse_options
 from metadata_log.spark.rows import spark_schema, view_names
 from metadata_log.spark.scan import FilteringReader, KraftReader, RangeTask
@@ -182,6 +184,23 @@ def test_a_missing_segment_is_told(tmp_path: Path) -> None:
         read(tmp_path)
     with pytest.raises(MetadataLogError, match="6"):
         read(tmp_path, view="topic_history")
+
+
+def test_a_history_is_of_a_whole_log(tmp_path: Path) -> None:
+    """A history told of each segment by itself would begin anew in the middle."""
+    partition = write_log(tmp_path, [1], cluster="x")
+    write_log(tmp_path, [1], base=2)
+    assert len(read(f"{partition}/*.log")) == 4
+    with pytest.raises(SourceError, match=r"are of one cluster, x.*give that"):
+        read(f"{partition}/*.log", view="topic_history")
+    assert len(read(partition, view="topic_history")) == 4
+
+
+def test_an_archive_tells_what_its_directory_told(tmp_path: Path) -> None:
+    home = unpack("clusters", "failover/nodes/c1", tmp_path / "c1")
+    archived = CliRunner().invoke(kraft, ["archive", "--from", str(home), "--to", str(tmp_path / "kept")])
+    assert archived.exit_code == 0, archived.output
+    assert read(tmp_path / "kept", view="leader_history") == read(home, view="leader_history")
 
 
 @pytest.mark.parametrize("cluster", ["failover", "old39"])

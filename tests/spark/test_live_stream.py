@@ -1,0 +1,84 @@
+"""A stream over a cluster that is being written: triggers by the clock, a driver that is killed, and a restart."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from fleets import write_log
+from kafka_jars import KafkaUnavailable
+from real_kafka import (
+    CLUSTER_ID,
+    KafkaInstallation,
+    Process,
+    QuorumLayout,
+    eventually,
+    free_ports,
+    kafka_controller,
+    kafka_format,
+    running,
+)
+from test_clusters import JOB, LOOPBACK, ROOT, run_job
+
+from metadata_log.arrow import read_records
+
+pytestmark = [pytest.mark.spark_cluster, pytest.mark.kafka]
+PATIENCE_SECONDS = 400
+
+
+@pytest.fixture
+def kafka() -> KafkaInstallation:
+    try:
+        return KafkaInstallation.find()
+    except KafkaUnavailable as reason:
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"Apache Kafka cannot be run here: {reason}")
+        pytest.skip(f"Apache Kafka cannot be run here: {reason}")
+
+
+def triggers(checkpoint: Path) -> int:
+    """How many triggers of a query are done."""
+    return len(list((checkpoint / "commits").glob("[0-9]*")))
+
+
+def test_each_record_once_while_a_real_controller_writes(kafka: KafkaInstallation, tmp_path: Path) -> None:
+    """Apache Kafka's active controller writes a NoOp record every 500 ms. The driver is killed in between."""
+    (port,) = free_ports(1)
+    layout = QuorumLayout(tmp_path / "fleet", CLUSTER_ID, {1: port})
+    layout.root.mkdir()
+    kafka_format(kafka, layout)
+    out, checkpoint = tmp_path / "out", tmp_path / "checkpoint"
+    settings = {
+        "do": "follow",
+        "master": "local[2]",
+        "root": str(tmp_path),
+        "path": f"{layout.root}/c*",
+        "out": str(out),
+        "checkpoint": str(checkpoint),
+        "options": {"maxOffsetsPerTrigger": 20},
+    }
+    with running(layout, kafka_controller(kafka, layout, log="error"), name="kafka"):
+        environment = {**LOOPBACK, "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, str(JOB), json.dumps({**settings, "every": "1 second"})]
+        job = Process(command, tmp_path / "job.log", env=environment)
+        try:
+            job.wait_for("^started", PATIENCE_SECONDS)
+            eventually(lambda: triggers(checkpoint) > 1, "the stream writes", PATIENCE_SECONDS)
+            write_log(layout.root / "c-new", [1, 1, 2], cluster="new")
+            done = triggers(checkpoint)
+            eventually(lambda: triggers(checkpoint) > done + 1, "the stream goes on", PATIENCE_SECONDS)
+        finally:
+            job.kill()
+        assert "Traceback" not in job.text
+    again = run_job(settings)
+    written = [
+        [batch["cluster"], batch["offset"], batch["epoch"], None]
+        for path in (layout.log_dir(1), layout.root / "c-new")
+        for batch in read_records(str(path), columns=["cluster", "offset", "epoch"]).read_all().to_pylist()
+    ]
+    assert again["rows"] == sorted(written)
+    assert len(written) > 20
+    assert run_job(settings) == again
