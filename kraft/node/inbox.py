@@ -33,7 +33,8 @@ class Inbox(Generic[E]):
     def put(self, event: E) -> None:
         """Append an event and wake the reader."""
         self.events.append(event)
-        self.wake()
+        if self._reader is not None:
+            self.wake()
 
     def wake(self) -> None:
         """Let the reader look, if it waits."""

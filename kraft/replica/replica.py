@@ -460,8 +460,11 @@ class Replica:
             return
         first_offset = None
         next_offset = self._next_offset()
+        gathered = self._gathered
         for unit in proposal.units:
-            refused = self._gather(unit.values, now_ms)
+            if not gathered.values:
+                gathered.base_offset = next_offset
+            refused = None if gathered.add(unit.values) else self._gather_anew(unit.values, now_ms)
             if refused is not None:
                 if waiting is not None:
                     self._outputs.append(self._refused(waiting, refused, is_uncertain=first_offset is not None))
@@ -485,13 +488,9 @@ class Replica:
         gathered = self._gathered
         return gathered.next_offset if gathered.values else self.core.next_append_offset
 
-    def _gather(self, values: tuple[bytes, ...], now_ms: int) -> Error | None:
-        """Keep the values until the end of this burst; why not, if they cannot be."""
+    def _gather_anew(self, values: tuple[bytes, ...], now_ms: int) -> Error | None:
+        """Hand over what was gathered and keep these values, which do not fit; why not, if they cannot be."""
         gathered = self._gathered
-        if not gathered.values:
-            gathered.base_offset = self.core.next_append_offset
-        if gathered.add(values):
-            return None
         self._hand_over(now_ms)
         if not self._application_leads:
             return Error.NOT_LEADER_OR_FOLLOWER
