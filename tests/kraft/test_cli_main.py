@@ -18,15 +18,27 @@ from kraft.config import ConfigError, UsageError
 from metadata_log.errors import DirectoryError
 
 COMMANDS = (
+    "archive",
     "decode",
+    "diff",
     "dump",
+    "fleet",
+    "fleet audit",
+    "fleet churn",
+    "fleet elections",
+    "fleet history",
+    "fleet report",
+    "fleet unavailability",
     "format",
+    "history",
     "quickstart",
     "quorum",
     "quorum replication",
     "quorum status",
     "random-uuid",
+    "replay",
     "serve",
+    "shell",
     "whatif",
 )
 
