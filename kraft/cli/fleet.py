@@ -59,7 +59,9 @@ def _outputs(command: Callable[..., None]) -> Callable[..., None]:
     """Where rows go."""
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print every row as JSON, one a line."),
-        click.option("--limit", default=_SHOWN, show_default=True, type=click.IntRange(min=1), help="Rows to print."),
+        click.option(
+            "--limit", default=_SHOWN, show_default=True, type=click.IntRange(min=1), metavar="N", help="Rows to print."
+        ),
         click.option("--overwrite", is_flag=True, help="Replace what --out names."),
         click.option("--format", "form", type=click.Choice(FORMATS), help="Of --out; else as its suffix, or parquet."),
         click.option("--out", metavar="DIR", help="Write all rows to files in this directory, as Spark does."),
@@ -79,7 +81,7 @@ def _job(name: str, help_text: str, example: str) -> Callable[[Callable[..., Non
 
 @_job(
     "history",
-    "Rows of a history: who led, what was in sync, what was configured, and why it changed.",
+    "Rows of any view. Who led, what was in sync, what was configured, when and why it changed.",
     "kraft fleet history '/backup/*' --view broker_history --out brokers.parquet",
 )
 @click.option("--view", default="leader_history", show_default=True, help="Any view; a wrong name lists them all.")
