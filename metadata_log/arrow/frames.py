@@ -36,6 +36,7 @@ FRAME_SCHEMA: Final = pa.schema(
     ]
 )
 """The columns of frames; timestamps are milliseconds as they stand in the log."""
+_INT64: Final = 1 << 63
 PADDING: Final = bytes(32)
 """Behind the data of plain batches, so that what is read ahead of a check is there."""
 
@@ -53,7 +54,7 @@ def join_frames(batches: Sequence[RecordBatch], where: str, read_plain: ReadPlai
     parts: list[pa.RecordBatch] = []
     first = 0
     for index, batch in enumerate(batches):
-        if batch.attributes:
+        if not _may_be_plain(batch):
             parts += _plain_parts(batches[first:index], where, read_plain)
             parts.append(_slow(batch, where))
             first = index + 1
@@ -71,6 +72,10 @@ def _plain_parts(batches: Sequence[RecordBatch], where: str, read_plain: ReadPla
         yield from _plain_parts(batches[:plain], where, read_plain)
         yield _slow(batches[plain], where)
         batches = batches[plain + 1 :]
+
+
+def _may_be_plain(batch: RecordBatch) -> bool:
+    return not batch.attributes and 0 < batch.record_count < _INT64 - batch.base_offset
 
 
 def _slow(batch: RecordBatch, where: str) -> pa.RecordBatch:
@@ -266,7 +271,8 @@ class _Rows:
 
     def add_damage(self, damage: Damage) -> None:
         """A row that says what is wrong and where; nothing else of it is known."""
-        row = {"position": damage.position, "offset": damage.offset, "damage": damage.what}
+        offset = None if damage.offset is None else _in_64_bits(damage.offset)
+        row = {"position": damage.position, "offset": offset, "damage": damage.what}
         for name, column in self._columns.items():
             column.append(row.get(name))
 
@@ -296,9 +302,9 @@ class _Rows:
             position = batch.position + (0 if inside is None else inside + (bad.position or 0))
         row = (
             position,
-            record.offset,
+            _in_64_bits(record.offset),
             batch.epoch,
-            record.timestamp,
+            _in_64_bits(record.timestamp),
             kind,
             version,
             batch.is_control,
@@ -308,6 +314,11 @@ class _Rows:
         )
         for column, cell in zip(self._columns.values(), row, strict=True):
             column.append(cell)
+
+
+def _in_64_bits(number: int) -> int | None:
+    """A number that a damaged header made too large is none."""
+    return number if -_INT64 <= number < _INT64 else None
 
 
 def _control_type(key: bytes, value: bytes) -> tuple[int, int]:

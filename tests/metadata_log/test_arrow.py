@@ -19,6 +19,7 @@ from fsspec.implementations.arrow import ArrowFSWrapper
 from fsspec.implementations.memory import MemoryFileSystem
 from pyarrow.fs import LocalFileSystem
 from real_data import archive, real_files, unpack
+from tampering import resealed
 
 from metadata_log.arrow import (
     RECORDS,
@@ -183,6 +184,20 @@ def test_a_gap_between_segments() -> None:
         (later[2:], 1, "the segment begins at offset 9 where 1 comes next"),
         (later[2:], 9, None),
     ]
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_numbers_that_no_writer_writes(decoder: Decoder) -> None:
+    """The offset of a batch is not under its CRC; the number of its records may be a lie with a good one."""
+    whole = build_batch(0, 1, 5, [encode_record(NoOpRecord(), 0)] * 3)
+    last = disk_of({FIRST: ((1 << 63) - 2).to_bytes(8, "big") + whole[8:]})
+    table = read_records(FIRST, mode=Mode.PERMISSIVE, decoder=decoder, disk=last).read_all()
+    assert table["offset"].to_pylist()[1:] == [(1 << 63) - 2, (1 << 63) - 1, None]
+    for count in (-1, 0, (1 << 31) - 1):
+        lie = resealed(whole[:8] + (49).to_bytes(4, "big") + whole[12:57] + count.to_bytes(4, "big", signed=True))
+        table = read_records(FIRST, mode=Mode.PERMISSIVE, decoder=decoder, disk=disk_of({FIRST: lie + lie})).read_all()
+        assert table["value"].null_count == table.num_rows
+        assert table["damage"].null_count == 0
 
 
 @pytest.mark.parametrize("time", [-1, (1 << 63) - 1, -(1 << 63)])
