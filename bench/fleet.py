@@ -95,7 +95,9 @@ def compare(spark: SparkSession, fleet: Path, clusters: int, rounds: int) -> Non
     for _ in range(rounds):
         for count, path in paths.items():
             for title, make in queries.items():
-                costs.setdefault((title, count), []).append(cost(make(path)))
+                found = cost(make(path))
+                costs.setdefault((title, count), []).append(found)
+                print(f"{title}, {count} clusters: {found[0]:.1f} s, {found[1]:.1f} CPU s", file=sys.stderr, flush=True)
     print(f"partition history, {rounds} rounds, medians; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     print(f"{'':20}{'clusters':>9}{'wall s':>9}{'CPU s':>9}{'CPU µs/record':>15}")
     medians = {}

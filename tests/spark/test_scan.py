@@ -20,9 +20,10 @@ from kraft.cli.main import kraft
 from metadata_log import replay
 from metadata_log.batch import build_batch
 from metadata_log.errors import MetadataLogError
-from metadata_log.history import VIEWS
+from metadata_log.history import STATE_VIEWS, VIEWS
 from metadata_log.log_dir import PARTITION_DIRECTORY
 from metadata_log.segment import file_name
+from metadata_log.snapshot import parse_snapshot_name
 from metadata_log.spark.errors import OptionError, SourceError
 from metadata_log.spark.options import parse_options
 from metadata_log.spark.rows import spark_schema, view_names
@@ -231,3 +232,17 @@ def test_the_expected_decoding_of_a_real_cluster(tmp_path: Path) -> None:
     rows = read(home, schema, payload="json")
     assert all(json.loads(row["payload"]) is not None for row in rows if row["payload"])
     assert any('"topicId"' in row["payload"] for row in rows if row["payload"])
+
+
+def test_states_equal_kafkas_own_checkpoints(tmp_path: Path) -> None:
+    """What Kafka wrote into each checkpoint is what the log says up to its offset, replayed from the first record."""
+    home = unpack("static3", "nodes/c1", tmp_path) / PARTITION
+    checkpoints = [path for path in sorted(home.glob("*.checkpoint")) if parse_snapshot_name(path.name)]
+    assert len(checkpoints) > 5
+    for checkpoint in (checkpoints[0], checkpoints[len(checkpoints) // 2], checkpoints[-1]):
+        end = parse_snapshot_name(checkpoint.name)
+        assert end is not None
+        for view in STATE_VIEWS:
+            there = read(checkpoint, view=view)
+            here = read(home, view=view, asOfOffset=str(end.offset - 1))
+            assert sorted(map(str, here)) == sorted(map(str, there)), (checkpoint.name, view)
