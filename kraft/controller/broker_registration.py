@@ -59,7 +59,7 @@ def register_broker(deciding: Deciding, request: BrokerRegistrationRequest) -> C
                 min_supported_version=one.min_supported_version,
                 max_supported_version=one.max_supported_version,
             )
-            for one in sorted(request.features, key=lambda one: one.name)
+            for one in request.features
         ),
         rack=request.rack,
         fenced=fenced,

@@ -1,6 +1,7 @@
 """Changes to configurations (Kafka: `ConfigurationControlManager`, `handleIncrementalAlterConfigs`; KIP-339).
 
-Served are topics, brokers and the metrics subscriptions of clients, not yet groups.
+Served are topics, brokers, groups and the metrics subscriptions of clients. The levels of a node's own loggers are not
+in the log, and this controller has none by Kafka's names.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from kraft.controller import client_metrics, topic_config_keys
+from kraft.controller import client_metrics, group_config_keys, topic_config_keys
 from kraft.controller.deciding import Deciding
 from kraft.controller.features import ELIGIBLE_LEADER_REPLICAS
 from kraft.controller.result import RECORDS_PER_OPERATION, ApiError, ControllerResult, VersionedRecord
 from kraft.controller.topic_configs import MIN_ISR
+from kraft.controller.topic_names import check_name
 from metadata_log.image import Resource, ResourceType
 from metadata_log.records.metadata import ClearElrRecord, ConfigRecord
 from transport.protocol.errors import Error
@@ -30,6 +32,7 @@ DELETE: Final = 1
 APPEND: Final = 2
 SUBTRACT: Final = 3
 LONGEST_VALUE: Final = 32_767
+CORDONED: Final = "cordoned.log.dirs"
 
 
 def incremental_alter_configs(deciding: Deciding, request: IncrementalAlterConfigsRequest) -> ControllerResult:
@@ -52,6 +55,9 @@ def incremental_alter_configs(deciding: Deciding, request: IncrementalAlterConfi
                 error_code=error, error_message=text, resource_type=key[0], resource_name=key[1]
             )
         )
+    if len(answers) > 1:
+        # What ends an eligibility stands behind the changes of all resources.
+        records.sort(key=lambda one: type(one.record) is ClearElrRecord)
     if len(records) > RECORDS_PER_OPERATION:
         return refuse(request, Error.POLICY_VIOLATION, f"Too many records: {len(records)}")
     response = IncrementalAlterConfigsResponse(responses=answers)
@@ -108,6 +114,8 @@ def alter(
             after[name] = value
     _validate(resource, after)
     _check_eligibility(deciding, resource, wanted, after)
+    if CORDONED in wanted and resource[0] == ResourceType.BROKER and not deciding.forwarded:
+        _check_cordoned(before.get(CORDONED, ""), after.get(CORDONED, ""))
     # Brokers reload what is written, changed or not.
     always = resource[0] == ResourceType.BROKER
     written = [name for name in wanted if always or before.get(name) != after.get(name)]
@@ -132,8 +140,14 @@ def _check_exists(deciding: Deciding, resource: Resource) -> None:
     kind, name = resource
     if kind == ResourceType.CLIENT_METRICS:
         return
-    if kind == ResourceType.TOPIC:
+    if kind == ResourceType.GROUP:
+        if not name:
+            raise ApiError(Error.INVALID_REQUEST, "Default group resources are not allowed.")
+    elif kind == ResourceType.TOPIC:
+        if not name:
+            raise ApiError(Error.INVALID_REQUEST, "Default topic resources are not allowed.")
         if name not in deciding.image.topics:
+            check_name(name)
             raise ApiError(Error.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
     elif kind == ResourceType.BROKER:
         _check_broker(deciding, name)
@@ -150,7 +164,10 @@ def _check_broker(deciding: Deciding, name: str) -> None:
     try:
         broker_id = int(name)
     except ValueError:
-        raise ApiError(Error.INVALID_REQUEST, f"Invalid broker name {name}") from None
+        text = "Unable to parse broker name as a base 10 number."
+        raise ApiError(Error.INVALID_REQUEST, text) from None
+    if broker_id < 0:
+        raise ApiError(Error.INVALID_REQUEST, "Invalid negative broker ID.")
     image = deciding.image
     if broker_id not in image.brokers.by_id and broker_id not in image.controllers.by_id:
         raise ApiError(Error.BROKER_ID_NOT_REGISTERED, f"No node with id {broker_id} found.")
@@ -165,6 +182,8 @@ def _validate(resource: Resource, values: Mapping[str, str]) -> None:
         client_metrics.validate(resource[1], values)
     elif resource[0] == ResourceType.TOPIC:
         topic_config_keys.validate(values)
+    elif resource[0] == ResourceType.GROUP:
+        group_config_keys.validate(values)
 
 
 def _check_eligibility(
@@ -181,19 +200,35 @@ def _check_eligibility(
         raise ApiError(Error.INVALID_CONFIG, text)
 
 
+def _check_cordoned(before: str, after: str) -> None:
+    """A controller cannot know a broker's directories: who asks it directly may only take some from the list."""
+    known = topic_config_keys.elements(before)
+    if any(path not in known for path in topic_config_keys.elements(after)):
+        text = f"When updating {CORDONED} via controllers,  the new value must be a subset of the current "
+        raise ApiError(Error.INVALID_CONFIG, text + "configuration value.")
+
+
 def _new_value(resource: Resource, change: AlterableConfig, before: str | None) -> str | None:
     """The value of a key after one operation; None if it is not set any more, as also a SET of null has it."""
     operation = change.config_operation
     if operation in (APPEND, SUBTRACT):
-        key = topic_config_keys.TOPIC_KEYS.get(change.name) if resource[0] == ResourceType.TOPIC else None
-        if key is None or key.type != "LIST":
+        default = _list_default(resource, change.name)
+        if default is None:
             verb = "APPEND" if operation == APPEND else "SUBTRACT"
             raise ApiError(Error.INVALID_CONFIG, f"Can't {verb} to key {change.name} because its type is not LIST.")
-        return _joined(operation, topic_config_keys.elements(key.default if before is None else before), change.value)
+        return _joined(operation, topic_config_keys.elements(default if before is None else before), change.value)
     if operation not in (SET, DELETE):
         # Kafka's active controller fails on this and gives up its leadership; a client must not be able to do that.
         raise ApiError(Error.INVALID_REQUEST, f"Unknown operation {operation} on {change.name}.")
     return change.value if operation == SET else None
+
+
+def _list_default(resource: Resource, name: str) -> str | None:
+    """What a list is while nobody has set it; None if the key is no list."""
+    if resource[0] == ResourceType.BROKER:
+        return BROKER_LISTS.get(name)
+    key = topic_config_keys.TOPIC_KEYS.get(name) if resource[0] == ResourceType.TOPIC else None
+    return key.default if key is not None and key.type == "LIST" else None
 
 
 def _joined(operation: int, now: list[str], value: str | None) -> str:
@@ -202,3 +237,30 @@ def _joined(operation: int, now: list[str], value: str | None) -> str:
     if operation == APPEND:
         return ",".join([*now, *(element for element in named if element not in now)])
     return ",".join(element for element in now if element not in named)
+
+
+BROKER_LISTS: Final = {
+    "advertised.listeners": "",
+    "config.providers": "",
+    "controller.listener.names": "",
+    "controller.quorum.bootstrap.servers": "",
+    "controller.quorum.voters": "",
+    "cordoned.log.dirs": "",
+    "early.start.listeners": "",
+    "group.consumer.assignors": "uniform,range",
+    "group.coordinator.rebalance.protocols": "classic,consumer,streams",
+    "group.share.assignors": "simple",
+    "kafka.metrics.reporters": "",
+    "listeners": "PLAINTEXT://:9092",
+    "log.cleanup.policy": "delete",
+    "log.dir": "/tmp/kafka-logs",
+    "log.dirs": "",
+    "metric.reporters": "org.apache.kafka.common.metrics.JmxReporter",
+    "process.roles": "",
+    "sasl.enabled.mechanisms": "GSSAPI",
+    "sasl.kerberos.principal.to.local.rules": "DEFAULT",
+    "sasl.oauthbearer.expected.audience": "",
+    "ssl.cipher.suites": "",
+    "ssl.enabled.protocols": "TLSv1.2,TLSv1.3",
+}
+"""The keys of a broker that are lists, with their defaults (`KafkaConfig.configDef`)."""

@@ -171,7 +171,9 @@ class QuorumController:
 
     # Decisions
 
-    def handle(self, request: Message, version: int, leader_id: int, now_ms: int) -> ControllerResult:
+    def handle(
+        self, request: Message, version: int, leader_id: int, now_ms: int, *, forwarded: bool = False
+    ) -> ControllerResult:
         """Decide on a request; `leader_id` is who leads the quorum as far as this node knows, or -1."""
         if isinstance(request, DescribeClusterRequest):
             return self._describe_cluster(request, version, leader_id)
@@ -187,7 +189,7 @@ class QuorumController:
             if self._sweep_ms == NEVER_MS:
                 self._arm_sweep(now_ms)
         try:
-            return api.decide(self._deciding(version, now_ms), request)
+            return api.decide(self._deciding(version, now_ms, forwarded=forwarded), request)
         except ApiError as refused:
             return ControllerResult(response=api.refuse(request, refused.error, refused.text))
 
@@ -201,11 +203,11 @@ class QuorumController:
                 raise ApiError(Error.INVALID_REQUEST)
         except ApiError as refused:
             return ControllerResult(response=refuse_envelope(refused.error))
-        result = self.handle(forwarded.message, forwarded.version, leader_id, now_ms)
+        result = self.handle(forwarded.message, forwarded.version, leader_id, now_ms, forwarded=True)
         assert result.response is not None, forwarded
         return ControllerResult(result.records, seal(forwarded, result.response), result.is_atomic)
 
-    def _deciding(self, version: int, now_ms: int) -> Deciding:
+    def _deciding(self, version: int, now_ms: int, *, forwarded: bool = False) -> Deciding:
         latest = self.history.latest
         return Deciding(
             image=latest,
@@ -217,6 +219,7 @@ class QuorumController:
             cluster_id=self.settings.cluster_id,
             defaults=self._defaults,
             sessions=self._sessions,
+            forwarded=forwarded,
         )
 
     def _describe_cluster(self, request: DescribeClusterRequest, version: int, leader_id: int) -> ControllerResult:

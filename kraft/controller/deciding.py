@@ -15,7 +15,8 @@ class Deciding(Struct, frozen=True, kw_only=True):
     """One request's view. Nothing in it is changed by a decision but `sessions`, by its own methods, and `rng`.
 
     `image` holds what is not committed, too: a write is decided on it. `committed` is what a read answers from. The
-    first record of the decision will stand at `next_offset`; `version` is that of the request.
+    first record of the decision will stand at `next_offset`; `version` is that of the request,
+    which is `forwarded` if a broker has passed it on for a client.
     """
 
     image: MetadataImage
@@ -27,3 +28,4 @@ class Deciding(Struct, frozen=True, kw_only=True):
     cluster_id: str
     defaults: TopicDefaults
     sessions: BrokerSessions
+    forwarded: bool = False

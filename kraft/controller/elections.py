@@ -33,7 +33,7 @@ def elect(deciding: Deciding, request: ElectLeadersRequest) -> ControllerResult:
     """Hold an election of the partitions named, or of all; raises `ApiError` for a kind that does not exist."""
     election = _KINDS.get(request.election_type)
     if election is None:
-        raise ApiError(Error.INVALID_REQUEST, f"{request.election_type} is no type of election.")
+        raise ApiError(Error.INVALID_REQUEST, f"Unknown election type {request.election_type}")
     records: list[VersionedRecord] = []
     results = []
     for name, numbers, is_asked_for in _wanted(deciding.image, request):
@@ -46,8 +46,7 @@ def elect(deciding: Deciding, request: ElectLeadersRequest) -> ControllerResult:
                 error, text = refused.error, str(refused)
             if is_asked_for or error is not Error.ELECTION_NOT_NEEDED:
                 outcomes.append(PartitionResult(partition_id=number, error_code=error, error_message=text))
-        if is_asked_for or outcomes:
-            results.append(ReplicaElectionResult(topic=name, partition_result=outcomes))
+        results.append(ReplicaElectionResult(topic=name, partition_result=outcomes))
     return ControllerResult(tuple(records), ElectLeadersResponse(replica_election_results=results), is_atomic=False)
 
 
@@ -119,7 +118,9 @@ def _elect_one(deciding: Deciding, name: str, number: int, election: Election) -
         raise ApiError(Error.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
     changes = list(elect_leaders(image, [(topic.id, number, partition)], election, deciding.defaults))
     if not changes:
-        preferred = election is Election.PREFERRED
-        raise ApiError(Error.PREFERRED_LEADER_NOT_AVAILABLE if preferred else Error.ELIGIBLE_LEADERS_NOT_AVAILABLE)
+        if election is Election.PREFERRED:
+            raise ApiError(Error.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available.")
+        text = "Eligible topic partition leaders are not available."
+        raise ApiError(Error.ELIGIBLE_LEADERS_NOT_AVAILABLE, text)
     version = record_version(image.features.metadata_version or 0)
     return [VersionedRecord(change, version) for change in changes]

@@ -54,7 +54,9 @@ def alter_reassignments(deciding: Deciding, request: AlterPartitionReassignments
     if len(records) > RECORDS_PER_OPERATION:
         raise ApiError(Error.POLICY_VIOLATION, f"Too many records: {len(records)}")
     response = AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=request.allow_replication_factor_change, error_message=None, responses=answers
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        error_message=None if answers else "",
+        responses=answers,
     )
     return ControllerResult(tuple(records), response)
 

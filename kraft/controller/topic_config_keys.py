@@ -16,6 +16,7 @@ from transport.protocol.errors import Error
 
 Type = Literal["INT", "LONG", "DOUBLE", "BOOLEAN", "STRING", "LIST"]
 _LIMITS: Final = {"INT": 2**31, "LONG": 2**63}
+_DECIMAL: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _THROTTLED: Final = re.compile(r"\d+:\d+")
 
 
@@ -77,7 +78,10 @@ def validate(values: Mapping[str, str]) -> None:
         if name not in TOPIC_KEYS:
             raise ApiError(Error.INVALID_CONFIG, f"Unknown topic config name: {name}")
     for name, value in sorted(values.items()):
-        _check(name, TOPIC_KEYS[name], value)
+        check(name, TOPIC_KEYS[name], value)
+    if values.get("remote.storage.enable", "").strip().lower() == "true":
+        text = "Tiered Storage functionality is disabled in the broker. "
+        raise ApiError(Error.INVALID_CONFIG, text + "Topic cannot be configured with remote log storage.")
     shortest, longest = (
         int(values.get(name, TOPIC_KEYS[name].default)) for name in ("min.compaction.lag.ms", "max.compaction.lag.ms")
     )
@@ -86,16 +90,16 @@ def validate(values: Mapping[str, str]) -> None:
         raise ApiError(Error.INVALID_CONFIG, text)
 
 
-def _check(name: str, key: TopicKey, value: str) -> None:
+def check(name: str, key: TopicKey, value: str) -> None:
+    """Refuse a value that its key does not allow; raises `ApiError`."""
     match key.type:
         case "INT" | "LONG":
             _check_number(name, key, value, _whole(name, key, value.strip()))
         case "DOUBLE":
-            try:
-                number = float(value)
-            except ValueError:
-                raise _invalid(name, value, "Not a number of type DOUBLE") from None
-            _check_number(name, key, value, number)
+            if not _DECIMAL.fullmatch(value.strip()):
+                raise _invalid(name, value, "Not a number of type DOUBLE")
+            number = float(value)
+            _check_number(name, key, str(number), number)
         case "BOOLEAN":
             if value.strip().lower() not in {"true", "false"}:
                 raise _invalid(name, value, "Expected value to be either true or false")
@@ -129,13 +133,15 @@ def elements(value: str) -> list[str]:
 
 def _check_list(name: str, key: TopicKey, value: str) -> None:
     found = elements(value)
+    if not all(found):
+        raise ApiError(Error.INVALID_CONFIG, f"Configuration '{name}' values must not be empty.")
     if key.words:
         for element in found:
             if element not in key.words:
                 raise _invalid(name, element, f"String must be one of: {', '.join(key.words)}")
     elif found and found != ["*"] and not all(_THROTTLED.fullmatch(element) for element in found):
         text = f"{name} must be the literal '*' or a list of replicas in the following format: "
-        raise _invalid(name, value, text + "[partitionId]:[brokerId],[partitionId]:[brokerId],...")
+        raise _invalid(name, f"[{', '.join(found)}]", text + "[partitionId]:[brokerId],[partitionId]:[brokerId],...")
 
 
 def _invalid(name: str, value: str, why: str) -> ApiError:

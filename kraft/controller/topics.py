@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -14,7 +13,8 @@ from kraft.controller.partition_updates import default_directory, is_active
 from kraft.controller.placement import place, usable_brokers
 from kraft.controller.result import RECORDS_PER_OPERATION, ApiError, ControllerResult, VersionedRecord
 from kraft.controller.topic_config_keys import TOPIC_KEYS
-from metadata_log.image import MetadataImage, ResourceType, TopicImage
+from kraft.controller.topic_names import check_name
+from metadata_log.image import MetadataImage, ResourceType
 from metadata_log.records.metadata import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 from metadata_log.types import METADATA_TOPIC, Uuid, random_uuid
 from transport.protocol.errors import Error
@@ -41,11 +41,11 @@ from transport.protocol.messages.delete_topics import (
 from transport.protocol.messages.incremental_alter_configs import AlterableConfig
 
 PARTITIONS_PER_REQUEST: Final = 10_000
-LONGEST_NAME: Final = 249
 DEFAULT: Final = -1
 """Of a count: as the controller's configuration says."""
-_LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 _BY_ID_SINCE: Final = 6
+_NO_TOPIC: Final = "This server does not host this topic-partition."
+_NO_ID: Final = "This server does not host this topic ID."
 _FROM_TOPIC, _FROM_BROKER, _FROM_CLUSTER, _FROM_FILE, _FROM_DEFAULT = 1, 2, 3, 4, 5
 """Where a configuration value comes from (`DescribeConfigsResponse.ConfigSource`)."""
 
@@ -100,9 +100,13 @@ def _partition_count(deciding: Deciding, topic: CreatableTopic) -> int:
 
 def _create(deciding: Deciding, topic: CreatableTopic) -> tuple[list[VersionedRecord], CreatableTopicResult]:
     image = deciding.image
-    _check_name(image, topic.name)
-    if any(one.value is None for one in topic.configs):
-        raise ApiError(Error.INVALID_CONFIG, "Null value not supported for topic configs.")
+    if topic.name in image.topics:
+        raise ApiError(Error.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
+    check_name(topic.name)
+    _check_collision(image, topic.name)
+    empty = [one.name for one in topic.configs if one.value is None]
+    if empty:
+        raise ApiError(Error.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(empty)}")
     changes = [AlterableConfig(name=one.name, config_operation=SET, value=one.value) for one in topic.configs]
     configs = alter(deciding, (ResourceType.TOPIC, topic.name), changes, is_new=True)
     if topic.assignments:
@@ -124,21 +128,8 @@ def _create(deciding: Deciding, topic: CreatableTopic) -> tuple[list[VersionedRe
     return [VersionedRecord(TopicRecord(name=topic.name, topic_id=topic_id)), *configs, *partitions], result
 
 
-def _check_name(image: MetadataImage, name: str) -> None:
-    """Refuse a name that exists, that is none, or that metrics could not tell from another."""
-    if name in image.topics:
-        raise ApiError(Error.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-    problem = None
-    if not name:
-        problem = "the empty string is not allowed"
-    elif name in {".", ".."}:
-        problem = f"'{name}' is not allowed"
-    elif len(name) > LONGEST_NAME:
-        problem = f"the length of '{name}' is longer than the max allowed length {LONGEST_NAME}"
-    elif not _LEGAL.fullmatch(name):
-        problem = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
-    if problem is not None:
-        raise ApiError(Error.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
+def _check_collision(image: MetadataImage, name: str) -> None:
+    """Refuse a name that metrics could not tell from another."""
     if "." in name or "_" in name:
         plain = name.replace(".", "_")
         colliding = [other for other in image.topics if other.replace(".", "_") == plain]
@@ -214,10 +205,13 @@ def _partition_records(
     for number, replicas in enumerate(placements, first):
         isr = tuple(replica for replica in replicas if is_active(image, replica))
         if not isr:
-            text = f"All brokers specified in the manual partition assignment for partition {number} are fenced"
+            text = (
+                f"All brokers specified in the manual partition assignment for partition {number} are fenced or in "
+                "controlled shutdown."
+            )
             if too_few is Error.INVALID_REPLICATION_FACTOR:
                 text = "Unable to replicate the partition: all brokers are currently fenced or in controlled shutdown."
-            raise ApiError(too_few, f"{text.rstrip('.')}.")
+            raise ApiError(too_few, text)
         record = PartitionRecord(
             partition_id=number,
             topic_id=topic_id,
@@ -344,32 +338,56 @@ def _grow(deciding: Deciding, asked: CreatePartitionsTopic) -> list[VersionedRec
 
 
 def delete_topics(deciding: Deciding, request: DeleteTopicsRequest) -> ControllerResult:
-    """Delete by name or id; each has its own outcome, and all records stand together."""
+    """Delete by name or id; each has its own outcome, and all records stand together.
+
+    What a name means is asked of the committed state, as other readers know it; what is deleted has to be there still.
+    """
     asked = request.topics
     if deciding.version < _BY_ID_SINCE:
         asked = [DeleteTopicState(name=name) for name in request.topic_names]
-    found = [_find(deciding.image, one) for one in asked]
-    times = Counter(topic.id for topic in found if isinstance(topic, TopicImage))
-    records = []
-    results = []
-    for one, topic in zip(asked, found, strict=True):
-        error, text = Error.NONE, None
-        if isinstance(topic, ApiError):
-            error, text = topic.error, topic.text or topic.error.message
-        elif times[topic.id] > 1:
-            error, text = Error.INVALID_REQUEST, "The same topic is named more than once."
+    results = [_outcome(one.name, one.topic_id, *error) for one in asked if (error := _malformed(one))]
+    names = Counter(one.name for one in asked if one.name is not None and one.topic_id == Uuid.ZERO)
+    ids = Counter(one.topic_id for one in asked if one.name is None and one.topic_id != Uuid.ZERO)
+    wanted: dict[Uuid, str] = {}
+    topics = deciding.committed.topics
+    for topic_id, times in ids.items():
+        if times > 1:
+            results.append(_outcome(None, topic_id, Error.INVALID_REQUEST, "Duplicate topic id."))
+        elif topic_id not in topics.by_id:
+            results.append(_outcome(None, topic_id, Error.UNKNOWN_TOPIC_ID, _NO_ID))
         else:
-            records.append(VersionedRecord(RemoveTopicRecord(topic_id=topic.id)))
-        known = topic if isinstance(topic, TopicImage) else None
-        results.append(
-            DeletableTopicResult(
-                name=known.name if known else one.name,
-                topic_id=known.id if known else one.topic_id,
-                error_code=error,
-                error_message=text,
-            )
-        )
+            wanted[topic_id] = topics.by_id[topic_id].name
+    for name, times in names.items():
+        if times > 1:
+            results.append(_outcome(name, Uuid.ZERO, Error.INVALID_REQUEST, "Duplicate topic name."))
+        elif name not in topics:
+            results.append(_outcome(name, Uuid.ZERO, Error.UNKNOWN_TOPIC_OR_PARTITION, _NO_TOPIC))
+        elif topics[name].id in ids:
+            wanted.pop(topics[name].id, None)
+            text = "The provided topic name maps to an ID that was already supplied."
+            results.append(_outcome(name, topics[name].id, Error.INVALID_REQUEST, text))
+        else:
+            wanted[topics[name].id] = name
+    records = []
+    for topic_id, name in wanted.items():
+        if topic_id in deciding.image.topics.by_id:
+            records.append(VersionedRecord(RemoveTopicRecord(topic_id=topic_id)))
+            results.append(_outcome(name, topic_id, Error.NONE, None))
+        else:
+            results.append(_outcome(name, topic_id, Error.UNKNOWN_TOPIC_ID, _NO_ID))
     return ControllerResult(tuple(records), DeleteTopicsResponse(responses=results))
+
+
+def _malformed(asked: DeleteTopicState) -> tuple[Error, str] | None:
+    if asked.name is not None and asked.topic_id != Uuid.ZERO:
+        return Error.INVALID_REQUEST, "You may not specify both topic name and topic id."
+    if asked.name is None and asked.topic_id == Uuid.ZERO:
+        return Error.INVALID_REQUEST, "Neither topic name nor id were specified."
+    return None
+
+
+def _outcome(name: str | None, topic_id: Uuid, error: Error, text: str | None) -> DeletableTopicResult:
+    return DeletableTopicResult(name=name, topic_id=topic_id, error_code=error, error_message=text)
 
 
 def refuse_delete_topics(request: DeleteTopicsRequest, error: Error, text: str | None = None) -> DeleteTopicsResponse:
@@ -386,17 +404,3 @@ def refuse_delete_topics(request: DeleteTopicsRequest, error: Error, text: str |
             ),
         ]
     )
-
-
-def _find(image: MetadataImage, asked: DeleteTopicState) -> TopicImage | ApiError:
-    """The topic that is meant, or why none is."""
-    if asked.name is not None and asked.topic_id != Uuid.ZERO:
-        return ApiError(Error.INVALID_REQUEST, "You may not specify both topic name and topic id.")
-    if asked.name is None and asked.topic_id == Uuid.ZERO:
-        return ApiError(Error.INVALID_REQUEST, "Neither topic name nor id were specified.")
-    if asked.name is not None:
-        if asked.name not in image.topics:
-            return ApiError(Error.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
-        return image.topics[asked.name]
-    topic = image.topics.by_id.get(asked.topic_id)
-    return topic or ApiError(Error.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")

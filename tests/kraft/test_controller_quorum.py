@@ -222,8 +222,9 @@ def test_an_unchanged_value_is_confirmed_only_once_the_change_before_it_is_commi
             "The topic 'subscription' does not exist.",
         ),
         (alter(("a", SET, "1"), kind=4, name="9"), Error.BROKER_ID_NOT_REGISTERED, "No node with id 9 found."),
-        (alter(("a", SET, "1"), kind=4, name="x"), Error.INVALID_REQUEST, "Invalid broker name x"),
-        (alter(("a", SET, "1"), kind=32), Error.UNSUPPORTED_VERSION, "Resources of type GROUP are not served"),
+        (alter(("a", SET, "1"), kind=4, name="x"), Error.INVALID_REQUEST, "Unable to parse broker name"),
+        (alter(("a", SET, "1"), kind=32), Error.INVALID_CONFIG, "Unknown group config name: a"),
+        (alter(("a", SET, "1"), kind=8), Error.UNSUPPORTED_VERSION, "Resources of type BROKER_LOGGER are not served"),
         (alter(("x", SET, "1"), kind=99), Error.UNSUPPORTED_VERSION, "Unknown resource type 99."),
     ],
 )

@@ -1,0 +1,181 @@
+"""One controller seen from outside, whosoever it is: requests by names, answers without what chance has drawn.
+
+A story asks two controllers the same things. Topic ids, epochs and incarnations differ between them, so that requests
+are built from what a side has answered before, and answers and records are compared with names in their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from msgspec import structs
+
+from kraft.controller import ControllerResult, ControllerSettings, QuorumController
+from metadata_log.records import metadata
+from metadata_log.serde import Message, decode, encode
+from metadata_log.types import Uuid
+from transport.protocol import messages as m
+from transport.protocol.messages.broker_registration import Feature, Listener
+
+PLACED: Final = "placed"
+"""How the names of topics begin whose replicas the controller chooses."""
+CLUSTER_ID: Final = "MkU3OEVBNTcwNTJENDM2Qg"
+FEATURES: Final = {
+    "eligible.leader.replicas.version": (0, 1),
+    "group.version": (0, 1),
+    "kraft.version": (0, 1),
+    "metadata.version": (7, 30),
+    "share.version": (0, 1),
+    "streams.version": (0, 1),
+    "transaction.version": (0, 2),
+}
+"""What a broker of 4.3.1 says of itself."""
+
+
+def directory(broker: int, number: int = 0) -> Uuid:
+    """The id of a broker's log directory; the broker's own is number 0."""
+    return Uuid(bytes([0x10 + number, *broker.to_bytes(15, "big")]))
+
+
+def incarnation(broker: int, number: int = 0) -> Uuid:
+    """The id of a start of a broker."""
+    return Uuid(bytes([0x40 + number, *broker.to_bytes(15, "big")]))
+
+
+def registration(broker: int, **changes: Any) -> m.BrokerRegistrationRequest:
+    """What a healthy broker registers as."""
+    request = m.BrokerRegistrationRequest(
+        broker_id=broker,
+        cluster_id=CLUSTER_ID,
+        incarnation_id=incarnation(broker),
+        listeners=[Listener(name="PLAINTEXT", host="127.0.0.1", port=9000 + broker)],
+        features=[
+            Feature(name=name, min_supported_version=lowest, max_supported_version=highest)
+            for name, (lowest, highest) in FEATURES.items()
+        ],
+        rack=f"rack-{broker % 2}",
+        log_dirs=[directory(broker)],
+    )
+    return structs.replace(request, **changes)
+
+
+class Side:
+    """A controller and what it has answered so far. `ask` sends one request in one version."""
+
+    def __init__(self, ask: Callable[[Message, int], Message]) -> None:
+        self._ask = ask
+        self.epochs: dict[int, int] = {}
+        self.topics: dict[str, Uuid] = {}
+
+    def ask(self, request: Message, version: int) -> dict[str, Any]:
+        """The answer, with names instead of ids."""
+        response = self._ask(request, version)
+        if isinstance(request, m.BrokerRegistrationRequest) and isinstance(response, m.BrokerRegistrationResponse):
+            if response.error_code == 0:
+                self.epochs[request.broker_id] = response.broker_epoch
+            response = structs.replace(response, broker_epoch=min(response.broker_epoch, 0))
+        if isinstance(response, m.CreateTopicsResponse):
+            for topic in response.topics:
+                if topic.topic_id != Uuid.ZERO and not getattr(request, "validate_only", False):
+                    self.topics[topic.name] = topic.topic_id
+            drawn = [structs.replace(one, topic_id=Uuid.ZERO) for one in response.topics]
+            response = structs.replace(response, topics=drawn)
+        named: dict[str, Any] = self.named(response)
+        return named
+
+    def named(self, value: Any) -> Any:
+        """A message as plain values: topic ids by name, lists of structs sorted, as their order is not promised."""
+        if isinstance(value, Uuid):
+            names = {topic_id: name for name, topic_id in self.topics.items()}
+            return names.get(value, str(value))
+        if isinstance(value, Message):
+            return {name: self.named(getattr(value, name)) for name in value.__struct_fields__}
+        if isinstance(value, (list, tuple)):
+            plain = [self.named(one) for one in value]
+            return sorted(plain, key=repr) if plain and isinstance(plain[0], dict) else plain
+        return value
+
+
+class InProcess:
+    """Our controller without a log: what it decides is committed at once. Its clock stands still."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.controller = QuorumController(
+            ControllerSettings(
+                cluster_id=CLUSTER_ID,
+                node_id=1,
+                incarnation_id=Uuid(b"\x05" * 16),
+                listeners=(("CONTROLLER", "127.0.0.1", 9093),),
+                listener="CONTROLLER",
+                voters=((1, "127.0.0.1", 9093),),
+                **settings,
+            )
+        )
+        self.now_ms = 1_000_000
+        self.end = 1
+        self.batches: list[list[tuple[int, Message]]] = []
+        self._append(self.controller.activate(1, self.end, self.now_ms))
+
+    def ask(self, request: Message, version: int) -> Message:
+        """Decide, write, commit, answer."""
+        result = self.controller.handle(request, version, 1, self.now_ms)
+        self._append(result)
+        assert result.response is not None
+        # Through the codec, as an old version leaves fields out.
+        return decode(type(result.response), version, encode(result.response, version))
+
+    def advance(self, ms: int) -> None:
+        """Let time go on; timed work is done when it is due."""
+        until = self.now_ms + ms
+        while self.controller.deadline_ms() <= until:
+            self.now_ms = max(self.now_ms, self.controller.deadline_ms())
+            for result in self.controller.on_tick(self.now_ms):
+                self._append(result)
+            request = self.controller.registration_due(self.now_ms)
+            if request is not None:
+                self.controller.on_registration_answer(self.ask(request, 0), self.now_ms)
+        self.now_ms = until
+
+    def _append(self, result: ControllerResult) -> None:
+        if result.records:
+            self.controller.on_appended(result.records, self.end)
+            self.batches.append([(one.version, one.record) for one in result.records])
+            self.end += len(result.records)
+            self.controller.on_committed(self.end)
+
+
+def by_batches(batches: Iterable[list[tuple[int, Message]]]) -> list[list[str]]:
+    """Batches to compare: topics by name, without the order in a batch and what a controller writes for itself.
+
+    Where the controller has chosen replicas only their number is left.
+    """
+    names: dict[Uuid, str] = {}
+    found = []
+    for batch in batches:
+        lines = []
+        for version, record in batch:
+            shown = record
+            match record:
+                case metadata.NoOpRecord() | metadata.RegisterControllerRecord():
+                    continue
+                case metadata.TopicRecord():
+                    names[record.topic_id] = record.name
+                case metadata.PartitionRecord() if names[record.topic_id].startswith(PLACED):
+                    shown = structs.replace(
+                        record,
+                        replicas=(0,) * len(record.replicas),
+                        isr=(0,) * len(record.isr),
+                        leader=0,
+                        directories=(),
+                    )
+                case _:
+                    pass
+            fields = {
+                name: names.get(value, "?") if name == "topic_id" else value
+                for name, value in structs.asdict(shown).items()
+            }
+            lines.append(f"{type(record).__name__} v{version} {fields}")
+        if lines:
+            found.append(sorted(lines))
+    return found

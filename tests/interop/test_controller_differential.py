@@ -1,0 +1,95 @@
+"""The same requests to Apache Kafka's controller and to ours: answers equal field by field, records batch by batch.
+
+Differ may only what chance draws: topic ids, and where a controller places replicas. Brokers are stubs that register
+and beat over the wire. The same stories run without a JVM against what Kafka's controller has answered here, see
+`tests/kraft/test_controller_answers.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from controller_sides import CLUSTER_ID, Side, by_batches
+from controller_stories import DIFFERENCES, STORIES
+from our_nodes import our_controller, our_format
+from real_kafka import (
+    QUIET,
+    KafkaInstallation,
+    QuorumLayout,
+    eventually,
+    free_ports,
+    kafka_controller,
+    kafka_format,
+    running,
+)
+from wire import active_controller, ask
+
+from metadata_log.disk import OsDisk
+from metadata_log.reader import Entry
+from metadata_log.serde import Message, schema_of
+from metadata_log.timeline import TimelineBatch, read_timeline
+from transport.protocol import messages
+
+pytestmark = pytest.mark.kafka
+
+SETTINGS = (*QUIET, "broker.session.timeout.ms=600000")
+
+
+def side_of(layout: QuorumLayout) -> Side:
+    """The one node of a layout, asked over the wire."""
+
+    def over_the_wire(request: Message, version: int) -> Message:
+        answer: type[Message] = getattr(messages, type(request).__name__.replace("Request", "Response"))
+        return ask(layout.ports[1], request, version, answer)
+
+    return Side(over_the_wire)
+
+
+def log_of(layout: QuorumLayout) -> Iterator[list[tuple[int, Message]]]:
+    """The batches in a node's log, each with its records in their versions."""
+    for item in read_timeline(OsDisk(), str(layout.log_dir(1)), from_base="earliest"):
+        if isinstance(item, TimelineBatch):
+            entries = [entry for entry in item.entries() if isinstance(entry, Entry) and not entry.is_control]
+            yield [(entry.version, entry.record) for entry in entries if entry.record is not None]
+
+
+def newest(request: Message, version: int) -> int:
+    """The version meant, which is the highest if it is below 0."""
+    return schema_of(type(request)).versions.highest if version < 0 else version
+
+
+def single(root: Path) -> QuorumLayout:
+    """One controller in a directory."""
+    root.mkdir()
+    return QuorumLayout(root, CLUSTER_ID, dict(zip((1,), free_ports(1), strict=True)), SETTINGS)
+
+
+def test_answers_and_records_are_kafkas(kafka: KafkaInstallation, tmp_path: Path) -> None:
+    theirs, ours = single(tmp_path / "theirs"), single(tmp_path / "ours")
+    kafka_format(kafka, theirs)
+    our_format(ours)
+    with (
+        running(theirs, kafka_controller(kafka, theirs), name="kafka"),
+        running(ours, our_controller(ours), name="ours"),
+    ):
+        for layout in (theirs, ours):
+            eventually(lambda layout=layout: active_controller(layout.ports[1]) == 1, "it is active")
+        one, other = side_of(theirs), side_of(ours)
+        different: dict[tuple[str, int], tuple[Any, Any]] = {}
+        for name, story in STORIES.items():
+            for number, (build, version) in enumerate(story):
+                at = newest(build(one), version)
+                kafkas, our = one.ask(build(one), at), other.ask(build(other), at)
+                if kafkas != our:
+                    different[name, number] = kafkas, our
+        assert not different
+        assert by_batches(log_of(ours)) == by_batches(log_of(theirs))
+        for reason, story in DIFFERENCES.items():
+            kafkas, our = (
+                [side.ask(build(side), newest(build(side), at)) for build, at in story] for side in (one, other)
+            )
+            assert kafkas[:-1] == our[:-1], reason
+            assert kafkas[-1] != our[-1], reason
