@@ -285,11 +285,10 @@ def _heat_map(story: Story, cells: dict[str, list[float]], unit: str, scale: tup
 def outage_map(story: Story, kind: str, *, by_cluster: bool = False) -> Figure | None:
     """How many seconds partitions were unavailable, by topic, or by cluster, and time."""
     edges = _edges(story)
-    _, last = story.span()
     cells: dict[str, list[float]] = {}
     for outage in story.outages.get(kind, ()):
         row = cells.setdefault(outage.cluster if by_cluster else outage.topic, [0.0] * BINS)
-        end = last if outage.end is None else outage.end
+        end = story.ends[outage.cluster] if outage.end is None else outage.end
         at = max(bisect_left(edges, outage.begin + 1) - 1, 0)
         while at < BINS and edges[at] < end:
             row[at] += (min(end, edges[at + 1]) - max(outage.begin, edges[at])) / 1000
@@ -318,8 +317,8 @@ def controller_timeline(story: Story) -> Figure | None:
     for cluster, term in story.terms:
         name = cluster if several else f"controller {term.what}"
         # A term lasts until the next election; a leader that fell silent before was no longer active.
-        end = max(silent_from.get((cluster, term.end), term.end or 0), term.begin) if term.end is not None else None
-        lanes.setdefault(name, []).append(Span(term.begin, end, "active"))
+        end = story.ends[cluster] if term.end is None else silent_from.get((cluster, term.end), term.end)
+        lanes.setdefault(name, []).append(Span(term.begin, max(end, term.begin), "active"))
     for cluster, gap, _ in story.gaps:
         name = cluster if several else "nobody"
         lanes.setdefault(name, []).append(Span(gap.begin, gap.end, "no active controller"))

@@ -49,8 +49,12 @@ FLEET_VIEWS: Final = (
 )
 """The views whose rows `render_fleet` wants."""
 
-_TEXTS: Final = {"cause_text", "text", "for example"}
-_NAMES: Final = {"cause", "cluster", "kind", "outcome", "topic"}
+_KINDS: Final = {
+    **dict.fromkeys(("cause", "cluster", "kind", "outcome", "topic"), "name"),
+    **dict.fromkeys(("cause_text", "text", "for example"), "why"),
+    **dict.fromkeys(("value", "previous_value", "before", "after", "resource_name", "principal"), "any"),
+}
+"""How the cells of a column may be broken into lines: not at all, between words, anywhere."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -273,7 +277,7 @@ def _outage_sections(story: Story, *, by_cluster: bool) -> list[_Section]:
         _section(
             "outages",
             "Every time a partition was unavailable",
-            "From when to when, and what began it.",
+            "Since when, for how long, and what began it.",
             [],
             "No partition was unavailable.",
             [_shown(story, "outages")],
@@ -464,7 +468,7 @@ def _cell(column: str, value: object) -> _Cell:
         if value == -1 and "leader" in column:
             return _Cell("nobody", "number")
         return _Cell(str(value) if column in {"epoch", "broker"} else f"{value:,}", "number")
-    return _Cell(_value(value), "name" if column in _NAMES else "why" if column in _TEXTS else "")
+    return _Cell(_value(value), _KINDS.get(column, ""))
 
 
 def _value(value: object) -> str:

@@ -79,6 +79,8 @@ class Story:
         self.begin: int | None = None
         self.end: int | None = None
         self.clusters: dict[str, None] = {}
+        self.ends: dict[str, int] = {}
+        """The last time known of each cluster: nothing is told of what came later, neither that it lasted."""
         self.leaders: dict[tuple[str, int], list[Span]] = {}
         """Who led each partition, in order; -1 is nobody."""
         self.under_replicated: list[Span] = []
@@ -124,15 +126,16 @@ class Story:
 
     # ------------------------------------------------------------------------------------------ what each view gives
 
-    def _moment(self, timestamp: int | None) -> None:
+    def _moment(self, cluster: str, timestamp: int | None) -> None:
         if timestamp is not None and timestamp >= 0:
+            self.ends[cluster] = max(timestamp, self.ends.get(cluster, timestamp))
             self.begin = timestamp if self.begin is None or timestamp < self.begin else self.begin
             self.end = timestamp if self.end is None or timestamp > self.end else self.end
 
     def _validity(self, at: dict[str, int], row: Row, what: Any) -> Span:
         begin, end = row[at["valid_from"]], row[at["valid_to"]]
-        self._moment(begin)
-        self._moment(end)
+        self._moment(row[0], begin)
+        self._moment(row[0], end)
         return Span(begin, end, what)
 
     def _count(self, row: Row, name: str, amount: float = 1) -> None:
@@ -182,7 +185,7 @@ class Story:
         at = self._at["config_history"]
         self._validity(at, row, None)
         if row[at["cause"]] != "snapshot":
-            columns = ("valid_from", "resource_type", "resource_name", "key", "previous_value", "value", "cause_text")
+            columns = ("valid_from", "resource_type", "resource_name", "key", "previous_value", "value")
             self._table("configs", "config_history", row, columns)
 
     def _acl_history(self, row: Row) -> None:
@@ -210,13 +213,13 @@ class Story:
         self._table("gaps", "controller_gaps", row, (*columns, "cause_text"))
 
     def _controller_elections(self, row: Row) -> None:
-        self._moment(row[self._at["controller_elections"]["timestamp"]])
+        self._moment(row[0], row[self._at["controller_elections"]["timestamp"]])
         self._count(row, "controller elections")
 
     def _leadership_changes(self, row: Row) -> None:
         at = self._at["leadership_changes"]
         when, cause = row[at["timestamp"]], row[at["cause"]]
-        self._moment(when)
+        self._moment(row[0], when)
         self.moves.append((row[0], row[at["topic"]], when))
         self.causes[row[0], cause] += 1
         self.examples.setdefault(cause, row[at["cause_text"]])
@@ -231,7 +234,7 @@ class Story:
         outage = Outage(row[0], row[at["topic"]], row[at["partition"]], span.begin, span.end)
         self.outages.setdefault(kind, []).append(outage)
         self._count(row, f"{kind} partition seconds", row[at["seconds"]])
-        columns = ("cluster", "topic", "partition", "kind", "valid_from", "valid_to", "seconds", "cause_text")
+        columns = ("cluster", "topic", "partition", "kind", "valid_from", "seconds", "cause_text")
         self._table("outages", "unavailability", row, columns, longest=True)
 
     def _fencing(self, row: Row) -> None:
@@ -283,14 +286,13 @@ class Story:
 
     def _churn(self, row: Row) -> None:
         at = self._at["churn"]
-        self._moment(row[at["hour"]])
         self.churn[row[0], row[at["kind"]], row[at["name"]]] += row[at["partition_changes"]]
         if row[at["kind"]] == "topic":
             self._count(row, "partition changes", row[at["partition_changes"]])
 
     def _retention(self, row: Row) -> None:
         at = self._at["retention"]
-        self._moment(row[at["from_time"]])
-        self._moment(row[at["to_time"]])
+        self._moment(row[0], row[at["from_time"]])
+        self._moment(row[0], row[at["to_time"]])
         columns = ("cluster", "kind", "from_offset", "to_offset", "from_time", "to_time", "known", "text")
         self._table("retention", "retention", row, columns)

@@ -43,7 +43,6 @@ addEventListener("load", () => setTimeout(() => {
       return t.w > 0 && (t.x < p.x - 1 || t.x + t.w > p.x + p.w + 1 || t.y < p.y - 1 || t.y + t.h > p.y + p.h + 1); })
       .map(text => text.textContent),
   }));
-  const cells = all("td, th").filter(cell => cell.scrollWidth > cell.clientWidth + 1).map(cell => cell.textContent);
   const found = {
     title: document.title,
     width: document.documentElement.scrollWidth,
@@ -56,7 +55,8 @@ addEventListener("load", () => setTimeout(() => {
       section => pairs(all("h2, .lead, .plot, .scroll, .none", section), each => `${section.id} ${each.className}`)),
     sections: all("section").map(each => each.id),
     silent: all("section").filter(each => !each.querySelector(".plot, table, .none")).map(each => each.id),
-    cells, plots,
+    cut: all(".scroll").filter(each => each.scrollWidth > each.clientWidth + 1).map(each => each.parentElement.id),
+    plots,
   };
   const out = document.createElement("pre");
   out.id = "measured";

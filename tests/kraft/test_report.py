@@ -103,6 +103,7 @@ def test_the_history_of_a_real_cluster(cluster: str, node: str, tmp_path: Path) 
     drawn = {plot["id"] for plot in facts["plots"]}
     wanted = {"brokers-1", "leaders-1", "causes-1", "topics-1", "skew-1", "isr-1", "leaderless-1", "controllers-1"}
     assert wanted <= drawn
+    assert facts["cut"] == []
     assert facts["title"] == f"History of {cluster}"
     if cluster == "failover":
         assert "broker 101 was fenced: its session timed out" in page.read_text()
@@ -229,6 +230,24 @@ def test_outages_are_divided_among_the_cells() -> None:
     assert figure is not None
     drawn = sum(value or 0 for line in figure["data"][0]["z"] for value in line)
     assert drawn == pytest.approx(story.total("leaderless partition seconds"), abs=0.5)
+
+
+def test_nothing_lasts_beyond_what_is_known_of_its_cluster() -> None:
+    """Of two clusters one was read until noon, the other until an hour later."""
+    rows = [
+        row("quorum_epochs", cluster="early", leader_id=1, valid_from=NOON),
+        row("unavailability", cluster="early", topic="t", kind="leaderless", valid_from=NOON + 4000, seconds=0.0),
+        row("fencing", cluster="early", valid_from=NOON + 5000, valid_to=NOON + 6000),
+        row("quorum_epochs", cluster="late", leader_id=1, valid_from=NOON, valid_to=NOON + 3_600_000),
+    ]
+    story = story_of(rows)
+    timeline = figures.controller_timeline(story)
+    assert timeline is not None
+    (bars,) = timeline["data"]
+    assert dict(zip(bars["y"], bars["x"], strict=True)) == {"early": 6000, "late": 3_600_000}
+    outages = figures.outage_map(story, "leaderless", by_cluster=True)
+    assert outages is not None
+    assert sum(value or 0 for value in outages["data"][0]["z"][0]) == pytest.approx(2.0)
 
 
 def test_the_longest_outages_are_shown_whenever_they_were() -> None:
