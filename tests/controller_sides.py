@@ -6,16 +6,21 @@ are built from what a side has answered before, and answers and records are comp
 
 from __future__ import annotations
 
+import gzip
+import json
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any, Final
 
 from msgspec import structs
+from real_data import DATA
 
 from kraft.controller import ControllerResult, ControllerSettings, QuorumController
 from metadata_log.records import metadata
-from metadata_log.serde import Message, decode, encode
+from metadata_log.serde import Message, schema_of
 from metadata_log.types import Uuid
 from transport.protocol import messages as m
+from transport.protocol.headers import decode_response, encode_response
 from transport.protocol.messages.broker_registration import Feature, Listener
 
 PLACED: Final = "placed"
@@ -116,6 +121,7 @@ class InProcess:
         self.end = 1
         self.batches: list[list[tuple[int, Message]]] = []
         self._append(self.controller.activate(1, self.end, self.now_ms))
+        self.advance(0)
 
     def ask(self, request: Message, version: int) -> Message:
         """Decide, write, commit, answer."""
@@ -123,7 +129,9 @@ class InProcess:
         self._append(result)
         assert result.response is not None
         # Through the codec, as an old version leaves fields out.
-        return decode(type(result.response), version, encode(result.response, version))
+        api_key = schema_of(type(request)).api_key
+        assert api_key is not None
+        return decode_response(api_key, version, encode_response(api_key, version, 0, result.response))[1]
 
     def advance(self, ms: int) -> None:
         """Let time go on; timed work is done when it is due."""
@@ -179,3 +187,16 @@ def by_batches(batches: Iterable[list[tuple[int, Message]]]) -> list[list[str]]:
         if lines:
             found.append(sorted(lines))
     return found
+
+
+def plain(value: Any) -> Any:
+    """As JSON has it."""
+    return json.loads(json.dumps(value, default=str))
+
+
+@cache
+def recorded_answers() -> dict[str, list[dict[str, Any]]]:
+    """What Apache Kafka 4.3.1 has answered to each story, by its name."""
+    with gzip.open(DATA / "controller_answers.json.gz") as file:
+        found: dict[str, list[dict[str, Any]]] = json.load(file)
+        return found

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from controller_sides import Side, directory, incarnation, registration
 
-from metadata_log.serde import Message
+from metadata_log.serde import Message, schema_of
 from metadata_log.types import Uuid
 from transport.protocol import messages as m
 from transport.protocol.messages import (
@@ -641,3 +641,17 @@ DIFFERENCES: Final[dict[str, list[Step]]] = {
     ],
 }
 """What we do otherwise on purpose, and why: the last answer of each is another than Kafka's."""
+
+
+def newest(request: Message, version: int) -> int:
+    """The version meant, which is the highest if it is below 0."""
+    return schema_of(type(request)).versions.highest if version < 0 else version
+
+
+def told(side: Side, story: Sequence[Step]) -> list[dict[str, Any]]:
+    """What a side answers to a story."""
+    answers = []
+    for build, version in story:
+        request = build(side)
+        answers.append(side.ask(request, newest(request, version)))
+    return answers

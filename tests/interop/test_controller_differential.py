@@ -1,19 +1,17 @@
 """The same requests to Apache Kafka's controller and to ours: answers equal field by field, records batch by batch.
 
 Differ may only what chance draws: topic ids, and where a controller places replicas. Brokers are stubs that register
-and beat over the wire. The same stories run without a JVM against what Kafka's controller has answered here, see
-`tests/kraft/test_controller_answers.py`.
+and beat over the wire. What Kafka answers here is recorded in tests/data, for `tests/kraft/test_controller_answers.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from controller_sides import CLUSTER_ID, Side, by_batches
-from controller_stories import DIFFERENCES, STORIES
+from controller_sides import CLUSTER_ID, Side, by_batches, plain, recorded_answers
+from controller_stories import DIFFERENCES, STORIES, told
 from our_nodes import our_controller, our_format
 from real_kafka import (
     QUIET,
@@ -29,7 +27,7 @@ from wire import active_controller, ask
 
 from metadata_log.disk import OsDisk
 from metadata_log.reader import Entry
-from metadata_log.serde import Message, schema_of
+from metadata_log.serde import Message
 from metadata_log.timeline import TimelineBatch, read_timeline
 from transport.protocol import messages
 
@@ -56,11 +54,6 @@ def log_of(layout: QuorumLayout) -> Iterator[list[tuple[int, Message]]]:
             yield [(entry.version, entry.record) for entry in entries if entry.record is not None]
 
 
-def newest(request: Message, version: int) -> int:
-    """The version meant, which is the highest if it is below 0."""
-    return schema_of(type(request)).versions.highest if version < 0 else version
-
-
 def single(root: Path) -> QuorumLayout:
     """One controller in a directory."""
     root.mkdir()
@@ -78,18 +71,12 @@ def test_answers_and_records_are_kafkas(kafka: KafkaInstallation, tmp_path: Path
         for layout in (theirs, ours):
             eventually(lambda layout=layout: active_controller(layout.ports[1]) == 1, "it is active")
         one, other = side_of(theirs), side_of(ours)
-        different: dict[tuple[str, int], tuple[Any, Any]] = {}
         for name, story in STORIES.items():
-            for number, (build, version) in enumerate(story):
-                at = newest(build(one), version)
-                kafkas, our = one.ask(build(one), at), other.ask(build(other), at)
-                if kafkas != our:
-                    different[name, number] = kafkas, our
-        assert not different
+            kafkas = told(one, story)
+            assert told(other, story) == kafkas, name
+            assert plain(kafkas) == recorded_answers()[name], f"tests/data has other answers to the story {name}"
         assert by_batches(log_of(ours)) == by_batches(log_of(theirs))
         for reason, story in DIFFERENCES.items():
-            kafkas, our = (
-                [side.ask(build(side), newest(build(side), at)) for build, at in story] for side in (one, other)
-            )
+            kafkas, our = told(one, story), told(other, story)
             assert kafkas[:-1] == our[:-1], reason
             assert kafkas[-1] != our[-1], reason

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
+from msgspec import structs
+
 from metadata_log.errors import DecodeError, EncodeError, UnsupportedVersion
 from metadata_log.serde.codec import decode, decode_from, encode
 from metadata_log.serde.fields import Message
@@ -111,6 +113,9 @@ def encode_response(
 ) -> bytes:
     """The frame of a response; raises `EncodeError`, or `UnsupportedVersion` for an unknown key or version."""
     header_version = api_of(api_key, version, apis=apis).response_header_version(version)
+    if version == 0 and api_key == ApiKey.ELECT_LEADERS:
+        # Its oldest version says only in the items what went wrong (`ElectLeadersResponse`).
+        message = structs.replace(message, error_code=0)
     body = _last_response.encode(message, version)
     return b"".join((_CORRELATION_ID.pack(correlation_id), bytes(header_version), body))
 
