@@ -1,0 +1,326 @@
+"""Brokers and the controller: what a heartbeat is answered in which state, silence, restarts, old metadata versions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from controller_sides import InProcess, Side, directory, incarnation
+from controller_stories import A, B, C, Step, arrives, create, heartbeat, isr, register, told, topic, unregister
+
+from metadata_log.records.metadata import (
+    BrokerRegistrationChangeRecord,
+    FeatureLevelRecord,
+    PartitionChangeRecord,
+    RegisterBrokerRecord,
+    UnregisterBrokerRecord,
+)
+from metadata_log.serde import Message
+
+SESSION_MS = 9000
+
+
+class Cluster:
+    """Our controller with stub brokers that have arrived."""
+
+    def __init__(self, *brokers: int, **settings: Any) -> None:
+        self.controller = InProcess(max_idle_interval_ms=0, **settings)
+        self.side = Side(self.controller.ask)
+        for broker in brokers:
+            self.do(*arrives(broker))
+
+    def do(self, *steps: Step) -> dict[str, Any]:
+        """The answer to the last of these steps."""
+        return told(self.side, steps)[-1]
+
+    def records(self, *steps: Step) -> list[Message]:
+        """What these steps have written, batch by batch."""
+        before = len(self.controller.batches)
+        self.do(*steps)
+        return self.since(before)
+
+    def since(self, batch: int) -> list[Message]:
+        """The records from a batch on."""
+        return [record for one in self.controller.batches[batch:] for _, record in one]
+
+    def beats(self, ms: int, *brokers: int) -> list[Message]:
+        """Let time go on while these brokers beat every two seconds; what was written."""
+        before = len(self.controller.batches)
+        for _ in range(ms // 2000):
+            self.controller.advance(2000)
+            for broker in brokers:
+                self.do(heartbeat(broker))
+        return self.since(before)
+
+    def change(self, broker: int, **fields: Any) -> BrokerRegistrationChangeRecord:
+        """The record that says this of a broker."""
+        epoch = self.side.epochs[broker]
+        return BrokerRegistrationChangeRecord(broker_id=broker, broker_epoch=epoch, **fields)
+
+    def partition(self, name: str, number: int = 0) -> Any:
+        """A partition as it is now."""
+        return self.controller.controller.history.latest.topics[name].partitions[number]
+
+    def moved(self, name: str, number: int = 0, **fields: Any) -> PartitionChangeRecord:
+        """The record that changes a partition so."""
+        return PartitionChangeRecord(topic_id=self.side.topics[name], partition_id=number, **fields)
+
+
+FENCED, UNFENCED, STOPPING = "fenced", "unfenced", "stopping"
+
+
+@pytest.mark.parametrize(
+    ("state", "beat", "answer", "kinds"),
+    [
+        (FENCED, {"want_shut_down": True}, (True, True, True), ["fenced"]),
+        (FENCED, {}, (True, False, False), ["unfenced"]),
+        (FENCED, {"offset": 0}, (False, True, False), []),
+        (FENCED, {"want_fence": True}, (True, True, False), []),
+        (FENCED, {"want_fence": True, "want_shut_down": True}, (True, True, True), ["fenced"]),
+        (UNFENCED, {"want_fence": True, "want_shut_down": True}, (True, True, True), ["moved", "fenced"]),
+        (UNFENCED, {"want_fence": True}, (True, True, False), ["moved", "fenced"]),
+        (UNFENCED, {"want_shut_down": True}, (True, False, False), ["stopping", "moved"]),
+        (UNFENCED, {}, (True, False, False), []),
+        (UNFENCED, {"offset": 0}, (False, False, False), []),
+        (STOPPING, {"want_shut_down": True}, (True, True, True), ["fenced"]),
+        (STOPPING, {}, (True, True, True), ["fenced"]),
+    ],
+)
+def test_the_table_of_heartbeats(
+    state: str, beat: dict[str, Any], answer: tuple[bool, bool, bool], kinds: list[str]
+) -> None:
+    cluster = Cluster(A, B)
+    cluster.do(create(topic("t", [A, B])))
+    if state == FENCED:
+        cluster.do(heartbeat(A, want_fence=True))
+    elif state == STOPPING:
+        cluster.do(heartbeat(A, want_shut_down=True), heartbeat(B))
+    before = len(cluster.controller.batches)
+    said = cluster.do(heartbeat(A, **beat))
+    assert (said["is_caught_up"], said["is_fenced"], said["should_shut_down"]) == answer
+    names = {
+        cluster.change(A, fenced=1): "fenced",
+        cluster.change(A, fenced=-1): "unfenced",
+        cluster.change(A, in_controlled_shutdown=1): "stopping",
+        cluster.moved("t", isr=(B,), leader=B): "moved",
+    }
+    assert [names[record] for record in cluster.since(before)] == kinds
+
+
+def test_a_broker_that_leads_nothing_may_stop_at_once() -> None:
+    cluster = Cluster(A, B)
+    cluster.do(create(topic("t", [A, B])))
+    assert cluster.do(heartbeat(B, want_shut_down=True))["should_shut_down"]
+    assert cluster.partition("t").isr == (A,)
+
+
+def test_a_broker_stops_when_every_active_one_has_the_new_leaders() -> None:
+    """The shutdown waits for the slowest; one whose registration changes counts as not having told yet."""
+    cluster = Cluster(A, B, C)
+    cluster.do(create(topic("t", [A, B])))
+    stop = heartbeat(A, want_shut_down=True)
+    assert not cluster.do(stop)["should_shut_down"]
+    end = cluster.controller.end
+    assert not cluster.do(heartbeat(B), heartbeat(C, offset=end - 2), stop)["should_shut_down"]
+    assert not cluster.do(heartbeat(C, cordoned_log_dirs=[directory(C)]), stop)["should_shut_down"]
+    assert not cluster.records(stop)
+    assert cluster.do(heartbeat(C, offset=end, cordoned_log_dirs=[directory(C)]), stop)["should_shut_down"]
+
+
+def test_a_partition_with_one_replica_does_not_hold_up_a_shutdown() -> None:
+    cluster = Cluster(A)
+    cluster.do(create(topic("alone", [A])))
+    assert not cluster.do(heartbeat(A, want_shut_down=True))["should_shut_down"]
+    assert (cluster.partition("alone").leader, cluster.partition("alone").elr) == (-1, (A,))
+    assert cluster.do(heartbeat(A, want_shut_down=True))["should_shut_down"]
+
+
+# Silence
+
+
+def test_a_silent_broker_is_fenced_within_a_sweep_of_its_session() -> None:
+    cluster = Cluster(A, B)
+    cluster.do(create(topic("t", [A, B])))
+    assert cluster.beats(SESSION_MS - 1000, B) == []
+    expected = [cluster.moved("t", isr=(B,), leader=B), cluster.change(A, fenced=1)]
+    assert cluster.beats(4000, B) == expected
+    assert cluster.beats(60_000, B) == []
+
+
+def test_brokers_that_fall_silent_together_are_fenced_one_after_the_other() -> None:
+    cluster = Cluster(A, B, C)
+    cluster.do(create(topic("t", [A, B, C])))
+    before = len(cluster.controller.batches)
+    cluster.controller.advance(SESSION_MS + SESSION_MS // 8 + 20)
+    fenced = [record for record in cluster.since(before) if isinstance(record, BrokerRegistrationChangeRecord)]
+    assert sorted(record.broker_id for record in fenced) == [A, B, C]
+    assert len(cluster.controller.batches) - before == 3
+    assert cluster.partition("t").leader == -1
+    assert cluster.partition("t").last_known_elr == (fenced[-1].broker_id,)
+
+
+def test_a_fenced_broker_that_beats_keeps_its_session() -> None:
+    cluster = Cluster(A)
+    cluster.do(heartbeat(A, want_fence=True))
+    before = len(cluster.controller.batches)
+    for _ in range(10):
+        cluster.controller.advance(2000)
+        cluster.do(heartbeat(A, want_fence=True))
+    assert cluster.since(before) == []
+
+
+def test_a_stopped_broker_is_fenced_once_more_as_kafka_does() -> None:
+    cluster = Cluster(A, B)
+    cluster.do(heartbeat(A, want_shut_down=True))
+    assert cluster.beats(12_000, B) == [cluster.change(A, fenced=1)]
+
+
+def test_a_new_incarnation_waits_for_the_session_of_the_old_one() -> None:
+    cluster = Cluster(A, B)
+    again = register(A, incarnation_id=incarnation(A, 1))
+    assert cluster.do(again)["error_code"] == 101
+    cluster.controller.advance(SESSION_MS)
+    assert cluster.do(again)["error_code"] == 101
+    cluster.controller.advance(1)
+    assert cluster.do(again)["error_code"] == 0
+
+
+def test_after_a_failover_every_unfenced_broker_has_a_whole_session() -> None:
+    cluster = Cluster(A, B)
+    cluster.do(heartbeat(B, want_fence=True))
+    inner = cluster.controller.controller
+    cluster.controller.advance(SESSION_MS - 1000)
+    inner.renounce()
+    inner.activate(2, cluster.controller.end, cluster.controller.now_ms)
+    before = len(cluster.controller.batches)
+    cluster.controller.advance(SESSION_MS - 1)
+    assert cluster.since(before) == []
+    cluster.controller.advance(SESSION_MS // 8 + 1)
+    assert cluster.since(before) == [cluster.change(A, fenced=1)]
+
+
+# Restarts
+
+
+def test_an_epoch_is_the_offset_of_the_first_record_though_the_registration_is_last() -> None:
+    cluster = Cluster(A, B)
+    cluster.do(create(topic("t", [A, B], [B, A])))
+    cluster.controller.advance(SESSION_MS + 1)
+    end = cluster.controller.end
+    written = cluster.records(register(A, incarnation_id=incarnation(A, 1)))
+    assert [type(record) for record in written] == [PartitionChangeRecord] * 2 + [RegisterBrokerRecord]
+    assert cluster.side.epochs[A] == end
+    assert isinstance(written[-1], RegisterBrokerRecord)
+    assert (written[-1].broker_epoch, written[-1].fenced) == (end, True)
+    assert cluster.do(heartbeat(A, offset=end + 1))["is_caught_up"] is False
+    assert cluster.do(heartbeat(A, offset=end + 2))["is_caught_up"] is True
+
+
+def test_a_process_that_registers_again_keeps_its_epoch_and_state() -> None:
+    cluster = Cluster(A)
+    epoch = cluster.side.epochs[A]
+    written = cluster.records(register(A, rack="elsewhere"))
+    assert cluster.side.epochs[A] == epoch
+    assert [(record.fenced, record.rack) for record in written if isinstance(record, RegisterBrokerRecord)] == [
+        (False, "elsewhere")
+    ]
+    assert cluster.do(heartbeat(A))["is_fenced"] is False
+
+
+def test_the_life_of_a_partition_whose_brokers_die_and_come_back() -> None:
+    """Rows of controller.md 10, 22-26: with ELR and min.insync.replicas 2 nothing is lost until all were unclean."""
+    cluster = Cluster(A, B)
+    cluster.do(create(topic("t", [A, B], min_insync_replicas="2")))
+    assert cluster.beats(12_000, A) == [
+        cluster.moved("t", isr=(A,), eligible_leader_replicas=(B,)),
+        cluster.change(B, fenced=1),
+    ]
+    assert cluster.beats(12_000) == [
+        cluster.moved("t", isr=(), leader=-1, eligible_leader_replicas=(A, B), last_known_elr=(A,)),
+        cluster.change(A, fenced=1),
+    ]
+    written = cluster.records(register(B, incarnation_id=incarnation(B, 1)), heartbeat(B, cordoned_log_dirs=None))
+    assert written[0] == cluster.moved("t", eligible_leader_replicas=(A,))
+    assert written[2:] == [cluster.change(B, fenced=-1)]
+    written = cluster.records(register(A, incarnation_id=incarnation(A, 1)), heartbeat(A, cordoned_log_dirs=None))
+    assert written[0] == cluster.moved("t", eligible_leader_replicas=())
+    assert written[2:] == [
+        cluster.change(A, fenced=-1),
+        cluster.moved("t", isr=(A,), leader=A, leader_recovery_state=1, last_known_elr=()),
+    ]
+    now = cluster.partition("t")
+    grown = isr("t", [A, B], by=A, leader_epoch=now.leader_epoch, partition_epoch=now.partition_epoch)
+    assert cluster.records(grown) == [cluster.moved("t", isr=(A, B), leader_recovery_state=0)]
+
+
+def test_after_a_clean_stop_a_broker_leads_again_without_loss() -> None:
+    cluster = Cluster(A, B)
+    cluster.do(create(topic("t", [A])))
+    epoch = cluster.side.epochs[A]
+    cluster.do(heartbeat(A, want_shut_down=True), heartbeat(B), heartbeat(A, want_shut_down=True))
+    cluster.controller.advance(SESSION_MS + 1)
+    again = register(A, incarnation_id=incarnation(A, 1), previous_broker_epoch=epoch)
+    written = cluster.records(again, heartbeat(A, cordoned_log_dirs=None))
+    assert [type(record) for record in written[:1]] == [RegisterBrokerRecord]
+    assert written[1:] == [
+        cluster.change(A, fenced=-1),
+        cluster.moved("t", isr=(A,), leader=A, eligible_leader_replicas=(), last_known_elr=()),
+    ]
+
+
+def test_unregistering_a_leader_makes_it_eligible_and_then_removes_it() -> None:
+    cluster = Cluster(A)
+    cluster.do(create(topic("t", [A])))
+    assert cluster.records(unregister(A)) == [
+        cluster.moved("t", isr=(), leader=-1, eligible_leader_replicas=(A,), last_known_elr=(A,)),
+        UnregisterBrokerRecord(broker_id=A, broker_epoch=cluster.side.epochs[A]),
+    ]
+    assert cluster.do(heartbeat(A))["error_code"] == 77
+
+
+# Metadata versions
+
+
+@pytest.mark.parametrize(
+    ("level", "registration", "partition", "has_directories"),
+    [
+        (7, 1, 0, False),
+        (8, 2, 0, False),
+        (14, 2, 0, False),
+        (17, 3, 1, True),
+        (21, 3, 1, True),
+        (25, 3, 2, True),
+        (30, 4, 2, True),
+    ],
+)
+def test_records_are_written_as_the_metadata_version_says(
+    level: int, registration: int, partition: int, *, has_directories: bool
+) -> None:
+    bootstrap = (FeatureLevelRecord(name="metadata.version", feature_level=level),)
+    cluster = Cluster(A, B, bootstrap=bootstrap)
+    cluster.do(create(topic("t", [A, B])), heartbeat(A, want_fence=True))
+    versions = {type(record): (version, record) for batch in cluster.controller.batches for version, record in batch}
+    assert versions[RegisterBrokerRecord][0] == registration
+    assert versions[PartitionChangeRecord][0] == partition
+    assert versions[BrokerRegistrationChangeRecord][0] == 0
+    assert bool(cluster.controller.controller.history.latest.brokers.by_id[A].directories) is has_directories
+
+
+def test_without_elr_the_last_member_stays_in_the_isr() -> None:
+    bootstrap = (FeatureLevelRecord(name="metadata.version", feature_level=30),)
+    cluster = Cluster(A, B, bootstrap=bootstrap)
+    cluster.do(create(topic("t", [A])))
+    gone = cluster.records(heartbeat(A, want_fence=True))
+    assert gone == [cluster.moved("t", leader=-1), cluster.change(A, fenced=1)]
+    assert cluster.partition("t").isr == (A,)
+    back = cluster.records(heartbeat(A))
+    assert back == [cluster.change(A, fenced=-1), cluster.moved("t", leader=A)]
+
+
+@pytest.mark.parametrize(("level", "bumped"), [(11, True), (12, False)])
+def test_an_isr_that_shrinks_bumps_the_leader_epoch_only_before_3_6(level: int, *, bumped: bool) -> None:
+    bootstrap = (FeatureLevelRecord(name="metadata.version", feature_level=level),)
+    cluster = Cluster(A, B, bootstrap=bootstrap)
+    cluster.do(create(topic("t", [A, B])))
+    cluster.do(heartbeat(B, want_fence=True))
+    assert cluster.partition("t").leader_epoch == int(bumped)

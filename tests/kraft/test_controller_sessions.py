@@ -1,0 +1,158 @@
+"""Sessions of brokers on a quorum of three, in virtual time: registration, silence, and a change of leader."""
+
+from __future__ import annotations
+
+import pytest
+from controller_sides import registration
+from replica_net import CLUSTER_ID, Net
+
+from kraft.controller import QuorumController
+from kraft.replica import ControllerHost, host_controller
+from metadata_log.image import Broker
+from transport.protocol.errors import Error
+from transport.protocol.messages import (
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+    BrokerRegistrationResponse,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from transport.protocol.messages.create_topics import CreatableTopic
+
+SESSION_MS = 9000
+SWEEP_MS = SESSION_MS // 8
+FAR = 10**6
+
+
+class Quorum:
+    """Three controllers, and stub brokers."""
+
+    def __init__(self) -> None:
+        self.net = Net(3, application=host_controller)
+        self.leader = self.net.elect()
+        self.epochs: dict[int, int] = {}
+
+    def controller(self, node: int) -> QuorumController:
+        """The controller on a node."""
+        hosted = self.net.replicas[node].application
+        assert isinstance(hosted, ControllerHost)
+        return hosted.controller
+
+    def broker(self, broker: int, node: int) -> Broker:
+        """A broker as a node's committed image has it."""
+        return self.controller(node).history.committed.brokers.by_id[broker]
+
+    def arrive(self, *brokers: int) -> None:
+        """They register, and are unfenced."""
+        for broker in brokers:
+            answer = self.net.ask(self.leader, registration(broker, cluster_id=CLUSTER_ID))
+            assert isinstance(answer, BrokerRegistrationResponse)
+            assert answer.error_code == Error.NONE
+            self.epochs[broker] = answer.broker_epoch
+            assert not self.beat(broker).is_fenced
+
+    def beat(self, broker: int, node: int = 0) -> BrokerHeartbeatResponse:
+        """The answer of the leader, or of another, to a heartbeat."""
+        request = BrokerHeartbeatRequest(
+            broker_id=broker, broker_epoch=self.epochs[broker], current_metadata_offset=FAR, want_fence=False
+        )
+        answer = self.net.ask(node or self.leader, request)
+        assert isinstance(answer, BrokerHeartbeatResponse)
+        return answer
+
+    def fenced(self, broker: int) -> set[bool]:
+        """What the nodes say of a broker."""
+        return {self.broker(broker, node).fenced for node in self.net.replicas}
+
+    def fail_over(self) -> None:
+        """The leader dies, and another is elected."""
+        self.net.kill(self.leader)
+        self.leader = self.net.elect()
+
+
+def test_a_silent_broker_is_fenced_on_every_node_and_the_others_are_not() -> None:
+    quorum = Quorum()
+    quorum.arrive(101, 102)
+    quorum.net.advance(1000)
+    assert quorum.fenced(101) == quorum.fenced(102) == {False}
+    for _ in range(6):
+        quorum.net.advance(2000)
+        assert quorum.beat(102).error_code == Error.NONE
+    assert quorum.fenced(101) == {True}
+    assert quorum.fenced(102) == {False}
+    assert not quorum.beat(101).is_fenced
+    quorum.net.advance(1000)
+    assert quorum.fenced(101) == {False}
+
+
+@pytest.mark.parametrize("silent_ms", [0, SESSION_MS - 1000])
+def test_a_new_leader_gives_every_broker_a_whole_session(silent_ms: int) -> None:
+    quorum = Quorum()
+    quorum.arrive(101)
+    quorum.net.advance(silent_ms)
+    quorum.fail_over()
+    active_ms = quorum.net.now_ms
+    quorum.net.advance(SESSION_MS - 2000)
+    assert quorum.fenced(101) == {False}
+    quorum.net.until(lambda: quorum.fenced(101) == {True})
+    assert quorum.net.now_ms - active_ms <= SESSION_MS + SWEEP_MS + 500
+
+
+def test_a_broker_goes_on_with_its_epoch_under_a_new_leader() -> None:
+    quorum = Quorum()
+    quorum.arrive(101)
+    quorum.fail_over()
+    for _ in range(10):
+        quorum.net.advance(2000)
+        answer = quorum.beat(101)
+        assert (answer.error_code, answer.is_fenced) == (Error.NONE, False)
+    assert quorum.fenced(101) == {False}
+
+
+def test_a_standby_answers_not_controller_and_learns_nothing() -> None:
+    """What a standby hears is no contact: the broker is fenced although it beats."""
+    quorum = Quorum()
+    quorum.arrive(101)
+    standby = next(node for node in quorum.net.replicas if node != quorum.leader)
+    refused = quorum.net.ask(standby, registration(102, cluster_id=CLUSTER_ID))
+    assert isinstance(refused, BrokerRegistrationResponse)
+    assert refused.error_code == Error.NOT_CONTROLLER
+    for _ in range(6):
+        quorum.net.advance(2000)
+        assert quorum.beat(101, standby).error_code == Error.NOT_CONTROLLER
+    assert quorum.fenced(101) == {True}
+
+
+def test_a_registration_that_was_not_committed_is_forgotten() -> None:
+    """A leader that is cut off takes a registration, which nobody else ever sees."""
+    quorum = Quorum()
+    quorum.arrive(101)
+    old = quorum.leader
+    quorum.net.cut = {old}
+    asked = quorum.net.request(old, registration(102, cluster_id=CLUSTER_ID))
+    quorum.net.settle()
+    assert asked not in quorum.net.answers
+    quorum.leader = quorum.net.elect()
+    quorum.net.cut = set()
+    quorum.net.elect()
+    refused = quorum.net.answers[asked]
+    assert isinstance(refused, BrokerRegistrationResponse)
+    assert refused.error_code == Error.NOT_CONTROLLER
+    assert all(102 not in quorum.controller(node).history.latest.brokers.by_id for node in quorum.net.replicas)
+    quorum.arrive(102)
+
+
+def test_a_topic_moves_to_the_broker_that_is_left() -> None:
+    quorum = Quorum()
+    quorum.arrive(101, 102)
+    asked = CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=4, replication_factor=2)])
+    made = quorum.net.ask(quorum.leader, asked)
+    assert isinstance(made, CreateTopicsResponse)
+    assert [one.error_code for one in made.topics] == [Error.NONE]
+    for _ in range(6):
+        quorum.net.advance(2000)
+        quorum.beat(102)
+    quorum.net.advance(1000)
+    for node in quorum.net.replicas:
+        partitions = quorum.controller(node).history.committed.topics["t"].partitions
+        assert {(one.leader, one.isr) for one in partitions} == {(102, (102,))}
