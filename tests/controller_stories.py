@@ -7,9 +7,10 @@ from typing import Any, Final
 
 from controller_sides import Side, directory, incarnation, registration
 
-from metadata_log.serde import Message, schema_of
+from metadata_log.serde import Message, encode, schema_of
 from metadata_log.types import Uuid
 from transport.protocol import messages as m
+from transport.protocol.headers import encode_request
 from transport.protocol.messages import (
     alter_partition,
     alter_partition_reassignments,
@@ -22,6 +23,7 @@ from transport.protocol.messages import (
     incremental_alter_configs,
     list_partition_reassignments,
 )
+from transport.protocol.messages.principal import DefaultPrincipalData
 
 Build = Callable[[Side], Message]
 Step = tuple[Build, int]
@@ -207,6 +209,27 @@ def producer_ids(broker: int, epoch: int | None = None) -> Step:
 
 def unregister(broker: int) -> Step:
     return latest(lambda side: m.UnregisterBrokerRequest(broker_id=broker))
+
+
+ANONYMOUS: Final = b"\x00\x00" + encode(DefaultPrincipalData(type="User", name="ANONYMOUS"), 0)
+LOOPBACK: Final = bytes((127, 0, 0, 1))
+
+
+def envelope(
+    inner: Step | bytes, *, principal: bytes | None = ANONYMOUS, address: bytes = LOOPBACK, cut: int | None = None
+) -> Step:
+    """A request that a broker passes on, of which only the first `cut` bytes arrive."""
+
+    def build(side: Side) -> Message:
+        data = inner
+        if not isinstance(data, bytes):
+            request = data[0](side)
+            api_key = schema_of(type(request)).api_key
+            assert api_key is not None
+            data = encode_request(api_key, newest(request, data[1]), 55, "client", request)
+        return m.EnvelopeRequest(request_data=data[:cut], request_principal=principal, client_host_address=address)
+
+    return latest(build)
 
 
 # Stories. Each goes on where the one before has ended.
@@ -599,6 +622,37 @@ STORIES: Final[dict[str, list[Step]]] = {
         heartbeat(E),
         unregister(D),
         unregister(99),
+    ],
+    "brokers pass requests on": [
+        envelope(configure(TOPIC, "fine", ("retention.ms", SET, "999"))),
+        envelope(configure(TOPIC, "nope", ("retention.ms", SET, "999"))),
+        envelope(configure(BROKER, "101", ("cordoned.log.dirs", SET, "/somewhere"))),
+        envelope(configure(BROKER, "101", ("cordoned.log.dirs", DELETE, None))),
+        envelope(elections(PREFERRED, ("led", [0]), version=0)),
+        envelope(grow("nope", 3)),
+        envelope(delete("nope"), address=bytes(15) + b"\x01"),
+        envelope(reassignments()),
+        envelope(unregister(99)),
+        envelope(delete("nope"), principal=None),
+        envelope(delete("nope"), principal=b""),
+        envelope(delete("nope"), principal=b"\x00"),
+        envelope(delete("nope"), principal=b"\x00\x07" + ANONYMOUS[2:]),
+        envelope(delete("nope"), principal=ANONYMOUS[:6]),
+        envelope(delete("nope"), principal=ANONYMOUS + b"more"),
+        envelope(delete("nope"), address=b""),
+        envelope(delete("nope"), address=b"12345"),
+        envelope(delete("nope"), principal=None, address=b"12345"),
+        envelope(heartbeat(A)),
+        envelope(register(A)),
+        envelope(b""),
+        envelope(b"\x00\x13"),
+        envelope(delete("nope"), cut=12),
+        envelope(delete("nope"), cut=-3),
+        envelope(b"\x7f\x00\x00\x01\x00\x00\x00\x07\xff\xff"),
+        envelope(b"\x00\x13\x00\x63\x00\x00\x00\x07\xff\xff"),
+        envelope(latest(lambda side: m.DescribeClusterRequest(endpoint_type=2))),
+        envelope(latest(lambda side: m.ApiVersionsRequest())),
+        envelope(envelope(delete("nope"))),
     ],
     "topics are deleted": [
         delete("older", "nope"),

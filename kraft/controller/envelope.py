@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from kraft.controller.result import ApiError
 from metadata_log.errors import DecodeError
-from metadata_log.serde import Message, decode
+from metadata_log.serde import Message, decode_from
 from transport.protocol.apis import APIS, ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.headers import decode_request, encode_response
@@ -60,6 +60,7 @@ def _principal(data: bytes | None) -> DefaultPrincipalData:
         raise ApiError(Error.PRINCIPAL_DESERIALIZATION_FAILURE)
     try:
         version = int.from_bytes(data[:_PRINCIPAL_VERSION_BYTES], "big", signed=True)
-        return decode(DefaultPrincipalData, version, data, position=_PRINCIPAL_VERSION_BYTES)
+        # Bytes behind it are nobody's business, as with Kafka.
+        return decode_from(DefaultPrincipalData, version, data, _PRINCIPAL_VERSION_BYTES)[0]
     except DecodeError as bad:
         raise ApiError(Error.PRINCIPAL_DESERIALIZATION_FAILURE, str(bad)) from bad
