@@ -1,4 +1,6 @@
-"""Credentials that a cluster is formatted with (Kafka: `ScramParser`, `ScramFormatter`; RFC 5802)."""
+"""SCRAM: what is kept of a password, and the credentials that a cluster is formatted with (Kafka: `ScramParser`,
+`ScramFormatter`; RFC 5802).
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,21 @@ from metadata_log.releases import METADATA_VERSIONS
 SCRAM_SINCE: Final = METADATA_VERSIONS["3.5-IV2"]
 """The metadata.version that knows credentials."""
 
-_MECHANISMS: Final = {"SCRAM-SHA-256": (1, "sha256"), "SCRAM-SHA-512": (2, "sha512")}
-"""By name: the number in the record, and the hash."""
-_ITERATIONS: Final = 4096
-_MOST_ITERATIONS: Final = 16384
+MECHANISMS: Final = {1: "sha256", 2: "sha512"}
+"""The hash of each mechanism, by its number in records and requests."""
+ITERATIONS: Final = range(4096, 16384 + 1)
+
+_NUMBERS: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 _SALT_BYTES: Final = 20
 _CREDENTIAL: Final = re.compile(r"([^=]+)=\[(.*)\]", re.DOTALL)
 _PART: Final = re.compile(r'\s*(\w+)=(?:"([^"]*)"|([^,"]*))\s*(?:,|$)')
 _HINT: Final = "For example SCRAM-SHA-256=[name=alice,password=alice-secret]."
+
+
+def derived_keys(hash_name: str, salted_password: bytes) -> tuple[bytes, bytes]:
+    """The stored key and the server key: with them a server can check a proof, and prove itself, but not log in."""
+    client_key = digest(salted_password, b"Client Key", hash_name)
+    return new_hash(hash_name, client_key).digest(), digest(salted_password, b"Server Key", hash_name)
 
 
 def parse_credential(text: str, rng: Random) -> UserScramCredentialRecord:
@@ -34,15 +43,16 @@ def parse_credential(text: str, rng: Random) -> UserScramCredentialRecord:
     Optional are iterations and, base64, salt; saltedpassword can be given in the place of the password.
     """
     match = _CREDENTIAL.fullmatch(text.strip())
-    if match is None or match[1] not in _MECHANISMS:
-        known = " or ".join(_MECHANISMS)
+    if match is None or match[1] not in _NUMBERS:
+        known = " or ".join(_NUMBERS)
         raise _bad(f"a credential begins with {known}, and its settings stand in brackets")
-    number, hash_name = _MECHANISMS[match[1]]
+    number = _NUMBERS[match[1]]
+    hash_name = MECHANISMS[number]
     parts = _parts(match[2])
     name = parts.pop("name", "")
     if not name:
         raise _bad("the credential has no name")
-    iterations = _iterations(parts.pop("iterations", str(_ITERATIONS)))
+    iterations = _iterations(parts.pop("iterations", str(ITERATIONS[0])))
     salt = _salt(parts.pop("salt", None), rng, salted="saltedpassword" in parts)
     password, salted = parts.pop("password", None), parts.pop("saltedpassword", None)
     if parts:
@@ -55,8 +65,7 @@ def parse_credential(text: str, rng: Random) -> UserScramCredentialRecord:
         secret = pbkdf2_hmac(hash_name, password.encode(), salt, iterations)
     else:
         secret = _base64("saltedpassword", salted or "")
-    stored_key = new_hash(hash_name, digest(secret, b"Client Key", hash_name)).digest()
-    server_key = digest(secret, b"Server Key", hash_name)
+    stored_key, server_key = derived_keys(hash_name, secret)
     return UserScramCredentialRecord(
         name=name, mechanism=number, salt=salt, stored_key=stored_key, server_key=server_key, iterations=iterations
     )
@@ -76,8 +85,8 @@ def _parts(text: str) -> dict[str, str]:
 
 def _iterations(text: str) -> int:
     count = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else -1
-    if not _ITERATIONS <= count <= _MOST_ITERATIONS:
-        raise _bad(f"iterations are {_ITERATIONS} to {_MOST_ITERATIONS}, not {text}")
+    if count not in ITERATIONS:
+        raise _bad(f"iterations are {ITERATIONS[0]} to {ITERATIONS[-1]}, not {text}")
     return count
 
 

@@ -106,6 +106,7 @@ class InProcess:
     """Our controller without a log: what it decides is committed at once. Its clock stands still."""
 
     def __init__(self, **settings: Any) -> None:
+        usual = {"voters": ((1, "127.0.0.1", 9093),)}
         self.controller = QuorumController(
             ControllerSettings(
                 cluster_id=CLUSTER_ID,
@@ -113,8 +114,7 @@ class InProcess:
                 incarnation_id=Uuid(b"\x05" * 16),
                 listeners=(("CONTROLLER", "127.0.0.1", 9093),),
                 listener="CONTROLLER",
-                voters=((1, "127.0.0.1", 9093),),
-                **settings,
+                **(usual | settings),
             )
         )
         self.now_ms = 1_000_000

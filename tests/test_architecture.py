@@ -32,7 +32,7 @@ class Layer(Struct, frozen=True):
 
 BYTES = ("metadata_log.serde", "metadata_log.types", "metadata_log.errors")
 IN_CORE = ("metadata_log.types", "metadata_log.batch", "metadata_log.epochs", "metadata_log.records")
-IN_CONTROLLER = (*BYTES, "metadata_log.image", "metadata_log.records", "transport.protocol")
+IN_CONTROLLER = (*BYTES, "metadata_log.image", "metadata_log.records", "metadata_log.scram", "transport.protocol")
 IN_REPLICA = ("kraft.quorum", "kraft.controller", "kraft.broker", "metadata_log", "transport.protocol")
 TO_REPLICA = ("kraft.replica", *IN_REPLICA)
 

@@ -17,10 +17,12 @@ from kraft.config.keys import (
     NUMBERS,
     SEGMENT_BYTES_OVERRIDE,
     SMALLEST_SEGMENT_BYTES,
+    STANDARD_AUTHORIZER,
     TEXTS,
     Number,
 )
 from kraft.config.properties import Setting, apply_overrides, parse_properties, read_properties
+from kraft.config.secret import Secret
 
 T = TypeVar("T")
 
@@ -54,6 +56,12 @@ class Config(Struct, frozen=True, kw_only=True):
     segment_ms: int = NUMBERS["metadata.log.segment.ms"].default
     max_idle_interval_ms: int = NUMBERS["metadata.max.idle.interval.ms"].default
     min_insync_replicas: int = NUMBERS["min.insync.replicas"].default
+    keeps_acls: bool = False
+    """Whether `authorizer.class.name` is the one that finds its ACLs in the metadata log."""
+    token_secret: Secret | None = None
+    """What delegation tokens are derived from; they are administered if there is one."""
+    token_max_lifetime_ms: int = NUMBERS["delegation.token.max.lifetime.ms"].default
+    token_expiry_time_ms: int = NUMBERS["delegation.token.expiry.time.ms"].default
     request_max_bytes: int = NUMBERS["socket.request.max.bytes"].default
     connections_max_idle_ms: int = NUMBERS["connections.max.idle.ms"].default
     warnings: tuple[str, ...] = ()
@@ -86,6 +94,8 @@ class Config(Struct, frozen=True, kw_only=True):
             advertised_listeners=reader.advertised(names, listeners, voters, node_id),
             log_dirs=log_dirs,
             metadata_log_dir=reader.text("metadata.log.dir") or log_dirs[0],
+            keeps_acls=reader.text("authorizer.class.name") == STANDARD_AUTHORIZER,
+            token_secret=reader.secret("delegation.token.secret.key"),
             warnings=tuple(reader.warnings()),
             **reader.numbers(),
         )
@@ -316,6 +326,11 @@ class _Reader:
             result.append(ListenerSpec(name, host, listener.port, bound[name].protocol))
         return tuple(result)
 
+    def secret(self, key: str) -> Secret | None:
+        """A setting that no message ever shows."""
+        text = self.text(key)
+        return Secret(text) if text else None
+
     def log_dirs(self) -> tuple[str, ...]:
         for key in ("log.dirs", "log.dir"):
             paths = split_list(self.text(key))
@@ -353,7 +368,7 @@ class _Reader:
     def warnings(self) -> Iterable[str]:
         for key, setting in self._settings.items():
             if key in NOT_YET and setting.value.strip().lower() not in ("", "false"):
-                yield f"{key} has no effect: {NOT_YET[key]} ({setting.where})"
+                yield f"{key} {NOT_YET[key]} ({setting.where})"
             elif key not in KAFKA_KEYS and not key.startswith(PREFIXES):
                 nearest = difflib.get_close_matches(key, sorted(KAFKA_KEYS), n=1, cutoff=0.75)
                 advice = f"; did you mean {nearest[0]}?" if nearest else ""

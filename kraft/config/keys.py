@@ -36,6 +36,8 @@ class Text(Struct, frozen=True, kw_only=True):
     allowed: str
 
 
+STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
 TEXTS: Final[dict[str, Text]] = {
     "process.roles": Text(default="", allowed="controller", doc="What the node does. Brokers come later."),
     "node.id": Text(default="", allowed=f"a whole number from 0 to {INT_MAX}", doc="The id of this node."),
@@ -70,6 +72,16 @@ TEXTS: Final[dict[str, Text]] = {
     ),
     "metadata.log.dir": Text(
         default="", allowed="a path", doc="The directory of the metadata log; the first log directory if not set."
+    ),
+    "authorizer.class.name": Text(
+        default="",
+        allowed="the name of a class",
+        doc=f"With `{STANDARD_AUTHORIZER}`, ACLs are kept for the brokers, who enforce them; this node does not yet.",
+    ),
+    "delegation.token.secret.key": Text(
+        default="",
+        allowed="a secret, the same on every controller and broker",
+        doc="With it, there are delegation tokens.",
     ),
 }
 
@@ -123,6 +135,20 @@ NUMBERS: Final[dict[str, Number]] = {
     "min.insync.replicas": Number(
         field="min_insync_replicas", default=1, minimum=1, doc="The default of the topic setting of this name."
     ),
+    "delegation.token.max.lifetime.ms": Number(
+        field="token_max_lifetime_ms",
+        default=604_800_000,
+        minimum=1,
+        maximum=LONG_MAX,
+        doc="How long a delegation token can be renewed at most.",
+    ),
+    "delegation.token.expiry.time.ms": Number(
+        field="token_expiry_time_ms",
+        default=86_400_000,
+        minimum=1,
+        maximum=LONG_MAX,
+        doc="How long a delegation token is valid until it is renewed.",
+    ),
     "socket.request.max.bytes": Number(
         field="request_max_bytes", default=104_857_600, minimum=1, doc="The largest request that is accepted."
     ),
@@ -140,10 +166,10 @@ SEGMENT_BYTES_OVERRIDE: Final = "internal.metadata.log.segment.bytes"
 SMALLEST_SEGMENT_BYTES: Final = 1024
 
 NOT_YET: Final[dict[str, str]] = {
-    "authorizer.class.name": "there is no authorization yet: whoever reaches a listener may do everything",
-    "controller.quorum.auto.join.enable": "voters are static so far",
+    "authorizer.class.name": "protects brokers, not this node: whoever reaches one of its listeners may do everything",
+    "controller.quorum.auto.join.enable": "has no effect: voters are static so far",
 }
-"""Settings of Kafka's that a user may rely on without effect: a warning, unless they are empty or `false`."""
+"""Settings of Kafka's that do less here than a user may rely on: a warning, unless they are empty or `false`."""
 
 
 def configuration_table() -> str:

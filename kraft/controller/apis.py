@@ -7,6 +7,13 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from kraft.controller.acls import (
+    create_acls,
+    delete_acls,
+    describe_acls,
+    refuse_create_acls,
+    refuse_delete_acls,
+)
 from kraft.controller.broker_heartbeat import broker_heartbeat, refuse_heartbeat
 from kraft.controller.broker_registration import (
     refuse_registration,
@@ -20,9 +27,11 @@ from kraft.controller.directories import assign_replicas_to_dirs, refuse_assignm
 from kraft.controller.elections import elect, refuse_elections
 from kraft.controller.isr import alter_partition, refuse_alter_partition
 from kraft.controller.producer_ids import allocate_producer_ids, refuse_producer_ids
+from kraft.controller.quotas import alter_client_quotas, refuse_client_quotas
 from kraft.controller.reassignments import alter_reassignments, list_reassignments, refuse_alter_reassignments
 from kraft.controller.registration import refuse_controller, register_controller
 from kraft.controller.result import ControllerResult
+from kraft.controller.scram import alter_scram_credentials, describe_scram_credentials, refuse_scram_credentials
 from kraft.controller.topics import (
     create_partitions,
     create_topics,
@@ -31,24 +40,32 @@ from kraft.controller.topics import (
     refuse_create_topics,
     refuse_delete_topics,
 )
+from kraft.controller.update_features import refuse_features, update_features
 from metadata_log.serde import Message
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
     AllocateProducerIdsRequest,
+    AlterClientQuotasRequest,
     AlterPartitionReassignmentsRequest,
     AlterPartitionRequest,
+    AlterUserScramCredentialsRequest,
     AssignReplicasToDirsRequest,
     BrokerHeartbeatRequest,
     BrokerRegistrationRequest,
     ControllerRegistrationRequest,
+    CreateAclsRequest,
     CreatePartitionsRequest,
     CreateTopicsRequest,
+    DeleteAclsRequest,
     DeleteTopicsRequest,
+    DescribeAclsRequest,
+    DescribeUserScramCredentialsRequest,
     ElectLeadersRequest,
     IncrementalAlterConfigsRequest,
     ListPartitionReassignmentsRequest,
     UnregisterBrokerRequest,
+    UpdateFeaturesRequest,
 )
 
 
@@ -113,6 +130,17 @@ APIS: Final[dict[type[Message], Write | Read]] = {
     ListPartitionReassignmentsRequest: Read(
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
         lambda deciding, request: list_reassignments(deciding.committed, request),
+    ),
+    CreateAclsRequest: Write(ApiKey.CREATE_ACLS, create_acls, refuse_create_acls),
+    DeleteAclsRequest: Write(ApiKey.DELETE_ACLS, delete_acls, refuse_delete_acls),
+    DescribeAclsRequest: Read(ApiKey.DESCRIBE_ACLS, describe_acls),
+    AlterUserScramCredentialsRequest: Write(
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS, alter_scram_credentials, refuse_scram_credentials
+    ),
+    DescribeUserScramCredentialsRequest: Read(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, describe_scram_credentials),
+    UpdateFeaturesRequest: Write(ApiKey.UPDATE_FEATURES, update_features, refuse_features),
+    AlterClientQuotasRequest: Write(
+        ApiKey.ALTER_CLIENT_QUOTAS, alter_client_quotas, refuse_client_quotas, lambda request: not request.entries
     ),
 }
 """Every API that is decided on by a function alone."""

@@ -15,7 +15,7 @@ from msgspec import Struct
 from kraft.controller.apis import APIS, Read, Write
 from kraft.controller.broker_heartbeat import fence_silent_broker
 from kraft.controller.cluster import describe_cluster
-from kraft.controller.deciding import Deciding
+from kraft.controller.deciding import AdminSettings, Caller, Deciding
 from kraft.controller.envelope import open_envelope, refuse_envelope, seal
 from kraft.controller.features import DEFAULT_BOOTSTRAP, activation, check_supported
 from kraft.controller.heartbeats import BrokerSessions
@@ -67,6 +67,7 @@ class ControllerSettings(Struct, frozen=True, kw_only=True):
     bootstrap: tuple[Message, ...] = DEFAULT_BOOTSTRAP
     broker_session_timeout_ms: int = 9000
     unclean_election: bool = False
+    admin: AdminSettings = AdminSettings()
 
 
 class QuorumController:
@@ -172,9 +173,12 @@ class QuorumController:
     # Decisions
 
     def handle(
-        self, request: Message, version: int, leader_id: int, now_ms: int, *, forwarded: bool = False
+        self, request: Message, version: int, leader_id: int, now_ms: int, *, forwarded_for: Caller | None = None
     ) -> ControllerResult:
-        """Decide on a request; `leader_id` is who leads the quorum as far as this node knows, or -1."""
+        """Decide on a request; `leader_id` is who leads the quorum as far as this node knows, or -1.
+
+        `forwarded_for` is the client of a broker that has passed the request on.
+        """
         if isinstance(request, DescribeClusterRequest):
             return self._describe_cluster(request, version, leader_id)
         if isinstance(request, EnvelopeRequest):
@@ -189,7 +193,7 @@ class QuorumController:
             if self._sweep_ms == NEVER_MS:
                 self._arm_sweep(now_ms)
         try:
-            return api.decide(self._deciding(version, now_ms, forwarded=forwarded), request)
+            return api.decide(self._deciding(version, now_ms, forwarded_for), request)
         except ApiError as refused:
             return ControllerResult(response=api.refuse(request, refused.error, refused.text))
 
@@ -203,11 +207,11 @@ class QuorumController:
                 raise ApiError(Error.INVALID_REQUEST)
         except ApiError as refused:
             return ControllerResult(response=refuse_envelope(refused.error))
-        result = self.handle(forwarded.message, forwarded.version, leader_id, now_ms, forwarded=True)
+        result = self.handle(forwarded.message, forwarded.version, leader_id, now_ms, forwarded_for=forwarded.caller)
         assert result.response is not None, forwarded
         return ControllerResult(result.records, seal(forwarded, result.response), result.is_atomic)
 
-    def _deciding(self, version: int, now_ms: int, *, forwarded: bool = False) -> Deciding:
+    def _deciding(self, version: int, now_ms: int, forwarded_for: Caller | None = None) -> Deciding:
         latest = self.history.latest
         return Deciding(
             image=latest,
@@ -219,7 +223,10 @@ class QuorumController:
             cluster_id=self.settings.cluster_id,
             defaults=self._defaults,
             sessions=self._sessions,
-            forwarded=forwarded,
+            forwarded=forwarded_for is not None,
+            caller=forwarded_for or Caller(),
+            voters=tuple(node_id for node_id, _, _ in self.settings.voters),
+            admin=self.settings.admin,
         )
 
     def _describe_cluster(self, request: DescribeClusterRequest, version: int, leader_id: int) -> ControllerResult:

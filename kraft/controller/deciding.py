@@ -6,9 +6,32 @@ from random import Random
 
 from msgspec import Struct
 
+from kraft.config.secret import Secret
 from kraft.controller.heartbeats import BrokerSessions
 from kraft.controller.topic_configs import TopicDefaults
 from metadata_log.image import MetadataImage
+
+
+class Caller(Struct, frozen=True):
+    """Who asks (`KafkaPrincipal`). Whoever comes over a listener without login is ANONYMOUS."""
+
+    type: str = "User"
+    name: str = "ANONYMOUS"
+    is_token: bool = False
+
+    @property
+    def principal(self) -> str:
+        """Type and name as one text, as records have it."""
+        return f"{self.type}:{self.name}"
+
+
+class AdminSettings(Struct, frozen=True, kw_only=True):
+    """Which administration is configured: delegation tokens need a secret to be derived from."""
+
+    has_authorizer: bool = False
+    token_secret: Secret | None = None
+    token_max_lifetime_ms: int = 604_800_000
+    token_expiry_time_ms: int = 86_400_000
 
 
 class Deciding(Struct, frozen=True, kw_only=True):
@@ -16,7 +39,7 @@ class Deciding(Struct, frozen=True, kw_only=True):
 
     `image` holds what is not committed, too: a write is decided on it. `committed` is what a read answers from. The
     first record of the decision will stand at `next_offset`; `version` is that of the request,
-    which is `forwarded` if a broker has passed it on for a client.
+    which is `forwarded` if a broker has passed it on for a client. `voters` are the ids of the quorum.
     """
 
     image: MetadataImage
@@ -28,4 +51,7 @@ class Deciding(Struct, frozen=True, kw_only=True):
     cluster_id: str
     defaults: TopicDefaults
     sessions: BrokerSessions
+    voters: tuple[int, ...] = ()
+    admin: AdminSettings = AdminSettings()
+    caller: Caller = Caller()
     forwarded: bool = False

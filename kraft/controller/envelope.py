@@ -6,6 +6,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from kraft.controller.deciding import Caller
 from kraft.controller.result import ApiError
 from metadata_log.errors import DecodeError
 from metadata_log.serde import Message, decode_from
@@ -26,11 +27,13 @@ class Forwarded(Struct, frozen=True):
     version: int
     correlation_id: int
     message: Message
+    caller: Caller
 
 
 def open_envelope(request: EnvelopeRequest) -> Forwarded:
     """What is inside; raises `ApiError` for a client that cannot be told, and bytes that are no request."""
-    _principal(request.request_principal)
+    principal = _principal(request.request_principal)
+    caller = Caller(principal.type, principal.name, principal.token_authenticated)
     if len(request.client_host_address) not in _ADDRESS_BYTES:
         raise ApiError(Error.INVALID_REQUEST, "The client's address is neither one of IPv4 nor of IPv6.")
     try:
@@ -40,7 +43,7 @@ def open_envelope(request: EnvelopeRequest) -> Forwarded:
     api = APIS[header.request_api_key]
     if not api.forwardable:
         raise ApiError(Error.INVALID_REQUEST, f"{api.name} requests are not forwarded.")
-    return Forwarded(header.request_api_key, header.request_api_version, header.correlation_id, message)
+    return Forwarded(header.request_api_key, header.request_api_version, header.correlation_id, message, caller)
 
 
 def seal(forwarded: Forwarded, response: Message) -> EnvelopeResponse:

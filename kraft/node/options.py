@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from kraft.config import Config
+from kraft.controller.deciding import AdminSettings
 from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig, ReplicaKey
 from kraft.quorum.voters import Voter, VoterSet
 from kraft.replica.options import ReplicaOptions
@@ -56,5 +57,11 @@ def replica_options(config: Config, bound: Sequence[Endpoint], *, inline_flush: 
         segment_ms=config.segment_ms,
         max_idle_interval_ms=config.max_idle_interval_ms,
         min_insync_replicas=config.min_insync_replicas,
+        admin=AdminSettings(
+            has_authorizer=config.keeps_acls,
+            token_secret=config.token_secret,
+            token_max_lifetime_ms=config.token_max_lifetime_ms,
+            token_expiry_time_ms=config.token_expiry_time_ms,
+        ),
         inline_flush=inline_flush,
     )

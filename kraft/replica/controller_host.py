@@ -10,6 +10,7 @@ from random import Random
 from typing import Final
 
 from kraft.controller import ControllerResult, ControllerSettings, QuorumController, VersionedRecord
+from kraft.controller.apis import APIS, Read
 from kraft.controller.controller import RECORDS_PER_BATCH
 from kraft.controller.features import DEFAULT_BOOTSTRAP, SUPPORTED_FEATURES
 from kraft.quorum.values import LeaderAndEpoch
@@ -121,7 +122,9 @@ class ControllerHost:
 
 
 _NO_LEVELS: Final = ((METADATA_VERSION, 7),)
-_READS: Final = (ApiKey.DESCRIBE_CLUSTER, ApiKey.LIST_PARTITION_REASSIGNMENTS)
+_READS: Final = frozenset(
+    (ApiKey.DESCRIBE_CLUSTER, *(api.key for api in APIS.values() if isinstance(api, Read))),
+)
 
 
 def host_controller(
@@ -143,6 +146,7 @@ def host_controller(
         max_idle_interval_ms=options.max_idle_interval_ms,
         min_insync_replicas=options.min_insync_replicas,
         bootstrap=bootstrap or DEFAULT_BOOTSTRAP,
+        admin=options.admin,
     )
     return ControllerHost(QuorumController(settings))
 

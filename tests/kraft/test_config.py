@@ -9,7 +9,8 @@ import pytest
 
 from kraft.config import Config, ConfigError, configuration_table
 from kraft.config.kafka_keys import KAFKA_KEYS
-from kraft.config.keys import NOT_YET, NUMBERS, SEGMENT_BYTES_OVERRIDE, TEXTS
+from kraft.config.keys import NOT_YET, NUMBERS, SEGMENT_BYTES_OVERRIDE, STANDARD_AUTHORIZER, TEXTS
+from kraft.config.secret import Secret
 
 GOOD = """\
 process.roles=controller
@@ -123,7 +124,20 @@ def test_keys_of_brokers_are_accepted_in_silence() -> None:
 
 def test_security_that_is_not_enforced_is_not_silent() -> None:
     (warning,) = Config.parse(GOOD + "authorizer.class.name=x.StandardAuthorizer\n").warnings
-    assert "has no effect" in warning
+    assert "protects brokers, not this node" in warning
+
+
+def test_acls_are_kept_for_the_authorizer_that_looks_for_them_in_the_log() -> None:
+    assert Config.parse(GOOD + f"authorizer.class.name={STANDARD_AUTHORIZER}\n").keeps_acls
+    assert not Config.parse(GOOD + "authorizer.class.name=x.StandardAuthorizer\n").keeps_acls
+    assert not Config.parse(GOOD).keeps_acls
+
+
+def test_the_secret_of_tokens_is_never_printed() -> None:
+    config = Config.parse(GOOD + "delegation.token.secret.key=shared-by-all\n")
+    assert config.token_secret == Secret("shared-by-all")
+    assert "shared-by-all" not in f"{config} {config!r} {config.token_secret}"
+    assert Config.parse(GOOD).token_secret is None
 
 
 def test_every_key_read_here_is_kafkas() -> None:

@@ -1,0 +1,289 @@
+"""Who may do what with which resource: entries are made, removed and listed (Kafka: `AclControlManager`, `AclApis`;
+KIP-801). They are kept for the brokers, who enforce them; this controller itself lets everybody do everything.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct, structs
+
+from kraft.controller.deciding import Deciding
+from kraft.controller.result import RECORDS_PER_OPERATION, ApiError, ControllerResult, VersionedRecord
+from metadata_log.image import Acl, MetadataImage
+from metadata_log.image.persistent_map import in_key_order
+from metadata_log.records.metadata import AccessControlEntryRecord, RemoveAccessControlEntryRecord
+from metadata_log.types import Uuid, random_uuid
+from transport.protocol.errors import Error
+from transport.protocol.messages.create_acls import (
+    AclCreation,
+    AclCreationResult,
+    CreateAclsRequest,
+    CreateAclsResponse,
+)
+from transport.protocol.messages.delete_acls import (
+    DeleteAclsFilter,
+    DeleteAclsFilterResult,
+    DeleteAclsMatchingAcl,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
+from transport.protocol.messages.describe_acls import (
+    AclDescription,
+    DescribeAclsRequest,
+    DescribeAclsResource,
+    DescribeAclsResponse,
+)
+
+UNKNOWN: Final = 0
+ANY: Final = 1
+CLUSTER: Final = 4
+MATCH: Final = 2
+LITERAL: Final = 3
+PREFIXED: Final = 4
+RESOURCE_TYPES: Final = range(ANY, 8)
+PATTERN_TYPES: Final = range(ANY, 5)
+OPERATIONS: Final = range(ANY, 16)
+PERMISSION_TYPES: Final = range(ANY, 4)
+CLUSTER_NAME: Final = "kafka-cluster"
+WILDCARD: Final = "*"
+_NO_AUTHORIZER: Final = "No Authorizer is configured."
+_TOO_MANY: Final = f"Cannot remove more than {RECORDS_PER_OPERATION} acls in a single delete operation."
+_UNKNOWN_ELEMENTS: Final = "The request contains unknown elements."
+
+
+class AclFilter(Struct, frozen=True):
+    """What entries are sought by (`AclBindingFilter`): None for any name, principal or host, 1 for any type."""
+
+    resource_type: int
+    resource_name: str | None
+    pattern_type: int
+    principal: str | None
+    host: str | None
+    operation: int
+    permission_type: int
+
+    def matches(self, acl: Acl) -> bool:
+        """Whether an entry is one of those sought. MATCH finds whatever has a say on the resource named."""
+        return (
+            self.resource_type in (ANY, acl.resource_type)
+            and self._matches_name(acl)
+            and self.principal in (None, acl.principal)
+            and self.host in (None, acl.host)
+            and self.operation in (ANY, acl.operation)
+            and self.permission_type in (ANY, acl.permission_type)
+        )
+
+    def _matches_name(self, acl: Acl) -> bool:
+        if self.pattern_type not in (ANY, MATCH, acl.pattern_type):
+            return False
+        name = self.resource_name
+        if name is None or name == acl.resource_name:
+            return True
+        if self.pattern_type != MATCH:
+            return False
+        return acl.resource_name == WILDCARD if acl.pattern_type == LITERAL else name.startswith(acl.resource_name)
+
+
+def create_acls(deciding: Deciding, request: CreateAclsRequest) -> ControllerResult:
+    """Judge every entry by itself; those that there are already, or twice in the request, succeed without a record."""
+    _check_configured(deciding)
+    for creation in request.creations:
+        _check_concrete(creation)
+    existing = frozenset(deciding.image.acls.by_id.values())
+    added: dict[Acl, None] = {}
+    results = []
+    for creation in request.creations:
+        try:
+            acl = _entry(creation)
+        except ApiError as refused:
+            results.append(AclCreationResult(error_code=refused.error, error_message=refused.text))
+        else:
+            results.append(AclCreationResult())
+            if acl not in existing:
+                added[acl] = None
+    if len(added) > RECORDS_PER_OPERATION:
+        raise ApiError(Error.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+    records = tuple(VersionedRecord(_record(_new_id(deciding), acl)) for acl in added)
+    return ControllerResult(records, CreateAclsResponse(results=results))
+
+
+def refuse_create_acls(request: CreateAclsRequest, error: Error, text: str | None = None) -> CreateAclsResponse:
+    """The same error for every entry."""
+    result = AclCreationResult(error_code=error, error_message=text)
+    return CreateAclsResponse(results=[result] * len(request.creations))
+
+
+def delete_acls(deciding: Deciding, request: DeleteAclsRequest) -> ControllerResult:
+    """Remove what matches any of the filters; what two of them match is named by both, and removed once."""
+    _check_configured(deciding)
+    removed: dict[Uuid, None] = {}
+    results = []
+    for asked in request.filters:
+        try:
+            found = _found(deciding.image, _delete_filter(asked))
+        except ApiError as refused:
+            results.append(DeleteAclsFilterResult(error_code=refused.error, error_message=refused.text))
+        else:
+            removed |= dict.fromkeys(acl_id for acl_id, _ in found)
+            if len(removed) > RECORDS_PER_OPERATION:
+                raise ApiError(Error.INVALID_REQUEST, _TOO_MANY)
+            matching = [_matching(acl) for _, acl in found]
+            results.append(DeleteAclsFilterResult(error_message=None, matching_acls=matching))
+    records = tuple(VersionedRecord(RemoveAccessControlEntryRecord(id=acl_id)) for acl_id in removed)
+    return ControllerResult(records, DeleteAclsResponse(filter_results=results))
+
+
+def refuse_delete_acls(request: DeleteAclsRequest, error: Error, text: str | None = None) -> DeleteAclsResponse:
+    """The same error for every filter."""
+    result = DeleteAclsFilterResult(error_code=error, error_message=text)
+    return DeleteAclsResponse(filter_results=[result] * len(request.filters))
+
+
+def describe_acls(deciding: Deciding, request: DescribeAclsRequest) -> ControllerResult:
+    """The entries that match, by resource."""
+    if not deciding.admin.has_authorizer:
+        text = "No Authorizer is configured on the broker"
+        return _described(DescribeAclsResponse(error_code=Error.SECURITY_DISABLED, error_message=text))
+    wanted = AclFilter(
+        resource_type=request.resource_type_filter,
+        resource_name=request.resource_name_filter,
+        pattern_type=request.pattern_type_filter,
+        principal=request.principal_filter,
+        host=request.host_filter,
+        operation=request.operation,
+        permission_type=request.permission_type,
+    )
+    if UNKNOWN in _codes(wanted):
+        return _described(DescribeAclsResponse(error_code=Error.INVALID_REQUEST, error_message=_UNKNOWN_ELEMENTS))
+    by_resource: dict[tuple[int, str, int], list[AclDescription]] = {}
+    for _, acl in _found(deciding.committed, wanted):
+        key = (acl.resource_type, acl.resource_name, acl.pattern_type)
+        by_resource.setdefault(key, []).append(
+            AclDescription(
+                principal=acl.principal, host=acl.host, operation=acl.operation, permission_type=acl.permission_type
+            )
+        )
+    resources = [
+        DescribeAclsResource(resource_type=kind, resource_name=name, pattern_type=pattern, acls=acls)
+        for (kind, name, pattern), acls in by_resource.items()
+    ]
+    return _described(DescribeAclsResponse(resources=resources))
+
+
+def _described(response: DescribeAclsResponse) -> ControllerResult:
+    return ControllerResult(response=response)
+
+
+def _check_configured(deciding: Deciding) -> None:
+    if not deciding.admin.has_authorizer:
+        raise ApiError(Error.SECURITY_DISABLED, _NO_AUTHORIZER)
+
+
+def _codes(wanted: AclFilter) -> tuple[int, int, int, int]:
+    return (wanted.resource_type, wanted.pattern_type, wanted.operation, wanted.permission_type)
+
+
+def _entry(creation: AclCreation) -> Acl:
+    """What is to be created; raises `ApiError` in Kafka's words and in its order."""
+    if creation.resource_type == CLUSTER and creation.resource_name != CLUSTER_NAME:
+        raise ApiError(Error.INVALID_REQUEST, f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
+    if not creation.resource_name:
+        raise ApiError(Error.INVALID_REQUEST, "Invalid empty resource name")
+    for field, code, known in (
+        ("resourceType", creation.resource_type, RESOURCE_TYPES),
+        ("patternType", creation.resource_pattern_type, PATTERN_TYPES),
+        ("operation", creation.operation, OPERATIONS),
+        ("permissionType", creation.permission_type, PERMISSION_TYPES),
+    ):
+        if code not in known:
+            raise ApiError(Error.INVALID_REQUEST, f"Invalid {field} UNKNOWN")
+    if ":" not in creation.principal:
+        raise ApiError(
+            Error.INVALID_REQUEST,
+            f"Could not parse principal from `{creation.principal}` "
+            "(no colon is present separating the principal type from the principal name)",
+        )
+    return Acl(
+        resource_type=creation.resource_type,
+        resource_name=creation.resource_name,
+        pattern_type=creation.resource_pattern_type,
+        principal=creation.principal,
+        host=creation.host,
+        operation=creation.operation,
+        permission_type=creation.permission_type,
+    )
+
+
+def _check_concrete(creation: AclCreation) -> None:
+    """Refuse the whole request, as Kafka does, for an entry that could only be a filter."""
+    if UNKNOWN in (
+        creation.resource_type,
+        creation.resource_pattern_type,
+        creation.operation,
+        creation.permission_type,
+    ):
+        # Kafka cannot parse such a request, and closes the connection.
+        raise ApiError(Error.INVALID_REQUEST, _UNKNOWN_ELEMENTS)
+    if ANY in (
+        creation.resource_type,
+        creation.operation,
+        creation.permission_type,
+    ) or creation.resource_pattern_type in (ANY, MATCH):
+        raise ApiError(Error.UNKNOWN_SERVER_ERROR)
+
+
+def _record(acl_id: Uuid, acl: Acl) -> AccessControlEntryRecord:
+    return AccessControlEntryRecord(
+        id=acl_id,
+        resource_type=acl.resource_type,
+        resource_name=acl.resource_name,
+        pattern_type=acl.pattern_type,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission_type,
+    )
+
+
+def _new_id(deciding: Deciding) -> Uuid:
+    """An id that no entry has."""
+    while (acl_id := random_uuid(deciding.rng)) in deciding.image.acls.by_id:
+        pass
+    return acl_id
+
+
+def _delete_filter(asked: DeleteAclsFilter) -> AclFilter:
+    wanted = AclFilter(
+        resource_type=asked.resource_type_filter,
+        resource_name=asked.resource_name_filter,
+        pattern_type=asked.pattern_type_filter,
+        principal=asked.principal_filter,
+        host=asked.host_filter,
+        operation=asked.operation,
+        permission_type=asked.permission_type,
+    )
+    if wanted.resource_type not in RESOURCE_TYPES or wanted.pattern_type not in PATTERN_TYPES:
+        raise ApiError(Error.INVALID_REQUEST, "Unknown patternFilter.")
+    if wanted.operation not in OPERATIONS or wanted.permission_type not in PERMISSION_TYPES:
+        raise ApiError(Error.INVALID_REQUEST, "Unknown entryFilter.")
+    return wanted
+
+
+def _found(image: MetadataImage, wanted: AclFilter) -> list[tuple[Uuid, Acl]]:
+    """What matches, by resource and principal."""
+    found = [(acl_id, acl) for acl_id, acl in in_key_order(image.acls.by_id) if wanted.matches(acl)]
+    return sorted(found, key=lambda one: structs.astuple(one[1]))
+
+
+def _matching(acl: Acl) -> DeleteAclsMatchingAcl:
+    return DeleteAclsMatchingAcl(
+        error_message=None,
+        resource_type=acl.resource_type,
+        resource_name=acl.resource_name,
+        pattern_type=acl.pattern_type,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission_type,
+    )
