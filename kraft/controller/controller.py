@@ -16,6 +16,7 @@ from kraft.controller.apis import APIS, Read, Write
 from kraft.controller.broker_heartbeat import fence_silent_broker
 from kraft.controller.cluster import describe_cluster
 from kraft.controller.deciding import AdminSettings, Caller, Deciding
+from kraft.controller.elections import PER_RUN, balance, elect_uncleanly
 from kraft.controller.envelope import open_envelope, refuse_envelope, seal
 from kraft.controller.features import DEFAULT_BOOTSTRAP, activation, check_supported
 from kraft.controller.heartbeats import BrokerSessions
@@ -45,8 +46,8 @@ RECORDS_PER_BATCH: Final = 10_000
 """Results that are not atomic are cut into batches of this many records (`MAX_RECORDS_PER_BATCH`)."""
 NOT_ACTIVE: Final = -1
 _SWEEPS_PER_SESSION: Final = 8
-_NEXT_SWEEP_MS: Final = 10
-"""After a silent broker was found, the next one is looked for so soon."""
+_AGAIN_MS: Final = 10
+"""So soon the next silent broker is looked for after one was found, and elections go on that one run could not hold."""
 
 
 class ControllerSettings(Struct, frozen=True, kw_only=True):
@@ -67,6 +68,11 @@ class ControllerSettings(Struct, frozen=True, kw_only=True):
     bootstrap: tuple[Message, ...] = DEFAULT_BOOTSTRAP
     broker_session_timeout_ms: int = 9000
     unclean_election: bool = False
+    unclean_election_interval_ms: int = 300_000
+    leader_rebalance_interval_ms: int = 300_000
+    """How often leaderships go back to preferred replicas; 0 for never."""
+    num_partitions: int = 1
+    default_replication_factor: int = 1
     admin: AdminSettings = AdminSettings()
 
 
@@ -83,12 +89,16 @@ class QuorumController:
         self._registrar = Registrar(settings.node_id, settings.incarnation_id, settings.listeners)
         self._sessions = BrokerSessions(settings.broker_session_timeout_ms)
         self._sweep_ms = NEVER_MS
+        self._balancing = Periodic(settings.leader_rebalance_interval_ms)
+        self._unclean_elections = Periodic(settings.unclean_election_interval_ms)
         self._next_offset = 0
         # Its own, so that a copy of this controller draws what this one would.
         self._rng = Random(int.from_bytes(settings.incarnation_id))
         self._defaults = TopicDefaults(
             min_isr=settings.min_insync_replicas,
             unclean_election=settings.unclean_election,
+            num_partitions=settings.num_partitions,
+            replication_factor=settings.default_replication_factor,
             node_id=settings.node_id,
         )
 
@@ -156,7 +166,8 @@ class QuorumController:
         assert not self.is_active, (self.active_epoch, epoch)
         self.active_epoch = epoch
         self._next_offset = next_offset
-        self._periodic.arm(now_ms)
+        for timer in self._timers:
+            timer.arm(now_ms)
         self._sessions.claim(self.history.latest, now_ms)
         self._arm_sweep(now_ms)
         return activation(self.history.latest, self.settings.bootstrap, self.settings.min_insync_replicas)
@@ -164,7 +175,8 @@ class QuorumController:
     def renounce(self) -> None:
         """Stop deciding, and forget what is not committed: it may be lost."""
         self.active_epoch = NOT_ACTIVE
-        self._periodic.disarm()
+        for timer in self._timers:
+            timer.disarm()
         self._sessions.renounce()
         self._sweep_ms = NEVER_MS
         self.history.rollback()
@@ -261,10 +273,16 @@ class QuorumController:
 
     def deadline_ms(self) -> int:
         """When `on_tick` or `registration_due` is wanted."""
-        return min(self._periodic.deadline_ms, self._registrar.deadline_ms, self._sweep_ms)
+        return min(
+            self._periodic.deadline_ms,
+            self._registrar.deadline_ms,
+            self._sweep_ms,
+            self._balancing.deadline_ms,
+            self._unclean_elections.deadline_ms,
+        )
 
     def on_tick(self, now_ms: int) -> list[ControllerResult]:
-        """Do timed work that is due."""
+        """Do timed work that is due: one decision at most, since the next one has to see what this one changes."""
         due = []
         if now_ms >= self._sweep_ms:
             fenced = fence_silent_broker(self._deciding(0, now_ms))
@@ -272,11 +290,28 @@ class QuorumController:
                 self._arm_sweep(now_ms)
             else:
                 due.append(fenced)
-                self._sweep_ms = now_ms + _NEXT_SWEEP_MS
+                self._sweep_ms = now_ms + _AGAIN_MS
+        elif now_ms >= self._balancing.deadline_ms:
+            due.append(self._elected(balance(self._deciding(0, now_ms)), self._balancing, now_ms))
+        elif now_ms >= self._unclean_elections.deadline_ms:
+            due.append(self._elected(elect_uncleanly(self._deciding(0, now_ms)), self._unclean_elections, now_ms))
         if now_ms >= self._periodic.deadline_ms:
             self._periodic.arm(now_ms)
             due.append(NO_OP)
         return due
+
+    @staticmethod
+    def _elected(result: ControllerResult, timer: Periodic, now_ms: int) -> ControllerResult:
+        """Timed elections, which go on soon if there are more than one run may hold."""
+        if len(result.records) < PER_RUN:
+            timer.arm(now_ms)
+        else:
+            timer.deadline_ms = now_ms + _AGAIN_MS
+        return result
+
+    @property
+    def _timers(self) -> tuple[Periodic, ...]:
+        return (self._periodic, self._balancing, self._unclean_elections)
 
     def _arm_sweep(self, now_ms: int) -> None:
         """Look for silent brokers again in a while, if there are any brokers to hear of."""
@@ -300,6 +335,8 @@ class QuorumController:
         copy.history = self.history.fork()
         copy.active_epoch = self.active_epoch
         copy._periodic = self._periodic.fork()
+        copy._balancing = self._balancing.fork()
+        copy._unclean_elections = self._unclean_elections.fork()
         copy._registrar = self._registrar.fork()
         copy._sessions = self._sessions.fork()
         copy._sweep_ms = self._sweep_ms
@@ -313,6 +350,8 @@ class QuorumController:
             self.active_epoch,
             self._periodic.deadline_ms,
             self._sweep_ms,
+            self._balancing.deadline_ms,
+            self._unclean_elections.deadline_ms,
             self._registrar.facts(),
             self._sessions.facts(),
             self.history.latest.end,

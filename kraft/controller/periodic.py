@@ -13,7 +13,7 @@ NO_OP: Final = ControllerResult((VersionedRecord(NoOpRecord()),), is_atomic=Fals
 
 
 class Periodic:
-    """When the next NoOp record is due: one interval after the last one was appended, whatever else is written."""
+    """When the next run of something is due, such as the next NoOp record: one interval after the last one."""
 
     __slots__ = ("_interval_ms", "deadline_ms")
 
