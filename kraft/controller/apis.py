@@ -26,12 +26,22 @@ from kraft.controller.deciding import Deciding
 from kraft.controller.directories import assign_replicas_to_dirs, refuse_assignment
 from kraft.controller.elections import elect, refuse_elections
 from kraft.controller.isr import alter_partition, refuse_alter_partition
+from kraft.controller.legacy_configs import alter_configs, refuse_alter_configs
 from kraft.controller.producer_ids import allocate_producer_ids, refuse_producer_ids
 from kraft.controller.quotas import alter_client_quotas, refuse_client_quotas
 from kraft.controller.reassignments import alter_reassignments, list_reassignments, refuse_alter_reassignments
 from kraft.controller.registration import refuse_controller, register_controller
 from kraft.controller.result import ControllerResult
 from kraft.controller.scram import alter_scram_credentials, describe_scram_credentials, refuse_scram_credentials
+from kraft.controller.tokens import (
+    create_token,
+    describe_tokens,
+    expire_token,
+    refuse_create_token,
+    refuse_expire_token,
+    refuse_renew_token,
+    renew_token,
+)
 from kraft.controller.topics import (
     create_partitions,
     create_topics,
@@ -47,6 +57,7 @@ from transport.protocol.errors import Error
 from transport.protocol.messages import (
     AllocateProducerIdsRequest,
     AlterClientQuotasRequest,
+    AlterConfigsRequest,
     AlterPartitionReassignmentsRequest,
     AlterPartitionRequest,
     AlterUserScramCredentialsRequest,
@@ -55,15 +66,19 @@ from transport.protocol.messages import (
     BrokerRegistrationRequest,
     ControllerRegistrationRequest,
     CreateAclsRequest,
+    CreateDelegationTokenRequest,
     CreatePartitionsRequest,
     CreateTopicsRequest,
     DeleteAclsRequest,
     DeleteTopicsRequest,
     DescribeAclsRequest,
+    DescribeDelegationTokenRequest,
     DescribeUserScramCredentialsRequest,
     ElectLeadersRequest,
+    ExpireDelegationTokenRequest,
     IncrementalAlterConfigsRequest,
     ListPartitionReassignmentsRequest,
+    RenewDelegationTokenRequest,
     UnregisterBrokerRequest,
     UpdateFeaturesRequest,
 )
@@ -138,6 +153,13 @@ APIS: Final[dict[type[Message], Write | Read]] = {
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS, alter_scram_credentials, refuse_scram_credentials
     ),
     DescribeUserScramCredentialsRequest: Read(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, describe_scram_credentials),
+    AlterConfigsRequest: Write(
+        ApiKey.ALTER_CONFIGS, alter_configs, refuse_alter_configs, lambda request: not request.resources
+    ),
+    CreateDelegationTokenRequest: Write(ApiKey.CREATE_DELEGATION_TOKEN, create_token, refuse_create_token),
+    RenewDelegationTokenRequest: Write(ApiKey.RENEW_DELEGATION_TOKEN, renew_token, refuse_renew_token),
+    ExpireDelegationTokenRequest: Write(ApiKey.EXPIRE_DELEGATION_TOKEN, expire_token, refuse_expire_token),
+    DescribeDelegationTokenRequest: Read(ApiKey.DESCRIBE_DELEGATION_TOKEN, describe_tokens),
     UpdateFeaturesRequest: Write(ApiKey.UPDATE_FEATURES, update_features, refuse_features),
     AlterClientQuotasRequest: Write(
         ApiKey.ALTER_CLIENT_QUOTAS, alter_client_quotas, refuse_client_quotas, lambda request: not request.entries

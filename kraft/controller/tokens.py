@@ -1,0 +1,242 @@
+"""Delegation tokens: whoever holds one acts as its owner for a while (Kafka: `DelegationTokenControlManager`; KIP-48,
+KIP-900).
+"""
+
+from __future__ import annotations
+
+from hmac import compare_digest, digest
+from typing import Final
+
+from msgspec import structs
+
+from kraft.config.secret import Secret
+from kraft.controller.deciding import Caller, Deciding
+from kraft.controller.result import ControllerResult, VersionedRecord
+from metadata_log.image import DelegationToken
+from metadata_log.image.persistent_map import in_key_order
+from metadata_log.records.metadata import DelegationTokenRecord, RemoveDelegationTokenRecord
+from metadata_log.types import random_uuid
+from transport.protocol.errors import Error
+from transport.protocol.messages.create_delegation_token import (
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+)
+from transport.protocol.messages.describe_delegation_token import (
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+)
+from transport.protocol.messages.expire_delegation_token import (
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+)
+from transport.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
+
+TOKENS_SINCE: Final = 14
+"""The metadata.version that knows delegation tokens (3.6-IV2)."""
+OWNERS_SINCE: Final = 3
+"""The version of the API that knows owners other than the requester (KIP-373)."""
+USER: Final = "User"
+NEVER: Final = -1
+NO_TIME: Final = 0
+REMOVALS_PER_SWEEP: Final = 1000
+
+
+def create_token(deciding: Deciding, request: CreateDelegationTokenRequest) -> ControllerResult:
+    """Issue a token for the caller, or for another owner that it names."""
+    requester = deciding.caller
+    owner = requester
+    if request.owner_principal_name:
+        owner = Caller(request.owner_principal_type or "", request.owner_principal_name)
+    if not _is_allowed(deciding):
+        return ControllerResult(response=_uncreated(deciding, owner, Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, NEVER))
+    error = _disabled(deciding)
+    if error is None and any(one.principal_type != USER for one in request.renewers):
+        error = Error.INVALID_PRINCIPAL_TYPE
+    if error is None and not owner.type:
+        # Kafka issues it, and then none of its nodes can read the record.
+        error = Error.INVALID_PRINCIPAL_TYPE
+    if error is not None:
+        return ControllerResult(response=_uncreated(deciding, owner, error, NO_TIME))
+    settings, now_ms = deciding.admin, deciding.now_ms
+    lifetime_ms = settings.token_max_lifetime_ms
+    if request.max_lifetime_ms > 0:
+        lifetime_ms = min(lifetime_ms, request.max_lifetime_ms)
+    token = DelegationToken(
+        token_id=str(random_uuid(deciding.rng)),
+        owner=owner.principal,
+        requester=requester.principal,
+        renewers=tuple(f"{one.principal_type}:{one.principal_name}" for one in request.renewers),
+        issue_timestamp=now_ms,
+        max_timestamp=now_ms + lifetime_ms,
+        expiration_timestamp=min(now_ms + lifetime_ms, now_ms + settings.token_expiry_time_ms),
+    )
+    told = _told_requester(deciding)
+    response = CreateDelegationTokenResponse(
+        principal_type=owner.type,
+        principal_name=owner.name,
+        token_requester_principal_type=told.type,
+        token_requester_principal_name=told.name,
+        issue_timestamp_ms=token.issue_timestamp,
+        expiry_timestamp_ms=token.expiration_timestamp,
+        max_timestamp_ms=token.max_timestamp,
+        token_id=token.token_id,
+        hmac=token_hmac(settings.token_secret, token.token_id),
+    )
+    return ControllerResult((_record(token),), response)
+
+
+def refuse_create_token(
+    _: CreateDelegationTokenRequest, error: Error, text: str | None = None
+) -> CreateDelegationTokenResponse:
+    """The answer to a request that this node cannot decide on; it has no place for words."""
+    return CreateDelegationTokenResponse(
+        error_code=error, issue_timestamp_ms=NEVER, expiry_timestamp_ms=NEVER, max_timestamp_ms=NEVER
+    )
+
+
+def renew_token(deciding: Deciding, request: RenewDelegationTokenRequest) -> ControllerResult:
+    """Put off the end of a token, at most until it ends for good."""
+    if not _is_allowed(deciding):
+        return ControllerResult(
+            response=refuse_renew_token(request, Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED),
+        )
+    found = _find(deciding, request.hmac)
+    if isinstance(found, DelegationToken):
+        if _has_expired(found, deciding.now_ms):
+            found = Error.DELEGATION_TOKEN_EXPIRED
+        elif not _is_its_own(found, deciding.caller):
+            found = Error.DELEGATION_TOKEN_OWNER_MISMATCH
+    if not isinstance(found, DelegationToken):
+        return ControllerResult(response=RenewDelegationTokenResponse(error_code=found))
+    period_ms = deciding.admin.token_expiry_time_ms
+    if request.renew_period_ms > 0:
+        period_ms = min(period_ms, request.renew_period_ms)
+    expiry = min(found.max_timestamp, deciding.now_ms + period_ms)
+    renewed = structs.replace(found, expiration_timestamp=expiry)
+    return ControllerResult((_record(renewed),), RenewDelegationTokenResponse(expiry_timestamp_ms=expiry))
+
+
+def refuse_renew_token(
+    _: RenewDelegationTokenRequest, error: Error, text: str | None = None
+) -> RenewDelegationTokenResponse:
+    """The answer to a request that this node cannot decide on; it has no place for words."""
+    return RenewDelegationTokenResponse(error_code=error, expiry_timestamp_ms=NEVER)
+
+
+def expire_token(deciding: Deciding, request: ExpireDelegationTokenRequest) -> ControllerResult:
+    """End a token after a while; at once, if the time is negative."""
+    if not _is_allowed(deciding):
+        return ControllerResult(
+            response=refuse_expire_token(request, Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED),
+        )
+    found, now_ms = _find(deciding, request.hmac), deciding.now_ms
+    if isinstance(found, DelegationToken) and not _is_its_own(found, deciding.caller):
+        found = Error.DELEGATION_TOKEN_OWNER_MISMATCH
+    if isinstance(found, DelegationToken) and request.expiry_time_period_ms >= 0 and _has_expired(found, now_ms):
+        found = Error.DELEGATION_TOKEN_EXPIRED
+    if not isinstance(found, DelegationToken):
+        return ControllerResult(response=ExpireDelegationTokenResponse(error_code=found))
+    if request.expiry_time_period_ms < 0:
+        removal = VersionedRecord(RemoveDelegationTokenRecord(token_id=found.token_id))
+        return ControllerResult((removal,), ExpireDelegationTokenResponse(expiry_timestamp_ms=now_ms))
+    expiry = min(found.max_timestamp, now_ms + request.expiry_time_period_ms)
+    record = _record(structs.replace(found, expiration_timestamp=expiry))
+    return ControllerResult((record,), ExpireDelegationTokenResponse(expiry_timestamp_ms=expiry))
+
+
+def refuse_expire_token(
+    _: ExpireDelegationTokenRequest, error: Error, text: str | None = None
+) -> ExpireDelegationTokenResponse:
+    """The answer to a request that this node cannot decide on; it has no place for words."""
+    return ExpireDelegationTokenResponse(error_code=error, expiry_timestamp_ms=NEVER)
+
+
+def describe_tokens(_: Deciding, request: DescribeDelegationTokenRequest) -> ControllerResult:
+    """Refused, as to whoever comes without a login: brokers list tokens for their clients, and forward nothing here.
+
+    Kafka's controllers name the API among those they serve, and fail on it.
+    """
+    response = DescribeDelegationTokenResponse(error_code=Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
+    return ControllerResult(response=response)
+
+
+def remove_expired(deciding: Deciding) -> ControllerResult:
+    """Remove tokens that have expired: what is due every `delegation.token.expiry.check.interval.ms`."""
+    expired = [
+        token_id
+        for token_id, token in in_key_order(deciding.image.tokens.by_id)
+        if _has_expired(token, deciding.now_ms)
+    ]
+    removals = (RemoveDelegationTokenRecord(token_id=token_id) for token_id in expired[:REMOVALS_PER_SWEEP])
+    return ControllerResult(tuple(VersionedRecord(removal) for removal in removals))
+
+
+def token_hmac(secret: Secret | None, token_id: str) -> bytes:
+    """What its holder logs in with: derived from the id, so that it need not be kept."""
+    assert secret is not None, "tokens are disabled"
+    return digest(secret.value.encode(), token_id.encode(), "sha512")
+
+
+def _is_allowed(deciding: Deciding) -> bool:
+    """A token is no login to get tokens with, and a listener without any login is none either."""
+    return deciding.forwarded and not deciding.caller.is_token
+
+
+def _disabled(deciding: Deciding) -> Error | None:
+    if deciding.admin.token_secret is None:
+        return Error.DELEGATION_TOKEN_AUTH_DISABLED
+    if (deciding.image.features.metadata_version or 0) < TOKENS_SINCE:
+        return Error.UNSUPPORTED_VERSION
+    return None
+
+
+def _uncreated(deciding: Deciding, owner: Caller, error: Error, time: int) -> CreateDelegationTokenResponse:
+    requester = _told_requester(deciding)
+    return CreateDelegationTokenResponse(
+        error_code=error,
+        principal_type=owner.type,
+        principal_name=owner.name,
+        token_requester_principal_type=requester.type,
+        token_requester_principal_name=requester.name,
+        issue_timestamp_ms=time,
+        expiry_timestamp_ms=time,
+        max_timestamp_ms=time,
+    )
+
+
+def _told_requester(deciding: Deciding) -> Caller:
+    """Old versions of the response have no place for the requester."""
+    return deciding.caller if deciding.version >= OWNERS_SINCE else Caller("", "")
+
+
+def _find(deciding: Deciding, hmac: bytes) -> DelegationToken | Error:
+    """The token that its holder knows by its HMAC, or why there is none."""
+    disabled = _disabled(deciding)
+    if disabled is not None:
+        return disabled
+    for token_id, token in in_key_order(deciding.image.tokens.by_id):
+        if compare_digest(token_hmac(deciding.admin.token_secret, token_id), hmac):
+            return token
+    return Error.DELEGATION_TOKEN_NOT_FOUND
+
+
+def _has_expired(token: DelegationToken, now_ms: int) -> bool:
+    return min(token.max_timestamp, token.expiration_timestamp) < now_ms
+
+
+def _is_its_own(token: DelegationToken, caller: Caller) -> bool:
+    return caller.principal in (token.owner, *token.renewers)
+
+
+def _record(token: DelegationToken) -> VersionedRecord:
+    return VersionedRecord(
+        DelegationTokenRecord(
+            owner=token.owner,
+            requester=token.requester,
+            renewers=token.renewers,
+            issue_timestamp=token.issue_timestamp,
+            max_timestamp=token.max_timestamp,
+            expiration_timestamp=token.expiration_timestamp,
+            token_id=token.token_id,
+        )
+    )

@@ -1,0 +1,66 @@
+"""AlterConfigs replaces the configuration of a resource as a whole, as Kafka's controller does it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from admin_answers import as_bytes, disagreements, exchanges, kafkas_records, our_records
+from controller_sides import InProcess, Side
+
+from metadata_log.records.metadata import ClearElrRecord, ConfigRecord
+from metadata_log.serde import Message
+from transport.protocol.errors import Error
+from transport.protocol.messages import AlterConfigsRequest, AlterConfigsResponse, CreateTopicsResponse
+from transport.protocol.messages.alter_configs import AlterableConfig, AlterConfigsResource
+
+TOPIC, BROKER, CLIENT_METRICS = 2, 4, 16
+
+
+def replacement(kind: int, name: str, **configs: Any) -> AlterConfigsResource:
+    named = [AlterableConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()]
+    return AlterConfigsResource(resource_type=kind, resource_name=name, configs=named)
+
+
+def test_answers_and_records_are_kafkas() -> None:
+    """Topics have other ids; the order in a batch is that of Kafka's hash maps."""
+    side = InProcess()
+    names = Side(side.ask)
+    for asked in exchanges("configs"):
+        if isinstance(asked.answer, CreateTopicsResponse):
+            names.topics |= {topic.name: topic.topic_id for topic in asked.answer.topics}
+    different = disagreements("configs", side, lambda answer: _without_ids(names.named(answer)))
+    assert different == {}
+    assert as_bytes(_of_configs(our_records(side))) == as_bytes(_of_configs(kafkas_records("configs")))
+
+
+def _of_configs(records: list[tuple[int, Message]]) -> list[tuple[int, Message]]:
+    return [one for one in records if isinstance(one[1], (ConfigRecord, ClearElrRecord))]
+
+
+def _without_ids(answer: Any) -> Any:
+    for topic in answer.get("topics", ()):
+        topic["topic_id"] = ""
+    return answer
+
+
+def test_what_is_not_named_is_removed() -> None:
+    side = InProcess()
+    side.ask(AlterConfigsRequest(resources=[replacement(CLIENT_METRICS, "m", metrics="a", interval_ms="1000")]), 2)
+    side.ask(AlterConfigsRequest(resources=[replacement(CLIENT_METRICS, "m", interval_ms="2000")]), 2)
+    assert dict(side.controller.history.latest.configs.of((CLIENT_METRICS, "m"))) == {"interval.ms": "2000"}
+    only_looked_at = AlterConfigsRequest(resources=[replacement(CLIENT_METRICS, "m")], validate_only=True)
+    side.ask(only_looked_at, 2)
+    assert side.controller.history.latest.configs.of((CLIENT_METRICS, "m"))
+    side.ask(AlterConfigsRequest(resources=[replacement(CLIENT_METRICS, "m")]), 2)
+    assert not side.controller.history.latest.configs.of((CLIENT_METRICS, "m"))
+
+
+def test_a_standby_refuses_every_resource() -> None:
+    side = InProcess()
+    side.controller.renounce()
+    answer = side.ask(AlterConfigsRequest(resources=[replacement(TOPIC, "t"), replacement(BROKER, "")]), 2)
+    assert isinstance(answer, AlterConfigsResponse)
+    assert [one.error_code for one in answer.responses] == [Error.NOT_CONTROLLER] * 2
+    nothing = side.ask(AlterConfigsRequest(), 2)
+    assert isinstance(nothing, AlterConfigsResponse)
+    assert nothing.responses == []
