@@ -56,6 +56,13 @@ class Config(Struct, frozen=True, kw_only=True):
     segment_ms: int = NUMBERS["metadata.log.segment.ms"].default
     max_idle_interval_ms: int = NUMBERS["metadata.max.idle.interval.ms"].default
     min_insync_replicas: int = NUMBERS["min.insync.replicas"].default
+    num_partitions: int = NUMBERS["num.partitions"].default
+    default_replication_factor: int = NUMBERS["default.replication.factor"].default
+    broker_session_timeout_ms: int = NUMBERS["broker.session.timeout.ms"].default
+    leader_imbalance_check_interval_seconds: int = NUMBERS["leader.imbalance.check.interval.seconds"].default
+    unclean_election_interval_ms: int = NUMBERS["unclean.leader.election.interval.ms"].default
+    auto_leader_rebalance: bool = True
+    unclean_election: bool = False
     keeps_acls: bool = False
     """Whether `authorizer.class.name` is the one that finds its ACLs in the metadata log."""
     token_secret: Secret | None = None
@@ -94,6 +101,8 @@ class Config(Struct, frozen=True, kw_only=True):
             advertised_listeners=reader.advertised(names, listeners, voters, node_id),
             log_dirs=log_dirs,
             metadata_log_dir=reader.text("metadata.log.dir") or log_dirs[0],
+            auto_leader_rebalance=reader.flag("auto.leader.rebalance.enable"),
+            unclean_election=reader.flag("unclean.leader.election.enable"),
             keeps_acls=reader.text("authorizer.class.name") == STANDARD_AUTHORIZER,
             token_secret=reader.secret("delegation.token.secret.key"),
             warnings=tuple(reader.warnings()),
@@ -325,6 +334,12 @@ class _Reader:
             host = own.host if not listener.host or listener.host in _ANY_ADDRESS else listener.host
             result.append(ListenerSpec(name, host, listener.port, bound[name].protocol))
         return tuple(result)
+
+    def flag(self, key: str) -> bool:
+        word = self.text(key).lower()
+        if word not in {"true", "false"}:
+            raise self.bad(key, "this is neither true nor false")
+        return word == "true"
 
     def secret(self, key: str) -> Secret | None:
         """A setting that no message ever shows."""

@@ -78,6 +78,14 @@ TEXTS: Final[dict[str, Text]] = {
         allowed="the name of a class",
         doc=f"With `{STANDARD_AUTHORIZER}`, ACLs are kept for the brokers, who enforce them; this node does not yet.",
     ),
+    "auto.leader.rebalance.enable": Text(
+        default="true",
+        allowed="true or false",
+        doc="Whether leaderships go back to preferred replicas by themselves.",
+    ),
+    "unclean.leader.election.enable": Text(
+        default="false", allowed="true or false", doc="The default of the topic setting of this name."
+    ),
     "delegation.token.secret.key": Text(
         default="",
         allowed="a secret, the same on every controller and broker",
@@ -134,6 +142,36 @@ NUMBERS: Final[dict[str, Number]] = {
     ),
     "min.insync.replicas": Number(
         field="min_insync_replicas", default=1, minimum=1, doc="The default of the topic setting of this name."
+    ),
+    "num.partitions": Number(
+        field="num_partitions", default=1, minimum=1, doc="How many partitions a topic has whose creator does not say."
+    ),
+    "default.replication.factor": Number(
+        field="default_replication_factor",
+        default=1,
+        minimum=1,
+        maximum=32_767,
+        doc="How many replicas a partition has whose creator does not say.",
+    ),
+    "broker.session.timeout.ms": Number(
+        field="broker_session_timeout_ms",
+        default=9000,
+        minimum=1,
+        doc="After how much silence a broker is fenced.",
+    ),
+    "leader.imbalance.check.interval.seconds": Number(
+        field="leader_imbalance_check_interval_seconds",
+        default=300,
+        minimum=1,
+        maximum=LONG_MAX,
+        doc="How often leaderships go back to preferred replicas.",
+    ),
+    "unclean.leader.election.interval.ms": Number(
+        field="unclean_election_interval_ms",
+        default=300_000,
+        minimum=1,
+        maximum=LONG_MAX,
+        doc="How often partitions without a leader get one that may lack records, where their topics allow that.",
     ),
     "delegation.token.max.lifetime.ms": Number(
         field="token_max_lifetime_ms",

@@ -15,7 +15,7 @@ from msgspec import Struct
 from kraft.controller.apis import APIS, Read, Write
 from kraft.controller.broker_heartbeat import fence_silent_broker
 from kraft.controller.cluster import describe_cluster
-from kraft.controller.deciding import AdminSettings, Caller, Deciding
+from kraft.controller.deciding import AdminSettings, Caller, Deciding, DecisionSettings
 from kraft.controller.elections import PER_RUN, balance, elect_uncleanly
 from kraft.controller.envelope import open_envelope, refuse_envelope, seal
 from kraft.controller.features import DEFAULT_BOOTSTRAP, activation, check_supported
@@ -66,13 +66,7 @@ class ControllerSettings(Struct, frozen=True, kw_only=True):
     max_idle_interval_ms: int = 500
     min_insync_replicas: int = 1
     bootstrap: tuple[Message, ...] = DEFAULT_BOOTSTRAP
-    broker_session_timeout_ms: int = 9000
-    unclean_election: bool = False
-    unclean_election_interval_ms: int = 300_000
-    leader_rebalance_interval_ms: int = 300_000
-    """How often leaderships go back to preferred replicas; 0 for never."""
-    num_partitions: int = 1
-    default_replication_factor: int = 1
+    decisions: DecisionSettings = DecisionSettings()
     admin: AdminSettings = AdminSettings()
 
 
@@ -87,18 +81,18 @@ class QuorumController:
         self.active_epoch = NOT_ACTIVE
         self._periodic = Periodic(settings.max_idle_interval_ms)
         self._registrar = Registrar(settings.node_id, settings.incarnation_id, settings.listeners)
-        self._sessions = BrokerSessions(settings.broker_session_timeout_ms)
+        self._sessions = BrokerSessions(settings.decisions.broker_session_timeout_ms)
         self._sweep_ms = NEVER_MS
-        self._balancing = Periodic(settings.leader_rebalance_interval_ms)
-        self._unclean_elections = Periodic(settings.unclean_election_interval_ms)
+        self._balancing = Periodic(settings.decisions.leader_rebalance_interval_ms)
+        self._unclean_elections = Periodic(settings.decisions.unclean_election_interval_ms)
         self._next_offset = 0
         # Its own, so that a copy of this controller draws what this one would.
         self._rng = Random(int.from_bytes(settings.incarnation_id))
         self._defaults = TopicDefaults(
             min_isr=settings.min_insync_replicas,
-            unclean_election=settings.unclean_election,
-            num_partitions=settings.num_partitions,
-            replication_factor=settings.default_replication_factor,
+            unclean_election=settings.decisions.unclean_election,
+            num_partitions=settings.decisions.num_partitions,
+            replication_factor=settings.decisions.default_replication_factor,
             node_id=settings.node_id,
         )
 
@@ -315,7 +309,7 @@ class QuorumController:
 
     def _arm_sweep(self, now_ms: int) -> None:
         """Look for silent brokers again in a while, if there are any brokers to hear of."""
-        sweep_ms = max(1, self.settings.broker_session_timeout_ms // _SWEEPS_PER_SESSION)
+        sweep_ms = max(1, self.settings.decisions.broker_session_timeout_ms // _SWEEPS_PER_SESSION)
         self._sweep_ms = now_ms + sweep_ms if self._sessions.has_contacts else NEVER_MS
 
     def registration_due(self, now_ms: int) -> ControllerRegistrationRequest | None:

@@ -34,6 +34,17 @@ class AdminSettings(Struct, frozen=True, kw_only=True):
     token_expiry_time_ms: int = 86_400_000
 
 
+class DecisionSettings(Struct, frozen=True, kw_only=True):
+    """What a node's configuration says of topics, elections and sessions; an interval of 0 means never."""
+
+    broker_session_timeout_ms: int = 9000
+    unclean_election: bool = False
+    unclean_election_interval_ms: int = 300_000
+    leader_rebalance_interval_ms: int = 300_000
+    num_partitions: int = 1
+    default_replication_factor: int = 1
+
+
 class Deciding(Struct, frozen=True, kw_only=True):
     """One request's view. Nothing in it is changed by a decision but `sessions`, by its own methods, and `rng`.
 

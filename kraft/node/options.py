@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from kraft.config import Config
-from kraft.controller.deciding import AdminSettings
+from kraft.controller.deciding import AdminSettings, DecisionSettings
 from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig, ReplicaKey
 from kraft.quorum.voters import Voter, VoterSet
 from kraft.replica.options import ReplicaOptions
@@ -57,6 +57,16 @@ def replica_options(config: Config, bound: Sequence[Endpoint], *, inline_flush: 
         segment_ms=config.segment_ms,
         max_idle_interval_ms=config.max_idle_interval_ms,
         min_insync_replicas=config.min_insync_replicas,
+        decisions=DecisionSettings(
+            broker_session_timeout_ms=config.broker_session_timeout_ms,
+            unclean_election=config.unclean_election,
+            unclean_election_interval_ms=config.unclean_election_interval_ms,
+            leader_rebalance_interval_ms=(
+                config.leader_imbalance_check_interval_seconds * 1000 if config.auto_leader_rebalance else 0
+            ),
+            num_partitions=config.num_partitions,
+            default_replication_factor=config.default_replication_factor,
+        ),
         admin=AdminSettings(
             has_authorizer=config.keeps_acls,
             token_secret=config.token_secret,

@@ -146,6 +146,7 @@ def host_controller(
         max_idle_interval_ms=options.max_idle_interval_ms,
         min_insync_replicas=options.min_insync_replicas,
         bootstrap=bootstrap or DEFAULT_BOOTSTRAP,
+        decisions=options.decisions,
         admin=options.admin,
     )
     return ControllerHost(QuorumController(settings))

@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.controller.deciding import AdminSettings
+from kraft.controller.deciding import AdminSettings, DecisionSettings
 from kraft.quorum.values import DEFAULT_LISTENER, Endpoints, QuorumConfig
 from kraft.quorum.voters import VoterSet
 from metadata_log.log import DEFAULT_SEGMENT_BYTES, DEFAULT_SEGMENT_MS
@@ -32,5 +32,6 @@ class ReplicaOptions(Struct, frozen=True, kw_only=True):
     segment_ms: int = DEFAULT_SEGMENT_MS
     max_idle_interval_ms: int = DEFAULT_MAX_IDLE_INTERVAL_MS
     min_insync_replicas: int = 1
+    decisions: DecisionSettings = DecisionSettings()
     admin: AdminSettings = AdminSettings()
     inline_flush: bool = False

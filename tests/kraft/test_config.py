@@ -199,3 +199,20 @@ def test_the_configuration_of_a_real_controller_is_read() -> None:
 
 def test_the_documented_table_is_the_one_in_the_code() -> None:
     assert configuration_table() in (ROOT / "docs/configuration.md").read_text("utf-8")
+
+
+def test_what_decisions_depend_on_is_configured() -> None:
+    chosen = Config.parse(
+        GOOD,
+        overrides=[
+            "num.partitions=3",
+            "default.replication.factor=2",
+            "broker.session.timeout.ms=5000",
+            "unclean.leader.election.enable=TRUE",
+            "auto.leader.rebalance.enable=false",
+        ],
+    )
+    assert (chosen.num_partitions, chosen.default_replication_factor, chosen.broker_session_timeout_ms) == (3, 2, 5000)
+    assert (chosen.unclean_election, chosen.auto_leader_rebalance) == (True, False)
+    with pytest.raises(ConfigError, match="neither true nor false"):
+        Config.parse(GOOD, overrides=["unclean.leader.election.enable=perhaps"])

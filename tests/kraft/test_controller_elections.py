@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from controller_cluster import Cluster
 from controller_stories import SET, TOPIC, A, B, C, configure, create, elections, heartbeat, isr, topic
+from msgspec import structs
 
+from kraft.controller.deciding import DecisionSettings
 from kraft.controller.elections import PER_RUN
 from metadata_log.records.metadata import PartitionChangeRecord
 
 MINUTES_MS = 60_000
-ENDLESS_MS = 10**9
+PATIENT = DecisionSettings(broker_session_timeout_ms=10**9)
+"""Nobody is silent for too long."""
+OFF = structs.replace(PATIENT, leader_rebalance_interval_ms=0)
 
 
 def test_leaders_go_back_to_preferred_replicas_every_five_minutes() -> None:
-    cluster = Cluster(A, B, broker_session_timeout_ms=ENDLESS_MS)
+    cluster = Cluster(A, B, decisions=PATIENT)
     cluster.do(create(topic("t", [A, B], [B, A])), heartbeat(A, want_fence=True), heartbeat(A))
     assert {cluster.partition("t", number).leader for number in (0, 1)} == {B}
     before = len(cluster.controller.batches)
@@ -27,7 +31,7 @@ def test_leaders_go_back_to_preferred_replicas_every_five_minutes() -> None:
 
 
 def test_nothing_goes_back_where_rebalancing_is_off() -> None:
-    cluster = Cluster(A, B, broker_session_timeout_ms=ENDLESS_MS, leader_rebalance_interval_ms=0)
+    cluster = Cluster(A, B, decisions=OFF)
     cluster.do(create(topic("t", [B, A])), heartbeat(B, want_fence=True), heartbeat(B))
     now = cluster.partition("t")
     cluster.do(isr("t", [A, B], by=A, leader_epoch=now.leader_epoch, partition_epoch=now.partition_epoch))
@@ -38,7 +42,7 @@ def test_nothing_goes_back_where_rebalancing_is_off() -> None:
 
 def test_a_run_holds_a_thousand_elections_and_the_next_one_follows_at_once() -> None:
     count = PER_RUN + 5
-    cluster = Cluster(A, B, broker_session_timeout_ms=ENDLESS_MS)
+    cluster = Cluster(A, B, decisions=PATIENT)
     cluster.do(create(topic("t", *([A, B] for _ in range(count)))), heartbeat(A, want_fence=True), heartbeat(A))
     cluster.do(create(topic("other", [B])))
     for number in range(count):
@@ -51,7 +55,7 @@ def test_a_run_holds_a_thousand_elections_and_the_next_one_follows_at_once() -> 
 
 def test_a_partition_without_leader_gets_one_uncleanly_once_its_topic_allows_that() -> None:
     """Switching it on elects nobody by itself; the next run does, or a broker that comes back."""
-    cluster = Cluster(A, B, C, broker_session_timeout_ms=ENDLESS_MS)
+    cluster = Cluster(A, B, C, decisions=PATIENT)
     cluster.do(create(topic("t", [A, B])), heartbeat(B, want_fence=True), heartbeat(A, want_fence=True), heartbeat(B))
     assert (cluster.partition("t").leader, cluster.partition("t").isr) == (-1, ())
     allow = configure(TOPIC, "t", ("unclean.leader.election.enable", SET, "true"))
