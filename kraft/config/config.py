@@ -69,6 +69,7 @@ class Config(Struct, frozen=True, kw_only=True):
     """What delegation tokens are derived from; they are administered if there is one."""
     token_max_lifetime_ms: int = NUMBERS["delegation.token.max.lifetime.ms"].default
     token_expiry_time_ms: int = NUMBERS["delegation.token.expiry.time.ms"].default
+    token_check_interval_ms: int = NUMBERS["delegation.token.expiry.check.interval.ms"].default
     request_max_bytes: int = NUMBERS["socket.request.max.bytes"].default
     connections_max_idle_ms: int = NUMBERS["connections.max.idle.ms"].default
     warnings: tuple[str, ...] = ()

@@ -187,6 +187,13 @@ NUMBERS: Final[dict[str, Number]] = {
         maximum=LONG_MAX,
         doc="How long a delegation token is valid until it is renewed.",
     ),
+    "delegation.token.expiry.check.interval.ms": Number(
+        field="token_check_interval_ms",
+        default=3_600_000,
+        minimum=1,
+        maximum=LONG_MAX,
+        doc="How often delegation tokens that have expired are removed.",
+    ),
     "socket.request.max.bytes": Number(
         field="request_max_bytes", default=104_857_600, minimum=1, doc="The largest request that is accepted."
     ),

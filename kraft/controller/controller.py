@@ -23,6 +23,7 @@ from kraft.controller.heartbeats import BrokerSessions
 from kraft.controller.periodic import NEVER_MS, NO_OP, Periodic
 from kraft.controller.registration import Registrar
 from kraft.controller.result import ApiError, ControllerResult, VersionedRecord
+from kraft.controller.tokens import remove_expired
 from kraft.controller.topic_configs import TopicDefaults
 from metadata_log.image import ImageHistory, MetadataDelta, MetadataImage
 from metadata_log.records.metadata import (
@@ -85,6 +86,7 @@ class QuorumController:
         self._sweep_ms = NEVER_MS
         self._balancing = Periodic(settings.decisions.leader_rebalance_interval_ms)
         self._unclean_elections = Periodic(settings.decisions.unclean_election_interval_ms)
+        self._token_removal = Periodic(settings.admin.token_check_interval_ms if settings.admin.token_secret else 0)
         self._next_offset = 0
         # Its own, so that a copy of this controller draws what this one would.
         self._rng = Random(int.from_bytes(settings.incarnation_id))
@@ -273,6 +275,7 @@ class QuorumController:
             self._sweep_ms,
             self._balancing.deadline_ms,
             self._unclean_elections.deadline_ms,
+            self._token_removal.deadline_ms,
         )
 
     def on_tick(self, now_ms: int) -> list[ControllerResult]:
@@ -286,17 +289,19 @@ class QuorumController:
                 due.append(fenced)
                 self._sweep_ms = now_ms + _AGAIN_MS
         elif now_ms >= self._balancing.deadline_ms:
-            due.append(self._elected(balance(self._deciding(0, now_ms)), self._balancing, now_ms))
+            due.append(self._in_portions(balance(self._deciding(0, now_ms)), self._balancing, now_ms))
         elif now_ms >= self._unclean_elections.deadline_ms:
-            due.append(self._elected(elect_uncleanly(self._deciding(0, now_ms)), self._unclean_elections, now_ms))
+            due.append(self._in_portions(elect_uncleanly(self._deciding(0, now_ms)), self._unclean_elections, now_ms))
+        elif now_ms >= self._token_removal.deadline_ms:
+            due.append(self._in_portions(remove_expired(self._deciding(0, now_ms)), self._token_removal, now_ms))
         if now_ms >= self._periodic.deadline_ms:
             self._periodic.arm(now_ms)
             due.append(NO_OP)
         return due
 
     @staticmethod
-    def _elected(result: ControllerResult, timer: Periodic, now_ms: int) -> ControllerResult:
-        """Timed elections, which go on soon if there are more than one run may hold."""
+    def _in_portions(result: ControllerResult, timer: Periodic, now_ms: int) -> ControllerResult:
+        """Timed work, which goes on soon if there is more than one run may do."""
         if len(result.records) < PER_RUN:
             timer.arm(now_ms)
         else:
@@ -305,7 +310,7 @@ class QuorumController:
 
     @property
     def _timers(self) -> tuple[Periodic, ...]:
-        return (self._periodic, self._balancing, self._unclean_elections)
+        return (self._periodic, self._balancing, self._unclean_elections, self._token_removal)
 
     def _arm_sweep(self, now_ms: int) -> None:
         """Look for silent brokers again in a while, if there are any brokers to hear of."""
@@ -331,6 +336,7 @@ class QuorumController:
         copy._periodic = self._periodic.fork()
         copy._balancing = self._balancing.fork()
         copy._unclean_elections = self._unclean_elections.fork()
+        copy._token_removal = self._token_removal.fork()
         copy._registrar = self._registrar.fork()
         copy._sessions = self._sessions.fork()
         copy._sweep_ms = self._sweep_ms
@@ -346,6 +352,7 @@ class QuorumController:
             self._sweep_ms,
             self._balancing.deadline_ms,
             self._unclean_elections.deadline_ms,
+            self._token_removal.deadline_ms,
             self._registrar.facts(),
             self._sessions.facts(),
             self.history.latest.end,

@@ -32,6 +32,7 @@ class AdminSettings(Struct, frozen=True, kw_only=True):
     token_secret: Secret | None = None
     token_max_lifetime_ms: int = 604_800_000
     token_expiry_time_ms: int = 86_400_000
+    token_check_interval_ms: int = 3_600_000
 
 
 class DecisionSettings(Struct, frozen=True, kw_only=True):

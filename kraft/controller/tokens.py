@@ -38,7 +38,8 @@ OWNERS_SINCE: Final = 3
 USER: Final = "User"
 NEVER: Final = -1
 NO_TIME: Final = 0
-REMOVALS_PER_SWEEP: Final = 1000
+REMOVALS_PER_RUN: Final = 1000
+"""Tokens beyond this wait for the next run, which follows at once."""
 
 
 def create_token(deciding: Deciding, request: CreateDelegationTokenRequest) -> ControllerResult:
@@ -167,7 +168,7 @@ def remove_expired(deciding: Deciding) -> ControllerResult:
         for token_id, token in in_key_order(deciding.image.tokens.by_id)
         if _has_expired(token, deciding.now_ms)
     ]
-    removals = (RemoveDelegationTokenRecord(token_id=token_id) for token_id in expired[:REMOVALS_PER_SWEEP])
+    removals = (RemoveDelegationTokenRecord(token_id=token_id) for token_id in expired[:REMOVALS_PER_RUN])
     return ControllerResult(tuple(VersionedRecord(removal) for removal in removals))
 
 

@@ -72,6 +72,7 @@ def replica_options(config: Config, bound: Sequence[Endpoint], *, inline_flush: 
             token_secret=config.token_secret,
             token_max_lifetime_ms=config.token_max_lifetime_ms,
             token_expiry_time_ms=config.token_expiry_time_ms,
+            token_check_interval_ms=config.token_check_interval_ms,
         ),
         inline_flush=inline_flush,
     )

@@ -180,6 +180,14 @@ def test_a_token_ends_when_it_is_told_to() -> None:
     assert expire(side, token.hmac, -1) == (Error.DELEGATION_TOKEN_NOT_FOUND, 0)
 
 
+def test_expired_tokens_are_removed_from_time_to_time() -> None:
+    side = InProcess(admin=SECURED)
+    create(side, max_lifetime_ms=1)
+    lasting = create(side)
+    side.advance(SECURED.token_check_interval_ms)
+    assert list(side.controller.history.latest.tokens.by_id) == [lasting.token_id]
+
+
 def test_an_owner_without_a_type_is_refused() -> None:
     """Kafka 4.3.1 issues such a token, and its nodes never hear of any token again."""
     side = InProcess(admin=SECURED)
