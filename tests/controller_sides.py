@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable, Iterable
+from enum import IntEnum
 from functools import cache
 from typing import Any, Final
 
@@ -180,9 +181,11 @@ def by_batches(batches: Iterable[list[tuple[int, Message]]]) -> list[list[str]]:
                 case _:
                     pass
             fields = {
-                name: names.get(value, "?") if name == "topic_id" else value
+                name: int(value) if isinstance(value, IntEnum) else value
                 for name, value in structs.asdict(shown).items()
             }
+            if "topic_id" in fields:
+                fields["topic_id"] = names.get(fields["topic_id"], "?")
             lines.append(f"{type(record).__name__} v{version} {fields}")
         if lines:
             found.append(sorted(lines))

@@ -58,9 +58,13 @@ def restart(image: MetadataImage, broker_id: int, defaults: TopicDefaults, *, is
 
 
 def unregister(image: MetadataImage, broker: Broker, defaults: TopicDefaults) -> list[VersionedRecord]:
-    """The broker is removed for good. It stays eligible where it was: only an unclean shutdown ends that."""
+    """The broker is removed for good. It stays eligible where it was: only an unclean shutdown ends that.
+
+    The partitions that it is eligible in are looked at all the same, as by Kafka: something else may be due there.
+    """
     change = UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch)
-    return [*_moves_away(image, broker.id, defaults), VersionedRecord(change)]
+    everywhere = (*memberships(image.topics, broker.id), *eligible_memberships(image, broker.id))
+    return [*_updates(image, everywhere, BrokerUpdate(removed=broker.id), defaults), VersionedRecord(change)]
 
 
 def leads_something(image: MetadataImage, broker_id: int) -> bool:

@@ -7,7 +7,7 @@ in the log, and this controller has none by Kafka's names.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from kraft.controller import client_metrics, group_config_keys, topic_config_keys
@@ -16,7 +16,7 @@ from kraft.controller.features import ELIGIBLE_LEADER_REPLICAS
 from kraft.controller.result import RECORDS_PER_OPERATION, ApiError, ControllerResult, VersionedRecord
 from kraft.controller.topic_configs import MIN_ISR
 from kraft.controller.topic_names import check_name
-from metadata_log.image import Resource, ResourceType
+from metadata_log.image import MetadataImage, Resource, ResourceType
 from metadata_log.records.metadata import ClearElrRecord, ConfigRecord
 from transport.protocol.errors import Error
 from transport.protocol.messages.incremental_alter_configs import (
@@ -100,8 +100,7 @@ def alter(
     `is_new` is a topic that is being created by the same request. A change of what a partition needs in sync ends the
     eligibility of those that have left (KIP-966).
     """
-    if not is_new:
-        _check_exists(deciding, resource)
+    _check_kind(resource[0])
     before = deciding.image.configs.of(resource)
     after = dict(before)
     # The last operation on a key wins, as the changes are gathered by key first.
@@ -112,8 +111,10 @@ def alter(
             after.pop(name, None)
         else:
             after[name] = value
-    _validate(resource, after)
     _check_eligibility(deciding, resource, wanted, after)
+    _validate(resource, after)
+    if not is_new:
+        _check_exists(deciding.image, resource)
     if CORDONED in wanted and resource[0] == ResourceType.BROKER and not deciding.forwarded:
         _check_cordoned(before.get(CORDONED, ""), after.get(CORDONED, ""))
     # Brokers reload what is written, changed or not.
@@ -135,55 +136,65 @@ def _elr_enabled(deciding: Deciding) -> bool:
     return deciding.image.features.level(ELIGIBLE_LEADER_REPLICAS) > 0
 
 
-def _check_exists(deciding: Deciding, resource: Resource) -> None:
-    """Refuse a resource that is not there, or that is configured elsewhere."""
-    kind, name = resource
-    if kind == ResourceType.CLIENT_METRICS:
-        return
-    if kind == ResourceType.GROUP:
-        if not name:
-            raise ApiError(Error.INVALID_REQUEST, "Default group resources are not allowed.")
-    elif kind == ResourceType.TOPIC:
-        if not name:
-            raise ApiError(Error.INVALID_REQUEST, "Default topic resources are not allowed.")
-        if name not in deciding.image.topics:
-            check_name(name)
-            raise ApiError(Error.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-    elif kind == ResourceType.BROKER:
-        _check_broker(deciding, name)
-    elif kind in list(ResourceType) and kind != ResourceType.UNKNOWN:
-        kind_name = ResourceType(kind).name
-        raise ApiError(Error.UNSUPPORTED_VERSION, f"Resources of type {kind_name} are not served by this controller.")
-    else:
+def _check_kind(kind: int) -> None:
+    """Refuse what is configured elsewhere, and what is no kind of resource."""
+    if kind not in _VALIDATORS:
+        if kind in list(ResourceType) and kind != ResourceType.UNKNOWN:
+            text = f"Resources of type {ResourceType(kind).name} are not served by this controller."
+            raise ApiError(Error.UNSUPPORTED_VERSION, text)
         raise ApiError(Error.UNSUPPORTED_VERSION, f"Unknown resource type {kind}.")
 
 
-def _check_broker(deciding: Deciding, name: str) -> None:
-    if not name:
-        return
-    try:
+def _check_exists(image: MetadataImage, resource: Resource) -> None:
+    """Refuse a topic or a broker that is not there. Its values are looked at first, as by Kafka."""
+    kind, name = resource
+    if kind == ResourceType.TOPIC and name not in image.topics:
+        raise ApiError(Error.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+    if kind == ResourceType.BROKER and name:
         broker_id = int(name)
-    except ValueError:
-        text = "Unable to parse broker name as a base 10 number."
-        raise ApiError(Error.INVALID_REQUEST, text) from None
-    if broker_id < 0:
-        raise ApiError(Error.INVALID_REQUEST, "Invalid negative broker ID.")
-    image = deciding.image
-    if broker_id not in image.brokers.by_id and broker_id not in image.controllers.by_id:
-        raise ApiError(Error.BROKER_ID_NOT_REGISTERED, f"No node with id {broker_id} found.")
+        if broker_id not in image.brokers.by_id and broker_id not in image.controllers.by_id:
+            raise ApiError(Error.BROKER_ID_NOT_REGISTERED, f"No node with id {broker_id} found.")
 
 
 def _validate(resource: Resource, values: Mapping[str, str]) -> None:
-    """What a broker may be configured to, only the broker itself knows."""
+    """Refuse a name that is none, and values that its kind does not allow."""
     for name, value in values.items():
         if len(value) > LONGEST_VALUE:
             raise ApiError(Error.INVALID_CONFIG, f"The value of {name} is longer than {LONGEST_VALUE} characters.")
-    if resource[0] == ResourceType.CLIENT_METRICS:
-        client_metrics.validate(resource[1], values)
-    elif resource[0] == ResourceType.TOPIC:
-        topic_config_keys.validate(values)
-    elif resource[0] == ResourceType.GROUP:
-        group_config_keys.validate(values)
+    _VALIDATORS[resource[0]](resource[1], values)
+
+
+def _validate_topic(name: str, values: Mapping[str, str]) -> None:
+    if not name:
+        raise ApiError(Error.INVALID_REQUEST, "Default topic resources are not allowed.")
+    check_name(name)
+    topic_config_keys.validate(values)
+
+
+def _validate_group(name: str, values: Mapping[str, str]) -> None:
+    if not name:
+        raise ApiError(Error.INVALID_REQUEST, "Default group resources are not allowed.")
+    group_config_keys.validate(values)
+
+
+def _validate_broker(name: str, _: Mapping[str, str]) -> None:
+    """What a broker may be configured to, only the broker itself knows."""
+    if name:
+        try:
+            broker_id = int(name)
+        except ValueError:
+            text = "Unable to parse broker name as a base 10 number."
+            raise ApiError(Error.INVALID_REQUEST, text) from None
+        if broker_id < 0:
+            raise ApiError(Error.INVALID_REQUEST, "Invalid negative broker ID.")
+
+
+_VALIDATORS: Final[dict[int, Callable[[str, Mapping[str, str]], None]]] = {
+    ResourceType.TOPIC: _validate_topic,
+    ResourceType.BROKER: _validate_broker,
+    ResourceType.CLIENT_METRICS: client_metrics.validate,
+    ResourceType.GROUP: _validate_group,
+}
 
 
 def _check_eligibility(

@@ -126,11 +126,13 @@ class QuorumController:
         match record:
             case RegisterBrokerRecord():
                 sessions.registered(record.broker_id, offset)
+                if self.is_active:
+                    sessions.replayed(record.broker_id, fenced=record.fenced)
             case UnregisterBrokerRecord():
                 sessions.forget(record.broker_id)
-            case BrokerRegistrationChangeRecord(fenced=0) if self.is_active:
-                # Until its next heartbeat nobody knows how far it is.
-                sessions.touch(record.broker_id, fenced=sessions.state(record.broker_id).is_fenced)
+            case BrokerRegistrationChangeRecord() if self.is_active:
+                is_fenced = sessions.state(record.broker_id).is_fenced if record.fenced == 0 else record.fenced > 0
+                sessions.replayed(record.broker_id, fenced=is_fenced)
 
     def load_snapshot(self, records: Iterable[Message], end: OffsetAndEpoch) -> None:
         """Forget everything and begin with the records of a snapshot."""

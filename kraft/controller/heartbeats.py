@@ -109,6 +109,17 @@ class BrokerSessions:
         if fenced:
             heard.controlled_shutdown_offset = NOTHING
 
+    def replayed(self, broker_id: int, *, fenced: bool) -> None:
+        """A registration, or a change of one, was replayed on the active controller.
+
+        Kafka keeps how far a broker is only if the record tells it something new, which the decision seldom left to
+        it: until the next heartbeat nobody knows (`BrokerHeartbeatManager.register`).
+        """
+        heard = self._heard.get(broker_id)
+        is_news = heard is not None and heard.fenced != fenced
+        offset = heard.metadata_offset if heard is not None and is_news else NOTHING
+        self.touch(broker_id, fenced=fenced, metadata_offset=offset)
+
     def begin_shutdown(self, broker_id: int, offset: int) -> None:
         """A broker is to stop once all active ones have the log up to `offset`; only its first wish counts."""
         heard = self._heard[broker_id]

@@ -137,7 +137,8 @@ def _cancel(deciding: Deciding, topic: TopicImage, number: int) -> list[Versione
     isr = tuple(replica for replica in partition.isr if replica not in partition.adding_replicas)
     if not isr:
         if not unclean:
-            text = "Unable to revert the reassignment: none of the replicas from before is in sync."
+            text = f"Unable to revert partition assignment for {topic.name}:{number} because it would require an "
+            text += "unclean leader election."
             raise ApiError(Error.INVALID_REPLICA_ASSIGNMENT, text)
         isr = replicas[:1]
     target = Target(isr=isr, replicas=replicas, removing=(), adding=())

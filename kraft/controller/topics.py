@@ -109,14 +109,9 @@ def _create(deciding: Deciding, topic: CreatableTopic) -> tuple[list[VersionedRe
         raise ApiError(Error.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(empty)}")
     changes = [AlterableConfig(name=one.name, config_operation=SET, value=one.value) for one in topic.configs]
     configs = alter(deciding, (ResourceType.TOPIC, topic.name), changes, is_new=True)
-    if topic.assignments:
-        replicas = _manual_assignment(image, topic)
-        too_few = Error.INVALID_REPLICA_ASSIGNMENT
-    else:
-        replicas = _placement(deciding, topic)
-        too_few = Error.INVALID_REPLICATION_FACTOR
+    replicas = _manual_assignment(image, topic) if topic.assignments else _placement(deciding, topic)
     topic_id = random_uuid(deciding.rng)
-    partitions = list(_partition_records(image, topic_id, 0, replicas, too_few))
+    partitions = list(_partition_records(image, topic_id, 0, replicas))
     result = CreatableTopicResult(
         name=topic.name,
         topic_id=topic_id,
@@ -154,6 +149,7 @@ def _manual_assignment(image: MetadataImage, topic: CreatableTopic) -> list[tupl
     factor: int | None = None
     for assignment in topic.assignments:
         check_assignment(image, assignment.broker_ids, factor)
+        check_active(image, assignment.partition_index, assignment.broker_ids)
         factor = len(assignment.broker_ids)
     if sorted(by_index) != list(range(len(by_index))):
         text = "partitions should be a consecutive 0-based integer sequence"
@@ -184,6 +180,13 @@ def check_assignment(image: MetadataImage, replicas: Sequence[int], factor: int 
         raise ApiError(Error.INVALID_REPLICA_ASSIGNMENT, text)
 
 
+def check_active(image: MetadataImage, number: int, replicas: Sequence[int]) -> None:
+    """Refuse replicas chosen by hand of which none could lead."""
+    if not any(is_active(image, replica) for replica in replicas):
+        text = f"All brokers specified in the manual partition assignment for partition {number} are fenced or in "
+        raise ApiError(Error.INVALID_REPLICA_ASSIGNMENT, text + "controlled shutdown.")
+
+
 def _placement(deciding: Deciding, topic: CreatableTopic) -> list[tuple[int, ...]]:
     count, factor = topic.num_partitions, topic.replication_factor
     if factor < DEFAULT or factor == 0:
@@ -198,20 +201,15 @@ def _placement(deciding: Deciding, topic: CreatableTopic) -> list[tuple[int, ...
 
 
 def _partition_records(
-    image: MetadataImage, topic_id: Uuid, first: int, placements: Sequence[tuple[int, ...]], too_few: Error
+    image: MetadataImage, topic_id: Uuid, first: int, placements: Sequence[tuple[int, ...]]
 ) -> Iterator[VersionedRecord]:
     """New partitions: the first active replica leads, and nobody is elected."""
     version = record_version(image.features.metadata_version or 0)
     for number, replicas in enumerate(placements, first):
         isr = tuple(replica for replica in replicas if is_active(image, replica))
         if not isr:
-            text = (
-                f"All brokers specified in the manual partition assignment for partition {number} are fenced or in "
-                "controlled shutdown."
-            )
-            if too_few is Error.INVALID_REPLICATION_FACTOR:
-                text = "Unable to replicate the partition: all brokers are currently fenced or in controlled shutdown."
-            raise ApiError(too_few, text)
+            text = "Unable to replicate the partition: all brokers are currently fenced or in controlled shutdown."
+            raise ApiError(Error.INVALID_REPLICATION_FACTOR, text)
         record = PartitionRecord(
             partition_id=number,
             topic_id=topic_id,
@@ -321,17 +319,16 @@ def _grow(deciding: Deciding, asked: CreatePartitionsTopic) -> list[VersionedRec
     factor = len(topic.partitions[0].replicas)
     if asked.assignments is None:
         placements = place(usable_brokers(image), asked.count - now, factor, deciding.rng)
-        too_few = Error.INVALID_REPLICATION_FACTOR
     else:
         if len(asked.assignments) != asked.count - now:
             text = f"Attempted to add {asked.count - now} additional partition(s), but only "
             text += f"{len(asked.assignments)} assignment(s) were specified."
             raise ApiError(Error.INVALID_REPLICA_ASSIGNMENT, text)
-        for assignment in asked.assignments:
+        for number, assignment in enumerate(asked.assignments, now):
             check_assignment(image, assignment.broker_ids, factor)
+            check_active(image, number, assignment.broker_ids)
         placements = [tuple(assignment.broker_ids) for assignment in asked.assignments]
-        too_few = Error.INVALID_REPLICA_ASSIGNMENT
-    return list(_partition_records(image, topic.id, now, placements, too_few))
+    return list(_partition_records(image, topic.id, now, placements))
 
 
 # Delete
