@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 from msgspec import Struct
 
 from kraft.config.addresses import ListenerSpec, QuorumVoter, parse_listener, parse_voter, split_list
+from kraft.config.described import DescribedSetting, described_settings
 from kraft.config.errors import ConfigError
 from kraft.config.kafka_keys import KAFKA_KEYS, PREFIXES
 from kraft.config.keys import (
@@ -74,6 +75,8 @@ class Config(Struct, frozen=True, kw_only=True):
     connections_max_idle_ms: int = NUMBERS["connections.max.idle.ms"].default
     warnings: tuple[str, ...] = ()
     """What a user should be told before the node starts: unknown settings, settings that have no effect yet."""
+    described: tuple[DescribedSetting, ...] = ()
+    """Every setting, without secrets, as DescribeConfigs shows it."""
 
     @classmethod
     def load(cls, path: str, overrides: Iterable[str] = ()) -> Config:
@@ -106,6 +109,7 @@ class Config(Struct, frozen=True, kw_only=True):
             unclean_election=reader.flag("unclean.leader.election.enable"),
             keeps_acls=reader.text("authorizer.class.name") == STANDARD_AUTHORIZER,
             token_secret=reader.secret("delegation.token.secret.key"),
+            described=tuple(described_settings({key: setting.value.strip() for key, setting in settings.items()})),
             warnings=tuple(reader.warnings()),
             **reader.numbers(),
         )

@@ -23,6 +23,7 @@ from kraft.controller.broker_registration import (
 )
 from kraft.controller.configs import incremental_alter_configs, refusal
 from kraft.controller.deciding import Deciding
+from kraft.controller.describe_configs import describe_configs
 from kraft.controller.directories import assign_replicas_to_dirs, refuse_assignment
 from kraft.controller.elections import elect, refuse_elections
 from kraft.controller.isr import alter_partition, refuse_alter_partition
@@ -72,6 +73,7 @@ from transport.protocol.messages import (
     DeleteAclsRequest,
     DeleteTopicsRequest,
     DescribeAclsRequest,
+    DescribeConfigsRequest,
     DescribeDelegationTokenRequest,
     DescribeUserScramCredentialsRequest,
     ElectLeadersRequest,
@@ -149,6 +151,7 @@ APIS: Final[dict[type[Message], Write | Read]] = {
     CreateAclsRequest: Write(ApiKey.CREATE_ACLS, create_acls, refuse_create_acls),
     DeleteAclsRequest: Write(ApiKey.DELETE_ACLS, delete_acls, refuse_delete_acls),
     DescribeAclsRequest: Read(ApiKey.DESCRIBE_ACLS, describe_acls),
+    DescribeConfigsRequest: Read(ApiKey.DESCRIBE_CONFIGS, describe_configs),
     AlterUserScramCredentialsRequest: Write(
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS, alter_scram_credentials, refuse_scram_credentials
     ),

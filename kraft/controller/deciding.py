@@ -6,6 +6,7 @@ from random import Random
 
 from msgspec import Struct
 
+from kraft.config.described import DescribedSetting
 from kraft.config.secret import Secret
 from kraft.controller.heartbeats import BrokerSessions
 from kraft.controller.topic_configs import TopicDefaults
@@ -52,6 +53,7 @@ class Deciding(Struct, frozen=True, kw_only=True):
     `image` holds what is not committed, too: a write is decided on it. `committed` is what a read answers from. The
     first record of the decision will stand at `next_offset`; `version` is that of the request,
     which is `forwarded` if a broker has passed it on for a client. `voters` are the ids of the quorum.
+    `own_settings` is the configuration of this node.
     """
 
     image: MetadataImage
@@ -64,6 +66,7 @@ class Deciding(Struct, frozen=True, kw_only=True):
     defaults: TopicDefaults
     sessions: BrokerSessions
     voters: tuple[int, ...] = ()
+    own_settings: tuple[DescribedSetting, ...] = ()
     admin: AdminSettings = AdminSettings()
     caller: Caller = Caller()
     forwarded: bool = False

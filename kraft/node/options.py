@@ -67,6 +67,7 @@ def replica_options(config: Config, bound: Sequence[Endpoint], *, inline_flush: 
             num_partitions=config.num_partitions,
             default_replication_factor=config.default_replication_factor,
         ),
+        own_settings=config.described,
         admin=AdminSettings(
             has_authorizer=config.keeps_acls,
             token_secret=config.token_secret,

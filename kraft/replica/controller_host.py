@@ -148,6 +148,7 @@ def host_controller(
         bootstrap=bootstrap or DEFAULT_BOOTSTRAP,
         decisions=options.decisions,
         admin=options.admin,
+        own_settings=options.own_settings,
     )
     return ControllerHost(QuorumController(settings))
 

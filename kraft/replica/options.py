@@ -6,6 +6,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from kraft.config.described import DescribedSetting
 from kraft.controller.deciding import AdminSettings, DecisionSettings
 from kraft.quorum.values import DEFAULT_LISTENER, Endpoints, QuorumConfig
 from kraft.quorum.voters import VoterSet
@@ -34,4 +35,5 @@ class ReplicaOptions(Struct, frozen=True, kw_only=True):
     min_insync_replicas: int = 1
     decisions: DecisionSettings = DecisionSettings()
     admin: AdminSettings = AdminSettings()
+    own_settings: tuple[DescribedSetting, ...] = ()
     inline_flush: bool = False

@@ -1,0 +1,64 @@
+"""A node's own settings as administrators are shown them (Kafka: `ConfigHelper`, `DynamicBrokerConfig`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from kraft.config.keys import LONG_MAX, NUMBERS, TEXTS
+
+Type = Literal["UNKNOWN", "BOOLEAN", "STRING", "INT", "LONG", "DOUBLE", "LIST", "PASSWORD"]
+_TYPES: Final[dict[str, Type]] = {
+    "node.id": "INT",
+    "listener.security.protocol.map": "STRING",
+    "metadata.log.dir": "STRING",
+    "authorizer.class.name": "STRING",
+    "auto.leader.rebalance.enable": "BOOLEAN",
+    "unclean.leader.election.enable": "BOOLEAN",
+    "delegation.token.secret.key": "PASSWORD",
+}
+"""The types of texts; all others are lists."""
+_DYNAMIC: Final = frozenset(
+    ("listeners", "listener.security.protocol.map", "min.insync.replicas", "unclean.leader.election.enable")
+)
+"""What Kafka lets be changed while a node runs."""
+_INTERNAL: Final = "internal."
+_INTERNAL_TOO: Final = frozenset(("unclean.leader.election.interval.ms",))
+
+
+class DescribedSetting(Struct, frozen=True):
+    """One setting. Without a value are secrets, and settings that nobody here knows: they may be secrets."""
+
+    name: str
+    type: Type
+    value: str | None
+    is_set: bool
+    """Whether the file says so, as against a default."""
+    is_dynamic: bool = False
+    is_sensitive: bool = False
+
+
+def described_settings(settings: Mapping[str, str]) -> Iterator[DescribedSetting]:
+    """Every setting that this software reads, and every other one of the file; `settings` are those of the file."""
+    for name, text in TEXTS.items():
+        yield _described(settings, name, _TYPES.get(name, "LIST"), text.default or None)
+    for name, number in NUMBERS.items():
+        if not name.startswith(_INTERNAL) and name not in _INTERNAL_TOO:
+            yield _described(settings, name, "LONG" if number.maximum == LONG_MAX else "INT", str(number.default))
+    for name in settings:
+        if name not in TEXTS and name not in NUMBERS and not name.startswith(_INTERNAL):
+            yield DescribedSetting(name, "UNKNOWN", None, is_set=True, is_sensitive=True)
+
+
+def _described(settings: Mapping[str, str], name: str, kind: Type, default: str | None) -> DescribedSetting:
+    is_secret = kind == "PASSWORD"
+    return DescribedSetting(
+        name,
+        kind,
+        None if is_secret else settings.get(name, default),
+        is_set=name in settings,
+        is_dynamic=name in _DYNAMIC,
+        is_sensitive=is_secret,
+    )

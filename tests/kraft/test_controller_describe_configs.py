@@ -1,0 +1,88 @@
+"""A controller shows its own configuration and what is set for others, and no secret."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from admin_answers import SECURED, codes, disagreements
+from controller_sides import InProcess
+
+from kraft.config import Config
+from kraft.config.described import described_settings
+from metadata_log.serde import Message
+from transport.protocol.messages import DescribeConfigsRequest, DescribeConfigsResponse
+from transport.protocol.messages.describe_configs import DescribeConfigsResource, DescribeConfigsResourceResult
+
+TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
+FILE = {
+    "process.roles": "controller",
+    "node.id": "1",
+    "log.dirs": "/var/lib/kafka",
+    "super.users": "User:ANONYMOUS",
+    "delegation.token.secret.key": "hidden-away",
+}
+SYNONYMS_OF_A_TOPIC, OF_A_KEY_OF_BROKERS, LOGGERS, ONE_LOGGER, NO_TYPES = 2, 9, 15, 16, (24, 25, 26)
+
+
+def side_with(file: dict[str, str]) -> InProcess:
+    return InProcess(admin=SECURED, own_settings=tuple(described_settings(file)))
+
+
+def describe(side: InProcess, kind: int, name: str, *keys: str) -> dict[str, DescribeConfigsResourceResult]:
+    resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=list(keys) or None)
+    answer = side.ask(DescribeConfigsRequest(resources=[resource], include_synonyms=True), 4)
+    assert isinstance(answer, DescribeConfigsResponse)
+    (result,) = answer.results
+    assert (result.error_code, result.error_message) == (0, "")
+    return {one.name: one for one in result.configs}
+
+
+def test_answers_are_kafkas() -> None:
+    """Kafka knows more synonyms, more settings and loggers; for types that do not exist it has other words."""
+    side = side_with(FILE)
+    assert disagreements("configs", side, codes) == {}
+    found = disagreements("describe_configs", side)
+    assert sorted(found) == [SYNONYMS_OF_A_TOPIC, OF_A_KEY_OF_BROKERS, LOGGERS, ONE_LOGGER, *NO_TYPES]
+    assert set(disagreements("describe_configs", side, codes)) == set()
+    kafkas, ours = found[OF_A_KEY_OF_BROKERS]
+    assert [one for one in _known(kafkas) if one["name"] != "log.dirs"] == [
+        one for one in _known(ours) if one["name"] != "log.dirs"
+    ]
+
+
+def _known(answer: Any) -> list[Any]:
+    (result,) = answer["results"]
+    return [one for one in result["configs"] if one["name"] != "log.retention.ms"]
+
+
+def test_the_newest_layer_of_a_setting_holds() -> None:
+    side = side_with({"min.insync.replicas": "2"})
+    found = describe(side, BROKER, "1", "min.insync.replicas")["min.insync.replicas"]
+    assert (found.value, found.config_source) == ("1", 3), "written at the activation, for all brokers"
+    assert [(one.value, one.source) for one in found.synonyms] == [("1", 3), ("2", 4)]
+
+
+def test_secrets_and_what_may_be_one_are_never_shown() -> None:
+    text = (
+        "process.roles=controller\nnode.id=1\ncontroller.listener.names=C\nlisteners=C://127.0.0.1:0\n"
+        "controller.quorum.voters=1@127.0.0.1:9093\nlog.dirs=/var/lib/kafka\n"
+        "delegation.token.secret.key=hidden-away\nssl.key.password=hidden-too\nlistener.name.c.x=hidden-also\n"
+    )
+    config = Config.parse(text)
+    assert "hidden-" not in repr(config)
+    side = InProcess(own_settings=config.described)
+    found = describe(side, BROKER, "1")
+    for name in ("delegation.token.secret.key", "ssl.key.password", "listener.name.c.x"):
+        assert (found[name].value, found[name].is_sensitive) == (None, True)
+    assert "hidden-" not in repr(found)
+
+
+def test_a_standby_describes_itself() -> None:
+    side = side_with(FILE)
+    side.controller.renounce()
+    assert describe(side, BROKER, "1", "node.id")["node.id"].value == "1"
+    assert describe(side, BROKER_LOGGER, "1") == {}
+    unknown: Message = DescribeConfigsRequest(
+        resources=[DescribeConfigsResource(resource_type=TOPIC, resource_name="nope", configuration_keys=None)]
+    )
+    assert codes(side.ask(unknown, 4)) == {0, 3}
