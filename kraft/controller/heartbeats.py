@@ -110,7 +110,7 @@ class BrokerSessions:
             heard.controlled_shutdown_offset = NOTHING
 
     def replayed(self, broker_id: int, *, fenced: bool) -> None:
-        """A registration, or a change of one, was replayed on the active controller.
+        """A change of a registration was replayed on the active controller.
 
         Kafka keeps how far a broker is only if the record tells it something new, which the decision seldom left to
         it: until the next heartbeat nobody knows (`BrokerHeartbeatManager.register`).
