@@ -81,6 +81,11 @@ def test_acls_users_quotas_and_features(kafka: KafkaInstallation, tmp_path: Path
             kafka.tool(FEATURES, server, "upgrade", "--feature=share.version=1")
             shown = kafka.tool(FEATURES, server, "describe")
             assert re.search(r"share.version\s.*FinalizedVersionLevel: 1", shown)
+
+            one = ("--entity-type=brokers", "--entity-name=1", "--all")
+            own = kafka.tool(CONFIG_TOOL, f"--bootstrap-controller={layout.bootstrap}", "--describe", *one)
+            assert re.search(r"node.id=1 sensitive=false synonyms=\{STATIC_BROKER_CONFIG:node.id=1\}", own)
+            assert "delegation.token.secret.key=null sensitive=true" in own
         finally:
             broker.kill()
         printed = "".join(process.text for process in nodes.processes.values())

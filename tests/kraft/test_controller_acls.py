@@ -46,6 +46,7 @@ def test_answers_and_records_are_kafkas() -> None:
 
 
 def test_without_an_authorizer_there_are_no_acls() -> None:
+    assert disagreements("open", InProcess()) == {}
     side = InProcess()
     created = side.ask(CreateAclsRequest(creations=[creation("t")]), 3)
     assert isinstance(created, CreateAclsResponse)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from admin_answers import as_bytes, disagreements, kafkas_records, our_records
+from admin_answers import SECURED, as_bytes, disagreements, kafkas_records, our_records
 from controller_sides import InProcess, registration
 from msgspec import structs
 
@@ -60,6 +60,13 @@ def test_answers_and_records_are_kafkas_from_3_9_on() -> None:
     side = at_level(21)
     assert disagreements("features39", side) == {}
     assert our_records(side) == kafkas_records("features39")
+
+
+def test_answers_and_records_are_kafkas_at_the_oldest_level() -> None:
+    """Also to those who ask for credentials and tokens, which there are not yet."""
+    side = at_level(7, admin=SECURED)
+    assert disagreements("old", side) == {}
+    assert our_records(side) == kafkas_records("old")
 
 
 def test_kraft_version_is_not_raised_yet() -> None:
