@@ -1,4 +1,9 @@
-"""Stories drawn at random: each step makes sense often enough in the state that the steps before have left."""
+"""Stories drawn at random: each step makes sense often enough in the state that the steps before have left.
+
+Not drawn is what would show known differences: min.insync.replicas is not changed, as Kafka goes on to look at
+partitions that were cleared of eligible replicas, and may write a change for them; a reassignment is cancelled before
+the next.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Final
 
-from controller_sides import Side, directory, incarnation
+from controller_sides import directory, incarnation
 from controller_stories import (
     APPEND,
     BROKER,
@@ -56,15 +61,16 @@ class Draw:
         self._topics = [f"{name}-{number}" for number in range(4)]
         self._starts = 0
 
-    def begin(self, image: MetadataImage) -> Iterator[Step]:
-        """Bring every broker back."""
+    def sequence(self, count: int, image: Callable[[], MetadataImage]) -> Iterator[Step]:
+        """Bring every broker back, and then draw so often; `image` tells what the steps before have left."""
         for broker in BROKERS:
-            if broker not in image.brokers.by_id:
+            if broker not in image().brokers.by_id:
                 yield self._registration(broker)
             yield heartbeat(broker)
+        for _ in range(count):
+            yield from self._draw(image())
 
-    def step(self, image: MetadataImage, side: Side) -> Iterator[Step]:
-        """What to ask next, most often one request."""
+    def _draw(self, image: MetadataImage) -> Iterator[Step]:
         kinds: tuple[tuple[int, Callable[[MetadataImage], Iterator[Step]]], ...] = (
             (3, self._create),
             (1, self._grow),
@@ -126,7 +132,8 @@ class Draw:
             yield heartbeat(broker, offset=self._rng.randrange(200))
         elif draw < 0.95:
             yield heartbeat(broker, cordoned_log_dirs=[directory(broker)])
-        else:
+        elif broker in image.brokers.by_id and not image.brokers.by_id[broker].fenced:
+            # Of a fenced one, Kafka may answer UNKNOWN_SERVER_ERROR and resign.
             yield heartbeat(broker, offline_log_dirs=[directory(broker)])
 
     def _restart(self, image: MetadataImage) -> Iterator[Step]:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
-from controller_sides import CLUSTER_ID, Side, by_batches, plain, recorded_answers
+from controller_draws import Draw
+from controller_sides import CLUSTER_ID, InProcess, Side, by_batches, plain, recorded_answers
 from controller_stories import DIFFERENCES, STORIES, told
 from our_nodes import our_controller, our_format
 from real_kafka import (
@@ -25,6 +27,7 @@ from real_kafka import (
 )
 from wire import active_controller, ask
 
+from kraft.controller.deciding import DecisionSettings
 from metadata_log.disk import OsDisk
 from metadata_log.reader import Entry
 from metadata_log.serde import Message
@@ -80,3 +83,26 @@ def test_answers_and_records_are_kafkas(kafka: KafkaInstallation, tmp_path: Path
             kafkas, our = told(one, story), told(other, story)
             assert kafkas[:-1] == our[:-1], reason
             assert kafkas[-1] != our[-1], reason
+
+
+STEPS = 25
+"""In each drawn sequence, not counting what brings the brokers back."""
+
+
+@pytest.mark.parametrize(("seed", "count"), [(1, 30), pytest.param(2, 300, marks=pytest.mark.soak)])
+def test_random_sequences_have_kafkas_answers_and_records(
+    kafka: KafkaInstallation, tmp_path: Path, seed: int, count: int
+) -> None:
+    """Our controller decides in this process, so that what is drawn can depend on the state."""
+    layout = single(tmp_path / "theirs")
+    kafka_format(kafka, layout)
+    controller = InProcess(max_idle_interval_ms=0, decisions=DecisionSettings(broker_session_timeout_ms=600_000))
+    with running(layout, kafka_controller(kafka, layout), name="kafka"):
+        eventually(lambda: active_controller(layout.ports[1]) == 1, "it is active")
+        theirs, ours = side_of(layout), Side(controller.ask)
+        for number in range(count):
+            draw = Draw(Random(seed * 1000 + number), f"s{number}")
+            for step in draw.sequence(STEPS, lambda: controller.controller.history.latest):
+                where = f"seed {seed}, sequence {number}: {step[0](ours)}"
+                assert told(ours, [step]) == told(theirs, [step]), where
+        assert by_batches(controller.batches) == by_batches(log_of(layout))
