@@ -12,6 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from kraft.config.described import DescribedSetting
 from kraft.controller.apis import APIS, Read, Write
 from kraft.controller.broker_heartbeat import fence_silent_broker
 from kraft.controller.cluster import describe_cluster
@@ -69,6 +70,7 @@ class ControllerSettings(Struct, frozen=True, kw_only=True):
     bootstrap: tuple[Message, ...] = DEFAULT_BOOTSTRAP
     decisions: DecisionSettings = DecisionSettings()
     admin: AdminSettings = AdminSettings()
+    own_settings: tuple[DescribedSetting, ...] = ()
 
 
 class QuorumController:
@@ -237,6 +239,7 @@ class QuorumController:
             sessions=self._sessions,
             forwarded=forwarded_for is not None,
             caller=forwarded_for or Caller(),
+            own_settings=self.settings.own_settings,
             voters=tuple(node_id for node_id, _, _ in self.settings.voters),
             admin=self.settings.admin,
         )
