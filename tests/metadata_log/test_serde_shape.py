@@ -59,8 +59,13 @@ def test_whatever_the_numbers_are_both_read_the_same(data):
         )
     other = bytes(other)
     found, expected = read(other, 0), general(other, 0)
-    assert repr(found) == repr(expected)  # NaN is not itself
-    assert repr(read(b"in front" + other, 8)) == repr((expected[0], expected[1] + 8))
+    assert same(found, expected)
+    assert same(read(b"in front" + other, 8), (expected[0], expected[1] + 8))
+
+
+def same(one, other):
+    """Equal, or written alike: NaN is not itself, and what is left out of a text depends on which object a default is."""
+    return one == other or repr(one) == repr(other)
 
 
 @relaxed
