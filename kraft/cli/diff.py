@@ -28,12 +28,14 @@ from kraft.cli.image_at import (
 from kraft.cli.text import count, echo_lines, iso_time
 from metadata_log.image.diff import Difference, differences
 from metadata_log.image.java_text import (
+    name_of,
+)
+from metadata_log.image.names import (
     LEADER_RECOVERY_STATES,
     OPERATIONS,
     PATTERN_TYPES,
     PERMISSION_TYPES,
     RESOURCE_TYPES,
-    name_of,
 )
 from metadata_log.image.topics import NO_LEADER
 from metadata_log.reader import OnDamage

@@ -10,6 +10,9 @@ from metadata_log.image import FeaturesImage, MetadataImage, ResourceType
 from metadata_log.image.brokers import Broker
 from metadata_log.image.controllers import ControllerRegistration
 from metadata_log.image.java_text import (
+    name_of,
+)
+from metadata_log.image.names import (
     LEADER_RECOVERY_STATES,
     OPERATIONS,
     PATTERN_TYPES,
@@ -17,7 +20,6 @@ from metadata_log.image.java_text import (
     RESOURCE_TYPES,
     SCRAM_MECHANISMS,
     SECURITY_PROTOCOLS,
-    name_of,
 )
 from metadata_log.image.persistent_map import in_key_order
 from metadata_log.image.quotas import in_entity_order

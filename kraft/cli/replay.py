@@ -24,13 +24,15 @@ from kraft.cli.text import count, echo_lines, iso_time, table
 from metadata_log.image import METADATA_VERSION, MetadataImage
 from metadata_log.image.brokers import Broker
 from metadata_log.image.java_text import (
+    name_of,
+)
+from metadata_log.image.names import (
     OPERATIONS,
     PATTERN_TYPES,
     PERMISSION_TYPES,
     RESOURCE_TYPES,
     SCRAM_MECHANISMS,
     SECURITY_PROTOCOLS,
-    name_of,
 )
 from metadata_log.image.persistent_map import in_key_order
 from metadata_log.image.quotas import Entity, in_entity_order

@@ -10,6 +10,15 @@ from metadata_log.image.brokers import Broker
 from metadata_log.image.configs import Resource, ResourceType
 from metadata_log.image.controllers import ControllerRegistration
 from metadata_log.image.features import METADATA_VERSION
+from metadata_log.image.names import (
+    LEADER_RECOVERY_STATES,
+    OPERATIONS,
+    PATTERN_TYPES,
+    PERMISSION_TYPES,
+    RESOURCE_TYPES,
+    SCRAM_MECHANISMS,
+    SECURITY_PROTOCOLS,
+)
 from metadata_log.image.quotas import Entity
 from metadata_log.image.tokens import DelegationToken
 from metadata_log.image.topics import Partition
@@ -21,39 +30,6 @@ from metadata_log.types import Uuid
 
 Values = tuple[Any, ...]
 
-RECOVERY_STATES: Final = ("RECOVERED", "RECOVERING")
-ACL_OPERATIONS: Final = (
-    "UNKNOWN",
-    "ANY",
-    "ALL",
-    "READ",
-    "WRITE",
-    "CREATE",
-    "DELETE",
-    "ALTER",
-    "DESCRIBE",
-    "CLUSTER_ACTION",
-    "DESCRIBE_CONFIGS",
-    "ALTER_CONFIGS",
-    "IDEMPOTENT_WRITE",
-    "CREATE_TOKENS",
-    "DESCRIBE_TOKENS",
-    "TWO_PHASE_COMMIT",
-)
-ACL_PERMISSIONS: Final = ("UNKNOWN", "ANY", "DENY", "ALLOW")
-ACL_RESOURCES: Final = (
-    "UNKNOWN",
-    "ANY",
-    "TOPIC",
-    "GROUP",
-    "CLUSTER",
-    "TRANSACTIONAL_ID",
-    "DELEGATION_TOKEN",
-    "USER",
-)
-ACL_PATTERNS: Final = ("UNKNOWN", "ANY", "MATCH", "LITERAL", "PREFIXED")
-SCRAM_MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
-SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 DEFAULT_ENTITY: Final = "<default>"
 _RESOURCE_TYPES: Final = frozenset(int(one) for one in ResourceType)
 _RELEASES: Final = {level: name for name, level in METADATA_VERSIONS.items()}
@@ -66,7 +42,7 @@ def name_of(names: tuple[str, ...], code: int) -> str:
 
 def recovery_state(code: int) -> str:
     """The text of a partition's leader recovery state."""
-    return name_of(RECOVERY_STATES, code)
+    return LEADER_RECOVERY_STATES.get(code, str(code))
 
 
 def uuids(ids: Iterable[Uuid]) -> tuple[str, ...]:
@@ -93,7 +69,7 @@ def partition_values(partition: Partition) -> Values:
 
 def _endpoints(endpoints: Iterable[BrokerEndpoint | ControllerEndpoint]) -> tuple[tuple[str, ...], dict[str, str]]:
     ordered = sorted(endpoints, key=lambda one: one.name)
-    protocols = {one.name: name_of(SECURITY_PROTOCOLS, one.security_protocol) for one in ordered}
+    protocols = {one.name: SECURITY_PROTOCOLS.get(one.security_protocol, str(one.security_protocol)) for one in ordered}
     return tuple(f"{one.name}://{one.host}:{one.port}" for one in ordered), protocols
 
 
@@ -144,11 +120,11 @@ def acl_values(acl_id: Uuid, acl: Acl) -> Values:
     return (
         str(acl_id),
         acl.principal,
-        name_of(ACL_PERMISSIONS, acl.permission_type),
-        name_of(ACL_OPERATIONS, acl.operation),
-        name_of(ACL_RESOURCES, acl.resource_type),
+        name_of(PERMISSION_TYPES, acl.permission_type),
+        name_of(OPERATIONS, acl.operation),
+        name_of(RESOURCE_TYPES, acl.resource_type),
         acl.resource_name,
-        name_of(ACL_PATTERNS, acl.pattern_type),
+        name_of(PATTERN_TYPES, acl.pattern_type),
         acl.host,
     )
 

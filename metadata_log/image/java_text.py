@@ -11,51 +11,24 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from math import isfinite
-from typing import Final
 
 from metadata_log.image.acls import Acl
 from metadata_log.image.brokers import Broker
 from metadata_log.image.controllers import ControllerRegistration
+from metadata_log.image.names import (
+    LEADER_RECOVERY_STATES,
+    OPERATIONS,
+    PATTERN_TYPES,
+    PERMISSION_TYPES,
+    RESOURCE_TYPES,
+    SECURITY_PROTOCOLS,
+)
 from metadata_log.image.scram import ScramCredential
 from metadata_log.image.tokens import DelegationToken
 from metadata_log.image.topics import Partition
 from metadata_log.records.metadata import BrokerEndpoint, ControllerEndpoint
 from metadata_log.redact import REDACTED
 from metadata_log.types import Uuid
-
-SECURITY_PROTOCOLS: Final = {0: "PLAINTEXT", 1: "SSL", 2: "SASL_PLAINTEXT", 3: "SASL_SSL"}
-LEADER_RECOVERY_STATES: Final = {0: "RECOVERED", 1: "RECOVERING"}
-RESOURCE_TYPES: Final = (
-    "UNKNOWN",
-    "ANY",
-    "TOPIC",
-    "GROUP",
-    "CLUSTER",
-    "TRANSACTIONAL_ID",
-    "DELEGATION_TOKEN",
-    "USER",
-)
-PATTERN_TYPES: Final = ("UNKNOWN", "ANY", "MATCH", "LITERAL", "PREFIXED")
-OPERATIONS: Final = (
-    "UNKNOWN",
-    "ANY",
-    "ALL",
-    "READ",
-    "WRITE",
-    "CREATE",
-    "DELETE",
-    "ALTER",
-    "DESCRIBE",
-    "CLUSTER_ACTION",
-    "DESCRIBE_CONFIGS",
-    "ALTER_CONFIGS",
-    "IDEMPOTENT_WRITE",
-    "CREATE_TOKENS",
-    "DESCRIBE_TOKENS",
-    "TWO_PHASE_COMMIT",
-)
-PERMISSION_TYPES: Final = ("UNKNOWN", "ANY", "DENY", "ALLOW")
-SCRAM_MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 
 
 def acl_text(acl: Acl) -> str:

@@ -23,7 +23,6 @@ from metadata_log.image.configs import ResourceType
 from metadata_log.image.features import METADATA_VERSION
 from metadata_log.image.image import MetadataImage
 from metadata_log.image.java_text import (
-    SCRAM_MECHANISMS,
     acl_text,
     broker_text,
     controller_text,
@@ -32,6 +31,9 @@ from metadata_log.image.java_text import (
     scram_text,
     time_text,
     token_text,
+)
+from metadata_log.image.names import (
+    SCRAM_MECHANISMS,
 )
 from metadata_log.image.topics import Partition, TopicImage, TopicsImage
 from metadata_log.redact import REDACTED, is_secret_config
