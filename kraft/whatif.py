@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from kraft.controller.brokers import begin_controlled_shutdown, fence
 from kraft.controller.leader_election import Election
-from kraft.controller.partition_change import RECOVERING, Target, partition_change, record_version
-from kraft.controller.partition_updates import Member, elect_leaders, rules_for
+from kraft.controller.partition_change import RECOVERING, Target
+from kraft.controller.partition_updates import all_partitions, change_of, elect_leaders
 from kraft.controller.reassignment import begin
 from kraft.controller.result import VersionedRecord
 from kraft.controller.topic_configs import TopicDefaults, min_isr
@@ -91,11 +91,8 @@ def fail_rack(image: MetadataImage, rack: str, defaults: TopicDefaults) -> Outco
 def elect(image: MetadataImage, election: Election, defaults: TopicDefaults) -> Outcome:
     """An election of all partitions, as an administrator asks for it."""
 
-    def decide(now: MetadataImage) -> list[VersionedRecord]:
-        version = record_version(now.features.metadata_version or 0)
-        return [
-            VersionedRecord(change, version) for change in elect_leaders(now, all_partitions(now), election, defaults)
-        ]
+    def decide(now: MetadataImage) -> Iterator[VersionedRecord]:
+        return elect_leaders(now, all_partitions(now), election, defaults)
 
     return _outcome(image, [decide], defaults)
 
@@ -117,13 +114,13 @@ def reassign(
         for (topic, number), replicas in targets.items():
             assignment = begin(now.topics[topic].partitions[number], replicas)
             target = Target(replicas=assignment.replicas, removing=assignment.removing, adding=assignment.adding)
-            yield from _change(now, topic, number, target, defaults)
+            yield from change_of(now, now.topics[topic], number, target, defaults)
 
     def comes_into_sync(now: MetadataImage) -> Iterator[VersionedRecord]:
         for topic, number in targets:
             partition = now.topics[topic].partitions[number]
             caught_up = tuple(one for one in partition.adding_replicas if one not in partition.isr)
-            yield from _change(now, topic, number, Target(isr=(*partition.isr, *caught_up)), defaults)
+            yield from change_of(now, now.topics[topic], number, Target(isr=(*partition.isr, *caught_up)), defaults)
 
     return _outcome(image, [begins, comes_into_sync], defaults)
 
@@ -133,25 +130,6 @@ def leaderships(image: MetadataImage) -> dict[int, int]:
     counts = Counter(partition.leader for _, _, partition in all_partitions(image))
     leading = {broker_id: counts.pop(broker_id, 0) for broker_id, _ in in_key_order(image.brokers.by_id)}
     return leading | dict(sorted(counts.items()))
-
-
-def all_partitions(image: MetadataImage) -> Iterator[Member]:
-    """Every partition, by topic name and number."""
-    for name in image.topics:
-        topic = image.topics[name]
-        for number, partition in enumerate(topic.partitions):
-            yield topic.id, number, partition
-
-
-def _change(
-    image: MetadataImage, topic: str, number: int, target: Target, defaults: TopicDefaults
-) -> Iterator[VersionedRecord]:
-    found = image.topics[topic]
-    partition = found.partitions[number]
-    rules = rules_for(image, partition, min_isr(image, found, defaults))
-    change = partition_change(found.id, number, partition, target, rules)
-    if change is not None:
-        yield VersionedRecord(change, record_version(image.features.metadata_version or 0))
 
 
 def _broker(image: MetadataImage, broker_id: int) -> Broker:

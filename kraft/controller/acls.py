@@ -11,8 +11,9 @@ from msgspec import Struct, structs
 from kraft.controller.deciding import Deciding
 from kraft.controller.result import RECORDS_PER_OPERATION, ApiError, ControllerResult, VersionedRecord
 from metadata_log.image import Acl, MetadataImage
+from metadata_log.image.acls import acl_record
 from metadata_log.image.persistent_map import in_key_order
-from metadata_log.records.metadata import AccessControlEntryRecord, RemoveAccessControlEntryRecord
+from metadata_log.records.metadata import RemoveAccessControlEntryRecord
 from metadata_log.types import Uuid, random_uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.create_acls import (
@@ -104,7 +105,7 @@ def create_acls(deciding: Deciding, request: CreateAclsRequest) -> ControllerRes
                 added[acl] = None
     if len(added) > RECORDS_PER_OPERATION:
         raise ApiError(Error.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
-    records = tuple(VersionedRecord(_record(_new_id(deciding), acl)) for acl in added)
+    records = tuple(VersionedRecord(acl_record(_new_id(deciding), acl)) for acl in added)
     return ControllerResult(records, CreateAclsResponse(results=results))
 
 
@@ -231,19 +232,6 @@ def _check_concrete(creation: AclCreation) -> None:
         creation.permission_type,
     ) or creation.resource_pattern_type in (ANY, MATCH):
         raise ApiError(Error.UNKNOWN_SERVER_ERROR)
-
-
-def _record(acl_id: Uuid, acl: Acl) -> AccessControlEntryRecord:
-    return AccessControlEntryRecord(
-        id=acl_id,
-        resource_type=acl.resource_type,
-        resource_name=acl.resource_name,
-        pattern_type=acl.pattern_type,
-        principal=acl.principal,
-        host=acl.host,
-        operation=acl.operation,
-        permission_type=acl.permission_type,
-    )
 
 
 def _new_id(deciding: Deciding) -> Uuid:

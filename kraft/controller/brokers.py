@@ -6,15 +6,20 @@ cannot lead.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
-from kraft.controller.partition_change import record_version
-from kraft.controller.partition_updates import ELR_FEATURE, NOBODY, BrokerUpdate, Member, partition_updates
+from kraft.controller.partition_updates import (
+    ELR_FEATURE,
+    NOBODY,
+    BrokerUpdate,
+    Member,
+    all_partitions,
+    partition_updates,
+)
 from kraft.controller.result import VersionedRecord
 from kraft.controller.topic_configs import TopicDefaults
 from metadata_log.image import Broker, MetadataImage, memberships
-from metadata_log.image.persistent_map import in_key_order
 from metadata_log.records.metadata import BrokerRegistrationChangeRecord, UnregisterBrokerRecord
 
 _FENCE: Final = 1
@@ -33,7 +38,7 @@ def unfence(image: MetadataImage, broker: Broker, defaults: TopicDefaults) -> li
     """The broker is back: partitions without a leader that it can lead get one."""
     change = BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=_UNFENCE)
     leaderless = memberships(image.topics, _LEADERLESS)
-    return [VersionedRecord(change), *_updates(image, leaderless, BrokerUpdate(added=broker.id), defaults)]
+    return [VersionedRecord(change), *partition_updates(image, leaderless, BrokerUpdate(added=broker.id), defaults)]
 
 
 def begin_controlled_shutdown(image: MetadataImage, broker: Broker, defaults: TopicDefaults) -> list[VersionedRecord]:
@@ -52,9 +57,9 @@ def restart(image: MetadataImage, broker_id: int, defaults: TopicDefaults, *, is
     """
     members = memberships(image.topics, broker_id)
     if is_clean or image.features.level(ELR_FEATURE) == 0:
-        return _updates(image, members, BrokerUpdate(removed=broker_id), defaults)
+        return list(partition_updates(image, members, BrokerUpdate(removed=broker_id), defaults))
     everywhere = (*members, *eligible_memberships(image, broker_id))
-    return _updates(image, everywhere, BrokerUpdate(unclean=broker_id), defaults)
+    return list(partition_updates(image, everywhere, BrokerUpdate(unclean=broker_id), defaults))
 
 
 def unregister(image: MetadataImage, broker: Broker, defaults: TopicDefaults) -> list[VersionedRecord]:
@@ -64,7 +69,7 @@ def unregister(image: MetadataImage, broker: Broker, defaults: TopicDefaults) ->
     """
     change = UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch)
     everywhere = (*memberships(image.topics, broker.id), *eligible_memberships(image, broker.id))
-    return [*_updates(image, everywhere, BrokerUpdate(removed=broker.id), defaults), VersionedRecord(change)]
+    return [*partition_updates(image, everywhere, BrokerUpdate(removed=broker.id), defaults), VersionedRecord(change)]
 
 
 def leads_something(image: MetadataImage, broker_id: int) -> bool:
@@ -74,18 +79,10 @@ def leads_something(image: MetadataImage, broker_id: int) -> bool:
 
 def eligible_memberships(image: MetadataImage, broker_id: int) -> Iterator[Member]:
     """The partitions that a broker is an eligible leader replica of. There is no index: this is asked for rarely."""
-    for topic_id, topic in in_key_order(image.topics.by_id):
-        for number, partition in enumerate(topic.partitions):
-            if broker_id in partition.elr:
-                yield topic_id, number, partition
+    return (member for member in all_partitions(image) if broker_id in member[2].elr)
 
 
 def _moves_away(image: MetadataImage, broker_id: int, defaults: TopicDefaults) -> list[VersionedRecord]:
-    return _updates(image, memberships(image.topics, broker_id), BrokerUpdate(removed=broker_id), defaults)
-
-
-def _updates(
-    image: MetadataImage, members: Iterable[Member], update: BrokerUpdate, defaults: TopicDefaults
-) -> list[VersionedRecord]:
-    version = record_version(image.features.metadata_version or 0)
-    return [VersionedRecord(change, version) for change in partition_updates(image, members, update, defaults)]
+    return list(
+        partition_updates(image, memberships(image.topics, broker_id), BrokerUpdate(removed=broker_id), defaults)
+    )

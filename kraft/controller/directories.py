@@ -4,15 +4,13 @@ Kafka: `ReplicationControlManager.handleAssignReplicasToDirs`, `handleDirectorie
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from kraft.controller.deciding import Deciding
-from kraft.controller.partition_change import DIRECTORIES_SINCE, Target, partition_change, record_version
-from kraft.controller.partition_updates import BrokerUpdate, Member, partition_updates, rules_for
+from kraft.controller.partition_change import DIRECTORIES_SINCE, Target
+from kraft.controller.partition_updates import BrokerUpdate, Member, all_partitions, change_of, partition_updates
 from kraft.controller.result import ApiError, ControllerResult, VersionedRecord
-from kraft.controller.topic_configs import min_isr
 from metadata_log.image import Broker, MetadataImage
-from metadata_log.image.persistent_map import in_key_order
 from metadata_log.records.metadata import BrokerRegistrationChangeRecord
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
@@ -32,7 +30,8 @@ def offline_changes(deciding: Deciding, broker: Broker, reported: tuple[Uuid, ..
         return []
     records: list[VersionedRecord] = []
     for directory in lost:
-        records += _updates(deciding, broker.id, _replicas_in(deciding.image, broker.id, directory))
+        members = _replicas_in(deciding.image, broker.id, directory)
+        records += partition_updates(deciding.image, members, BrokerUpdate(removed=broker.id), deciding.defaults)
     left = tuple(directory for directory in broker.directories if directory not in reported)
     change = BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, log_dirs=left)
     return [*records, VersionedRecord(change, 2)]
@@ -65,14 +64,15 @@ def assign_replicas_to_dirs(deciding: Deciding, request: AssignReplicasToDirsReq
                 number = asked.partition_index
                 error = _assignment_error(image, broker.id, topic.topic_id, number)
                 if error is Error.NONE:
-                    member = (topic.topic_id, number, image.topics.by_id[topic.topic_id].partitions[number])
-                    records += _assignment(deciding, broker.id, directory.id, member)
+                    found = image.topics.by_id[topic.topic_id]
+                    target = Target(directories={broker.id: directory.id})
+                    records += change_of(image, found, number, target, deciding.defaults)
                     if directory.id not in broker.directories:
-                        offline.append(member)
+                        offline.append((found.id, number, found.partitions[number]))
                 answers.append(AssignReplicasToDirsResponsePartitionData(partition_index=number, error_code=error))
             topics.append(AssignReplicasToDirsResponseTopicData(topic_id=topic.topic_id, partitions=answers))
         directories.append(AssignReplicasToDirsResponseDirectoryData(id=directory.id, topics=topics))
-        records += _updates(deciding, broker.id, offline)
+        records += partition_updates(image, offline, BrokerUpdate(removed=broker.id), deciding.defaults)
     return ControllerResult(tuple(records), AssignReplicasToDirsResponse(directories=directories), is_atomic=False)
 
 
@@ -92,26 +92,10 @@ def _assignment_error(image: MetadataImage, broker_id: int, topic_id: Uuid, numb
     return Error.NONE if broker_id in topic.partitions[number].replicas else Error.NOT_LEADER_OR_FOLLOWER
 
 
-def _assignment(deciding: Deciding, broker_id: int, directory: Uuid, member: Member) -> list[VersionedRecord]:
-    topic_id, number, partition = member
-    image = deciding.image
-    rules = rules_for(image, partition, min_isr(image, image.topics.by_id[topic_id], deciding.defaults))
-    target = Target(directories={broker_id: directory})
-    change = partition_change(topic_id, number, partition, target, rules)
-    return [] if change is None else [VersionedRecord(change, record_version(image.features.metadata_version or 0))]
-
-
 def _replicas_in(image: MetadataImage, broker_id: int, directory: Uuid) -> Iterator[Member]:
     """The partitions that a broker holds in a directory. There is no index: directories fail rarely."""
-    for topic_id, topic in in_key_order(image.topics.by_id):
-        for number, partition in enumerate(topic.partitions):
-            if (broker_id, directory) in zip(partition.replicas, partition.directories, strict=True):
-                yield topic_id, number, partition
-
-
-def _updates(deciding: Deciding, broker_id: int, members: Iterable[Member]) -> list[VersionedRecord]:
-    """What the loss of a broker's replicas changes."""
-    image = deciding.image
-    version = record_version(image.features.metadata_version or 0)
-    changes = partition_updates(image, members, BrokerUpdate(removed=broker_id), deciding.defaults)
-    return [VersionedRecord(change, version) for change in changes]
+    return (
+        (topic_id, number, partition)
+        for topic_id, number, partition in all_partitions(image)
+        if (broker_id, directory) in zip(partition.replicas, partition.directories, strict=True)
+    )

@@ -10,12 +10,10 @@ from typing import Final
 
 from kraft.controller.deciding import Deciding
 from kraft.controller.leader_election import Election
-from kraft.controller.partition_change import record_version
-from kraft.controller.partition_updates import NOBODY, Member, elect_leaders
+from kraft.controller.partition_updates import NOBODY, Member, all_partitions, elect_leaders
 from kraft.controller.result import ApiError, ControllerResult, VersionedRecord
 from kraft.controller.topic_configs import unclean_election
 from metadata_log.image import MetadataImage, memberships
-from metadata_log.image.persistent_map import in_key_order
 from transport.protocol.errors import Error
 from transport.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -69,7 +67,7 @@ def refuse_elections(request: ElectLeadersRequest, error: Error, text: str | Non
 
 def balance(deciding: Deciding) -> ControllerResult:
     """Lead partitions by their preferred replicas again, where those are in sync."""
-    return _timed(deciding, _all_partitions(deciding.image), Election.PREFERRED)
+    return _timed(deciding, all_partitions(deciding.image), Election.PREFERRED)
 
 
 def elect_uncleanly(deciding: Deciding) -> ControllerResult:
@@ -84,15 +82,8 @@ def elect_uncleanly(deciding: Deciding) -> ControllerResult:
 
 
 def _timed(deciding: Deciding, members: Iterable[Member], election: Election) -> ControllerResult:
-    version = record_version(deciding.image.features.metadata_version or 0)
     changes = islice(elect_leaders(deciding.image, members, election, deciding.defaults), PER_RUN)
-    return ControllerResult(tuple(VersionedRecord(change, version) for change in changes), is_atomic=False)
-
-
-def _all_partitions(image: MetadataImage) -> Iterable[Member]:
-    for topic_id, topic in in_key_order(image.topics.by_id):
-        for number, partition in enumerate(topic.partitions):
-            yield topic_id, number, partition
+    return ControllerResult(tuple(changes), is_atomic=False)
 
 
 def _wanted(image: MetadataImage, request: ElectLeadersRequest) -> Iterable[tuple[str, Iterable[int], bool]]:
@@ -122,5 +113,4 @@ def _elect_one(deciding: Deciding, name: str, number: int, election: Election) -
             raise ApiError(Error.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available.")
         text = "Eligible topic partition leaders are not available."
         raise ApiError(Error.ELIGIBLE_LEADERS_NOT_AVAILABLE, text)
-    version = record_version(image.features.metadata_version or 0)
-    return [VersionedRecord(change, version) for change in changes]
+    return changes

@@ -7,8 +7,8 @@ from typing import Final
 
 from kraft.controller.deciding import Deciding
 from kraft.controller.leader_election import Election
-from kraft.controller.partition_change import RECOVERED, RECOVERING, Target, partition_change, record_version
-from kraft.controller.partition_updates import is_active, rules_for
+from kraft.controller.partition_change import RECOVERED, RECOVERING, Target, partition_change
+from kraft.controller.partition_updates import is_active, rules_for, versioned
 from kraft.controller.result import ApiError, ControllerResult, VersionedRecord
 from kraft.controller.topic_configs import min_isr, unclean_election
 from metadata_log.image import MetadataImage, Partition, TopicImage, merge
@@ -77,12 +77,12 @@ def _alter(
     )
     if record is None:
         return _accepted(number, partition), []
-    version = record_version(image.features.metadata_version or 0)
+    written = [versioned(image, record)]
     after = merge(partition, record)
     if after.leader != caller:
         # The change has completed a reassignment away from the caller: who gets this answer stops leading.
-        return _refused(change, Error.NEW_LEADER_ELECTED), [VersionedRecord(record, version)]
-    return _accepted(number, after), [VersionedRecord(record, version)]
+        return _refused(change, Error.NEW_LEADER_ELECTED), written
+    return _accepted(number, after), written
 
 
 def _members(deciding: Deciding, change: AlterPartitionRequestPartitionData) -> Iterator[BrokerState]:

@@ -9,9 +9,11 @@ from typing import Final
 from msgspec import Struct
 
 from kraft.controller.leader_election import Election
-from kraft.controller.partition_change import UNCHANGED, Rules, Target, partition_change
+from kraft.controller.partition_change import UNCHANGED, Rules, Target, partition_change, record_version
+from kraft.controller.result import VersionedRecord
 from kraft.controller.topic_configs import TopicDefaults, min_isr, unclean_election
-from metadata_log.image import MetadataImage, Partition
+from metadata_log.image import MetadataImage, Partition, TopicImage
+from metadata_log.image.persistent_map import in_key_order
 from metadata_log.image.topics import MIGRATING
 from metadata_log.records.metadata import PartitionChangeRecord
 from metadata_log.types import Uuid
@@ -88,9 +90,36 @@ def rules_for(
     )
 
 
+def versioned(image: MetadataImage, change: PartitionChangeRecord) -> VersionedRecord:
+    """A change in the version that the cluster's metadata.version has for it."""
+    return VersionedRecord(change, record_version(image.features.metadata_version or 0))
+
+
+def change_of(
+    image: MetadataImage,
+    topic: TopicImage,
+    number: int,
+    target: Target,
+    defaults: TopicDefaults,
+    election: Election = Election.ONLINE,
+) -> list[VersionedRecord]:
+    """What takes one partition to `target`: one record, or none if nothing changes."""
+    partition = topic.partitions[number]
+    rules = rules_for(image, partition, min_isr(image, topic, defaults))
+    change = partition_change(topic.id, number, partition, target, rules, election)
+    return [] if change is None else [versioned(image, change)]
+
+
+def all_partitions(image: MetadataImage) -> Iterator[Member]:
+    """Every partition, by topic id and number."""
+    for topic_id, topic in in_key_order(image.topics.by_id):
+        for number, partition in enumerate(topic.partitions):
+            yield topic_id, number, partition
+
+
 def partition_updates(
     image: MetadataImage, members: Iterable[Member], update: BrokerUpdate, defaults: TopicDefaults
-) -> Iterator[PartitionChangeRecord]:
+) -> Iterator[VersionedRecord]:
     """The changes that a broker's new state asks for in these partitions.
 
     Where the topic allows it an unclean election happens at once.
@@ -111,19 +140,15 @@ def partition_updates(
         rules = rules_for(image, partition, topic_min_isr, update)
         change = partition_change(topic_id, number, partition, target, rules, election)
         if change is not None:
-            yield change
+            yield versioned(image, change)
 
 
 def elect_leaders(
     image: MetadataImage, members: Iterable[Member], election: Election, defaults: TopicDefaults
-) -> Iterator[PartitionChangeRecord]:
+) -> Iterator[VersionedRecord]:
     """The changes of an election that somebody asks for (`ElectLeaders`), of partitions not led as they could be."""
     for topic_id, number, partition in members:
         wanted = partition.replicas[0] if election is Election.PREFERRED else partition.leader
         if partition.leader == wanted != NOBODY:
             continue
-        topic_min_isr = min_isr(image, image.topics.by_id[topic_id], defaults)
-        rules = rules_for(image, partition, topic_min_isr)
-        change = partition_change(topic_id, number, partition, UNCHANGED, rules, election)
-        if change is not None:
-            yield change
+        yield from change_of(image, image.topics.by_id[topic_id], number, UNCHANGED, defaults, election)

@@ -7,11 +7,11 @@ from typing import Final
 
 from kraft.controller.deciding import Deciding
 from kraft.controller.leader_election import Election
-from kraft.controller.partition_change import Target, partition_change, record_version
-from kraft.controller.partition_updates import rules_for
+from kraft.controller.partition_change import Target
+from kraft.controller.partition_updates import change_of
 from kraft.controller.reassignment import begin
 from kraft.controller.result import RECORDS_PER_OPERATION, ApiError, ControllerResult, VersionedRecord
-from kraft.controller.topic_configs import min_isr, unclean_election
+from kraft.controller.topic_configs import unclean_election
 from kraft.controller.topics import check_assignment
 from metadata_log.image import MetadataImage, Partition, TopicImage, reassigning
 from transport.protocol.errors import Error
@@ -116,7 +116,7 @@ def _alter(
         _check_factor(partition, asked.replicas)
     assignment = begin(partition, asked.replicas)
     target = Target(replicas=assignment.replicas, removing=assignment.removing, adding=assignment.adding)
-    return _change(deciding, topic, number, target, Election.ONLINE)
+    return change_of(deciding.image, topic, number, target, deciding.defaults, Election.ONLINE)
 
 
 def _check_factor(partition: Partition, replicas: Sequence[int]) -> None:
@@ -142,13 +142,6 @@ def _cancel(deciding: Deciding, topic: TopicImage, number: int) -> list[Versione
             raise ApiError(Error.INVALID_REPLICA_ASSIGNMENT, text)
         isr = replicas[:1]
     target = Target(isr=isr, replicas=replicas, removing=(), adding=())
-    return _change(deciding, topic, number, target, Election.UNCLEAN if unclean else Election.ONLINE)
-
-
-def _change(
-    deciding: Deciding, topic: TopicImage, number: int, target: Target, election: Election
-) -> list[VersionedRecord]:
-    image, partition = deciding.image, topic.partitions[number]
-    rules = rules_for(image, partition, min_isr(image, topic, deciding.defaults))
-    change = partition_change(topic.id, number, partition, target, rules, election)
-    return [] if change is None else [VersionedRecord(change, record_version(image.features.metadata_version or 0))]
+    return change_of(
+        deciding.image, topic, number, target, deciding.defaults, Election.UNCLEAN if unclean else Election.ONLINE
+    )

@@ -14,7 +14,8 @@ from kraft.controller.deciding import Caller, Deciding
 from kraft.controller.result import ControllerResult, VersionedRecord
 from metadata_log.image import DelegationToken
 from metadata_log.image.persistent_map import in_key_order
-from metadata_log.records.metadata import DelegationTokenRecord, RemoveDelegationTokenRecord
+from metadata_log.image.tokens import token_record
+from metadata_log.records.metadata import RemoveDelegationTokenRecord
 from metadata_log.types import random_uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.create_delegation_token import (
@@ -230,14 +231,4 @@ def _is_its_own(token: DelegationToken, caller: Caller) -> bool:
 
 
 def _record(token: DelegationToken) -> VersionedRecord:
-    return VersionedRecord(
-        DelegationTokenRecord(
-            owner=token.owner,
-            requester=token.requester,
-            renewers=token.renewers,
-            issue_timestamp=token.issue_timestamp,
-            max_timestamp=token.max_timestamp,
-            expiration_timestamp=token.expiration_timestamp,
-            token_id=token.token_id,
-        )
-    )
+    return VersionedRecord(token_record(token))

@@ -42,6 +42,20 @@ def replay_acl(image: AclsImage, record: AccessControlEntryRecord) -> AclsImage:
     return AclsImage(image.by_id.set(record.id, acl))
 
 
+def acl_record(acl_id: Uuid, acl: Acl) -> AccessControlEntryRecord:
+    """The record that puts an entry."""
+    return AccessControlEntryRecord(
+        id=acl_id,
+        resource_type=acl.resource_type,
+        resource_name=acl.resource_name,
+        pattern_type=acl.pattern_type,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission_type,
+    )
+
+
 def replay_remove_acl(image: AclsImage, record: RemoveAccessControlEntryRecord) -> AclsImage:
     """Remove an entry; raises `ReplayError` if there is none with this id."""
     if record.id not in image.by_id:

@@ -8,20 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from metadata_log.image.acls import acl_record
 from metadata_log.image.brokers import Broker
 from metadata_log.image.controllers import ControllerRegistration
 from metadata_log.image.features import METADATA_VERSION, FeaturesImage
 from metadata_log.image.image import MetadataImage
 from metadata_log.image.persistent_map import in_key_order
 from metadata_log.image.quotas import in_entity_order
+from metadata_log.image.tokens import token_record
 from metadata_log.image.topics import Partition, TopicsImage
 from metadata_log.records.metadata import (
-    AccessControlEntryRecord,
     BrokerFeature,
     ClientQuotaRecord,
     ConfigRecord,
     ControllerFeature,
-    DelegationTokenRecord,
     EntityData,
     FeatureLevelRecord,
     PartitionRecord,
@@ -174,19 +174,7 @@ def partition_record(
 
 def _acls(image: MetadataImage) -> Iterator[Versioned]:
     for acl_id, acl in in_key_order(image.acls.by_id):
-        yield (
-            AccessControlEntryRecord(
-                id=acl_id,
-                resource_type=acl.resource_type,
-                resource_name=acl.resource_name,
-                pattern_type=acl.pattern_type,
-                principal=acl.principal,
-                host=acl.host,
-                operation=acl.operation,
-                permission_type=acl.permission_type,
-            ),
-            0,
-        )
+        yield acl_record(acl_id, acl), 0
 
 
 def _scram(image: MetadataImage) -> Iterator[Versioned]:
@@ -206,16 +194,5 @@ def _scram(image: MetadataImage) -> Iterator[Versioned]:
 
 
 def _tokens(image: MetadataImage) -> Iterator[Versioned]:
-    for token_id, token in in_key_order(image.tokens.by_id):
-        yield (
-            DelegationTokenRecord(
-                owner=token.owner,
-                requester=token.requester,
-                renewers=token.renewers,
-                issue_timestamp=token.issue_timestamp,
-                max_timestamp=token.max_timestamp,
-                expiration_timestamp=token.expiration_timestamp,
-                token_id=token_id,
-            ),
-            0,
-        )
+    for _, token in in_key_order(image.tokens.by_id):
+        yield token_record(token), 0

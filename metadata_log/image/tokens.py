@@ -44,6 +44,19 @@ def replay_token(image: TokensImage, record: DelegationTokenRecord) -> TokensIma
     return TokensImage(image.by_id.set(token.token_id, token))
 
 
+def token_record(token: DelegationToken) -> DelegationTokenRecord:
+    """The record that puts a token."""
+    return DelegationTokenRecord(
+        owner=token.owner,
+        requester=token.requester,
+        renewers=token.renewers,
+        issue_timestamp=token.issue_timestamp,
+        max_timestamp=token.max_timestamp,
+        expiration_timestamp=token.expiration_timestamp,
+        token_id=token.token_id,
+    )
+
+
 def replay_remove_token(image: TokensImage, record: RemoveDelegationTokenRecord) -> TokensImage:
     """Remove a token, if there is one."""
     return TokensImage(image.by_id.delete(record.token_id)) if record.token_id in image.by_id else image
