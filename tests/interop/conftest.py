@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
 from dumps import wait_for_registrations
-from kafka_jars import KafkaUnavailable
+from kafka_or_skip import found_or_skipped
 from our_nodes import our_controller, our_format
 from real_kafka import KafkaInstallation, Nodes, kafka_controller, kafka_format, layout_in, running
 
 
 @pytest.fixture(scope="session")
 def kafka() -> KafkaInstallation:
-    try:
-        return KafkaInstallation.find()
-    except KafkaUnavailable as reason:
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"Apache Kafka cannot be run here: {reason}")
-        pytest.skip(f"Apache Kafka cannot be run here: {reason}")
+    return found_or_skipped()
 
 
 @pytest.fixture(scope="session")

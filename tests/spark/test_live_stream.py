@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 
 import pytest
 from fleets import write_log
-from kafka_jars import KafkaUnavailable
+from kafka_or_skip import found_or_skipped
 from real_kafka import (
     CLUSTER_ID,
     KafkaInstallation,
@@ -31,12 +30,7 @@ PATIENCE_SECONDS = 400
 
 @pytest.fixture
 def kafka() -> KafkaInstallation:
-    try:
-        return KafkaInstallation.find()
-    except KafkaUnavailable as reason:
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"Apache Kafka cannot be run here: {reason}")
-        pytest.skip(f"Apache Kafka cannot be run here: {reason}")
+    return found_or_skipped()
 
 
 def triggers(checkpoint: Path) -> int:
