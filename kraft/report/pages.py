@@ -388,7 +388,7 @@ def _fleet_sections(story: Story) -> list[_Section]:
 
 
 def _total(story: Story, cluster: str, name: str) -> float:
-    return story.totals[cluster][name] if cluster in story.totals else 0
+    return story.totals.get(cluster, {}).get(name, 0)
 
 
 # ------------------------------------------------------------------------------------------------------------ pieces

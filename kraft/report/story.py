@@ -99,7 +99,7 @@ class Story:
         """A sentence for each cause."""
         self.churn: Counter[tuple[str, str, str]] = Counter()
         """Partition changes by cluster, kind and name."""
-        self.totals: dict[str, Counter[str]] = {}
+        self.totals: dict[str, dict[str, float]] = {}
         """Numbers by cluster: what happened how often, and for how long."""
         self.tables: dict[str, Table] = {}
         self._take: dict[str, Callable[[Row], None]] = {
@@ -122,7 +122,7 @@ class Story:
 
     def total(self, name: str) -> float:
         """A number over all clusters."""
-        return sum(each[name] for each in self.totals.values())
+        return sum(each.get(name, 0) for each in self.totals.values())
 
     # ------------------------------------------------------------------------------------------ what each view gives
 
@@ -139,7 +139,8 @@ class Story:
         return Span(begin, end, what)
 
     def _count(self, row: Row, name: str, amount: float = 1) -> None:
-        self.totals.setdefault(row[0], Counter())[name] += amount  # type: ignore[assignment]  # seconds are floats
+        of_cluster = self.totals.setdefault(row[0], {})
+        of_cluster[name] = of_cluster.get(name, 0) + amount
 
     def _table(self, name: str, view: str, row: Row, columns: tuple[str, ...], *, longest: bool = False) -> None:
         at = self._at[view]
