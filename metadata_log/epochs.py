@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from operator import attrgetter
 
@@ -15,6 +16,11 @@ from metadata_log.errors import DecodeError
 from metadata_log.types import OffsetAndEpoch
 
 FILE_NAME = "leader-epoch-checkpoint"
+
+# As Java's readLine, Integer.parseInt and split("\\s+") see them: str.splitlines and str.strip know more characters.
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_NUMBER = re.compile(r"[0-9]{1,10}")
+_ENTRY = re.compile(r"([0-9]{1,10})[ \t\v\f]+([0-9]{1,19})[ \t\v\f]*")
 
 _epoch = attrgetter("epoch")
 _offset = attrgetter("offset")
@@ -82,7 +88,9 @@ def format_epochs(history: EpochHistory) -> bytes:
 
 def parse_epochs(text: bytes, *, where: str | None = None) -> EpochHistory:
     """Read the text of a leader-epoch-checkpoint file; raises `DecodeError`."""
-    lines = text.decode("utf-8", "replace").splitlines()
+    lines = _LINE_END.split(text.decode("utf-8", "replace"))
+    if lines[-1] == "":
+        lines.pop()
 
     def bad(what: str, line: int) -> DecodeError:
         return DecodeError(
@@ -92,21 +100,21 @@ def parse_epochs(text: bytes, *, where: str | None = None) -> EpochHistory:
             hint=f"Remove the {FILE_NAME} file: it is built again from the log.",
         )
 
-    if not lines or lines[0].strip() != "0":
+    if not lines or lines[0] != "0":
         raise bad(f"unknown version {lines[0] if lines else ''!r}, expected 0,", 1)
-    if len(lines) < 2 or not lines[1].strip().isdecimal():
+    if len(lines) < 2 or not _NUMBER.fullmatch(lines[1]):
         raise bad("the number of entries is missing", 2)
     entries: list[OffsetAndEpoch] = []
     for number, line in enumerate(lines[2:], 3):
-        words = line.split()
-        if len(words) != 2 or not all(word.isdecimal() and word.isascii() for word in words):
+        words = _ENTRY.fullmatch(line)
+        if words is None or int(words[1]) >= 2**31 or int(words[2]) >= 2**63:
             raise bad(f"{line!r} is not an epoch and an offset", number)
-        entry = OffsetAndEpoch(epoch=int(words[0]), offset=int(words[1]))
+        entry = OffsetAndEpoch(epoch=int(words[1]), offset=int(words[2]))
         if entries and not (entry.epoch > entries[-1].epoch and entry.offset > entries[-1].offset):
             raise bad(f"epoch {entry.epoch} at offset {entry.offset} does not rise", number)
         entries.append(entry)
     if len(entries) != int(lines[1]):
-        raise bad(f"{len(entries)} entries where {lines[1].strip()} were announced", 2)
+        raise bad(f"{len(entries)} entries where {lines[1]} were announced", 2)
     return EpochHistory(tuple(entries))
 
 

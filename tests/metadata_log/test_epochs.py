@@ -94,6 +94,11 @@ def test_real_file() -> None:
     assert disk.read("d/leader-epoch-checkpoint") == text
 
 
+@pytest.mark.parametrize("text", [b"0\r\n1\r\n4 7\r\n", b"0\n1\n4 \t7 \n", b"0\n1\n4 7", b"0\n1\n4\x0c\x0b7\n"])
+def test_line_ends_and_white_space_of_java(text: bytes) -> None:
+    assert parse_epochs(text).entries == (OffsetAndEpoch(epoch=4, offset=7),)
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [
@@ -108,6 +113,14 @@ def test_real_file() -> None:
         (b"0\n2\n3 0\n2 5\n", 4),
         (b"0\n2\n2 5\n3 5\n", 4),
         (b"0\n1\n\xff \xfe\n", 3),
+        (b" 0\n1\n0 0\n", 1),
+        (b"0\n\x1f1\n0 0\n", 2),
+        (b"0\n1\n0\x1f0\n", 3),
+        (b"0\n1\n 0 0\n", 3),
+        (b"0\n1\n0 0\n\n", 4),
+        (b"0\n1\n2147483648 0\n", 3),
+        (b"0\n1\n0 9223372036854775808\n", 3),
+        pytest.param(b"0\n1\n0 " + b"1" * 5000 + b"\n", 3, id="thousands of digits"),
     ],
 )
 def test_damaged_files(text: bytes, line: int) -> None:
