@@ -61,6 +61,7 @@ class Config(Struct, frozen=True, kw_only=True):
     default_replication_factor: int = NUMBERS["default.replication.factor"].default
     broker_session_timeout_ms: int = NUMBERS["broker.session.timeout.ms"].default
     leader_imbalance_check_interval_seconds: int = NUMBERS["leader.imbalance.check.interval.seconds"].default
+    leader_imbalance_percentage: int = NUMBERS["leader.imbalance.per.broker.percentage"].default
     unclean_election_interval_ms: int = NUMBERS["unclean.leader.election.interval.ms"].default
     auto_leader_rebalance: bool = True
     unclean_election: bool = False

@@ -26,6 +26,8 @@ _DYNAMIC: Final = frozenset(
 """What Kafka lets be changed while a node runs."""
 _INTERNAL: Final = "internal."
 _INTERNAL_TOO: Final = frozenset(("unclean.leader.election.interval.ms",))
+_ONLY_IF_SET: Final = frozenset(("leader.imbalance.per.broker.percentage",))
+"""What Kafka 4 has no more."""
 
 
 class DescribedSetting(Struct, frozen=True):
@@ -45,7 +47,8 @@ def described_settings(settings: Mapping[str, str]) -> Iterator[DescribedSetting
     for name, text in TEXTS.items():
         yield _described(settings, name, _TYPES.get(name, "LIST"), text.default or None)
     for name, number in NUMBERS.items():
-        if not name.startswith(_INTERNAL) and name not in _INTERNAL_TOO:
+        is_shown = name in settings or name not in _ONLY_IF_SET
+        if is_shown and not name.startswith(_INTERNAL) and name not in _INTERNAL_TOO:
             yield _described(settings, name, "LONG" if number.maximum == LONG_MAX else "INT", str(number.default))
     for name in settings:
         if name not in TEXTS and name not in NUMBERS and not name.startswith(_INTERNAL):

@@ -166,6 +166,14 @@ NUMBERS: Final[dict[str, Number]] = {
         maximum=LONG_MAX,
         doc="How often leaderships go back to preferred replicas.",
     ),
+    "leader.imbalance.per.broker.percentage": Number(
+        field="leader_imbalance_percentage",
+        default=0,
+        minimum=0,
+        maximum=100,
+        doc="How much of what a broker should lead others may lead before it gets its leaderships back; 0 as in"
+        " Kafka 4, which has no such setting any more: every leadership goes back.",
+    ),
     "unclean.leader.election.interval.ms": Number(
         field="unclean_election_interval_ms",
         default=300_000,

@@ -296,7 +296,8 @@ class QuorumController:
                 due.append(fenced)
                 self._sweep_ms = now_ms + _AGAIN_MS
         elif now_ms >= self._balancing.deadline_ms:
-            due.append(self._in_portions(balance(self._deciding(0, now_ms)), self._balancing, now_ms))
+            allowed = self.settings.decisions.leader_imbalance_percentage
+            due.append(self._in_portions(balance(self._deciding(0, now_ms), allowed), self._balancing, now_ms))
         elif now_ms >= self._unclean_elections.deadline_ms:
             due.append(self._in_portions(elect_uncleanly(self._deciding(0, now_ms)), self._unclean_elections, now_ms))
         elif now_ms >= self._token_removal.deadline_ms:

@@ -43,6 +43,7 @@ class DecisionSettings(Struct, frozen=True, kw_only=True):
     unclean_election: bool = False
     unclean_election_interval_ms: int = 300_000
     leader_rebalance_interval_ms: int = 300_000
+    leader_imbalance_percentage: int = 0
     num_partitions: int = 1
     default_replication_factor: int = 1
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from itertools import islice
 from typing import Final
@@ -65,9 +66,31 @@ def refuse_elections(request: ElectLeadersRequest, error: Error, text: str | Non
     )
 
 
-def balance(deciding: Deciding) -> ControllerResult:
-    """Lead partitions by their preferred replicas again, where those are in sync."""
-    return _timed(deciding, all_partitions(deciding.image), Election.PREFERRED)
+def balance(deciding: Deciding, allowed_percentage: int = 0) -> ControllerResult:
+    """Lead partitions by their preferred replicas again, where those are in sync.
+
+    A broker that is preferred somewhere is left alone while others lead at most `allowed_percentage` of its
+    partitions: with 0, which is all that Kafka 4 knows, none is. Beyond it, a broker gets all of them back at once
+    (`leader.imbalance.per.broker.percentage`, which Kafka had until 3.9).
+    """
+    members = all_partitions(deciding.image)
+    if not allowed_percentage:
+        return _timed(deciding, members, Election.PREFERRED)
+    deprived = _deprived(deciding.image, allowed_percentage)
+    theirs = (member for member in members if member[2].replicas[0] in deprived)
+    return ControllerResult(
+        tuple(elect_leaders(deciding.image, theirs, Election.PREFERRED, deciding.defaults)), is_atomic=False
+    )
+
+
+def _deprived(image: MetadataImage, allowed_percentage: int) -> set[int]:
+    """The brokers for whom others lead more of the partitions that they should lead than is allowed."""
+    preferred, led_by_others = Counter[int](), Counter[int]()
+    for _, _, partition in all_partitions(image):
+        broker = partition.replicas[0]
+        preferred[broker] += 1
+        led_by_others[broker] += partition.leader != broker
+    return {broker for broker, count in led_by_others.items() if count * 100 > preferred[broker] * allowed_percentage}
 
 
 def elect_uncleanly(deciding: Deciding) -> ControllerResult:

@@ -64,6 +64,7 @@ def replica_options(config: Config, bound: Sequence[Endpoint], *, inline_flush: 
             leader_rebalance_interval_ms=(
                 config.leader_imbalance_check_interval_seconds * 1000 if config.auto_leader_rebalance else 0
             ),
+            leader_imbalance_percentage=config.leader_imbalance_percentage,
             num_partitions=config.num_partitions,
             default_replication_factor=config.default_replication_factor,
         ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from controller_cluster import Cluster
-from controller_stories import SET, TOPIC, A, B, C, configure, create, elections, heartbeat, isr, topic
+from controller_stories import SET, TOPIC, A, B, C, configure, create, elections, heartbeat, isr, reassign, topic
 from msgspec import structs
 
 from kraft.controller.deciding import DecisionSettings
@@ -28,6 +28,30 @@ def test_leaders_go_back_to_preferred_replicas_every_five_minutes() -> None:
     before = len(cluster.controller.batches)
     cluster.controller.advance(5 * MINUTES_MS)
     assert cluster.since(before) == [cluster.moved("t", leader=A)]
+
+
+def test_a_broker_gets_leaderships_back_once_others_have_more_than_the_allowed_share() -> None:
+    """`leader.imbalance.per.broker.percentage`: 1 of 4 is 25 %, which is not more than that; 2 of 4 are."""
+    cluster = Cluster(A, B, decisions=structs.replace(PATIENT, leader_imbalance_percentage=25))
+    cluster.do(create(topic("t", [A, B], [A, B]), topic("alone", [A], [A])))
+    cluster.do(heartbeat(A, want_fence=True), heartbeat(A))
+
+    def comes_back_in(number: int) -> None:
+        now = cluster.partition("t", number)
+        epochs = {"leader_epoch": now.leader_epoch, "partition_epoch": now.partition_epoch}
+        cluster.do(isr("t", [A, B], by=now.leader, partition=number, **epochs))
+
+    comes_back_in(0)
+    comes_back_in(1)
+    before = len(cluster.controller.batches)
+    cluster.controller.advance(5 * MINUTES_MS)
+    assert cluster.since(before) == [cluster.moved("t", leader=A), cluster.moved("t", 1, leader=A)]
+    cluster.do(reassign("t", (1, [B, A])), elections(0, ("t", [1])))
+    cluster.do(reassign("t", (1, [A, B])))
+    assert [cluster.partition("t", number).leader for number in (0, 1)] == [A, B]
+    before = len(cluster.controller.batches)
+    cluster.controller.advance(60 * MINUTES_MS)
+    assert cluster.since(before) == []
 
 
 def test_nothing_goes_back_where_rebalancing_is_off() -> None:
