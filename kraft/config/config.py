@@ -14,6 +14,7 @@ from kraft.config.errors import ConfigError
 from kraft.config.kafka_keys import KAFKA_KEYS, PREFIXES
 from kraft.config.keys import (
     INT_MAX,
+    LONG_MAX,
     NOT_YET,
     NUMBERS,
     SEGMENT_BYTES_OVERRIDE,
@@ -24,6 +25,7 @@ from kraft.config.keys import (
 )
 from kraft.config.properties import Setting, apply_overrides, parse_properties, read_properties
 from kraft.config.secret import Secret
+from kraft.config.topic_synonyms import TOPIC_SYNONYMS
 
 T = TypeVar("T")
 
@@ -98,6 +100,7 @@ class Config(Struct, frozen=True, kw_only=True):
         names = reader.controller_listener_names()
         listeners = reader.listeners(names)
         log_dirs = reader.log_dirs()
+        reader.check_topic_settings()
         return cls(
             node_id=node_id,
             voters=voters,
@@ -366,6 +369,12 @@ class _Reader:
         if SEGMENT_BYTES_OVERRIDE in self._settings:
             found["segment_bytes"] = self._whole(SEGMENT_BYTES_OVERRIDE, SMALLEST_SEGMENT_BYTES, INT_MAX)
         return found
+
+    def check_topic_settings(self) -> None:
+        """What is here the default of topics: a number has to be one."""
+        for synonym in (one for synonyms in TOPIC_SYNONYMS.values() for one in synonyms):
+            if synonym.name in self._settings and synonym.type in ("INT", "LONG"):
+                self._whole(synonym.name, -LONG_MAX, LONG_MAX)
 
     def _number(self, key: str, number: Number) -> int:
         return self._whole(key, number.minimum, number.maximum) if key in self._settings else number.default

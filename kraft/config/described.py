@@ -8,6 +8,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from kraft.config.keys import LONG_MAX, NUMBERS, TEXTS
+from kraft.config.topic_synonyms import TOPIC_SYNONYMS
 
 Type = Literal["UNKNOWN", "BOOLEAN", "STRING", "INT", "LONG", "DOUBLE", "LIST", "PASSWORD"]
 _TYPES: Final[dict[str, Type]] = {
@@ -20,10 +21,10 @@ _TYPES: Final[dict[str, Type]] = {
     "delegation.token.secret.key": "PASSWORD",
 }
 """The types of texts; all others are lists."""
-_DYNAMIC: Final = frozenset(
-    ("listeners", "listener.security.protocol.map", "min.insync.replicas", "unclean.leader.election.enable")
-)
+_DYNAMIC: Final = frozenset(("listeners", "listener.security.protocol.map"))
 """What Kafka lets be changed while a node runs."""
+_OF_TOPICS: Final = {one.name: one.type for synonyms in TOPIC_SYNONYMS.values() for one in synonyms}
+_DYNAMIC_OF_TOPICS: Final = frozenset(synonyms[0].name for synonyms in TOPIC_SYNONYMS.values())
 _INTERNAL: Final = "internal."
 _INTERNAL_TOO: Final = frozenset(("unclean.leader.election.interval.ms",))
 _ONLY_IF_SET: Final = frozenset(("leader.imbalance.per.broker.percentage",))
@@ -51,7 +52,11 @@ def described_settings(settings: Mapping[str, str]) -> Iterator[DescribedSetting
         if is_shown and not name.startswith(_INTERNAL) and name not in _INTERNAL_TOO:
             yield _described(settings, name, "LONG" if number.maximum == LONG_MAX else "INT", str(number.default))
     for name in settings:
-        if name not in TEXTS and name not in NUMBERS and not name.startswith(_INTERNAL):
+        if name in TEXTS or name in NUMBERS or name.startswith(_INTERNAL):
+            continue
+        if name in _OF_TOPICS:
+            yield _described(settings, name, _OF_TOPICS[name], None)
+        else:
             yield DescribedSetting(name, "UNKNOWN", None, is_set=True, is_sensitive=True)
 
 
@@ -62,6 +67,6 @@ def _described(settings: Mapping[str, str], name: str, kind: Type, default: str 
         kind,
         None if is_secret else settings.get(name, default),
         is_set=name in settings,
-        is_dynamic=name in _DYNAMIC,
+        is_dynamic=name in _DYNAMIC or name in _DYNAMIC_OF_TOPICS,
         is_sensitive=is_secret,
     )

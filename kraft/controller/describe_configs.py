@@ -9,12 +9,12 @@ from typing import Final
 from msgspec import structs
 
 from kraft.config.described import DescribedSetting
+from kraft.config.topic_synonyms import TOPIC_SYNONYMS, inherited
 from kraft.controller.deciding import Deciding
 from kraft.controller.group_config_keys import GROUP_KEYS
 from kraft.controller.result import ApiError, ControllerResult
 from kraft.controller.topic_config_keys import TOPIC_KEYS, TopicKey
 from kraft.controller.topic_names import check_name
-from kraft.controller.topics import BROKER_NAMES
 from metadata_log.image import Resource, ResourceType
 from metadata_log.image.persistent_map import in_key_order
 from transport.protocol.errors import Error
@@ -129,14 +129,13 @@ def _of_topic(deciding: Deciding, name: str) -> Described:
     if name not in image.topics:
         # Kafka has no words for it.
         raise ApiError(Error.UNKNOWN_TOPIC_OR_PARTITION, "")
-    static = {one.name: one.value for one in deciding.own_settings if one.is_set}
+    static = {one.name: one.value for one in deciding.own_settings if one.is_set and one.value is not None}
     node = image.configs.of((ResourceType.BROKER, str(deciding.defaults.node_id)))
     cluster = image.configs.of((ResourceType.BROKER, ""))
     settings, found = _of_keys(deciding, TOPIC_KEYS, (ResourceType.TOPIC, name), TOPIC)
     for key, values in found.items():
-        of_brokers = BROKER_NAMES.get(key, key)
-        inherited = ((node, DYNAMIC_BROKER), (cluster, DYNAMIC_DEFAULT), (static, STATIC))
-        values[-1:-1] = [(layer[of_brokers], source) for layer, source in inherited if of_brokers in layer]
+        layers = ((node, DYNAMIC_BROKER), (cluster, DYNAMIC_DEFAULT), (static, STATIC))
+        values[-1:-1] = [(value, source) for layer, source in layers if (value := inherited(key, layer)) is not None]
     return settings, found
 
 
@@ -182,7 +181,9 @@ def _synonyms(resource: DescribeConfigsResource, key: str, values: list[Value]) 
     """Where else a setting has a value, under the name that it has there; brokers have names of their own for some."""
     if resource.resource_type not in (ResourceType.BROKER, ResourceType.TOPIC):
         return []
-    of_brokers = BROKER_NAMES.get(key, key) if resource.resource_type == ResourceType.TOPIC else key
+    of_brokers = key
+    if resource.resource_type == ResourceType.TOPIC and key in TOPIC_SYNONYMS:
+        of_brokers = TOPIC_SYNONYMS[key][0].name
     return [
         DescribeConfigsSynonym(name=key if source == TOPIC else of_brokers, value=value, source=source)
         for value, source in values

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from kraft.config.topic_synonyms import inherited
 from kraft.controller.configs import SET, alter
 from kraft.controller.deciding import Deciding
 from kraft.controller.partition_change import record_version
@@ -227,44 +228,19 @@ def _effective(deciding: Deciding, name: str, records: Sequence[VersionedRecord]
     """The configuration that a new topic will have, by name."""
     image = deciding.image
     own = {one.record.name: one.record.value for one in records if isinstance(one.record, ConfigRecord)}
-    node = image.configs.of((ResourceType.BROKER, str(deciding.defaults.node_id)))
-    cluster = image.configs.of((ResourceType.BROKER, ""))
+    layers = (
+        (image.configs.of((ResourceType.BROKER, str(deciding.defaults.node_id))), _FROM_BROKER),
+        (image.configs.of((ResourceType.BROKER, "")), _FROM_CLUSTER),
+        ({one.name: one.value for one in deciding.own_settings if one.is_set and one.value is not None}, _FROM_FILE),
+    )
     for key in sorted(TOPIC_KEYS):
-        synonym = BROKER_NAMES.get(key, key)
-        value, source = TOPIC_KEYS[key].default, _FROM_DEFAULT
-        for values, where in ((own, _FROM_TOPIC), (node, _FROM_BROKER), (cluster, _FROM_CLUSTER)):
-            found = values.get(key if where == _FROM_TOPIC else synonym)
-            if found is not None:
-                value, source = found, where
-                break
+        value, source = own.get(key), _FROM_TOPIC
+        for settings, where in layers:
+            if value is None:
+                value, source = inherited(key, settings), where
+        if value is None:
+            value, source = TOPIC_KEYS[key].default, _FROM_DEFAULT
         yield CreatableTopicConfigs(name=key, value=value, config_source=source)
-
-
-BROKER_NAMES: Final = {
-    "cleanup.policy": "log.cleanup.policy",
-    "delete.retention.ms": "log.cleaner.delete.retention.ms",
-    "file.delete.delay.ms": "log.segment.delete.delay.ms",
-    "flush.messages": "log.flush.interval.messages",
-    "flush.ms": "log.flush.interval.ms",
-    "index.interval.bytes": "log.index.interval.bytes",
-    "local.retention.bytes": "log.local.retention.bytes",
-    "local.retention.ms": "log.local.retention.ms",
-    "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
-    "max.message.bytes": "message.max.bytes",
-    "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
-    "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
-    "message.timestamp.type": "log.message.timestamp.type",
-    "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
-    "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
-    "preallocate": "log.preallocate",
-    "retention.bytes": "log.retention.bytes",
-    "retention.ms": "log.retention.ms",
-    "segment.bytes": "log.segment.bytes",
-    "segment.index.bytes": "log.index.size.max.bytes",
-    "segment.jitter.ms": "log.roll.jitter.ms",
-    "segment.ms": "log.roll.ms",
-}
-"""What a topic's key is called on a broker, where that differs (`ServerTopicConfigSynonyms`)."""
 
 
 # Grow
