@@ -21,11 +21,14 @@ from metadata_log.records import metadata
 from metadata_log.serde import Message, schema_of
 from metadata_log.types import Uuid
 from transport.protocol import messages as m
-from transport.protocol.headers import decode_response, encode_response
+from transport.protocol.apis import ApiKey
+from transport.protocol.headers import decode_request, decode_response, encode_response
 from transport.protocol.messages.broker_registration import Feature, Listener
 
 PLACED: Final = "placed"
 """How the names of topics begin whose replicas the controller chooses."""
+ROUGHLY_MS: Final = 600_000
+"""Renewals of tokens are told apart if they are at least so far from each other."""
 CLUSTER_ID: Final = "MkU3OEVBNTcwNTJENDM2Qg"
 FEATURES: Final = {
     "eligible.leader.replicas.version": (0, 1),
@@ -73,20 +76,52 @@ class Side:
         self._ask = ask
         self.epochs: dict[int, int] = {}
         self.topics: dict[str, Uuid] = {}
+        self.tokens: list[bytes] = []
+        """The HMACs of the tokens issued."""
+        self._issued_ms: dict[bytes, int] = {}
 
     def ask(self, request: Message, version: int) -> dict[str, Any]:
         """The answer, with names instead of ids."""
         response = self._ask(request, version)
-        if isinstance(request, m.BrokerRegistrationRequest) and isinstance(response, m.BrokerRegistrationResponse):
-            if response.error_code == 0:
-                self.epochs[request.broker_id] = response.broker_epoch
-            response = structs.replace(response, broker_epoch=min(response.broker_epoch, 0))
-        if isinstance(response, m.CreateTopicsResponse):
-            for topic in response.topics:
-                if topic.topic_id != Uuid.ZERO and not getattr(request, "validate_only", False):
-                    self.topics[topic.name] = topic.topic_id
-            drawn = [structs.replace(one, topic_id=Uuid.ZERO) for one in response.topics]
-            response = structs.replace(response, topics=drawn)
+        if isinstance(request, m.EnvelopeRequest) and isinstance(response, m.EnvelopeResponse):
+            if response.response_data is None:
+                answer: dict[str, Any] = self.named(response)
+                return answer
+            header, forwarded = decode_request(request.request_data)
+            api_key, version = ApiKey(header.request_api_key), header.request_api_version
+            return self._told(forwarded, decode_response(api_key, version, response.response_data)[1])
+        return self._told(request, response)
+
+    def _told(self, request: Message, response: Message) -> dict[str, Any]:
+        match response:
+            case m.BrokerRegistrationResponse():
+                assert isinstance(request, m.BrokerRegistrationRequest)
+                if response.error_code == 0:
+                    self.epochs[request.broker_id] = response.broker_epoch
+                response = structs.replace(response, broker_epoch=min(response.broker_epoch, 0))
+            case m.CreateTopicsResponse():
+                for topic in response.topics:
+                    if topic.topic_id != Uuid.ZERO and not getattr(request, "validate_only", False):
+                        self.topics[topic.name] = topic.topic_id
+                drawn = [structs.replace(one, topic_id=Uuid.ZERO) for one in response.topics]
+                response = structs.replace(response, topics=drawn)
+            case m.CreateDelegationTokenResponse() if response.error_code == 0:
+                self.tokens.append(response.hmac)
+                issued_ms = self._issued_ms[response.hmac] = response.issue_timestamp_ms
+                response = structs.replace(
+                    response,
+                    token_id="",
+                    hmac=b"",
+                    issue_timestamp_ms=0,
+                    expiry_timestamp_ms=response.expiry_timestamp_ms - issued_ms,
+                    max_timestamp_ms=response.max_timestamp_ms - issued_ms,
+                )
+            case m.RenewDelegationTokenResponse() | m.ExpireDelegationTokenResponse() if response.error_code == 0:
+                assert isinstance(request, (m.RenewDelegationTokenRequest, m.ExpireDelegationTokenRequest))
+                since = _roughly(response.expiry_timestamp_ms - self._issued_ms[request.hmac])
+                response = structs.replace(response, expiry_timestamp_ms=since)
+            case _:
+                pass
         named: dict[str, Any] = self.named(response)
         return named
 
@@ -103,17 +138,21 @@ class Side:
         return value
 
 
+def _roughly(ms: int) -> int:
+    """A time since a token was issued, without what a test takes."""
+    return ms // ROUGHLY_MS * ROUGHLY_MS
+
+
 class InProcess:
     """Our controller without a log: what it decides is committed at once. Its clock stands still."""
 
     def __init__(self, **settings: Any) -> None:
-        usual = {"voters": ((1, "127.0.0.1", 9093),)}
+        usual = {"voters": ((1, "127.0.0.1", 9093),), "listeners": (("CONTROLLER", "127.0.0.1", 9093),)}
         self.controller = QuorumController(
             ControllerSettings(
                 cluster_id=CLUSTER_ID,
                 node_id=1,
                 incarnation_id=Uuid(b"\x05" * 16),
-                listeners=(("CONTROLLER", "127.0.0.1", 9093),),
                 listener="CONTROLLER",
                 **(usual | settings),
             )
@@ -160,21 +199,40 @@ def by_batches(batches: Iterable[list[tuple[int, Message]]]) -> list[list[str]]:
     Where the controller has chosen replicas only their number is left.
     """
     names: dict[Uuid, str] = {}
+    entries: dict[Uuid, str] = {}
     found = []
     for batch in batches:
         lines = []
         for version, record in batch:
             shown = record
             match record:
-                case metadata.NoOpRecord() | metadata.RegisterControllerRecord():
+                case metadata.NoOpRecord():
                     continue
+                case metadata.RegisterControllerRecord(controller_id=1):
+                    continue
+                case metadata.AccessControlEntryRecord():
+                    shown = structs.replace(record, id=Uuid.ZERO)
+                    entries[record.id] = str(shown)
+                case metadata.RemoveAccessControlEntryRecord():
+                    lines.append(f"removed {entries.pop(record.id)}")
+                    continue
+                case metadata.DelegationTokenRecord():
+                    shown = structs.replace(
+                        record,
+                        token_id="",
+                        issue_timestamp=0,
+                        max_timestamp=record.max_timestamp - record.issue_timestamp,
+                        expiration_timestamp=_roughly(record.expiration_timestamp - record.issue_timestamp),
+                    )
+                case metadata.RemoveDelegationTokenRecord():
+                    shown = structs.replace(record, token_id="")
                 case metadata.TopicRecord():
                     names[record.topic_id] = record.name
                 case metadata.PartitionRecord() if names[record.topic_id].startswith(PLACED):
                     shown = structs.replace(
                         record,
                         replicas=(0,) * len(record.replicas),
-                        isr=(0,) * len(record.isr),
+                        isr=(),
                         leader=0,
                         directories=(),
                     )
