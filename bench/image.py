@@ -14,18 +14,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from msgspec.structs import replace
 
+from metadata_log.batch import build_batch
 from metadata_log.batch import records as records_of
 from metadata_log.disk import OsDisk
 from metadata_log.image import MetadataDelta, MetadataImage, memberships, merge, partition_of
 from metadata_log.image.diff import changed_partitions, differences
 from metadata_log.image.records import records
+from metadata_log.log import MetadataLog
 from metadata_log.records import metadata
 from metadata_log.records.frame import encode_record, read_record
 from metadata_log.replay_log import replay
@@ -55,9 +57,25 @@ def timed(work: Callable[[], Any], rounds: int = ROUNDS) -> float:
 
 def write_snapshot(directory: str, topics: int, partitions: int) -> str:
     """A snapshot with this many topics, of this many partitions each."""
+    writer = SnapshotWriter(OsDisk(), directory, END, timestamp_ms=0, last_contained_log_timestamp=0)
+    for values in batches(topics, partitions):
+        writer.append(values, 0)
+    writer.freeze(0)
+    return f"{directory}/{snapshot_name(END)}"
+
+
+def write_log(directory: str, topics: int, partitions: int) -> None:
+    """A log in which this many topics were created, of this many partitions each."""
+    log = MetadataLog.open(OsDisk(), directory)
+    for values in batches(topics, partitions):
+        log.append(build_batch(log.end_offset, END.epoch, 0, values))
+    log.close()
+
+
+def batches(topics: int, partitions: int) -> Iterator[list[bytes]]:
+    """The values of the records that make a cluster, as many at a time as stand in a batch."""
     rng = Random(1)
     directories = [Uuid(rng.randbytes(16)) for _ in range(BROKERS)]
-    writer = SnapshotWriter(OsDisk(), directory, END, timestamp_ms=0, last_contained_log_timestamp=0)
     values = [encode_record(metadata.FeatureLevelRecord(name="metadata.version", feature_level=30), 0)]
     for topic in range(topics):
         topic_id = Uuid(rng.randbytes(16))
@@ -77,11 +95,10 @@ def write_snapshot(directory: str, topics: int, partitions: int) -> str:
             )
             values.append(encode_record(record, 2))
             if len(values) >= RECORDS_IN_BATCH:
-                writer.append(values, 0)
+                yield values
                 values = []
-    writer.append(values, 0)
-    writer.freeze(0)
-    return f"{directory}/{snapshot_name(END)}"
+    if values:
+        yield values
 
 
 def load_plain(path: str) -> Plain:

@@ -1,8 +1,9 @@
 """The load generator: closed-loop clients that speak Kafka's wire, in one process around one epoll set.
 
-Each client sends IncrementalAlterConfigs v1 for a client-metrics resource of its own (the one admin write that needs no
-broker; one ConfigRecord a request), waits for the answer, and sends the next one. Frames are encoded before the clock
-starts and answers compared with the first good one, so that the generator stays cheaper than what it measures.
+Each client sends one request, waits for the answer, and sends the next one. In `run` that is IncrementalAlterConfigs v1
+for a client-metrics resource of its own (the one admin write that needs no broker; one ConfigRecord a request). Frames
+are encoded before the clock starts and answers compared with the first good one, so that the generator stays cheaper
+than what it measures.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import select
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
@@ -89,9 +90,9 @@ def ask(connection: socket.socket, frame: bytes) -> bytes:
     raise Refused("the connection was closed instead of an answer")
 
 
-def find_leader(addresses: Sequence[Address]) -> Address:
+def find_leader(addresses: Sequence[Address], seconds: float = LEADER_SECONDS) -> Address:
     """The node that commits a write; asks again until there is one."""
-    deadline = time.monotonic() + LEADER_SECONDS
+    deadline = time.monotonic() + seconds
     last: object = None
     turn = 0
     while time.monotonic() < deadline:
@@ -113,10 +114,10 @@ class Client:
 
     __slots__ = ("connection", "expected", "fd", "frames", "sent_at", "turn")
 
-    def __init__(self, number: int, address: Address, value_bytes: int) -> None:
-        self.frames = [frame_of(number, turn, value_bytes) for turn in (0, 1)]
+    def __init__(self, address: Address, frames: tuple[bytes, bytes], error_of: Callable[[bytes], Error]) -> None:
+        self.frames = frames
         self.connection = connect(address)
-        first = ask(self.connection, self.frames[1])
+        first = ask(self.connection, frames[1])
         if error := error_of(first):
             raise Refused(f"{address} answers {error.name}")
         self.expected = len(first).to_bytes(4, "big") + first
@@ -130,30 +131,42 @@ def run(
     address: Address, clients: int, seconds: float, *, value_bytes: int = 128, warm_up: float = WARM_UP_SECONDS
 ) -> Row:
     """Load one node for `seconds` after the warm-up; raises `Refused` if any write is not committed."""
-    everyone = {each.fd: each for each in (Client(number, address, value_bytes) for number in range(clients))}
+    frames = [(frame_of(number, 0, value_bytes), frame_of(number, 1, value_bytes)) for number in range(clients)]
+    everyone = [Client(address, each, error_of) for each in frames]
     try:
-        _drive(everyone, warm_up)
-        started = time.perf_counter()
-        latencies = sorted(_drive(everyone, seconds))
-        took = time.perf_counter() - started
+        drive(everyone, warm_up)
+        return timed(everyone, seconds)
     finally:
-        for each in everyone.values():
-            each.connection.close()
+        close(everyone)
+
+
+def timed(clients: Sequence[Client], seconds: float) -> Row:
+    """Load for `seconds` with clients that are warm."""
+    started = time.perf_counter()
+    latencies = sorted(drive(clients, seconds))
+    took = time.perf_counter() - started
     percentile = [1000 * latencies[int(part * (len(latencies) - 1))] for part in (0.5, 0.99, 1.0)]
-    return Row(clients, len(latencies), len(latencies) / took, *percentile)
+    return Row(len(clients), len(latencies), len(latencies) / took, *percentile)
 
 
-def _drive(everyone: dict[int, Client], seconds: float) -> list[float]:
+def close(clients: Sequence[Client]) -> None:
+    """Close the connections of clients."""
+    for each in clients:
+        each.connection.close()
+
+
+def drive(clients: Sequence[Client], seconds: float) -> list[float]:
     """Every client asks, and again when answered; at the end the last answers are awaited. Latencies in seconds."""
+    everyone = {each.fd: each for each in clients}
     now = time.perf_counter
     latencies: list[float] = []
     poll = select.epoll()
-    for each in everyone.values():
+    for each in clients:
         poll.register(each.fd, select.EPOLLIN)
         each.connection.send(each.frames[each.turn])
         each.sent_at = now()
     end = now() + seconds
-    open_asks = len(everyone)
+    open_asks = len(clients)
     while open_asks:
         ready = poll.poll(ANSWER_SECONDS)
         if not ready:
