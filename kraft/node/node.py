@@ -227,7 +227,8 @@ class Node:
         if replica.is_active is not self._was_active:
             self._was_active = replica.is_active
             self._changed.unpark_all()
-        if self._leaving and (replica.core.state_name not in _OBLIGED or replica.core.may_stop):
+        is_obliged = replica.core.state_name in _OBLIGED and not replica.core.may_stop
+        if self._leaving and not is_obliged and replica.application.may_stop:
             self._stop.set()
 
     def _carry_out(self, outputs: Sequence[Output]) -> None:

@@ -23,7 +23,7 @@ QUORUM_APIS: Final = (
     ApiKey.END_QUORUM_EPOCH,
     ApiKey.DESCRIBE_QUORUM,
 )
-"""What every replica answers, whatever it hosts."""
+"""What every replica answers, whatever it hosts, except a broker."""
 _SOFTWARE_SINCE: Final = 3
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """What clients may call themselves and their version (`ApiVersionsRequest.isValid`)."""
@@ -31,9 +31,16 @@ _ZERO_MINIMUM_SINCE: Final = 4
 """Clients below this version of the API take a feature whose lowest level is 0 for a malformed one."""
 
 
+def quorum_apis(application: Application) -> tuple[ApiKey, ...]:
+    """The APIs of the quorum that a replica with this application answers. A broker is fetched from by other brokers,
+    and nobody asks it for votes.
+    """
+    return () if ApiKey.FETCH in application.apis else QUORUM_APIS
+
+
 def served_apis(application: Application) -> tuple[ApiKey, ...]:
     """The APIs that a replica with this application answers, in order of their keys."""
-    return tuple(sorted((*QUORUM_APIS, ApiKey.API_VERSIONS, *application.apis)))
+    return tuple(sorted((*quorum_apis(application), ApiKey.API_VERSIONS, *application.apis)))
 
 
 def describe_versions(application: Application, request: ApiVersionsRequest, version: int) -> ApiVersionsResponse:

@@ -70,9 +70,15 @@ class RefuseSubmit(Struct, frozen=True, gc=False):
 
 
 class Ask(Struct, frozen=True, gc=False):
-    """Send a request to whoever leads; exactly one `on_answer` follows."""
+    """Send a request to whoever leads, or to `target`, which is the id, host and port of another node.
+
+    Exactly one `on_answer` with this `token` follows. Without `timeout_ms` it takes as long as a request of the quorum.
+    """
 
     request: Message
+    token: int = 0
+    timeout_ms: int | None = None
+    target: tuple[int, str, int] | None = None
 
 
 Action = Proposal | Respond | RefuseSubmit | Ask
@@ -112,8 +118,15 @@ class Application(Protocol):
     def on_submit(self, submit: Submit) -> Action:
         """Raw values from the host."""
 
-    def on_answer(self, response: Message | None, now_ms: int) -> None:
-        """The leader's answer to an `Ask`; None if there will be none."""
+    def on_answer(self, token: int, response: Message | None, now_ms: int) -> None:
+        """The answer to the `Ask` with this token; None if there will be none."""
+
+    def on_begin_shutdown(self, now_ms: int) -> None:
+        """The node is about to stop."""
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether nothing holds a node back that is about to stop."""
 
     def refusal(self, request: Message, error: Error, leader: LeaderAndEpoch) -> Message:
         """The answer to a request whose records were refused (`MESSAGE_TOO_LARGE`), or may be lost."""
@@ -189,9 +202,17 @@ class RawLog:
             return RefuseSubmit(submit.submit_id, Error.INVALID_REQUEST)
         return Proposal((Unit(submit.values),), ForSubmit(submit.submit_id))
 
-    def on_answer(self, response: Message | None, now_ms: int) -> None:
+    def on_answer(self, token: int, response: Message | None, now_ms: int) -> None:
         """Never called: a raw log asks nobody."""
         raise AssertionError("a raw log asks nobody")
+
+    def on_begin_shutdown(self, now_ms: int) -> None:
+        """There is nothing to hand over."""
+
+    @property
+    def may_stop(self) -> bool:
+        """At any time."""
+        return True
 
     def refusal(self, request: Message, error: Error, leader: LeaderAndEpoch) -> Message:
         """Never called: a raw log serves no API of its own."""

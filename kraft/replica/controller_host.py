@@ -18,7 +18,7 @@ from kraft.replica.application import Action, Ask, ForRequest, Proposal, RefuseS
 from kraft.replica.events import Committed, CommittedBatch, Submit, WireRequest
 from kraft.replica.options import ReplicaOptions
 from metadata_log.errors import UnsupportedVersion
-from metadata_log.image import METADATA_VERSION
+from metadata_log.image import METADATA_VERSION, MetadataImage
 from metadata_log.records.frame import decode_record, encode_record
 from metadata_log.serde import Message
 from metadata_log.types import NO_NODE, OffsetAndEpoch, random_uuid
@@ -38,7 +38,7 @@ class ControllerHost:
 
     def on_snapshot(self, values: Iterable[bytes], end: OffsetAndEpoch) -> None:
         """Begin with the image that a snapshot holds."""
-        self.controller.load_snapshot(_decode(values, f"snapshot {end}"), end)
+        self.controller.load_snapshot(decode_records(values, f"snapshot {end}"), end)
 
     def on_committed(self, batch: CommittedBatch) -> tuple[Committed, ...]:
         """A batch of this controller's own makes a remembered image the committed one; any other is replayed."""
@@ -47,7 +47,7 @@ class ControllerHost:
             self.controller.on_committed(batch.next_offset)
         else:
             end = OffsetAndEpoch(epoch=batch.epoch, offset=batch.next_offset)
-            records = _decode(batch.values, f"batch at offset {batch.base_offset}")
+            records = decode_records(batch.values, f"batch at offset {batch.base_offset}")
             self.controller.on_committed_elsewhere(records, batch.base_offset, end)
         return ()
 
@@ -85,8 +85,7 @@ class ControllerHost:
 
     def finalized_features(self) -> tuple[tuple[tuple[str, int], ...], int]:
         """The levels in the committed image, and since when; the oldest metadata.version while there are none."""
-        image = self.controller.history.committed.stable
-        return image.features.all_levels() or _NO_LEVELS, image.features_offset
+        return published_features(self.controller.history.committed.stable)
 
     def supported_features(self) -> tuple[tuple[str, int, int], ...]:
         """What this software knows."""
@@ -108,9 +107,17 @@ class ControllerHost:
             return Ask(request)
         return Proposal(_units(self.controller.handle(request, 0, NO_NODE, now_ms)))
 
-    def on_answer(self, response: Message | None, now_ms: int) -> None:
+    def on_answer(self, token: int, response: Message | None, now_ms: int) -> None:
         """The active controller has taken note of this one, or not."""
         self.controller.on_registration_answer(response, now_ms)
+
+    def on_begin_shutdown(self, now_ms: int) -> None:
+        """Leadership is handed over by the quorum."""
+
+    @property
+    def may_stop(self) -> bool:
+        """At any time."""
+        return True
 
     def fork(self) -> ControllerHost:
         """An independent copy."""
@@ -166,7 +173,12 @@ def _unit(records: tuple[VersionedRecord, ...]) -> Unit:
     return Unit(tuple(encode_record(one.record, one.version) for one in records), records)
 
 
-def _decode(values: Iterable[bytes], where: str) -> Iterable[Message]:
+def published_features(image: MetadataImage) -> tuple[tuple[tuple[str, int], ...], int]:
+    """The levels in an image, and since when; the oldest metadata.version while there are none."""
+    return image.features.all_levels() or _NO_LEVELS, image.features_offset
+
+
+def decode_records(values: Iterable[bytes], where: str) -> Iterable[Message]:
     """The records of values. An unknown type is fatal, as replaying without it would make another state (KIP-631)."""
     for value in values:
         framed = decode_record(value, where=where)

@@ -6,6 +6,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from kraft.broker.settings import BrokerOptions
 from kraft.config.described import DescribedSetting
 from kraft.controller.deciding import AdminSettings, DecisionSettings
 from kraft.quorum.values import DEFAULT_LISTENER, Endpoints, QuorumConfig
@@ -19,7 +20,8 @@ class ReplicaOptions(Struct, frozen=True, kw_only=True):
     """`directory` is the formatted log directory; `endpoints` are the listeners that this node advertises.
 
     A `cluster_id` of None takes the one that the directory was formatted with; any other must be equal to it. With
-    `inline_flush` the log is flushed within `step`, and no `StartFlush` ever comes out.
+    `inline_flush` the log is flushed within `step`, and no `StartFlush` ever comes out. `broker` is there if the node
+    is one; its `endpoints` are then those of its own listeners, and `listener` still that of the controllers.
     """
 
     directory: str
@@ -36,4 +38,5 @@ class ReplicaOptions(Struct, frozen=True, kw_only=True):
     decisions: DecisionSettings = DecisionSettings()
     admin: AdminSettings = AdminSettings()
     own_settings: tuple[DescribedSetting, ...] = ()
+    broker: BrokerOptions | None = None
     inline_flush: bool = False

@@ -44,7 +44,7 @@ from kraft.quorum.events import (
 )
 from kraft.quorum.messages import BeginQuorumEpoch, DescribeQuorum, EndQuorumEpoch, Fetch, Vote
 from kraft.quorum.values import LeaderAndEpoch
-from kraft.replica.api_versions import QUORUM_APIS, describe_versions
+from kraft.replica.api_versions import describe_versions, quorum_apis
 from kraft.replica.application import (
     Action,
     Application,
@@ -82,7 +82,6 @@ from metadata_log.disk import Disk
 from metadata_log.errors import DecodeError
 from metadata_log.log import MetadataLog
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.serde import Message
 from metadata_log.types import NO_NODE, Uuid
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
@@ -125,6 +124,9 @@ class Replica:
         self._asked: dict[int, int] = {}
         self._last_ask_id = 0
         """What the application asks has negative ids, so that they are no request of the core's."""
+        self._tokens: dict[int, int] = {}
+        """By such an id the application's token."""
+        self._quorum_apis = quorum_apis(application)
         self._gathered = Gathered(options.quorum.max_batch_bytes)
         self._next_append_id = 1
         self._claim_offset: int | None = None
@@ -246,12 +248,15 @@ class Replica:
             case Tick():
                 self._on_tick(now_ms)
             case WireFailed() if event.request_id < 0:
-                self.application.on_answer(None, now_ms)
+                self.application.on_answer(self._tokens.pop(event.request_id), None, now_ms)
             case WireFailed():
                 peer_id = self._asked.pop(event.request_id, None)
                 if peer_id is not None:
                     self._carry_out(core.step(RequestFailed(event.request_id, peer_id, event.cause), now_ms), now_ms)
-            case Resign() | BeginShutdown():
+            case Resign():
+                self._carry_out(core.step(event, now_ms), now_ms)
+            case BeginShutdown():
+                self.application.on_begin_shutdown(now_ms)
                 self._carry_out(core.step(event, now_ms), now_ms)
             case _:
                 assert_never(event)
@@ -282,7 +287,7 @@ class Replica:
 
     def _on_request(self, request: WireRequest, now_ms: int) -> None:
         key = request.api_key
-        if key in QUORUM_APIS:
+        if key in self._quorum_apis:
             flat = self._rpc.request_from_wire(request)
             if isinstance(flat, Fetch | Vote | BeginQuorumEpoch | EndQuorumEpoch | DescribeQuorum):
                 self._received[request.request_id] = request
@@ -301,7 +306,7 @@ class Replica:
 
     def _on_reply(self, event: WireReply, now_ms: int) -> None:
         if event.request_id < 0:
-            self.application.on_answer(event.message, now_ms)
+            self.application.on_answer(self._tokens.pop(event.request_id), event.message, now_ms)
             return
         peer_id = self._asked.pop(event.request_id, None)
         if peer_id is None:
@@ -434,22 +439,29 @@ class Replica:
             case Respond():
                 self._outputs.append(Answer(action.request_id, action.response))
             case Ask():
-                self._ask_leader(action.request, now_ms)
+                self._ask(action, now_ms)
             case RefuseSubmit():
                 self._outputs.append(self._refused(ForSubmit(action.submit_id), action.error, is_uncertain=False))
             case _:
                 assert_never(action)
 
-    def _ask_leader(self, request: Message, now_ms: int) -> None:
-        leader_id, address = self.core.leader.leader_id, self.core.leader_endpoints.default
-        if leader_id in (NO_NODE, self.core.local.id) or address is None:
-            self.application.on_answer(None, now_ms)
+    def _ask(self, ask: Ask, now_ms: int) -> None:
+        target = self._leader_target() if ask.target is None else ask.target
+        if target is None:
+            self.application.on_answer(ask.token, None, now_ms)
             return
         self._last_ask_id -= 1
-        timeout_ms = self.options.quorum.request_timeout_ms
-        self._outputs.append(
-            SendWire(self._last_ask_id, leader_id, address.host, address.port, request, timeout_ms, is_raft=False)
-        )
+        self._tokens[self._last_ask_id] = ask.token
+        node_id, host, port = target
+        timeout_ms = self.options.quorum.request_timeout_ms if ask.timeout_ms is None else ask.timeout_ms
+        self._outputs.append(SendWire(self._last_ask_id, node_id, host, port, ask.request, timeout_ms, is_raft=False))
+
+    def _leader_target(self) -> tuple[int, str, int] | None:
+        """Who leads and where it listens; None if that is nobody, or this very node."""
+        leader_id, address = self.core.leader.leader_id, self.core.leader_endpoints.default
+        if leader_id in (NO_NODE, self.core.local.id) or address is None:
+            return None
+        return leader_id, address.host, address.port
 
     def _propose(self, proposal: Proposal, now_ms: int) -> None:
         waiting = proposal.waiting
@@ -533,6 +545,7 @@ class Replica:
         copy._gathered = self._gathered.fork()
         copy._next_append_id = self._next_append_id
         copy._last_ask_id = self._last_ask_id
+        copy._tokens = self._tokens.copy()
         copy._claim_offset = self._claim_offset
         copy._application_leads = self._application_leads
         copy._apply_at_ms = self._apply_at_ms

@@ -1,0 +1,289 @@
+"""A whole broker without data, as one synchronous object: follows the metadata log, registers, sends heartbeats, leads
+and follows partitions (Kafka: `BrokerServer` with `BrokerMetadataPublisher`, as far as a controller can tell).
+
+Time and answers come in, requests go out with `poll`; nothing here waits or draws random numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from msgspec import Struct
+
+from kraft.broker.directories import Directories
+from kraft.broker.isr_changes import IsrChanges
+from kraft.broker.lifecycle import BrokerLifecycle, LifecycleState
+from kraft.broker.replicas import PartitionKey, Replicas
+from kraft.broker.settings import NEVER_MS, NO_EPOCH, BrokerSettings
+from kraft.controller.partition_change import DIRECTORIES_SINCE
+from metadata_log.image import Broker, MetadataDelta, MetadataImage
+from metadata_log.records.metadata import (
+    PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+)
+from metadata_log.serde import Message
+from metadata_log.types import OffsetAndEpoch, Uuid
+from transport.protocol.messages.fetch import FetchRequest, FetchResponse
+
+HEARTBEATS: Final = 1
+ISR_CHANGES: Final = 2
+ASSIGNMENTS: Final = 3
+_FETCHES: Final = 16
+"""The channel of fetches from broker N is this plus N."""
+
+
+class Send(Struct, frozen=True):
+    """A request that the agent wants sent; exactly one `on_answer` with its channel is to follow.
+
+    `target` is the id, host and port of another broker; None is the active controller.
+    """
+
+    channel: int
+    request: Message
+    timeout_ms: int
+    target: tuple[int, str, int] | None = None
+
+
+class BrokerAgent:
+    """One life of one broker."""
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        options = settings.options
+        self.settings = settings
+        self.image = MetadataImage()
+        """The metadata that this broker acts by: everything committed, but no open transaction."""
+        self.lifecycle = BrokerLifecycle(settings)
+        self.replicas = Replicas(settings.broker_id, options.replica_lag_time_max_ms)
+        self.directories = Directories(settings.broker_id, options.directories)
+        self._isr_changes = IsrChanges(settings.broker_id)
+        self._latest = self.image
+        self._changed: dict[PartitionKey, None] = {}
+        """Partitions that records have touched and the replicas have not been told of."""
+        self._is_everything_changed = False
+        self._judged: tuple[Broker | None, bool] = (None, False)
+        """Our registration and the level of the cluster, as they were when a new registration was last thought of."""
+        self._fetches: dict[int, int] = {}
+        """By the id of a leader when the next fetch is due, `NEVER_MS` while one is under way."""
+
+    @property
+    def metadata_offset(self) -> int:
+        """The last offset that this broker has replayed, or -1."""
+        return self.image.end.offset - 1
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether nothing holds the broker back from ending."""
+        return self.lifecycle.is_stopped
+
+    # The metadata log
+
+    def load_snapshot(self, records: Iterable[Message], end: OffsetAndEpoch) -> None:
+        """Forget the metadata and begin with the records of a snapshot; raises `MetadataLogError`."""
+        delta = MetadataDelta(MetadataImage(), is_snapshot=True)
+        for offset, record in enumerate(records):
+            delta.replay(record, offset)
+        self._latest = delta.apply(end)
+        self._is_everything_changed = True
+        self.image = self._latest
+
+    def on_committed(self, records: Iterable[Message], base_offset: int, end: OffsetAndEpoch) -> None:
+        """Replay a committed batch; raises `MetadataLogError` where it contradicts what was before."""
+        before = self._latest
+        delta = MetadataDelta(before)
+        for offset, record in enumerate(records, base_offset):
+            delta.replay(record, offset)
+            self._note(record)
+        self._latest = delta.apply(end)
+        if self._latest.transaction is not None or before.transaction is not None:
+            self._is_everything_changed = True
+        self.image = self._latest.stable
+
+    def _note(self, record: Message) -> None:
+        """Which partitions a record is about; a change of what a broker is may let somebody into an ISR."""
+        match record:
+            case PartitionRecord() | PartitionChangeRecord():
+                self._changed[record.topic_id, record.partition_id] = None
+            case RemoveTopicRecord():
+                topic = self._latest.topics.by_id.get(record.topic_id)
+                if topic is not None:
+                    self._changed.update(((topic.id, number), None) for number in range(len(topic.partitions)))
+            case RegisterBrokerRecord(broker_id=broker_id) if broker_id == self.settings.broker_id:
+                self._is_everything_changed = True
+
+    def _publish(self, now_ms: int) -> None:
+        """Tell the replicas what has changed since the last time (`BrokerMetadataPublisher`)."""
+        if self._is_everything_changed:
+            self._is_everything_changed = False
+            self._changed = dict.fromkeys(self._everything())
+        changed, self._changed = self._changed, {}
+        for key in changed:
+            self._publish_partition(key, now_ms)
+        self._look_at_own_registration(now_ms)
+
+    def _everything(self) -> list[PartitionKey]:
+        here = [*self.replicas.led, *self.replicas.followed]
+        topics = self.image.topics
+        named = (topics[name] for name in topics)
+        there = [
+            (topic.id, number)
+            for topic in named
+            for number, partition in enumerate(topic.partitions)
+            if self.settings.broker_id in partition.replicas
+        ]
+        return [*here, *there]
+
+    def _publish_partition(self, key: PartitionKey, now_ms: int) -> None:
+        topic_id, number = key
+        broker_id = self.settings.broker_id
+        topic = self.image.topics.by_id.get(topic_id)
+        partition = topic.partitions[number] if topic is not None and number < len(topic.partitions) else None
+        if partition is None or broker_id not in partition.replicas:
+            self.directories.remove(key)
+            self.replicas.on_partition(key, None, now_ms)
+            return
+        assigned = partition.directories[partition.replicas.index(broker_id)]
+        if self.directories.is_lost(assigned):
+            self.replicas.on_partition(key, None, now_ms)
+            return
+        self.directories.place(key, assigned, is_told=self._knows_directories)
+        self.replicas.on_partition(key, partition, now_ms)
+
+    @property
+    def _knows_directories(self) -> bool:
+        return (self.image.features.metadata_version or 0) >= DIRECTORIES_SINCE
+
+    def _look_at_own_registration(self, now_ms: int) -> None:
+        """Register again once the cluster knows directories and our registration does not name them
+        (`BrokerRegistrationTracker`).
+        """
+        own, knows_directories = self.image.brokers.by_id.get(self.settings.broker_id), self._knows_directories
+        if self._judged == (own, knows_directories):
+            return
+        self._judged = (own, knows_directories)
+        is_this = own is not None and own.incarnation_id == self.settings.incarnation_id
+        if own is not None and is_this and not own.directories and knows_directories:
+            self.lifecycle.register_again(now_ms)
+
+    # What others want
+
+    def on_fetch(self, request: FetchRequest, now_ms: int) -> FetchResponse:
+        """Another broker follows this one."""
+        return self.replicas.on_fetch(request, self.image, now_ms)
+
+    def begin_shutdown(self, now_ms: int) -> None:
+        """Stop, handing over what this broker leads."""
+        self.lifecycle.begin_shutdown(now_ms)
+
+    def fail_directory(self, directory: Uuid, now_ms: int) -> None:
+        """A log directory is lost, and every replica in it."""
+        for key in self.directories.fail(directory):
+            self.replicas.on_partition(key, None, now_ms)
+        self.lifecycle.fail_directory(directory, now_ms)
+
+    # The conversation
+
+    def deadline_ms(self) -> int:
+        """When `poll` is wanted."""
+        if self._changed or self._is_everything_changed or self.lifecycle.state is LifecycleState.NOT_RUNNING:
+            return 0
+        if self.may_stop:
+            return NEVER_MS
+        wanted = [self.lifecycle.deadline_ms()]
+        if self.lifecycle.epoch != NO_EPOCH:
+            wanted += [self.replicas.deadline_ms(), *self._fetches.values()]
+            wanted += [due for due in (self._isr_due_ms(), self.directories.deadline_ms()) if due is not None]
+        return min(wanted)
+
+    def _isr_due_ms(self) -> int | None:
+        return self._isr_changes.deadline_ms(self.replicas)
+
+    def poll(self, now_ms: int) -> list[Send]:
+        """Do what is due, and return what is to be sent; raises `RegistrationFailed`."""
+        if self.lifecycle.state is LifecycleState.NOT_RUNNING:
+            self.lifecycle.begin(now_ms)
+        self._publish(now_ms)
+        if self.may_stop:
+            return []
+        options = self.settings.options
+        sends = []
+        request = self.lifecycle.request_due(self.metadata_offset, now_ms)
+        if request is not None:
+            sends.append(Send(HEARTBEATS, request, options.heartbeat_interval_ms))
+        if self.lifecycle.epoch == NO_EPOCH:
+            return sends
+        self.replicas.shrink(now_ms)
+        sends += self._fetches_due(now_ms)
+        changes = self._isr_changes.request_due(self.replicas, self.image, self.lifecycle.epoch, now_ms)
+        if changes is not None:
+            sends.append(Send(ISR_CHANGES, changes, options.replica_lag_time_max_ms))
+        assignments = self.directories.request_due(self.lifecycle.epoch, now_ms)
+        if assignments is not None:
+            sends.append(Send(ASSIGNMENTS, assignments, options.replica_lag_time_max_ms))
+        return sends
+
+    def _fetches_due(self, now_ms: int) -> list[Send]:
+        leaders = self.replicas.leaders()
+        for leader in [one for one, due_ms in self._fetches.items() if one not in leaders and due_ms != NEVER_MS]:
+            del self._fetches[leader]
+        options = self.settings.options
+        sends = []
+        for leader in leaders:
+            if now_ms < self._fetches.get(leader, 0):
+                continue
+            target = self._address(leader)
+            self._fetches[leader] = now_ms + options.fetch_interval_ms if target is None else NEVER_MS
+            if target is not None:
+                request = self.replicas.fetch_from(leader, self.lifecycle.epoch)
+                sends.append(Send(_FETCHES + leader, request, 4 * options.fetch_interval_ms, target))
+        return sends
+
+    def _address(self, broker_id: int) -> tuple[int, str, int] | None:
+        """Where another broker listens for this one, if it is registered."""
+        broker = self.image.brokers.by_id.get(broker_id)
+        if broker is None:
+            return None
+        name = self.settings.listeners[0].name
+        return next(((broker_id, one.host, one.port) for one in broker.endpoints if one.name == name), None)
+
+    def on_answer(self, channel: int, response: Message | None, now_ms: int) -> None:
+        """What was sent over a channel is answered; None if it will not be."""
+        if channel == HEARTBEATS:
+            self.lifecycle.on_answer(response, now_ms)
+        elif channel == ISR_CHANGES:
+            self._isr_changes.on_answer(self.replicas, response, now_ms)
+        elif channel == ASSIGNMENTS:
+            self.directories.on_answer(response, now_ms)
+        else:
+            self._fetches[channel - _FETCHES] = now_ms + self.settings.options.fetch_interval_ms
+
+    # Exploration
+
+    def fork(self) -> BrokerAgent:
+        """An independent copy; the images are shared."""
+        copy = BrokerAgent(self.settings)
+        copy.image, copy._latest = self.image, self._latest
+        copy.lifecycle = self.lifecycle.fork()
+        copy.replicas = self.replicas.fork()
+        copy.directories = self.directories.fork()
+        copy._isr_changes = self._isr_changes.fork()
+        copy._changed = dict(self._changed)
+        copy._is_everything_changed = self._is_everything_changed
+        copy._judged = self._judged
+        copy._fetches = dict(self._fetches)
+        return copy
+
+    def facts(self) -> tuple[object, ...]:
+        """What tells this from another that has seen the same log."""
+        return (
+            self.lifecycle.facts(),
+            self.replicas.facts(),
+            self.directories.facts(),
+            self._isr_changes.facts(),
+            list(self._changed),
+            self._is_everything_changed,
+            self._judged,
+            sorted(self._fetches.items()),
+        )

@@ -1,0 +1,138 @@
+"""In which log directory each replica of a broker is, and telling the controller (Kafka: `AssignmentsManager`)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kraft.broker.replicas import PartitionKey
+from metadata_log.serde import Message
+from metadata_log.types import Uuid
+from transport.protocol.errors import Error
+from transport.protocol.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsRequestDirectoryData,
+    AssignReplicasToDirsRequestPartitionData,
+    AssignReplicasToDirsRequestTopicData,
+    AssignReplicasToDirsResponse,
+)
+
+MAX_ASSIGNMENTS: Final = 2250
+RETRY_MS: Final = 500
+
+
+class Directories:
+    """The directories that are left, what lies in each, and the one AssignReplicasToDirs that may be under way."""
+
+    def __init__(self, broker_id: int, directories: tuple[Uuid, ...]) -> None:
+        self._broker_id = broker_id
+        self.online = directories
+        self._failed: tuple[Uuid, ...] = ()
+        self._placed: dict[PartitionKey, Uuid] = {}
+        self._counts = dict.fromkeys(directories, 0)
+        self._to_tell: dict[PartitionKey, None] = {}
+        self._asked: tuple[PartitionKey, ...] | None = None
+        self._not_before_ms = 0
+
+    def fail(self, directory: Uuid) -> list[PartitionKey]:
+        """A directory is lost; the replicas that were in it."""
+        if directory not in self.online:
+            return []
+        self.online = tuple(one for one in self.online if one != directory)
+        self._failed = (*self._failed, directory)
+        return [key for key, placed in self._placed.items() if placed == directory]
+
+    def is_lost(self, directory: Uuid) -> bool:
+        """Whether a replica in this directory is gone with it."""
+        return directory in self._failed
+
+    def place(self, key: PartitionKey, assigned: Uuid, *, is_told: bool) -> None:
+        """A replica is here. `assigned` is where the metadata has it; where that is no directory of ours the emptiest
+        takes it, and the controller is told if the metadata is of a level that knows directories.
+        """
+        if assigned in self.online:
+            self._put(key, assigned)
+            self._to_tell.pop(key, None)
+            return
+        if not self.online:
+            return
+        placed = self._placed.get(key)
+        if placed is None or placed not in self.online:
+            self._put(key, min(self.online, key=lambda one: (self._counts[one], self.online.index(one))))
+        if is_told:
+            self._to_tell[key] = None
+
+    def _put(self, key: PartitionKey, directory: Uuid) -> None:
+        before = self._placed.get(key)
+        if before is not None:
+            self._counts[before] -= 1
+        self._placed[key] = directory
+        self._counts[directory] += 1
+
+    def remove(self, key: PartitionKey) -> None:
+        """The replica is not here any more."""
+        placed = self._placed.pop(key, None)
+        if placed is not None:
+            self._counts[placed] -= 1
+        self._to_tell.pop(key, None)
+
+    def of(self, key: PartitionKey) -> Uuid | None:
+        """Where a replica is."""
+        return self._placed.get(key)
+
+    # The conversation
+
+    def deadline_ms(self) -> int | None:
+        """When `request_due` is wanted; None while there is nothing to tell, or something under way."""
+        return self._not_before_ms if self._to_tell and self._asked is None else None
+
+    def request_due(self, broker_epoch: int, now_ms: int) -> AssignReplicasToDirsRequest | None:
+        """The request to send now, if it is time; exactly one `on_answer` is to follow."""
+        if self._asked is not None or not self._to_tell or now_ms < self._not_before_ms:
+            return None
+        keys = tuple(self._to_tell)[:MAX_ASSIGNMENTS]
+        self._asked = keys
+        by_directory: dict[Uuid, dict[Uuid, list[AssignReplicasToDirsRequestPartitionData]]] = {}
+        for topic_id, number in keys:
+            topics = by_directory.setdefault(self._placed[topic_id, number], {})
+            part = AssignReplicasToDirsRequestPartitionData(partition_index=number)
+            topics.setdefault(topic_id, []).append(part)
+        return AssignReplicasToDirsRequest(
+            broker_id=self._broker_id,
+            broker_epoch=broker_epoch,
+            directories=[
+                AssignReplicasToDirsRequestDirectoryData(
+                    id=directory,
+                    topics=[
+                        AssignReplicasToDirsRequestTopicData(topic_id=topic_id, partitions=parts)
+                        for topic_id, parts in topics.items()
+                    ],
+                )
+                for directory, topics in by_directory.items()
+            ],
+        )
+
+    def on_answer(self, response: Message | None, now_ms: int) -> None:
+        """What was judged, also with an error, is told; the metadata log shows what came of it."""
+        asked, self._asked = self._asked, None
+        assert asked is not None, "an answer without a request"
+        assert response is None or isinstance(response, AssignReplicasToDirsResponse), response
+        if response is None or response.error_code != Error.NONE:
+            self._not_before_ms = now_ms + RETRY_MS
+            return
+        for key in asked:
+            self._to_tell.pop(key, None)
+
+    def fork(self) -> Directories:
+        """An independent copy."""
+        copy = Directories(self._broker_id, self.online)
+        copy._failed = self._failed
+        copy._placed = dict(self._placed)
+        copy._counts = dict(self._counts)
+        copy._to_tell = dict(self._to_tell)
+        copy._asked = self._asked
+        copy._not_before_ms = self._not_before_ms
+        return copy
+
+    def facts(self) -> tuple[object, ...]:
+        """What tells this from another in the same place."""
+        return (self._failed, list(self._placed.items()), list(self._to_tell), self._asked, self._not_before_ms)

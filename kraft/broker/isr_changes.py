@@ -1,0 +1,139 @@
+"""Telling the controller who is in sync: one request at a time, with all that has gathered (Kafka:
+`AlterPartitionManager`, and what `Partition` does with the answers).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kraft.broker.replicas import LedPartition, PartitionKey, Replicas
+from kraft.broker.settings import NO_EPOCH
+from metadata_log.image import MetadataImage
+from metadata_log.serde import Message
+from metadata_log.types import Uuid
+from transport.protocol.errors import Error
+from transport.protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionRequestPartitionData,
+    AlterPartitionRequestTopicData,
+    AlterPartitionResponse,
+    AlterPartitionResponsePartitionData,
+    BrokerState,
+)
+
+RETRY_MS: Final = 50
+_RECOVERED: Final = 0
+_BACK_TO_COMMITTED: Final = (Error.OPERATION_NOT_ATTEMPTED, Error.INELIGIBLE_REPLICA)
+_THE_CONTROLLER_KNOWS_BETTER: Final = (
+    Error.UNKNOWN_TOPIC_OR_PARTITION,
+    Error.UNKNOWN_TOPIC_ID,
+    Error.FENCED_LEADER_EPOCH,
+    Error.INVALID_UPDATE_VERSION,
+    Error.INVALID_REQUEST,
+    Error.NEW_LEADER_ELECTED,
+)
+
+
+class IsrChanges:
+    """The one AlterPartition request that may be under way."""
+
+    def __init__(self, broker_id: int) -> None:
+        self._broker_id = broker_id
+        self._asked: dict[PartitionKey, int] | None = None
+        """The partition epoch that each change of the request under way was made at."""
+        self._not_before_ms = 0
+
+    def deadline_ms(self, replicas: Replicas) -> int | None:
+        """When `request_due` is wanted; None while there is nothing to send, or something under way."""
+        return self._not_before_ms if replicas.proposals and self._asked is None else None
+
+    def request_due(
+        self, replicas: Replicas, image: MetadataImage, broker_epoch: int, now_ms: int
+    ) -> AlterPartitionRequest | None:
+        """The request to send now, if it is time; exactly one `on_answer` is to follow."""
+        if self._asked is not None or now_ms < self._not_before_ms or not replicas.proposals:
+            return None
+        topics: dict[Uuid, list[AlterPartitionRequestPartitionData]] = {}
+        asked: dict[PartitionKey, int] = {}
+        for (topic_id, number), led in replicas.take_proposals():
+            asked[topic_id, number] = led.partition_epoch
+            topics.setdefault(topic_id, []).append(self._change(number, led, image, broker_epoch))
+        if not asked:
+            return None
+        self._asked = asked
+        return AlterPartitionRequest(
+            broker_id=self._broker_id,
+            broker_epoch=broker_epoch,
+            topics=[
+                AlterPartitionRequestTopicData(topic_id=topic_id, partitions=parts)
+                for topic_id, parts in topics.items()
+            ],
+        )
+
+    def _change(
+        self, number: int, led: LedPartition, image: MetadataImage, broker_epoch: int
+    ) -> AlterPartitionRequestPartitionData:
+        assert led.proposed is not None, led
+        return AlterPartitionRequestPartitionData(
+            partition_index=number,
+            leader_epoch=led.leader_epoch,
+            new_isr_with_epochs=[
+                BrokerState(broker_id=one, broker_epoch=self._epoch_of(one, led, image, broker_epoch))
+                for one in led.proposed
+            ],
+            leader_recovery_state=_RECOVERED,
+            partition_epoch=led.partition_epoch,
+        )
+
+    def _epoch_of(self, one: int, led: LedPartition, image: MetadataImage, broker_epoch: int) -> int:
+        """The incarnation that is meant: that of the last fetch, else the one that is registered."""
+        if one == self._broker_id:
+            return broker_epoch
+        fetched = led.followers[one].broker_epoch
+        if fetched != NO_EPOCH:
+            return fetched
+        broker = image.brokers.by_id.get(one)
+        return NO_EPOCH if broker is None else broker.epoch
+
+    def on_answer(self, replicas: Replicas, response: Message | None, now_ms: int) -> None:
+        """The active controller has judged each change, or nobody has."""
+        asked, self._asked = self._asked, None
+        assert asked is not None, "an answer without a request"
+        assert response is None or isinstance(response, AlterPartitionResponse), response
+        answers = {}
+        if response is not None and response.error_code == Error.NONE:
+            answers = {
+                (topic.topic_id, one.partition_index): one for topic in response.topics for one in topic.partitions
+            }
+        for key, partition_epoch in asked.items():
+            self._judge(replicas, key, partition_epoch, answers.get(key), now_ms)
+
+    def _judge(
+        self,
+        replicas: Replicas,
+        key: PartitionKey,
+        partition_epoch: int,
+        answer: AlterPartitionResponsePartitionData | None,
+        now_ms: int,
+    ) -> None:
+        error = Error.NOT_CONTROLLER if answer is None else Error.of(answer.error_code)
+        if answer is not None and error is Error.NONE:
+            replicas.accepted(key, answer.leader_epoch, tuple(answer.isr), answer.partition_epoch)
+        elif error in _BACK_TO_COMMITTED:
+            replicas.withdrawn(key, partition_epoch)
+        elif error in _THE_CONTROLLER_KNOWS_BETTER:
+            replicas.given_up(key, partition_epoch)
+        else:
+            self._not_before_ms = now_ms + RETRY_MS
+            replicas.again(key, partition_epoch)
+
+    def fork(self) -> IsrChanges:
+        """An independent copy."""
+        copy = IsrChanges(self._broker_id)
+        copy._asked = None if self._asked is None else dict(self._asked)
+        copy._not_before_ms = self._not_before_ms
+        return copy
+
+    def facts(self) -> tuple[object, ...]:
+        """What tells this from another in the same place."""
+        return (self._asked, self._not_before_ms)

@@ -1,0 +1,227 @@
+"""A broker's registration and heartbeats, from its start to its shutdown (Kafka: `BrokerLifecycleManager`)."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+from kraft.broker.settings import NEVER_MS, NO_EPOCH, BrokerSettings
+from metadata_log.errors import MetadataLogError
+from metadata_log.serde import Message
+from metadata_log.types import Uuid
+from transport.protocol.errors import Error
+from transport.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from transport.protocol.messages.broker_registration import (
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+    Feature,
+    Listener,
+)
+
+CATCH_UP_INTERVAL_MS: Final = 10
+"""Between the heartbeats of a broker that has not caught up, which is in a hurry."""
+SECOND_SHUTDOWN_HEARTBEAT_MS: Final = 50
+ANOTHER_CONTROLLER_MS: Final = 100
+"""Until the active controller is looked for again (`NodeToControllerChannelManager`)."""
+
+
+class RegistrationFailed(MetadataLogError):
+    """The controllers have not taken the broker in `initial.broker.registration.timeout.ms`."""
+
+
+class LifecycleState(Enum):
+    """What a broker does (`BrokerState`)."""
+
+    NOT_RUNNING = "not running"
+    STARTING = "starting"
+    RECOVERY = "recovery"
+    RUNNING = "running"
+    PENDING_CONTROLLED_SHUTDOWN = "pending controlled shutdown"
+    SHUTTING_DOWN = "shutting down"
+
+
+_BEFORE_RUNNING: Final = (LifecycleState.NOT_RUNNING, LifecycleState.STARTING, LifecycleState.RECOVERY)
+
+
+class BrokerLifecycle:
+    """One life of one broker. `request_due` says what to ask the active controller, `on_answer` takes what it says.
+
+    There is one request under way at a time. A request that finds no active controller is made anew a moment later.
+    """
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        self._settings = settings
+        self.state = LifecycleState.NOT_RUNNING
+        self.epoch = NO_EPOCH
+        """The broker epoch of this incarnation, -1 until it is registered."""
+        self.is_fenced = True
+        """What the last heartbeat was told."""
+        self.last_error = Error.NONE
+        self._is_registered = False
+        """Whether the registration has been answered; a refreshed one is sent with the epoch kept."""
+        self._offline: tuple[Uuid, ...] = ()
+        self._next_ms = NEVER_MS
+        self._give_up_ms = NEVER_MS
+        self._in_flight = False
+        self._again_at_once = False
+        """Something happened while a request was under way that the controller must hear of next."""
+        self._shutdown_was_refused = False
+
+    # What happens
+
+    def begin(self, now_ms: int) -> None:
+        """Start: register."""
+        assert self.state is LifecycleState.NOT_RUNNING, self.state
+        self.state = LifecycleState.STARTING
+        self._next_ms = now_ms
+        self._give_up_ms = now_ms + self._settings.options.initial_registration_timeout_ms
+
+    def begin_shutdown(self, now_ms: int) -> None:
+        """Stop: in a controlled shutdown if there is anything to hand over, and the configuration wants it."""
+        if self.state is LifecycleState.RUNNING and self._settings.options.controlled_shutdown:
+            self.state = LifecycleState.PENDING_CONTROLLED_SHUTDOWN
+            self._communicate_at_once(now_ms)
+        elif self.state is not LifecycleState.PENDING_CONTROLLED_SHUTDOWN:
+            self._stop()
+
+    def fail_directory(self, directory: Uuid, now_ms: int) -> None:
+        """A log directory is lost for good; every heartbeat says so from now on."""
+        if directory not in self._offline:
+            self._offline = (*self._offline, directory)
+            self._communicate_at_once(now_ms)
+
+    def register_again(self, now_ms: int) -> None:
+        """The cluster now wants something that the registration lacks: send it anew; it keeps its epoch."""
+        if self._is_registered and not self._in_flight:
+            self._is_registered = False
+            self._next_ms = now_ms
+
+    def _communicate_at_once(self, now_ms: int) -> None:
+        if self._in_flight:
+            self._again_at_once = True
+        elif self._is_registered:
+            self._next_ms = now_ms
+
+    def _stop(self) -> None:
+        self.state = LifecycleState.SHUTTING_DOWN
+        self._next_ms = self._give_up_ms = NEVER_MS
+
+    # The conversation
+
+    def deadline_ms(self) -> int:
+        """When `request_due` is wanted."""
+        return min(self._next_ms, self._give_up_ms)
+
+    def request_due(self, metadata_offset: int, now_ms: int) -> Message | None:
+        """The request to send now, if it is time; exactly one `on_answer` is to follow.
+
+        `metadata_offset` is that of the last record that was replayed. Raises `RegistrationFailed`.
+        """
+        if now_ms >= self._give_up_ms:
+            options = self._settings.options
+            raise RegistrationFailed(
+                f"the broker could not register in {options.initial_registration_timeout_ms} ms;"
+                f" the last answer was {self.last_error.name}",
+                hint="Is a majority of the controllers running, and reachable as controller.quorum.voters says?",
+            )
+        if now_ms < self._next_ms:
+            return None
+        self._next_ms = NEVER_MS
+        self._in_flight = True
+        return self._heartbeat(metadata_offset) if self._is_registered else self._registration()
+
+    def _registration(self) -> BrokerRegistrationRequest:
+        settings = self._settings
+        return BrokerRegistrationRequest(
+            broker_id=settings.broker_id,
+            cluster_id=settings.cluster_id,
+            incarnation_id=settings.incarnation_id,
+            listeners=[
+                Listener(name=one.name, host=one.host, port=one.port, security_protocol=one.security_protocol)
+                for one in settings.listeners
+            ],
+            features=[
+                Feature(name=name, min_supported_version=lowest, max_supported_version=highest)
+                for name, lowest, highest in settings.features
+            ],
+            rack=settings.options.rack,
+            log_dirs=sorted(one for one in settings.options.directories if one not in self._offline),
+            previous_broker_epoch=settings.options.previous_epoch,
+        )
+
+    def _heartbeat(self, metadata_offset: int) -> BrokerHeartbeatRequest:
+        return BrokerHeartbeatRequest(
+            broker_id=self._settings.broker_id,
+            broker_epoch=self.epoch,
+            current_metadata_offset=metadata_offset,
+            want_fence=self.state is LifecycleState.STARTING,
+            want_shut_down=self.state is LifecycleState.PENDING_CONTROLLED_SHUTDOWN,
+            offline_log_dirs=list(self._offline),
+            cordoned_log_dirs=None if self.state is LifecycleState.STARTING else [],
+        )
+
+    def on_answer(self, response: Message | None, now_ms: int) -> None:
+        """The active controller has answered, or nobody has."""
+        self._in_flight = False
+        if self.state is LifecycleState.SHUTTING_DOWN:
+            return
+        assert response is None or isinstance(response, BrokerRegistrationResponse | BrokerHeartbeatResponse), response
+        error = Error.NOT_CONTROLLER if response is None else Error.of(response.error_code)
+        self.last_error = error
+        if error is Error.NOT_CONTROLLER:
+            self._next_ms = now_ms + ANOTHER_CONTROLLER_MS
+        elif error is not Error.NONE:
+            self._again_at_once = False
+            self._next_ms = now_ms + self._settings.options.heartbeat_interval_ms
+        elif isinstance(response, BrokerRegistrationResponse):
+            self._on_registered(response, now_ms)
+        elif isinstance(response, BrokerHeartbeatResponse):
+            self._on_heartbeat(response, now_ms)
+
+    def _on_registered(self, response: BrokerRegistrationResponse, now_ms: int) -> None:
+        self.epoch = response.broker_epoch
+        self._is_registered = True
+        self._give_up_ms = NEVER_MS
+        self._next_ms = now_ms
+
+    def _on_heartbeat(self, response: BrokerHeartbeatResponse, now_ms: int) -> None:
+        self.is_fenced = response.is_fenced
+        pause_ms = self._settings.options.heartbeat_interval_ms
+        match self.state:
+            case LifecycleState.STARTING:
+                if response.is_caught_up:
+                    # There are no logs to recover: what is left is to ask to be unfenced.
+                    self.state = LifecycleState.RECOVERY
+                pause_ms = CATCH_UP_INTERVAL_MS
+            case LifecycleState.RECOVERY if not response.is_fenced:
+                self.state = LifecycleState.RUNNING
+            case LifecycleState.PENDING_CONTROLLED_SHUTDOWN if response.should_shut_down:
+                self._stop()
+                return
+            case LifecycleState.PENDING_CONTROLLED_SHUTDOWN if not self._shutdown_was_refused:
+                self._shutdown_was_refused = True
+                pause_ms = SECOND_SHUTDOWN_HEARTBEAT_MS
+        self._next_ms = now_ms if self._again_at_once else now_ms + pause_ms
+        self._again_at_once = False
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether nothing holds the broker back from ending."""
+        return self.state is LifecycleState.SHUTTING_DOWN
+
+    @property
+    def has_started(self) -> bool:
+        """Whether the broker has been unfenced in this life."""
+        return self.state not in _BEFORE_RUNNING
+
+    # Exploration
+
+    def fork(self) -> BrokerLifecycle:
+        """An independent copy."""
+        copy = object.__new__(BrokerLifecycle)
+        copy.__dict__.update(self.__dict__)
+        return copy
+
+    def facts(self) -> tuple[object, ...]:
+        """What tells this from another in the same place."""
+        return tuple(value for name, value in sorted(self.__dict__.items()) if name != "_settings")

@@ -1,0 +1,300 @@
+"""The replicas of one broker: which it leads and which it follows, and who is in sync (Kafka: `ReplicaManager`,
+`Partition`; becomeLeader and becomeFollower of the articles).
+
+There is no data. A follower fetches with Kafka's Fetch request, at offset 0 of a log that stays empty, so whoever has
+fetched a moment ago is caught up; silence is all that can put a follower out of sync. Everything that decides on ISRs
+is as in Kafka: epochs, eligibility, one proposal at a time, and what a refusal means for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from kraft.broker.settings import NEVER_MS, NO_EPOCH
+from metadata_log.image import MetadataImage, Partition
+from metadata_log.types import Uuid
+from transport.protocol.errors import Error
+from transport.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    LeaderIdAndEpoch,
+    PartitionData,
+    ReplicaState,
+)
+
+PartitionKey = tuple[Uuid, int]
+"""The topic's id and the number of the partition."""
+_NEVER: Final = 0
+"""The time of what has not happened in this leadership."""
+
+
+class Follower(Struct):
+    """What a leader knows of one other replica, from its fetches: its incarnation, and when it was caught up last."""
+
+    broker_epoch: int = NO_EPOCH
+    caught_up_ms: int = _NEVER
+
+
+class LedPartition(Struct):
+    """A partition that this broker leads. `isr` is the committed one, `proposed` what the controller is asked for."""
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader_epoch: int
+    partition_epoch: int
+    followers: dict[int, Follower]
+    proposed: tuple[int, ...] | None = None
+    is_given_up: bool = False
+    """The proposal was refused for good: only newer metadata can replace it."""
+
+    def copy(self) -> LedPartition:
+        """An independent copy."""
+        return replace(self, followers={one: replace(follower) for one, follower in self.followers.items()})
+
+
+class FollowedPartition(Struct, frozen=True):
+    """A partition that another broker leads, or, with leader -1, nobody."""
+
+    leader: int
+    leader_epoch: int
+
+
+class Replicas:
+    """All replicas of one broker, as the metadata log and the leader's answers make them."""
+
+    def __init__(self, broker_id: int, lag_time_max_ms: int) -> None:
+        self._broker_id = broker_id
+        self._lag_time_max_ms = lag_time_max_ms
+        self.led: dict[PartitionKey, LedPartition] = {}
+        self.followed: dict[PartitionKey, FollowedPartition] = {}
+        self._shrink_ms = NEVER_MS
+        self.proposals: dict[PartitionKey, None] = {}
+        """The partitions with a proposal that is to be sent, or sent again, in the order of proposing."""
+
+    # What the metadata log says
+
+    def on_partition(self, key: PartitionKey, partition: Partition | None, now_ms: int) -> None:
+        """A partition has changed; None if this broker has no replica of it, or none that is online, any more."""
+        if partition is None:
+            self._forget(key)
+        elif partition.leader == self._broker_id:
+            self._become_leader(key, partition, now_ms)
+        else:
+            self._become_follower(key, partition)
+
+    def _forget(self, key: PartitionKey) -> None:
+        self.led.pop(key, None)
+        self.followed.pop(key, None)
+        self.proposals.pop(key, None)
+
+    def _become_leader(self, key: PartitionKey, partition: Partition, now_ms: int) -> None:
+        self._check_epoch(key, partition)
+        led = self.led.get(key)
+        if led is not None and led.leader_epoch == partition.leader_epoch:
+            # What is not newer this leader has learnt already, from the answer to its own proposal.
+            if partition.partition_epoch > led.partition_epoch:
+                self._accept(key, led, partition.isr, partition.partition_epoch)
+                self._assign(led, partition.replicas)
+            return
+        self._forget(key)
+        followers = {one: Follower() for one in partition.replicas if one != self._broker_id}
+        for one in partition.isr:
+            if one in followers:
+                followers[one].caught_up_ms = now_ms
+        self.led[key] = LedPartition(
+            partition.replicas, partition.isr, partition.leader_epoch, partition.partition_epoch, followers
+        )
+        self._shrink_ms = min(self._shrink_ms, now_ms + self._lag_time_max_ms // 2)
+
+    def _become_follower(self, key: PartitionKey, partition: Partition) -> None:
+        self._check_epoch(key, partition)
+        self._forget(key)
+        self.followed[key] = FollowedPartition(partition.leader, partition.leader_epoch)
+
+    def _check_epoch(self, key: PartitionKey, partition: Partition) -> None:
+        known: LedPartition | FollowedPartition | None = self.led.get(key) or self.followed.get(key)
+        assert known is None or partition.leader_epoch >= known.leader_epoch, (key, known, partition)
+
+    def _assign(self, led: LedPartition, replicas: tuple[int, ...]) -> None:
+        led.replicas = replicas
+        led.followers = {one: led.followers.get(one, Follower()) for one in replicas if one != self._broker_id}
+
+    def _accept(self, key: PartitionKey, led: LedPartition, isr: tuple[int, ...], partition_epoch: int) -> None:
+        led.isr, led.partition_epoch = isr, partition_epoch
+        led.proposed, led.is_given_up = None, False
+        self.proposals.pop(key, None)
+
+    # Following
+
+    def leaders(self) -> list[int]:
+        """Whom this broker follows, in order of their ids."""
+        return sorted({one.leader for one in self.followed.values() if one.leader >= 0})
+
+    def fetch_from(self, leader: int, broker_epoch: int) -> FetchRequest:
+        """What to ask a leader for: everything that this broker follows there."""
+        topics: dict[Uuid, list[FetchPartition]] = {}
+        for (topic_id, number), one in self.followed.items():
+            if one.leader == leader:
+                part = FetchPartition(partition=number, current_leader_epoch=one.leader_epoch, last_fetched_epoch=-1)
+                topics.setdefault(topic_id, []).append(part)
+        return FetchRequest(
+            replica_state=ReplicaState(replica_id=self._broker_id, replica_epoch=broker_epoch),
+            topics=[FetchTopic(topic_id=topic_id, partitions=parts) for topic_id, parts in topics.items()],
+        )
+
+    # Leading
+
+    def on_fetch(self, request: FetchRequest, image: MetadataImage, now_ms: int) -> FetchResponse:
+        """A follower fetches: it is caught up, and may enter the ISR."""
+        follower = request.replica_state
+        return FetchResponse(
+            responses=[
+                FetchableTopicResponse(
+                    topic_id=topic.topic_id,
+                    partitions=[
+                        self._fetch_one((topic.topic_id, part.partition), part, follower, image, now_ms)
+                        for part in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def _fetch_one(
+        self, key: PartitionKey, part: FetchPartition, fetcher: ReplicaState, image: MetadataImage, now_ms: int
+    ) -> PartitionData:
+        led = self.led.get(key)
+        error = _refusal(led, self.followed.get(key), key, part, image)
+        if led is None or error is not Error.NONE:
+            epoch = part.current_leader_epoch if led is None else led.leader_epoch
+            hint = LeaderIdAndEpoch() if led is None else LeaderIdAndEpoch(self._broker_id, epoch)
+            return PartitionData(partition_index=part.partition, error_code=error, current_leader=hint)
+        if fetcher.replica_id >= 0:
+            follower = led.followers.get(fetcher.replica_id)
+            if follower is None:
+                return PartitionData(partition_index=part.partition, error_code=Error.NOT_LEADER_OR_FOLLOWER)
+            follower.broker_epoch = fetcher.replica_epoch
+            follower.caught_up_ms = now_ms
+            self._maybe_expand(key, led, fetcher.replica_id, image)
+        return PartitionData(partition_index=part.partition, high_watermark=0, log_start_offset=0)
+
+    def _maybe_expand(self, key: PartitionKey, led: LedPartition, candidate: int, image: MetadataImage) -> None:
+        """`Partition.maybeExpandIsr`: whoever has caught up enters, if the controller would let it."""
+        if led.proposed is None and candidate not in led.isr and _is_eligible(led, candidate, image):
+            self._propose(key, led, (*led.isr, candidate))
+
+    def _propose(self, key: PartitionKey, led: LedPartition, isr: tuple[int, ...]) -> None:
+        led.proposed = tuple(sorted(isr))
+        self.proposals[key] = None
+
+    def deadline_ms(self) -> int:
+        """When `shrink` is wanted."""
+        return self._shrink_ms
+
+    def shrink(self, now_ms: int) -> None:
+        """`ReplicaManager.maybeShrinkIsr`: who has been silent for too long leaves."""
+        if now_ms < self._shrink_ms:
+            return
+        self._shrink_ms = now_ms + self._lag_time_max_ms // 2 if self.led else NEVER_MS
+        for key, led in self.led.items():
+            if led.proposed is not None:
+                continue
+            silent = [one for one in led.isr if self._is_silent(led, one, now_ms)]
+            if silent:
+                self._propose(key, led, tuple(one for one in led.isr if one not in silent))
+
+    def _is_silent(self, led: LedPartition, one: int, now_ms: int) -> bool:
+        follower = led.followers.get(one)
+        return follower is not None and now_ms - follower.caught_up_ms > self._lag_time_max_ms
+
+    # What became of a proposal
+
+    def accepted(self, key: PartitionKey, leader_epoch: int, isr: tuple[int, ...], partition_epoch: int) -> None:
+        """The controller answers with the partition as it is now; an answer of the past changes nothing."""
+        led = self.led.get(key)
+        if led is not None and led.leader_epoch == leader_epoch and partition_epoch >= led.partition_epoch:
+            self._accept(key, led, isr, partition_epoch)
+
+    def withdrawn(self, key: PartitionKey, partition_epoch: int) -> None:
+        """A member is not eligible: back to the committed ISR, until somebody fetches again."""
+        led = self._asking(key, partition_epoch)
+        if led is not None:
+            self._accept(key, led, led.isr, led.partition_epoch)
+
+    def given_up(self, key: PartitionKey, partition_epoch: int) -> None:
+        """The controller knows better: wait for the metadata that says so."""
+        led = self._asking(key, partition_epoch)
+        if led is not None:
+            led.is_given_up = True
+            self.proposals.pop(key, None)
+
+    def again(self, key: PartitionKey, partition_epoch: int) -> None:
+        """Nobody has judged the proposal: send it again."""
+        if self._asking(key, partition_epoch) is not None:
+            self.proposals[key] = None
+
+    def _asking(self, key: PartitionKey, partition_epoch: int) -> LedPartition | None:
+        """The partition, if its proposal is still the one that was made at this epoch."""
+        led = self.led.get(key)
+        if led is None or led.proposed is None or led.is_given_up or led.partition_epoch != partition_epoch:
+            return None
+        return led
+
+    def take_proposals(self) -> Iterator[tuple[PartitionKey, LedPartition]]:
+        """Everything that is to be sent now."""
+        proposals, self.proposals = self.proposals, {}
+        for key in proposals:
+            led = self.led.get(key)
+            if led is not None and led.proposed is not None:
+                yield key, led
+
+    # Exploration
+
+    def fork(self) -> Replicas:
+        """An independent copy."""
+        copy = Replicas(self._broker_id, self._lag_time_max_ms)
+        copy.led = {key: led.copy() for key, led in self.led.items()}
+        copy.followed = dict(self.followed)
+        copy.proposals = dict(self.proposals)
+        copy._shrink_ms = self._shrink_ms
+        return copy
+
+    def facts(self) -> tuple[object, ...]:
+        """What tells this from another in the same place."""
+        return (sorted(self.led.items()), sorted(self.followed.items()), list(self.proposals), self._shrink_ms)
+
+
+def _refusal(
+    led: LedPartition | None,
+    followed: FollowedPartition | None,
+    key: PartitionKey,
+    part: FetchPartition,
+    image: MetadataImage,
+) -> Error:
+    if led is None:
+        topic = image.topics.by_id.get(key[0])
+        if topic is None:
+            return Error.UNKNOWN_TOPIC_ID
+        if followed is not None and part.current_leader_epoch > followed.leader_epoch:
+            return Error.UNKNOWN_LEADER_EPOCH
+        return Error.NOT_LEADER_OR_FOLLOWER
+    if part.current_leader_epoch < led.leader_epoch:
+        return Error.FENCED_LEADER_EPOCH
+    if part.current_leader_epoch > led.leader_epoch:
+        return Error.UNKNOWN_LEADER_EPOCH
+    return Error.NONE
+
+
+def _is_eligible(led: LedPartition, candidate: int, image: MetadataImage) -> bool:
+    """Whether a broker is active in the incarnation that fetched (`Partition.isReplicaIsrEligible`, KIP-903)."""
+    broker = image.brokers.by_id.get(candidate)
+    if broker is None or not broker.is_active:
+        return False
+    return led.followers[candidate].broker_epoch in (NO_EPOCH, broker.epoch)

@@ -1,0 +1,127 @@
+"""A `BrokerAgent` as the application of a `Replica` that observes the metadata log (Kafka: `BrokerServer`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from random import Random
+from typing import Final
+
+from kraft.broker import BrokerAgent, BrokerListener, BrokerSettings
+from kraft.controller.features import SUPPORTED_FEATURES, check_supported
+from kraft.quorum.values import LeaderAndEpoch
+from kraft.replica.application import Action, Ask, RefuseSubmit, Respond, Unit
+from kraft.replica.controller_host import decode_records, published_features
+from kraft.replica.events import Committed, CommittedBatch, Submit, WireRequest
+from kraft.replica.options import ReplicaOptions
+from metadata_log.serde import Message
+from metadata_log.types import OffsetAndEpoch, random_uuid
+from transport.protocol.apis import ApiKey
+from transport.protocol.errors import Error
+from transport.protocol.messages.fetch import FetchRequest
+
+FEATURES: Final = (*SUPPORTED_FEATURES, ("kraft.version", 0, 1))
+"""What a broker registers with: unlike a controller it names kraft.version, whose level 1 changes nothing for it."""
+
+
+class BrokerHost:
+    """Hosts one `BrokerAgent`; its replica never leads."""
+
+    apis: tuple[ApiKey, ...] = (ApiKey.FETCH,)
+    reads_batches = True
+
+    def __init__(self, agent: BrokerAgent) -> None:
+        self.agent = agent
+
+    def on_snapshot(self, values: Iterable[bytes], end: OffsetAndEpoch) -> None:
+        """Begin with the image that a snapshot holds."""
+        self.agent.load_snapshot(decode_records(values, f"snapshot {end}"), end)
+
+    def on_committed(self, batch: CommittedBatch) -> tuple[Committed, ...]:
+        """Replay a batch."""
+        features = self.agent.image.features
+        end = OffsetAndEpoch(epoch=batch.epoch, offset=batch.next_offset)
+        records = decode_records(batch.values, f"batch at offset {batch.base_offset}")
+        self.agent.on_committed(records, batch.base_offset, end)
+        if self.agent.image.features is not features:
+            check_supported(self.agent.image.features)
+        return ()
+
+    def on_leader(self, epoch: int, next_offset: int, now_ms: int) -> tuple[Action, ...]:
+        """Never called: a broker is an observer of the quorum."""
+        raise AssertionError("a broker does not lead the quorum")
+
+    def on_lost_leadership(self) -> None:
+        """Never called."""
+        raise AssertionError("a broker does not lead the quorum")
+
+    def on_appended(self, unit: Unit, base_offset: int) -> None:
+        """Never called."""
+        raise AssertionError("a broker does not append to the metadata log")
+
+    def on_request(self, request: WireRequest, leader: LeaderAndEpoch, now_ms: int) -> Action:
+        """Another broker fetches."""
+        message = request.message
+        assert isinstance(message, FetchRequest), message
+        return Respond(request.request_id, self.agent.on_fetch(message, now_ms))
+
+    def on_submit(self, submit: Submit) -> Action:
+        """Refused: only decisions of the controller go into a metadata log."""
+        return RefuseSubmit(submit.submit_id, Error.INVALID_REQUEST)
+
+    def on_answer(self, token: int, response: Message | None, now_ms: int) -> None:
+        """The active controller, or another broker, has answered."""
+        self.agent.on_answer(token, response, now_ms)
+
+    def on_begin_shutdown(self, now_ms: int) -> None:
+        """Hand over what this broker leads."""
+        self.agent.begin_shutdown(now_ms)
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether the controller has let the broker go."""
+        return self.agent.may_stop
+
+    def refusal(self, request: Message, error: Error, leader: LeaderAndEpoch) -> Message:
+        """Never called: a broker proposes nothing."""
+        raise AssertionError(f"a broker does not refuse a {type(request).__name__}")
+
+    def finalized_features(self) -> tuple[tuple[tuple[str, int], ...], int]:
+        """The levels in the metadata, and since when."""
+        return published_features(self.agent.image)
+
+    def supported_features(self) -> tuple[tuple[str, int, int], ...]:
+        """What this software knows."""
+        return SUPPORTED_FEATURES
+
+    def deadline_ms(self) -> int:
+        """When `on_tick` is wanted."""
+        return self.agent.deadline_ms()
+
+    def on_tick(self, now_ms: int) -> tuple[Action, ...]:
+        """Send what is due."""
+        return tuple(
+            Ask(send.request, token=send.channel, timeout_ms=send.timeout_ms, target=send.target)
+            for send in self.agent.poll(now_ms)
+        )
+
+    def fork(self) -> BrokerHost:
+        """An independent copy."""
+        return BrokerHost(self.agent.fork())
+
+    def facts(self) -> tuple[object, ...]:
+        """What tells this from another with the same log."""
+        return self.agent.facts()
+
+
+def host_broker(options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random) -> BrokerHost:
+    """The factory of a broker agent."""
+    assert options.broker is not None, "these are not the options of a broker"
+    settings = BrokerSettings(
+        broker_id=options.node_id,
+        cluster_id=cluster_id,
+        incarnation_id=random_uuid(rng),
+        listeners=tuple(BrokerListener(one.name, one.host, one.port) for one in options.endpoints.listeners),
+        features=FEATURES,
+        options=options.broker,
+    )
+    return BrokerHost(BrokerAgent(settings))
