@@ -147,12 +147,15 @@ class InProcess:
     """Our controller without a log: what it decides is committed at once. Its clock stands still."""
 
     def __init__(self, **settings: Any) -> None:
-        usual = {"voters": ((1, "127.0.0.1", 9093),), "listeners": (("CONTROLLER", "127.0.0.1", 9093),)}
+        usual = {
+            "voters": ((1, "127.0.0.1", 9093),),
+            "listeners": (("CONTROLLER", "127.0.0.1", 9093),),
+            "incarnation_id": Uuid(b"\x05" * 16),
+        }
         self.controller = QuorumController(
             ControllerSettings(
                 cluster_id=CLUSTER_ID,
                 node_id=1,
-                incarnation_id=Uuid(b"\x05" * 16),
                 listener="CONTROLLER",
                 **(usual | settings),
             )
