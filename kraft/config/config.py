@@ -30,13 +30,16 @@ from kraft.config.topic_synonyms import TOPIC_SYNONYMS
 T = TypeVar("T")
 
 DEFAULT_LOG_DIR: Final = TEXTS["log.dir"].default
+CONTROLLER: Final = "controller"
+BROKER: Final = "broker"
 _ANY_ADDRESS: Final = ("0.0.0.0", "::")
 
 
 class Config(Struct, frozen=True, kw_only=True):
     """The settings of one node; what is not given has Kafka's default. Times are milliseconds, sizes bytes.
 
-    `listeners` and `advertised_listeners` are in the order of `controller_listener_names`.
+    `listeners` and `advertised_listeners` are in the order of `controller_listener_names`; of a broker, which has no
+    controller listeners, in that of the file.
     """
 
     node_id: int
@@ -74,6 +77,12 @@ class Config(Struct, frozen=True, kw_only=True):
     token_max_lifetime_ms: int = NUMBERS["delegation.token.max.lifetime.ms"].default
     token_expiry_time_ms: int = NUMBERS["delegation.token.expiry.time.ms"].default
     token_check_interval_ms: int = NUMBERS["delegation.token.expiry.check.interval.ms"].default
+    heartbeat_interval_ms: int = NUMBERS["broker.heartbeat.interval.ms"].default
+    initial_registration_timeout_ms: int = NUMBERS["initial.broker.registration.timeout.ms"].default
+    replica_lag_time_max_ms: int = NUMBERS["replica.lag.time.max.ms"].default
+    replica_fetch_wait_max_ms: int = NUMBERS["replica.fetch.wait.max.ms"].default
+    controlled_shutdown: bool = True
+    rack: str | None = None
     request_max_bytes: int = NUMBERS["socket.request.max.bytes"].default
     connections_max_idle_ms: int = NUMBERS["connections.max.idle.ms"].default
     warnings: tuple[str, ...] = ()
@@ -94,19 +103,22 @@ class Config(Struct, frozen=True, kw_only=True):
         """The same from the text of a properties file; `source` names it in errors."""
         settings = apply_overrides(parse_properties(text, source=source), overrides)
         reader = _Reader(settings, source)
-        reader.check_roles()
+        role = reader.role()
         node_id = reader.node_id()
-        voters = reader.voters(node_id)
         names = reader.controller_listener_names()
-        listeners = reader.listeners(names)
+        voters = reader.voters(node_id, role)
+        listeners = reader.listeners(names) if role == CONTROLLER else reader.broker_listeners(names)
         log_dirs = reader.log_dirs()
         reader.check_topic_settings()
         return cls(
             node_id=node_id,
+            process_roles=(role,),
             voters=voters,
             listeners=listeners,
             controller_listener_names=names,
-            advertised_listeners=reader.advertised(names, listeners, voters, node_id),
+            advertised_listeners=reader.advertised(listeners, reader.fallback_host(voters, node_id)),
+            controlled_shutdown=reader.flag("controlled.shutdown.enable"),
+            rack=reader.text("broker.rack") or None,
             log_dirs=log_dirs,
             metadata_log_dir=reader.text("metadata.log.dir") or log_dirs[0],
             auto_leader_rebalance=reader.flag("auto.leader.rebalance.enable"),
@@ -117,6 +129,11 @@ class Config(Struct, frozen=True, kw_only=True):
             warnings=tuple(reader.warnings()),
             **reader.numbers(),
         )
+
+    @property
+    def is_broker(self) -> bool:
+        """Whether this node is a broker, and not a controller."""
+        return BROKER in self.process_roles
 
     @property
     def directories(self) -> tuple[str, ...]:
@@ -224,20 +241,23 @@ class _Reader:
             raise self.bad("process.roles", "a role is named twice")
         return roles
 
-    def check_roles(self) -> None:
-        if "broker" in self.roles():
+    def role(self) -> str:
+        """The only role of a node that is to run."""
+        roles = self.roles()
+        if len(roles) > 1:
             raise self.bad(
                 "process.roles",
-                "brokers come later: this software runs controllers so far",
-                hint="Use process.roles=controller here, and run the brokers with Apache Kafka.",
+                "a node that is both comes later: this one is a controller or a broker",
+                hint="Use process.roles=controller here, and a configuration of its own for the broker.",
             )
+        return roles[0]
 
     def node_id(self) -> int:
         if not self.text("node.id"):
             raise self.missing("node.id", "Add node.id=N, with the id of this node in controller.quorum.voters.")
         return self._whole("node.id", 0, INT_MAX)
 
-    def voters(self, node_id: int) -> tuple[QuorumVoter, ...]:
+    def voters(self, node_id: int, role: str = CONTROLLER) -> tuple[QuorumVoter, ...]:
         key = "controller.quorum.voters"
         entries = self.entries(key, parse_voter)
         if not entries:
@@ -247,7 +267,9 @@ class _Reader:
         ids = [voter.id for voter in entries]
         if len(set(ids)) != len(ids):
             raise self.bad(key, "a voter id appears twice")
-        if node_id not in ids:
+        if role == BROKER and node_id in ids:
+            raise self.bad(key, f"node.id {node_id} is among the voters", hint="A broker alone is no voter.")
+        if role == CONTROLLER and node_id not in ids:
             raise self.bad(
                 key,
                 f"node.id {node_id} is not among the voters",
@@ -291,6 +313,25 @@ class _Reader:
         bound = {listener.name: listener for listener in listeners}
         return tuple(ListenerSpec(name, bound[name].host, bound[name].port, protocols[name]) for name in names)
 
+    def broker_listeners(self, controller_names: tuple[str, ...]) -> tuple[ListenerSpec, ...]:
+        """The listeners of a node that is only a broker: all that are named, none of them a controller's."""
+        key = "listeners"
+        listeners = self.entries(key, parse_listener)
+        if not listeners:
+            raise self.missing(key, "Add listeners=PLAINTEXT://host:port.")
+        names = tuple(listener.name for listener in listeners)
+        if len(set(names)) != len(names):
+            raise self.bad(key, "two listeners have the same name")
+        for name in names:
+            if name in controller_names:
+                raise self.bad(
+                    key,
+                    f"{name} is in controller.listener.names ({', '.join(controller_names)})",
+                    hint="A node that is only a broker has no controller listeners.",
+                )
+        protocols = self._protocols(names)
+        return tuple(ListenerSpec(one.name, one.host, one.port, protocols[one.name]) for one in listeners)
+
     def _protocols(self, names: tuple[str, ...]) -> dict[str, str]:
         """The protocol of each controller listener; without a map, PLAINTEXT, as Kafka does."""
         key = "listener.security.protocol.map"
@@ -316,32 +357,36 @@ class _Reader:
                 raise self.bad(key, f"there is no security protocol {protocols[name]}")
         return protocols
 
-    def advertised(
-        self,
-        names: tuple[str, ...],
-        listeners: tuple[ListenerSpec, ...],
-        voters: tuple[QuorumVoter, ...],
-        node_id: int,
-    ) -> tuple[ListenerSpec, ...]:
-        """What others are told. A listener on every address is reached as `controller.quorum.voters` says."""
+    @staticmethod
+    def fallback_host(voters: tuple[QuorumVoter, ...], node_id: int) -> str | None:
+        """Where a voter that listens on every address is reached: where the list of voters says."""
+        return next((voter.host for voter in voters if voter.id == node_id), None)
+
+    def advertised(self, listeners: tuple[ListenerSpec, ...], fallback_host: str | None) -> tuple[ListenerSpec, ...]:
+        """What others are told of the listeners; one on every address is reached by `fallback_host`."""
         key = "advertised.listeners"
+        names = [listener.name for listener in listeners]
         advertised = {listener.name: listener for listener in self.entries(key, parse_listener)}
         for listener in advertised.values():
             if listener.name not in names:
-                raise self.bad(key, f"{listener.name} is not in controller.listener.names ({', '.join(names)})")
+                raise self.bad(key, f"{listener.name} is not among the listeners of this node ({', '.join(names)})")
             if listener.host in _ANY_ADDRESS or not listener.host:
                 raise self.bad(
                     key,
                     f"nobody can reach {listener}",
                     hint="Use an address that other nodes can route to.",
                 )
-        bound = {listener.name: listener for listener in listeners}
-        own = next(voter for voter in voters if voter.id == node_id)
         result = []
-        for name in names:
-            listener = advertised.get(name, bound[name])
-            host = own.host if not listener.host or listener.host in _ANY_ADDRESS else listener.host
-            result.append(ListenerSpec(name, host, listener.port, bound[name].protocol))
+        for bound in listeners:
+            listener = advertised.get(bound.name, bound)
+            host = fallback_host if not listener.host or listener.host in _ANY_ADDRESS else listener.host
+            if host is None:
+                raise self.bad(
+                    "listeners",
+                    f"{bound} is on every address, and nothing says how others reach it",
+                    hint=f"Add advertised.listeners={bound.name}://host:{bound.port}.",
+                )
+            result.append(ListenerSpec(bound.name, host, listener.port, bound.protocol))
         return tuple(result)
 
     def flag(self, key: str) -> bool:

@@ -39,7 +39,7 @@ class Text(Struct, frozen=True, kw_only=True):
 STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 TEXTS: Final[dict[str, Text]] = {
-    "process.roles": Text(default="", allowed="controller", doc="What the node does. Brokers come later."),
+    "process.roles": Text(default="", allowed="controller, or broker", doc="What the node does: one of the two."),
     "node.id": Text(default="", allowed=f"a whole number from 0 to {INT_MAX}", doc="The id of this node."),
     "controller.listener.names": Text(
         default="",
@@ -62,7 +62,9 @@ TEXTS: Final[dict[str, Text]] = {
         doc="The protocol of each listener. Only PLAINTEXT so far.",
     ),
     "controller.quorum.voters": Text(
-        default="", allowed="id@host:port, separated by commas", doc="The static voters, this node among them."
+        default="",
+        allowed="id@host:port, separated by commas",
+        doc="The static voters: a controller is among them, a broker finds them here.",
     ),
     "log.dirs": Text(default="", allowed="paths, separated by commas", doc="The log directories; wins over `log.dir`."),
     "log.dir": Text(
@@ -86,6 +88,12 @@ TEXTS: Final[dict[str, Text]] = {
     "unclean.leader.election.enable": Text(
         default="false", allowed="true or false", doc="The default of the topic setting of this name."
     ),
+    "controlled.shutdown.enable": Text(
+        default="true",
+        allowed="true or false",
+        doc="Whether a broker hands over its leaderships before it stops.",
+    ),
+    "broker.rack": Text(default="", allowed="a name", doc="Where a broker stands; replicas are spread over racks."),
     "delegation.token.secret.key": Text(
         default="",
         allowed="a secret, the same on every controller and broker",
@@ -158,6 +166,31 @@ NUMBERS: Final[dict[str, Number]] = {
         default=9000,
         minimum=1,
         doc="After how much silence a broker is fenced.",
+    ),
+    "broker.heartbeat.interval.ms": Number(
+        field="heartbeat_interval_ms",
+        default=2000,
+        minimum=1,
+        doc="How often a broker sends a heartbeat.",
+    ),
+    "initial.broker.registration.timeout.ms": Number(
+        field="initial_registration_timeout_ms",
+        default=60_000,
+        minimum=1,
+        doc="How long a broker tries to register before it gives up.",
+    ),
+    "replica.lag.time.max.ms": Number(
+        field="replica_lag_time_max_ms",
+        default=30_000,
+        minimum=1,
+        maximum=LONG_MAX,
+        doc="After how much silence a follower leaves the ISR.",
+    ),
+    "replica.fetch.wait.max.ms": Number(
+        field="replica_fetch_wait_max_ms",
+        default=500,
+        minimum=1,
+        doc="How often a follower fetches where there is nothing to fetch.",
     ),
     "leader.imbalance.check.interval.seconds": Number(
         field="leader_imbalance_check_interval_seconds",

@@ -22,6 +22,7 @@ from kraft.node.inbox import Inbox
 from kraft.node.logging import NodeLog
 from kraft.quorum.events import BeginShutdown, Tick
 from kraft.quorum.values import NEVER_MS, LeaderAndEpoch
+from kraft.replica.application import Application
 from kraft.replica.events import (
     Answer,
     Committed,
@@ -40,6 +41,8 @@ from transport.interface import Endpoint, Transport
 
 SHUTDOWN_BUDGET_MS: Final = 5000
 """How long a polite stop may take."""
+BROKER_SHUTDOWN_BUDGET_MS: Final = 30_000
+"""The same of a broker, which goes only when the others have heard in a heartbeat who leads what it led."""
 OUTSTANDING_APPENDS: Final = 65_536
 _TICK: Final = Tick()
 _TICKS_PER_BURST: Final = 100
@@ -101,6 +104,11 @@ class Node:
         """Whether this node leads and takes requests and appends."""
         return self._replica.is_active
 
+    @property
+    def application(self) -> Application:
+        """What the replica hosts; only to be looked at."""
+        return self._replica.application
+
     async def wait_for_leader(self) -> LeaderAndEpoch:
         """Wait until this node knows a leader of its epoch that takes appends: another one, or itself once active."""
         while (leader := self._known_leader()) is None:
@@ -144,14 +152,16 @@ class Node:
         return not self._ended
 
     async def shutdown(self) -> None:
-        """Stop politely: a leader resigns in favour of its best successors and tells them; at most five seconds.
+        """Stop politely: a leader resigns in favour of its best successors and tells them, in at most five seconds; a
+        broker hands over what it leads, in at most thirty.
 
         Returns when `run_node` is about to. If the caller is cancelled meanwhile, the node stops at once.
         """
         self._leaving = True
         self._inbox.put(BeginShutdown())
         try:
-            with trio.move_on_after(SHUTDOWN_BUDGET_MS / 1000):
+            is_broker = self._replica.options.broker is not None
+            with trio.move_on_after((BROKER_SHUTDOWN_BUDGET_MS if is_broker else SHUTDOWN_BUDGET_MS) / 1000):
                 await self._stop.wait()
         finally:
             self._stop.set()

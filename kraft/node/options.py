@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from kraft.broker import BrokerOptions
 from kraft.config import Config
 from kraft.controller.deciding import AdminSettings, DecisionSettings
 from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig, ReplicaKey
@@ -21,11 +22,13 @@ for every commit of a leader with one client: a quarter of a follower's CPU time
 
 
 def listeners_of(config: Config) -> tuple[Listener, ...]:
-    """Where the node listens: its controller listeners."""
+    """Where the node listens."""
     return tuple(Listener(one.name, one.host, one.port) for one in config.listeners)
 
 
-def replica_options(config: Config, bound: Sequence[Endpoint], *, inline_flush: bool) -> ReplicaOptions:
+def replica_options(
+    config: Config, bound: Sequence[Endpoint], *, inline_flush: bool, broker: BrokerOptions | None = None
+) -> ReplicaOptions:
     """What the replica is told; `bound` is where the listeners ended up, in their order."""
     listener = config.controller_listener_names[0]
     return ReplicaOptions(
@@ -76,5 +79,6 @@ def replica_options(config: Config, bound: Sequence[Endpoint], *, inline_flush: 
             token_expiry_time_ms=config.token_expiry_time_ms,
             token_check_interval_ms=config.token_check_interval_ms,
         ),
+        broker=broker,
         inline_flush=inline_flush,
     )

@@ -12,6 +12,7 @@ import trio
 
 from kraft.config import Config
 from kraft.node.background import Flusher
+from kraft.node.broker import broker_options, leave_cleanly
 from kraft.node.clock import NodeClock
 from kraft.node.errors import NodeError
 from kraft.node.inbound import Inbound
@@ -20,6 +21,7 @@ from kraft.node.logging import NodeLog
 from kraft.node.node import Node, NodeParts
 from kraft.node.options import listeners_of, replica_options
 from kraft.replica.application import ApplicationFactory
+from kraft.replica.broker_host import host_broker
 from kraft.replica.controller_host import host_controller
 from kraft.replica.events import Input
 from kraft.replica.replica import Replica
@@ -37,7 +39,7 @@ async def run_node(
     disk: Disk,
     rng: Random,
     clock: NodeClock | None = None,
-    application: ApplicationFactory = host_controller,
+    application: ApplicationFactory | None = None,
     inline_flush: bool = False,
     task_status: trio.TaskStatus[Node] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -45,7 +47,7 @@ async def run_node(
 
     Raises what stops it: `OSError` (a port in use, a failed disk), `MetadataLogError` (an unusable directory, a damaged
     log), `AssertionError` (a broken invariant), `NodeError` (python -O). `inline_flush` flushes without a thread, for
-    memory disks.
+    memory disks. Without `application` it is the controller or the broker that the configuration says.
     """
     if not __debug__:
         raise NodeError("a node does not run under python -O: its assertions keep a bug from corrupting the log")
@@ -58,9 +60,14 @@ async def run_node(
             # First, so that it closes the sockets whatever happens next; nothing is delivered before we wait again.
             await network.start(partial(transport.run, inbound.deliver, settled=inbox.settled))
             endpoints = tuple(transport.listen(listener) for listener in listeners_of(config))
-            options = replica_options(config, endpoints, inline_flush=inline_flush)
+            broker = broker_options(config, disk) if config.is_broker else None
+            options = replica_options(config, endpoints, inline_flush=inline_flush, broker=broker)
             replica, outputs = Replica.open(
-                options=options, disk=disk, rng=rng, application=application, now_ms=clock.now_ms()
+                options=options,
+                disk=disk,
+                rng=rng,
+                application=application or (host_broker if config.is_broker else host_controller),
+                now_ms=clock.now_ms(),
             )
             for finding in replica.recovered:
                 log.write("recovered", {"what": repr(finding)}, logging.WARNING)
@@ -78,6 +85,7 @@ async def run_node(
             )
             with _closing(replica, log):
                 await node.run(outputs, task_status)
+            leave_cleanly(replica, config, disk)
             network.cancel_scope.cancel()
     log.write("stopped", {})
 

@@ -59,7 +59,7 @@ def test_an_override_needs_an_equals_sign() -> None:
         ("listeners=CONTROLLER://h:1,CONTROLLER://h:2", "the same name"),
         ("listeners=CONTROLLER://h:1,PLAINTEXT://h:2", "PLAINTEXT is not in controller.listener.names"),
         ("advertised.listeners=CONTROLLER://0.0.0.0:1", "nobody can reach"),
-        ("advertised.listeners=OTHER://h:1", "OTHER is not in controller.listener.names"),
+        ("advertised.listeners=OTHER://h:1", "OTHER is not among the listeners of this node"),
         ("metadata.log.segment.bytes=1000", "8388608"),
         ("process.roles=leader", "no role 'leader'"),
         ("process.roles=controller,controller", "twice"),
@@ -91,7 +91,7 @@ def test_a_missing_key_is_named_with_the_file(key: str) -> None:
 @pytest.mark.parametrize(
     ("line", "what"),
     [
-        ("process.roles=broker,controller", "brokers come later"),
+        ("process.roles=broker,controller", "a node that is both comes later"),
         ("controller.listener.names=OTHER", "OTHER is not among the listeners"),
         ("listener.security.protocol.map=CONTROLLER:SSL", "SSL on listener CONTROLLER is not supported yet"),
     ],

@@ -1,0 +1,46 @@
+"""What a broker's node finds in its log directories when it starts, and leaves there when it ends in good order."""
+
+from __future__ import annotations
+
+from kraft.broker import BrokerOptions
+from kraft.config import Config
+from kraft.replica.broker_host import BrokerHost
+from kraft.replica.replica import Replica
+from metadata_log.clean_shutdown import UNCLEAN, take_clean_shutdown, write_clean_shutdown
+from metadata_log.disk import Disk
+from metadata_log.errors import DirectoryError
+from metadata_log.log_dir import read_meta_properties
+from metadata_log.types import Uuid
+
+
+def broker_options(config: Config, disk: Disk) -> BrokerOptions:
+    """What the agent is told; raises `DirectoryError` for a directory that has no id of its own."""
+    return BrokerOptions(
+        directories=tuple(_directory_id(disk, path) for path in config.log_dirs),
+        previous_epoch=take_clean_shutdown(disk, config.log_dirs),
+        rack=config.rack,
+        heartbeat_interval_ms=config.heartbeat_interval_ms,
+        initial_registration_timeout_ms=config.initial_registration_timeout_ms,
+        replica_lag_time_max_ms=config.replica_lag_time_max_ms,
+        fetch_interval_ms=config.replica_fetch_wait_max_ms,
+        controlled_shutdown=config.controlled_shutdown,
+    )
+
+
+def leave_cleanly(replica: Replica, config: Config, disk: Disk) -> None:
+    """If the node was a broker that had registered: note for its next life that nothing was lost in this one."""
+    application = replica.application
+    if isinstance(application, BrokerHost) and application.agent.lifecycle.epoch != UNCLEAN:
+        for path in config.log_dirs:
+            write_clean_shutdown(disk, path, application.agent.lifecycle.epoch)
+
+
+def _directory_id(disk: Disk, path: str) -> Uuid:
+    meta = read_meta_properties(disk, path)
+    if meta is None or meta.directory_id is None:
+        raise DirectoryError(
+            "the directory is not formatted" if meta is None else "the directory has no id",
+            where=path,
+            hint="Run `kraft format` with this configuration.",
+        )
+    return meta.directory_id

@@ -1,0 +1,49 @@
+"""The file by which a broker proves that its last life ended cleanly (KIP-966; Kafka: `CleanShutdownFileHandler`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from metadata_log.disk import Disk, replace_file
+
+CLEAN_SHUTDOWN_FILE: Final = ".kafka_cleanshutdown"
+UNCLEAN: Final = -1
+
+
+class _Content(msgspec.Struct, frozen=True, rename="camel"):
+    version: int
+    broker_epoch: int
+
+
+def write_clean_shutdown(disk: Disk, directory: str, broker_epoch: int) -> None:
+    """Everything in this log directory is on disk, as of the life with this broker epoch."""
+    content = msgspec.json.encode(_Content(version=0, broker_epoch=broker_epoch))
+    replace_file(disk, directory, CLEAN_SHUTDOWN_FILE, content)
+
+
+def take_clean_shutdown(disk: Disk, directories: Iterable[str]) -> int:
+    """The broker epoch of the last life, if the files in all log directories say that it ended cleanly, else -1.
+
+    The files are removed: they say nothing of the life that begins.
+    """
+    epochs = []
+    for directory in directories:
+        path = f"{directory}/{CLEAN_SHUTDOWN_FILE}"
+        if not disk.exists(path):
+            epochs.append(UNCLEAN)
+            continue
+        epochs.append(_epoch_in(disk.read(path)))
+        disk.remove(path)
+        disk.fsync_dir(directory)
+    return epochs[0] if epochs and len(set(epochs)) == 1 else UNCLEAN
+
+
+def _epoch_in(content: bytes) -> int:
+    """An empty file, as before 3.8, proves nothing, and neither does one that cannot be read."""
+    try:
+        return msgspec.json.decode(content, type=_Content).broker_epoch
+    except msgspec.DecodeError:
+        return UNCLEAN
