@@ -62,7 +62,7 @@ FIRST, SECOND, FOLLOWER, LEADER = 1, 2, 3, 4
 """Two brokers that beat all the time, one that is in every ISR, and one that leads topics of its own."""
 BEAT_S = 0.025
 ISRS_PER_REQUEST = 5_000
-"""Not 10,000: a decision of just so many records, which is no atomic one, ends Kafka 4.3.1's leadership with an error."""
+"""Not 10,000: a decision of just so many records that is not atomic ends Kafka 4.3.1's leadership with an error."""
 READY_SECONDS = 300
 TICKS = os.sysconf("SC_CLK_TCK")
 

@@ -7,10 +7,10 @@ from typing import Final
 
 from kraft.controller.deciding import Deciding
 from kraft.controller.leader_election import Election
-from kraft.controller.partition_change import RECOVERED, RECOVERING, Target, partition_change
-from kraft.controller.partition_updates import is_active, rules_for, versioned
+from kraft.controller.partition_change import RECOVERED, RECOVERING, Rules, Target, partition_change
+from kraft.controller.partition_updates import is_active, rules_by_topic, versioned
 from kraft.controller.result import ApiError, ControllerResult, VersionedRecord
-from kraft.controller.topic_configs import min_isr, unclean_election
+from kraft.controller.topic_configs import unclean_election
 from metadata_log.image import MetadataImage, Partition, TopicImage, merge
 from transport.protocol.errors import Error
 from transport.protocol.messages.alter_partition import (
@@ -33,14 +33,17 @@ def alter_partition(deciding: Deciding, request: AlterPartitionRequest) -> Contr
         raise ApiError(Error.STALE_BROKER_EPOCH)
     records: list[VersionedRecord] = []
     topics = []
+    rules = rules_by_topic(deciding.image, deciding.defaults)
     for asked in request.topics:
         topic = deciding.image.topics.by_id.get(asked.topic_id)
         answers = []
-        for change in asked.partitions:
-            if topic is None:
-                answers.append(_refused(change, Error.UNKNOWN_TOPIC_ID))
-            else:
-                answer, record = _alter(deciding, request.broker_id, topic, change)
+        if topic is None:
+            answers = [_refused(change, Error.UNKNOWN_TOPIC_ID) for change in asked.partitions]
+        else:
+            unclean = unclean_election(deciding.image, topic.name, deciding.defaults)
+            election = Election.UNCLEAN if unclean else Election.ONLINE
+            for change in asked.partitions:
+                answer, record = _alter(deciding, request.broker_id, topic, change, rules(topic.id), election)
                 answers.append(answer)
                 records += record
         topics.append(AlterPartitionResponseTopicData(topic_id=asked.topic_id, partitions=answers))
@@ -53,7 +56,12 @@ def refuse_alter_partition(_: AlterPartitionRequest, error: Error, text: str | N
 
 
 def _alter(
-    deciding: Deciding, caller: int, topic: TopicImage, change: AlterPartitionRequestPartitionData
+    deciding: Deciding,
+    caller: int,
+    topic: TopicImage,
+    change: AlterPartitionRequestPartitionData,
+    rules: Rules,
+    election: Election,
 ) -> tuple[AlterPartitionResponsePartitionData, list[VersionedRecord]]:
     image, number = deciding.image, change.partition_index
     if number not in range(len(topic.partitions)):
@@ -63,18 +71,10 @@ def _alter(
     error = _error(image, caller, partition, change, members)
     if error is not Error.NONE:
         return _refused(change, error), []
-    unclean = unclean_election(image, topic.name, deciding.defaults)
     target = Target(
         isr=tuple(member.broker_id for member in members), leader_recovery_state=change.leader_recovery_state
     )
-    record = partition_change(
-        topic.id,
-        number,
-        partition,
-        target,
-        rules_for(image, partition, min_isr(image, topic, deciding.defaults)),
-        Election.UNCLEAN if unclean else Election.ONLINE,
-    )
+    record = partition_change(topic.id, number, partition, target, rules, election)
     if record is None:
         return _accepted(number, partition), []
     written = [versioned(image, record)]

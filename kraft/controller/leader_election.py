@@ -32,13 +32,15 @@ class Elected(Struct, frozen=True):
 class Candidates(Struct, frozen=True):
     """Among whom is elected: the replicas in order of preference, those in sync, and the eligible ones outside of it.
 
-    `is_acceptable` tells whether a replica's broker is active and holds the partition in a directory that is online.
+    `partition` is as it was before; `is_acceptable` tells whether a replica's broker is active and holds the partition
+    in a directory that is online.
     """
 
+    partition: Partition
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     elr: tuple[int, ...]
-    is_acceptable: Callable[[int], bool]
+    is_acceptable: Callable[[Partition, int], bool]
 
     def is_valid(self, replica: int) -> bool:
         """Whether a replica can lead without losing a committed record.
@@ -46,11 +48,12 @@ class Candidates(Struct, frozen=True):
         The eligible ones count only while nobody is in sync: then the high watermark cannot have passed them.
         """
         has_everything = replica in self.isr or (not self.isr and replica in self.elr)
-        return has_everything and self.is_acceptable(replica)
+        return has_everything and self.is_acceptable(self.partition, replica)
 
 
-def elect(partition: Partition, candidates: Candidates, election: Election, *, elr_enabled: bool) -> Elected:
-    """The leader of `partition` after its replicas have become `candidates`."""
+def elect(candidates: Candidates, election: Election, *, elr_enabled: bool) -> Elected:
+    """The leader of a partition after its replicas have become `candidates`."""
+    partition, is_acceptable = candidates.partition, candidates.is_acceptable
     preferred = candidates.replicas[:1] if election is Election.PREFERRED else ()
     for replica in (*preferred, partition.leader, *candidates.replicas):
         if candidates.is_valid(replica):
@@ -61,11 +64,11 @@ def elect(partition: Partition, candidates: Candidates, election: Election, *, e
         and not candidates.isr
         and not candidates.elr
         and len(last_known) == 1
-        and candidates.is_acceptable(last_known[0])
+        and is_acceptable(partition, last_known[0])
     ):
         return Elected(last_known[0], is_unclean=True)
     if election is Election.UNCLEAN:
         for replica in candidates.replicas:
-            if candidates.is_acceptable(replica):
+            if is_acceptable(partition, replica):
                 return Elected(replica, is_unclean=True)
     return Elected(NO_LEADER)

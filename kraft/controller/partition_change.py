@@ -35,11 +35,12 @@ def record_version(metadata_version: int) -> int:
 class Rules(Struct, frozen=True):
     """What a change has to know of the cluster around the partition.
 
-    `default_directory` names where a replica that is new on a broker belongs; `min_isr` is that of the topic, at
-    most its replication factor; `elr_enabled` is the feature eligible.leader.replicas.version at level 1.
+    `is_acceptable` tells whether a broker can lead the partition; `default_directory` names where a replica that is new
+    on a broker belongs; `min_isr` is that of the topic, at most its replication factor; `elr_enabled` is the feature
+    eligible.leader.replicas.version at level 1.
     """
 
-    is_acceptable: Callable[[int], bool]
+    is_acceptable: Callable[[Partition, int], bool]
     default_directory: Callable[[int], Uuid]
     metadata_version: int
     min_isr: int
@@ -83,8 +84,8 @@ def partition_change(
     wanted = complete(wanted)
     isr = wanted.isr
     elr = _eligible(partition, isr, target.unclean_shutdown, rules)
-    candidates = Candidates(wanted.replicas, isr, elr, rules.is_acceptable)
-    elected = elect(partition, candidates, election, elr_enabled=rules.elr_enabled)
+    candidates = Candidates(partition, wanted.replicas, isr, elr, rules.is_acceptable)
+    elected = elect(candidates, election, elr_enabled=rules.elr_enabled)
 
     leader = NO_LEADER_CHANGE
     recovery = NO_RECOVERY_CHANGE
@@ -97,7 +98,7 @@ def partition_change(
             isr = (leader,)
             if partition.leader_recovery_state != RECOVERING:
                 recovery = RECOVERING
-    elif any(replica not in wanted.replicas for replica in partition.replicas):
+    elif wanted.replicas is not partition.replicas and not set(partition.replicas) <= set(wanted.replicas):
         leader = partition.leader  # naming it again bumps the leader epoch: who was dropped must notice
 
     is_unclean = leader >= 0 and elected.is_unclean
@@ -128,8 +129,22 @@ def partition_change(
         eligible_leader_replicas=_if_changed(elr, partition.elr),
         last_known_elr=_last_known(partition, leader) if rules.elr_enabled else None,
     )
-    nothing = PartitionChangeRecord(partition_id=number, topic_id=topic_id)
-    return None if change == nothing else change
+    return None if _is_nothing(change) else change
+
+
+def _is_nothing(change: PartitionChangeRecord) -> bool:
+    """Whether a record would change nothing but the partition's epoch (`PartitionChangeBuilder.changeRecordIsNoOp`)."""
+    return (
+        change.leader == NO_LEADER_CHANGE
+        and change.isr is None
+        and change.leader_recovery_state == NO_RECOVERY_CHANGE
+        and change.eligible_leader_replicas is None
+        and change.last_known_elr is None
+        and change.replicas is None
+        and change.removing_replicas is None
+        and change.adding_replicas is None
+        and change.directories is None
+    )
 
 
 def _if_changed(new: tuple[int, ...], old: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -173,6 +188,8 @@ def _directories(
     partition: Partition, replicas: tuple[int, ...], explicit: dict[int, Uuid], rules: Rules
 ) -> tuple[Uuid, ...] | None:
     if not replicas or rules.metadata_version < DIRECTORIES_SINCE:
+        return None
+    if replicas is partition.replicas and not explicit:
         return None
     known = {**dict(zip(partition.replicas, partition.directories, strict=True)), **explicit}
     directories = tuple(

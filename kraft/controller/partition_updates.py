@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Final
 
@@ -67,27 +67,45 @@ def default_directory(image: MetadataImage, broker_id: int) -> Uuid:
     return broker.directories[0] if len(broker.directories) == 1 else UNASSIGNED
 
 
-def rules_for(
-    image: MetadataImage, partition: Partition, topic_min_isr: int, update: BrokerUpdate = NO_UPDATE
-) -> Rules:
-    """What `partition_change` has to know of the cluster, seen from one partition."""
-    directories = dict(zip(partition.replicas, partition.directories, strict=True))
-    metadata_version = image.features.metadata_version or 0
+def acceptance(image: MetadataImage, update: BrokerUpdate = NO_UPDATE) -> Callable[[Partition, int], bool]:
+    """Whether a broker can lead a partition, for as many partitions as one decision is about.
 
-    def is_acceptable(broker_id: int) -> bool:
+    A fence asks the same of few brokers for thousands of partitions: the answers are kept.
+    """
+
+    @cache
+    def can_lead(broker_id: int, directory: Uuid) -> bool:
         if broker_id in {update.removed, update.unclean}:
             return False
         if broker_id != update.added and not is_active(image, broker_id):
             return False
-        return has_online_directory(image, broker_id, directories.get(broker_id, UNASSIGNED))
+        return has_online_directory(image, broker_id, directory)
 
-    return Rules(
-        is_acceptable=is_acceptable,
-        default_directory=lambda broker_id: default_directory(image, broker_id),
-        metadata_version=metadata_version,
-        min_isr=topic_min_isr,
-        elr_enabled=image.features.level(ELR_FEATURE) > 0,
-    )
+    def is_acceptable(partition: Partition, broker_id: int) -> bool:
+        replicas = partition.replicas
+        known = broker_id in replicas
+        return can_lead(broker_id, partition.directories[replicas.index(broker_id)] if known else UNASSIGNED)
+
+    return is_acceptable
+
+
+def rules_by_topic(
+    image: MetadataImage, defaults: TopicDefaults, update: BrokerUpdate = NO_UPDATE
+) -> Callable[[Uuid], Rules]:
+    """What `partition_change` has to know of the cluster around the partitions of a topic."""
+    is_acceptable = acceptance(image, update)
+
+    @cache
+    def rules(topic_id: Uuid) -> Rules:
+        return Rules(
+            is_acceptable=is_acceptable,
+            default_directory=lambda broker_id: default_directory(image, broker_id),
+            metadata_version=image.features.metadata_version or 0,
+            min_isr=min_isr(image, image.topics.by_id[topic_id], defaults),
+            elr_enabled=image.features.level(ELR_FEATURE) > 0,
+        )
+
+    return rules
 
 
 def versioned(image: MetadataImage, change: PartitionChangeRecord) -> VersionedRecord:
@@ -104,9 +122,8 @@ def change_of(
     election: Election = Election.ONLINE,
 ) -> list[VersionedRecord]:
     """What takes one partition to `target`: one record, or none if nothing changes."""
-    partition = topic.partitions[number]
-    rules = rules_for(image, partition, min_isr(image, topic, defaults))
-    change = partition_change(topic.id, number, partition, target, rules, election)
+    rules = rules_by_topic(image, defaults)(topic.id)
+    change = partition_change(topic.id, number, topic.partitions[number], target, rules, election)
     return [] if change is None else [versioned(image, change)]
 
 
@@ -124,31 +141,33 @@ def partition_updates(
 
     Where the topic allows it an unclean election happens at once.
     """
+    rules = rules_by_topic(image, defaults, update)
 
     @cache
-    def of_topic(topic_id: Uuid) -> tuple[int, Election]:
-        topic = image.topics.by_id[topic_id]
-        unclean = unclean_election(image, topic.name, defaults)
-        return min_isr(image, topic, defaults), Election.UNCLEAN if unclean else Election.ONLINE
+    def election(topic_id: Uuid) -> Election:
+        unclean = unclean_election(image, image.topics.by_id[topic_id].name, defaults)
+        return Election.UNCLEAN if unclean else Election.ONLINE
 
+    version = record_version(image.features.metadata_version or 0)
     leaving = {update.removed, update.unclean}
     unclean_shutdown = () if update.unclean == NOBODY else (update.unclean,)
     for topic_id, number, partition in members:
-        topic_min_isr, election = of_topic(topic_id)
-        isr = tuple(replica for replica in partition.isr if replica not in leaving)
+        isr = tuple([replica for replica in partition.isr if replica not in leaving])
         target = Target(isr=isr, unclean_shutdown=unclean_shutdown)
-        rules = rules_for(image, partition, topic_min_isr, update)
-        change = partition_change(topic_id, number, partition, target, rules, election)
+        change = partition_change(topic_id, number, partition, target, rules(topic_id), election(topic_id))
         if change is not None:
-            yield versioned(image, change)
+            yield VersionedRecord(change, version)
 
 
 def elect_leaders(
     image: MetadataImage, members: Iterable[Member], election: Election, defaults: TopicDefaults
 ) -> Iterator[VersionedRecord]:
     """The changes of an election that somebody asks for (`ElectLeaders`), of partitions not led as they could be."""
+    rules = rules_by_topic(image, defaults)
     for topic_id, number, partition in members:
         wanted = partition.replicas[0] if election is Election.PREFERRED else partition.leader
         if partition.leader == wanted != NOBODY:
             continue
-        yield from change_of(image, image.topics.by_id[topic_id], number, UNCHANGED, defaults, election)
+        change = partition_change(topic_id, number, partition, UNCHANGED, rules(topic_id), election)
+        if change is not None:
+            yield versioned(image, change)

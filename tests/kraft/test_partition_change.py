@@ -38,7 +38,7 @@ def partition(**fields: object) -> Partition:
 
 def rules(active: tuple[int, ...], *, min_isr: int = 1, elr: bool = False, metadata_version: int = 30) -> Rules:
     return Rules(
-        is_acceptable=lambda broker: broker in active,
+        is_acceptable=lambda _, broker: broker in active,
         default_directory=lambda _: HOME,
         metadata_version=metadata_version,
         min_isr=min_isr,

@@ -13,9 +13,9 @@ from real_data import unpack
 
 from kraft.controller.brokers import begin_controlled_shutdown, fence, restart, unfence, unregister
 from kraft.controller.partition_change import Target, partition_change
-from kraft.controller.partition_updates import rules_for
+from kraft.controller.partition_updates import rules_by_topic
 from kraft.controller.result import VersionedRecord
-from kraft.controller.topic_configs import TopicDefaults, min_isr
+from kraft.controller.topic_configs import TopicDefaults
 from metadata_log.disk import OsDisk
 from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.reader import Damage, Entry
@@ -173,7 +173,7 @@ def test_a_change_of_an_isr_has_every_consequence_that_kafka_gave_it(archive: st
         if record.leader_recovery_state != -1 or not set(record.isr) >= set(partition.isr):
             continue
         target = Target(isr=record.isr)
-        rules = rules_for(image, partition, min_isr(image, topic, DEFAULTS))
+        rules = rules_by_topic(image, DEFAULTS)(topic.id)
         ours = partition_change(topic.id, record.partition_id, partition, target, rules)
         assert ours == record, f"offset {moment.offset}"
         compared += 1
