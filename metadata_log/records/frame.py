@@ -133,9 +133,7 @@ def read_record(value: bytes) -> tuple[int, int, str, Message | None]:
     if known is not None:
         record_type, version, name, read = known
         try:
-            record, end = read(value, FRAMING_BYTES)
-            if end == len(value):
-                return record_type, version, name, record
+            return record_type, version, name, read(value, FRAMING_BYTES)
         except READ_FAILURES:
             pass
     framed = decode_record(value)

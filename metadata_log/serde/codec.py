@@ -8,7 +8,7 @@ from typing import Any, Final, NoReturn
 from metadata_log.errors import DecodeError, EncodeError, UnsupportedVersion
 from metadata_log.serde import compiler, primitives
 from metadata_log.serde.compiler import READ_FAILURES, WRITE_FAILURES, ReadFunction, WriteFunction
-from metadata_log.serde.fields import Message, MessageType, schema_of
+from metadata_log.serde.fields import Message, MessageType, Schema, schema_of
 from metadata_log.serde.shape import ShapeReader, ShapeWriter
 
 REPEATED: Final = frozenset({"FetchRequest"})
@@ -20,16 +20,22 @@ _writers: Final[dict[type[Message], dict[int, WriteFunction[Any]]]] = {}
 """Functions by class and version, compiled when first asked for."""
 
 
-def _compile_reader(cls: type[Message], version: int) -> ReadFunction[Any]:
-    schema = schema_of(cls)
-    if version not in schema.versions:
-        raise UnsupportedVersion(f"{schema.name} has no version {version}; versions {schema.versions} are known")
+def _compile_reader(cls: type[MessageType], version: int, where: str | None) -> ReadFunction[MessageType]:
+    schema = _schema_with(cls, version, where)
     read = compiler.reader(cls, version, version in schema.flexible)
     versions = _readers.setdefault(cls, {})
     if schema.name in REPEATED:
         read = ShapeReader(cls, version, read, partial(versions.__setitem__, version)).read
     versions[version] = read
     return read
+
+
+def _schema_with(cls: type[Message], version: int, where: str | None) -> Schema:
+    schema = schema_of(cls)
+    if version not in schema.versions:
+        what = f"{schema.name} has no version {version}; versions {schema.versions} are known"
+        raise UnsupportedVersion(what, where=where)
+    return schema
 
 
 def _compile_writer(cls: type[Message], version: int) -> WriteFunction[Any]:
@@ -44,10 +50,6 @@ def _compile_writer(cls: type[Message], version: int) -> WriteFunction[Any]:
     return write
 
 
-_NOT_READ: Final = (*READ_FAILURES, KeyError)
-"""What is wrong with the bytes, or that there is no function yet: both are for `decode_from`."""
-
-
 def decode(
     cls: type[MessageType],
     version: int,
@@ -60,15 +62,17 @@ def decode(
     Raises `UnsupportedVersion` for a version that `cls` does not have, and `DecodeError` with position and field for
     everything else that is wrong, trailing bytes included. `where` names the file or peer in that error.
     """
-    if type(data) is bytes:
-        try:
-            read: ReadFunction[MessageType] = _readers[cls][version]
-            message, end = read(data, position)
-            if end == len(data):
-                return message
-        except _NOT_READ:
-            pass
-    message, end = decode_from(cls, version, data, position, where=where)
+    if type(data) is not bytes:
+        data = bytes(data)
+    read: ReadFunction[MessageType]
+    try:
+        read = _readers[cls][version]
+    except KeyError:
+        read = _compile_reader(cls, version, where)
+    try:
+        return read(data, position)
+    except READ_FAILURES:
+        message, end = _read_slowly(cls, version, data, position, where)
     if end != len(data):
         what = f"trailing bytes behind {cls.__name__} version {version}: {len(data) - end}"
         raise DecodeError(what, where=where, position=end)
@@ -85,14 +89,7 @@ def decode_from(
     """Read one message that begins at `position`; returns it and the position behind it. Raises as `decode` does."""
     if type(data) is not bytes:
         data = bytes(data)
-    try:
-        read: ReadFunction[MessageType] = _readers[cls][version]
-    except KeyError:
-        try:
-            read = _compile_reader(cls, version)
-        except UnsupportedVersion as refused:
-            refused.where = where
-            raise
+    read = compiler.reader_from(cls, version, version in _schema_with(cls, version, where).flexible)
     try:
         return read(data, position)
     except READ_FAILURES:

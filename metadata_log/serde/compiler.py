@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Final
 
-from metadata_log.serde.fields import MessageType
+from metadata_log.serde.fields import Message, MessageType
 from metadata_log.serde.reading import Malformed, ReaderMaker
 from metadata_log.serde.writing import WriterMaker
 
@@ -27,19 +27,35 @@ WRITE_FAILURES: Final = (
     OverflowError,
 )
 
-ReadFunction = Callable[[bytes, int], tuple[MessageType, int]]
+ReadFunction = Callable[[bytes, int], MessageType]
+ReadFromFunction = Callable[[bytes, int], tuple[MessageType, int]]
 WriteFunction = Callable[[MessageType, bytes], bytes]
 
 
 @cache
 def reader(cls: type[MessageType], version: int, flexible: bool) -> ReadFunction[MessageType]:
-    """The read function: (data, position) -> (message, next position); raises one of `READ_FAILURES`."""
+    """The read function: (data, position) -> the message that fills the rest; raises one of `READ_FAILURES`."""
+    made, value = _reading(cls, version, flexible)
+    made.source.emit("if p != end: raise Malformed")
+    made.source.emit(f"return {value}")
+    return made.source.compile("read(data, p)", f"read {cls.__name__} version {version}")
+
+
+@cache
+def reader_from(cls: type[MessageType], version: int, flexible: bool) -> ReadFromFunction[MessageType]:
+    """The same for a message with something behind it: (data, position) -> (message, position behind it)."""
+    made, value = _reading(cls, version, flexible)
+    made.source.emit(f"return {value}, p")
+    return made.source.compile("read_from(data, p)", f"read {cls.__name__} version {version}, something behind it")
+
+
+def _reading(cls: type[Message], version: int, flexible: bool) -> tuple[ReaderMaker, str]:
+    """The lines that read a message from position `p` on, and the name of the variable that then holds it."""
     made = ReaderMaker(version, flexible)
     made.source.emit("end = len(data)")
     value = made.structure(cls)
     made.flush()
-    made.source.emit(f"return {value}, p")
-    return made.source.compile("read(data, p)", f"read {cls.__name__} version {version}")
+    return made, value
 
 
 @cache

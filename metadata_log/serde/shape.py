@@ -8,7 +8,7 @@ fifth of the time of `compiler`. A `Template` writes a message again with other 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, Generic
 
 from msgspec import Struct
@@ -22,6 +22,7 @@ from metadata_log.types import Uuid
 
 MAX_SHAPE_BYTES: Final = 1024
 """Longer messages carry records, and are never alike."""
+_LITERALS: Final = frozenset({type(None), bool, int, str, bytes})
 FIRST_PATIENCE: Final = 8
 """The first shape is made when this many messages had none, the next after twice as many, and so on: making one costs
 as much as reading hundreds of messages, and a peer must not keep us at it."""
@@ -129,14 +130,15 @@ class ShapeReader(Generic[MessageType]):
         self._general = general
         self._replace = replace
 
-    def read(self, data: bytes, position: int) -> tuple[MessageType, int]:
+    def read(self, data: bytes, position: int) -> MessageType:
         """As the compiled reader reads, counting; a message in its turn becomes the example of the next shape."""
-        message, end = self._general(data, position)
-        if self._learner.is_due() and end == len(data):
-            learned = self._learner.learn(data[position:end])
+        message = self._general(data, position)
+        if self._learner.is_due():
+            example = data[position:]
+            learned = self._learner.learn(example)
             if learned is not None:
-                self._replace(matcher(learned[0], data[position:end], learned[1], self.read))
-        return message, end
+                self._replace(matcher(learned[0], example, learned[1], self.read))
+        return message
 
 
 class ShapeWriter(Generic[MessageType]):
@@ -149,6 +151,7 @@ class ShapeWriter(Generic[MessageType]):
         general: WriteFunction[MessageType],
         replace: Callable[[WriteFunction[MessageType]], None],
     ) -> None:
+        self._version = version
         self._learner = _Learner(cls, version)
         self._general = general
         self._replace = replace
@@ -160,7 +163,7 @@ class ShapeWriter(Generic[MessageType]):
             data = written[len(head) :]
             learned = self._learner.learn(data)
             if learned is not None:
-                self._replace(rewriter(learned[0], data, learned[1], self.write))
+                self._replace(rewriter(message, self._version, data, learned[1], self.write))
         return written
 
 
@@ -172,7 +175,6 @@ def matcher(
     Structures in which nothing may differ and nothing is mutable are shared: they are frozen.
     """
     layout, names, checks = ">", [], []
-    scope: dict[str, object] = {"new": bytes.__new__, "Uuid": Uuid, "otherwise": otherwise}
     variables: dict[str, str] = {}
     at = 0
     for number, hole in enumerate([*sorted(holes, key=lambda span: span.start), None]):
@@ -180,69 +182,70 @@ def matcher(
         if end > at:
             layout += f"{end - at}s"
             names.append(f"c{number}")
-            checks.append(f"c{number} == k{number}")
-            scope[f"k{number}"] = data[at:end]
+            checks.append(f"c{number} == {data[at:end]!r}")
         if hole:
             layout += FORMATS[hole.kind]
             names.append(f"v{number}")
             variables[hole.path] = f"new(Uuid, v{number})" if hole.kind is Kind.UUID else f"v{number}"
             at = hole.end
-    scope["unpack"] = struct.Struct(layout).unpack_from
+    unpack = struct.Struct(layout).unpack_from
+    scope: dict[str, object] = {"unpack": unpack, "new": bytes.__new__, "Uuid": Uuid, "otherwise": otherwise}
+    made, _ = _expression(message, "", variables, scope)
     lines = [
         f"    if len(data) - position == {len(data)}:",
         f"        {', '.join(names)}, = unpack(data, position)",
         f"        if {' and '.join(checks) or 'True'}:",
-        f"            return {_expression(message, '', variables, scope)}, position + {len(data)}",
+        f"            return {made}",
         "    return otherwise(data, position)",
     ]
     title = f"shape of {type(message).__name__}, {len(data)} bytes"
     return compile_function("match(data, position)", lines, scope, title)
 
 
-def _expression(value: object, path: str, variables: dict[str, str], scope: dict[str, object]) -> str:
-    """Python that makes `value` anew, with the variables in their places."""
+def _expression(value: object, path: str, variables: dict[str, str], scope: dict[str, object]) -> tuple[str, bool]:
+    """Python that makes `value` with the variables in their places, and whether messages may share what it makes."""
     if path in variables:
-        return variables[path]
+        return variables[path], False
+    if type(value) in _LITERALS:
+        return repr(value), True
+    parts = [_expression(each, place, variables, scope) for each, place in _inside(value, path)]
+    if not isinstance(value, list) and all(shared for _, shared in parts):
+        name = f"shared{len(scope)}"
+        scope[name] = value
+        return name, True
+    made = ", ".join(text for text, _ in parts)
     match value:
         case Message():
             cls = type(value)
-            parts = [
-                _expression(getattr(value, field.name), f"{path}.{field.json_name}".lstrip("."), variables, scope)
-                for field in layout_of(cls)
-            ]
-            if all(part.startswith("shared") for part in parts):
-                return _shared(value, scope)
             scope[cls.__name__] = cls
-            if value.unknown_tagged:
-                parts.append(f"unknown_tagged={_shared(value.unknown_tagged, scope)}")
-            return f"{cls.__name__}({', '.join(parts)})"
+            tags = f", unknown_tagged={value.unknown_tagged!r}" if value.unknown_tagged else ""
+            return f"{cls.__name__}({made}{tags})", False
         case list():
-            parts = [_expression(each, f"{path}[{index}]", variables, scope) for index, each in enumerate(value)]
-            return f"[{', '.join(parts)}]"
-        case tuple():
-            parts = [_expression(each, f"{path}[{index}]", variables, scope) for index, each in enumerate(value)]
-            if all(part.startswith("shared") for part in parts):
-                return _shared(value, scope)
-            return f"({', '.join(parts)},)"
+            return f"[{made}]", False
         case _:
-            return _shared(value, scope)
+            return f"({made},)", False
 
 
-def _shared(value: object, scope: dict[str, object]) -> str:
-    name = f"shared{len(scope)}"
-    scope[name] = value
-    return name
+def _inside(value: object, path: str) -> Iterator[tuple[object, str]]:
+    """What a structure or an array consists of, and the paths of it."""
+    match value:
+        case Message():
+            for field in layout_of(type(value)):
+                yield getattr(value, field.name), f"{path}.{field.json_name}".lstrip(".")
+        case list() | tuple():
+            for index, each in enumerate(value):
+                yield each, f"{path}[{index}]"
 
 
 def rewriter(
-    message: MessageType, data: bytes, holes: list[Span], otherwise: WriteFunction[MessageType]
+    message: MessageType, version: int, data: bytes, holes: list[Span], otherwise: WriteFunction[MessageType]
 ) -> WriteFunction[MessageType]:
     """A write function for what equals `message` but for the holes; everything else is written by `otherwise`.
 
-    `data` is the encoded message; nobody else may change it. All that is a FLOAT64 must be among the holes: numbers
-    that are equal may differ in their bytes. What equals an example is written like it: 1.0 may pass for 1.
+    `data` is the message encoded in `version`. All that is a FLOAT64 must be among the holes: numbers that are equal
+    may differ in their bytes. What equals an example is written like it: 1.0 may pass for 1.
     """
-    compared = _Compared({hole.path for hole in holes})
+    compared = _Compared(version, {hole.path for hole in holes})
     if not compared.structure(message, "m", ""):
         return otherwise
     variables = [compared.variables[hole.path] for hole in holes]
@@ -263,48 +266,60 @@ def rewriter(
 
 
 class _Compared:
-    """Collects what a message must have in common with an example: expressions, and what they are equal to."""
+    """Collects what a message must have in common with an example: expressions, and what they are equal to.
 
-    def __init__(self, holes: set[str]) -> None:
+    The constants are the example's own strings and numbers: what writes one message after the other mostly has the same
+    objects in them, which compare in no time. Nothing that somebody else may change is kept.
+    """
+
+    def __init__(self, version: int, holes: set[str]) -> None:
         self.expressions: list[str] = []
         self.constants: list[object] = []
         self.lines: list[str] = []
         self.variables: dict[str, str] = {}
         self.guards = ""
         self.defaults: dict[str, object] = {}
+        self._version = version
         self._holes = holes
 
     def structure(self, message: Message, name: str, path: str) -> bool:
         """Compare `message` with what `name` will be; False for a hole within a tagged field, which may vanish."""
         for field in layout_of(type(message)):
+            if self._version not in field.versions and field.ignorable:
+                continue
             place = f"{path}.{field.json_name}".lstrip(".")
-            value = getattr(message, field.name)
-            if place in self._holes:
-                self.variables[place] = self._assign(f"{name}.{field.name}")
-                if field.tag is not None:
-                    self.defaults[f"default_{self.variables[place]}"] = field.default
-                    self.guards += f" and {self.variables[place]} != default_{self.variables[place]}"
-            elif not any(hole.startswith((f"{place}.", f"{place}[")) for hole in self._holes):
-                self.expressions.append(f"{name}.{field.name}")
-                self.constants.append(value)
-            elif field.tag is not None or not self._inside(value, f"{name}.{field.name}", place):
+            if field.tag is not None and any(hole.startswith((f"{place}.", f"{place}[")) for hole in self._holes):
                 return False
-        self.expressions.append(f"{name}.unknown_tagged")
-        self.constants.append(message.unknown_tagged)
-        return True
+            if not self._value(getattr(message, field.name), f"{name}.{field.name}", place):
+                return False
+            if field.tag is not None and place in self._holes:
+                self.defaults[f"default_{self.variables[place]}"] = field.default
+                self.guards += f" and {self.variables[place]} != default_{self.variables[place]}"
+        return self._value(message.unknown_tagged, f"{name}.unknown_tagged", "")
 
-    def _inside(self, value: object, expression: str, place: str) -> bool:
-        """Compare a structure, or an array of structures, that has holes."""
-        if isinstance(value, Message):
-            return self.structure(value, self._assign(expression), place)
-        if not isinstance(value, list | tuple) or not all(isinstance(each, Message) for each in value):
-            return False
-        names = [f"x{len(self.lines)}_{index}" for index in range(len(value))]
-        self.lines.append(f"[{', '.join(names)}] = {expression}")
-        parts = zip(value, names, strict=True)
-        return all(self.structure(each, each_name, f"{place}[{i}]") for i, (each, each_name) in enumerate(parts))
+    def _value(self, value: object, expression: str, place: str) -> bool:
+        """Compare `value` with what `expression` will be; False for what others may change."""
+        if place in self._holes:
+            self.variables[place] = self._named(expression)
+            return True
+        match value:
+            case Message():
+                return self.structure(value, self._named(expression), place)
+            case list() | tuple():
+                names = [f"x{len(self.lines)}_{index}" for index in range(len(value))]
+                self.lines.append(f"[{', '.join(names)}] = {expression}")
+                parts = enumerate(zip(value, names, strict=True))
+                return all(self._value(each, each_name, f"{place}[{index}]") for index, (each, each_name) in parts)
+            case None | int() | float() | str() | bytes():
+                self.expressions.append(expression)
+                self.constants.append(value)
+                return True
+            case _:
+                return False
 
-    def _assign(self, expression: str) -> str:
+    def _named(self, expression: str) -> str:
+        if expression.isidentifier():
+            return expression
         name = f"x{len(self.lines)}"
         self.lines.append(f"{name} = {expression}")
         return name
@@ -338,12 +353,9 @@ class Template:
 
 def patcher(data: bytes, holes: list[Span], names: list[str]) -> tuple[str, dict[str, object]]:
     """An expression for `data` with the values of these names in the holes, and what it refers to."""
-    layout, arguments, at = ">", [], 0
-    scope: dict[str, object] = {}
-    for number, (hole, name) in enumerate(sorted(zip(holes, names, strict=True), key=lambda each: each[0].start)):
-        scope[f"k{number}"] = data[at : hole.start]
+    layout, arguments, at = ">", "", 0
+    for hole, name in sorted(zip(holes, names, strict=True), key=lambda each: each[0].start):
         layout += f"{hole.start - at}s{FORMATS[hole.kind]}"
-        arguments += [f"k{number}", name]
+        arguments += f"{data[at : hole.start]!r}, {name}, "
         at = hole.end
-    scope |= {"pack": struct.Struct(layout + f"{len(data) - at}s").pack, "tail": data[at:]}
-    return f"pack({', '.join([*arguments, 'tail'])})", scope
+    return f"pack({arguments}{data[at:]!r})", {"pack": struct.Struct(layout + f"{len(data) - at}s").pack}

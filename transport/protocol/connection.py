@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import Struct
 
 from metadata_log.errors import DecodeError, EncodeError
-from metadata_log.serde import Message, Versions, decode_from, schema_of
+from metadata_log.serde import Message, Versions, decode, decode_from, schema_of
 from transport.protocol.apis import APIS, Api, ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.headers import decode_request_header, decode_response, encode_request, encode_response
@@ -228,8 +228,10 @@ class ServerConnection:
             if isinstance(found, bytes):
                 return found
             sender = self._sender = found
-        # Bytes behind the body are passed over, as Kafka does.
-        message, _ = decode_from(sender.message, sender.version, frame, sender.position, where=self._peer)
+        try:
+            message = decode(sender.message, sender.version, frame, sender.position, self._peer)
+        except DecodeError:  # or there is something behind the body, which is passed over, as Kafka does
+            message, _ = decode_from(sender.message, sender.version, frame, sender.position, self._peer)
         return Request(
             self._handle,
             self._received,
