@@ -2,28 +2,59 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 from controller_sides import InProcess, Side
-from controller_stories import Step, arrives, heartbeat, told
+from controller_stories import Step, arrives, heartbeat, isr, latest, newest
 
+from kraft.controller import QuorumController
 from metadata_log.image import Partition
 from metadata_log.records.metadata import BrokerRegistrationChangeRecord, PartitionChangeRecord
 from metadata_log.serde import Message
 
 
-class Cluster:
-    """Our controller with stub brokers that have arrived."""
+class Stage(Protocol):
+    """Where a controller runs."""
 
-    def __init__(self, *brokers: int, **settings: Any) -> None:
-        self.controller = InProcess(max_idle_interval_ms=0, **settings)
+    @property
+    def controller(self) -> QuorumController:
+        """The active one."""
+
+    @property
+    def batches(self) -> list[list[tuple[int, Message]]]:
+        """What was decided and written, batch by batch, with the records' versions."""
+
+    @property
+    def end(self) -> int:
+        """The offset of the next record."""
+
+    def ask(self, request: Message, version: int) -> Message:
+        """The answer to a request, once what it decides is committed."""
+
+    def advance(self, ms: int) -> None:
+        """Let time go on."""
+
+
+class Cluster:
+    """Our controller with stub brokers that have arrived. A witness is another controller that must answer the same."""
+
+    def __init__(self, *brokers: int, stage: Stage | None = None, witness: Side | None = None, **settings: Any) -> None:
+        self.controller = stage or InProcess(max_idle_interval_ms=0, **settings)
         self.side = Side(self.controller.ask)
+        self.witness = witness
         for broker in brokers:
             self.do(*arrives(broker))
 
     def do(self, *steps: Step) -> dict[str, Any]:
         """The answer to the last of these steps."""
-        return told(self.side, steps)[-1]
+        answer: dict[str, Any] = {}
+        for build, version in steps:
+            # Built for both before either is asked: a request may say what a controller knows.
+            asked = [(side, build(side)) for side in (self.side, self.witness) if side is not None]
+            answer, *others = (side.ask(request, newest(request, version)) for side, request in asked)
+            for other in others:
+                assert answer == other, f"{answer}\n{other}"
+        return answer
 
     def records(self, *steps: Step) -> list[Message]:
         """What these steps have written, batch by batch."""
@@ -56,3 +87,23 @@ class Cluster:
     def moved(self, name: str, number: int = 0, **fields: Any) -> PartitionChangeRecord:
         """The record that changes a partition so."""
         return PartitionChangeRecord(topic_id=self.side.topics[name], partition_id=number, **fields)
+
+    def leads(self, name: str, number: int = 0) -> tuple[int, tuple[int, ...]]:
+        """The leader and the ISR of a partition."""
+        partition = self.partition(name, number)
+        return partition.leader, partition.isr
+
+    def in_sync(self, name: str, *members: int, number: int = 0, recovery: int = 0) -> Step:
+        """The leader of a partition says who is in sync, and knows all that the controller knows."""
+
+        def build(side: Side) -> Message:
+            now = self.partition(name, number)
+            epochs = {"leader_epoch": now.leader_epoch, "partition_epoch": now.partition_epoch}
+            return isr(name, members, by=now.leader, partition=number, recovery=recovery, **epochs)[0](side)
+
+        return latest(build)
+
+    def remember(self, name: str, later: str) -> None:
+        """A topic is to be known by another name from now on, whatever becomes of its own."""
+        for side in filter(None, (self.side, self.witness)):
+            side.topics[later] = side.topics[name]

@@ -158,3 +158,13 @@ def run_program(*arguments: str, folder: Path) -> str:
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def test_every_behaviour_has_a_test_of_its_number() -> None:
+    """The rows of docs/behaviours.md: `s06` stands for the tests and scenarios that begin so."""
+    rows = re.findall(r"^\| (\d+) \|.*\| (.+) \|$", (ROOT / "docs" / "behaviours.md").read_text(), re.MULTILINE)
+    assert [int(number) for number, _ in rows] == list(range(1, 51))
+    files = (ROOT / "tests" / "article_scenarios.py", ROOT / "tests" / "kraft" / "test_articles.py")
+    named = re.findall(r"^def (?:test_)?(s\d\d)_", "".join(file.read_text() for file in files), re.MULTILINE)
+    listed = {row for _, shown in rows for row in re.findall(r"`(s\d\d)`", shown)}
+    assert listed == set(named)

@@ -10,6 +10,7 @@ from random import Random
 
 from msgspec import Struct
 
+from kraft.controller.heartbeats import BrokerSessions, BrokerState
 from kraft.controller.result import ApiError
 from metadata_log.image import MetadataImage
 from metadata_log.image.persistent_map import in_key_order
@@ -24,12 +25,15 @@ class UsableBroker(Struct, frozen=True):
     fenced: bool
 
 
-def usable_brokers(image: MetadataImage) -> list[UsableBroker]:
-    """The brokers that are not about to stop, and have a log directory that takes new replicas."""
+def usable_brokers(image: MetadataImage, sessions: BrokerSessions) -> list[UsableBroker]:
+    """The brokers that are not about to stop, and have a log directory that takes new replicas.
+
+    A broker that was fenced while it was about to stop is usable again, though its registration says that it stops.
+    """
     return [
         UsableBroker(broker_id, broker.rack, broker.fenced)
         for broker_id, broker in in_key_order(image.brokers.by_id)
-        if not broker.in_controlled_shutdown
+        if sessions.state(broker_id) is not BrokerState.CONTROLLED_SHUTDOWN
         and not (
             broker.directories
             and broker.cordoned_directories
@@ -89,15 +93,15 @@ def place(brokers: Iterable[UsableBroker], count: int, replication_factor: int, 
     usable = list(brokers)
     unfenced = sum(not broker.fenced for broker in usable)
     if replication_factor <= 0:
-        raise _cannot(replication_factor, "the replication factor must be positive")
+        raise _invalid(f"Invalid replication factor {replication_factor}: the replication factor must be positive.")
     if unfenced == 0:
-        raise _cannot(replication_factor, "All brokers are currently fenced")
+        raise _invalid("All brokers are currently fenced, or have all their log directories cordoned.")
     if replication_factor > len(usable):
-        why = (
+        text = (
             f"The target replication factor of {replication_factor} cannot be reached because only {len(usable)} "
-            "broker(s) are registered or some brokers have all their log directories cordoned"
+            "broker(s) are registered or some brokers have all their log directories cordoned."
         )
-        raise _cannot(replication_factor, why)
+        raise _invalid(text)
     by_rack: dict[str, list[UsableBroker]] = {}
     for broker in usable:
         # Brokers without a rack share one, which sorts before all others.
@@ -141,6 +145,5 @@ def _one(racks: list[_Rack], offset: int, epoch: int, replication_factor: int) -
     return tuple(chosen)
 
 
-def _cannot(replication_factor: int, why: str) -> ApiError:
-    text = f"Unable to replicate the partition {replication_factor} time(s): {why}."
+def _invalid(text: str) -> ApiError:
     return ApiError(Error.INVALID_REPLICATION_FACTOR, text)

@@ -198,7 +198,11 @@ def _placement(deciding: Deciding, topic: CreatableTopic) -> list[tuple[int, ...
         raise ApiError(Error.INVALID_PARTITIONS, text)
     count = deciding.defaults.num_partitions if count == DEFAULT else count
     factor = deciding.defaults.replication_factor if factor == DEFAULT else factor
-    return place(usable_brokers(deciding.image), count, factor, deciding.rng)
+    try:
+        return place(usable_brokers(deciding.image, deciding.sessions), count, factor, deciding.rng)
+    except ApiError as impossible:
+        text = f"Unable to replicate the partition {factor} time(s): {impossible.text}"
+        raise ApiError(impossible.error, text) from impossible
 
 
 def _partition_records(
@@ -209,7 +213,8 @@ def _partition_records(
     for number, replicas in enumerate(placements, first):
         isr = tuple(replica for replica in replicas if is_active(image, replica))
         if not isr:
-            text = "Unable to replicate the partition: all brokers are currently fenced or in controlled shutdown."
+            why = "All brokers are currently fenced or in controlled shutdown."
+            text = f"Unable to replicate the partition {len(replicas)} time(s): {why}"
             raise ApiError(Error.INVALID_REPLICATION_FACTOR, text)
         record = PartitionRecord(
             partition_id=number,
@@ -294,7 +299,7 @@ def _grow(deciding: Deciding, asked: CreatePartitionsTopic) -> list[VersionedRec
         raise ApiError(Error.INVALID_PARTITIONS, text)
     factor = len(topic.partitions[0].replicas)
     if asked.assignments is None:
-        placements = place(usable_brokers(image), asked.count - now, factor, deciding.rng)
+        placements = place(usable_brokers(image, deciding.sessions), asked.count - now, factor, deciding.rng)
     else:
         if len(asked.assignments) != asked.count - now:
             text = f"Attempted to add {asked.count - now} additional partition(s), but only "

@@ -120,15 +120,19 @@ class Net:
     def settle(self) -> None:
         """Deliver everything, and tick whoever wants it, until nothing is left to do now."""
         for _ in range(20_000):
-            if self.queue:
-                self.queue.popleft()()
-                continue
-            due = [node for node, one in self.replicas.items() if one.deadline_ms() <= self.now_ms]
-            if not due:
+            if not self.once():
                 return
-            for node in due:
-                self.step(node, Tick())
         raise AssertionError("the network never comes to rest")
+
+    def once(self) -> bool:
+        """Deliver one thing, or tick whoever wants it; false if nothing is left to do now."""
+        if self.queue:
+            self.queue.popleft()()
+            return True
+        due = [node for node, one in self.replicas.items() if one.deadline_ms() <= self.now_ms]
+        for node in due:
+            self.step(node, Tick())
+        return bool(due)
 
     def advance(self, ms: int) -> None:
         """Let time pass, deadline by deadline."""
