@@ -1,0 +1,42 @@
+"""A quorum of one controller, be it Kafka's or ours: asked over the wire, and its log read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from controller_sides import CLUSTER_ID, Side
+from real_kafka import QUIET, QuorumLayout, free_ports
+from wire import ask
+
+from metadata_log.disk import OsDisk
+from metadata_log.reader import Entry
+from metadata_log.serde import Message
+from metadata_log.timeline import TimelineBatch, read_timeline
+from transport.protocol import messages
+
+SETTINGS = (*QUIET, "broker.session.timeout.ms=600000")
+
+
+def side_of(layout: QuorumLayout) -> Side:
+    """The one node of a layout, asked over the wire."""
+
+    def over_the_wire(request: Message, version: int) -> Message:
+        answer: type[Message] = getattr(messages, type(request).__name__.replace("Request", "Response"))
+        return ask(layout.ports[1], request, version, answer)
+
+    return Side(over_the_wire)
+
+
+def log_of(layout: QuorumLayout) -> Iterator[list[tuple[int, Message]]]:
+    """The batches in a node's log, each with its records in their versions."""
+    for item in read_timeline(OsDisk(), str(layout.log_dir(1)), from_base="earliest"):
+        if isinstance(item, TimelineBatch):
+            entries = [entry for entry in item.entries() if isinstance(entry, Entry) and not entry.is_control]
+            yield [(entry.version, entry.record) for entry in entries if entry.record is not None]
+
+
+def single(root: Path, *settings: str) -> QuorumLayout:
+    """One controller in a directory, with more settings than every one of these tests needs."""
+    root.mkdir()
+    return QuorumLayout(root, CLUSTER_ID, dict(zip((1,), free_ports(1), strict=True)), (*SETTINGS, *settings))
