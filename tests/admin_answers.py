@@ -17,6 +17,7 @@ from msgspec import Struct, structs
 from real_data import DATA
 
 from kraft.config.secret import Secret
+from kraft.controller.authorizer import AuthorizerSettings
 from kraft.controller.deciding import AdminSettings
 from metadata_log.records import metadata
 from metadata_log.records.frame import decode_record, encode_record
@@ -26,7 +27,10 @@ from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.headers import decode_request, decode_response
 
-SECURED: Final = AdminSettings(has_authorizer=True, token_secret=Secret("admin-answers-secret"))
+SECURED: Final = AdminSettings(
+    authorizer=AuthorizerSettings(frozenset(("User:ANONYMOUS", "User:alice"))),
+    token_secret=Secret("admin-answers-secret"),
+)
 OF_A_CONTROLLER: Final = (metadata.NoOpRecord, metadata.RegisterControllerRecord)
 
 

@@ -70,8 +70,12 @@ class Config(Struct, frozen=True, kw_only=True):
     unclean_election_interval_ms: int = NUMBERS["unclean.leader.election.interval.ms"].default
     auto_leader_rebalance: bool = True
     unclean_election: bool = False
-    keeps_acls: bool = False
-    """Whether `authorizer.class.name` is the one that finds its ACLs in the metadata log."""
+    has_authorizer: bool = False
+    """Whether access rules hold here (`authorizer.class.name`)."""
+    super_users: tuple[str, ...] = ()
+    """Principals, as type and name, who may do everything."""
+    allows_without_acl: bool = False
+    """What is said where no access rule is about a resource."""
     token_secret: Secret | None = None
     """What delegation tokens are derived from; they are administered if there is one."""
     token_max_lifetime_ms: int = NUMBERS["delegation.token.max.lifetime.ms"].default
@@ -123,7 +127,10 @@ class Config(Struct, frozen=True, kw_only=True):
             metadata_log_dir=reader.text("metadata.log.dir") or log_dirs[0],
             auto_leader_rebalance=reader.flag("auto.leader.rebalance.enable"),
             unclean_election=reader.flag("unclean.leader.election.enable"),
-            keeps_acls=reader.text("authorizer.class.name") == STANDARD_AUTHORIZER,
+            has_authorizer=reader.has_authorizer(names[0]),
+            super_users=reader.super_users(),
+            # As in Java, any other word is no.
+            allows_without_acl=reader.text("allow.everyone.if.no.acl.found").lower() == "true",
             token_secret=reader.secret("delegation.token.secret.key"),
             described=tuple(described_settings({key: setting.value.strip() for key, setting in settings.items()})),
             warnings=tuple(reader.warnings()),
@@ -395,6 +402,34 @@ class _Reader:
             raise self.bad(key, "this is neither true nor false")
         return word == "true"
 
+    def has_authorizer(self, listener: str) -> bool:
+        """Whether there is one. `listener` is what controllers talk to each other by."""
+        key = "authorizer.class.name"
+        if not self.text(key):
+            return False
+        if self.text(key) != STANDARD_AUTHORIZER:
+            raise self.bad(
+                key,
+                "this software cannot load an authorizer of somebody else's",
+                hint=f"Use {STANDARD_AUTHORIZER}, or leave it out and listen only where you trust the network.",
+            )
+        key = "early.start.listeners"
+        if key in self._settings and listener not in {name.upper() for name in split_list(self.text(key))}:
+            raise self.bad(
+                key,
+                f"{listener} is missing, so that controllers would wait for access rules, and nobody would have them",
+                hint=f"Add {listener}, or leave the setting out.",
+            )
+        return True
+
+    def super_users(self) -> tuple[str, ...]:
+        key = "super.users"
+        users = tuple(user for entry in self.text(key).split(";") if (user := entry.strip()))
+        for user in users:
+            if ":" not in user:
+                raise self.bad(key, f"{user!r} is not Type:name", hint=f"Allowed: {TEXTS[key].allowed}.")
+        return users
+
     def secret(self, key: str) -> Secret | None:
         """A setting that no message ever shows."""
         text = self.text(key)
@@ -444,7 +479,7 @@ class _Reader:
         for key, setting in self._settings.items():
             if key in NOT_YET and setting.value.strip().lower() not in ("", "false"):
                 yield f"{key} {NOT_YET[key]} ({setting.where})"
-            elif key not in KAFKA_KEYS and not key.startswith(PREFIXES):
+            elif key not in KAFKA_KEYS and key not in TEXTS and not key.startswith(PREFIXES):
                 nearest = difflib.get_close_matches(key, sorted(KAFKA_KEYS), n=1, cutoff=0.75)
                 advice = f"; did you mean {nearest[0]}?" if nearest else ""
                 yield f"unknown setting {key}{advice} ({setting.where})"

@@ -30,6 +30,9 @@ _INTERNAL_TOO: Final = frozenset(("unclean.leader.election.interval.ms",))
 _ONLY_IF_SET: Final = frozenset(("leader.imbalance.per.broker.percentage",))
 """What Kafka 4 has no more."""
 
+_OF_AUTHORIZER: Final = frozenset(("super.users", "allow.everyone.if.no.acl.found"))
+"""What Kafka leaves to its authorizer to know."""
+
 
 class DescribedSetting(Struct, frozen=True):
     """One setting. Without a value are secrets, and settings that nobody here knows: they may be secrets."""
@@ -46,13 +49,14 @@ class DescribedSetting(Struct, frozen=True):
 def described_settings(settings: Mapping[str, str]) -> Iterator[DescribedSetting]:
     """Every setting that this software reads, and every other one of the file; `settings` are those of the file."""
     for name, text in TEXTS.items():
-        yield _described(settings, name, _TYPES.get(name, "LIST"), text.default or None)
+        if name not in _OF_AUTHORIZER:
+            yield _described(settings, name, _TYPES.get(name, "LIST"), text.default or None)
     for name, number in NUMBERS.items():
         is_shown = name in settings or name not in _ONLY_IF_SET
         if is_shown and not name.startswith(_INTERNAL) and name not in _INTERNAL_TOO:
             yield _described(settings, name, "LONG" if number.maximum == LONG_MAX else "INT", str(number.default))
     for name in settings:
-        if name in TEXTS or name in NUMBERS or name.startswith(_INTERNAL):
+        if (name in TEXTS and name not in _OF_AUTHORIZER) or name in NUMBERS or name.startswith(_INTERNAL):
             continue
         if name in _OF_TOPICS:
             yield _described(settings, name, _OF_TOPICS[name], None)

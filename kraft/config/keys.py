@@ -77,8 +77,25 @@ TEXTS: Final[dict[str, Text]] = {
     ),
     "authorizer.class.name": Text(
         default="",
-        allowed="the name of a class",
-        doc=f"With `{STANDARD_AUTHORIZER}`, ACLs are kept for the brokers, who enforce them; this node does not yet.",
+        allowed=f"`{STANDARD_AUTHORIZER}`",
+        doc="With it, access rules (ACLs) hold; without it, whoever reaches a listener may do everything.",
+    ),
+    "super.users": Text(
+        default="",
+        allowed="Type:name, separated by semicolons",
+        doc="Who may do everything, whatever the access rules say. Controllers and brokers have to be among them,"
+        " or be granted CLUSTER_ACTION.",
+    ),
+    "allow.everyone.if.no.acl.found": Text(
+        default="false",
+        allowed="true or false",
+        doc="Whether everybody may do everything with what no access rule is about.",
+    ),
+    "early.start.listeners": Text(
+        default="",
+        allowed="names of listeners, separated by commas; the first of controller.listener.names is among them",
+        doc="The listeners that are served before access rules are loaded, to super users alone; every controller"
+        " listener if not set.",
     ),
     "auto.leader.rebalance.enable": Text(
         default="true",
@@ -252,7 +269,6 @@ SEGMENT_BYTES_OVERRIDE: Final = "internal.metadata.log.segment.bytes"
 SMALLEST_SEGMENT_BYTES: Final = 1024
 
 NOT_YET: Final[dict[str, str]] = {
-    "authorizer.class.name": "protects brokers, not this node: whoever reaches one of its listeners may do everything",
     "controller.quorum.auto.join.enable": "has no effect: voters are static so far",
 }
 """Settings of Kafka's that do less here than a user may rely on: a warning, unless they are empty or `false`."""

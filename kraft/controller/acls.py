@@ -1,5 +1,5 @@
 """Who may do what with which resource: entries are made, removed and listed (Kafka: `AclControlManager`, `AclApis`;
-KIP-801). They are kept for the brokers, who enforce them; this controller itself lets everybody do everything.
+KIP-801). Brokers enforce them by what they read in the log, and this controller by the `authorizer`.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from typing import Final
 
 from msgspec import Struct, structs
 
+from kraft.controller.authorizer import CLUSTER_NAME, LITERAL, WILDCARD, AclResource
 from kraft.controller.deciding import Deciding
 from kraft.controller.result import RECORDS_PER_OPERATION, ApiError, ControllerResult, VersionedRecord
 from metadata_log.image import Acl, MetadataImage
@@ -38,16 +39,11 @@ from transport.protocol.messages.describe_acls import (
 
 UNKNOWN: Final = 0
 ANY: Final = 1
-CLUSTER: Final = 4
 MATCH: Final = 2
-LITERAL: Final = 3
-PREFIXED: Final = 4
 RESOURCE_TYPES: Final = range(ANY, 8)
 PATTERN_TYPES: Final = range(ANY, 5)
 OPERATIONS: Final = range(ANY, 16)
 PERMISSION_TYPES: Final = range(ANY, 4)
-CLUSTER_NAME: Final = "kafka-cluster"
-WILDCARD: Final = "*"
 _NO_AUTHORIZER: Final = "No Authorizer is configured."
 _TOO_MANY: Final = f"Cannot remove more than {RECORDS_PER_OPERATION} acls in a single delete operation."
 _UNKNOWN_ELEMENTS: Final = "The request contains unknown elements."
@@ -91,7 +87,6 @@ def create_acls(deciding: Deciding, request: CreateAclsRequest) -> ControllerRes
     _check_configured(deciding)
     for creation in request.creations:
         _check_concrete(creation)
-    existing = frozenset(deciding.image.acls.by_id.values())
     added: dict[Acl, None] = {}
     results = []
     for creation in request.creations:
@@ -101,7 +96,7 @@ def create_acls(deciding: Deciding, request: CreateAclsRequest) -> ControllerRes
             results.append(AclCreationResult(error_code=refused.error, error_message=refused.text))
         else:
             results.append(AclCreationResult())
-            if acl not in existing:
+            if not deciding.image.acls.has(acl):
                 added[acl] = None
     if len(added) > RECORDS_PER_OPERATION:
         raise ApiError(Error.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
@@ -143,7 +138,7 @@ def refuse_delete_acls(request: DeleteAclsRequest, error: Error, text: str | Non
 
 def describe_acls(deciding: Deciding, request: DescribeAclsRequest) -> ControllerResult:
     """The entries that match, by resource."""
-    if not deciding.admin.has_authorizer:
+    if deciding.admin.authorizer is None:
         text = "No Authorizer is configured on the broker"
         return _described(DescribeAclsResponse(error_code=Error.SECURITY_DISABLED, error_message=text))
     wanted = AclFilter(
@@ -172,12 +167,17 @@ def describe_acls(deciding: Deciding, request: DescribeAclsRequest) -> Controlle
     return _described(DescribeAclsResponse(resources=resources))
 
 
+def refuse_describe_acls(_: DescribeAclsRequest, error: Error, text: str | None = None) -> DescribeAclsResponse:
+    """The answer that lists nothing."""
+    return DescribeAclsResponse(error_code=error, error_message=text)
+
+
 def _described(response: DescribeAclsResponse) -> ControllerResult:
     return ControllerResult(response=response)
 
 
 def _check_configured(deciding: Deciding) -> None:
-    if not deciding.admin.has_authorizer:
+    if deciding.admin.authorizer is None:
         raise ApiError(Error.SECURITY_DISABLED, _NO_AUTHORIZER)
 
 
@@ -187,7 +187,7 @@ def _codes(wanted: AclFilter) -> tuple[int, int, int, int]:
 
 def _entry(creation: AclCreation) -> Acl:
     """What is to be created; raises `ApiError` in Kafka's words and in its order."""
-    if creation.resource_type == CLUSTER and creation.resource_name != CLUSTER_NAME:
+    if creation.resource_type == AclResource.CLUSTER and creation.resource_name != CLUSTER_NAME:
         raise ApiError(Error.INVALID_REQUEST, f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
     if not creation.resource_name:
         raise ApiError(Error.INVALID_REQUEST, "Invalid empty resource name")

@@ -13,6 +13,7 @@ from kraft.controller.acls import (
     describe_acls,
     refuse_create_acls,
     refuse_delete_acls,
+    refuse_describe_acls,
 )
 from kraft.controller.broker_heartbeat import broker_heartbeat, refuse_heartbeat
 from kraft.controller.broker_registration import (
@@ -23,22 +24,33 @@ from kraft.controller.broker_registration import (
 )
 from kraft.controller.configs import incremental_alter_configs, refusal
 from kraft.controller.deciding import Deciding
-from kraft.controller.describe_configs import describe_configs
+from kraft.controller.describe_configs import describe_configs, refuse_describe_configs
 from kraft.controller.directories import assign_replicas_to_dirs, refuse_assignment
 from kraft.controller.elections import elect, refuse_elections
 from kraft.controller.isr import alter_partition, refuse_alter_partition
 from kraft.controller.legacy_configs import alter_configs, refuse_alter_configs
 from kraft.controller.producer_ids import allocate_producer_ids, refuse_producer_ids
 from kraft.controller.quotas import alter_client_quotas, refuse_client_quotas
-from kraft.controller.reassignments import alter_reassignments, list_reassignments, refuse_alter_reassignments
+from kraft.controller.reassignments import (
+    alter_reassignments,
+    list_reassignments,
+    refuse_alter_reassignments,
+    refuse_list_reassignments,
+)
 from kraft.controller.registration import refuse_controller, register_controller
 from kraft.controller.result import ControllerResult
-from kraft.controller.scram import alter_scram_credentials, describe_scram_credentials, refuse_scram_credentials
+from kraft.controller.scram import (
+    alter_scram_credentials,
+    describe_scram_credentials,
+    refuse_describe_scram,
+    refuse_scram_credentials,
+)
 from kraft.controller.tokens import (
     create_token,
     describe_tokens,
     expire_token,
     refuse_create_token,
+    refuse_describe_tokens,
     refuse_expire_token,
     refuse_renew_token,
     renew_token,
@@ -99,10 +111,11 @@ class Write(Struct, frozen=True):
 
 
 class Read(Struct, frozen=True):
-    """An API that every controller serves, from what is committed."""
+    """An API that every controller serves, from what is committed. `refuse` answers whoever may not ask."""
 
     key: ApiKey
     decide: Callable[[Deciding, Any], ControllerResult]
+    refuse: Callable[[Any, Error, str | None], Message]
 
 
 APIS: Final[dict[type[Message], Write | Read]] = {
@@ -147,22 +160,25 @@ APIS: Final[dict[type[Message], Write | Read]] = {
     ListPartitionReassignmentsRequest: Read(
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
         lambda deciding, request: list_reassignments(deciding.committed, request),
+        refuse_list_reassignments,
     ),
     CreateAclsRequest: Write(ApiKey.CREATE_ACLS, create_acls, refuse_create_acls),
     DeleteAclsRequest: Write(ApiKey.DELETE_ACLS, delete_acls, refuse_delete_acls),
-    DescribeAclsRequest: Read(ApiKey.DESCRIBE_ACLS, describe_acls),
-    DescribeConfigsRequest: Read(ApiKey.DESCRIBE_CONFIGS, describe_configs),
+    DescribeAclsRequest: Read(ApiKey.DESCRIBE_ACLS, describe_acls, refuse_describe_acls),
+    DescribeConfigsRequest: Read(ApiKey.DESCRIBE_CONFIGS, describe_configs, refuse_describe_configs),
     AlterUserScramCredentialsRequest: Write(
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS, alter_scram_credentials, refuse_scram_credentials
     ),
-    DescribeUserScramCredentialsRequest: Read(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, describe_scram_credentials),
+    DescribeUserScramCredentialsRequest: Read(
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, describe_scram_credentials, refuse_describe_scram
+    ),
     AlterConfigsRequest: Write(
         ApiKey.ALTER_CONFIGS, alter_configs, refuse_alter_configs, lambda request: not request.resources
     ),
     CreateDelegationTokenRequest: Write(ApiKey.CREATE_DELEGATION_TOKEN, create_token, refuse_create_token),
     RenewDelegationTokenRequest: Write(ApiKey.RENEW_DELEGATION_TOKEN, renew_token, refuse_renew_token),
     ExpireDelegationTokenRequest: Write(ApiKey.EXPIRE_DELEGATION_TOKEN, expire_token, refuse_expire_token),
-    DescribeDelegationTokenRequest: Read(ApiKey.DESCRIBE_DELEGATION_TOKEN, describe_tokens),
+    DescribeDelegationTokenRequest: Read(ApiKey.DESCRIBE_DELEGATION_TOKEN, describe_tokens, refuse_describe_tokens),
     UpdateFeaturesRequest: Write(ApiKey.UPDATE_FEATURES, update_features, refuse_features),
     AlterClientQuotasRequest: Write(
         ApiKey.ALTER_CLIENT_QUOTAS, alter_client_quotas, refuse_client_quotas, lambda request: not request.entries

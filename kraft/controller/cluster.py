@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
+from kraft.controller.authorizer import OF_A_CLUSTER, AclOperation
 from kraft.controller.registration import REGISTRATION_SINCE
 from kraft.controller.result import ApiError
 from metadata_log.image import METADATA_VERSION, MetadataImage
@@ -18,8 +20,6 @@ from transport.protocol.messages.describe_cluster import (
 )
 
 CONTROLLERS: Final = 2
-ALL_OPERATIONS: Final = 8096
-"""What may be done to a cluster without an authorizer, as the bits of `AclOperation`."""
 NOT_ASKED: Final = -(2**31)
 
 _MISMATCH: Final = "The request was sent to an endpoint of type CONTROLLER, but we wanted an endpoint of type BROKER"
@@ -30,20 +30,22 @@ def describe_cluster(
     request: DescribeClusterRequest,
     *,
     version: int,
+    may: Callable[[AclOperation], bool],
     cluster_id: str,
     leader_id: int,
     listener: str,
     voters: tuple[tuple[int, str, int], ...],
 ) -> DescribeClusterResponse:
-    """Where the controllers listen: static voters, as (id, host, port), and others that have registered.
+    """Where the controllers listen: static voters, as (id, host, port), and others that have registered; and on wish
+    what the caller `may` do to the cluster, as the bits of those operations.
 
     The configured address of a voter wins: a registration, which is all that Kafka looks at, is only as new as the last
     controller of Kafka's own that ran on this directory.
     """
-    try:
-        _check(image, request, version)
-    except ApiError as refused:
-        return DescribeClusterResponse(error_code=refused.error, error_message=refused.text)
+    if request.endpoint_type != CONTROLLERS:
+        # Version 0 has no endpoint type, so its clients would not know the error that is about it.
+        error = Error.MISMATCHED_ENDPOINT_TYPE if version >= 1 else Error.INVALID_REQUEST
+        return refuse_describe_cluster(request, error, _MISMATCH)
     found = {
         node_id: (endpoint.host, endpoint.port)
         for node_id, registration in in_key_order(image.controllers.by_id)
@@ -59,14 +61,23 @@ def describe_cluster(
             DescribeClusterBroker(broker_id=node_id, host=host, port=port)
             for node_id, (host, port) in sorted(found.items())
         ],
-        cluster_authorized_operations=ALL_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED,
+        cluster_authorized_operations=(
+            sum(1 << operation for operation in OF_A_CLUSTER if may(operation))
+            if request.include_cluster_authorized_operations
+            else NOT_ASKED
+        ),
     )
 
 
-def _check(image: MetadataImage, request: DescribeClusterRequest, version: int) -> None:
-    if request.endpoint_type != CONTROLLERS:
-        # Version 0 has no endpoint type, so its clients would not know the error that is about it.
-        raise ApiError(Error.MISMATCHED_ENDPOINT_TYPE if version >= 1 else Error.INVALID_REQUEST, _MISMATCH)
+def refuse_describe_cluster(
+    _: DescribeClusterRequest, error: Error, text: str | None = None
+) -> DescribeClusterResponse:
+    """The answer that tells nothing."""
+    return DescribeClusterResponse(error_code=error, error_message=text)
+
+
+def check_described(image: MetadataImage) -> None:
+    """Raise `ApiError` while controllers cannot be talked to directly, which comes before any permission."""
     if image.features.level(METADATA_VERSION) < REGISTRATION_SINCE:
         raise ApiError(
             Error.UNSUPPORTED_VERSION,

@@ -10,18 +10,22 @@ from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from kraft.config.described import DescribedSetting
-from kraft.controller.apis import APIS, Read, Write
+from kraft.controller.apis import APIS, Write
+from kraft.controller.authorizer import AclResource, Authorizer
 from kraft.controller.broker_heartbeat import fence_silent_broker
-from kraft.controller.cluster import describe_cluster
-from kraft.controller.deciding import AdminSettings, Caller, Deciding, DecisionSettings
+from kraft.controller.caller import ANONYMOUS, Caller
+from kraft.controller.cluster import check_described, describe_cluster, refuse_describe_cluster
+from kraft.controller.deciding import AdminSettings, Deciding, DecisionSettings
 from kraft.controller.elections import PER_RUN, balance, elect_uncleanly
 from kraft.controller.envelope import open_envelope, refuse_envelope, seal
 from kraft.controller.features import DEFAULT_BOOTSTRAP, activation, check_supported
 from kraft.controller.heartbeats import BrokerSessions
 from kraft.controller.periodic import NEVER_MS, NO_OP, Periodic
+from kraft.controller.permissions import check_cluster
+from kraft.controller.permitted import permit_items
 from kraft.controller.registration import Registrar
 from kraft.controller.result import ApiError, ControllerResult, VersionedRecord
 from kraft.controller.tokens import remove_expired
@@ -82,6 +86,8 @@ class QuorumController:
         self.settings = settings
         self.history = ImageHistory(MetadataImage())
         self.active_epoch = NOT_ACTIVE
+        self._is_loaded = False
+        """Whether everything that is known to be committed has been replayed, so that ACLs can be told."""
         self._periodic = Periodic(settings.max_idle_interval_ms)
         self._registrar = Registrar(settings.node_id, settings.incarnation_id, settings.listeners)
         self._sessions = BrokerSessions(settings.decisions.broker_session_timeout_ms)
@@ -161,12 +167,17 @@ class QuorumController:
         self.history.replayed(self.replay(records, base_offset, end))
         self._registrar.look_at(self.history.committed.stable)
 
+    def on_caught_up(self) -> None:
+        """Everything that is known to be committed has been replayed."""
+        self._is_loaded = True
+
     # Leadership
 
     def activate(self, epoch: int, next_offset: int, now_ms: int) -> ControllerResult:
         """Become active: everything below `next_offset` is committed and replayed. Returns what to write first."""
         assert not self.is_active, (self.active_epoch, epoch)
         self.active_epoch = epoch
+        self._is_loaded = True
         self._next_offset = next_offset
         for timer in self._timers:
             timer.arm(now_ms)
@@ -187,49 +198,74 @@ class QuorumController:
     # Decisions
 
     def handle(
-        self, request: Message, version: int, leader_id: int, now_ms: int, *, forwarded_for: Caller | None = None
+        self, request: Message, version: int, leader_id: int, now_ms: int, caller: Caller = ANONYMOUS
     ) -> ControllerResult:
-        """Decide on a request; `leader_id` is who leads the quorum as far as this node knows, or -1.
-
-        `forwarded_for` is the client of a broker that has passed the request on.
-        """
-        if isinstance(request, DescribeClusterRequest):
-            return self._describe_cluster(request, version, leader_id)
+        """Decide on a request; `leader_id` is who leads the quorum as far as this node knows, or -1."""
+        deciding = self._deciding(version, now_ms, caller)
         if isinstance(request, EnvelopeRequest):
-            return self._handle_forwarded(request, leader_id, now_ms)
-        api = APIS[type(request)]
-        if isinstance(api, Read):
-            return api.decide(self._deciding(version, now_ms), request)
-        if not self.is_active and not api.is_empty(request):
-            return ControllerResult(response=self.not_controller(request, leader_id))
-        if isinstance(request, BrokerHeartbeatRequest):
-            self._sessions.contact(request.broker_id, request.broker_epoch, now_ms)
-            if self._sweep_ms == NEVER_MS:
-                self._arm_sweep(now_ms)
+            return self._handle_forwarded(deciding, request, leader_id)
         try:
-            return api.decide(self._deciding(version, now_ms, forwarded_for), request)
+            return self._decide(deciding, request, leader_id)
         except ApiError as refused:
-            return ControllerResult(response=api.refuse(request, refused.error, refused.text))
+            return ControllerResult(response=self._refusal(request, refused))
 
-    def _handle_forwarded(self, request: EnvelopeRequest, leader_id: int, now_ms: int) -> ControllerResult:
-        """Decide for the client of a broker. The broker itself is told to ask another controller, not the client."""
-        if not self.is_active:
-            return ControllerResult(response=refuse_envelope(Error.NOT_CONTROLLER))
+    def handle_own(self, request: ControllerRegistrationRequest, now_ms: int) -> ControllerResult:
+        """Decide on what this node asks of itself, which needs nobody's permission."""
+        return APIS[type(request)].decide(self._deciding(0, now_ms), request)
+
+    def denial(self, key: ApiKey, caller: Caller) -> ApiError | None:
+        """Why the caller may not use an API that is not decided on here, those of the quorum above all."""
         try:
+            check_cluster(self._deciding(0, 0, caller), key)
+        except ApiError as refused:
+            return refused
+        return None
+
+    def _handle_forwarded(self, outer: Deciding, request: EnvelopeRequest, leader_id: int) -> ControllerResult:
+        """Decide for the client of a broker. The broker itself is told to ask another controller, not the client."""
+        try:
+            check_cluster(outer, ApiKey.ENVELOPE)
             forwarded = open_envelope(request)
             if type(forwarded.message) not in APIS:
                 raise ApiError(Error.INVALID_REQUEST)
         except ApiError as refused:
             return ControllerResult(response=refuse_envelope(refused.error))
-        result = self.handle(forwarded.message, forwarded.version, leader_id, now_ms, forwarded_for=forwarded.caller)
+        deciding = self._deciding(forwarded.version, outer.now_ms, forwarded.caller, is_forwarded=True)
+        try:
+            result = self._decide(deciding, forwarded.message, leader_id)
+        except ApiError as refused:
+            if refused.error == Error.NOT_CONTROLLER:
+                return ControllerResult(response=refuse_envelope(Error.NOT_CONTROLLER))
+            result = ControllerResult(response=self._refusal(forwarded.message, refused))
         assert result.response is not None, forwarded
-        return ControllerResult(result.records, seal(forwarded, result.response), result.is_atomic)
+        return structs.replace(result, response=seal(forwarded, result.response))
 
-    def _deciding(self, version: int, now_ms: int, forwarded_for: Caller | None = None) -> Deciding:
-        latest = self.history.latest
+    def _decide(self, deciding: Deciding, request: Message, leader_id: int) -> ControllerResult:
+        """Decide on what the caller is allowed to ask; raises `ApiError` for a request that fails as a whole."""
+        if isinstance(request, DescribeClusterRequest):
+            return self._describe_cluster(deciding, request, leader_id)
+        api = APIS[type(request)]
+        check_cluster(deciding, api.key)
+        permitted = permit_items(deciding, request)
+        asked = permitted.request
+        if isinstance(api, Write):
+            if not self.is_active and not api.is_empty(asked):
+                raise _not_controller(leader_id)
+            if isinstance(asked, BrokerHeartbeatRequest):
+                self._sessions.contact(asked.broker_id, asked.broker_epoch, deciding.now_ms)
+                if self._sweep_ms == NEVER_MS:
+                    self._arm_sweep(deciding.now_ms)
+        result = api.decide(deciding, asked)
+        return structs.replace(result, response=permitted.finish(result.response))
+
+    def _deciding(
+        self, version: int, now_ms: int, caller: Caller = ANONYMOUS, *, is_forwarded: bool = False
+    ) -> Deciding:
+        latest, committed = self.history.latest, self.history.committed.stable
+        rules = self.settings.admin.authorizer
         return Deciding(
             image=latest,
-            committed=self.history.committed.stable,
+            committed=committed,
             next_offset=self._next_offset,
             version=version,
             now_ms=now_ms,
@@ -237,19 +273,25 @@ class QuorumController:
             cluster_id=self.settings.cluster_id,
             defaults=self._defaults,
             sessions=self._sessions,
-            forwarded=forwarded_for is not None,
-            caller=forwarded_for or Caller(),
+            forwarded=is_forwarded,
+            caller=caller,
+            authorizer=None if rules is None else Authorizer(rules, committed.acls, self._is_loaded),
             own_settings=self.settings.own_settings,
             voters=tuple(node_id for node_id, _, _ in self.settings.voters),
             admin=self.settings.admin,
         )
 
-    def _describe_cluster(self, request: DescribeClusterRequest, version: int, leader_id: int) -> ControllerResult:
+    def _describe_cluster(
+        self, deciding: Deciding, request: DescribeClusterRequest, leader_id: int
+    ) -> ControllerResult:
         settings = self.settings
+        check_described(deciding.committed)
+        check_cluster(deciding, ApiKey.DESCRIBE_CLUSTER)
         response = describe_cluster(
-            self.history.committed.stable,
+            deciding.committed,
             request,
-            version=version,
+            version=deciding.version,
+            may=lambda operation: deciding.may(operation, AclResource.CLUSTER),
             cluster_id=settings.cluster_id,
             leader_id=leader_id,
             listener=settings.listener,
@@ -259,18 +301,19 @@ class QuorumController:
 
     def not_controller(self, request: Message, leader_id: int) -> Message:
         """The answer to a write that this node cannot decide on, or whose records may be lost."""
-        text = "No controller appears to be active."
-        if leader_id != NO_NODE:
-            text = f"The active controller appears to be node {leader_id}."
-        return self.failure(request, Error.NOT_CONTROLLER, text)
+        return self._refusal(request, _not_controller(leader_id))
 
     def failure(self, request: Message, error: Error, text: str) -> Message:
         """The answer to a write that fails as a whole."""
+        return self._refusal(request, ApiError(error, text))
+
+    @staticmethod
+    def _refusal(request: Message, refused: ApiError) -> Message:
         if isinstance(request, EnvelopeRequest):
-            return refuse_envelope(error)
-        api = APIS[type(request)]
-        assert isinstance(api, Write), f"{type(request).__name__} is not a write"
-        return api.refuse(request, error, text)
+            return refuse_envelope(refused.error)
+        if isinstance(request, DescribeClusterRequest):
+            return refuse_describe_cluster(request, refused.error, refused.text)
+        return APIS[type(request)].refuse(request, refused.error, refused.text)
 
     # Time
 
@@ -341,6 +384,7 @@ class QuorumController:
         copy = QuorumController(self.settings)
         copy.history = self.history.fork()
         copy.active_epoch = self.active_epoch
+        copy._is_loaded = self._is_loaded
         copy._periodic = self._periodic.fork()
         copy._balancing = self._balancing.fork()
         copy._unclean_elections = self._unclean_elections.fork()
@@ -356,6 +400,7 @@ class QuorumController:
         """What tells this from another that has seen the same log: the images follow from the log and these offsets."""
         return (
             self.active_epoch,
+            self._is_loaded,
             self._periodic.deadline_ms,
             self._sweep_ms,
             self._balancing.deadline_ms,
@@ -366,6 +411,13 @@ class QuorumController:
             self.history.latest.end,
             self.history.committed.end,
         )
+
+
+def _not_controller(leader_id: int) -> ApiError:
+    text = "No controller appears to be active."
+    if leader_id != NO_NODE:
+        text = f"The active controller appears to be node {leader_id}."
+    return ApiError(Error.NOT_CONTROLLER, text)
 
 
 _OF_BROKERS: Final = {RegisterBrokerRecord, UnregisterBrokerRecord, BrokerRegistrationChangeRecord}

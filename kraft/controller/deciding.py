@@ -8,28 +8,18 @@ from msgspec import Struct
 
 from kraft.config.described import DescribedSetting
 from kraft.config.secret import Secret
+from kraft.controller.authorizer import CLUSTER_NAME, AclOperation, AclResource, Authorizer, AuthorizerSettings
+from kraft.controller.caller import Caller
 from kraft.controller.heartbeats import BrokerSessions
 from kraft.controller.topic_configs import TopicDefaults
 from metadata_log.image import MetadataImage
 
 
-class Caller(Struct, frozen=True):
-    """Who asks (`KafkaPrincipal`). Whoever comes over a listener without login is ANONYMOUS."""
-
-    type: str = "User"
-    name: str = "ANONYMOUS"
-    is_token: bool = False
-
-    @property
-    def principal(self) -> str:
-        """Type and name as one text, as records have it."""
-        return f"{self.type}:{self.name}"
-
-
 class AdminSettings(Struct, frozen=True, kw_only=True):
     """Which administration is configured: delegation tokens need a secret to be derived from."""
 
-    has_authorizer: bool = False
+    authorizer: AuthorizerSettings | None = None
+    """Without it everybody may do everything, and there are no ACLs."""
     token_secret: Secret | None = None
     token_max_lifetime_ms: int = 604_800_000
     token_expiry_time_ms: int = 86_400_000
@@ -54,7 +44,7 @@ class Deciding(Struct, frozen=True, kw_only=True):
     `image` holds what is not committed, too: a write is decided on it. `committed` is what a read answers from. The
     first record of the decision will stand at `next_offset`; `version` is that of the request,
     which is `forwarded` if a broker has passed it on for a client. `voters` are the ids of the quorum.
-    `own_settings` is the configuration of this node.
+    `own_settings` is the configuration of this node. Without an `authorizer` everything is allowed.
     """
 
     image: MetadataImage
@@ -71,3 +61,10 @@ class Deciding(Struct, frozen=True, kw_only=True):
     admin: AdminSettings = AdminSettings()
     caller: Caller = Caller()
     forwarded: bool = False
+    authorizer: Authorizer | None = None
+
+    def may(self, operation: AclOperation, resource: AclResource, name: str = CLUSTER_NAME) -> bool:
+        """Whether the caller may do this. Raises `ApiError` while that is not known."""
+        if self.authorizer is None:
+            return True
+        return self.authorizer.authorize(self.caller, operation, resource, name).is_allowed

@@ -70,6 +70,22 @@ def describe_configs(deciding: Deciding, request: DescribeConfigsRequest) -> Con
     return ControllerResult(response=DescribeConfigsResponse(results=results))
 
 
+def refuse_describe_configs(
+    request: DescribeConfigsRequest, error: Error, text: str | None = None
+) -> DescribeConfigsResponse:
+    """The same error for every resource."""
+    results = [
+        DescribeConfigsResult(
+            error_code=error,
+            error_message=text,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+        for resource in request.resources
+    ]
+    return DescribeConfigsResponse(results=results)
+
+
 def _configs(
     deciding: Deciding, resource: DescribeConfigsResource, request: DescribeConfigsRequest
 ) -> Iterator[DescribeConfigsResourceResult]:

@@ -6,18 +6,17 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.controller.deciding import Caller
+from kraft.controller.caller import Caller, host_of
 from kraft.controller.result import ApiError
 from metadata_log.errors import DecodeError
 from metadata_log.serde import Message, decode_from
 from transport.protocol.apis import APIS, ApiKey
 from transport.protocol.errors import Error
-from transport.protocol.headers import decode_request, encode_response
+from transport.protocol.headers import decode_request, decode_request_header, encode_response
 from transport.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from transport.protocol.messages.principal import DefaultPrincipalData
 
 _PRINCIPAL_VERSION_BYTES: Final = 2
-_ADDRESS_BYTES: Final = (4, 16)
 
 
 class Forwarded(Struct, frozen=True):
@@ -33,16 +32,19 @@ class Forwarded(Struct, frozen=True):
 def open_envelope(request: EnvelopeRequest) -> Forwarded:
     """What is inside; raises `ApiError` for a client that cannot be told, and bytes that are no request."""
     principal = _principal(request.request_principal)
-    caller = Caller(principal.type, principal.name, principal.token_authenticated)
-    if len(request.client_host_address) not in _ADDRESS_BYTES:
-        raise ApiError(Error.INVALID_REQUEST, "The client's address is neither one of IPv4 nor of IPv6.")
     try:
-        header, message = decode_request(request.request_data)
+        host = host_of(request.client_host_address)
+    except ValueError:
+        raise ApiError(Error.INVALID_REQUEST, "The client's address is neither one of IPv4 nor of IPv6.") from None
+    caller = Caller(principal.type, principal.name, principal.token_authenticated, host)
+    try:
+        header, _ = decode_request_header(request.request_data)
+        api = APIS[header.request_api_key]
+        if not api.forwardable:
+            raise ApiError(Error.INVALID_REQUEST, f"{api.name} requests are not forwarded.")
+        _, message = decode_request(request.request_data)
     except DecodeError as bad:
         raise ApiError(Error.UNSUPPORTED_VERSION, str(bad)) from bad
-    api = APIS[header.request_api_key]
-    if not api.forwardable:
-        raise ApiError(Error.INVALID_REQUEST, f"{api.name} requests are not forwarded.")
     return Forwarded(header.request_api_key, header.request_api_version, header.correlation_id, message, caller)
 
 

@@ -68,6 +68,13 @@ def refuse_alter_reassignments(
     return AlterPartitionReassignmentsResponse(error_code=error, error_message=text or error.message)
 
 
+def refuse_list_reassignments(
+    _: ListPartitionReassignmentsRequest, error: Error, text: str | None = None
+) -> ListPartitionReassignmentsResponse:
+    """The answer that lists nothing."""
+    return ListPartitionReassignmentsResponse(error_code=error, error_message=text)
+
+
 def list_reassignments(image: MetadataImage, request: ListPartitionReassignmentsRequest) -> ControllerResult:
     """What is under way, of the partitions asked for or of all; idle and unknown ones are left out."""
     found: dict[str, list[OngoingPartitionReassignment]] = {}

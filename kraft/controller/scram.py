@@ -67,6 +67,13 @@ def refuse_scram_credentials(
     return AlterUserScramCredentialsResponse(results=[_result(user, ApiError(error, text)) for user in users])
 
 
+def refuse_describe_scram(
+    _: DescribeUserScramCredentialsRequest, error: Error, text: str | None = None
+) -> DescribeUserScramCredentialsResponse:
+    """The answer that tells of nobody."""
+    return DescribeUserScramCredentialsResponse(error_code=error, error_message=text)
+
+
 def describe_scram_credentials(deciding: Deciding, request: DescribeUserScramCredentialsRequest) -> ControllerResult:
     """Mechanisms and iterations of the users named; of all users, if none or null is named.
 

@@ -10,7 +10,9 @@ from typing import Final
 from msgspec import structs
 
 from kraft.config.secret import Secret
-from kraft.controller.deciding import Caller, Deciding
+from kraft.controller.authorizer import AclOperation, AclResource
+from kraft.controller.caller import Caller
+from kraft.controller.deciding import Deciding
 from kraft.controller.result import ControllerResult, VersionedRecord
 from metadata_log.image import DelegationToken
 from metadata_log.image.persistent_map import in_key_order
@@ -51,6 +53,12 @@ def create_token(deciding: Deciding, request: CreateDelegationTokenRequest) -> C
         owner = Caller(request.owner_principal_type or "", request.owner_principal_name)
     if not _is_allowed(deciding):
         return ControllerResult(response=_uncreated(deciding, owner, Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, NEVER))
+    if owner.principal != requester.principal and not deciding.may(
+        AclOperation.CREATE_TOKENS, AclResource.USER, owner.principal
+    ):
+        return ControllerResult(
+            response=_uncreated(deciding, owner, Error.DELEGATION_TOKEN_AUTHORIZATION_FAILED, NEVER)
+        )
     error = _disabled(deciding)
     if error is None and any(one.principal_type != USER for one in request.renewers):
         error = Error.INVALID_PRINCIPAL_TYPE
@@ -160,6 +168,13 @@ def describe_tokens(_: Deciding, request: DescribeDelegationTokenRequest) -> Con
     """
     response = DescribeDelegationTokenResponse(error_code=Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
     return ControllerResult(response=response)
+
+
+def refuse_describe_tokens(
+    _: DescribeDelegationTokenRequest, error: Error, text: str | None = None
+) -> DescribeDelegationTokenResponse:
+    """The answer that lists nothing; it has no place for words."""
+    return DescribeDelegationTokenResponse(error_code=error)
 
 
 def remove_expired(deciding: Deciding) -> ControllerResult:

@@ -7,6 +7,7 @@ from typing import Final
 
 from kraft.broker import BrokerOptions
 from kraft.config import Config
+from kraft.controller.authorizer import AuthorizerSettings
 from kraft.controller.deciding import AdminSettings, DecisionSettings
 from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig, ReplicaKey
 from kraft.quorum.voters import Voter, VoterSet
@@ -73,7 +74,11 @@ def replica_options(
         ),
         own_settings=config.described,
         admin=AdminSettings(
-            has_authorizer=config.keeps_acls,
+            authorizer=(
+                AuthorizerSettings(frozenset(config.super_users), config.allows_without_acl)
+                if config.has_authorizer
+                else None
+            ),
             token_secret=config.token_secret,
             token_max_lifetime_ms=config.token_max_lifetime_ms,
             token_expiry_time_ms=config.token_expiry_time_ms,

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
-from kraft.controller.result import VersionedRecord
+from kraft.controller.result import ApiError, VersionedRecord
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.events import Committed, CommittedBatch, Submit, WireRequest
 from kraft.replica.options import ReplicaOptions
@@ -115,6 +115,12 @@ class Application(Protocol):
     def on_request(self, request: WireRequest, leader: LeaderAndEpoch, now_ms: int) -> Action:
         """A request for one of `apis`."""
 
+    def denial(self, request: WireRequest) -> ApiError | None:
+        """Why a request of the quorum is refused to whoever asks; None if it is not. Asked before it is looked at."""
+
+    def on_caught_up(self) -> None:
+        """Everything that is known to be committed has been handed over; told again and again."""
+
     def on_submit(self, submit: Submit) -> Action:
         """Raw values from the host."""
 
@@ -193,6 +199,13 @@ class RawLog:
     def on_request(self, request: WireRequest, leader: LeaderAndEpoch, now_ms: int) -> Action:
         """Never called: a raw log serves no API of its own."""
         raise AssertionError(f"a raw log does not answer API {request.api_key}")
+
+    def denial(self, request: WireRequest) -> ApiError | None:
+        """Nobody is refused anything."""
+        return None
+
+    def on_caught_up(self) -> None:
+        """It makes no difference."""
 
     def on_submit(self, submit: Submit) -> Action:
         """Propose the values as one unit."""

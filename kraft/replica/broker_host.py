@@ -8,6 +8,7 @@ from typing import Final
 
 from kraft.broker import BrokerAgent, BrokerListener, BrokerSettings
 from kraft.controller.features import SUPPORTED_FEATURES, check_supported
+from kraft.controller.result import ApiError
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.application import Action, Ask, RefuseSubmit, Respond, Unit
 from kraft.replica.controller_host import decode_records, published_features
@@ -63,6 +64,13 @@ class BrokerHost:
         message = request.message
         assert isinstance(message, FetchRequest), message
         return Respond(request.request_id, self.agent.on_fetch(message, now_ms))
+
+    def denial(self, request: WireRequest) -> ApiError | None:
+        """Never asked: a broker serves no requests of the quorum."""
+        return None
+
+    def on_caught_up(self) -> None:
+        """It makes no difference."""
 
     def on_submit(self, submit: Submit) -> Action:
         """Refused: only decisions of the controller go into a metadata log."""

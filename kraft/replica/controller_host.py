@@ -11,8 +11,10 @@ from typing import Final
 
 from kraft.controller import ControllerResult, ControllerSettings, QuorumController, VersionedRecord
 from kraft.controller.apis import APIS, Read
+from kraft.controller.caller import Caller, host_of_peer
 from kraft.controller.controller import RECORDS_PER_BATCH
 from kraft.controller.features import DEFAULT_BOOTSTRAP, SUPPORTED_FEATURES
+from kraft.controller.result import ApiError
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.application import Action, Ask, ForRequest, Proposal, RefuseSubmit, Respond, Unit
 from kraft.replica.events import Committed, CommittedBatch, Submit, WireRequest
@@ -21,7 +23,7 @@ from metadata_log.errors import UnsupportedVersion
 from metadata_log.image import METADATA_VERSION, MetadataImage
 from metadata_log.records.frame import decode_record, encode_record
 from metadata_log.serde import Message
-from metadata_log.types import NO_NODE, OffsetAndEpoch, random_uuid
+from metadata_log.types import OffsetAndEpoch, random_uuid
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages.controller_registration import ControllerRegistrationRequest
@@ -66,12 +68,22 @@ class ControllerHost:
 
     def on_request(self, request: WireRequest, leader: LeaderAndEpoch, now_ms: int) -> Action:
         """Decide; an answer to a write waits until everything it rests on is committed."""
-        message = request.message
-        result = self.controller.handle(message, request.version, leader.leader_id, now_ms)
+        message, caller = request.message, _caller(request)
+        result = self.controller.handle(message, request.version, leader.leader_id, now_ms, caller)
         assert result.response is not None, message
         if request.api_key in _READS or not self.controller.is_active:
             return Respond(request.request_id, result.response)
         return Proposal(_units(result), ForRequest(request.request_id, message, result.response))
+
+    def denial(self, request: WireRequest) -> ApiError | None:
+        """What the authorizer says, if there is one; a listener without login has but one principal."""
+        if self.controller.settings.admin.authorizer is None:
+            return None
+        return self.controller.denial(ApiKey(request.api_key), _caller(request))
+
+    def on_caught_up(self) -> None:
+        """The access rules are known from now on."""
+        self.controller.on_caught_up()
 
     def on_submit(self, submit: Submit) -> Action:
         """Refused: only decisions of the controller go into a metadata log."""
@@ -105,7 +117,7 @@ class ControllerHost:
         """Ask the active controller; if that is this one, decide at once."""
         if not self.controller.is_active:
             return Ask(request)
-        return Proposal(_units(self.controller.handle(request, 0, NO_NODE, now_ms)))
+        return Proposal(_units(self.controller.handle_own(request, now_ms)))
 
     def on_answer(self, token: int, response: Message | None, now_ms: int) -> None:
         """The active controller has taken note of this one, or not."""
@@ -126,6 +138,10 @@ class ControllerHost:
     def facts(self) -> tuple[object, ...]:
         """What tells this from another with the same log."""
         return self.controller.facts()
+
+
+def _caller(request: WireRequest) -> Caller:
+    return Caller(host=host_of_peer(request.peer))
 
 
 _NO_LEVELS: Final = ((METADATA_VERSION, 7),)

@@ -76,6 +76,7 @@ from kraft.replica.events import (
 )
 from kraft.replica.gathered import Gathered
 from kraft.replica.options import ReplicaOptions
+from kraft.replica.refusals import refuse_quorum_request
 from kraft.replica.rpc import Rpc
 from kraft.replica.storage import Storage
 from metadata_log.disk import Disk
@@ -288,7 +289,8 @@ class Replica:
     def _on_request(self, request: WireRequest, now_ms: int) -> None:
         key = request.api_key
         if key in self._quorum_apis:
-            flat = self._rpc.request_from_wire(request)
+            denial = self.application.denial(request)
+            flat = self._rpc.request_from_wire(request) if denial is None else refuse_quorum_request(request, denial)
             if isinstance(flat, Fetch | Vote | BeginQuorumEpoch | EndQuorumEpoch | DescribeQuorum):
                 self._received[request.request_id] = request
                 self._carry_out(self.core.step(Received(request.request_id, flat), now_ms), now_ms)
@@ -409,7 +411,11 @@ class Replica:
                     self._outputs.extend(application.on_committed(batch))
         else:
             applier.skip(high_watermark)
-        self._apply_at_ms = now_ms + 1 if applier.next_offset < high_watermark else _NEVER_MS
+        if applier.next_offset < high_watermark:
+            self._apply_at_ms = now_ms + 1
+        else:
+            self._apply_at_ms = _NEVER_MS
+            application.on_caught_up()
         released = self._deferred.release(applier.next_offset)
         if released:
             leader = self.core.leader

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from bisect import insort
+from typing import Final
+
+from msgspec import Struct, structs
 
 from metadata_log.image.faults import ReplayError
 from metadata_log.image.persistent_map import Map
 from metadata_log.records.metadata import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 from metadata_log.types import Uuid
+
+ResourcePattern = tuple[int, int, str]
+"""Type of resource, type of pattern, name or prefix or `*`."""
 
 
 class Acl(Struct, frozen=True):
@@ -21,11 +27,48 @@ class Acl(Struct, frozen=True):
     operation: int
     permission_type: int
 
+    @property
+    def pattern(self) -> ResourcePattern:
+        """Which resources it is about."""
+        return (self.resource_type, self.pattern_type, self.resource_name)
+
 
 class AclsImage(Struct, frozen=True):
-    """All entries; each has an id of its own, by which it is removed."""
+    """All entries; each has an id of its own, by which it is removed.
+
+    `by_pattern` has the same entries by resources and by principal, for who asks whether somebody may do something.
+    Those of one principal are sorted, so that equal images are equal however they came to be.
+    """
 
     by_id: Map[Uuid, Acl] = Map()
+    by_pattern: Map[ResourcePattern, Map[str, tuple[Acl, ...]]] = Map()
+
+    def put(self, acl_id: Uuid, acl: Acl) -> AclsImage:
+        """With one more entry, or another one under this id."""
+        image = self.remove(acl_id) if acl_id in self.by_id else self
+        by_principal = image.by_pattern.get(acl.pattern, _NOBODY)
+        acls = list(by_principal.get(acl.principal, ()))
+        insort(acls, acl, key=structs.astuple)
+        by_principal = by_principal.set(acl.principal, tuple(acls))
+        return AclsImage(image.by_id.set(acl_id, acl), image.by_pattern.set(acl.pattern, by_principal))
+
+    def has(self, acl: Acl) -> bool:
+        """Whether there is such an entry, under whatever id."""
+        return acl in self.by_pattern.get(acl.pattern, _NOBODY).get(acl.principal, ())
+
+    def remove(self, acl_id: Uuid) -> AclsImage:
+        """Without the entry of this id, which there has to be."""
+        acl = self.by_id[acl_id]
+        by_principal = self.by_pattern[acl.pattern]
+        acls = list(by_principal[acl.principal])
+        acls.remove(acl)
+        by_principal = by_principal.set(acl.principal, tuple(acls)) if acls else by_principal.delete(acl.principal)
+        by_pattern = self.by_pattern
+        by_pattern = by_pattern.set(acl.pattern, by_principal) if by_principal else by_pattern.delete(acl.pattern)
+        return AclsImage(self.by_id.delete(acl_id), by_pattern)
+
+
+_NOBODY: Final[Map[str, tuple[Acl, ...]]] = Map()
 
 
 def replay_acl(image: AclsImage, record: AccessControlEntryRecord) -> AclsImage:
@@ -39,7 +82,7 @@ def replay_acl(image: AclsImage, record: AccessControlEntryRecord) -> AclsImage:
         operation=record.operation,
         permission_type=record.permission_type,
     )
-    return AclsImage(image.by_id.set(record.id, acl))
+    return image.put(record.id, acl)
 
 
 def acl_record(acl_id: Uuid, acl: Acl) -> AccessControlEntryRecord:
@@ -60,4 +103,4 @@ def replay_remove_acl(image: AclsImage, record: RemoveAccessControlEntryRecord) 
     """Remove an entry; raises `ReplayError` if there is none with this id."""
     if record.id not in image.by_id:
         raise ReplayError(f"no access control entry has the id {record.id}")
-    return AclsImage(image.by_id.delete(record.id))
+    return image.remove(record.id)

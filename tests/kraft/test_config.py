@@ -122,15 +122,27 @@ def test_keys_of_brokers_are_accepted_in_silence() -> None:
     assert Config.parse(GOOD + "num.io.threads=3\nlog.retention.hours=1\nssl.protocol=TLS\n").warnings == ()
 
 
-def test_security_that_is_not_enforced_is_not_silent() -> None:
-    (warning,) = Config.parse(GOOD + "authorizer.class.name=x.StandardAuthorizer\n").warnings
-    assert "protects brokers, not this node" in warning
+def test_only_the_authorizer_that_finds_its_rules_in_the_log_is_known() -> None:
+    assert Config.parse(GOOD + f"authorizer.class.name={STANDARD_AUTHORIZER}\n").has_authorizer
+    assert not Config.parse(GOOD).has_authorizer
+    with pytest.raises(ConfigError, match="cannot load an authorizer"):
+        Config.parse(GOOD + "authorizer.class.name=x.StandardAuthorizer\n")
 
 
-def test_acls_are_kept_for_the_authorizer_that_looks_for_them_in_the_log() -> None:
-    assert Config.parse(GOOD + f"authorizer.class.name={STANDARD_AUTHORIZER}\n").keeps_acls
-    assert not Config.parse(GOOD + "authorizer.class.name=x.StandardAuthorizer\n").keeps_acls
-    assert not Config.parse(GOOD).keeps_acls
+def test_super_users_are_told_apart_by_semicolons() -> None:
+    config = Config.parse(GOOD + "super.users= User:CN=a,O=b ; User:admin;\nallow.everyone.if.no.acl.found=TRUE\n")
+    assert config.super_users == ("User:CN=a,O=b", "User:admin")
+    assert config.allows_without_acl
+    assert config.warnings == ()
+    with pytest.raises(ConfigError, match="'admin' is not Type:name"):
+        Config.parse(GOOD + "super.users=admin\n")
+
+
+def test_controllers_reach_each_other_before_access_rules_are_loaded() -> None:
+    with_rules = GOOD + f"authorizer.class.name={STANDARD_AUTHORIZER}\n"
+    assert Config.parse(with_rules + "early.start.listeners=controller\n").has_authorizer
+    with pytest.raises(ConfigError, match="CONTROLLER is missing"):
+        Config.parse(with_rules + "early.start.listeners=\n")
 
 
 def test_the_secret_of_tokens_is_never_printed() -> None:
@@ -141,8 +153,9 @@ def test_the_secret_of_tokens_is_never_printed() -> None:
 
 
 def test_every_key_read_here_is_kafkas() -> None:
-    gone_in_kafka_4 = ["leader.imbalance.per.broker.percentage"]
-    assert sorted({*TEXTS, *NUMBERS, *NOT_YET, SEGMENT_BYTES_OVERRIDE} - KAFKA_KEYS) == gone_in_kafka_4
+    gone_in_kafka_4 = {"leader.imbalance.per.broker.percentage"}
+    of_its_authorizer = {"allow.everyone.if.no.acl.found", "super.users"}
+    assert {*TEXTS, *NUMBERS, *NOT_YET, SEGMENT_BYTES_OVERRIDE} - KAFKA_KEYS == gone_in_kafka_4 | of_its_authorizer
 
 
 def test_the_internal_segment_size_wins_as_in_kafka() -> None:

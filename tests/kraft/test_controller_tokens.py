@@ -12,7 +12,7 @@ from controller_sides import InProcess
 from msgspec import structs
 
 from kraft.config.secret import Secret
-from kraft.controller.deciding import Caller
+from kraft.controller.caller import Caller
 from kraft.controller.tokens import token_hmac
 from metadata_log.records.metadata import DelegationTokenRecord, FeatureLevelRecord
 from metadata_log.serde import Message, encode, schema_of

@@ -1,0 +1,57 @@
+"""Who asks, and from where (Kafka: `KafkaPrincipal`, `RequestContext`).
+
+Access rules name hosts as Java writes addresses: IPv6 ones without leading zeros, and none left out.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from ipaddress import IPv6Address, ip_address
+from typing import Final
+
+from msgspec import Struct
+
+
+class Caller(Struct, frozen=True):
+    """A principal and its host. Whoever comes over a listener without login is ANONYMOUS."""
+
+    type: str = "User"
+    name: str = "ANONYMOUS"
+    is_token: bool = False
+    host: str = ""
+
+    @property
+    def principal(self) -> str:
+        """Type and name as one text, as records have it."""
+        return f"{self.type}:{self.name}"
+
+
+ANONYMOUS: Final = Caller()
+
+
+def host_of(address: str | bytes) -> str:
+    """An address as Java writes it (`InetAddress.getHostAddress`), from a text or from 4 or 16 bytes.
+
+    A text that is no address stays as it is: simulated nodes have names. Raises `ValueError` for bytes of another
+    number.
+    """
+    try:
+        found = ip_address(address)
+    except ValueError:
+        if isinstance(address, bytes):
+            raise
+        return address
+    if isinstance(found, IPv6Address):
+        if found.ipv4_mapped is not None:
+            return str(found.ipv4_mapped)
+        groups = found.packed
+        text = ":".join(f"{groups[at] << 8 | groups[at + 1]:x}" for at in range(0, len(groups), 2))
+        return text if found.scope_id is None else f"{text}%{found.scope_id}"
+    return str(found)
+
+
+@lru_cache(maxsize=4096)
+def host_of_peer(peer: str) -> str:
+    """The host in `host:port`, where an IPv6 address stands in brackets."""
+    host, colon, port = peer.rpartition(":")
+    return host_of((host if colon and port.isdigit() else peer).removeprefix("[").removesuffix("]"))

@@ -1,0 +1,71 @@
+"""What each API of a controller needs to be allowed on the cluster (Kafka: `ControllerApis`, `AuthHelper`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from kraft.controller.authorizer import AclOperation, AclResource
+from kraft.controller.deciding import Deciding
+from kraft.controller.result import ApiError
+from transport.protocol.apis import APIS, ApiKey
+from transport.protocol.errors import Error
+
+CLUSTER_OPERATIONS: Final[Mapping[ApiKey, AclOperation]] = {
+    **dict.fromkeys(
+        (
+            ApiKey.FETCH,
+            ApiKey.FETCH_SNAPSHOT,
+            ApiKey.VOTE,
+            ApiKey.BEGIN_QUORUM_EPOCH,
+            ApiKey.END_QUORUM_EPOCH,
+            ApiKey.UPDATE_RAFT_VOTER,
+            ApiKey.ENVELOPE,
+            ApiKey.CONTROLLER_REGISTRATION,
+            ApiKey.BROKER_REGISTRATION,
+            ApiKey.BROKER_HEARTBEAT,
+            ApiKey.ALTER_PARTITION,
+            ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+            ApiKey.ALLOCATE_PRODUCER_IDS,
+        ),
+        AclOperation.CLUSTER_ACTION,
+    ),
+    **dict.fromkeys(
+        (
+            ApiKey.CREATE_ACLS,
+            ApiKey.DELETE_ACLS,
+            ApiKey.ELECT_LEADERS,
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+            ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+            ApiKey.UPDATE_FEATURES,
+            ApiKey.UNREGISTER_BROKER,
+            ApiKey.DESCRIBE_CLUSTER,
+            ApiKey.ADD_RAFT_VOTER,
+            ApiKey.REMOVE_RAFT_VOTER,
+        ),
+        AclOperation.ALTER,
+    ),
+    **dict.fromkeys(
+        (
+            ApiKey.DESCRIBE_QUORUM,
+            ApiKey.DESCRIBE_ACLS,
+            ApiKey.LIST_PARTITION_REASSIGNMENTS,
+            ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        ),
+        AclOperation.DESCRIBE,
+    ),
+    ApiKey.ALTER_CLIENT_QUOTAS: AclOperation.ALTER_CONFIGS,
+}
+"""What whoever asks has to be allowed on the cluster. SCRAM credentials are described by brokers alone with Kafka; the
+permission is theirs.
+"""
+
+
+def check_cluster(deciding: Deciding, key: ApiKey) -> None:
+    """Raise `ApiError` if the caller may not use an API at all."""
+    operation = CLUSTER_OPERATIONS.get(key)
+    if operation is not None and not deciding.may(operation, AclResource.CLUSTER):
+        caller = deciding.caller
+        # Kafka prints its own request object here, with the ids of threads and connections.
+        text = f"Request {APIS[key].name}(principal={caller.principal}, host={caller.host}) is not authorized."
+        raise ApiError(Error.CLUSTER_AUTHORIZATION_FAILED, text)
