@@ -670,6 +670,19 @@ STORIES: Final[dict[str, list[Step]]] = {
     ],
 }
 
+LAST_KNOWN_LEADER_IS_GONE: Final[list[Step]] = [
+    create(topic("t", [B], unclean_leader_election_enable="true")),
+    reassign("t", (0, [A, C])),
+    isr("t", [A, B], by=B, partition_epoch=1),
+    heartbeat(C, want_fence=True),
+    heartbeat(B, want_fence=True),
+    heartbeat(A, want_fence=True),
+    reassign("t", (0, None)),
+    heartbeat(A),
+    register(B, incarnation_id=incarnation(B, 7)),
+]
+"""A led it last, as one of the replicas that were being added, which the cancellation took away."""
+
 DIFFERENCES: Final[dict[str, list[Step]]] = {
     "the text that quotes a long value is cut, where Kafka cannot send its own and says UNKNOWN_SERVER_ERROR": [
         configure(TOPIC, "configured", ("index.interval.bytes", SET, "x" * 32_767)),

@@ -64,6 +64,8 @@ def elect(candidates: Candidates, election: Election, *, elr_enabled: bool) -> E
         and not candidates.isr
         and not candidates.elr
         and len(last_known) == 1
+        # A reassignment may have taken it away: Kafka's controller then fails, and resigns.
+        and last_known[0] in candidates.replicas
         and is_acceptable(partition, last_known[0])
     ):
         return Elected(last_known[0], is_unclean=True)

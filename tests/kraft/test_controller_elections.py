@@ -3,7 +3,21 @@
 from __future__ import annotations
 
 from controller_cluster import Cluster
-from controller_stories import SET, TOPIC, A, B, C, configure, create, elections, heartbeat, isr, reassign, topic
+from controller_stories import (
+    LAST_KNOWN_LEADER_IS_GONE,
+    SET,
+    TOPIC,
+    A,
+    B,
+    C,
+    configure,
+    create,
+    elections,
+    heartbeat,
+    isr,
+    reassign,
+    topic,
+)
 from msgspec import structs
 
 from kraft.controller.deciding import DecisionSettings
@@ -105,6 +119,17 @@ def test_an_unclean_election_by_request_ignores_what_the_topic_allows() -> None:
     written = cluster.records(elections(1, ("t", [0])))
     gained = {"isr": (B,), "leader": B, "leader_recovery_state": 1}
     assert written == [cluster.moved("t", **gained, eligible_leader_replicas=(), last_known_elr=())]
+
+
+def test_a_last_known_leader_that_a_reassignment_took_away_is_not_elected() -> None:
+    """Kafka's controller looks for the directory of its replica, which there is no more; it fails, and resigns."""
+    cluster = Cluster(A, B, C)
+    *steps, last = LAST_KNOWN_LEADER_IS_GONE
+    cluster.do(*steps)
+    partition = cluster.partition("t")
+    assert (partition.replicas, partition.isr, partition.last_known_elr) == ((B,), (B,), (A,))
+    assert cluster.moved("t", isr=()) in cluster.records(last)
+    assert cluster.partition("t").leader == -1
 
 
 def test_a_replica_that_was_eligible_is_elected_cleanly() -> None:
