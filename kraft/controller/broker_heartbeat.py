@@ -83,7 +83,10 @@ def _next_state(
     deciding: Deciding, broker: Broker, now: BrokerState, request: BrokerHeartbeatRequest, registered_at: int
 ) -> BrokerState:
     """The table of `calculateNextBrokerState`."""
-    leads = leads_something(deciding.image, broker.id)
+
+    def leads() -> bool:
+        return leads_something(deciding.image, broker.id)
+
     match now:
         case BrokerState.FENCED if request.want_shut_down:
             return BrokerState.SHUTDOWN_NOW
@@ -92,8 +95,8 @@ def _next_state(
         case BrokerState.UNFENCED if request.want_fence:
             return BrokerState.SHUTDOWN_NOW if request.want_shut_down else BrokerState.FENCED
         case BrokerState.UNFENCED if request.want_shut_down:
-            return BrokerState.CONTROLLED_SHUTDOWN if leads else BrokerState.SHUTDOWN_NOW
-        case BrokerState.CONTROLLED_SHUTDOWN if not leads and deciding.sessions.may_stop(broker.id):
+            return BrokerState.CONTROLLED_SHUTDOWN if leads() else BrokerState.SHUTDOWN_NOW
+        case BrokerState.CONTROLLED_SHUTDOWN if not leads() and deciding.sessions.may_stop(broker.id):
             return BrokerState.SHUTDOWN_NOW
         case _:
             return now

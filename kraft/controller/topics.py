@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import cache, partial
 from typing import Final
 
 from kraft.config.topic_synonyms import inherited
@@ -210,11 +211,13 @@ def _partition_records(
 ) -> Iterator[VersionedRecord]:
     """New partitions: the first active replica leads, and nobody is elected."""
     version = record_version(image.features.metadata_version or 0)
+    # Few brokers get thousands of replicas: each is looked up once.
+    active = cache(partial(is_active, image))
+    directory = cache(partial(default_directory, image))
     for number, replicas in enumerate(placements, first):
-        isr = tuple(replica for replica in replicas if is_active(image, replica))
+        isr = tuple([replica for replica in replicas if active(replica)])
         if not isr:
-            why = "All brokers are currently fenced or in controlled shutdown."
-            text = f"Unable to replicate the partition {len(replicas)} time(s): {why}"
+            text = "Unable to replicate the partition: all brokers are currently fenced or in controlled shutdown."
             raise ApiError(Error.INVALID_REPLICATION_FACTOR, text)
         record = PartitionRecord(
             partition_id=number,
@@ -224,7 +227,7 @@ def _partition_records(
             leader=isr[0],
             leader_epoch=0,
             partition_epoch=0,
-            directories=tuple(default_directory(image, replica) for replica in replicas) if version else (),
+            directories=tuple([directory(replica) for replica in replicas]) if version else (),
         )
         yield VersionedRecord(record, version)
 

@@ -26,8 +26,8 @@ from metadata_log.records.metadata import (
 )
 from metadata_log.types import Uuid
 
-Flips = dict[int, dict[Uuid, int]]
-"""Which bits of the index change, by broker and topic."""
+Flips = dict[int, dict[Uuid, list[int]]]
+"""Which partitions enter or leave the index, by broker and topic: one that is named twice is where it was before."""
 
 NO_ELR: Final = PartitionChangeRecord(eligible_leader_replicas=(), last_known_elr=())
 
@@ -136,18 +136,15 @@ class TopicsDelta:
         if topic_id in self._created:
             return
         if old is None:
-            self._flip(topic_id, number, dict.fromkeys(index_keys(new)))
+            self._flip(topic_id, number, set(index_keys(new)))
         elif old.isr != new.isr or (old.leader == NO_LEADER) is not (new.leader == NO_LEADER):
-            before, after = dict.fromkeys(index_keys(old)), dict.fromkeys(index_keys(new))
-            self._flip(topic_id, number, {key: None for key in before if key not in after})
-            self._flip(topic_id, number, {key: None for key in after if key not in before})
+            self._flip(topic_id, number, set(index_keys(old)) ^ set(index_keys(new)))
         if (old is not None and old.is_reassigning) is not new.is_reassigning:
             self._reassigning[topic_id] = self._reassigning.get(topic_id, 0) ^ 1 << number
 
-    def _flip(self, topic_id: Uuid, number: int, keys: dict[int, None]) -> None:
+    def _flip(self, topic_id: Uuid, number: int, keys: set[int]) -> None:
         for key in keys:
-            flips = self._flips.setdefault(key, {})
-            flips[topic_id] = flips.get(topic_id, 0) ^ 1 << number
+            self._flips.setdefault(key, {}).setdefault(topic_id, []).append(number)
 
     def replay_clear_elr(self, record: ClearElrRecord) -> None:
         """Forget the eligible leader replicas of one topic, or of all if the record names none.
@@ -188,8 +185,8 @@ class TopicsDelta:
             for flips in self._flips.values():
                 flips.pop(topic_id, None)
             self._reassigning.pop(topic_id, None)
-            for key, bits in _index(topic.partitions).items():
-                self._flips.setdefault(key, {})[topic_id] = bits
+            for key, numbers in _index(topic.partitions).items():
+                self._flips.setdefault(key, {})[topic_id] = numbers
         del self._partitions[topic_id]
         self._beyond.pop(topic_id, None)
         self._names[name] = None
@@ -205,7 +202,10 @@ class TopicsDelta:
         image = self._image
         by_id = image.by_id.mutate()
         by_name = image.by_name.mutate()
-        flips: Flips = {key: dict(topics) for key, topics in self._flips.items()}
+        flips = {
+            key: {topic_id: _bits(numbers) for topic_id, numbers in topics.items()}
+            for key, topics in self._flips.items()
+        }
         reassigning = dict(self._reassigning)
         for topic_id in self._removed:
             del by_id[topic_id]
@@ -233,48 +233,50 @@ class TopicsDelta:
             raise ReplayError(f"topic {name} has a partition {min(beyond)} and no partition {missing}")
 
 
-def _index(partitions: tuple[Partition, ...]) -> dict[int, int]:
-    """The bit sets of one topic, by broker."""
+def _index(partitions: tuple[Partition, ...]) -> dict[int, list[int]]:
+    """The partitions of one topic that stand in the index, by broker."""
     found: dict[int, list[int]] = {}
     for number, partition in enumerate(partitions):
-        for key in partition.isr:
-            at = found.get(key)
-            if at is None:
-                at = found[key] = []
-            at.append(number)
-        if partition.leader == NO_LEADER:
-            found.setdefault(NO_LEADER, []).append(number)
-    return {key: _bits(at) for key, at in found.items()}
+        for key in index_keys(partition):
+            numbers = found.get(key)
+            if numbers is None:
+                found[key] = [number]
+            elif numbers[-1] != number:
+                numbers.append(number)
+    return found
 
 
-def _bits(at: list[int]) -> int:
-    """The bit set of ascending numbers."""
-    if len(at) < 8:
+def _bits(numbers: list[int]) -> int:
+    """The bit set of numbers; what stands there twice is not in it."""
+    if len(numbers) < 8:
         bits = 0
-        for number in at:
-            bits |= 1 << number
+        for number in numbers:
+            bits ^= 1 << number
         return bits
-    pieces = bytearray((at[-1] >> 3) + 1)
-    for number in at:
-        pieces[number >> 3] |= 1 << (number & 7)
+    pieces = bytearray((max(numbers) >> 3) + 1)
+    for number in numbers:
+        pieces[number >> 3] ^= 1 << (number & 7)
     return int.from_bytes(pieces, "little")
 
 
 def _add_to_index(
-    topic_id: Uuid, partitions: tuple[Partition, ...], flips: Flips, reassigning: dict[Uuid, int]
+    topic_id: Uuid,
+    partitions: tuple[Partition, ...],
+    flips: dict[int, dict[Uuid, int]],
+    reassigning: dict[Uuid, int],
 ) -> None:
-    for key, bits in _index(partitions).items():
+    for key, numbers in _index(partitions).items():
         topics = flips.get(key)
         if topics is None:
             topics = flips[key] = {}
         # A removed topic's id may come back in the same batch: then its old bits go in the same step.
-        topics[topic_id] = topics.get(topic_id, 0) ^ bits
+        topics[topic_id] = topics.get(topic_id, 0) ^ _bits(numbers)
     moving = [number for number, partition in enumerate(partitions) if partition.is_reassigning]
     if moving:
         reassigning[topic_id] = reassigning.get(topic_id, 0) ^ _bits(moving)
 
 
-def _flipped(members: Map[int, Map[Uuid, int]], flips: Flips) -> Map[int, Map[Uuid, int]]:
+def _flipped(members: Map[int, Map[Uuid, int]], flips: dict[int, dict[Uuid, int]]) -> Map[int, Map[Uuid, int]]:
     if not flips:
         return members
     changed = members.mutate()
