@@ -679,6 +679,7 @@ LAST_KNOWN_LEADER_IS_GONE: Final[list[Step]] = [
     heartbeat(A, want_fence=True),
     reassign("t", (0, None)),
     heartbeat(A),
+    unregister(B),
     register(B, incarnation_id=incarnation(B, 7)),
 ]
 """A led it last, as one of the replicas that were being added, which the cancellation took away."""

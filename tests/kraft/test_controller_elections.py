@@ -127,8 +127,8 @@ def test_a_last_known_leader_that_a_reassignment_took_away_is_not_elected() -> N
     *steps, last = LAST_KNOWN_LEADER_IS_GONE
     cluster.do(*steps)
     partition = cluster.partition("t")
-    assert (partition.replicas, partition.isr, partition.last_known_elr) == ((B,), (B,), (A,))
-    assert cluster.moved("t", isr=()) in cluster.records(last)
+    assert (partition.replicas, partition.isr, partition.last_known_elr) == ((B,), (), (A,))
+    assert cluster.moved("t", eligible_leader_replicas=()) in cluster.records(last)
     assert cluster.partition("t").leader == -1
 
 
