@@ -17,18 +17,21 @@ from msgspec import structs
 from real_data import DATA
 
 from kraft.controller import ControllerResult, ControllerSettings, QuorumController
+from kraft.controller.caller import Caller
 from metadata_log.records import metadata
 from metadata_log.serde import Message, schema_of
 from metadata_log.types import Uuid
 from transport.protocol import messages as m
 from transport.protocol.apis import ApiKey
-from transport.protocol.headers import decode_request, decode_response, encode_response
+from transport.protocol.headers import decode_request, decode_response, encode_request, encode_response
 from transport.protocol.messages.broker_registration import Feature, Listener
 
 PLACED: Final = "placed"
 """How the names of topics begin whose replicas the controller chooses."""
 ROUGHLY_MS: Final = 600_000
 """Renewals of tokens are told apart if they are at least so far from each other."""
+NEARBY: Final = Caller(host="127.0.0.1")
+"""Who asks a listener without login."""
 CLUSTER_ID: Final = "MkU3OEVBNTcwNTJENDM2Qg"
 FEATURES: Final = {
     "eligible.leader.replicas.version": (0, 1),
@@ -105,6 +108,11 @@ class Side:
                         self.topics[topic.name] = topic.topic_id
                 drawn = [structs.replace(one, topic_id=Uuid.ZERO) for one in response.topics]
                 response = structs.replace(response, topics=drawn)
+            case m.DeleteTopicsResponse():
+                # Old versions of CreateTopics tell no id.
+                for deleted in response.responses:
+                    if deleted.error_code == 0 and deleted.name is not None and deleted.topic_id != Uuid.ZERO:
+                        self.topics[deleted.name] = deleted.topic_id
             case m.CreateDelegationTokenResponse() if response.error_code == 0:
                 self.tokens.append(response.hmac)
                 issued_ms = self._issued_ms[response.hmac] = response.issue_timestamp_ms
@@ -168,12 +176,13 @@ class InProcess:
 
     def ask(self, request: Message, version: int) -> Message:
         """Decide, write, commit, answer."""
-        result = self.controller.handle(request, version, 1, self.now_ms)
-        self._append(result)
-        assert result.response is not None
-        # Through the codec, as an old version leaves fields out.
         api_key = schema_of(type(request)).api_key
         assert api_key is not None
+        # Both ways through the codec, as an old version leaves fields out.
+        request = decode_request(encode_request(api_key, version, 0, "", request))[1]
+        result = self.controller.handle(request, version, 1, self.now_ms, NEARBY)
+        self._append(result)
+        assert result.response is not None
         return decode_response(api_key, version, encode_response(api_key, version, 0, result.response))[1]
 
     def advance(self, ms: int) -> None:

@@ -67,5 +67,6 @@ def check_cluster(deciding: Deciding, key: ApiKey) -> None:
     if operation is not None and not deciding.may(operation, AclResource.CLUSTER):
         caller = deciding.caller
         # Kafka prints its own request object here, with the ids of threads and connections.
-        text = f"Request {APIS[key].name}(principal={caller.principal}, host={caller.host}) is not authorized."
+        asked = f"{APIS[key].name}(principal={caller.principal}, host={caller.host})"
+        text = f"Request {asked} needs {operation.name} permission."
         raise ApiError(Error.CLUSTER_AUTHORIZATION_FAILED, text)

@@ -67,7 +67,8 @@ def refuse_client_quotas(
     request: AlterClientQuotasRequest, error: Error, text: str | None = None
 ) -> AlterClientQuotasResponse:
     """The same error for every entity."""
-    refused = ApiError(error, text)
+    # Of whoever may not ask, Kafka says here no more than that.
+    refused = ApiError(error, error.message if error == Error.CLUSTER_AUTHORIZATION_FAILED else text)
     return AlterClientQuotasResponse(
         entries=[
             _answer({part.entity_type: part.entity_name for part in entry.entity}, refused) for entry in request.entries

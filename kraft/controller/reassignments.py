@@ -62,17 +62,35 @@ def alter_reassignments(deciding: Deciding, request: AlterPartitionReassignments
 
 
 def refuse_alter_reassignments(
-    _: AlterPartitionReassignmentsRequest, error: Error, text: str | None = None
+    request: AlterPartitionReassignmentsRequest, error: Error, text: str | None = None
 ) -> AlterPartitionReassignmentsResponse:
-    """The answer to a request that fails as a whole."""
-    return AlterPartitionReassignmentsResponse(error_code=error, error_message=text or error.message)
+    """The answer to a request that fails as a whole, and every partition with it."""
+    text = text or error.message
+    topics = [
+        ReassignableTopicResponse(
+            name=topic.name,
+            partitions=[
+                ReassignablePartitionResponse(partition_index=one.partition_index, error_code=error, error_message=text)
+                for one in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return AlterPartitionReassignmentsResponse(error_code=error, error_message=text, responses=topics)
 
 
 def refuse_list_reassignments(
-    _: ListPartitionReassignmentsRequest, error: Error, text: str | None = None
+    request: ListPartitionReassignmentsRequest, error: Error, text: str | None = None
 ) -> ListPartitionReassignmentsResponse:
-    """The answer that lists nothing."""
-    return ListPartitionReassignmentsResponse(error_code=error, error_message=text)
+    """The answer that tells nothing of the partitions asked for."""
+    topics = [
+        OngoingTopicReassignment(
+            name=topic.name,
+            partitions=[OngoingPartitionReassignment(partition_index=number) for number in topic.partition_indexes],
+        )
+        for topic in request.topics or ()
+    ]
+    return ListPartitionReassignmentsResponse(error_code=error, error_message=text, topics=topics)
 
 
 def list_reassignments(image: MetadataImage, request: ListPartitionReassignmentsRequest) -> ControllerResult:

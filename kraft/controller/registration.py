@@ -51,14 +51,16 @@ def register_controller(image: MetadataImage, request: ControllerRegistrationReq
             for one in request.features
         ),
     )
-    return ControllerResult((VersionedRecord(record),), ControllerRegistrationResponse(error_message=None))
+    return ControllerResult((VersionedRecord(record),), ControllerRegistrationResponse())
 
 
 def refuse_controller(
     _: ControllerRegistrationRequest, error: Error, text: str | None = None
 ) -> ControllerRegistrationResponse:
     """The answer to a registration that fails."""
-    return ControllerRegistrationResponse(error_code=error, error_message=text or error.message)
+    # Of whoever may not ask, Kafka says here no more than that.
+    told = error.message if error == Error.CLUSTER_AUTHORIZATION_FAILED else text or error.message
+    return ControllerRegistrationResponse(error_code=error, error_message=told)
 
 
 class Registrar:

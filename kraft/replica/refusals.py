@@ -40,7 +40,7 @@ def refuse_quorum_request(request: WireRequest, refused: ApiError) -> Message:
         case EndQuorumEpochRequest():
             return EndQuorumEpochResponse(error_code=error)
         case DescribeQuorumRequest():
-            return DescribeQuorumResponse(error_code=error, error_message=refused.text)
+            return DescribeQuorumResponse(error_code=error, error_message=error.message)
         case other:
             raise AssertionError(f"{type(other).__name__} is no request of the quorum")
 
