@@ -217,7 +217,8 @@ def _partition_records(
     for number, replicas in enumerate(placements, first):
         isr = tuple([replica for replica in replicas if active(replica)])
         if not isr:
-            text = "Unable to replicate the partition: all brokers are currently fenced or in controlled shutdown."
+            why = "All brokers are currently fenced or in controlled shutdown."
+            text = f"Unable to replicate the partition {len(replicas)} time(s): {why}"
             raise ApiError(Error.INVALID_REPLICATION_FACTOR, text)
         record = PartitionRecord(
             partition_id=number,
