@@ -1,17 +1,23 @@
 """A cluster of real nodes inside one test: memory network, memory disks, virtual time (Kafka: `RaftClientTestContext`).
 
-Run it under trio's `MockClock` with autojump: a minute of elections then takes a moment.
+Run it under trio's `MockClock` with autojump: a minute of elections then takes a moment. With brokers there are broker
+agents, too: they register, lead, follow and hand over as Kafka's do, but hold no data.
 
     async with Cluster(controllers=3, seed=7) as cluster:
         leader = await cluster.leader()
         cluster.network.partition({leader}, cluster.others(leader))
         await cluster.leader(among=cluster.others(leader))
         cluster.check()
+
+    async with Cluster(controllers=3, brokers=3, seed=7) as cluster:
+        await cluster.create_topic("orders", partitions=6, replication_factor=3)
+        cluster.brokers[101].pause()
+        await cluster.wait_for_image(lambda image: image.topics["orders"].partitions[0].isr == (102, 103))
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from random import Random
@@ -21,6 +27,8 @@ from typing import Final
 import trio
 
 from kraft.admin import AdminClient, open_admin
+from kraft.admin.topics import create_topic
+from kraft.broker import BrokerAgent
 from kraft.config import Config
 from kraft.conformance import InvariantBroken, Ledger
 from kraft.node.clock import NodeClock
@@ -29,8 +37,10 @@ from kraft.node.run import one_cause, run_node
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.quorum.voters import majority
 from kraft.replica.application import ApplicationFactory
-from kraft.replica.controller_host import host_controller
+from kraft.replica.broker_host import BrokerHost, host_broker
+from kraft.replica.controller_host import ControllerHost, host_controller
 from metadata_log.batch import RecordBatch
+from metadata_log.image import MetadataImage
 from metadata_log.log_dir import format_directory
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.quorum_state_file import read_quorum_state
@@ -42,6 +52,7 @@ from transport.memory import MemoryNetwork, MemoryTransport
 
 START_MS: Final = 1_700_000_000_000
 """The wall clock of every cluster begins here."""
+FIRST_BROKER: Final = 101
 _PORT: Final = 9093
 _DIRECTORY: Final = "/kraft"
 _PARTITION: Final = f"{_DIRECTORY}/{METADATA_TOPIC}-{METADATA_PARTITION}"
@@ -56,8 +67,44 @@ class _Life:
         self.node: Node | None = None
 
 
+class Broker:
+    """One broker of a cluster, running or not."""
+
+    def __init__(self, cluster: Cluster, broker_id: int) -> None:
+        self.id = broker_id
+        self._cluster = cluster
+
+    @property
+    def agent(self) -> BrokerAgent:
+        """What it knows and does, while it runs; to look at only."""
+        application = self._cluster.node(self.id).application
+        assert isinstance(application, BrokerHost), application
+        return application.agent
+
+    def pause(self) -> None:
+        """Nothing comes from it and nothing reaches it, as if its process stood still, until `resume`."""
+        self._cluster.network.isolate(self.id)
+
+    def resume(self) -> None:
+        """It is back; also every other cut that touches it is undone."""
+        self._cluster.network.heal(self.id)
+
+    async def kill(self) -> None:
+        """End it as a power failure does."""
+        await self._cluster.kill(self.id)
+
+    async def stop(self) -> None:
+        """Stop it politely: it hands over what it leads first."""
+        await self._cluster.stop(self.id)
+
+    async def restart(self) -> None:
+        """Start it on what its disk holds."""
+        await self._cluster.restart(self.id)
+
+
 class Cluster:
-    """Controllers that elect, commit and fail over; ids count from 1, and name the hosts of `network`, too.
+    """Controllers that elect, commit and fail over, with ids from 1 on, and brokers, with ids from 101 on; the ids name
+    the hosts of `network`, too.
 
     `settings` are Kafka properties that every node gets. The same seed draws the same timeouts and faults, but trio
     does not promise the same order of tasks: for traces that repeat to the letter there is `kraft.sim`.
@@ -73,9 +120,9 @@ class Cluster:
         settings: Mapping[str, str] | None = None,
         application: ApplicationFactory = host_controller,
     ) -> None:
-        if brokers:
-            raise ValueError("brokers come with a later release; a cluster has controllers only")
         self.ids = tuple(range(1, controllers + 1))
+        """The controllers."""
+        self.brokers = {one: Broker(self, one) for one in range(FIRST_BROKER, FIRST_BROKER + brokers)}
         self.network = MemoryNetwork(seed, faults)
         self.disks: dict[int, MemoryDisk] = {}
         """What each node has on disk, running or not."""
@@ -104,13 +151,13 @@ class Cluster:
     async def _open(self) -> AsyncIterator[Cluster]:
         self._clock = NodeClock(START_MS)
         cluster_id = str(random_uuid(self._rng))
-        for node_id in self.ids:
+        for node_id in self._everybody:
             disk = self.disks[node_id] = MemoryDisk()
             format_directory(disk, _DIRECTORY, node_id=node_id, cluster_id=cluster_id, rng=self._rng, now_ms=START_MS)
         with one_cause():
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
-                for node_id in self.ids:
+                for node_id in self._everybody:
                     await self.restart(node_id)
                 yield self
                 nursery.cancel_scope.cancel()
@@ -132,7 +179,7 @@ class Cluster:
             disk=self.disks[node_id],
             rng=Random(self._rng.getrandbits(64)),
             clock=self._clock,
-            application=self._application,
+            application=self._application if node_id in self.ids else host_broker,
             inline_flush=True,
         )
         try:
@@ -172,12 +219,13 @@ class Cluster:
         self._ledger.note_log(node_id, _batches(self.disks[node_id]), high_watermark)
 
     def _config(self, node_id: int) -> Config:
+        is_broker = node_id in self.brokers
         entries = {
-            "process.roles": "controller",
+            "process.roles": "broker" if is_broker else "controller",
             "node.id": str(node_id),
             "controller.quorum.voters": ",".join(f"{one}@{_host(one)}:{_PORT}" for one in self.ids),
             "controller.listener.names": "CONTROLLER",
-            "listeners": f"CONTROLLER://{_host(node_id)}:{_PORT}",
+            "listeners": f"{'PLAINTEXT' if is_broker else 'CONTROLLER'}://{_host(node_id)}:{_PORT}",
             "log.dirs": _DIRECTORY,
             **self._settings,
         }
@@ -203,8 +251,12 @@ class Cluster:
     # Questions
 
     @property
+    def _everybody(self) -> tuple[int, ...]:
+        return (*self.ids, *self.brokers)
+
+    @property
     def running(self) -> tuple[int, ...]:
-        """The ids of the nodes that run."""
+        """The ids of the nodes that run, brokers too."""
         return tuple(sorted(self._lives))
 
     def node(self, node_id: int) -> Node:
@@ -219,11 +271,11 @@ class Cluster:
         return self._lives[node_id]
 
     def others(self, *node_ids: int) -> tuple[int, ...]:
-        """Everybody else, running or not."""
+        """All other controllers, running or not."""
         return tuple(node_id for node_id in self.ids if node_id not in node_ids)
 
     async def leader(self, among: Iterable[int] | None = None) -> int:
-        """Wait until one of `among` (all, if not given) leads, takes requests, and is known to a majority of all."""
+        """Wait until one of `among` (all controllers, if not given) leads, takes requests, and a majority knows it."""
         wanted = tuple(self.ids if among is None else among)
         while (leader_id := self._leader(wanted)) is None:
             await self._changed.park()
@@ -231,8 +283,8 @@ class Cluster:
 
     def _leader(self, wanted: Sequence[int]) -> int | None:
         known: dict[LeaderAndEpoch, int] = {}
-        for life in self._lives.values():
-            if life.node is not None:
+        for node_id, life in self._lives.items():
+            if life.node is not None and node_id in self.ids:
                 leader = life.node.status().leader
                 known[leader] = known.get(leader, 0) + 1
         for leader, count in known.items():
@@ -256,6 +308,35 @@ class Cluster:
         everyone = [Endpoint(_host(node_id), _PORT) for node_id in self.ids]
         return open_admin(everyone, transport=MemoryTransport(self.network, host=host))
 
+    @property
+    def image(self) -> MetadataImage:
+        """The newest committed metadata that a running controller has; needs controllers as the application."""
+        applications = [self.node(node_id).application for node_id in self.ids if node_id in self._lives]
+        images = [one.controller.history.committed.stable for one in applications if isinstance(one, ControllerHost)]
+        return max(images, key=lambda image: image.end.offset, default=MetadataImage())
+
+    async def wait_for_image(self, wanted: Callable[[MetadataImage], bool]) -> MetadataImage:
+        """Wait until the committed metadata is as wanted."""
+        while not wanted(image := self.image):
+            await self._changed.park()
+        return image
+
+    async def wait_for_brokers(self) -> None:
+        """Wait until every broker that runs has registered and is unfenced."""
+        brokers = [one for one in self.brokers if one in self._lives]
+        await self.wait_for_image(lambda image: all(_is_active(image, one) for one in brokers))
+
+    async def create_topic(
+        self, name: str, *, partitions: int = 1, replication_factor: int = 1, configs: Mapping[str, str] | None = None
+    ) -> None:
+        """Make a topic, once every broker that runs is there; returns when the metadata has it."""
+        await self.wait_for_brokers()
+        async with self.admin() as admin:
+            await create_topic(
+                admin, name, partitions=partitions, replication_factor=replication_factor, configs=configs
+            )
+        await self.wait_for_image(lambda image: name in image.topics)
+
     async def wait_for_offset(self, offset: int, *node_ids: int) -> None:
         """Wait until these nodes (all that run, if none is named) know everything below `offset` as committed."""
         while any(self.node(node_id).status().high_watermark < offset for node_id in node_ids or self.running):
@@ -268,14 +349,19 @@ class Cluster:
         is durable on a majority; logs agree below the high watermark and wherever they share an epoch and an offset;
         what `append` returned is there.
         """
-        for node_id in self.ids:
+        for node_id in self._everybody:
             self._note_election(node_id)
             self._note_log(node_id)
         self._ledger.check_durable({node_id: _durable(self.disks[node_id]) for node_id in self.ids})
 
 
 def _host(node_id: int) -> str:
-    return f"controller-{node_id}"
+    return f"broker-{node_id}" if node_id >= FIRST_BROKER else f"controller-{node_id}"
+
+
+def _is_active(image: MetadataImage, broker_id: int) -> bool:
+    broker = image.brokers.by_id.get(broker_id)
+    return broker is not None and broker.is_active
 
 
 def _batches(disk: MemoryDisk) -> list[RecordBatch]:

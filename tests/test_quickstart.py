@@ -74,12 +74,15 @@ def test_every_step_of_the_tour_holds(tmp_path: Path) -> None:
         assert tour.until("verdict")["ok"] is True
         assert tour.process.wait() == 0
     steps = [line["step"] for line in tour.seen if line["event"] == "step"]
-    assert steps == ["elect", "commit", "fail over", "go on", "restart", "verify", "stop"]
+    assert steps == [
+        *("elect", "register", "create", "commit", "fail over", "go on", "restart", "lose", "return", "verify", "stop")
+    ]
     verified = next(line for line in tour.seen if line.get("step") == "verify")
-    assert (verified["acknowledged"], verified["logs"]) == (1300, 3)
+    assert (verified["acknowledged"], verified["logs"]) == (1300, 6)
     assert len(cluster["bootstrapController"].split(",")) == 3
     assert sorted(path.name for path in tmp_path.glob("*.properties")) == [
-        f"controller-{n}.properties" for n in (1, 2, 3)
+        *(f"broker-{n}.properties" for n in (101, 102, 103)),
+        *(f"controller-{n}.properties" for n in (1, 2, 3)),
     ]
     assert all(is_gone(pid) for pid in tour.pids().values())
 
@@ -87,7 +90,7 @@ def test_every_step_of_the_tour_holds(tmp_path: Path) -> None:
 @pytest.mark.soak
 def test_a_tour_without_a_quorum_fails_and_says_so(tmp_path: Path) -> None:
     """Two of three controllers hang, as when their machines are paused: no leader can be elected, nothing commits."""
-    with quickstart("--for", "9", "--dir", str(tmp_path)) as tour:
+    with quickstart("--for", "9", "--dir", str(tmp_path), "--brokers", "0") as tour:
         tour.until("cluster")
         leader = tour.until("step", step="elect")["leader"]
         pids = tour.pids()
@@ -105,7 +108,7 @@ def test_a_tour_without_a_quorum_fails_and_says_so(tmp_path: Path) -> None:
 
 
 def test_a_node_that_dies_by_itself_fails_the_step_at_once(tmp_path: Path) -> None:
-    with quickstart("--for", "100", "--dir", str(tmp_path)) as tour:
+    with quickstart("--for", "100", "--dir", str(tmp_path), "--brokers", "0") as tour:
         tour.until("cluster")
         victim = min(tour.pids())
         os.kill(tour.pids()[victim], signal.SIGKILL)
@@ -115,7 +118,7 @@ def test_a_node_that_dies_by_itself_fails_the_step_at_once(tmp_path: Path) -> No
 
 
 def test_nobody_survives_a_quickstart_that_is_killed(tmp_path: Path) -> None:
-    with quickstart("--dir", str(tmp_path), "--controllers", "1") as running:
+    with quickstart("--dir", str(tmp_path), "--controllers", "1", "--brokers", "0") as running:
         running.until("status", leaderId=1)
         node = os.pidfd_open(running.pids()[1])
         running.process.kill()
@@ -129,9 +132,10 @@ def test_a_folder_used_before_keeps_its_cluster_and_its_log(tmp_path: Path) -> N
     """And a quickstart runs until it is told to stop, by Ctrl-C or SIGTERM, and takes its nodes along."""
     found = []
     for number in (signal.SIGINT, signal.SIGTERM):
-        with quickstart("--dir", str(tmp_path), "--controllers", "1") as running:
+        with quickstart("--dir", str(tmp_path), "--controllers", "1", "--brokers", "1") as running:
             cluster = running.until("cluster")
-            status = running.until("status", leaderId=1)
+            unfenced = {"101": {"state": "unfenced", "replicas": 0, "inSync": 0, "leads": 0}}
+            status = running.until("status", leaderId=1, brokers=unfenced)
             running.process.send_signal(number)
             assert running.process.wait() == 0
             assert is_gone(running.pids()[1])
@@ -144,7 +148,7 @@ def test_a_folder_used_before_keeps_its_cluster_and_its_log(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--brokers", "3"], "brokers come later"),
+        (["--brokers", "-1"], "'--brokers'"),
         (["--for", "5", "--controllers", "1"], "the tour needs 3 controllers"),
         (["--dir", "a,b"], "comma"),
     ],

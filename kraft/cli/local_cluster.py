@@ -19,6 +19,7 @@ import trio
 
 from kraft.cli.failure import CommandFailed
 from kraft.config import UsageError
+from kraft.config.config import BROKER, CONTROLLER
 from metadata_log.disk import OsDisk
 from metadata_log.log_dir import PARTITION_DIRECTORY, format_directory, read_meta_properties
 from metadata_log.types import random_uuid
@@ -26,18 +27,21 @@ from transport.interface import Endpoint
 
 HOST: Final = "127.0.0.1"
 STOP_SECONDS: Final = 10.0
-"""A polite stop takes five at most; after this long a node is killed."""
+"""A polite stop of a controller takes five at most; after this long a node is killed."""
+FIRST_BROKER: Final = 101
+"""Brokers have ids from here on, as every node of a cluster has its own."""
 
 
 class NodeProcess:
     """One node: its files, and its process while that runs."""
 
-    def __init__(self, node_id: int, endpoint: Endpoint, home: Path) -> None:
+    def __init__(self, role: str, node_id: int, endpoint: Endpoint, home: Path) -> None:
+        self.role = role
         self.id = node_id
         self.endpoint = endpoint
-        self.directory = home / f"controller-{node_id}"
-        self.config_path = home / f"controller-{node_id}.properties"
-        self.log_path = home / f"controller-{node_id}.log"
+        self.directory = home / f"{role}-{node_id}"
+        self.config_path = home / f"{role}-{node_id}.properties"
+        self.log_path = home / f"{role}-{node_id}.log"
         self.process: trio.Process | None = None
         self._wanted = False
         """Whether it ought to run: it was started, and not ended by us."""
@@ -119,7 +123,17 @@ class LocalCluster:
     @property
     def bootstrap(self) -> str:
         """What `--bootstrap-controller` takes."""
-        return ",".join(str(node.endpoint) for node in self.nodes)
+        return ",".join(str(node.endpoint) for node in self.controllers)
+
+    @property
+    def controllers(self) -> tuple[NodeProcess, ...]:
+        """The voters."""
+        return tuple(node for node in self.nodes if node.role == CONTROLLER)
+
+    @property
+    def brokers(self) -> tuple[NodeProcess, ...]:
+        """The broker agents."""
+        return tuple(node for node in self.nodes if node.role == BROKER)
 
     def node(self, node_id: int) -> NodeProcess:
         """The node with this id."""
@@ -133,23 +147,36 @@ class LocalCluster:
                     f"node {node.id} {node.ending()}: {node.last_words()}", hint=f"Its log is {node.log_path}."
                 )
 
+    async def stop(self) -> dict[int, bool]:
+        """Stop every node politely, brokers first, while there is somebody to ask; whether each ended cleanly."""
+        clean: dict[int, bool] = {}
+
+        async def end(node: NodeProcess) -> None:
+            clean[node.id] = await node.stop()
+
+        for nodes in (self.brokers, self.controllers):
+            async with trio.open_nursery() as nursery:
+                for node in nodes:
+                    nursery.start_soon(end, node)
+        return clean
+
 
 @asynccontextmanager
-async def run_cluster(home: Path, *, controllers: int, port_base: int | None) -> AsyncIterator[LocalCluster]:
+async def run_cluster(
+    home: Path, *, controllers: int, brokers: int, port_base: int | None
+) -> AsyncIterator[LocalCluster]:
     """Format what is not formatted, start every node, and stop them all at the end, whatever happens."""
-    cluster = prepare_cluster(home, controllers=controllers, port_base=port_base)
+    cluster = prepare_cluster(home, controllers=controllers, brokers=brokers, port_base=port_base)
     try:
         for node in cluster.nodes:
             await node.start()
         yield cluster
     finally:
         with trio.CancelScope(shield=True):
-            async with trio.open_nursery() as nursery:
-                for node in cluster.nodes:
-                    nursery.start_soon(node.stop)
+            await cluster.stop()
 
 
-def prepare_cluster(home: Path, *, controllers: int, port_base: int | None) -> LocalCluster:
+def prepare_cluster(home: Path, *, controllers: int, brokers: int, port_base: int | None) -> LocalCluster:
     """Write configurations and format directories; a folder used before keeps its cluster and its log.
 
     With `port_base` node N listens on that port + N, else on ports that are free.
@@ -157,9 +184,13 @@ def prepare_cluster(home: Path, *, controllers: int, port_base: int | None) -> L
     if "," in str(home):
         raise UsageError("a comma in the path of a log directory is not possible", where=str(home))
     home.mkdir(parents=True, exist_ok=True)
-    ids = range(1, controllers + 1)
-    ports = [port_base + node_id for node_id in ids] if port_base is not None else _free_ports(controllers)
-    nodes = tuple(NodeProcess(node_id, Endpoint(HOST, port), home) for node_id, port in zip(ids, ports, strict=True))
+    roles = dict.fromkeys(range(1, controllers + 1), CONTROLLER)
+    roles |= dict.fromkeys(range(FIRST_BROKER, FIRST_BROKER + brokers), BROKER)
+    ports = [port_base + node_id for node_id in roles] if port_base is not None else _free_ports(len(roles))
+    nodes = tuple(
+        NodeProcess(role, node_id, Endpoint(HOST, port), home)
+        for (node_id, role), port in zip(roles.items(), ports, strict=True)
+    )
     disk, rng = OsDisk(), Random(SystemRandom().getrandbits(128))
     known = [meta for node in nodes if (meta := read_meta_properties(disk, str(node.directory))) is not None]
     cluster_id = known[0].cluster_id if known else str(random_uuid(rng))
@@ -178,16 +209,20 @@ def prepare_cluster(home: Path, *, controllers: int, port_base: int | None) -> L
 
 
 def _properties(node: NodeProcess, nodes: Sequence[NodeProcess]) -> str:
+    is_broker = node.role == BROKER
     settings = {
-        "process.roles": "controller",
+        "process.roles": node.role,
         "node.id": str(node.id),
         "controller.listener.names": "CONTROLLER",
-        "listeners": f"CONTROLLER://{node.endpoint}",
-        "controller.quorum.voters": ",".join(f"{one.id}@{one.endpoint}" for one in nodes),
-        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT",
+        "listeners": f"{'PLAINTEXT' if is_broker else 'CONTROLLER'}://{node.endpoint}",
+        "controller.quorum.voters": ",".join(f"{one.id}@{one.endpoint}" for one in nodes if one.role == CONTROLLER),
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
         "log.dirs": os.fspath(node.directory.absolute()),
-        "controller.quorum.append.linger.ms": "0",
     }
+    if is_broker:
+        settings |= {"broker.heartbeat.interval.ms": "500"}
+    else:
+        settings |= {"controller.quorum.append.linger.ms": "0", "broker.session.timeout.ms": "3000"}
     return "".join(javaproperties.join_key_value(key, value) + "\n" for key, value in settings.items())
 
 

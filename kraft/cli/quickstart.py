@@ -6,7 +6,8 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -14,12 +15,16 @@ import click
 import trio
 
 from kraft.admin import AdminClient, AdminError, QuorumDescription, open_admin
+from kraft.admin.live_image import read_image
 from kraft.cli.failure import CommandFailed
-from kraft.cli.local_cluster import run_cluster
+from kraft.cli.local_cluster import LocalCluster, run_cluster
 from kraft.cli.quickstart_view import View
 from kraft.cli.tour import Tour
 from kraft.config import UsageError
+from metadata_log.image import MetadataImage
 
+RunCluster = Callable[[], AbstractAsyncContextManager[LocalCluster]]
+"""Starts all nodes, and stops them at the end."""
 INTERRUPTED: Final = 130
 TOUR_CONTROLLERS: Final = 3
 REFRESH_SECONDS: Final = 0.5
@@ -33,7 +38,9 @@ NO_LIMIT_MS: Final = 86_400_000
     epilog="Example: kraft quickstart --for 20",
 )
 @click.option("--controllers", default=3, show_default=True, type=click.IntRange(1, 9), help="How many controllers.")
-@click.option("--brokers", default=0, show_default=True, type=click.IntRange(0), help="Not yet: brokers come later.")
+@click.option(
+    "--brokers", default=3, show_default=True, type=click.IntRange(0, 9), help="How many broker agents, without data."
+)
 @click.option(
     "--dir", "directory", type=click.Path(file_okay=False), help="Keep the files here; else they are removed."
 )
@@ -42,7 +49,7 @@ NO_LIMIT_MS: Final = 86_400_000
     "tour_seconds",
     type=click.FloatRange(min=1),
     metavar="SECONDS",
-    help="Run the tour instead: elect, commit, kill the leader, fail over, restart, verify.",
+    help="Run the tour instead: elect, create a topic, commit, kill the leader, then a broker, verify.",
 )
 @click.option(
     "--port-base", type=click.IntRange(1, 65_000), help="Node N listens on this port + N; else on free ports."
@@ -57,28 +64,26 @@ def quickstart_command(
     port_base: int | None,
     as_json: bool,
 ) -> None:
-    """Run controllers on this machine, over real TCP and with real files, each in a process of its own.
+    """Run controllers and brokers on this machine, over real TCP and with real files, each in a process of its own.
 
-    Without --for it shows the quorum until Ctrl-C, and the address to point Kafka's own tools at. With --for it runs a
+    The brokers register, lead and follow as Kafka's do, but hold no data: nobody can produce or consume. Without
+    --for it shows the cluster until Ctrl-C, and the address to point Kafka's own tools at. With --for it runs a
     scripted tour, and the exit code is 0 only if every step held.
     """
-    if brokers:
-        raise UsageError(
-            "brokers come later", where="--brokers", hint="Leave --brokers out: there are controllers so far."
-        )
     if tour_seconds is not None and controllers < TOUR_CONTROLLERS:
         raise UsageError(
             f"the tour needs {TOUR_CONTROLLERS} controllers to survive the loss of one", where="--controllers"
         )
     home = Path(directory) if directory is not None else Path(tempfile.mkdtemp(prefix="kraft-quickstart-"))
+    cluster = partial(run_cluster, home, controllers=controllers, brokers=brokers, port_base=port_base)
     view = View(as_json=as_json, kept=directory is not None)
     code = 1
     try:
         if tour_seconds is None:
-            code = trio.run(_interruptible, lambda: _live(home, controllers, port_base, view), 0)
+            code = trio.run(_interruptible, lambda: _live(cluster, view), 0)
         else:
             seconds = tour_seconds
-            code = trio.run(_interruptible, lambda: _tour(home, controllers, port_base, view, seconds), INTERRUPTED)
+            code = trio.run(_interruptible, lambda: _tour(cluster, view, seconds), INTERRUPTED)
     finally:
         if directory is None and code != 1:
             shutil.rmtree(home)
@@ -104,11 +109,11 @@ async def _interruptible(job: Callable[[], Awaitable[int]], interrupted: int) ->
     return code
 
 
-async def _tour(home: Path, controllers: int, port_base: int | None, view: View, seconds: float) -> int:
+async def _tour(run: RunCluster, view: View, seconds: float) -> int:
     held = True
-    async with run_cluster(home, controllers=controllers, port_base=port_base) as cluster:
+    async with run() as cluster:
         view.cluster(cluster)
-        endpoints = [node.endpoint for node in cluster.nodes]
+        endpoints = [node.endpoint for node in cluster.controllers]
         async with (
             open_admin(endpoints, client_id="kraft-quickstart", timeout_ms=NO_LIMIT_MS) as admin,
             aclosing(Tour(cluster, admin).run(seconds)) as steps,
@@ -120,17 +125,29 @@ async def _tour(home: Path, controllers: int, port_base: int | None, view: View,
     return 0 if held else 1
 
 
-async def _live(home: Path, controllers: int, port_base: int | None, view: View) -> int:
-    async with run_cluster(home, controllers=controllers, port_base=port_base) as cluster:
+async def _live(run: RunCluster, view: View) -> int:
+    async with run() as cluster:
         view.cluster(cluster)
-        endpoints = [node.endpoint for node in cluster.nodes]
+        endpoints = [node.endpoint for node in cluster.controllers]
         async with open_admin(endpoints, client_id="kraft-quickstart", timeout_ms=ASK_MS) as admin:
             with view.screen():
                 while any(node.is_running for node in cluster.nodes):
-                    view.status(cluster, await _ask(admin))
-                    await trio.sleep(REFRESH_SECONDS)
+                    asked_at = trio.current_time()
+                    view.status(cluster, await _ask(admin), await _metadata(cluster, admin))
+                    # Reading the metadata takes longer the longer its log is: a tenth of the time is enough for it.
+                    await trio.sleep(max(REFRESH_SECONDS, 9 * (trio.current_time() - asked_at)))
         cluster.check()
     return 0
+
+
+async def _metadata(cluster: LocalCluster, admin: AdminClient) -> MetadataImage | None:
+    """What the brokers are and lead; None if there are none, or nobody can say."""
+    if not cluster.brokers:
+        return None
+    try:
+        return await read_image(admin)
+    except AdminError:
+        return None
 
 
 async def _ask(admin: AdminClient) -> QuorumDescription | None:

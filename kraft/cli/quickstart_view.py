@@ -18,6 +18,7 @@ from rich.text import Text
 from kraft.admin import QuorumDescription
 from kraft.cli.local_cluster import LocalCluster
 from kraft.cli.tour import StepDone
+from metadata_log.image import Broker, MetadataImage
 
 PLAIN_LINE_SECONDS: Final = 10.0
 """How often the status is printed while nothing changes, where it cannot be updated in place."""
@@ -39,7 +40,10 @@ class View:
     def cluster(self, cluster: LocalCluster) -> None:
         """Where everything is."""
         if self._as_json:
-            nodes = [{"id": node.id, "pid": node.pid, "endpoint": str(node.endpoint)} for node in cluster.nodes]
+            nodes = [
+                {"id": node.id, "role": node.role, "pid": node.pid, "endpoint": str(node.endpoint)}
+                for node in cluster.nodes
+            ]
             self._line(
                 "cluster",
                 clusterId=cluster.cluster_id,
@@ -49,11 +53,13 @@ class View:
             )
             return
         fate = "kept at the end" if self._kept else "removed at the end; --dir DIR keeps them"
+        brokers = f" and {len(cluster.brokers)} brokers" if cluster.brokers else ""
         click.echo(
-            f"{len(cluster.nodes)} controllers of cluster {cluster.cluster_id}; files in {cluster.home} ({fate})"
+            f"{len(cluster.controllers)} controllers{brokers} of cluster {cluster.cluster_id};"
+            f" files in {cluster.home} ({fate})"
         )
         for node in cluster.nodes:
-            click.echo(f"  node {node.id}  pid {node.pid}  {node.endpoint}  log {node.log_path}")
+            click.echo(f"  {node.role} {node.id}  pid {node.pid}  {node.endpoint}  log {node.log_path}")
         click.echo("Ask it with our tools or with Kafka's:")
         click.echo(f"  kraft quorum status --bootstrap-controller {cluster.bootstrap}")
         click.echo(f"  kafka-metadata-quorum.sh --bootstrap-controller {cluster.bootstrap} describe --status")
@@ -83,21 +89,23 @@ class View:
         self._live = Live(console=console, auto_refresh=False)
         return self._live
 
-    def status(self, cluster: LocalCluster, quorum: QuorumDescription | None) -> None:
-        """The quorum as it is now; None if no leader answers."""
+    def status(self, cluster: LocalCluster, quorum: QuorumDescription | None, image: MetadataImage | None) -> None:
+        """The quorum and the metadata as they are now; None if no leader answers, or there are no brokers."""
         if self._live is not None:
-            self._live.update(_table(cluster, quorum), refresh=True)
+            self._live.update(_table(cluster, quorum, image), refresh=True)
             return
         running = [node.id for node in cluster.nodes if node.is_running]
-        news = (None if quorum is None else (quorum.leader_id, quorum.leader_epoch), running)
+        brokers = {} if image is None else {node.id: broker_facts(image, node.id) for node in cluster.brokers}
+        news = (None if quorum is None else (quorum.leader_id, quorum.leader_epoch), running, brokers)
         now = time.monotonic()
         if news == self._printed and now - self._printed_at < PLAIN_LINE_SECONDS:
             return
         self._printed, self._printed_at = news, now
         if self._as_json:
-            self._line("status", running=running, **_facts(quorum))
+            self._line("status", running=running, **_facts(quorum), brokers=brokers)
         else:
-            click.echo(f"{_headline(quorum)}; running: {', '.join(map(str, running)) or 'none'}")
+            told = "".join(f"; broker {one}: {_in_words(facts)}" for one, facts in brokers.items())
+            click.echo(f"{_headline(quorum)}; running: {', '.join(map(str, running)) or 'none'}{told}")
 
     def _line(self, event: str, **facts: Any) -> None:
         click.echo(json.dumps({"event": event, **facts}))
@@ -130,22 +138,49 @@ def _facts(quorum: QuorumDescription | None) -> dict[str, Any]:
     }
 
 
-def _table(cluster: LocalCluster, quorum: QuorumDescription | None) -> Group:
-    voters = {voter.id: voter for voter in quorum.voters} if quorum is not None else {}
-    leader = voters.get(quorum.leader_id) if quorum is not None else None
-    table = Table("node", "role", "address", "pid", "log end", "lag", box=None, padding=(0, 2, 0, 0))
+def broker_facts(image: MetadataImage, broker_id: int) -> dict[str, Any]:
+    """What a broker is, and of how many partitions it is a replica, in sync, and the leader."""
+    broker = image.brokers.by_id.get(broker_id)
+    partitions = [one for name in image.topics for one in image.topics[name].partitions]
+    return {
+        "state": "not registered" if broker is None else _state(broker),
+        "replicas": sum(broker_id in one.replicas for one in partitions),
+        "inSync": sum(broker_id in one.isr for one in partitions),
+        "leads": sum(broker_id == one.leader for one in partitions),
+    }
+
+
+def _state(broker: Broker) -> str:
+    if broker.fenced:
+        return "fenced"
+    return "stopping" if broker.in_controlled_shutdown else "unfenced"
+
+
+def _in_words(facts: dict[str, Any]) -> str:
+    return f"{facts['state']}, leads {facts['leads']}, in sync {facts['inSync']} of {facts['replicas']}"
+
+
+def _table(cluster: LocalCluster, quorum: QuorumDescription | None, image: MetadataImage | None) -> Group:
+    members = {one.id: one for one in (*quorum.voters, *quorum.observers)} if quorum is not None else {}
+    leader = members.get(quorum.leader_id) if quorum is not None else None
+    headers = ("node", "role", "address", "pid", "log end", "lag", "leads", "in sync")
+    table = Table(*headers, box=None, padding=(0, 2, 0, 0))
     for node in cluster.nodes:
-        voter = voters.get(node.id)
-        end = voter.log_end_offset if voter is not None else -1
+        member = members.get(node.id)
+        end = member.log_end_offset if member is not None else -1
         lag = leader.log_end_offset - end if leader is not None else 0
+        facts = broker_facts(image, node.id) if image is not None and node in cluster.brokers else None
+        role = "leader" if leader is not None and leader.id == node.id else "follower"
+        if node in cluster.brokers:
+            role = "broker" if facts is None else f"broker, {facts['state']}"
         table.add_row(
             str(node.id),
-            ("leader" if leader is not None and leader.id == node.id else "follower")
-            if node.is_running
-            else Text(node.ending(), style="red"),
+            role if node.is_running else Text(node.ending(), style="red"),
             str(node.endpoint),
             str(node.pid or ""),
             f"{end:,}" if end >= 0 else "",
             f"{lag:,}" if end >= 0 else "",
+            "" if facts is None else f"{facts['leads']:,}",
+            "" if facts is None else f"{facts['inSync']:,} of {facts['replicas']:,}",
         )
     return Group(Text(_headline(quorum), style="bold"), table, Text("Ctrl-C stops them all.", style="dim"))

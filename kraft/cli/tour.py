@@ -1,4 +1,5 @@
-"""The scripted tour of `kraft quickstart --for`: elect, commit, kill the leader, fail over, restart, verify, stop.
+"""The scripted tour of `kraft quickstart --for`: elect, register, create a topic, commit, kill the leader, fail over,
+restart, kill a broker, let it return, verify, stop.
 
 Every step states what it saw, or fails. The nodes are processes; they are asked over their ports, as any client would,
 and their logs are read from their disks.
@@ -14,6 +15,7 @@ import trio
 from msgspec import Struct
 
 from kraft.admin import AdminClient, AdminError, ConfigChange, QuorumDescription, ResourceType
+from kraft.cli.broker_tour import BrokerTour, Seen, StepFailed
 from kraft.cli.failure import CommandFailed
 from kraft.cli.local_cluster import LocalCluster, NodeProcess
 from kraft.config import Config
@@ -32,6 +34,7 @@ KILL_AFTER: Final = 20
 CONFIG_KEY: Final = "interval.ms"
 POLL_SECONDS: Final = 0.01
 WATCH_SECONDS: Final = 0.05
+_WITH_BROKERS: Final = ("register", "create", "lose", "return")
 
 Acknowledged = tuple[str, str]
 """The resource and the value of one acknowledged change."""
@@ -47,20 +50,13 @@ class StepDone(Struct, frozen=True):
     facts: dict[str, Any]
 
 
-class _StepFailed(Exception):
-    """What was seen is not what must be."""
-
-
-Seen = tuple[str, dict[str, Any]]
-
-
 class Tour:
     """What the steps share: the cluster, a client, and every change that was acknowledged."""
 
     def __init__(self, cluster: LocalCluster, admin: AdminClient) -> None:
         self._cluster = cluster
         self._admin = admin
-        self._config = Config.load(str(cluster.nodes[0].config_path))
+        self._config = Config.load(str(cluster.controllers[0].config_path))
         self._prefix = f"tour-{time.time_ns() // 1_000_000:x}"
         """A directory may have seen a tour before; the changes of this one are its own."""
         self._acknowledged: list[Acknowledged] = []
@@ -71,15 +67,23 @@ class Tour:
     async def run(self, seconds: float) -> AsyncGenerator[StepDone, None]:
         """Every step in order until one fails; all but the last must be done within `seconds`."""
         deadline = trio.current_time() + seconds
-        for name, step in (
+        brokers = BrokerTour(self._cluster, self._admin, f"{self._prefix}-topic")
+        steps = [
             ("elect", self.elect),
+            ("register", brokers.register),
+            ("create", brokers.create),
             ("commit", self.commit),
             ("fail over", self.fail_over),
             ("go on", self.go_on),
             ("restart", self.restart),
+            ("lose", brokers.lose),
+            ("return", brokers.come_back),
             ("verify", self.verify),
             ("stop", self.stop),
-        ):
+        ]
+        for name, step in steps:
+            if not self._cluster.brokers and name in _WITH_BROKERS:
+                continue
             done = await self._timed(name, step, float("inf") if name == "stop" else deadline)
             yield done
             if not done.held:
@@ -140,7 +144,7 @@ class Tour:
         outage_ms = round((self._last_acknowledged_at - killed_at) * 1000)
         bound_ms = self._failover_bound_ms()
         if elected_ms > bound_ms:
-            raise _StepFailed(f"a new leader took {elected_ms:,} ms; the time-outs allow {bound_ms:,} ms")
+            raise StepFailed(f"a new leader took {elected_ms:,} ms; the time-outs allow {bound_ms:,} ms")
         return (
             f"kill -9 of leader {victim.id} (pid {pid}): node {leader_id} leads epoch {epoch} after {elected_ms:,} ms"
             f" (bound {bound_ms:,} ms); all {CHANGES_DURING_FAILOVER} changes under way done after {outage_ms:,} ms",
@@ -186,18 +190,20 @@ class Tour:
     async def verify(self) -> Seen:
         """Every acknowledged record is in every log, and the logs are the same below the high watermark."""
         high_watermark = (await self._admin.describe_quorum()).high_watermark
-        await self._described(lambda quorum: all(voter.log_end_offset >= high_watermark for voter in quorum.voters))
+        await self._described(
+            lambda quorum: all(one.log_end_offset >= high_watermark for one in (*quorum.voters, *quorum.observers))
+        )
         reference: list[bytes] | None = None
         for node in self._cluster.nodes:
             committed = [batch for batch in _batches(node) if batch.next_offset <= high_watermark]
             if not committed or committed[-1].next_offset != high_watermark:
-                raise _StepFailed(f"the log of node {node.id} does not reach high watermark {high_watermark:,}")
+                raise StepFailed(f"the log of node {node.id} does not reach high watermark {high_watermark:,}")
             missing = set(self._acknowledged) - _config_values(committed)
             if missing:
-                raise _StepFailed(f"{len(missing):,} acknowledged records are not in the log of node {node.id}")
+                raise StepFailed(f"{len(missing):,} acknowledged records are not in the log of node {node.id}")
             data = [batch.data for batch in committed]
             if reference is not None and data != reference:
-                raise _StepFailed(f"the log of node {node.id} differs below high watermark {high_watermark:,}")
+                raise StepFailed(f"the log of node {node.id} differs below high watermark {high_watermark:,}")
             reference = data
         count, nodes = len(self._acknowledged), len(self._cluster.nodes)
         return (
@@ -209,17 +215,10 @@ class Tour:
         """SIGTERM to all: each ends by itself."""
         started = time.monotonic()
         self._cluster.check()
-        clean: dict[int, bool] = {}
-
-        async def end(node: NodeProcess) -> None:
-            clean[node.id] = await node.stop()
-
-        async with trio.open_nursery() as nursery:
-            for node in self._cluster.nodes:
-                nursery.start_soon(end, node)
+        clean = await self._cluster.stop()
         for node in self._cluster.nodes:
             if not clean[node.id]:
-                raise _StepFailed(f"node {node.id} {node.ending()}: {node.last_words()}")
+                raise StepFailed(f"node {node.id} {node.ending()}: {node.last_words()}")
         took_ms = round((time.monotonic() - started) * 1000)
         return f"all {len(clean)} nodes ended cleanly in {took_ms:,} ms", {"ms": took_ms}
 
@@ -264,7 +263,7 @@ class Tour:
                     text, facts = await step()
                     held = True
                     nursery.cancel_scope.cancel()
-        except* (_StepFailed, AdminError, CommandFailed, OSError) as failed:
+        except* (StepFailed, AdminError, CommandFailed, OSError) as failed:
             text = "; ".join(dict.fromkeys(str(cause) for cause in _causes(failed)))
         return StepDone(name, held, text, time.monotonic() - started, facts)
 
@@ -294,7 +293,7 @@ def _batches(node: NodeProcess) -> list[RecordBatch]:
         if isinstance(batch, RecordBatch):
             found.append(batch)
         elif not batch.unfinished:
-            raise _StepFailed(f"the log of node {node.id} is damaged: {batch}")
+            raise StepFailed(f"the log of node {node.id} is damaged: {batch}")
     return found
 
 

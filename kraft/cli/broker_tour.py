@@ -1,0 +1,123 @@
+"""The steps of the tour that need brokers: they register, lead a new topic, one is killed and comes back.
+
+What the cluster has become is read from the metadata log, as every broker does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+import trio
+
+from kraft.admin import AdminClient
+from kraft.admin.live_image import read_image
+from kraft.admin.topics import create_topic
+from kraft.cli.local_cluster import LocalCluster, NodeProcess
+from metadata_log.image import MetadataImage, Partition
+
+PARTITIONS: Final = 6
+MAX_REPLICAS: Final = 3
+POLL_SECONDS: Final = 0.05
+
+Seen = tuple[str, dict[str, Any]]
+"""What a step saw, in words and in figures."""
+
+
+class StepFailed(Exception):
+    """What was seen is not what must be."""
+
+
+class BrokerTour:
+    """What these steps share: the cluster, a client, and the topic that they are about."""
+
+    def __init__(self, cluster: LocalCluster, admin: AdminClient, topic: str) -> None:
+        self._cluster = cluster
+        self._admin = admin
+        self._topic = topic
+        self._victim: NodeProcess | None = None
+
+    async def register(self) -> Seen:
+        """Every broker is registered and unfenced."""
+        ids = [node.id for node in self._cluster.brokers]
+        image = await self._until(lambda image: all(is_active(image, one) for one in ids))
+        epochs = {one: image.brokers.by_id[one].epoch for one in ids}
+        took_ms = round((time.monotonic() - self._cluster.started_at) * 1000)
+        return (
+            f"brokers {_listed(ids)} are registered and unfenced, {took_ms:,} ms after the start of the processes",
+            {"brokers": ids, "epochs": list(epochs.values()), "ms": took_ms},
+        )
+
+    async def create(self) -> Seen:
+        """A topic: every partition has a leader and all its replicas in sync."""
+        replicas = min(MAX_REPLICAS, len(self._cluster.brokers))
+        await create_topic(self._admin, self._topic, partitions=PARTITIONS, replication_factor=replicas)
+        partitions = await self._partitions(lambda one: one.leader >= 0 and set(one.isr) == set(one.replicas))
+        leads = Counter(one.leader for one in partitions)
+        shares = ", ".join(f"{broker}: {count}" for broker, count in sorted(leads.items()))
+        facts = {"topic": self._topic, "partitions": PARTITIONS, "replicas": replicas, "leaders": dict(leads)}
+        return f"a topic of {PARTITIONS} partitions, {replicas} replicas each, all in sync; leaders: {shares}", facts
+
+    async def lose(self) -> Seen:
+        """`kill -9` of the broker that leads most: others lead what it led, or nobody if there are no others."""
+        before = (await read_image(self._admin)).topics[self._topic].partitions
+        leader, led = Counter(one.leader for one in before).most_common(1)[0]
+        victim = self._victim = self._cluster.node(leader)
+        pid = victim.pid
+        started = time.monotonic()
+        await victim.kill()
+        after = await self._partitions(lambda one: leader != one.leader and leader not in one.isr)
+        took_ms = round((time.monotonic() - started) * 1000)
+        leaderless = sum(one.leader < 0 for one in after)
+        for old, new in zip(before, after, strict=True):
+            if new.leader >= 0 and new.leader not in old.isr:
+                raise StepFailed(f"broker {new.leader} leads without having been in sync: {old}, then {new}")
+        if leaderless and len(self._cluster.brokers) > 1:
+            raise StepFailed(f"{leaderless} partitions have no leader")
+        return (
+            f"kill -9 of broker {leader} (pid {pid}): fenced when its session was over, and its {led} leaderships moved"
+            f" to others in sync, after {took_ms:,} ms",
+            {"killed": leader, "moved": led - leaderless, "ms": took_ms},
+        )
+
+    async def come_back(self) -> Seen:
+        """The broker returns under a new epoch, and is in sync again everywhere."""
+        victim = self._victim
+        assert victim is not None, "no broker was killed"
+        old_epoch = (await read_image(self._admin)).brokers.by_id[victim.id].epoch
+        started = time.monotonic()
+        await victim.start()
+        await self._partitions(lambda one: one.leader >= 0 and set(one.isr) == set(one.replicas))
+        took_ms = round((time.monotonic() - started) * 1000)
+        epoch = (await read_image(self._admin)).brokers.by_id[victim.id].epoch
+        if epoch <= old_epoch:
+            raise StepFailed(f"broker {victim.id} is back with epoch {epoch}, after {old_epoch}")
+        return (
+            f"broker {victim.id} is back with epoch {epoch} (it was {old_epoch}), and in sync for all {PARTITIONS}"
+            f" partitions after {took_ms:,} ms",
+            {"broker": victim.id, "epoch": epoch, "ms": took_ms},
+        )
+
+    async def _partitions(self, wanted: Callable[[Partition], bool]) -> tuple[Partition, ...]:
+        """The partitions of the topic, once each is as wanted."""
+        image = await self._until(
+            lambda image: self._topic in image.topics and all(map(wanted, image.topics[self._topic].partitions))
+        )
+        return image.topics[self._topic].partitions
+
+    async def _until(self, wanted: Callable[[MetadataImage], bool]) -> MetadataImage:
+        while not wanted(image := await read_image(self._admin)):  # noqa: ASYNC110  # it is elsewhere
+            await trio.sleep(POLL_SECONDS)
+        return image
+
+
+def is_active(image: MetadataImage, broker_id: int) -> bool:
+    """Whether a broker is registered, and neither fenced nor about to stop."""
+    broker = image.brokers.by_id.get(broker_id)
+    return broker is not None and broker.is_active
+
+
+def _listed(ids: list[int]) -> str:
+    return ", ".join(map(str, ids))
