@@ -1,5 +1,13 @@
-"""The client side of administration, over the controllers alone (Kafka: `KafkaAdminClient`, KIP-919)."""
+"""The client side of administration, over the controllers alone (Kafka: `KafkaAdminClient`, KIP-919).
 
+async with open_admin([Endpoint("127.0.0.1", 9093)]) as admin:
+    await create_topic(admin, "orders", partitions=6, replication_factor=3)
+    image = await read_image(admin)
+    print(image.topics["orders"].partitions[0].leader)
+"""
+
+from kraft.admin.acls import AclFilter, acl_text, create_acls, delete_acls, describe_acls
+from kraft.admin.brokers import unregister_broker
 from kraft.admin.client import (
     AdminClient,
     AdminError,
@@ -11,19 +19,65 @@ from kraft.admin.client import (
     ReplicaDescription,
     RequestRefused,
     ResourceType,
+    SomeRefused,
     open_admin,
 )
+from kraft.admin.configs import ConfigSource, Setting, alter_quotas, describe_configs, entity_name
+from kraft.admin.features import Feature, Features, UpgradeType, describe_features, update_features
+from kraft.admin.live_image import read_image
+from kraft.admin.partitions import (
+    ElectionOutcome,
+    ElectionType,
+    Reassignment,
+    TopicPartition,
+    alter_reassignments,
+    elect_leaders,
+    list_reassignments,
+)
+from kraft.admin.topics import CreatedTopic, create_topic, delete_topics, grow_topic
+from kraft.admin.users import delete_credential, set_password
 
 __all__ = [
+    "AclFilter",
     "AdminClient",
     "AdminError",
     "ClusterDescription",
     "ConfigChange",
+    "ConfigSource",
+    "CreatedTopic",
+    "ElectionOutcome",
+    "ElectionType",
+    "Feature",
+    "Features",
     "NoController",
     "Operation",
     "QuorumDescription",
+    "Reassignment",
     "ReplicaDescription",
     "RequestRefused",
     "ResourceType",
+    "Setting",
+    "SomeRefused",
+    "TopicPartition",
+    "UpgradeType",
+    "acl_text",
+    "alter_quotas",
+    "alter_reassignments",
+    "create_acls",
+    "create_topic",
+    "delete_acls",
+    "delete_credential",
+    "delete_topics",
+    "describe_acls",
+    "describe_configs",
+    "describe_features",
+    "elect_leaders",
+    "entity_name",
+    "grow_topic",
+    "list_reassignments",
     "open_admin",
+    "read_image",
+    "set_password",
+    "unregister_broker",
+    "update_features",
 ]

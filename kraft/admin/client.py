@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from enum import IntEnum
 from itertools import count
@@ -37,12 +37,15 @@ from transport.tcp import TcpTransport
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)
 Refusal = tuple[Error, str | None]
+Verdict = tuple[str, int, str | None]
+"""What an answer says of one of the things asked for: its name, the error's code, and Kafka's words about it."""
 
 DEFAULT_TIMEOUT_MS: Final = 30_000
 REQUEST_TIMEOUT_MS: Final = 5_000
 RETRY_MS: Final = 20
 """The pause before an answer that may change is asked for again."""
 _CONTROLLERS: Final = 2
+_SENT_BEFORE: Final = "The request was sent before, and its answer was lost: it may have been done then."
 _MOVED: Final = frozenset(
     {
         Error.NOT_CONTROLLER,
@@ -70,11 +73,20 @@ class NoController(AdminError):
 
 
 class RequestRefused(AdminError):
-    """The active controller refuses the request; nothing was changed by the refused part."""
+    """The active controller refuses the request, or the part about `name`, which has changed nothing then."""
 
-    def __init__(self, error: Error, text: str | None) -> None:
-        super().__init__(f"{error.name}: {text}" if text else error.name)
+    def __init__(self, error: Error, text: str | None, *, name: str = "", hint: str | None = None) -> None:
+        super().__init__(": ".join(part for part in (name, error.name, text or error.message) if part), hint=hint)
         self.error = error
+        self.name = name
+
+
+class SomeRefused(AdminError):
+    """Of the things asked for those in `refused`, by name, were refused. All others are done."""
+
+    def __init__(self, refused: Mapping[str, RequestRefused]) -> None:
+        super().__init__("; ".join(map(str, refused.values())))
+        self.refused = dict(refused)
 
 
 class ClusterDescription(Struct, frozen=True, kw_only=True):
@@ -189,31 +201,69 @@ class AdminClient:
         controller moves meanwhile the request is sent again, so an APPEND may happen twice.
         """
         request = IncrementalAlterConfigsRequest(resources=_resources(changes), validate_only=validate_only)
-        await self.ask_active(request, IncrementalAlterConfigsResponse, _alter_error)
+        _, refused = await self.ask_for_verdicts(request, IncrementalAlterConfigsResponse, _altered)
+        for first in refused.values():
+            raise first
 
     async def ask_active(self, message: Message, answer: type[M], refusal: Callable[[M], Refusal]) -> M:
         """Send a request to the active controller, again while that one moves or cannot be reached.
 
         `refusal` finds the error in an answer. Raises `RequestRefused` or `NoController`.
         """
+        found, hint = await self._settled(message, answer, lambda found: (refusal(found)[0],))
+        error, text = refusal(found)
+        if error is not Error.NONE:
+            raise RequestRefused(error, text, hint=hint)
+        return found
+
+    async def ask_about_each(self, message: Message, answer: type[M], verdicts: Callable[[M], Iterable[Verdict]]) -> M:
+        """As `ask_active`, of a request about several things, each of which is granted or refused by itself.
+
+        `verdicts` finds what an answer says of each. Raises `SomeRefused` or `NoController`.
+        """
+        found, refused = await self.ask_for_verdicts(message, answer, verdicts)
+        if refused:
+            raise SomeRefused(refused)
+        return found
+
+    async def ask_for_verdicts(
+        self, message: Message, answer: type[M], verdicts: Callable[[M], Iterable[Verdict]]
+    ) -> tuple[M, dict[str, RequestRefused]]:
+        """As `ask_about_each`; what was refused, by name, is returned with the answer."""
+        found, hint = await self._settled(
+            message, answer, lambda found: (Error.of(code) for _, code, _ in verdicts(found))
+        )
+        refused = {
+            name: RequestRefused(Error.of(code), text, name=name, hint=hint)
+            for name, code, text in verdicts(found)
+            if code
+        }
+        return found, refused
+
+    async def _settled(
+        self, message: Message, answer: type[M], errors: Callable[[M], Iterable[Error]]
+    ) -> tuple[M, str | None]:
+        """The first answer that is not "not here, or not now"; and what to say to one who is refused by it."""
+        is_lost = False
 
         async def attempt() -> M | None:
+            nonlocal is_lost
             endpoint = await self._find_active()
             if endpoint is None:
                 return None
             outcome = await self.ask(endpoint, message, answer)
             if isinstance(outcome, Failed):
+                is_lost = is_lost or outcome.cause is not Cause.REFUSED
                 self._forget(endpoint, outcome.detail)
                 return None
-            error, text = refusal(outcome)
-            if error in _MOVED:
-                self._forget(endpoint, f"{endpoint} answered {error.name}")
+            moved = next((error for error in errors(outcome) if error in _MOVED), None)
+            if moved is not None:
+                self._forget(endpoint, f"{endpoint} answered {moved.name}")
                 return None
-            if error is not Error.NONE:
-                raise RequestRefused(error, text)
             return outcome
 
-        return await self._in_time(attempt)
+        found = await self._in_time(attempt)
+        return found, _SENT_BEFORE if is_lost else None
 
     async def ask(self, endpoint: Endpoint, message: Message, answer: type[M]) -> M | Failed:
         """Send one request to one controller, once; returns its answer, or why there is none.
@@ -334,11 +384,8 @@ def _resources(changes: Sequence[ConfigChange]) -> list[AlterConfigsResource]:
     ]
 
 
-def _alter_error(answer: IncrementalAlterConfigsResponse) -> Refusal:
-    for resource in answer.responses:
-        if resource.error_code:
-            return Error.of(resource.error_code), f"{resource.resource_name}: {resource.error_message}"
-    return Error.NONE, None
+def _altered(answer: IncrementalAlterConfigsResponse) -> Iterator[Verdict]:
+    return ((each.resource_name, each.error_code, each.error_message) for each in answer.responses)
 
 
 def _quorum_error(answer: DescribeQuorumResponse) -> Refusal:

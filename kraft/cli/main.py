@@ -24,19 +24,27 @@ USAGE: Final = 2
 INTERRUPTED: Final = 130
 
 _COMMANDS: Final = {
+    "acls": "kraft.cli.acls:acls_command",
     "archive": "kraft.cli.archive:archive_command",
+    "brokers": "kraft.cli.brokers:brokers_command",
+    "configs": "kraft.cli.configs:configs_command",
     "decode": "kraft.cli.decode:decode_command",
     "diff": "kraft.cli.diff:diff_command",
     "dump": "kraft.cli.dump:dump_command",
+    "elect": "kraft.cli.elect:elect_command",
+    "features": "kraft.cli.features:features_command",
     "fleet": "kraft.cli.fleet:fleet_command",
     "format": "kraft.cli.format:format_command",
     "history": "kraft.cli.history:history_command",
     "quickstart": "kraft.cli.quickstart:quickstart_command",
     "quorum": "kraft.cli.quorum:quorum_command",
     "random-uuid": "kraft.cli.format:random_uuid_command",
+    "reassign": "kraft.cli.reassign:reassign_command",
     "replay": "kraft.cli.replay:replay_command",
     "serve": "kraft.cli.serve:serve_command",
     "shell": "kraft.cli.shell:shell_command",
+    "topics": "kraft.cli.topics:topics_command",
+    "users": "kraft.cli.users:users_command",
     "whatif": "kraft.cli.whatif:whatif_command",
 }
 

@@ -23,6 +23,13 @@ class LongJob:
         self._show_at = time.monotonic() + FIRST_AFTER_SECONDS if sys.stderr.isatty() else float("inf")
         self._shown: tuple[Progress, TaskID] | None = None
 
+    def expect(self, total: int) -> None:
+        """So much is to be done, as is known only now."""
+        self._total = total
+        if self._shown is not None:
+            progress, task = self._shown
+            progress.update(task, total=total)
+
     def advance(self, amount: int) -> None:
         """So much more is done."""
         self._done += amount

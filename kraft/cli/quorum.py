@@ -11,8 +11,8 @@ import click
 import trio
 
 from kraft.admin import AdminError, ClusterDescription, QuorumDescription, ReplicaDescription, open_admin
+from kraft.cli.administration import parse_bootstrap
 from kraft.cli.failure import CommandFailed
-from kraft.config import UsageError, parse_host_port
 from metadata_log.types import Uuid
 from transport.interface import Endpoint
 
@@ -75,17 +75,6 @@ def replication_command(*, bootstrap: str, as_json: bool, watch: bool, timeout: 
         return replication_text(facts[1], now_ms=time.time_ns() // 1_000_000 if human_readable else None)
 
     _show(bootstrap, watch, timeout, replication_json if as_json else table)
-
-
-def parse_bootstrap(text: str) -> tuple[Endpoint, ...]:
-    """Read a list of addresses as `--bootstrap-controller` takes it; raises `UsageError`."""
-    try:
-        found = tuple(Endpoint(*parse_host_port(part)) for part in text.split(",") if part.strip())
-    except ValueError as bad:
-        raise UsageError(str(bad), where="--bootstrap-controller", hint="For example 127.0.0.1:9093.") from bad
-    if not found:
-        raise UsageError("no address is given", where="--bootstrap-controller", hint="For example 127.0.0.1:9093.")
-    return found
 
 
 def _show(bootstrap: str, watch: bool, timeout: float, render: Callable[[Facts], str]) -> None:

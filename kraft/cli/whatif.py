@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import click
-import msgspec
 
 from kraft.cli.image_at import ImageAt, at_option, damage_json, image_at, reading_options, report_damages
+from kraft.cli.reassignment_file import read_targets
 from kraft.cli.text import count, echo_lines, table
-from kraft.config import UsageError
 from kraft.controller.leader_election import Election
 from kraft.controller.topic_configs import TopicDefaults
 from kraft.whatif import Outcome, PartitionOutcome, elect, fail, fail_rack, leaderships, reassign, shut_down
@@ -24,19 +22,6 @@ from metadata_log.timeline import At
 MOST_LINES: Final = 20
 """Of partitions, unless all are asked for."""
 Question = Callable[[MetadataImage, TopicDefaults], Outcome]
-
-
-class _Target(msgspec.Struct):
-    topic: str
-    partition: int
-    replicas: list[int]
-
-
-class _ReassignmentFile(msgspec.Struct):
-    """The file of kafka-reassign-partitions."""
-
-    partitions: list[_Target]
-    version: int = 1
 
 
 @click.command(
@@ -108,20 +93,11 @@ def _question(
     if election is not None:
         questions.append(lambda image, defaults: elect(image, Election(election), defaults))
     if file is not None:
-        targets = _targets(file)
+        targets = read_targets(file)
         questions.append(lambda image, defaults: reassign(image, targets, defaults))
     if len(questions) != 1:
         raise click.UsageError("Ask one thing: --fail, --shutdown, --fail-rack, --elect or --reassign.")
     return questions[0]
-
-
-def _targets(file: str) -> dict[tuple[str, int], list[int]]:
-    try:
-        content = msgspec.json.decode(Path(file).read_bytes(), type=_ReassignmentFile)
-    except msgspec.DecodeError as bad:
-        hint = 'It looks like {"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]}]}.'
-        raise UsageError(f"this is no file of kafka-reassign-partitions: {bad}", where=file, hint=hint) from bad
-    return {(each.topic, each.partition): each.replicas for each in content.partitions}
 
 
 def outcome_json(outcome: Outcome) -> dict[str, Any]:

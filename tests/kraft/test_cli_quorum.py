@@ -8,7 +8,8 @@ import pytest
 from command_line import free_port, run
 
 from kraft.admin import ClusterDescription, QuorumDescription, ReplicaDescription
-from kraft.cli.quorum import parse_bootstrap, replication_json, replication_text, status_json, status_text
+from kraft.cli.administration import parse_bootstrap
+from kraft.cli.quorum import replication_json, replication_text, status_json, status_text
 from kraft.config import UsageError
 from metadata_log.types import Uuid
 from transport.interface import Endpoint

@@ -1,0 +1,148 @@
+"""Access rules: listed, put, removed (Kafka: `Admin.describeAcls`, `createAcls`, `deleteAcls`; KIP-140, KIP-290).
+
+Rules are those of an image, `metadata_log.image.Acl`, with the codes of Kafka's enums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from kraft.admin.client import AdminClient, Refusal, Verdict
+from metadata_log.image import Acl
+from metadata_log.image.java_text import name_of
+from metadata_log.image.names import OPERATIONS, PATTERN_TYPES, PERMISSION_TYPES, RESOURCE_TYPES
+from transport.protocol.errors import Error
+from transport.protocol.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
+from transport.protocol.messages.delete_acls import (
+    DeleteAclsFilter,
+    DeleteAclsFilterResult,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
+from transport.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+
+ANY: Final = 1
+"""The code that every resource type, pattern type, operation and permission agrees with."""
+
+LITERAL: Final = PATTERN_TYPES.index("LITERAL")
+
+
+class AclFilter(Struct, frozen=True, kw_only=True):
+    """Which rules are meant; None and `ANY` agree with everything.
+
+    The pattern type MATCH (2) with a name means all rules that bear on a resource of that name.
+    """
+
+    resource_type: int = ANY
+    resource_name: str | None = None
+    pattern_type: int = ANY
+    principal: str | None = None
+    host: str | None = None
+    operation: int = ANY
+    permission_type: int = ANY
+
+
+async def describe_acls(admin: AdminClient, wanted: AclFilter) -> tuple[Acl, ...]:
+    """The rules that a filter agrees with, in order; raises `RequestRefused` and `NoController`."""
+    request = DescribeAclsRequest(
+        resource_type_filter=wanted.resource_type,
+        resource_name_filter=wanted.resource_name,
+        pattern_type_filter=wanted.pattern_type,
+        principal_filter=wanted.principal,
+        host_filter=wanted.host,
+        operation=wanted.operation,
+        permission_type=wanted.permission_type,
+    )
+    answer = await admin.ask_active(request, DescribeAclsResponse, _describe_refusal)
+    return _in_order(
+        Acl(
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+            pattern_type=resource.pattern_type,
+            principal=each.principal,
+            host=each.host,
+            operation=each.operation,
+            permission_type=each.permission_type,
+        )
+        for resource in answer.resources
+        for each in resource.acls
+    )
+
+
+async def create_acls(admin: AdminClient, acls: Sequence[Acl]) -> None:
+    """Put rules, each by itself; one that is there stays. Raises `SomeRefused` and `NoController`."""
+    creations = [
+        AclCreation(
+            resource_type=acl.resource_type,
+            resource_name=acl.resource_name,
+            resource_pattern_type=acl.pattern_type,
+            principal=acl.principal,
+            host=acl.host,
+            operation=acl.operation,
+            permission_type=acl.permission_type,
+        )
+        for acl in acls
+    ]
+
+    def verdicts(answer: CreateAclsResponse) -> Iterator[Verdict]:
+        for acl, result in zip(acls, answer.results, strict=True):
+            yield acl_text(acl), result.error_code, result.error_message
+
+    await admin.ask_about_each(CreateAclsRequest(creations=creations), CreateAclsResponse, verdicts)
+
+
+async def delete_acls(admin: AdminClient, wanted: AclFilter) -> tuple[Acl, ...]:
+    """Remove the rules that a filter agrees with; which they were. Raises `SomeRefused` and `NoController`."""
+    one = DeleteAclsFilter(
+        resource_type_filter=wanted.resource_type,
+        resource_name_filter=wanted.resource_name,
+        pattern_type_filter=wanted.pattern_type,
+        principal_filter=wanted.principal,
+        host_filter=wanted.host,
+        operation=wanted.operation,
+        permission_type=wanted.permission_type,
+    )
+    answer = await admin.ask_about_each(DeleteAclsRequest(filters=[one]), DeleteAclsResponse, _deleted)
+    return _in_order(acl for result in answer.filter_results for acl, _, _ in _matching(result))
+
+
+def acl_text(acl: Acl) -> str:
+    """A rule in a few words, with the names of Kafka's enums."""
+    pattern = "" if acl.pattern_type == LITERAL else f"{name_of(PATTERN_TYPES, acl.pattern_type)} "
+    return (
+        f"{name_of(PERMISSION_TYPES, acl.permission_type)} {acl.principal} from {acl.host} "
+        f"{name_of(OPERATIONS, acl.operation)} on "
+        f"{pattern}{name_of(RESOURCE_TYPES, acl.resource_type)} {acl.resource_name}"
+    )
+
+
+def _in_order(acls: Iterator[Acl]) -> tuple[Acl, ...]:
+    return tuple(sorted(acls, key=lambda acl: tuple(getattr(acl, name) for name in Acl.__struct_fields__)))
+
+
+def _matching(result: DeleteAclsFilterResult) -> Iterator[tuple[Acl, int, str | None]]:
+    for each in result.matching_acls:
+        acl = Acl(
+            resource_type=each.resource_type,
+            resource_name=each.resource_name,
+            pattern_type=each.pattern_type,
+            principal=each.principal,
+            host=each.host,
+            operation=each.operation,
+            permission_type=each.permission_type,
+        )
+        yield acl, each.error_code, each.error_message
+
+
+def _describe_refusal(answer: DescribeAclsResponse) -> Refusal:
+    return Error.of(answer.error_code), answer.error_message
+
+
+def _deleted(answer: DeleteAclsResponse) -> Iterator[Verdict]:
+    for result in answer.filter_results:
+        yield "", result.error_code, result.error_message
+        for acl, code, text in _matching(result):
+            yield acl_text(acl), code, text

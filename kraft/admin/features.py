@@ -1,0 +1,91 @@
+"""Feature levels: what is in force, what the active controller supports, and how they change (Kafka:
+`Admin.describeFeatures`, `updateFeatures`; KIP-584).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from importlib.metadata import version
+from typing import Final
+
+from msgspec import Struct
+
+from kraft.admin.client import AdminClient, Refusal
+from transport.protocol.errors import Error
+from transport.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from transport.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
+
+_NAME: Final = "trio-kraft"
+
+
+class UpgradeType(IntEnum):
+    """In which direction a level may go (Kafka: `FeatureUpdate.UpgradeType`)."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+class Feature(Struct, frozen=True):
+    """A feature with the levels that the active controller supports; `finalized` is that of the cluster, 0 for none."""
+
+    name: str
+    lowest: int
+    highest: int
+    finalized: int
+
+
+class Features(Struct, frozen=True):
+    """All features by name, and the epoch of the finalized ones: the offset of their last change."""
+
+    features: tuple[Feature, ...]
+    epoch: int
+
+
+async def describe_features(admin: AdminClient) -> Features:
+    """What the active controller says of features; raises `RequestRefused` and `NoController`."""
+    request = ApiVersionsRequest(client_software_name=_NAME, client_software_version=version(_NAME))
+    answer = await admin.ask_active(request, ApiVersionsResponse, _describe_refusal)
+    finalized = {each.name: each.max_version_level for each in answer.finalized_features}
+    supported = {each.name: (each.min_version, each.max_version) for each in answer.supported_features}
+    return Features(
+        tuple(
+            Feature(name, *supported.get(name, (0, 0)), finalized.get(name, 0))
+            for name in sorted(supported.keys() | finalized.keys())
+        ),
+        answer.finalized_features_epoch,
+    )
+
+
+async def update_features(
+    admin: AdminClient, levels: Mapping[str, int], upgrade_type: UpgradeType, *, validate_only: bool = False
+) -> None:
+    """Finalize these levels, all or none; level 0 takes a feature away.
+
+    Raises `RequestRefused` for the first that cannot be set, and `NoController`.
+    """
+    updates = [
+        FeatureUpdateKey(
+            feature=name,
+            max_version_level=level,
+            upgrade_type=upgrade_type,
+        )
+        for name, level in levels.items()
+    ]
+    request = UpdateFeaturesRequest(feature_updates=updates, validate_only=validate_only)
+    await admin.ask_active(request, UpdateFeaturesResponse, _update_refusal)
+
+
+def _describe_refusal(answer: ApiVersionsResponse) -> Refusal:
+    return Error.of(answer.error_code), None
+
+
+def _update_refusal(answer: UpdateFeaturesResponse) -> Refusal:
+    """Until version 1 an answer may speak of every feature by itself."""
+    if answer.error_code:
+        return Error.of(answer.error_code), answer.error_message
+    refused = next((each for each in answer.results if each.error_code), None)
+    if refused is None:
+        return Error.NONE, None
+    return Error.of(refused.error_code), f"{refused.feature}: {refused.error_message}"

@@ -1,0 +1,103 @@
+"""Plans to move partitions: few moves, even load, different racks (Kafka: `ReassignPartitionsCommand --generate`, which
+places everything anew).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from kraft.admin.client import AdminError
+from kraft.admin.partitions import TopicPartition
+from metadata_log.image import MetadataImage, Partition
+
+
+def plan_moves(
+    image: MetadataImage, topics: Iterable[str], brokers: Sequence[int], *, replication_factor: int | None = None
+) -> dict[TopicPartition, tuple[int, ...]]:
+    """Where the replicas of these topics go if these brokers, and no others, shall have them, evenly.
+
+    Returns only partitions that change. A replica stays where it is unless its broker is not among them or has more
+    than its share; a new one goes to the broker with the fewest, of a rack that the partition is not in yet if there
+    is one. `replication_factor` is that of every partition as it is, unless given. Raises `AdminError` for a topic or
+    broker that is not there, and where there are fewer brokers than replicas.
+    """
+    names = list(dict.fromkeys(topics))
+    _check(image, names, brokers)
+    now = {
+        TopicPartition(name, number): target_of(partition)
+        for name in names
+        for number, partition in enumerate(image.topics[name].partitions)
+    }
+    wanted = {one: replication_factor or len(replicas) for one, replicas in now.items()}
+    most = max(wanted.values(), default=0)
+    if most > len(brokers):
+        raise AdminError(f"{most} replicas cannot be on {len(brokers)} brokers", hint="Name more brokers.")
+    plan = _leaders_spread(_placed(image, now, wanted, brokers), brokers)
+    return {one: replicas for one, replicas in plan.items() if replicas != now[one]}
+
+
+def target_of(partition: Partition) -> tuple[int, ...]:
+    """The replicas that a partition has, or will have once its reassignment ends."""
+    return tuple(replica for replica in partition.replicas if replica not in partition.removing_replicas)
+
+
+def origin_of(partition: Partition) -> tuple[int, ...]:
+    """The replicas that a partition has, or had before its reassignment began."""
+    return tuple(replica for replica in partition.replicas if replica not in partition.adding_replicas)
+
+
+def _check(image: MetadataImage, topics: Iterable[str], brokers: Sequence[int]) -> None:
+    for name in topics:
+        if name not in image.topics:
+            raise AdminError(f"there is no topic {name}", hint="See `kraft topics list`.")
+    if len(set(brokers)) < len(brokers):
+        raise AdminError("a broker is named twice")
+    for broker in brokers:
+        if broker not in image.brokers.by_id:
+            raise AdminError(f"broker {broker} is not registered", hint="See `kraft brokers list`.")
+
+
+def _placed(
+    image: MetadataImage,
+    now: dict[TopicPartition, tuple[int, ...]],
+    wanted: dict[TopicPartition, int],
+    brokers: Sequence[int],
+) -> dict[TopicPartition, list[int]]:
+    """The replicas of every partition: those that stay in their order, then those that come."""
+    share = -(-sum(wanted.values()) // len(brokers))
+    load = Counter(dict.fromkeys(brokers, 0))
+    plan: dict[TopicPartition, list[int]] = {}
+    for one, replicas in now.items():
+        plan[one] = []
+        for replica in replicas:
+            if replica in load and load[replica] < share and len(plan[one]) < wanted[one]:
+                plan[one].append(replica)
+                load[replica] += 1
+    rack_of = {broker: image.brokers.by_id[broker].rack for broker in brokers}
+    for one, placed in plan.items():
+        while len(placed) < wanted[one]:
+            racks = {rack_of[replica] for replica in placed}
+            free = [broker for broker in brokers if broker not in placed]
+            chosen = min(
+                free, key=lambda broker: (rack_of[broker] in racks, load[broker], broker not in now[one], broker)
+            )
+            placed.append(chosen)
+            load[chosen] += 1
+    return plan
+
+
+def _leaders_spread(
+    plan: dict[TopicPartition, list[int]], brokers: Sequence[int]
+) -> dict[TopicPartition, tuple[int, ...]]:
+    """The same replicas; where a broker would be preferred more often than its share, another goes first."""
+    share = -(-len(plan) // len(brokers))
+    preferred = Counter[int]()
+    spread: dict[TopicPartition, tuple[int, ...]] = {}
+    for one, replicas in plan.items():
+        first = replicas[0]
+        if preferred[first] >= share:
+            first = min(replicas, key=lambda broker: (preferred[broker], replicas.index(broker)))
+        preferred[first] += 1
+        spread[one] = (first, *(replica for replica in replicas if replica != first))
+    return spread

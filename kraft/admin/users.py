@@ -1,0 +1,65 @@
+"""Users that log in with SCRAM (Kafka: `Admin.alterUserScramCredentials`; KIP-554). Who does is in the image.
+
+A password never leaves this side: what is sent, and kept by the cluster, is derived from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import pbkdf2_hmac
+from secrets import token_bytes
+from typing import Final
+
+from kraft.admin.client import AdminClient, AdminError, Verdict
+from metadata_log.image.names import SCRAM_MECHANISMS
+from metadata_log.scram import MECHANISMS
+from metadata_log.serde import Message
+from transport.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+
+DEFAULT_ITERATIONS: Final = 4096
+_SALT_BYTES: Final = 32
+
+
+async def set_password(
+    admin: AdminClient, user: str, password: str, *, mechanism: str, iterations: int = DEFAULT_ITERATIONS
+) -> None:
+    """Let a user log in with this password and mechanism, `SCRAM-SHA-256` or `SCRAM-SHA-512`.
+
+    Raises `SomeRefused` with the name of the user, and `NoController`.
+    """
+    number = _number(mechanism)
+    salt = token_bytes(_SALT_BYTES)
+    upsertion = ScramCredentialUpsertion(
+        name=user,
+        mechanism=number,
+        iterations=iterations,
+        salt=salt,
+        salted_password=pbkdf2_hmac(MECHANISMS[number], password.encode(), salt, iterations),
+    )
+    await _alter(admin, AlterUserScramCredentialsRequest(upsertions=[upsertion]))
+
+
+async def delete_credential(admin: AdminClient, user: str, *, mechanism: str) -> None:
+    """Take a user's password for a mechanism away; errors as of `set_password`."""
+    deletion = ScramCredentialDeletion(name=user, mechanism=_number(mechanism))
+    await _alter(admin, AlterUserScramCredentialsRequest(deletions=[deletion]))
+
+
+async def _alter(admin: AdminClient, request: Message) -> None:
+    await admin.ask_about_each(request, AlterUserScramCredentialsResponse, _verdicts)
+
+
+def _number(mechanism: str) -> int:
+    for number, name in SCRAM_MECHANISMS.items():
+        if name == mechanism:
+            return number
+    raise AdminError(f"there is no mechanism {mechanism}", hint=f"There are {', '.join(SCRAM_MECHANISMS.values())}.")
+
+
+def _verdicts(answer: AlterUserScramCredentialsResponse) -> Iterator[Verdict]:
+    return ((each.user, each.error_code, each.error_message) for each in answer.results)

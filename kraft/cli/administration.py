@@ -1,0 +1,184 @@
+"""What the commands share that administer a cluster over its controllers: options, errors, output."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from itertools import pairwise
+from typing import Any, Final, TypeVar
+
+import click
+import trio
+from msgspec import Struct
+
+from kraft.admin import AdminClient, AdminError, RequestRefused, SomeRefused, TopicPartition, open_admin, read_image
+from kraft.cli.failure import CommandFailed
+from kraft.cli.progress import LongJob
+from kraft.cli.text import echo_lines
+from kraft.config import UsageError, parse_host_port
+from metadata_log.image import MetadataImage
+from transport.interface import Endpoint
+from transport.protocol.errors import Error
+
+T = TypeVar("T")
+
+BOOTSTRAP_VARIABLE: Final = "KRAFT_BOOTSTRAP_CONTROLLER"
+MOST_FAILURES: Final = 10
+_HINTS: Final = {
+    Error.TOPIC_ALREADY_EXISTS: "See `kraft topics describe`.",
+    Error.UNKNOWN_TOPIC_OR_PARTITION: "See `kraft topics list`.",
+    Error.INVALID_TOPIC_EXCEPTION: "Letters, digits, '.', '_' and '-' make a name, at most 249 of them.",
+    Error.INVALID_REPLICATION_FACTOR: "See `kraft brokers list` for the brokers that are there.",
+    Error.INVALID_REPLICA_ASSIGNMENT: "See `kraft brokers list` for the brokers that are there.",
+    Error.BROKER_ID_NOT_REGISTERED: "See `kraft brokers list`.",
+    Error.SECURITY_DISABLED: "Without authorizer.class.name in the controllers' configuration there are no rules.",
+    Error.NO_REASSIGNMENT_IN_PROGRESS: "See `kraft reassign list`.",
+    Error.PREFERRED_LEADER_NOT_AVAILABLE: "The first replica is not in sync or not alive: see `kraft topics describe`.",
+    Error.ELIGIBLE_LEADERS_NOT_AVAILABLE: "No replica in sync is alive; `kraft elect unclean` may lose records.",
+    Error.CLUSTER_AUTHORIZATION_FAILED: "The controllers do not let this connection do that: see `kraft acls list`.",
+}
+"""What a person can do about an answer."""
+
+
+class Cluster(Struct, frozen=True):
+    """Which cluster a command is about, and how it shall print."""
+
+    bootstrap: tuple[Endpoint, ...]
+    timeout_ms: int
+    as_json: bool
+
+    def ask(self, work: Callable[[AdminClient], Awaitable[T]]) -> T:
+        """The outcome of some work with the cluster; raises `CommandFailed`, in a group if several things failed."""
+        try:
+            return trio.run(self._ask, work)
+        except SomeRefused as failed:
+            refused = [_failure(one) for one in failed.refused.values()]
+            raise (
+                refused[0] if len(refused) == 1 else ExceptionGroup("several things were refused", refused)
+            ) from failed
+        except AdminError as failed:
+            raise _failure(failed) from failed
+
+    async def _ask(self, work: Callable[[AdminClient], Awaitable[T]]) -> T:
+        async with open_admin(self.bootstrap, timeout_ms=self.timeout_ms) as admin:
+            return await work(admin)
+
+    def say(self, facts: Mapping[str, Any], lines: Iterable[str]) -> None:
+        """Print the facts as one JSON object, or else the lines."""
+        if self.as_json:
+            click.echo(json.dumps(facts, ensure_ascii=False))
+        else:
+            echo_lines(lines)
+
+
+def as_failure(refused: Iterable[RequestRefused]) -> Exception:
+    """What to raise where these things were refused: the first ones get a line each, and no hint comes twice."""
+    failures = [_failure(one) for one in refused]
+    if len(failures) > MOST_FAILURES:
+        rest = CommandFailed(f"{len(failures) - MOST_FAILURES:,} more were refused")
+        failures = [*failures[:MOST_FAILURES], rest]
+    for one, following in pairwise(failures):
+        if one.hint == following.hint:
+            one.hint = None
+    return failures[0] if len(failures) == 1 else ExceptionGroup("several things were refused", failures)
+
+
+def _failure(failed: AdminError) -> CommandFailed:
+    hint = failed.hint or (_HINTS.get(failed.error) if isinstance(failed, RequestRefused) else None)
+    return CommandFailed(str(failed), hint=hint)
+
+
+def on_a_cluster(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say which cluster; the command gets them as `cluster`."""
+
+    @wraps(command)
+    def with_cluster(*args: Any, bootstrap: str, timeout: float, as_json: bool, **more: Any) -> None:
+        command(*args, cluster=Cluster(parse_bootstrap(bootstrap), int(timeout * 1000), as_json), **more)
+
+    found: Callable[..., None] = with_cluster
+    for option in (
+        click.option(
+            "--timeout",
+            default=10.0,
+            show_default=True,
+            type=click.FloatRange(min=0.1),
+            help="Seconds to try for, for each question to the controllers.",
+        ),
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
+        click.option(
+            "--bootstrap-controller",
+            "bootstrap",
+            required=True,
+            envvar=BOOTSTRAP_VARIABLE,
+            show_envvar=True,
+            metavar="H:P[,H:P]",
+            help="Where some of the controllers listen.",
+        ),
+    ):
+        found = option(found)
+    return found
+
+
+def parse_bootstrap(text: str) -> tuple[Endpoint, ...]:
+    """Read a list of addresses as `--bootstrap-controller` takes it; raises `UsageError`."""
+    try:
+        found = tuple(Endpoint(*parse_host_port(part)) for part in text.split(",") if part.strip())
+    except ValueError as bad:
+        raise UsageError(str(bad), where="--bootstrap-controller", hint="For example 127.0.0.1:9093.") from bad
+    if not found:
+        raise UsageError("no address is given", where="--bootstrap-controller", hint="For example 127.0.0.1:9093.")
+    return found
+
+
+async def image_of(admin: AdminClient) -> MetadataImage:
+    """The cluster's metadata of this moment, with a bar while it takes long."""
+    reached = 0
+
+    def on_progress(offset: int, end: int) -> None:
+        nonlocal reached
+        job.expect(end)
+        job.advance(offset - reached)
+        reached = offset
+
+    with LongJob("Reading the metadata log", None) as job:
+        return await read_image(admin, on_progress)
+
+
+def parse_settings(words: Sequence[str], option: str) -> dict[str, str]:
+    """Read `key=value` words; a usage error for one without a key, and for a key that comes twice."""
+    found: dict[str, str] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not key or not equals:
+            raise click.BadParameter(f"{word!r} is no KEY=VALUE", param_hint=option)
+        if key in found:
+            raise click.BadParameter(f"{key} is given twice", param_hint=option)
+        found[key] = value
+    return found
+
+
+def parse_assignment(text: str | None) -> tuple[tuple[int, ...], ...]:
+    """Read the brokers of each partition as kafka-topics takes them: `1:2,2:3` are two partitions of two replicas."""
+    if text is None:
+        return ()
+    try:
+        return tuple(tuple(int(broker) for broker in part.split(":")) for part in text.split(","))
+    except ValueError as bad:
+        raise click.BadParameter(f"{text!r} is no list such as 1:2,2:3", param_hint="--assignment") from bad
+
+
+def parse_brokers(text: str, option: str) -> tuple[int, ...]:
+    """Read `1,2,3`."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError as bad:
+        raise click.BadParameter(f"{text!r} is no list of broker ids such as 1,2,3", param_hint=option) from bad
+
+
+def parse_partition(text: str, option: str) -> TopicPartition:
+    """Read `orders:0`; a usage error if it is nothing of that form."""
+    topic, colon, number = text.rpartition(":")
+    if not topic or not colon or not number.isdecimal():
+        raise click.BadParameter(f"{text!r} is no TOPIC:PARTITION such as orders:0", param_hint=option)
+    return TopicPartition(topic, int(number))
