@@ -12,6 +12,8 @@ from metadata_log.records.frame import encode_control
 from metadata_log.snapshot import snapshot_name
 from metadata_log.types import OffsetAndEpoch
 
+FSYNC_BYTES: Final = 8 << 20
+"""After so many bytes they go to the disk, so that no fsync takes long."""
 MAX_BATCH_BYTES: Final = 8 << 20
 """What a batch of a snapshot, as of the log, may hold (`KafkaRaftClient.MAX_BATCH_SIZE_BYTES`)."""
 
@@ -50,6 +52,7 @@ class SnapshotWriter:
             disk.remove(self._partial)
         self._file = disk.open(self._partial, create=True)
         self._open = True
+        self._unsynced_bytes = 0
         first = [
             encode_control(SnapshotHeaderRecord(last_contained_log_timestamp=last_contained_log_timestamp)),
             *([encode_control(KRaftVersionRecord(kraft_version=kraft_version))] if kraft_version > 0 else []),
@@ -89,6 +92,15 @@ class SnapshotWriter:
             self._close()
             self._disk.remove(self._partial)
 
+    def fork(self, disk: Disk) -> SnapshotWriter:
+        """An independent copy over the copy of a disk."""
+        copy = object.__new__(SnapshotWriter)
+        copy.__dict__.update(self.__dict__)
+        copy._disk = disk
+        copy._file = disk.open(self._partial)
+        copy._values = self._values.copy()
+        return copy
+
     def _grown(self, values: Sequence[bytes]) -> int:
         delta = len(self._values)
         return self._batch_bytes + sum(record_bytes(len(value), delta + at) for at, value in enumerate(values))
@@ -107,6 +119,10 @@ class SnapshotWriter:
     def _write(self, data: bytes) -> None:
         self._file.append(data)
         self.size_bytes += len(data)
+        self._unsynced_bytes += len(data)
+        if self._unsynced_bytes >= FSYNC_BYTES:
+            self._file.fsync()
+            self._unsynced_bytes = 0
 
     def _close(self) -> None:
         self._file.close()

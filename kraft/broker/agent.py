@@ -80,6 +80,11 @@ class BrokerAgent:
 
     # The metadata log
 
+    @property
+    def is_between_transactions(self) -> bool:
+        """Whether what was replayed ends outside of a transaction."""
+        return self._latest is self.image
+
     def load_snapshot(self, records: Iterable[Message], end: OffsetAndEpoch) -> None:
         """Forget the metadata and begin with the records of a snapshot; raises `MetadataLogError`."""
         delta = MetadataDelta(MetadataImage(), is_snapshot=True)

@@ -11,7 +11,7 @@ from typing import assert_never
 
 from msgspec import Struct
 
-from kraft.quorum import elections, leadership, replication
+from kraft.quorum import elections, leadership, replication, snapshots
 from kraft.quorum.effects import Effect
 from kraft.quorum.events import (
     Append,
@@ -19,10 +19,13 @@ from kraft.quorum.events import (
     Event,
     FailureCause,
     LogFlushed,
+    LogStartRaised,
     Received,
     Replied,
     RequestFailed,
     Resign,
+    SnapshotChecked,
+    SnapshotTaken,
     Tick,
 )
 from kraft.quorum.log_view import LogView
@@ -35,6 +38,8 @@ from kraft.quorum.messages import (
     EndQuorumEpochReply,
     Fetch,
     FetchReply,
+    FetchSnapshot,
+    FetchSnapshotReply,
     Vote,
     VoteReply,
 )
@@ -219,6 +224,12 @@ class RaftCore:
                 replication.expire_parked(quorum, now_ms)
             case RequestFailed():
                 self._on_failure(event, now_ms)
+            case SnapshotChecked():
+                snapshots.on_snapshot_checked(quorum, event, now_ms)
+            case SnapshotTaken():
+                snapshots.on_snapshot_taken(quorum, event)
+            case LogStartRaised():
+                snapshots.on_log_start_raised(quorum, event)
             case Resign():
                 leadership.on_resign(quorum, event, now_ms)
             case BeginShutdown():
@@ -238,6 +249,8 @@ class RaftCore:
                 leadership.on_begin_quorum_epoch(quorum, event, begin, now_ms)
             case EndQuorumEpoch() as end:
                 leadership.on_end_quorum_epoch(quorum, event, end, now_ms)
+            case FetchSnapshot() as piece:
+                snapshots.on_fetch_snapshot(quorum, event, piece, now_ms)
             case DescribeQuorum() as describe:
                 replication.on_describe_quorum(quorum, event, describe, now_ms)
             case _ as never:
@@ -250,6 +263,8 @@ class RaftCore:
         match event.message:
             case FetchReply() as reply:
                 replication.on_fetch_reply(quorum, peer_id, reply, now_ms)
+            case FetchSnapshotReply() as reply:
+                snapshots.on_fetch_snapshot_reply(quorum, peer_id, reply, now_ms)
             case VoteReply() as reply:
                 elections.on_vote_reply(quorum, peer_id, reply, now_ms)
             case BeginQuorumEpochReply() as reply:

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from kraft.quorum.messages import FetchReply, Reply, Request
+from kraft.quorum.messages import FetchReply, FetchSnapshotReply, Reply, Request
 from kraft.quorum.values import ElectionState, LeaderAndEpoch, ListenerAddress
 from metadata_log.records.control import LeaderChangeMessage
+from metadata_log.types import OffsetAndEpoch
 from transport.protocol.errors import Error
 
 
@@ -86,6 +87,47 @@ class SendRecords(Struct, frozen=True):
     max_bytes: int
 
 
+class SendSnapshot(Struct, frozen=True):
+    """Answer a FetchSnapshot with `reply` and at most `max_bytes` of the snapshot from `position`; past its end that is
+    POSITION_OUT_OF_RANGE.
+    """
+
+    request_id: int
+    reply: FetchSnapshotReply
+    snapshot: OffsetAndEpoch
+    position: int
+    max_bytes: int
+
+
+class BeginDownload(Struct, frozen=True):
+    """Make room for a snapshot that is about to arrive; what was left of another goes."""
+
+    snapshot: OffsetAndEpoch
+
+
+class AppendDownload(Struct, frozen=True):
+    """Write the next bytes of the snapshot. `SnapshotChecked` follows if they cannot be a snapshot's."""
+
+    snapshot: OffsetAndEpoch
+    data: bytes
+
+
+class CheckDownload(Struct, frozen=True):
+    """All bytes are there; `SnapshotChecked` follows."""
+
+    snapshot: OffsetAndEpoch
+
+
+class AbandonDownload(Struct, frozen=True):
+    """Remove what has arrived of a snapshot."""
+
+
+class InstallSnapshot(Struct, frozen=True):
+    """Publish the downloaded snapshot, durably, and begin the log, empty, where it ends."""
+
+    snapshot: OffsetAndEpoch
+
+
 class Appended(Struct, frozen=True):
     """The values of an `Append` have their offsets; they commit once the high watermark is past `last_offset`."""
 
@@ -141,6 +183,12 @@ Effect = (
     | SendRequest
     | SendReply
     | SendRecords
+    | SendSnapshot
+    | BeginDownload
+    | AppendDownload
+    | CheckDownload
+    | AbandonDownload
+    | InstallSnapshot
     | Appended
     | AppendRefused
     | StateChanged

@@ -7,6 +7,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from kraft.quorum.messages import Reply, Request
+from metadata_log.types import OffsetAndEpoch
 
 
 class FailureCause(StrEnum):
@@ -59,6 +60,25 @@ class LogFlushed(Struct, frozen=True):
     epoch: int
 
 
+class SnapshotChecked(Struct, frozen=True):
+    """The snapshot that is being downloaded is whole and sound, or why it cannot become so."""
+
+    snapshot: OffsetAndEpoch
+    problem: str | None = None
+
+
+class SnapshotTaken(Struct, frozen=True):
+    """This node has made a snapshot of its own."""
+
+    snapshot: OffsetAndEpoch
+
+
+class LogStartRaised(Struct, frozen=True):
+    """The log begins at `offset` now, where a snapshot ends; older snapshots are gone."""
+
+    offset: int
+
+
 class Append(Struct, frozen=True):
     """The application of the leader of `epoch` hands over record values: one atomic unit, kept in one batch.
 
@@ -83,4 +103,16 @@ class BeginShutdown(Struct, frozen=True):
     """
 
 
-Event = Tick | Received | Replied | RequestFailed | LogFlushed | Append | Resign | BeginShutdown
+Event = (
+    Tick
+    | Received
+    | Replied
+    | RequestFailed
+    | LogFlushed
+    | SnapshotChecked
+    | SnapshotTaken
+    | LogStartRaised
+    | Append
+    | Resign
+    | BeginShutdown
+)

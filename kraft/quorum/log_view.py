@@ -89,6 +89,26 @@ class LogView:
         self.end_offset = offset
         self.flushed_offset = min(self.flushed_offset, offset)
 
+    def reset_to(self, snapshot: OffsetAndEpoch) -> None:
+        """A snapshot takes the place of the log and of older snapshots; everything in it is committed."""
+        assert snapshot > self.end, (snapshot, self.end)
+        assert snapshot.offset >= self.never_below, (snapshot, self.never_below)
+        self.snapshots = (snapshot,)
+        self.start_offset = self.end_offset = self.flushed_offset = snapshot.offset
+        self._set_epochs(EpochHistory())
+
+    def snapshot_taken(self, snapshot: OffsetAndEpoch) -> None:
+        """There is another snapshot of what is committed."""
+        assert self.start_offset <= snapshot.offset <= self.high_watermark, (snapshot, self.high_watermark)
+        self.snapshots = tuple(sorted({*self.snapshots, snapshot}))
+
+    def raise_start(self, offset: int) -> None:
+        """The log begins at `offset` now, where a snapshot ends."""
+        assert any(one.offset == offset for one in self.snapshots), (offset, self.snapshots)
+        self.start_offset = offset
+        self.snapshots = tuple(one for one in self.snapshots if one.offset >= offset)
+        self._set_epochs(self.epochs.truncate_start(offset))
+
     def flushed(self, offset: int, epoch: int) -> bool:
         """Note that everything below `offset` is on disk, unless the flush is of records that are gone since."""
         if offset <= self.flushed_offset or offset > self.end_offset or self.epoch_before(offset) != epoch:

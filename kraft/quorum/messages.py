@@ -58,6 +58,16 @@ class Fetch(Struct, frozen=True, kw_only=True):
     high_watermark: int = HIGH_WATERMARK_ABSENT
 
 
+class FetchSnapshot(Struct, frozen=True, kw_only=True):
+    """A replica that is too far behind asks for the bytes of a snapshot from `position` on (KIP-630)."""
+
+    epoch: int
+    replica: ReplicaKey
+    snapshot: OffsetAndEpoch
+    position: int
+    max_bytes: int = 1_048_576
+
+
 class DescribeQuorum(Struct, frozen=True):
     """An operator asks a leader for the progress of every replica."""
 
@@ -124,6 +134,22 @@ class FetchReply(Struct, frozen=True, kw_only=True):
     damage: str | None = None
 
 
+class FetchSnapshotReply(Struct, frozen=True, kw_only=True):
+    """Bytes of a snapshot whose file has `size` bytes. On the sending side `size` and `data` stay empty: they are read
+    when `SendSnapshot` is carried out.
+    """
+
+    epoch: int
+    leader_id: int = NO_NODE
+    endpoints: Endpoints = Endpoints()
+    top_error: Error = Error.NONE
+    error: Error = Error.NONE
+    snapshot: OffsetAndEpoch | None = None
+    size: int = 0
+    position: int = 0
+    data: bytes = b""
+
+
 class ReplicaProgress(Struct, frozen=True, kw_only=True):
     """How far one replica is, as its leader sees it; times are wall-clock milliseconds, -1 where not known."""
 
@@ -145,5 +171,5 @@ class DescribeQuorumReply(Struct, frozen=True, kw_only=True):
     nodes: tuple[tuple[int, Endpoints], ...] = ()
 
 
-Request = Vote | BeginQuorumEpoch | EndQuorumEpoch | Fetch | DescribeQuorum
-Reply = VoteReply | BeginQuorumEpochReply | EndQuorumEpochReply | FetchReply | DescribeQuorumReply
+Request = Vote | BeginQuorumEpoch | EndQuorumEpoch | Fetch | FetchSnapshot | DescribeQuorum
+Reply = VoteReply | BeginQuorumEpochReply | EndQuorumEpochReply | FetchReply | FetchSnapshotReply | DescribeQuorumReply

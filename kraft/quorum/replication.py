@@ -29,11 +29,13 @@ from kraft.quorum.messages import (
     DescribeQuorumReply,
     Fetch,
     FetchReply,
+    FetchSnapshot,
     ReplicaProgress,
 )
 from kraft.quorum.purgatory import ParkedFetch
 from kraft.quorum.quorum_state import QuorumState
-from kraft.quorum.states import FollowerState, LeaderState, Progress
+from kraft.quorum.snapshots import begin_download, download_request
+from kraft.quorum.states import Download, FollowerState, LeaderState, Progress
 from metadata_log.types import OffsetAndEpoch
 from transport.protocol.errors import Error
 
@@ -279,18 +281,24 @@ def _progress(one: Progress) -> ReplicaProgress:
 
 def poll_follower(quorum: QuorumState, follower: FollowerState, now_ms: int) -> None:
     """Fetch on once everything fetched is on disk; ask the other voters while the leader does not answer."""
-    if not quorum.log.is_flushed or (quorum.is_shutting_down and quorum.is_voter):
+    download = follower.download
+    is_busy = not quorum.log.is_flushed or (download is not None and download.is_whole)
+    if is_busy or (quorum.is_shutting_down and quorum.is_voter):
         return
     leader_id, peers = follower.leader_id, quorum.peers
     if peers.is_idle:
-        send(quorum, leader_id, _fetch(quorum), now_ms)
+        send(quorum, leader_id, _next_request(quorum, download), now_ms)
     elif peers.has_timed_out(leader_id, now_ms):
         peers.forget(leader_id)
         fetch_from_bootstrap(quorum, now_ms)
     elif peers.is_backing_off(leader_id, now_ms):
         fetch_from_bootstrap(quorum, now_ms)
     elif not peers.is_any_awaiting(now_ms):
-        send(quorum, leader_id, _fetch(quorum), now_ms)
+        send(quorum, leader_id, _next_request(quorum, download), now_ms)
+
+
+def _next_request(quorum: QuorumState, download: Download | None) -> Fetch | FetchSnapshot:
+    return _fetch(quorum) if download is None else download_request(quorum, download)
 
 
 def fetch_from_bootstrap(quorum: QuorumState, now_ms: int) -> None:
@@ -334,8 +342,7 @@ def _take(quorum: QuorumState, follower: FollowerState, peer_id: int, reply: Fet
     if reply.diverging is not None:
         verdict = _truncate(quorum, peer_id, reply.diverging)
     elif reply.snapshot is not None:
-        quorum.suspect(peer_id, f"it sends us to snapshot {reply.snapshot}, which this release cannot fetch yet")
-        verdict = Verdict.BACK_OFF
+        verdict = begin_download(quorum, follower, peer_id, reply.snapshot)
     else:
         verdict = _append_fetched(quorum, peer_id, reply)
         if verdict is Verdict.CONTINUE:

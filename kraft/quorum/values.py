@@ -81,6 +81,7 @@ class QuorumConfig(Struct, frozen=True, kw_only=True):
     retry_backoff_ms: int = 20
     append_linger_ms: int = 25
     fetch_max_bytes: int = 1_048_576
+    fetch_snapshot_max_bytes: int = 1_048_576
     fetch_max_wait_ms: int = 500
     max_batch_bytes: int = MAX_BATCH_BYTES
     observer_timeout_ms: int = 300_000

@@ -47,7 +47,7 @@ class VoterSet(Struct, frozen=True):
         for entry in filter(None, (part.strip() for part in text.split(","))):
             node, at, address = entry.partition("@")
             host, colon, port = address.rpartition(":")
-            if not (at and colon and node.isdigit() and port.isdigit() and host):
+            if not (at and colon and node.isdecimal() and port.isdecimal() and host):
                 raise ValueError(f"expected id@host:port, found {entry!r}")
             name = ListenerAddress(listener, host.strip("[]"), int(port))
             voters.append(Voter(ReplicaKey(int(node)), Endpoints((name,))))

@@ -22,6 +22,7 @@ from kraft.replica.events import (
 )
 from kraft.replica.options import ReplicaOptions
 from kraft.replica.replica import Replica, ReplicaStatus
+from kraft.replica.snapshots import SnapshotOptions
 
 __all__ = [
     "Answer",
@@ -41,6 +42,7 @@ __all__ = [
     "ReplicaStatus",
     "Resign",
     "SendWire",
+    "SnapshotOptions",
     "StartFlush",
     "Submit",
     "SubmitDone",

@@ -22,6 +22,7 @@ QUORUM_APIS: Final = (
     ApiKey.BEGIN_QUORUM_EPOCH,
     ApiKey.END_QUORUM_EPOCH,
     ApiKey.DESCRIBE_QUORUM,
+    ApiKey.FETCH_SNAPSHOT,
 )
 """What every replica answers, whatever it hosts, except a broker."""
 _SOFTWARE_SINCE: Final = 3

@@ -6,7 +6,7 @@ itself: it returns what it wants, and is told the offsets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from random import Random
 from typing import Final, Protocol
 
@@ -137,6 +137,11 @@ class Application(Protocol):
     def refusal(self, request: Message, error: Error, leader: LeaderAndEpoch) -> Message:
         """The answer to a request whose records were refused (`MESSAGE_TOO_LARGE`), or may be lost."""
 
+    def snapshot(self) -> Callable[[], Iterator[bytes]] | None:
+        """The record values that make everything committed so far, each time it is called; None where there is nothing
+        to make a snapshot of, or not now, as within a transaction.
+        """
+
     def finalized_features(self) -> tuple[tuple[tuple[str, int], ...], int]:
         """Feature levels by name, and the offset they are as of; -1 if there are none."""
 
@@ -230,6 +235,9 @@ class RawLog:
     def refusal(self, request: Message, error: Error, leader: LeaderAndEpoch) -> Message:
         """Never called: a raw log serves no API of its own."""
         raise AssertionError(f"a raw log does not answer {type(request).__name__}")
+
+    def snapshot(self) -> None:
+        """Nobody but its host could say what the values mean."""
 
     def finalized_features(self) -> tuple[tuple[tuple[str, int], ...], int]:
         """None."""

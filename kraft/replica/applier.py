@@ -55,6 +55,11 @@ class Applier:
             self.next_offset = batch.next_offset
             yield batch
 
+    def begin_at(self, offset: int) -> None:
+        """A snapshot has everything below."""
+        self._remembered.clear()
+        self.next_offset = offset
+
     def skip(self, high_watermark: int) -> None:
         """Nobody wants to see the batches below `high_watermark`."""
         self._remembered.clear()
@@ -66,7 +71,9 @@ class Applier:
         for batch in self._log.read_batches(self.next_offset, READ_BYTES, end_offset=high_watermark):
             values = _values(batch, self._log.directory)
             self.next_offset = batch.next_offset
-            yield CommittedBatch(batch.base_offset, batch.next_offset, batch.epoch, batch.base_timestamp, values)
+            yield CommittedBatch(
+                batch.base_offset, batch.next_offset, batch.epoch, batch.base_timestamp, values, batch.size_bytes
+            )
 
     def fork(self, log: MetadataLog) -> Applier:
         """An independent copy over the copy of a log."""

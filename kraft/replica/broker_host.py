@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from random import Random
 from typing import Final
 
@@ -11,7 +11,7 @@ from kraft.controller.features import SUPPORTED_FEATURES, check_supported
 from kraft.controller.result import ApiError
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.application import Action, Ask, RefuseSubmit, Respond, Unit
-from kraft.replica.controller_host import decode_records, published_features
+from kraft.replica.controller_host import decode_records, encode_image, published_features
 from kraft.replica.events import Committed, CommittedBatch, Submit, WireRequest
 from kraft.replica.options import ReplicaOptions
 from metadata_log.serde import Message
@@ -71,6 +71,11 @@ class BrokerHost:
 
     def on_caught_up(self) -> None:
         """It makes no difference."""
+
+    def snapshot(self) -> Callable[[], Iterator[bytes]] | None:
+        """The image, unless a transaction is open in what was replayed."""
+        image = self.agent.image
+        return (lambda: encode_image(image)) if self.agent.is_between_transactions else None
 
     def on_submit(self, submit: Submit) -> Action:
         """Refused: only decisions of the controller go into a metadata log."""

@@ -5,7 +5,7 @@ Between the two stands only the encoding of records: the controller thinks in re
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from random import Random
 from typing import Final
 
@@ -21,6 +21,7 @@ from kraft.replica.events import Committed, CommittedBatch, Submit, WireRequest
 from kraft.replica.options import ReplicaOptions
 from metadata_log.errors import UnsupportedVersion
 from metadata_log.image import METADATA_VERSION, MetadataImage
+from metadata_log.image.records import records as image_records
 from metadata_log.records.frame import decode_record, encode_record
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, random_uuid
@@ -94,6 +95,11 @@ class ControllerHost:
         if error == Error.NOT_LEADER_OR_FOLLOWER:
             return self.controller.not_controller(request, leader.leader_id)
         return self.controller.failure(request, error, error.message)
+
+    def snapshot(self) -> Callable[[], Iterator[bytes]] | None:
+        """The committed image, unless a transaction is open in it."""
+        image = self.controller.history.committed
+        return None if image is not image.stable else lambda: encode_image(image)
 
     def finalized_features(self) -> tuple[tuple[tuple[str, int], ...], int]:
         """The levels in the committed image, and since when; the oldest metadata.version while there are none."""
@@ -192,6 +198,11 @@ def _unit(records: tuple[VersionedRecord, ...]) -> Unit:
 def published_features(image: MetadataImage) -> tuple[tuple[tuple[str, int], ...], int]:
     """The levels in an image, and since when; the oldest metadata.version while there are none."""
     return image.features.all_levels() or _NO_LEVELS, image.features_offset
+
+
+def encode_image(image: MetadataImage) -> Iterator[bytes]:
+    """The record values that make an image."""
+    return (encode_record(record, version) for record, version in image_records(image))
 
 
 def decode_records(values: Iterable[bytes], where: str) -> Iterable[Message]:

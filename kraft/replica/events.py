@@ -132,6 +132,8 @@ class CommittedBatch(Struct, frozen=True, gc=False):
     epoch: int
     timestamp_ms: int
     values: tuple[bytes, ...]
+    size_bytes: int = 0
+    """What the batch takes in the log."""
 
 
 class Committed(Struct, frozen=True, gc=False):

@@ -11,6 +11,7 @@ from kraft.config.described import DescribedSetting
 from kraft.controller.deciding import AdminSettings, DecisionSettings
 from kraft.quorum.values import DEFAULT_LISTENER, Endpoints, QuorumConfig
 from kraft.quorum.voters import VoterSet
+from kraft.replica.snapshots import SnapshotOptions
 from metadata_log.log import DEFAULT_SEGMENT_BYTES, DEFAULT_SEGMENT_MS
 
 DEFAULT_MAX_IDLE_INTERVAL_MS: Final = 500
@@ -33,6 +34,7 @@ class ReplicaOptions(Struct, frozen=True, kw_only=True):
     quorum: QuorumConfig = QuorumConfig()
     segment_bytes: int = DEFAULT_SEGMENT_BYTES
     segment_ms: int = DEFAULT_SEGMENT_MS
+    snapshots: SnapshotOptions = SnapshotOptions()
     max_idle_interval_ms: int = DEFAULT_MAX_IDLE_INTERVAL_MS
     min_insync_replicas: int = 1
     decisions: DecisionSettings = DecisionSettings()

@@ -10,23 +10,29 @@ from collections.abc import Iterable
 from random import Random
 from typing import Final, assert_never
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from kraft.quorum.core import RaftCore
 from kraft.quorum.effects import (
+    AbandonDownload,
     AppendBatch,
     AppendControl,
+    AppendDownload,
     Appended,
     AppendFetched,
     AppendRefused,
+    BeginDownload,
+    CheckDownload,
     Effect,
     FlushLog,
     HighWatermarkMoved,
+    InstallSnapshot,
     LeaderChanged,
     PersistElection,
     SendRecords,
     SendReply,
     SendRequest,
+    SendSnapshot,
     StateChanged,
     Suspicious,
     TruncateLog,
@@ -36,13 +42,16 @@ from kraft.quorum.events import (
     BeginShutdown,
     FailureCause,
     LogFlushed,
+    LogStartRaised,
     Received,
     Replied,
     RequestFailed,
     Resign,
+    SnapshotChecked,
+    SnapshotTaken,
     Tick,
 )
-from kraft.quorum.messages import BeginQuorumEpoch, DescribeQuorum, EndQuorumEpoch, Fetch, Vote
+from kraft.quorum.messages import BeginQuorumEpoch, DescribeQuorum, EndQuorumEpoch, Fetch, FetchSnapshot, Vote
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.api_versions import describe_versions, quorum_apis
 from kraft.replica.application import (
@@ -78,18 +87,21 @@ from kraft.replica.gathered import Gathered
 from kraft.replica.options import ReplicaOptions
 from kraft.replica.refusals import refuse_quorum_request
 from kraft.replica.rpc import Rpc
+from kraft.replica.snapshots import SnapshotCleaner, SnapshotMaker
 from kraft.replica.storage import Storage
 from metadata_log.disk import Disk
 from metadata_log.errors import DecodeError
 from metadata_log.log import MetadataLog
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.types import NO_NODE, Uuid
+from metadata_log.types import NO_NODE, OffsetAndEpoch, Uuid
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages import ApiVersionsRequest
 
 _NEVER_MS: Final = 2**62
 _TICK: Final = Tick()
+_OwnEvent = LogFlushed | SnapshotChecked
+"""What comes of an effect and must not overtake the effects behind it."""
 
 
 class ReplicaStatus(Struct, frozen=True, kw_only=True):
@@ -111,7 +123,14 @@ class Replica:
     """Open one with `Replica.open`. Only its owner touches it, and never waits in between."""
 
     def __init__(
-        self, *, options: ReplicaOptions, disk: Disk, storage: Storage, core: RaftCore, application: Application
+        self,
+        *,
+        options: ReplicaOptions,
+        disk: Disk,
+        storage: Storage,
+        core: RaftCore,
+        application: Application,
+        now_ms: int,
     ) -> None:
         self.options = options
         self.core = core
@@ -120,6 +139,8 @@ class Replica:
         self._storage = storage
         self._rpc = Rpc(cluster_id=storage.cluster_id, listener=options.listener)
         self._applier = Applier(storage.log, storage.log.start_offset)
+        self._maker = SnapshotMaker(disk, storage.log.directory, options.snapshots, now_ms)
+        self._cleaner = SnapshotCleaner(len(storage.snapshots.ids()), now_ms)
         self._deferred = Deferred()
         self._received: dict[int, WireRequest] = {}
         self._asked: dict[int, int] = {}
@@ -136,7 +157,7 @@ class Replica:
         self._apply_at_ms = _NEVER_MS
         """When to hand more of what is committed to the application."""
         self._outputs: list[Output] = []
-        self._todo: deque[Action | LogFlushed] = deque()
+        self._todo: deque[Action | _OwnEvent] = deque()
 
     @classmethod
     def open(
@@ -157,8 +178,10 @@ class Replica:
                 rng=rng,
             )
             hosted = application(options, storage.cluster_id, storage.bootstrap(), rng)
-            replica = cls(options=options, disk=disk, storage=storage, core=core, application=hosted)
-            replica._load_snapshot()
+            replica = cls(options=options, disk=disk, storage=storage, core=core, application=hosted, now_ms=now_ms)
+            snapshots = storage.snapshots.ids()
+            if snapshots and snapshots[-1].offset > 0:
+                replica._load_snapshot(snapshots[-1])
             replica._carry_out(core.begin(now_ms), now_ms)
             replica._work_off(now_ms)
             outputs, replica._outputs = replica._outputs, []
@@ -167,12 +190,9 @@ class Replica:
             storage.abandon()
             raise
 
-    def _load_snapshot(self) -> None:
-        snapshots = self._storage.snapshots()
-        if snapshots and snapshots[-1].offset > 0:
-            latest = snapshots[-1]
-            self.application.on_snapshot(self._storage.snapshot_values(latest), latest)
-            self._applier.next_offset = latest.offset
+    def _load_snapshot(self, snapshot: OffsetAndEpoch) -> None:
+        self.application.on_snapshot(self._storage.snapshots.values(snapshot), snapshot)
+        self._applier.begin_at(snapshot.offset)
 
     # Questions
 
@@ -224,7 +244,8 @@ class Replica:
         core = self.core
         # A follower's flush is waited for by the leader and so by clients, its application by nobody.
         apply_at_ms = _NEVER_MS if self._storage.is_flushing and not core.is_leader else self._apply_at_ms
-        return min(core.deadline_ms(), self.application.deadline_ms(), apply_at_ms)
+        snapshots_at_ms = min(self._maker.deadline_ms, self._cleaner.deadline_ms)
+        return min(core.deadline_ms(), self.application.deadline_ms(), apply_at_ms, snapshots_at_ms)
 
     # Life
 
@@ -271,7 +292,7 @@ class Replica:
         todo = self._todo
         while todo:
             next_one = todo.popleft()
-            if isinstance(next_one, LogFlushed):
+            if isinstance(next_one, _OwnEvent):
                 self._carry_out(self.core.step(next_one, now_ms), now_ms)
             else:
                 self._perform(next_one, now_ms)
@@ -291,7 +312,7 @@ class Replica:
         if key in self._quorum_apis:
             denial = self.application.denial(request)
             flat = self._rpc.request_from_wire(request) if denial is None else refuse_quorum_request(request, denial)
-            if isinstance(flat, Fetch | Vote | BeginQuorumEpoch | EndQuorumEpoch | DescribeQuorum):
+            if isinstance(flat, Fetch | Vote | BeginQuorumEpoch | EndQuorumEpoch | FetchSnapshot | DescribeQuorum):
                 self._received[request.request_id] = request
                 self._carry_out(self.core.step(Received(request.request_id, flat), now_ms), now_ms)
             else:
@@ -330,6 +351,8 @@ class Replica:
             for action in self.application.on_tick(now_ms):
                 self._perform(action, now_ms)
         self._hand_over(now_ms)
+        if now_ms >= min(self._maker.deadline_ms, self._cleaner.deadline_ms):
+            self._tend_snapshots(now_ms)
         if now_ms >= self.core.deadline_ms():
             self._carry_out(self.core.step(_TICK, now_ms), now_ms)
 
@@ -351,9 +374,9 @@ class Replica:
                     self._asked[effect.request_id] = effect.peer_id
                     outputs.append(self._wire_request(effect))
                 case AppendBatch():
-                    storage.append_batch(effect)
+                    size = storage.append_batch(effect)
                     if self.application.reads_batches:
-                        self._applier.remember(_own_batch(effect.base_offset, effect, effect.values))
+                        self._applier.remember(_own_batch(effect.base_offset, effect, effect.values, size))
                 case AppendFetched():
                     storage.append_fetched(effect)
                 case FlushLog():
@@ -373,9 +396,23 @@ class Replica:
                 case TruncateLog():
                     storage.truncate(effect)
                 case AppendControl():
-                    storage.append_control(effect)
-                    self._applier.remember(_own_batch(effect.base_offset, effect, ()))
+                    size = storage.append_control(effect)
+                    self._applier.remember(_own_batch(effect.base_offset, effect, (), size))
                     self._claim_offset = effect.base_offset
+                case SendSnapshot():
+                    self._send_snapshot(effect)
+                case BeginDownload():
+                    storage.snapshots.begin(effect.snapshot)
+                case AppendDownload():
+                    problem = storage.snapshots.append(effect.data)
+                    if problem is not None:
+                        self._todo.append(SnapshotChecked(effect.snapshot, problem))
+                case CheckDownload():
+                    self._todo.append(SnapshotChecked(effect.snapshot, storage.snapshots.check()))
+                case AbandonDownload():
+                    storage.snapshots.abandon()
+                case InstallSnapshot():
+                    self._install(effect.snapshot, now_ms)
                 case StateChanged():
                     outputs.append(Trace(effect))
                     if effect.source == "Leader":
@@ -409,6 +446,9 @@ class Replica:
             for batch in applier.advance(high_watermark):
                 if batch.values:
                     self._outputs.extend(application.on_committed(batch))
+                    self._maker.note(batch)
+            if self._maker.is_due(now_ms):
+                self._begin_snapshot(now_ms)
         else:
             applier.skip(high_watermark)
         if applier.next_offset < high_watermark:
@@ -424,6 +464,46 @@ class Replica:
         if claim is not None and applier.next_offset > claim and not self._application_leads:
             self._application_leads = True
             self._todo.extend(application.on_leader(self.core.epoch, self.core.next_append_offset, now_ms))
+
+    # Snapshots
+
+    def _send_snapshot(self, effect: SendSnapshot) -> None:
+        request = self._received.pop(effect.request_id)
+        size, data = self._storage.snapshots.piece(effect.snapshot, effect.position, effect.max_bytes)
+        error = Error.NONE if effect.position < size else Error.POSITION_OUT_OF_RANGE
+        reply = structs.replace(effect.reply, error=error, size=size, data=data)
+        self._outputs.append(Answer(effect.request_id, self._rpc.reply_to_wire(request, reply)))
+
+    def _install(self, snapshot: OffsetAndEpoch, now_ms: int) -> None:
+        """A snapshot of the leader's takes the place of the log, and of what the application knows."""
+        self._maker.abandon()
+        self._maker.restart(now_ms)
+        self._cleaner.mark(self._storage.snapshots.install(snapshot), now_ms)
+        self._load_snapshot(snapshot)
+
+    def _begin_snapshot(self, now_ms: int) -> None:
+        """Begin to write what is committed, if the application has something to write and is between transactions."""
+        source = self.application.snapshot()
+        if source is not None:
+            self._maker.begin(source, now_ms)
+
+    def _tend_snapshots(self, now_ms: int) -> None:
+        """Write a piece of the own snapshot; clean away what is too much."""
+        storage, cleaner = self._storage, self._cleaner
+        if now_ms >= self._maker.deadline_ms:
+            taken = self._maker.write_some(now_ms)
+            if taken is not None:
+                self._carry_out(self.core.step(SnapshotTaken(taken), now_ms), now_ms)
+                cleaner.wait(len(storage.snapshots.ids()), now_ms)
+        if cleaner.is_round_due(now_ms):
+            cleaned = storage.snapshots.clean(self.options.snapshots.retention, now_ms)
+            if cleaned.snapshots:
+                start = LogStartRaised(storage.log.start_offset)
+                self._carry_out(self.core.step(start, now_ms), now_ms)
+            cleaner.mark(cleaned.files, now_ms)
+            cleaner.wait(len(storage.snapshots.ids()), now_ms)
+        for files in cleaner.take_due(now_ms):
+            storage.snapshots.remove(files)
 
     def _lose_leadership(self) -> None:
         self._claim_offset = None
@@ -543,7 +623,10 @@ class Replica:
             storage=self._storage.fork(disk),
             core=self.core.fork(),
             application=self.application.fork(),
+            now_ms=0,
         )
+        copy._maker = self._maker.fork(disk)
+        copy._cleaner = self._cleaner.fork()
         copy._applier = self._applier.fork(copy._storage.log)
         copy._deferred = self._deferred.fork()
         copy._received = self._received.copy()
@@ -580,9 +663,11 @@ class Replica:
         return digest.digest()
 
 
-def _own_batch(base_offset: int, effect: AppendBatch | AppendControl, values: tuple[bytes, ...]) -> CommittedBatch:
+def _own_batch(
+    base_offset: int, effect: AppendBatch | AppendControl, values: tuple[bytes, ...], size_bytes: int
+) -> CommittedBatch:
     count = len(effect.values) if isinstance(effect, AppendBatch) else len(effect.records)
-    return CommittedBatch(base_offset, base_offset + count, effect.epoch, effect.timestamp_ms, values)
+    return CommittedBatch(base_offset, base_offset + count, effect.epoch, effect.timestamp_ms, values, size_bytes)
 
 
 def _success(held: Held, leader: LeaderAndEpoch) -> Output:

@@ -6,6 +6,7 @@ Nothing below this module indexes `topics[0].partitions[0]`, and nothing above i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from msgspec import Struct
@@ -20,6 +21,8 @@ from kraft.quorum.messages import (
     EndQuorumEpochReply,
     Fetch,
     FetchReply,
+    FetchSnapshot,
+    FetchSnapshotReply,
     ReplicaProgress,
     Reply,
     Request,
@@ -37,6 +40,7 @@ from transport.protocol.messages import begin_quorum_epoch as begin_wire
 from transport.protocol.messages import describe_quorum as describe_wire
 from transport.protocol.messages import end_quorum_epoch as end_wire
 from transport.protocol.messages import fetch as fetch_wire
+from transport.protocol.messages import fetch_snapshot as snapshot_wire
 from transport.protocol.messages import vote as vote_wire
 
 _NO_LEADER_EPOCH: Final = -1
@@ -76,6 +80,8 @@ class Rpc:
                 return self._begin_from_wire(message)
             case end_wire.EndQuorumEpochRequest() as message:
                 return self._end_from_wire(message)
+            case snapshot_wire.FetchSnapshotRequest() as message:
+                return self._fetch_snapshot_from_wire(message)
             case describe_wire.DescribeQuorumRequest() as message:
                 return _describe_from_wire(message)
             case other:
@@ -102,6 +108,25 @@ class Rpc:
             max_wait_ms=message.max_wait_ms,
             max_bytes=message.max_bytes,
             high_watermark=part.high_watermark,
+        )
+
+    def _fetch_snapshot_from_wire(self, message: snapshot_wire.FetchSnapshotRequest) -> FetchSnapshot | Message:
+        if self._is_foreign(message.cluster_id):
+            return snapshot_wire.FetchSnapshotResponse(error_code=Error.INCONSISTENT_CLUSTER_ID)
+        if len(message.topics) != 1 or len(message.topics[0].partitions) != 1:
+            return snapshot_wire.FetchSnapshotResponse(error_code=Error.INVALID_REQUEST)
+        topic, part = message.topics[0], message.topics[0].partitions[0]
+        if topic.name != METADATA_TOPIC or part.partition != METADATA_PARTITION:
+            unknown = snapshot_wire.FetchSnapshotResponsePartitionSnapshot(
+                index=part.partition, error_code=Error.UNKNOWN_TOPIC_OR_PARTITION
+            )
+            return _about_snapshot(unknown, name=topic.name)
+        return FetchSnapshot(
+            epoch=part.current_leader_epoch,
+            replica=ReplicaKey(message.replica_id, part.replica_directory_id),
+            snapshot=OffsetAndEpoch(epoch=part.snapshot_id.epoch, offset=part.snapshot_id.end_offset),
+            position=part.position,
+            max_bytes=message.max_bytes,
         )
 
     def _vote_from_wire(self, message: vote_wire.VoteRequest) -> Vote | Message:
@@ -152,6 +177,8 @@ class Rpc:
         match reply:
             case FetchReply():
                 return self._fetch_reply_to_wire(request, reply, records)
+            case FetchSnapshotReply():
+                return _fetch_snapshot_reply_to_wire(request, reply)
             case VoteReply():
                 return _vote_reply_to_wire(request, reply)
             case BeginQuorumEpochReply():
@@ -204,6 +231,8 @@ class Rpc:
         match message:
             case Fetch():
                 return self._fetch_to_wire(message)
+            case FetchSnapshot():
+                return self._fetch_snapshot_to_wire(message)
             case Vote():
                 return self._vote_to_wire(message)
             case BeginQuorumEpoch():
@@ -228,6 +257,22 @@ class Rpc:
             max_wait_ms=message.max_wait_ms,
             max_bytes=message.max_bytes,
             topics=[fetch_wire.FetchTopic(topic_id=Uuid.METADATA_TOPIC, partitions=[part])],
+        )
+
+    def _fetch_snapshot_to_wire(self, message: FetchSnapshot) -> snapshot_wire.FetchSnapshotRequest:
+        snapshot = message.snapshot
+        part = snapshot_wire.FetchSnapshotRequestPartitionSnapshot(
+            partition=METADATA_PARTITION,
+            current_leader_epoch=message.epoch,
+            snapshot_id=snapshot_wire.FetchSnapshotRequestSnapshotId(end_offset=snapshot.offset, epoch=snapshot.epoch),
+            position=message.position,
+            replica_directory_id=message.replica.directory_id,
+        )
+        return snapshot_wire.FetchSnapshotRequest(
+            cluster_id=self.cluster_id,
+            replica_id=message.replica.id,
+            max_bytes=message.max_bytes,
+            topics=[snapshot_wire.FetchSnapshotRequestTopicSnapshot(name=METADATA_TOPIC, partitions=[part])],
         )
 
     def _vote_to_wire(self, message: Vote) -> vote_wire.VoteRequest:
@@ -290,6 +335,8 @@ class Rpc:
         match message:
             case fetch_wire.FetchResponse():
                 return self._fetch_reply_from_wire(message)
+            case snapshot_wire.FetchSnapshotResponse():
+                return self._fetch_snapshot_reply_from_wire(message)
             case vote_wire.VoteResponse():
                 top, part = _checked(message)
                 if part is None:
@@ -354,6 +401,25 @@ class Rpc:
             damage=damage,
         )
 
+    def _fetch_snapshot_reply_from_wire(self, message: snapshot_wire.FetchSnapshotResponse) -> FetchSnapshotReply:
+        if message.error_code != Error.NONE:
+            return FetchSnapshotReply(epoch=_NO_LEADER_EPOCH, top_error=Error.of(message.error_code))
+        topics = message.topics
+        if len(topics) != 1 or topics[0].name != METADATA_TOPIC or len(topics[0].partitions) != 1:
+            raise DecodeError("a FetchSnapshot answer is not about the metadata partition", field="topics")
+        part = topics[0].partitions[0]
+        leader = part.current_leader
+        return FetchSnapshotReply(
+            epoch=leader.leader_epoch,
+            leader_id=leader.leader_id,
+            endpoints=self._leader_endpoints(message, leader.leader_id),
+            error=Error.of(part.error_code),
+            snapshot=OffsetAndEpoch(epoch=part.snapshot_id.epoch, offset=part.snapshot_id.end_offset),
+            size=part.size,
+            position=part.position,
+            data=part.unaligned_records or b"",
+        )
+
     def _leader_endpoints(self, message: Any, leader_id: int) -> Endpoints:
         """Where the reply says that its leader listens; it names one endpoint, that of the listener it came through."""
         for node in message.node_endpoints:
@@ -416,6 +482,37 @@ def _checked(message: Any) -> tuple[Error, Any]:
 
 def _endpoints_of(listeners: Any) -> Endpoints:
     return Endpoints(tuple(ListenerAddress(one.name, one.host, one.port) for one in listeners))
+
+
+def _fetch_snapshot_reply_to_wire(request: WireRequest, reply: FetchSnapshotReply) -> Message:
+    if reply.top_error != Error.NONE:
+        return snapshot_wire.FetchSnapshotResponse(error_code=reply.top_error)
+    snapshot = reply.snapshot or OffsetAndEpoch(epoch=0, offset=0)
+    # Where Kafka answers with an error it leaves the records null, which cannot be encoded, and so answers nothing.
+    part = snapshot_wire.FetchSnapshotResponsePartitionSnapshot(
+        index=METADATA_PARTITION,
+        error_code=reply.error,
+        snapshot_id=snapshot_wire.FetchSnapshotResponseSnapshotId(end_offset=snapshot.offset, epoch=snapshot.epoch),
+        current_leader=snapshot_wire.LeaderIdAndEpoch(leader_id=reply.leader_id, leader_epoch=reply.epoch),
+        size=reply.size,
+        position=reply.position,
+        unaligned_records=reply.data,
+    )
+    nodes = [
+        snapshot_wire.NodeEndpoint(node_id=reply.leader_id, host=one.host, port=one.port)
+        for one in _addresses(request, reply.endpoints)
+    ]
+    return _about_snapshot(part, nodes=nodes)
+
+
+def _about_snapshot(
+    part: snapshot_wire.FetchSnapshotResponsePartitionSnapshot,
+    *,
+    name: str = METADATA_TOPIC,
+    nodes: Sequence[snapshot_wire.NodeEndpoint] = (),
+) -> Message:
+    topic = snapshot_wire.FetchSnapshotResponseTopicSnapshot(name=name, partitions=[part])
+    return snapshot_wire.FetchSnapshotResponse(topics=[topic], node_endpoints=list(nodes))
 
 
 def _vote_reply_to_wire(request: WireRequest, reply: VoteReply) -> Message:

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from random import Random
 from typing import Final
 
@@ -14,7 +13,8 @@ from kraft.quorum.events import LogFlushed
 from kraft.quorum.values import MAX_BATCH_BYTES, ElectionState, ReplicaKey
 from kraft.replica.events import StartFlush
 from kraft.replica.options import ReplicaOptions
-from metadata_log.batch import build_batch, build_control_batch, records
+from kraft.replica.snapshots import SnapshotFiles
+from metadata_log.batch import build_batch, build_control_batch
 from metadata_log.disk import Disk
 from metadata_log.errors import DirectoryError, MetadataLogError, UnsupportedVersion
 from metadata_log.log import MetadataLog
@@ -22,7 +22,7 @@ from metadata_log.log_dir import LogDirectory, open_directory, read_bootstrap
 from metadata_log.quorum_state_file import StoredElection, read_quorum_state, write_quorum_state
 from metadata_log.records.frame import decode_record, encode_control
 from metadata_log.serde import Message
-from metadata_log.snapshot import list_snapshots, read_snapshot, read_snapshot_start, snapshot_name, sweep_snapshots
+from metadata_log.snapshot import read_snapshot_start, snapshot_name, sweep_snapshots
 from metadata_log.types import NO_NODE, OffsetAndEpoch
 
 ANSWER_BYTES: Final = MAX_BATCH_BYTES
@@ -49,6 +49,7 @@ class Storage:
         self._data_version = data_version
         self._flush = Flush()
         self.log = log
+        self.snapshots = SnapshotFiles(disk, log)
         self.removed: tuple[str, ...] = ()
         """The names of unfinished or outdated snapshots that were removed at the start."""
 
@@ -82,7 +83,7 @@ class Storage:
     def _reconcile_snapshots(self) -> None:
         """Make log and snapshots fit: a log that begins later needs a snapshot, a snapshot ahead of it replaces it."""
         log, path = self.log, self._directory.partition_path
-        snapshots = self.snapshots()
+        snapshots = self.snapshots.ids()
         if log.start_offset > 0 and not any(one.offset >= log.start_offset for one in snapshots):
             raise DirectoryError(
                 f"the log begins at offset {log.start_offset} and no snapshot covers what came before",
@@ -112,18 +113,6 @@ class Storage:
         """Who this replica is: node id and directory id."""
         return ReplicaKey(self._directory.meta.node_id, self._directory.directory_id)
 
-    def snapshots(self) -> tuple[OffsetAndEpoch, ...]:
-        """The snapshots on disk, oldest first."""
-        return list_snapshots(self._disk, self._directory.partition_path)
-
-    def snapshot_values(self, snapshot: OffsetAndEpoch) -> Iterator[bytes]:
-        """The record values that a snapshot holds; raises `CorruptBatch`."""
-        path = f"{self._directory.partition_path}/{snapshot_name(snapshot)}"
-        for batch in read_snapshot(self._disk, path):
-            if not batch.is_control:
-                for record in records(batch, where=path):
-                    yield record.value or b""
-
     def bootstrap(self) -> tuple[Message, ...]:
         """The records of bootstrap.checkpoint; none if there is no such file."""
         found = []
@@ -142,7 +131,7 @@ class Storage:
             log_start_offset=self.log.start_offset,
             log_end_offset=self.log.end_offset,
             epochs=self.log.epochs,
-            snapshots=self.snapshots(),
+            snapshots=self.snapshots.ids(),
         )
 
     # Effects
@@ -158,15 +147,19 @@ class Storage:
         )
         write_quorum_state(self._disk, self._directory.partition_path, stored)
 
-    def append_batch(self, effect: AppendBatch) -> None:
-        """Append a leader's own data records."""
-        self.log.append(build_batch(effect.base_offset, effect.epoch, effect.timestamp_ms, effect.values))
+    def append_batch(self, effect: AppendBatch) -> int:
+        """Append a leader's own data records; returns the size of the batch."""
+        data = build_batch(effect.base_offset, effect.epoch, effect.timestamp_ms, effect.values)
+        self.log.append(data)
+        return len(data)
 
-    def append_control(self, effect: AppendControl) -> None:
-        """Append a leader's own control records."""
+    def append_control(self, effect: AppendControl) -> int:
+        """Append a leader's own control records; returns the size of the batch."""
         encoded = [encode_control(record) for record in effect.records]
         values = [(kind, value) for kind, _, value in encoded]
-        self.log.append(build_control_batch(effect.base_offset, effect.epoch, effect.timestamp_ms, values))
+        data = build_control_batch(effect.base_offset, effect.epoch, effect.timestamp_ms, values)
+        self.log.append(data)
+        return len(data)
 
     def append_fetched(self, effect: AppendFetched) -> None:
         """Append a leader's batches as they came."""
@@ -243,6 +236,7 @@ class Storage:
         """An independent copy over the copy of a disk. It holds no lock, as nobody else can have that disk."""
         directory = LogDirectory(self._directory.path, self._directory.meta, self._directory.directory_id, _NoLock())
         copy = Storage(disk, directory, self.log.fork(disk), self._data_version)
+        copy.snapshots = self.snapshots.fork(disk, copy.log)
         copy.removed = self.removed
         flush = self._flush
         copy._flush.ticket = flush.ticket

@@ -90,7 +90,9 @@ class Net:
         self.answers: dict[int, Message] = {}
         self.traces: list[tuple[int, object]] = []
         self.dropped: list[int] = []
-        self._asked: dict[int, tuple[int, int, type[Message], int]] = {}
+        self.on_the_way: Callable[[int, Message], Message] = lambda node, answer: answer
+        """What becomes of a node's answer to another node."""
+        self._asked: dict[int, tuple[int, Replica | None, int, type[Message], int]] = {}
         self._next_id = 1
         for node in self.disks:
             self.start(node)
@@ -185,7 +187,7 @@ class Net:
         api = APIS[schema.api_key or 0]
         version = api.versions.highest if version is None else version
         request_id = self._new_id()
-        self._asked[request_id] = (0, 0, api.response, version)
+        self._asked[request_id] = (0, None, 0, api.response, version)
         self._deliver(node, request_id, message, version)
         return request_id
 
@@ -232,16 +234,23 @@ class Net:
         schema = type(sent.message).__schema__
         api = APIS[schema.api_key or 0]
         request_id = self._new_id()
-        self._asked[request_id] = (source, sent.request_id, api.response, api.versions.highest)
+        asker = self.replicas.get(source)
+        self._asked[request_id] = (source, asker, sent.request_id, api.response, api.versions.highest)
         self._deliver(target, request_id, sent.message, api.versions.highest)
 
     def _answer(self, node: int, answer: Answer) -> None:
-        source, asked_as, cls, version = self._asked.pop(answer.request_id)
+        source, asker, asked_as, cls, version = self._asked.pop(answer.request_id)
         message = decode(cls, version, encode(answer.message, version))
         if source == 0:
             self.answers[answer.request_id] = message
         elif source not in self.cut and node not in self.cut:
-            self.queue.append(lambda: self.step(source, WireReply(asked_as, message)))
+            message = self.on_the_way(node, message)
+
+            def arrive() -> None:
+                if self.replicas.get(source) is asker:
+                    self.step(source, WireReply(asked_as, message))
+
+            self.queue.append(arrive)
 
     def _flush(self, node: int, flush: StartFlush) -> None:
         replica = self.replicas[node]

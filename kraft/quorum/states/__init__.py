@@ -2,7 +2,7 @@
 
 from kraft.quorum.states.candidate import CandidateState
 from kraft.quorum.states.election import Tally
-from kraft.quorum.states.follower import FollowerState
+from kraft.quorum.states.follower import Download, FollowerState
 from kraft.quorum.states.leader import LeaderState, Progress
 from kraft.quorum.states.prospective import ProspectiveState
 from kraft.quorum.states.resigned import ResignedState
@@ -15,6 +15,7 @@ EpochState = (
 
 __all__ = [
     "CandidateState",
+    "Download",
     "EpochState",
     "FollowerState",
     "LeaderState",

@@ -8,11 +8,20 @@ from msgspec import Struct
 
 from kraft.quorum.messages import Vote
 from kraft.quorum.values import ElectionState, Endpoints, ReplicaKey
+from metadata_log.types import OffsetAndEpoch
+
+
+class Download(Struct, frozen=True):
+    """A snapshot on its way: `position` bytes are here; once it is whole, it is being checked."""
+
+    snapshot: OffsetAndEpoch
+    position: int = 0
+    is_whole: bool = False
 
 
 class FollowerState(Struct):
     """`has_fetched` turns true with the first good answer of this leader: from then on pre-votes of others are
-    refused.
+    refused. While there is a `download`, the leader is asked for a snapshot and for no records.
     """
 
     epoch: int
@@ -21,6 +30,7 @@ class FollowerState(Struct):
     voted: ReplicaKey | None
     fetch_deadline_ms: int
     has_fetched: bool = False
+    download: Download | None = None
 
     name: ClassVar[str] = "Follower"
 

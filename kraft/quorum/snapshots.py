@@ -1,0 +1,165 @@
+"""Snapshots between replicas: served in pieces, downloaded instead of a log that is gone (Kafka: `KafkaRaftClient`,
+FetchSnapshot; KIP-630).
+
+What is wrong with a download ends it, not the process as in Kafka; the next Fetch tells where to begin again.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from kraft.quorum.effects import (
+    AbandonDownload,
+    AppendDownload,
+    BeginDownload,
+    CheckDownload,
+    InstallSnapshot,
+    SendReply,
+    SendSnapshot,
+)
+from kraft.quorum.events import LogStartRaised, Received, SnapshotChecked, SnapshotTaken
+from kraft.quorum.leadership import Verdict, known_leader, on_common_reply, settle
+from kraft.quorum.messages import FetchSnapshot, FetchSnapshotReply
+from kraft.quorum.quorum_state import QuorumState
+from kraft.quorum.states import Download, FollowerState, LeaderState
+from metadata_log.types import OffsetAndEpoch
+from transport.protocol.errors import Error
+
+# The leader's side
+
+
+def on_fetch_snapshot(quorum: QuorumState, event: Received, request: FetchSnapshot, now_ms: int) -> None:
+    """Send a piece of a snapshot. That is a sign of life of its receiver, but acknowledges nothing."""
+    leader_id, endpoints = known_leader(quorum)
+    reply = FetchSnapshotReply(
+        epoch=quorum.epoch,
+        leader_id=leader_id,
+        endpoints=endpoints,
+        error=_refusal(quorum, request),
+        snapshot=request.snapshot,
+        position=request.position,
+    )
+    leader = quorum.state
+    if reply.error != Error.NONE or not isinstance(leader, LeaderState):
+        quorum.emit(SendReply(event.request_id, reply))
+        return
+    if leader.voter_progress(request.replica) is not None and leader.note_contact(request.replica.id):
+        leader.check_quorum_deadline_ms = quorum.check_quorum_deadline_ms(now_ms)
+    quorum.emit(SendSnapshot(event.request_id, reply, request.snapshot, request.position, request.max_bytes))
+
+
+def _refusal(quorum: QuorumState, request: FetchSnapshot) -> Error:
+    """Why nothing of a snapshot is sent, in Kafka's order of checks. The one of the bootstrap is nobody's business."""
+    if request.epoch < quorum.epoch:
+        return Error.FENCED_LEADER_EPOCH
+    if request.epoch > quorum.epoch:
+        return Error.UNKNOWN_LEADER_EPOCH
+    if not isinstance(quorum.state, LeaderState):
+        return Error.NOT_LEADER_OR_FOLLOWER
+    if request.snapshot.offset <= 0 or request.snapshot not in quorum.log.snapshots:
+        return Error.SNAPSHOT_NOT_FOUND
+    if request.position < 0:
+        return Error.POSITION_OUT_OF_RANGE
+    return Error.NONE
+
+
+# The follower's side
+
+
+def begin_download(quorum: QuorumState, follower: FollowerState, peer_id: int, snapshot: OffsetAndEpoch) -> Verdict:
+    """The leader's log begins too late for this one: take its snapshot first."""
+    log = quorum.log
+    if snapshot.epoch < 0 or snapshot <= log.end or snapshot.offset < log.never_below:
+        quorum.suspect(peer_id, f"it sends us to snapshot {snapshot}, but our log ends at {log.end}")
+        return Verdict.BACK_OFF
+    follower.download = Download(snapshot)
+    quorum.emit(BeginDownload(snapshot))
+    return Verdict.CONTINUE
+
+
+def download_request(quorum: QuorumState, download: Download) -> FetchSnapshot:
+    """Ask for what follows the bytes that are here."""
+    return FetchSnapshot(
+        epoch=quorum.epoch,
+        replica=quorum.local,
+        snapshot=download.snapshot,
+        position=download.position,
+        max_bytes=quorum.config.fetch_snapshot_max_bytes,
+    )
+
+
+def on_fetch_snapshot_reply(quorum: QuorumState, peer_id: int, reply: FetchSnapshotReply, now_ms: int) -> None:
+    """Take the next piece of the snapshot."""
+    verdict = on_common_reply(quorum, peer_id, reply, now_ms)
+    if verdict is Verdict.CONTINUE:
+        match quorum.state:
+            case FollowerState(download=Download() as download) as follower if peer_id == follower.leader_id:
+                verdict = _take_piece(quorum, follower, download, reply, now_ms)
+            case _:
+                verdict = Verdict.BACK_OFF
+    settle(quorum, peer_id, verdict, now_ms)
+
+
+def _take_piece(
+    quorum: QuorumState, follower: FollowerState, download: Download, reply: FetchSnapshotReply, now_ms: int
+) -> Verdict:
+    leader_id = follower.leader_id
+    if reply.error == Error.SNAPSHOT_NOT_FOUND:
+        _give_up(quorum, follower)
+        follower.fetch_deadline_ms = now_ms + quorum.config.fetch_timeout_ms
+        return Verdict.HANDLED
+    if reply.error != Error.NONE:
+        quorum.suspect(leader_id, f"it answers our request for {download.snapshot} with {reply.error.name}")
+        _give_up(quorum, follower)
+        return Verdict.BACK_OFF
+    end = download.position + len(reply.data)
+    if (reply.snapshot, reply.position) != (download.snapshot, download.position) or not (
+        download.position < end <= reply.size
+    ):
+        sent = f"{len(reply.data)} bytes from {reply.position} of {reply.snapshot}, which has {reply.size}"
+        quorum.suspect(leader_id, f"it sent {sent}; those from {download.position} of {download.snapshot} were due")
+        _give_up(quorum, follower)
+        return Verdict.BACK_OFF
+    follower.download = replace(download, position=end, is_whole=end == reply.size)
+    follower.fetch_deadline_ms = now_ms + quorum.config.fetch_timeout_ms
+    quorum.emit(AppendDownload(download.snapshot, reply.data))
+    if end == reply.size:
+        quorum.emit(CheckDownload(download.snapshot))
+    return Verdict.CONTINUE
+
+
+def on_snapshot_checked(quorum: QuorumState, event: SnapshotChecked, now_ms: int) -> None:
+    """Adopt a sound snapshot in place of the log. A bad one never replaces anything."""
+    match quorum.state:
+        case FollowerState(download=Download(snapshot=snapshot) as download) as follower if snapshot == event.snapshot:
+            pass
+        case _:
+            return
+    if event.problem is not None:
+        quorum.suspect(follower.leader_id, f"its snapshot {snapshot} is damaged: {event.problem}")
+        _give_up(quorum, follower)
+        quorum.peers.back_off(follower.leader_id, now_ms)
+        return
+    assert download.is_whole, download
+    follower.download = None
+    quorum.emit(InstallSnapshot(snapshot))
+    quorum.log.reset_to(snapshot)
+    quorum.move_high_watermark(snapshot.offset)
+
+
+def _give_up(quorum: QuorumState, follower: FollowerState) -> None:
+    follower.download = None
+    quorum.emit(AbandonDownload())
+
+
+# Snapshots of one's own
+
+
+def on_snapshot_taken(quorum: QuorumState, event: SnapshotTaken) -> None:
+    """There is a snapshot more, for whoever is too far behind."""
+    quorum.log.snapshot_taken(event.snapshot)
+
+
+def on_log_start_raised(quorum: QuorumState, event: LogStartRaised) -> None:
+    """What came before a snapshot is gone, and older snapshots with it."""
+    quorum.log.raise_start(event.offset)

@@ -1,0 +1,267 @@
+"""The snapshots of one replica: served, downloaded, made and cleaned away beside the log (Kafka: `KafkaRaftLog`,
+`SnapshotGenerator`; KIP-630).
+
+All of it happens in small pieces between other events, so that neither an election nor a commit waits for a snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Final
+
+from msgspec import Struct
+
+from kraft.replica.events import CommittedBatch
+from metadata_log.batch import records
+from metadata_log.disk import Disk
+from metadata_log.errors import MetadataLogError
+from metadata_log.log import MetadataLog
+from metadata_log.retention import REMOVE_AFTER_MS, Cleaned, Retention, clean, remove_files
+from metadata_log.snapshot import list_snapshots, mark_snapshots_deleted, read_snapshot, snapshot_name
+from metadata_log.snapshot_receiver import SnapshotReceiver
+from metadata_log.snapshot_writer import SnapshotWriter
+from metadata_log.types import OffsetAndEpoch
+
+NEVER_MS: Final = 2**62
+RECORDS_PER_PIECE: Final = 500
+"""How many records of a snapshot are written between two events."""
+BATCH_BYTES: Final = 1 << 20
+CLEAN_EVERY_MS: Final = 60_000
+
+Source = Callable[[], Iterator[bytes]]
+"""The record values of an image, from the first on, whenever it is called."""
+
+
+class SnapshotOptions(Struct, frozen=True, kw_only=True):
+    """When a replica makes snapshots, and how much of the past it keeps; 0 ms is never."""
+
+    max_bytes: int = 20 << 20
+    """`metadata.log.max.record.bytes.between.snapshots`."""
+    max_interval_ms: int = 3_600_000
+    """`metadata.log.max.snapshot.interval.ms`."""
+    retention: Retention = Retention()
+
+
+class SnapshotFiles:
+    """The snapshots on disk, and the one that is arriving."""
+
+    def __init__(self, disk: Disk, log: MetadataLog) -> None:
+        self._disk = disk
+        self._log = log
+        self._receiver: SnapshotReceiver | None = None
+        self._problem: str | None = None
+
+    def path(self, snapshot: OffsetAndEpoch) -> str:
+        """The file of a snapshot."""
+        return f"{self._log.directory}/{snapshot_name(snapshot)}"
+
+    def ids(self) -> tuple[OffsetAndEpoch, ...]:
+        """The snapshots on disk, oldest first."""
+        return list_snapshots(self._disk, self._log.directory)
+
+    def values(self, snapshot: OffsetAndEpoch) -> Iterator[bytes]:
+        """The record values that a snapshot holds; raises `CorruptBatch`."""
+        path = self.path(snapshot)
+        for batch in read_snapshot(self._disk, path):
+            if not batch.is_control:
+                for record in records(batch, where=path):
+                    yield record.value or b""
+
+    def piece(self, snapshot: OffsetAndEpoch, position: int, max_bytes: int) -> tuple[int, bytes]:
+        """The size of a snapshot's file, and at most `max_bytes` from a position; none past its end."""
+        file = self._disk.open(self.path(snapshot), writable=False)
+        try:
+            size = file.size()
+            return size, file.pread(max(min(max_bytes, size - position), 0), position)
+        finally:
+            file.close()
+
+    def begin(self, snapshot: OffsetAndEpoch) -> None:
+        """A snapshot is about to arrive."""
+        self.abandon()
+        self._receiver = SnapshotReceiver(self._disk, self._log.directory, snapshot)
+
+    def append(self, data: bytes) -> str | None:
+        """Take the next bytes of it; returns what is wrong with them."""
+        assert self._receiver is not None, "nothing is arriving"
+        try:
+            self._receiver.append(data)
+        except MetadataLogError as bad:
+            self._problem = str(bad)
+        return self._problem
+
+    def check(self) -> str | None:
+        """All bytes are there; returns what is wrong with them."""
+        assert self._receiver is not None, "nothing is arriving"
+        if self._problem is None:
+            try:
+                self._receiver.check_end()
+            except MetadataLogError as bad:
+                self._problem = str(bad)
+        return self._problem
+
+    def abandon(self) -> None:
+        """Remove what has arrived."""
+        if self._receiver is not None:
+            self._receiver.abandon()
+        self._receiver = self._problem = None
+
+    def install(self, snapshot: OffsetAndEpoch) -> tuple[str, ...]:
+        """Publish what has arrived and begin the log where it ends. Returns files to be removed a while later.
+
+        A crash in between leaves a snapshot ahead of the log, which the next start sets right.
+        """
+        receiver = self._receiver
+        assert receiver is not None, snapshot
+        assert receiver.snapshot == snapshot, (receiver.snapshot, snapshot)
+        assert self._problem is None, self._problem
+        older = [one for one in self.ids() if one < snapshot]
+        receiver.publish()
+        self._receiver = None
+        self._log.reset_to(snapshot.offset)
+        return mark_snapshots_deleted(self._disk, self._log.directory, older)
+
+    def clean(self, retention: Retention, now_ms: int) -> Cleaned:
+        """Let the log begin later if there is more of the past than wanted."""
+        return clean(self._log, self._disk, retention, now_ms)
+
+    def remove(self, files: tuple[str, ...]) -> None:
+        """Remove files that have lost their meaning."""
+        remove_files(self._disk, self._log.directory, files)
+
+    def fork(self, disk: Disk, log: MetadataLog) -> SnapshotFiles:
+        """An independent copy over the copy of a disk."""
+        copy = SnapshotFiles(disk, log)
+        copy._receiver = None if self._receiver is None else self._receiver.fork(disk)
+        copy._problem = self._problem
+        return copy
+
+
+class _Work(Struct):
+    """A snapshot that is being written."""
+
+    writer: SnapshotWriter
+    source: Source
+    values: Iterator[bytes]
+    timestamp_ms: int
+    taken: int = 0
+
+
+class SnapshotMaker:
+    """Says when the next snapshot is due, and writes it."""
+
+    def __init__(self, disk: Disk, directory: str, options: SnapshotOptions, now_ms: int) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._options = options
+        self._bytes = 0
+        self._since_ms = now_ms
+        self._last: CommittedBatch | None = None
+        self._work: _Work | None = None
+        self.deadline_ms = NEVER_MS
+        """When to go on writing."""
+
+    def note(self, batch: CommittedBatch) -> None:
+        """A committed batch was applied, and is in no snapshot yet."""
+        self._bytes += batch.size_bytes
+        self._last = batch
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether there is enough that is in no snapshot, or for long enough."""
+        if self._work is not None or self._last is None:
+            return False
+        interval_ms = self._options.max_interval_ms
+        return self._bytes >= self._options.max_bytes or 0 < interval_ms <= now_ms - self._since_ms
+
+    def begin(self, source: Source, now_ms: int) -> None:
+        """Begin a snapshot of everything that was noted."""
+        batch = self._last
+        assert batch is not None, "there is nothing new"
+        snapshot = OffsetAndEpoch(epoch=batch.epoch, offset=batch.next_offset)
+        writer = SnapshotWriter(
+            self._disk,
+            self._directory,
+            snapshot,
+            timestamp_ms=now_ms,
+            last_contained_log_timestamp=batch.timestamp_ms,
+            max_batch_bytes=BATCH_BYTES,
+        )
+        self._work = _Work(writer, source, source(), now_ms)
+        self.deadline_ms = now_ms
+        self.restart(now_ms)
+
+    def restart(self, now_ms: int) -> None:
+        """There is nothing that a snapshot lacks."""
+        self._bytes, self._since_ms, self._last = 0, now_ms, None
+
+    def write_some(self, now_ms: int) -> OffsetAndEpoch | None:
+        """Write the next piece; returns the snapshot once it is whole and published."""
+        work = self._work
+        assert work is not None, "nothing is being written"
+        self.deadline_ms = now_ms + 1
+        piece = list(islice(work.values, RECORDS_PER_PIECE))
+        for value in piece:
+            work.writer.append((value,), work.timestamp_ms)
+        work.taken += len(piece)
+        if len(piece) == RECORDS_PER_PIECE:
+            return None
+        work.writer.freeze(work.timestamp_ms)
+        self._work = None
+        self.deadline_ms = NEVER_MS
+        return work.writer.snapshot
+
+    def abandon(self) -> None:
+        """Another snapshot has come that is newer."""
+        if self._work is not None:
+            self._work.writer.abandon()
+        self._work = None
+        self.deadline_ms = NEVER_MS
+
+    def fork(self, disk: Disk) -> SnapshotMaker:
+        """An independent copy over the copy of a disk."""
+        copy = SnapshotMaker(disk, self._directory, self._options, self._since_ms)
+        copy._bytes, copy._last, copy.deadline_ms = self._bytes, self._last, self.deadline_ms
+        work = self._work
+        if work is not None:
+            values = islice(work.source(), work.taken, None)
+            copy._work = _Work(work.writer.fork(disk), work.source, values, work.timestamp_ms, work.taken)
+        return copy
+
+
+class SnapshotCleaner:
+    """Says when to look for snapshots that are too many, and which files are to go."""
+
+    def __init__(self, count: int, now_ms: int) -> None:
+        self._marked: list[tuple[int, tuple[str, ...]]] = []
+        self._round_ms = NEVER_MS
+        self.wait(count, now_ms)
+
+    def wait(self, count: int, now_ms: int) -> None:
+        """There are so many snapshots now. The newest always stays, so one alone asks for nothing."""
+        self._round_ms = now_ms + CLEAN_EVERY_MS if count > 1 else NEVER_MS
+
+    @property
+    def deadline_ms(self) -> int:
+        """When there is something to do."""
+        return min(self._round_ms, self._marked[0][0]) if self._marked else self._round_ms
+
+    def is_round_due(self, now_ms: int) -> bool:
+        """Whether to look for what is too much."""
+        return now_ms >= self._round_ms
+
+    def mark(self, files: tuple[str, ...], now_ms: int) -> None:
+        """These have got their second name, and go when nobody reads them any more."""
+        if files:
+            self._marked.append((now_ms + REMOVE_AFTER_MS, files))
+
+    def take_due(self, now_ms: int) -> Iterator[tuple[str, ...]]:
+        """The files whose time has come."""
+        while self._marked and self._marked[0][0] <= now_ms:
+            yield self._marked.pop(0)[1]
+
+    def fork(self) -> SnapshotCleaner:
+        """An independent copy."""
+        copy = SnapshotCleaner(0, 0)
+        copy._marked, copy._round_ms = self._marked.copy(), self._round_ms
+        return copy
