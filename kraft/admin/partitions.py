@@ -67,8 +67,8 @@ async def alter_reassignments(
     *,
     allow_replication_factor_change: bool = True,
 ) -> None:
-    """Begin to move partitions to these brokers, each by itself; None ends the reassignment under way, back to where
-    it began. Returns once that is committed; the brokers then copy, see `list_reassignments`.
+    """Begin to move partitions to these brokers, each by itself; None ends the reassignment under way, back on the
+    brokers where it began. Returns once that is committed; the brokers then copy, see `list_reassignments`.
 
     Raises `SomeRefused` with names such as `orders-0`, and `NoController`.
     """

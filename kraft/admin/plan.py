@@ -18,9 +18,9 @@ def plan_moves(
     """Where the replicas of these topics go if these brokers, and no others, shall have them, evenly.
 
     Returns only partitions that change. A replica stays where it is unless its broker is not among them or has more
-    than its share; a new one goes to the broker with the fewest, of a rack that the partition is not in yet if there
-    is one. `replication_factor` is that of every partition as it is, unless given. Raises `AdminError` for a topic or
-    broker that is not there, and where there are fewer brokers than replicas.
+    than its share; a new one goes to a rack that the partition is not in yet, if there is one, and there to the broker
+    with the fewest: racks may stand against an even load. `replication_factor` is that of every partition as it is,
+    unless given. Raises `AdminError` for a topic or broker that is not there, and for fewer brokers than replicas.
     """
     names = list(dict.fromkeys(topics))
     _check(image, names, brokers)
@@ -84,7 +84,37 @@ def _placed(
             )
             placed.append(chosen)
             load[chosen] += 1
+    _even_out(plan, now, load, rack_of)
     return plan
+
+
+def _even_out(
+    plan: dict[TopicPartition, list[int]],
+    now: dict[TopicPartition, tuple[int, ...]],
+    load: Counter[int],
+    rack_of: dict[int, str | None],
+) -> None:
+    """Move single replicas from the broker with the most to that with the fewest, while that helps; rather those that
+    are to be copied anyway, and none into a rack where its partition is already.
+    """
+    while True:
+        most, fewest = max(load, key=lambda broker: load[broker]), min(load, key=lambda broker: load[broker])
+        if load[most] - load[fewest] <= 1:
+            return
+        movable = (
+            (most in now[one], fewest not in now[one], one)
+            for one, placed in plan.items()
+            if most in placed
+            and fewest not in placed
+            and (rack_of[fewest] == rack_of[most] or rack_of[fewest] not in {rack_of[replica] for replica in placed})
+        )
+        chosen = min(movable, default=None)
+        if chosen is None:
+            return
+        placed = plan[chosen[-1]]
+        placed[placed.index(most)] = fewest
+        load[most] -= 1
+        load[fewest] += 1
 
 
 def _leaders_spread(

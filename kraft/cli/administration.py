@@ -53,10 +53,7 @@ class Cluster(Struct, frozen=True):
         try:
             return trio.run(self._ask, work)
         except SomeRefused as failed:
-            refused = [_failure(one) for one in failed.refused.values()]
-            raise (
-                refused[0] if len(refused) == 1 else ExceptionGroup("several things were refused", refused)
-            ) from failed
+            raise as_failure(failed.refused.values()) from failed
         except AdminError as failed:
             raise _failure(failed) from failed
 

@@ -314,9 +314,8 @@ def delete_command(names: tuple[str, ...], *, if_exists: bool, cluster: Cluster)
         name for name, failed in refused.items() if if_exists and failed.error is Error.UNKNOWN_TOPIC_OR_PARTITION
     }
     deleted = [name for name in dict.fromkeys(names) if name not in refused]
-    cluster.say(
-        {"deleted": deleted, "failed": sorted(refused.keys() - passed_over)}, [f"deleted {name}" for name in deleted]
-    )
+    lines = [f"deleted {name}" for name in deleted] + [f"there is no topic {name}" for name in sorted(passed_over)]
+    cluster.say({"deleted": deleted, "failed": sorted(refused.keys() - passed_over)}, lines)
     if refused.keys() != passed_over:
         raise as_failure(failed for name, failed in refused.items() if name not in passed_over)
 
