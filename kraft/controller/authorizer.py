@@ -166,7 +166,8 @@ def _patterns(resource: AclResource, name: str) -> Iterator[ResourcePattern]:
     yield (resource, LITERAL, name)
     for length in range(len(name), -1, -1):
         yield (resource, PREFIXED, name[:length])
-    if name != WILDCARD:
+    # As with Kafka, a wildcard takes no part where a name begins with one.
+    if not name.startswith(WILDCARD):
         yield (resource, LITERAL, WILDCARD)
 
 

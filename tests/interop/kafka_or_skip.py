@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from kafka_jars import KafkaUnavailable
@@ -14,7 +16,19 @@ def found_or_skipped() -> KafkaInstallation:
     try:
         return KafkaInstallation.find()
     except KafkaUnavailable as unavailable:
-        reason = f"Apache Kafka cannot be run here: {unavailable}"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
+        _skip(f"Apache Kafka cannot be run here: {unavailable}")
+
+
+def oracle(kafka: KafkaInstallation, source: Path, lines: list[str]) -> str:
+    """What a Java program of one file prints for these lines; skipped where there is no compiler."""
+    done = kafka.run(str(source), stdin="\n".join(lines))
+    if "Module jdk.compiler not found" in done.stderr:
+        _skip("this Java cannot run a source file")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _skip(reason: str) -> NoReturn:
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)
