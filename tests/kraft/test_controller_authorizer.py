@@ -27,7 +27,6 @@ from kraft.controller.authorizer import (
 from kraft.controller.caller import Caller, host_of, host_of_peer
 from kraft.controller.deciding import AdminSettings
 from kraft.controller.permissions import CLUSTER_OPERATIONS
-from kraft.controller.result import ApiError
 from kraft.replica.api_versions import QUORUM_APIS
 from kraft.replica.events import WireRequest
 from kraft.replica.refusals import refuse_quorum_request
@@ -37,7 +36,12 @@ from metadata_log.types import Uuid, random_uuid
 from transport.protocol.apis import APIS, ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.headers import decode_response, encode_response
-from transport.protocol.messages import BrokerHeartbeatRequest, DescribeQuorumRequest, DescribeQuorumResponse
+from transport.protocol.messages import (
+    BrokerHeartbeatRequest,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    VoteResponse,
+)
 
 ALLOW = 3
 ALICE = Caller("User", "alice", host="10.0.0.1")
@@ -57,8 +61,10 @@ class WithQuorum(InProcess):
             return super().ask(request, version)
         assert key is not None
         denial = self.controller.denial(ApiKey(key), NEARBY)
+        if denial is None:
+            return VoteResponse(error_code=Error.INCONSISTENT_CLUSTER_ID)
         wire = WireRequest(request_id=1, api_key=key, version=version, message=request, listener="CONTROLLER")
-        refused = refuse_quorum_request(wire, denial or ApiError(Error.INCONSISTENT_CLUSTER_ID))
+        refused = refuse_quorum_request(wire, denial)
         return decode_response(ApiKey(key), version, encode_response(key, version, 0, refused))[1]
 
 
