@@ -101,8 +101,8 @@ def disallow(*names: str | None, **changes: Any) -> Step:
 def token(*renewers: tuple[str, str], lifetime_ms: int = -1, owner: str | None = None) -> Step:
     """Ask for a token; that works only through a broker, in an envelope."""
     request = m.CreateDelegationTokenRequest(
-        owner_principal_type=None if owner is None else "User",
-        owner_principal_name=owner,
+        owner_principal_type="" if owner is None else "User",
+        owner_principal_name=owner or "",
         renewers=[
             create_delegation_token.CreatableRenewers(principal_type=kind, principal_name=name)
             for kind, name in renewers

@@ -13,7 +13,7 @@ from kraft.controller.topic_configs import MIN_ISR
 from metadata_log.image import METADATA_VERSION, ResourceType
 from metadata_log.image.features import KRAFT_VERSION
 from metadata_log.image.persistent_map import in_key_order
-from metadata_log.records.metadata import ConfigRecord, FeatureLevelRecord
+from metadata_log.records.metadata import ConfigRecord, FeatureLevelRecord, NoOpRecord
 from metadata_log.serde import Message
 from transport.protocol.errors import Error
 from transport.protocol.messages.update_features import (
@@ -102,7 +102,8 @@ def _update(deciding: Deciding, update: FeatureUpdateKey, levels: Mapping[str, i
     elif name == KRAFT_VERSION:
         if level > now:
             raise _invalid(update, "This software does not change the voters of a quorum yet.")
-        return []
+        # Kafka changes this level in another part of the log, and writes something here to wait for.
+        return [NoOpRecord()] if update.upgrade_type == UPGRADE else []
     elif name not in SUPPORTED_LEVELS:
         raise _invalid(update, f"Feature {name} not found.")
     needed = DEPENDENCIES.get((name, level))
