@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from random import Random
@@ -10,6 +11,7 @@ from typing import Final
 import javaproperties
 from msgspec import Struct
 
+from metadata_log import java_text
 from metadata_log.batch import records
 from metadata_log.disk import Disk, Lock, make_directory, replace_file
 from metadata_log.errors import DirectoryError
@@ -31,6 +33,7 @@ ARCHIVE_MANIFEST: Final = "manifest.json"
 PARTITION_DIRECTORY: Final = f"{METADATA_TOPIC}-{METADATA_PARTITION}"
 
 _PARTITION_METADATA_TEXT: Final = f"version: 0\ntopic_id: {Uuid.METADATA_TOPIC}".encode("ascii")
+_PARTITION_METADATA_LINE: Final = re.compile(r"(\w+):[ \t\v\f]+(.+)")
 
 
 class MetaProperties(Struct, frozen=True, kw_only=True):
@@ -84,20 +87,21 @@ def parse_meta_properties(text: bytes, *, where: str | None = None) -> MetaPrope
         entries: dict[str, str] = javaproperties.loads(text.decode("latin-1"))
     except javaproperties.InvalidUEscapeError as damage:
         raise DirectoryError(f"this is not a properties file: {damage}", where=where) from damage
-    version = entries.get("version")
-    if version is None:
+    if "version" not in entries:
         raise bad("the version is missing", "version")
-    if version != "1":
+    version = java_text.whole_number(java_text.trim(entries["version"]))
+    if version != 1:
         raise DirectoryError(
-            f"unknown meta.properties version {version!r}",
+            f"unknown meta.properties version {entries['version']!r}",
             where=where,
             field="version",
-            hint="Only version 1, of KRaft nodes, is known." if version == "0" else "Run the version that wrote it.",
+            hint="Only version 1, of KRaft nodes, is known." if version == 0 else "Run the version that wrote it.",
         )
     for key in ("cluster.id", "node.id"):
         if not entries.get(key):
             raise bad(f"{key} is missing", key)
-    if not entries["node.id"].isdecimal():
+    node_id = java_text.whole_number(entries["node.id"])
+    if node_id is None or node_id < 0:
         raise bad(f"{entries['node.id']!r} is not a node id", "node.id")
     directory_id = entries.get("directory.id")
     try:
@@ -106,7 +110,7 @@ def parse_meta_properties(text: bytes, *, where: str | None = None) -> MetaPrope
         raise bad(str(damage), "directory.id") from damage
     if parsed is not None and parsed.is_reserved:
         raise bad(f"{parsed} is reserved and can be no directory's id", "directory.id")
-    return MetaProperties(cluster_id=entries["cluster.id"], node_id=int(entries["node.id"]), directory_id=parsed)
+    return MetaProperties(cluster_id=entries["cluster.id"], node_id=node_id, directory_id=parsed)
 
 
 def read_meta_properties(disk: Disk, directory: str) -> MetaProperties | None:
@@ -260,14 +264,25 @@ def ensure_partition_metadata(disk: Disk, partition_directory: str) -> None:
 
 
 def parse_partition_metadata(text: bytes, *, where: str | None = None) -> Uuid:
-    """The topic id in a partition.metadata file; raises `DirectoryError`."""
-    entries = dict(line.split(": ", 1) for line in text.decode("utf-8", "replace").splitlines() if ": " in line)
-    if entries.get("version") != "0":
-        raise DirectoryError(f"unknown version {entries.get('version')!r}", where=where, field="version")
+    """The topic id in a partition.metadata file; raises `DirectoryError`. What follows the two lines does not count."""
+    lines = iter(java_text.lines(text.decode("utf-8", "replace")))
+
+    def value(name: str) -> str:
+        found = _PARTITION_METADATA_LINE.fullmatch(next(lines, ""))
+        if found is None or found[1] != name:
+            raise DirectoryError(f"a line with the {name} is missing", where=where, field=name)
+        return found[2]
+
+    version = value("version")
+    if java_text.whole_number(version) != 0:
+        raise DirectoryError(f"unknown version {version!r}", where=where, field="version")
     try:
-        return Uuid.parse(entries.get("topic_id", ""))
+        topic_id = Uuid.parse(value("topic_id"))
     except ValueError as bad:
         raise DirectoryError(str(bad), where=where, field="topic_id") from bad
+    if topic_id == Uuid.ZERO:
+        raise DirectoryError("the topic id is zero", where=where, field="topic_id")
+    return topic_id
 
 
 def read_bootstrap(disk: Disk, directory: str) -> tuple[bytes, ...] | None:

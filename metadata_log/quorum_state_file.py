@@ -10,6 +10,7 @@ from typing import Final, NoReturn
 
 from msgspec import Struct
 
+from metadata_log import java_text
 from metadata_log.disk import Disk, replace_file
 from metadata_log.errors import DecodeError, UnsupportedVersion
 from metadata_log.records.control import QuorumStateData, QuorumStateDataVoter
@@ -23,6 +24,13 @@ _HINT: Final = (
     "Put the file back from a copy of the same moment. Without it this replica may vote twice in one epoch: "
     "remove it only together with the whole directory, while the other voters are up."
 )
+
+
+def _not_a_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+_JSON: Final = json.JSONDecoder(parse_constant=_not_a_number)
 
 
 class StoredElection(Struct, frozen=True, kw_only=True):
@@ -57,11 +65,14 @@ def parse_quorum_state(content: bytes, *, where: str | None = None) -> StoredEle
     def fail(what: str) -> NoReturn:
         raise DecodeError(what, where=where, hint=_HINT)
 
-    lines = content.decode("utf-8", "replace").splitlines()
+    try:
+        lines = java_text.lines(content.decode())
+    except UnicodeDecodeError as bad:
+        fail(f"this is not text: {bad}")
     if not lines:
         fail("the file is empty")
     try:
-        fields, _ = json.JSONDecoder().raw_decode(lines[0].lstrip())
+        fields, _ = _JSON.raw_decode(lines[0].lstrip(" \t"))
     except (ValueError, RecursionError) as bad:
         fail(f"this is not JSON: {bad}")
     if not isinstance(fields, dict):

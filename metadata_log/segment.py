@@ -9,6 +9,7 @@ from metadata_log.batch import HEADER_BYTES, Record, RecordBatch, read_batch, re
 from metadata_log.disk import Disk, File
 from metadata_log.errors import IncompleteBatch
 from metadata_log.indexes import NO_TIMESTAMP, OffsetIndex, TimeIndex
+from metadata_log.java_text import whole_number
 from metadata_log.types import NO_OFFSET
 
 SUFFIX: Final = ".log"
@@ -29,7 +30,9 @@ def file_name(base_offset: int, suffix: str = SUFFIX) -> str:
 def parse_file_name(name: str, suffix: str = SUFFIX) -> int | None:
     """The base offset in a segment file's name, or None if it is not one."""
     stem = name[: -len(suffix)]
-    return int(stem) if name.endswith(suffix) and len(stem) == 20 and stem.isdecimal() and stem.isascii() else None
+    if not (name.endswith(suffix) and len(stem) == 20 and stem.isdecimal() and stem.isascii()):
+        return None
+    return whole_number(stem, bits=64)
 
 
 def scan_file(

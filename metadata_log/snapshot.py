@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
@@ -10,6 +11,7 @@ from msgspec import Struct
 from metadata_log.batch import RecordBatch, build_batch, build_control_batch, records
 from metadata_log.disk import Disk
 from metadata_log.errors import CorruptBatch
+from metadata_log.java_text import whole_number
 from metadata_log.records.control import KRaftVersionRecord, SnapshotFooterRecord, SnapshotHeaderRecord, VotersRecord
 from metadata_log.records.frame import ControlRecordType, decode_control, encode_control
 from metadata_log.segment import scan_file
@@ -19,6 +21,7 @@ SUFFIX: Final = ".checkpoint"
 PARTIAL_SUFFIX: Final = ".checkpoint.part"
 DELETED_SUFFIX: Final = ".checkpoint.deleted"
 
+_STEM: Final = re.compile(r"([0-9]{20})-([0-9]{10})")
 _HINT: Final = "Remove the file if an older snapshot and the log behind it are there; else empty the directory."
 
 
@@ -30,15 +33,11 @@ def snapshot_name(snapshot: OffsetAndEpoch) -> str:
 def parse_snapshot_name(name: str) -> OffsetAndEpoch | None:
     """The id in a snapshot's file name, or None if it is not one."""
     stem = name[: -len(SUFFIX)]
-    offset, _, epoch = stem.partition("-")
-    digits = offset + epoch
-    if (
-        not name.endswith(SUFFIX)
-        or (len(offset), len(epoch)) != (20, 10)
-        or not (digits.isdecimal() and digits.isascii())
-    ):
+    found = _STEM.fullmatch(stem) if name.endswith(SUFFIX) else None
+    if found is None:
         return None
-    return OffsetAndEpoch(epoch=int(epoch), offset=int(offset))
+    offset, epoch = whole_number(found[1], bits=64), whole_number(found[2])
+    return None if offset is None or epoch is None else OffsetAndEpoch(epoch=epoch, offset=offset)
 
 
 def list_snapshots(disk: Disk, directory: str) -> tuple[OffsetAndEpoch, ...]:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import base64
+import re
 from random import Random
 from typing import ClassVar, Final
 
 from msgspec import Struct
+
+_UUID_CHARACTERS: Final = 22
+_UUID_TEXT: Final = re.compile(r"[A-Za-z0-9_-]{22}(==)?")
 
 
 class Uuid(bytes):
@@ -29,13 +33,9 @@ class Uuid(bytes):
     @classmethod
     def parse(cls, text: str) -> Uuid:
         """Read the text form, as `meta.properties` and Kafka's tools print it; raises `ValueError`."""
-        try:
-            raw = base64.urlsafe_b64decode(text + "==")
-        except ValueError as bad:
-            raise ValueError(f"not a Kafka uuid: {text!r}") from bad
-        if len(raw) != 16 or len(text) != 22:
+        if _UUID_TEXT.fullmatch(text) is None:
             raise ValueError(f"not a Kafka uuid (22 characters of URL-safe base64): {text!r}")
-        return cls(raw)
+        return cls(base64.urlsafe_b64decode(text[:_UUID_CHARACTERS] + "=="))
 
     @property
     def is_reserved(self) -> bool:

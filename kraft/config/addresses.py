@@ -9,6 +9,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from kraft.config.properties import trim
+
 _LISTENER: Final = re.compile(r"([A-Za-z0-9_.\-]+)://(?:\[([0-9A-Fa-f:.%]*)\]|([^\[\]:/,]*)):(\d{1,5})")
 _HOST_PORT: Final = re.compile(r"(?:\[([0-9A-Fa-f:.%]+)\]|([^\[\]:/,@]+)):(\d{1,5})")
 _VOTER: Final = re.compile(r"(\d{1,10})@(.+)")
@@ -44,12 +46,12 @@ def join_host_port(host: str, port: int) -> str:
 
 def split_list(text: str) -> tuple[str, ...]:
     """The entries of a comma-separated list, without blanks (Kafka: type LIST)."""
-    return tuple(entry for part in text.split(",") if (entry := part.strip()))
+    return tuple(entry for part in text.split(",") if (entry := trim(part)))
 
 
 def parse_host_port(text: str) -> tuple[str, int]:
     """Read `host:port` or `[ipv6]:port`; raises `ValueError`."""
-    match = _HOST_PORT.fullmatch(text.strip())
+    match = _HOST_PORT.fullmatch(trim(text))
     if match is None or not 0 < int(match[3]) < 65_536:
         raise ValueError(f"{text!r} is not host:port")
     return match[1] or match[2], int(match[3])
@@ -57,7 +59,7 @@ def parse_host_port(text: str) -> tuple[str, int]:
 
 def parse_listener(text: str) -> ListenerSpec:
     """Read `NAME://host:port`; raises `ValueError`. Names are upper case, as in Kafka."""
-    match = _LISTENER.fullmatch(text.strip())
+    match = _LISTENER.fullmatch(trim(text))
     if match is None or int(match[4]) > 65_535:
         raise ValueError(f"{text!r} is not NAME://host:port")
     return ListenerSpec(match[1].upper(), match[2] or match[3] or "", int(match[4]))
@@ -65,7 +67,7 @@ def parse_listener(text: str) -> ListenerSpec:
 
 def parse_voter(text: str) -> QuorumVoter:
     """Read `id@host:port`; raises `ValueError`."""
-    match = _VOTER.fullmatch(text.strip())
+    match = _VOTER.fullmatch(trim(text))
     if match is None:
         raise ValueError(f"{text!r} is not id@host:port")
     try:

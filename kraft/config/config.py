@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
@@ -33,6 +34,7 @@ DEFAULT_LOG_DIR: Final = TEXTS["log.dir"].default
 CONTROLLER: Final = "controller"
 BROKER: Final = "broker"
 _ANY_ADDRESS: Final = ("0.0.0.0", "::")
+_WHOLE_NUMBER: Final = re.compile(r"[+-]?0*[0-9]{1,19}")
 
 
 class Config(Struct, frozen=True, kw_only=True):
@@ -60,6 +62,11 @@ class Config(Struct, frozen=True, kw_only=True):
     max_batch_bytes: int = NUMBERS["internal.metadata.max.batch.size.in.bytes"].default
     segment_bytes: int = NUMBERS["metadata.log.segment.bytes"].default
     segment_ms: int = NUMBERS["metadata.log.segment.ms"].default
+    fetch_snapshot_max_bytes: int = NUMBERS["controller.quorum.fetch.snapshot.max.bytes"].default
+    snapshot_max_bytes: int = NUMBERS["metadata.log.max.record.bytes.between.snapshots"].default
+    snapshot_max_interval_ms: int = NUMBERS["metadata.log.max.snapshot.interval.ms"].default
+    retention_bytes: int = NUMBERS["metadata.max.retention.bytes"].default
+    retention_ms: int = NUMBERS["metadata.max.retention.ms"].default
     max_idle_interval_ms: int = NUMBERS["metadata.max.idle.interval.ms"].default
     min_insync_replicas: int = NUMBERS["min.insync.replicas"].default
     num_partitions: int = NUMBERS["num.partitions"].default
@@ -132,7 +139,7 @@ class Config(Struct, frozen=True, kw_only=True):
             # As in Java, any other word is no.
             allows_without_acl=reader.text("allow.everyone.if.no.acl.found").lower() == "true",
             token_secret=reader.secret("delegation.token.secret.key"),
-            described=tuple(described_settings({key: setting.value.strip() for key, setting in settings.items()})),
+            described=tuple(described_settings({key: setting.value for key, setting in settings.items()})),
             warnings=tuple(reader.warnings()),
             **reader.numbers(),
         )
@@ -224,13 +231,13 @@ class _Reader:
 
     def text(self, key: str) -> str:
         setting = self._settings.get(key)
-        return TEXTS[key].default if setting is None else setting.value.strip()
+        return TEXTS[key].default if setting is None else setting.value
 
     def bad(self, key: str, why: str, *, hint: str | None = None) -> ConfigError:
         setting = self._settings.get(key)
         if setting is None:
             return ConfigError(f"{key}: {why}", where=self._source, hint=hint)
-        return ConfigError(f"{key}={setting.value.strip()}: {why}", where=setting.where, hint=hint)
+        return ConfigError(f"{key}={setting.value}: {why}", where=setting.where, hint=hint)
 
     def missing(self, key: str, hint: str) -> ConfigError:
         return ConfigError(f"{key} is not set", where=self._source, hint=hint)
@@ -460,9 +467,8 @@ class _Reader:
         return self._whole(key, number.minimum, number.maximum) if key in self._settings else number.default
 
     def _whole(self, key: str, minimum: int, maximum: int) -> int:
-        text = self._settings[key].value.strip()
-        digits = text.removeprefix("-").removeprefix("+")
-        value = int(text) if digits.isascii() and digits.isdigit() and len(digits) < 20 else None
+        text = self._settings[key].value
+        value = int(text) if _WHOLE_NUMBER.fullmatch(text) else None
         if value is None or not minimum <= value <= maximum:
             raise self.bad(key, f"allowed is a whole number from {minimum} to {maximum}")
         return value
@@ -477,7 +483,7 @@ class _Reader:
 
     def warnings(self) -> Iterable[str]:
         for key, setting in self._settings.items():
-            if key in NOT_YET and setting.value.strip().lower() not in ("", "false"):
+            if key in NOT_YET and setting.value.lower() not in ("", "false"):
                 yield f"{key} {NOT_YET[key]} ({setting.where})"
             elif key not in KAFKA_KEYS and key not in TEXTS and not key.startswith(PREFIXES):
                 nearest = difflib.get_close_matches(key, sorted(KAFKA_KEYS), n=1, cutoff=0.75)

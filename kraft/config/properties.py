@@ -13,8 +13,16 @@ from kraft.config.errors import ConfigError
 OVERRIDE = "--override"
 
 
+_BLANKS = "".join(map(chr, range(ord(" ") + 1)))
+
+
+def trim(text: str) -> str:
+    """The text without what Java's `trim` takes off both ends: blanks and control characters, not no-break spaces."""
+    return text.strip(_BLANKS)
+
+
 class Setting(Struct, frozen=True):
-    """One value as it was written, and where: `file:line`, or the option that set it."""
+    """One value, trimmed as Kafka does, and where it was set: `file:line`, or the option that set it."""
 
     value: str
     where: str
@@ -27,7 +35,7 @@ def parse_properties(text: str | bytes, *, source: str) -> dict[str, Setting]:
     try:
         for element in javaproperties.parse(io.BytesIO(text) if isinstance(text, bytes) else io.StringIO(text)):
             if isinstance(element, javaproperties.KeyValue):
-                found[element.key] = Setting(element.value, f"{source}:{line}")
+                found[element.key] = Setting(trim(element.value), f"{source}:{line}")
             line += _lines(element.source)
     except javaproperties.InvalidUEscapeError as bad:
         raise ConfigError(
@@ -56,9 +64,9 @@ def apply_overrides(settings: Mapping[str, Setting], overrides: Iterable[str]) -
     result = dict(settings)
     for text in overrides:
         key, equals, value = text.partition("=")
-        if not (equals and key.strip()):
+        if not (equals and trim(key)):
             raise ConfigError(f"{text!r} is not key=value", where=OVERRIDE, hint="Write --override key=value.")
-        result[key.strip()] = Setting(value.strip(), OVERRIDE)
+        result[trim(key)] = Setting(trim(value), OVERRIDE)
     return result
 
 

@@ -49,6 +49,9 @@ def test_an_override_needs_an_equals_sign() -> None:
     [
         ("node.id=one", "a whole number from 0"),
         ("node.id=-1", "a whole number from 0"),
+        ("node.id=-+1", "a whole number from 0"),
+        ("node.id=\xb9", "a whole number from 0"),
+        ("process.roles=controller\xa0", "no role 'controller\\xa0'"),
         ("node.id=99999999999", "to 2147483647"),
         ("controller.quorum.election.timeout.ms=soon", "a whole number"),
         ("controller.quorum.voters=1:9001", "id@host:port"),

@@ -41,7 +41,7 @@ def test_a_voter_set_is_read_in_the_order_of_ids() -> None:
     assert [voter.endpoints.listeners[0].host for voter in voters.voters] == ["a", "::1", "c"]
 
 
-@pytest.mark.parametrize("text", ["1", "1@", "1@host", "1@host:x", "x@host:1", "@host:1", "1@:1"])
+@pytest.mark.parametrize("text", ["1", "1@", "1@host", "1@host:x", "x@host:1", "@host:1", "1@:1", "\u00b2@host:1"])
 def test_a_bad_voter_is_named(text: str) -> None:
     with pytest.raises(ValueError, match="expected id@host:port"):
         VoterSet.parse(text)

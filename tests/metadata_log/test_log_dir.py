@@ -20,6 +20,7 @@ from metadata_log.log_dir import (
     format_meta_properties,
     open_directory,
     parse_meta_properties,
+    parse_partition_metadata,
     read_bootstrap,
     read_meta_properties,
 )
@@ -142,6 +143,10 @@ def test_real_meta_properties() -> None:
         (b"version=1\ncluster.id=x", "node.id is missing"),
         (b"version=1\ncluster.id=x\nnode.id=one", "'one' is not a node id"),
         (b"version=1\ncluster.id=x\nnode.id=-1", "'-1' is not a node id"),
+        (b"version=1\ncluster.id=x\nnode.id=1 ", "'1 ' is not a node id"),
+        (b"version=1\ncluster.id=x\nnode.id=2147483648", "'2147483648' is not a node id"),
+        (b"version=1\ncluster.id=x\nnode.id=1\ndirectory.id=FAtJ3q8rQ/6k7y3bJ5h1-A", "not a Kafka uuid"),
+        (b"version=1\xa0\ncluster.id=x\nnode.id=1", r"unknown meta.properties version '1\\xa0'"),
         (b"version=1\ncluster.id=x\nnode.id=1\ndirectory.id=short", "not a Kafka uuid"),
         (b"version=1\ncluster.id=x\nnode.id=1\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAQ", "reserved"),
         (b"version=1\ncluster.id=\\u12\nnode.id=1", "not a properties file"),
@@ -151,6 +156,11 @@ def test_bad_meta_properties(text: bytes, words: str) -> None:
     with pytest.raises(DirectoryError, match=words) as caught:
         parse_meta_properties(text, where=META)
     assert caught.value.where == META
+
+
+def test_numbers_of_meta_properties_as_java_reads_them() -> None:
+    meta = parse_meta_properties(b"version = \x0b+01 \r\ncluster.id : x\rnode.id=+12")
+    assert meta == MetaProperties(cluster_id="x", node_id=12)
 
 
 def opened(disk: MemoryDisk, **changes: Any) -> Any:
@@ -206,7 +216,13 @@ def test_partition_metadata_of_another_topic() -> None:
     for text, words in (
         (b"version: 0\ntopic_id: kzvpwDEBRmuWTZqeuC5LbA", "holds topic kzvpwDEBRmuWTZqeuC5LbA"),
         (b"version: 1\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ", "unknown version '1'"),
-        (b"nonsense", "unknown version None"),
+        (b"nonsense", "a line with the version is missing"),
+        (b"version: 0", "a line with the topic_id is missing"),
+        (b"topic_id: AAAAAAAAAAAAAAAAAAAAAQ\nversion: 0", "a line with the version is missing"),
+        (b"version: 0\x1c\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ", r"unknown version '0\\x1c'"),
+        (b"version: 0\n\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ", "a line with the topic_id is missing"),
+        (b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\x0b", "not a Kafka uuid"),
+        (b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA", "the topic id is zero"),
         (b"version: 0\ntopic_id: x", "not a Kafka uuid"),
     ):
         file = disk.open(path, create=True)
@@ -214,6 +230,17 @@ def test_partition_metadata_of_another_topic() -> None:
         file.append(text)
         with pytest.raises(DirectoryError, match=words):
             ensure_partition_metadata(disk, "p")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"version: 0\r\ntopic_id: kzvpwDEBRmuWTZqeuC5LbA\r\n",
+        b"version:\t00\ntopic_id:  kzvpwDEBRmuWTZqeuC5LbA==\rmore",
+    ],
+)
+def test_partition_metadata_as_java_reads_it(text: bytes) -> None:
+    assert str(parse_partition_metadata(text)) == "kzvpwDEBRmuWTZqeuC5LbA"
 
 
 def test_bootstrap_of_a_missing_file() -> None:

@@ -53,6 +53,28 @@ def test_texts_that_kafka_reads_or_refuses() -> None:
             assert caught.value.hint
 
 
+STATE = b'{"leaderId":1,"leaderEpoch":3,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1%b}'
+
+
+@pytest.mark.parametrize("more", [',"x":"\u2028\x85\x7f"', ',\t"x":1e400', ',"leaderId":1'])
+def test_characters_that_kafka_takes(more: str) -> None:
+    """Line ends are those of Java: what else Python splits a text at may stand in a string."""
+    assert parse_quorum_state(STATE % more.encode()).leader_epoch == 3
+    assert parse_quorum_state(b" \t" + STATE % b"" + b"\r\nanother line").leader_epoch == 3
+
+
+@pytest.mark.parametrize("blank", ["\x1f", "\x0b", "\xa0", "\u3000", "\ufeff", "\n"])
+def test_blanks_that_json_does_not_have(blank: str) -> None:
+    with pytest.raises(DecodeError):
+        parse_quorum_state(blank.encode() + STATE % b"")
+
+
+@pytest.mark.parametrize("more", [b',"x":NaN', b',"x":-Infinity', b',"x":"\xff"', b',"x":"\x1f"', b',"x":"\r"'])
+def test_values_that_kafka_refuses(more: bytes) -> None:
+    with pytest.raises(DecodeError):
+        parse_quorum_state(STATE % more)
+
+
 def test_unknown_version_is_named() -> None:
     with pytest.raises(UnsupportedVersion, match="data_version is 2"):
         parse_quorum_state(b'{"leaderId":1,"leaderEpoch":3,"data_version":2}')

@@ -42,6 +42,9 @@ def test_names() -> None:
         "0000000000000005210_0000000008.checkpoint",
         "00000000000000005210.log",
         "-0000000000000005210-000000008.checkpoint",
+        "09223372036854775808-0000000008.checkpoint",
+        "00000000000000005210-2147483648.checkpoint",
+        "0000000000000000521\u0660-0000000008.checkpoint",
     ):
         assert parse_snapshot_name(other) is None
 

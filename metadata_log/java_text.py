@@ -1,0 +1,31 @@
+"""Small text files as Java reads them (Java: `BufferedReader.readLine`, `String.trim`, `Integer.parseInt`).
+
+Python's own `splitlines`, `strip` and `isdigit` know more line ends, blanks and digits: what they take in good faith,
+Kafka refuses, or the other way round.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_LINE_END: Final = re.compile(r"\r\n|\r|\n")
+_WHOLE_NUMBER: Final = re.compile(r"[+-]?0*\d{1,19}")
+_BLANKS: Final = "".join(map(chr, range(ord(" ") + 1)))
+
+
+def lines(text: str) -> list[str]:
+    """The lines of a text; behind its last line end there is none."""
+    found = _LINE_END.split(text)
+    return found if found[-1] else found[:-1]
+
+
+def trim(text: str) -> str:
+    """The text without blanks and control characters at both ends."""
+    return text.strip(_BLANKS)
+
+
+def whole_number(text: str, bits: int = 32) -> int | None:
+    """The number that a text says, with or without a sign; None for another text, or more than these bits hold."""
+    value = int(text) if _WHOLE_NUMBER.fullmatch(text) else 1 << bits
+    return value if -(1 << (bits - 1)) <= value < 1 << (bits - 1) else None
