@@ -91,9 +91,10 @@ def test_a_batch_that_never_ends_is_not_kept_in_memory() -> None:
     arriving = receiver(disk)
     arriving.append(SMALL[:8] + (2**31 - 1).to_bytes(4, "big") + SMALL[12:61])
     piece = bytes(1 << 20)
+    for _ in range(2 * MAX_BATCH_BYTES // len(piece) - 1):
+        arriving.append(piece)
     with pytest.raises(CorruptBatch, match="larger than any"):
-        for _ in range(2 * MAX_BATCH_BYTES // len(piece) + 1):
-            arriving.append(piece)
+        arriving.append(piece)
 
 
 def test_what_is_abandoned_leaves_nothing() -> None:
