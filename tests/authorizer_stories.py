@@ -62,6 +62,7 @@ from transport.protocol.messages import (
     describe_quorum,
     end_quorum_epoch,
     fetch,
+    fetch_snapshot,
     update_features,
     vote,
 )
@@ -294,6 +295,12 @@ def _ended(version: int) -> Step:
     return lambda side: m.EndQuorumEpochRequest(cluster_id="another", topics=[asked]), version
 
 
+def _snapshot(version: int) -> Step:
+    partition = fetch_snapshot.FetchSnapshotRequestPartitionSnapshot(current_leader_epoch=1)
+    asked = fetch_snapshot.FetchSnapshotRequestTopicSnapshot(name="__cluster_metadata", partitions=[partition])
+    return lambda side: m.FetchSnapshotRequest(cluster_id="another", topics=[asked]), version
+
+
 def _described_quorum(version: int) -> Step:
     asked = describe_quorum.DescribeQuorumRequestTopicData(
         topic_name="__cluster_metadata", partitions=[describe_quorum.DescribeQuorumRequestPartitionData()]
@@ -306,6 +313,7 @@ QUORUM: Final = [
     *(_voted(version) for version in (0, 1, 2)),
     *(_begun(version) for version in (0, 1)),
     *(_ended(version) for version in (0, 1)),
+    *(_snapshot(version) for version in (0, 1)),
 ]
 OF_BROKERS: Final = [
     register(A),
@@ -390,6 +398,8 @@ AUTHORIZER_STORIES: Final[dict[str, list[Asked]]] = {
         ),
         *by("User:admin", *ADMINISTRATION["User:alters"]),
         *by("User:alters", reassignments(), described_rules("User:also")),
+        *by("User:eve", *(_described_quorum(version) for version in (0, 2))),
+        *by("User:describes", *(_described_quorum(version) for version in (0, 2)), only=ERRORS),
         *by(DIRECTLY, *ADMINISTRATION["User:alters"], *ADMINISTRATION["User:describes"]),
         *by(DIRECTLY, *ADMINISTRATION["User:alters-configs"]),
     ],

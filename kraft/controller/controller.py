@@ -20,7 +20,7 @@ from kraft.controller.caller import ANONYMOUS, Caller
 from kraft.controller.cluster import check_described, describe_cluster, refuse_describe_cluster
 from kraft.controller.deciding import AdminSettings, Deciding, DecisionSettings
 from kraft.controller.elections import PER_RUN, balance, elect_uncleanly
-from kraft.controller.envelope import open_envelope, refuse_envelope, seal
+from kraft.controller.envelope import Forwarded, open_envelope, refuse_envelope, seal
 from kraft.controller.features import DEFAULT_BOOTSTRAP, activation, check_supported
 from kraft.controller.heartbeats import BrokerSessions
 from kraft.controller.periodic import NEVER_MS, NO_OP, Periodic
@@ -221,11 +221,15 @@ class QuorumController:
             return refused
         return None
 
+    def opened(self, request: EnvelopeRequest, caller: Caller) -> Forwarded:
+        """What is in an envelope; raises `ApiError` if it is damaged, or not for the caller to bring."""
+        check_cluster(self._deciding(0, 0, caller), ApiKey.ENVELOPE)
+        return open_envelope(request)
+
     def _handle_forwarded(self, outer: Deciding, request: EnvelopeRequest, leader_id: int) -> ControllerResult:
         """Decide for the client of a broker. The broker itself is told to ask another controller, not the client."""
         try:
-            check_cluster(outer, ApiKey.ENVELOPE)
-            forwarded = open_envelope(request)
+            forwarded = self.opened(request, outer.caller)
             if type(forwarded.message) not in APIS:
                 raise ApiError(Error.INVALID_REQUEST)
         except ApiError as refused:

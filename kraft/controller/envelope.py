@@ -17,6 +17,7 @@ from transport.protocol.messages.envelope import EnvelopeRequest, EnvelopeRespon
 from transport.protocol.messages.principal import DefaultPrincipalData
 
 _PRINCIPAL_VERSION_BYTES: Final = 2
+_API_KEY_BYTES: Final = 2
 
 
 class Forwarded(Struct, frozen=True):
@@ -27,6 +28,12 @@ class Forwarded(Struct, frozen=True):
     correlation_id: int
     message: Message
     caller: Caller
+
+
+def api_key_of(request: EnvelopeRequest) -> int:
+    """The key of the API that the client asks for, without looking further; -1 if there is none."""
+    data = request.request_data
+    return int.from_bytes(data[:_API_KEY_BYTES], "big", signed=True) if len(data) >= _API_KEY_BYTES else -1
 
 
 def open_envelope(request: EnvelopeRequest) -> Forwarded:

@@ -62,6 +62,13 @@ class Respond(Struct, frozen=True, gc=False):
     response: Message
 
 
+class Redirect(Struct, frozen=True, gc=False):
+    """Answer a request as one of the quorum, at once; what is sent is what `seal` makes of the answer."""
+
+    request: WireRequest
+    seal: Callable[[Message], Message]
+
+
 class RefuseSubmit(Struct, frozen=True, gc=False):
     """The values of a `Submit` are not taken."""
 
@@ -81,7 +88,7 @@ class Ask(Struct, frozen=True, gc=False):
     target: tuple[int, str, int] | None = None
 
 
-Action = Proposal | Respond | RefuseSubmit | Ask
+Action = Proposal | Respond | Redirect | RefuseSubmit | Ask
 
 
 class Application(Protocol):

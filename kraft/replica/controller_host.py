@@ -6,19 +6,25 @@ Between the two stands only the encoding of records: the controller thinks in re
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from random import Random
 from typing import Final
+
+from msgspec import structs
 
 from kraft.controller import ControllerResult, ControllerSettings, QuorumController, VersionedRecord
 from kraft.controller.apis import APIS, Read
 from kraft.controller.caller import Caller, host_of_peer
 from kraft.controller.controller import RECORDS_PER_BATCH
+from kraft.controller.envelope import Forwarded, api_key_of, refuse_envelope, seal
 from kraft.controller.features import DEFAULT_BOOTSTRAP, SUPPORTED_FEATURES
 from kraft.controller.result import ApiError
 from kraft.quorum.values import LeaderAndEpoch
-from kraft.replica.application import Action, Ask, ForRequest, Proposal, RefuseSubmit, Respond, Unit
+from kraft.replica.api_versions import QUORUM_APIS
+from kraft.replica.application import Action, Ask, ForRequest, Proposal, Redirect, RefuseSubmit, Respond, Unit
 from kraft.replica.events import Committed, CommittedBatch, Submit, WireRequest
 from kraft.replica.options import ReplicaOptions
+from kraft.replica.refusals import refuse_quorum_request
 from metadata_log.errors import UnsupportedVersion
 from metadata_log.image import METADATA_VERSION, MetadataImage
 from metadata_log.image.records import records as image_records
@@ -27,6 +33,7 @@ from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, random_uuid
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
+from transport.protocol.messages import DescribeQuorumResponse, EnvelopeRequest
 from transport.protocol.messages.controller_registration import ControllerRegistrationRequest
 
 
@@ -70,11 +77,27 @@ class ControllerHost:
     def on_request(self, request: WireRequest, leader: LeaderAndEpoch, now_ms: int) -> Action:
         """Decide; an answer to a write waits until everything it rests on is committed."""
         message, caller = request.message, _caller(request)
+        if isinstance(message, EnvelopeRequest) and api_key_of(message) in QUORUM_APIS:
+            return self._pass_on(request, message, caller)
         result = self.controller.handle(message, request.version, leader.leader_id, now_ms, caller)
         assert result.response is not None, message
         if request.api_key in _READS or not self.controller.is_active:
             return Respond(request.request_id, result.response)
         return Proposal(_units(result), ForRequest(request.request_id, message, result.response))
+
+    def _pass_on(self, request: WireRequest, envelope: EnvelopeRequest, caller: Caller) -> Action:
+        """A client of a broker's asks the quorum itself."""
+        try:
+            forwarded = self.controller.opened(envelope, caller)
+        except ApiError as refused:
+            return Respond(request.request_id, refuse_envelope(refused.error))
+        asked = structs.replace(
+            request, api_key=forwarded.api_key, version=forwarded.version, message=forwarded.message
+        )
+        denial = self.controller.denial(ApiKey(forwarded.api_key), forwarded.caller)
+        if denial is not None:
+            return Respond(request.request_id, seal(forwarded, refuse_quorum_request(asked, denial)))
+        return Redirect(asked, partial(_seal_description, forwarded))
 
     def denial(self, request: WireRequest) -> ApiError | None:
         """What the authorizer says, if there is one; a listener without login has but one principal."""
@@ -148,6 +171,15 @@ class ControllerHost:
 
 def _caller(request: WireRequest) -> Caller:
     return Caller(host=host_of_peer(request.peer))
+
+
+def _seal_description(forwarded: Forwarded, response: Message) -> Message:
+    """The answer to a client who wants the quorum described, or to the broker, if that has to ask somebody else."""
+    assert isinstance(response, DescribeQuorumResponse), response
+    partitions = [partition for topic in response.topics for partition in topic.partitions]
+    if any(one.error_code == Error.NOT_LEADER_OR_FOLLOWER for one in partitions):
+        return refuse_envelope(Error.NOT_CONTROLLER)
+    return seal(forwarded, response)
 
 
 _NO_LEVELS: Final = ((METADATA_VERSION, 7),)

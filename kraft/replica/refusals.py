@@ -15,6 +15,8 @@ from transport.protocol.messages import (
     DescribeQuorumResponse,
     EndQuorumEpochRequest,
     EndQuorumEpochResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
     VoteRequest,
     VoteResponse,
     fetch,
@@ -39,6 +41,8 @@ def refuse_quorum_request(request: WireRequest, refused: ApiError) -> Message:
             return BeginQuorumEpochResponse(error_code=error)
         case EndQuorumEpochRequest():
             return EndQuorumEpochResponse(error_code=error)
+        case FetchSnapshotRequest():
+            return FetchSnapshotResponse(error_code=error)
         case DescribeQuorumRequest():
             return DescribeQuorumResponse(error_code=error, error_message=error.message)
         case other:

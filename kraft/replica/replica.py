@@ -62,6 +62,7 @@ from kraft.replica.application import (
     ForRequest,
     ForSubmit,
     Proposal,
+    Redirect,
     RefuseSubmit,
     Respond,
 )
@@ -311,12 +312,10 @@ class Replica:
         key = request.api_key
         if key in self._quorum_apis:
             denial = self.application.denial(request)
-            flat = self._rpc.request_from_wire(request) if denial is None else refuse_quorum_request(request, denial)
-            if isinstance(flat, Fetch | Vote | BeginQuorumEpoch | EndQuorumEpoch | FetchSnapshot | DescribeQuorum):
-                self._received[request.request_id] = request
-                self._carry_out(self.core.step(Received(request.request_id, flat), now_ms), now_ms)
+            if denial is None:
+                self._on_quorum_request(request, now_ms)
             else:
-                self._outputs.append(Answer(request.request_id, flat))
+                self._outputs.append(Answer(request.request_id, refuse_quorum_request(request, denial)))
         elif key == ApiKey.API_VERSIONS:
             message = request.message
             assert isinstance(message, ApiVersionsRequest), message
@@ -326,6 +325,14 @@ class Replica:
             self._perform(self.application.on_request(request, self.core.leader, now_ms), now_ms)
         else:
             self._outputs.append(Drop(request.request_id, f"this node does not serve API {key}"))
+
+    def _on_quorum_request(self, request: WireRequest, now_ms: int) -> None:
+        flat = self._rpc.request_from_wire(request)
+        if isinstance(flat, Fetch | Vote | BeginQuorumEpoch | EndQuorumEpoch | FetchSnapshot | DescribeQuorum):
+            self._received[request.request_id] = request
+            self._carry_out(self.core.step(Received(request.request_id, flat), now_ms), now_ms)
+        else:
+            self._outputs.append(Answer(request.request_id, flat))
 
     def _on_reply(self, event: WireReply, now_ms: int) -> None:
         if event.request_id < 0:
@@ -524,6 +531,8 @@ class Replica:
                 self._propose(action, now_ms)
             case Respond():
                 self._outputs.append(Answer(action.request_id, action.response))
+            case Redirect():
+                self._redirect(action, now_ms)
             case Ask():
                 self._ask(action, now_ms)
             case RefuseSubmit():
@@ -548,6 +557,13 @@ class Replica:
         if leader_id in (NO_NODE, self.core.local.id) or address is None:
             return None
         return leader_id, address.host, address.port
+
+    def _redirect(self, action: Redirect, now_ms: int) -> None:
+        before = len(self._outputs)
+        self._on_quorum_request(action.request, now_ms)
+        (answer,) = self._outputs[before:]
+        assert isinstance(answer, Answer), answer
+        self._outputs[before] = Answer(answer.request_id, action.seal(answer.message))
 
     def _propose(self, proposal: Proposal, now_ms: int) -> None:
         waiting = proposal.waiting

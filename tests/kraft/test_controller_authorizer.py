@@ -26,8 +26,12 @@ from kraft.controller.authorizer import (
 )
 from kraft.controller.caller import Caller, host_of, host_of_peer
 from kraft.controller.deciding import AdminSettings
+from kraft.controller.envelope import api_key_of
 from kraft.controller.permissions import CLUSTER_OPERATIONS
+from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.api_versions import QUORUM_APIS
+from kraft.replica.application import Redirect, Respond
+from kraft.replica.controller_host import ControllerHost
 from kraft.replica.events import WireRequest
 from kraft.replica.refusals import refuse_quorum_request
 from metadata_log.image import Acl, AclsImage
@@ -57,13 +61,22 @@ class WithQuorum(InProcess):
     def ask(self, request: Message, version: int) -> Message:
         """As the controller, or for it."""
         key = schema_of(type(request)).api_key
+        assert key is not None
+        wire = WireRequest(
+            request_id=1, api_key=key, version=version, message=request, listener="CONTROLLER", peer="127.0.0.1:9"
+        )
+        host = ControllerHost(self.controller)
+        if isinstance(request, EnvelopeRequest) and api_key_of(request) in QUORUM_APIS:
+            action = host.on_request(wire, LeaderAndEpoch(1, 1), self.now_ms)
+            if isinstance(action, Redirect):
+                return EnvelopeResponse(error_code=Error.INCONSISTENT_CLUSTER_ID)
+            assert isinstance(action, Respond)
+            return action.response
         if key not in QUORUM_APIS:
             return super().ask(request, version)
-        assert key is not None
-        denial = self.controller.denial(ApiKey(key), NEARBY)
+        denial = host.denial(wire)
         if denial is None:
             return VoteResponse(error_code=Error.INCONSISTENT_CLUSTER_ID)
-        wire = WireRequest(request_id=1, api_key=key, version=version, message=request, listener="CONTROLLER")
         refused = refuse_quorum_request(wire, denial)
         return decode_response(ApiKey(key), version, encode_response(key, version, 0, refused))[1]
 
