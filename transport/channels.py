@@ -74,6 +74,12 @@ class Sockets(Protocol):
     def connect(self, endpoint: Endpoint, channel: Channel) -> Socket:
         """Begin to connect; ends with `on_connected` or `on_closed`, never from inside this call."""
 
+    def look(self) -> object:
+        """Read now what is there, if that can be seen without waiting."""
+
+    def wake(self) -> None:
+        """Have `settled` of the owner called soon; from any thread."""
+
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
         """Accept, read and write until cancelled, then close everything."""
 
@@ -90,8 +96,11 @@ class Owner(Protocol):
     def finish_later(self, outcome: Failed) -> None:
         """The same from inside the user's call."""
 
-    def settled(self) -> None:
-        """Nothing more is at hand; to be called after any of the calls above and those of a channel, before waiting."""
+    def settled(self) -> bool:
+        """Nothing more is at hand; to be called after any of the calls above and those of a channel, before waiting.
+
+        Returns whether only the network and time can bring more to do now.
+        """
 
     def later(self, action: Callable[[], None], delay_s: float = 0.0) -> None:
         """Do something in the transport's own task, soon or after a while."""

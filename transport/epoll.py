@@ -13,6 +13,7 @@ import select
 import socket
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -43,6 +44,8 @@ _BURSTS_PER_TURN: Final = 4
 """How often the set is looked at before other tasks get their turn: under load there is something every time, and a
 look takes a tenth of the time of Trio's scheduling.
 """
+_PATIENT_BURSTS_PER_TURN: Final = 16
+"""The same for programs whose other tasks may be kept waiting."""
 _ACCEPTS_AT_ONCE: Final = 64
 _OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _ACCEPT_PAUSE_S: Final = 0.1
@@ -51,10 +54,15 @@ _ACCEPT_PAUSE_S: Final = 0.1
 class EpollSockets:
     """The loop, and the sockets in it by file descriptor."""
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: Owner, patience_ms: int) -> None:
         self._owner = owner
+        self._patience_s = patience_ms / 1000
+        self._bursts_per_turn = _PATIENT_BURSTS_PER_TURN if patience_ms else _BURSTS_PER_TURN
         self._epoll = select.epoll()
-        self._members: dict[int, _Connection | _Listening] = {}
+        alarm = _Alarm()
+        self._wake = alarm.ring
+        self._members: dict[int, _Connection | _Listening | _Alarm] = {alarm.fileno(): alarm}
+        self._epoll.register(alarm.fileno(), select.EPOLLIN)
         self._nursery: trio.Nursery | None = None
 
     def listen(self, listener: Listener) -> Endpoint:
@@ -97,18 +105,28 @@ class EpollSockets:
             self._epoll.close()
 
     async def _poll(self) -> None:
-        members, poll, wait_readable = self._members, self._epoll.poll, trio.lowlevel.wait_readable
-        settled = self._owner.settled
+        wait_readable, look, settled = trio.lowlevel.wait_readable, self.look, self._owner.settled
         while True:
             await wait_readable(self._epoll)
-            for _ in range(_BURSTS_PER_TURN):
-                if not (ready := poll(0, _EVENTS_AT_ONCE)):
+            patience_s = 0.0
+            for _ in range(self._bursts_per_turn):
+                if not look(patience_s):
                     break
-                for descriptor, events in ready:
-                    # An earlier event of this burst may have closed the socket.
-                    if (member := members.get(descriptor)) is not None:
-                        member.on_events(events)
-                settled()
+                patience_s = self._patience_s if settled() else 0.0
+
+    def look(self, patience_s: float = 0.0) -> bool:
+        """Read and write what is ready now, or within a while; whether there was anything."""
+        ready = self._epoll.poll(patience_s, _EVENTS_AT_ONCE)
+        members = self._members
+        for descriptor, events in ready:
+            # An earlier event of this burst may have closed the socket.
+            if (member := members.get(descriptor)) is not None:
+                member.on_events(events)
+        return bool(ready)
+
+    def wake(self) -> None:
+        """Have `settled` of the owner called soon; from any thread."""
+        self._wake()
 
     def enter(self, connection: _Connection, descriptor: int, interest: int) -> None:
         """Watch a socket from now on."""
@@ -136,6 +154,36 @@ class EpollSockets:
             accepted.close()
         else:
             connection.adopt(accepted, channel)
+
+
+class _Alarm:
+    """What another thread wakes the loop with: a pair of sockets, so that what is closed cannot be mistaken."""
+
+    __slots__ = ("_bell", "_ear")
+
+    def __init__(self) -> None:
+        self._bell, self._ear = socket.socketpair()
+        self._bell.setblocking(False)
+        self._ear.setblocking(False)
+
+    def fileno(self) -> int:
+        """What the loop watches."""
+        return self._ear.fileno()
+
+    def ring(self) -> None:
+        """Wake the loop; nothing happens if it has ended."""
+        with suppress(OSError):  # also when so many rings were not heard yet that one more does not fit
+            self._bell.send(b"!")
+
+    def on_events(self, _events: int) -> None:
+        """Somebody has rung."""
+        with suppress(OSError):
+            self._ear.recv(READ_BYTES)
+
+    def close(self) -> None:
+        """Nobody listens any more."""
+        self._bell.close()
+        self._ear.close()
 
 
 class _Listening:

@@ -40,8 +40,9 @@ Inbound = Request | Reply | Failed
 """What a transport delivers."""
 
 
-def no_more() -> None:
+def no_more() -> bool:
     """The `settled` of those who deal with everything as it is delivered."""
+    return True
 
 
 class Transport(Protocol):
@@ -54,14 +55,15 @@ class Transport(Protocol):
         self,
         deliver: Callable[[Inbound], None],
         *,
-        settled: Callable[[], None] = no_more,
+        settled: Callable[[], bool] = no_more,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Own every socket until cancelled, then close them all. Runs once.
 
         `deliver` is called for each thing that comes in, and `settled` once after one or several of them, when nothing
-        more is at hand, and before the transport waits again. Neither may wait or raise; both may call `request`,
-        `answer` and `drop`. `task_status.started()` is called when `request` may be.
+        more is at hand, and before the transport waits again; it returns whether only the network and time can bring
+        more to do now. Neither may wait or raise; both may call `request`, `answer` and `drop`. `task_status.started()`
+        is called when `request` may be.
         """
 
     def request(self, endpoint: Endpoint, token: int, message: Message, *, timeout_ms: int, client_id: str) -> None:
@@ -80,6 +82,15 @@ class Transport(Protocol):
 
     def drop(self, request: Request) -> None:
         """Close the connection that this request came by, without an answer."""
+
+    def look(self) -> None:
+        """Deliver now what is at hand, if there is a way to see that without waiting; `settled` is not called.
+
+        For who is about to keep the thread to itself. Only the user calls this, from `settled` or a task of its own.
+        """
+
+    def wake(self) -> None:
+        """Have `settled` called soon. The only method that any thread may call, once `run` has begun."""
 
     def close_peer(self, endpoint: Endpoint) -> None:
         """Close the connections to a peer; requests still waiting for it end with `Cause.CLOSED`."""

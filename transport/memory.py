@@ -144,6 +144,7 @@ class MemoryTransport:
         self.served = served
         self._deliver: Callable[[Inbound], None] | None = None
         self._settled = no_more
+        self._token: trio.lowlevel.TrioToken | None = None
         self._ended = False
         self._outgoing: dict[tuple[Endpoint, str], _Link] = {}
         """One connection for each client id, as in `TcpTransport`."""
@@ -155,17 +156,26 @@ class MemoryTransport:
         """Bind now; peers are served once `run` has begun. `OSError` if the address is taken."""
         return self.network.bind(self, listener)
 
+    def wake(self) -> None:
+        """Have `settled` called soon, from any thread."""
+        assert self._token is not None, "the transport is not running"
+        self._token.run_sync_soon(self._settle, idempotent=True)
+
+    def look(self) -> None:
+        """Messages arrive at their own times, in the timer's task."""
+
     async def run(
         self,
         deliver: Callable[[Inbound], None],
         *,
-        settled: Callable[[], None] = no_more,
+        settled: Callable[[], bool] = no_more,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Move messages until cancelled; then peers see their connections reset and further ones refused."""
         assert self._deliver is None, "a transport runs once"
         self._deliver = deliver
         self._settled = settled
+        self._token = trio.lowlevel.current_trio_token()
         task_status.started()
         try:
             await self._timer.run()

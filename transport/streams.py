@@ -26,6 +26,7 @@ class StreamSockets:
         self._owner = owner
         self._bound: deque[tuple[socket.socket, Listener]] = deque()
         self._nursery: trio.Nursery | None = None
+        self._token: trio.lowlevel.TrioToken | None = None
 
     def listen(self, listener: Listener) -> Endpoint:
         """Bind now; `OSError` with a readable text."""
@@ -49,6 +50,7 @@ class StreamSockets:
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
+                self._token = trio.lowlevel.current_trio_token()
                 while self._bound:
                     nursery.start_soon(self._accept, *self._bound.popleft())
                 task_status.started()
@@ -56,6 +58,17 @@ class StreamSockets:
         finally:
             for bound, _ in self._bound:
                 bound.close()
+
+    def look(self) -> None:
+        """Only the task of a stream can read it."""
+
+    def wake(self) -> None:
+        """Have `settled` of the owner called soon; from any thread."""
+        assert self._token is not None, "the transport is not running"
+        self._token.run_sync_soon(self._settle, idempotent=True)
+
+    def _settle(self) -> None:
+        self._owner.settled()
 
     async def _accept(self, bound: socket.socket, listener: Listener) -> None:
         assert self._nursery is not None
@@ -124,7 +137,7 @@ class _Connection:
         self._may_read = trio.Event()
         self._may_read.set()
 
-    async def run(self, connected: trio.socket.SocketType, channel: Channel, settled: Callable[[], None]) -> None:
+    async def run(self, connected: trio.socket.SocketType, channel: Channel, settled: Callable[[], object]) -> None:
         """Move bytes both ways until either side closes; within `scope`."""
         with connected:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -137,7 +150,7 @@ class _Connection:
             settled()
 
     async def _read_all(
-        self, connected: trio.socket.SocketType, channel: Channel, settled: Callable[[], None]
+        self, connected: trio.socket.SocketType, channel: Channel, settled: Callable[[], object]
     ) -> tuple[Cause, str]:
         read_bytes = READ_BYTES
         while True:

@@ -32,7 +32,9 @@ class TcpTransport:
 
     `served` are the APIs that peers may ask for, by key; a request for another closes its connection, as in Kafka.
     `max_frame_bytes` is `socket.request.max.bytes`, `max_idle_ms` is `connections.max.idle.ms`, after which an idle
-    connection is closed; `max_connections` bounds those of peers. `use_epoll` is for tests: epoll where it exists.
+    connection is closed; `max_connections` bounds those of peers. `patience_ms` is how long other tasks may be kept
+    waiting for the next message after one was dealt with, where Trio's scheduling would cost more than they gain: for
+    programs that do nothing else. `use_epoll` is for tests: epoll where it exists.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class TcpTransport:
         max_connections: int = 10_000,
         backoff_ms: int = 50,
         backoff_max_ms: int = 500,
+        patience_ms: int = 0,
         use_epoll: bool | None = None,
     ) -> None:
         self.endpoints: dict[str, Endpoint] = {}
@@ -60,7 +63,7 @@ class TcpTransport:
             backoff_ms=backoff_ms,
             backoff_max_ms=backoff_max_ms,
         )
-        self._sockets = self._make_sockets(hasattr(select, "epoll") if use_epoll is None else use_epoll)
+        self._sockets = self._make_sockets(hasattr(select, "epoll") if use_epoll is None else use_epoll, patience_ms)
         self._deliver: Callable[[Inbound], None] | None = None
         self._settled = no_more
         self.now = trio.current_time
@@ -72,11 +75,11 @@ class TcpTransport:
         """The channel of every request, by token, until its outcome was delivered."""
         self._timer = Timer(self._outstanding, self._expire, self.settled)
 
-    def _make_sockets(self, use_epoll: bool) -> Sockets:
+    def _make_sockets(self, use_epoll: bool, patience_ms: int) -> Sockets:
         if use_epoll:
             from transport.epoll import EpollSockets
 
-            return EpollSockets(self)
+            return EpollSockets(self, patience_ms)
         from transport.streams import StreamSockets
 
         return StreamSockets(self)
@@ -91,7 +94,7 @@ class TcpTransport:
         self,
         deliver: Callable[[Inbound], None],
         *,
-        settled: Callable[[], None] = no_more,
+        settled: Callable[[], bool] = no_more,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Own every socket until cancelled, then close them all; see `Transport.run`."""
@@ -134,6 +137,14 @@ class TcpTransport:
         assert isinstance(channel, ServerChannel), channel
         channel.close()
 
+    def look(self) -> None:
+        """Deliver now what is at hand; see `Transport.look`."""
+        self._sockets.look()
+
+    def wake(self) -> None:
+        """Have `settled` called soon, from any thread."""
+        self._sockets.wake()
+
     def close_peer(self, endpoint: Endpoint) -> None:
         """Close the connections to a peer; requests still waiting for it end with `Cause.CLOSED`."""
         for (at, _), peer in self._peers.items():
@@ -173,9 +184,9 @@ class TcpTransport:
         """The same from inside the user's call."""
         self.later(partial(self.finish, outcome))
 
-    def settled(self) -> None:
+    def settled(self) -> bool:
         """Nothing more is at hand: the user may deal with what was delivered."""
-        self._settled()
+        return self._settled()
 
     def later(self, action: Callable[[], None], delay_s: float = 0.0) -> None:
         """Do something in the transport's own task, soon or after a while."""

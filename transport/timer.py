@@ -19,7 +19,7 @@ class LiveTokens(Container[int], Sized, Protocol):
 class Timer:
     """One heap of deadlines. A token that is no longer live is left in it until it comes up or there are too many."""
 
-    def __init__(self, live: LiveTokens, expire: Callable[[int], None], settled: Callable[[], None]) -> None:
+    def __init__(self, live: LiveTokens, expire: Callable[[int], None], settled: Callable[[], object]) -> None:
         """`settled` is called after whatever was due at one time."""
         self._live = live
         self._expire = expire

@@ -22,6 +22,8 @@ from kraft.node.run import run_node
 from metadata_log.disk import OsDisk
 
 LOGGER: Final = logging.getLogger("kraft.node")
+_PATIENCE_MS: Final = 2
+"""Longer than a commit takes and too short for anybody to notice: see `TcpTransport`."""
 
 
 @click.command(
@@ -49,7 +51,7 @@ async def _serve(config: Config, until_stdin_closes: bool) -> None:
     run = partial(
         run_node,
         config,
-        transport=tcp_transport(config),
+        transport=tcp_transport(config, patience_ms=_PATIENCE_MS),
         disk=OsDisk(),
         rng=Random(SystemRandom().getrandbits(128)),
         clock=NodeClock(),

@@ -20,18 +20,17 @@ from typing import Final
 
 import trio
 
-from kraft.replica.events import FlushDone, StartFlush
+from kraft.replica.events import FlushDone, Input, StartFlush
 
 _QUICK_S: Final = 0.005
 """A disk that took longer than this for its last flush gets the next one in the thread."""
 
 
 class Flusher:
-    """Runs flushes one after the other; `wake` is called, in the Trio thread, when one in the thread is done."""
+    """Runs flushes one after the other; what the thread has done is put into `events`, and `wake` called, there."""
 
-    def __init__(self, wake: Callable[[], None]) -> None:
-        self.done: deque[FlushDone] = deque()
-        """What was done in the thread, for whoever looks first: Trio may take a busy node a burst longer."""
+    def __init__(self, events: deque[Input], wake: Callable[[], None]) -> None:
+        self._events = events
         self._wake = wake
         self.wanted: StartFlush | None = None
         """The flush that was taken and has not begun."""
@@ -91,8 +90,8 @@ class Flusher:
                 token.run_sync_soon(self._fail, failure)
                 return
             self._last_s = took_s
-            self.done.append(FlushDone(flush.ticket))
-            token.run_sync_soon(self._wake)
+            self._events.append(FlushDone(flush.ticket))
+            self._wake()
 
     def _fail(self, failure: BaseException) -> None:
         self._failure = failure

@@ -52,6 +52,10 @@ async def open_node(
             await node.shutdown()
 
 
-def tcp_transport(config: Config) -> TcpTransport:
-    """A TCP transport with the limits of a configuration."""
-    return TcpTransport(max_frame_bytes=config.request_max_bytes, max_idle_ms=config.connections_max_idle_ms)
+def tcp_transport(config: Config, *, patience_ms: int = 0) -> TcpTransport:
+    """A TCP transport with the limits of a configuration; `patience_ms` as there."""
+    return TcpTransport(
+        max_frame_bytes=config.request_max_bytes,
+        max_idle_ms=config.connections_max_idle_ms,
+        patience_ms=patience_ms,
+    )

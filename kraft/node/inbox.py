@@ -42,10 +42,13 @@ class Inbox(Generic[E]):
             trio.lowlevel.reschedule(self._reader)
             self._reader = None
 
-    def settled(self) -> None:
-        """Have the reader deal now, while it waits, with what was put into `events` directly."""
+    def settled(self) -> bool:
+        """Have the reader deal now, while it waits, with what was put into `events` directly. Returns whether it waits
+        still.
+        """
         if self.events and self._reader is not None:
             self.in_place()
+        return self._reader is not None
 
     async def wait(self) -> None:
         """Return once there is an event, or after `wake`. Always a checkpoint: a reader who never runs dry lets others

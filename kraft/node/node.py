@@ -211,8 +211,7 @@ class Node:
         replica, events, flusher = self._replica, self._inbox.events, self._flusher
         now_ms = self._clock.now_ms()
         ticks = 0
-        while flusher.done:
-            events.append(flusher.done.popleft())
+        has_looked = False
         while True:
             while events:
                 if outputs := replica.step(events.popleft(), now_ms):
@@ -225,8 +224,15 @@ class Node:
                 continue
             if flusher.wanted is None:
                 break
+            is_busy = self._inbound.unanswered + self._appends.outstanding > _BUSY
+            if not (is_busy or has_looked) and replica.core.is_leader:
+                # A fetch that has come meanwhile would get its records only after the flush.
+                has_looked = True
+                self._transport.look()
+                if events:
+                    continue
             # Last, so that everybody who is sent something has it while the disk works.
-            done = flusher.begin(is_busy=self._inbound.unanswered + self._appends.outstanding > _BUSY)
+            done = flusher.begin(is_busy=is_busy)
             if done is None:
                 break
             events.append(done)

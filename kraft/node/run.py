@@ -54,6 +54,7 @@ async def run_node(
     clock = NodeClock() if clock is None else clock
     log = NodeLog(config.node_id, clock.now_ms)
     inbox: Inbox[Input] = Inbox()
+    flusher = Flusher(inbox.events, transport.wake)
     inbound = Inbound(inbox, transport, log, limit=UNANSWERED_REQUESTS)
     with one_cause():
         async with trio.open_nursery() as network:
@@ -78,7 +79,7 @@ async def run_node(
                     inbox=inbox,
                     inbound=inbound,
                     transport=transport,
-                    flusher=Flusher(inbox.wake),
+                    flusher=flusher,
                     log=log,
                     endpoints=endpoints,
                 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from functools import partial
 
 import pytest
 import trio
@@ -15,7 +16,7 @@ from kraft.node.inbox import Inbox
 from kraft.node.logging import NodeLog
 from kraft.quorum.effects import HighWatermarkMoved, LeaderChanged, StateChanged, Suspicious
 from kraft.quorum.values import LeaderAndEpoch
-from kraft.replica.events import FlushDone, StartFlush
+from kraft.replica.events import FlushDone, Input, StartFlush
 
 
 async def test_sleeping_until_a_deadline_is_not_one_millisecond_short(autojump_clock: MockClock) -> None:
@@ -73,7 +74,7 @@ async def test_what_was_delivered_is_dealt_with_in_place_while_the_reader_waits(
     in_place: list[int] = []
     inbox.in_place = lambda: in_place.append(inbox.events.popleft())
     inbox.events.append(1)
-    inbox.settled()
+    assert not inbox.settled()
     assert in_place == [], "nobody waits yet: the reader begins with what there is"
     async with trio.open_nursery() as nursery:
         inbox.events.clear()
@@ -82,10 +83,10 @@ async def test_what_was_delivered_is_dealt_with_in_place_while_the_reader_waits(
         inbox.settled()
         assert in_place == [], "nothing was delivered"
         inbox.events.append(2)
-        inbox.settled()
+        assert inbox.settled()
         assert in_place == [2]
         inbox.put(3)
-        inbox.settled()
+        assert not inbox.settled()
         assert in_place == [2], "the reader is awake already"
 
 
@@ -104,19 +105,23 @@ class _Handle:
             raise self.failure
 
 
+def _flusher() -> tuple[Inbox[Input], Flusher]:
+    inbox: Inbox[Input] = Inbox()
+    return inbox, Flusher(inbox.events, partial(trio.lowlevel.current_trio_token().run_sync_soon, inbox.wake))
+
+
 async def test_flush_thread_leaves_the_trio_thread_free() -> None:
-    inbox: Inbox[FlushDone] = Inbox()
-    flusher = Flusher(inbox.wake)
+    inbox, flusher = _flusher()
     handle = _Handle()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(flusher.run)
         flusher.start(StartFlush(7, handle))
         flusher.begin(is_busy=True)
         await trio.lowlevel.checkpoint()
-        assert not flusher.done
+        assert not inbox.events
         handle.may_end.set()
         await inbox.wait()
-        assert list(flusher.done) == [FlushDone(7)]
+        assert list(inbox.events) == [FlushDone(7)]
         assert handle.ran_in is not threading.main_thread()
         nursery.cancel_scope.cancel()
     assert handle.ran_in is not None
@@ -124,20 +129,18 @@ async def test_flush_thread_leaves_the_trio_thread_free() -> None:
 
 
 async def test_failed_flush_stops_the_node_and_reports_nothing_as_flushed() -> None:
-    inbox: Inbox[FlushDone] = Inbox()
-    flusher = Flusher(inbox.wake)
+    inbox, flusher = _flusher()
     handle = _Handle(OSError(5, "Input/output error", "00000000000000000000.log"))
     handle.may_end.set()
     flusher.start(StartFlush(1, handle))
     flusher.begin(is_busy=True)
     with pytest.raises(OSError, match=r"00000000000000000000\.log"):
         await flusher.run()
-    assert not flusher.done
+    assert not inbox.events
 
 
 async def test_flushes_in_place_only_while_the_disk_is_quick_and_nothing_else_waits() -> None:
-    inbox: Inbox[FlushDone] = Inbox()
-    flusher = Flusher(inbox.wake)
+    inbox, flusher = _flusher()
     handles: list[_Handle] = []
 
     async def flush(*, is_busy: bool, is_slow: bool = False) -> bool:
@@ -153,9 +156,9 @@ async def test_flushes_in_place_only_while_the_disk_is_quick_and_nothing_else_wa
         in_place = done is not None
         if done is None:
             await inbox.wait()
-            done = flusher.done.popleft()
+            done = inbox.events.popleft()
         assert done == FlushDone(len(handles))
-        assert not flusher.done
+        assert not inbox.events
         assert in_place == (handle.ran_in is threading.main_thread())
         return in_place
 

@@ -51,9 +51,10 @@ class Node:
                 assert inbound.token not in self.outcomes, f"two outcomes of {inbound.token}"
                 self.outcomes[inbound.token] = inbound
 
-    def settled(self) -> None:
+    def settled(self) -> bool:
         """Only this wakes who waits, so that every test shows that it follows what was delivered."""
         self._news.set()
+        return True
 
     def ask(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -103,6 +104,17 @@ async def test_many_connections(new_node: NewNode):
     async with server.running(), trio.open_nursery() as nursery:
         for number in range(len(clients)):
             nursery.start_soon(converse, number)
+
+
+async def test_another_thread_can_wake_the_user(new_node: NewNode):
+    node, woken = new_node(), trio.Event()
+    node.settled = lambda: woken.set() is None
+    async with node.running():
+        thread = threading.Thread(target=node.transport.wake)
+        thread.start()
+        with trio.fail_after(20):
+            await woken.wait()
+        thread.join()
 
 
 async def test_two_nodes_talk_both_ways_and_to_themselves(new_node: NewNode):

@@ -6,6 +6,7 @@ import gc
 import os
 import resource
 import socket
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
@@ -415,6 +416,64 @@ class TestAddresses:
             one.connect(one.getsockname())
             with pytest.raises(ConnectionRefusedError):
                 refuse_itself(one.getsockname(), one.getpeername())
+
+
+class TestPatience:
+    """A transport that keeps the thread while it waits for the next message."""
+
+    async def test_others_get_their_turn_while_messages_come_in(self):
+        node = Node(TcpTransport(patience_ms=2))
+        node.answer_with = echo
+        enough = threading.Event()
+
+        def ask_on(endpoint: Endpoint) -> None:
+            with socket.create_connection((endpoint.host, endpoint.port), timeout=20) as asking:
+                while not enough.is_set():
+                    asking.sendall(vote(1))
+                    assert asking.recv(1024)
+
+        async with serving(node) as endpoint, trio.open_nursery() as nursery:
+            nursery.start_soon(trio.to_thread.run_sync, ask_on, endpoint)
+            with trio.fail_after(20):
+                for _ in range(20):
+                    await trio.lowlevel.checkpoint()
+            enough.set()
+
+    async def test_the_thread_is_not_kept_from_a_user_who_has_other_things_to_do(self):
+        node = Node(TcpTransport(patience_ms=3_600_000))
+        node.answer_with = echo
+        node.settled = lambda: False
+        async with serving(node) as endpoint, await connect(endpoint) as stream:
+            await stream.send_all(vote(1))
+            assert len(await read_frames(stream, 1)) == 1
+
+    async def test_another_thread_ends_the_wait(self):
+        node = Node(TcpTransport(patience_ms=3_600_000))
+        threads = []
+
+        def settled() -> bool:
+            threads.append(threading.Thread(target=node.transport.wake))
+            threads[-1].start()
+            return len(threads) == 1
+
+        node.settled = settled
+        async with serving(node) as endpoint, await connect(endpoint) as stream:
+            await stream.send_all(vote(1))
+            with trio.fail_after(20):
+                while len(threads) < 2:
+                    await trio.lowlevel.checkpoint()
+        for thread in threads:
+            thread.join()
+
+    async def test_what_is_at_hand_can_be_had_before_one_keeps_the_thread_to_oneself(self):
+        node = Node(TcpTransport())
+        async with serving(node) as endpoint, await connect(endpoint) as stream:
+            await stream.send_all(vote(1))
+            await node.next_request()
+            await stream.send_all(vote(2))
+            while not node.requests:
+                node.transport.look()
+            assert node.requests.pop().correlation_id == 2
 
 
 class TestDescriptors:
