@@ -51,7 +51,7 @@ from kraft.quorum.events import (
     SnapshotTaken,
     Tick,
 )
-from kraft.quorum.messages import BeginQuorumEpoch, DescribeQuorum, EndQuorumEpoch, Fetch, FetchSnapshot, Vote
+from kraft.quorum.messages import Request
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.api_versions import describe_versions, quorum_apis
 from kraft.replica.application import (
@@ -328,7 +328,7 @@ class Replica:
 
     def _on_quorum_request(self, request: WireRequest, now_ms: int) -> None:
         flat = self._rpc.request_from_wire(request)
-        if isinstance(flat, Fetch | Vote | BeginQuorumEpoch | EndQuorumEpoch | FetchSnapshot | DescribeQuorum):
+        if isinstance(flat, Request):
             self._received[request.request_id] = request
             self._carry_out(self.core.step(Received(request.request_id, flat), now_ms), now_ms)
         else:
