@@ -44,6 +44,8 @@ from transport.protocol.messages import (
     BrokerHeartbeatRequest,
     DescribeQuorumRequest,
     DescribeQuorumResponse,
+    EnvelopeRequest,
+    EnvelopeResponse,
     VoteResponse,
 )
 
