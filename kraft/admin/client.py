@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from contextlib import asynccontextmanager
 from enum import IntEnum
 from itertools import count
+from operator import itemgetter
 from typing import Final, TypeVar
 
 import trio
@@ -229,13 +230,15 @@ class AdminClient:
     async def ask_for_verdicts(
         self, message: Message, answer: type[M], verdicts: Callable[[M], Iterable[Verdict]]
     ) -> tuple[M, dict[str, RequestRefused]]:
-        """As `ask_about_each`; what was refused, by name, is returned with the answer."""
+        """As `ask_about_each`; what was refused, in order of the names, is returned with the answer."""
         found, hint = await self._settled(
             message, answer, lambda found: (Error.of(code) for _, code, _ in verdicts(found))
         )
         refused = {
             name: RequestRefused(Error.of(code), text, name=name, hint=hint)
-            for name, code, text in verdicts(found)
+            for name, code, text in sorted(
+                verdicts(found), key=itemgetter(0)
+            )  # Kafka answers in the order of a hash map
             if code
         }
         return found, refused

@@ -85,15 +85,19 @@ def start_command(
     before = {one: origin_of(_partition(image, one)) for one in targets}
     if save_before is not None:
         Path(save_before).write_text(file_content(before) + "\n")
-    if targets:
-        cluster.ask(partial(alter_reassignments, wanted=targets))
     moved = [
         {"topic": one.topic, "partition": one.partition, "before": before[one], "replicas": targets[one]}
         for one in sorted(targets)
     ]
     lines = [f"{one}: {_ids(before[one])} → {_ids(targets[one])}" for one in sorted(targets)] or ["Nothing is to move."]
-    if wait and targets:
-        lines = [*lines, _wait(cluster, targets)]
+    if targets:
+        try:
+            cluster.ask(partial(alter_reassignments, wanted=targets))
+            lines += [_wait(cluster, targets)] if wait else []
+        except KeyboardInterrupt:
+            hint = "see `kraft reassign list`, and `kraft reassign cancel` to stop it"
+            click.echo(f"\nWhat has begun goes on: {hint}.", err=True)
+            raise
     cluster.say({"reassignments": moved, "complete": wait or not targets}, lines)
 
 
