@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from real_data import archive
 
+from metadata_log.disk import make_directory
 from metadata_log.errors import CorruptBatch
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.snapshot import encode_snapshot, parse_snapshot_name, snapshot_name
@@ -34,7 +35,7 @@ def real_snapshots() -> list[tuple[OffsetAndEpoch, bytes]]:
 
 
 def receiver(disk: MemoryDisk, snapshot: OffsetAndEpoch = SNAPSHOT) -> SnapshotReceiver:
-    disk.mkdir("d")
+    make_directory(disk, "d")
     return SnapshotReceiver(disk, "d", snapshot)
 
 
