@@ -56,6 +56,10 @@ class Cluster(Struct, frozen=True):
             raise as_failure(failed.refused.values()) from failed
         except AdminError as failed:
             raise _failure(failed) from failed
+        except BaseExceptionGroup as group:
+            if group.subgroup(KeyboardInterrupt):
+                raise KeyboardInterrupt from group
+            raise
 
     async def _ask(self, work: Callable[[AdminClient], Awaitable[T]]) -> T:
         async with open_admin(self.bootstrap, timeout_ms=self.timeout_ms) as admin:

@@ -92,6 +92,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if "--debug" in words:
             raise
         sys.exit(report(failed))
+    except BaseExceptionGroup as group:  # Ctrl-C may reach any task, and nurseries wrap it
+        if not group.subgroup(KeyboardInterrupt):
+            raise
+        click.echo("", err=True)
+        sys.exit(INTERRUPTED)
 
 
 def report(failed: Exception) -> int:

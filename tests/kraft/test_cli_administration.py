@@ -132,7 +132,7 @@ def test_topics(ask: Asked) -> None:
     assert [(topic["name"], len(topic["partitions"])) for topic in at] == [("orders", 3)]
     done = ask("topics", "delete", "orders", "nosuch", "neither")
     assert (done.code, done.out) == (1, "deleted orders\n")
-    assert [line.split(":")[2].strip() for line in done.err.splitlines()[:2]] == ["nosuch", "neither"]
+    assert [line.split(":")[2].strip() for line in done.err.splitlines()[:2]] == ["neither", "nosuch"]
     assert ask.lines("topics", "delete", "nosuch", "--if-exists") == ["there is no topic nosuch"]
     assert "there is no topic orders" in ask.refused("topics", "describe", "orders")
 
@@ -258,7 +258,7 @@ def test_who_stops_waiting_is_told_what_goes_on(ask: Asked) -> None:
             assert waiting.poll() is None
         waiting.send_signal(signal.SIGINT)
         _, said = waiting.communicate(timeout=PATIENCE_SECONDS)
-    assert waiting.returncode == 130
+    assert waiting.returncode == 130, said
     assert "What has begun goes on" in said
     assert ask.lines("reassign", "cancel", "--all") == ["slow-0: cancelled"]
     ask.lines("topics", "delete", "slow")
