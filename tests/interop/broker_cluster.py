@@ -1,0 +1,161 @@
+"""Three brokers of Apache Kafka on controllers of either make: ours, or Kafka's to compare with."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Literal
+
+from our_nodes import our_controller, our_format, told
+from real_kafka import (
+    KafkaInstallation,
+    Nodes,
+    Process,
+    QuorumLayout,
+    eventually,
+    free_ports,
+    kafka_controller,
+    layout_in,
+)
+from wire import active_controller
+
+from metadata_log import replay
+from metadata_log.image import Broker, MetadataImage, Partition
+
+Make = Literal["ours", "kafka"]
+BROKERS: Final = (101, 102, 103)
+NOBODY: Final = -1
+TERMINATED: Final = 128 + signal.SIGTERM
+STARTED: Final = "Transition from STARTING to STARTED"
+HEAP: Final = "256m"
+FAILOVER_SECONDS: Final = 120
+TOPIC_TOOL: Final = "org.apache.kafka.tools.TopicCommand"
+CONSOLE_CONSUMER: Final = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+SMALL_TOPICS: Final = (
+    "offsets.topic.num.partitions=3",
+    "offsets.topic.replication.factor=3",
+    "transaction.state.log.num.partitions=3",
+    "transaction.state.log.replication.factor=3",
+    "transaction.state.log.min.isr=2",
+    "share.coordinator.state.topic.num.partitions=3",
+    "group.initial.rebalance.delay.ms=0",
+)
+
+
+class BrokerCluster:
+    """Three controllers and three brokers with two log directories each; `settings` go to all of them."""
+
+    def __init__(self, kafka: KafkaInstallation, root: Path, make: Make, settings: tuple[str, ...] = ()) -> None:
+        self.kafka = kafka
+        self.make = make
+        self.settings = settings
+        self.layout: QuorumLayout = layout_in(root, settings)
+        self.ports = dict(zip(BROKERS, free_ports(len(BROKERS)), strict=True))
+        self.brokers: dict[int, Process] = {}
+        command = our_controller(self.layout) if make == "ours" else kafka_controller(kafka, self.layout)
+        self.controllers = Nodes(self.layout, command, name=make)
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients take as `bootstrap.servers`."""
+        return ",".join(f"127.0.0.1:{port}" for port in self.ports.values())
+
+    @property
+    def server(self) -> str:
+        """What Kafka's tools take."""
+        return f"--bootstrap-server={self.bootstrap}"
+
+    def log_dirs(self, broker: int) -> tuple[Path, Path]:
+        """The directories of a broker; its metadata log is in the first."""
+        return self.layout.root / f"b{broker}" / "first", self.layout.root / f"b{broker}" / "second"
+
+    def properties(self, broker: int) -> Path:
+        """Write a broker's configuration."""
+        path = self.layout.root / f"b{broker}.properties"
+        lines = (
+            "process.roles=broker",
+            f"node.id={broker}",
+            f"log.dirs={','.join(map(str, self.log_dirs(broker)))}",
+            f"broker.rack=rack-{broker}",
+            "controller.listener.names=CONTROLLER",
+            "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            f"listeners=PLAINTEXT://127.0.0.1:{self.ports[broker]}",
+            f"controller.quorum.voters={self.layout.voters}",
+            *SMALL_TOPICS,
+            *self.settings,
+        )
+        path.write_text("".join(f"{line}\n" for line in lines))
+        return path
+
+    def format(self) -> None:
+        """Format every directory with our own command."""
+        our_format(self.layout)
+        for broker in BROKERS:
+            told("format", "-c", str(self.properties(broker)), "--cluster-id", self.layout.cluster_id)
+
+    def start_broker(self, *brokers: int) -> None:
+        """Start brokers without waiting for them."""
+        for broker in brokers:
+            command = self.kafka.command("kafka.Kafka", str(self.properties(broker)), log="info", heap=HEAP)
+            self.brokers[broker] = Process(command, self.layout.root / f"b{broker}.log")
+
+    def wait_until_started(self, *brokers: int) -> None:
+        """Wait until brokers serve."""
+        for broker in brokers:
+            self.brokers[broker].wait_for(STARTED)
+
+    def stop(self) -> None:
+        """End everything at once."""
+        for process in self.brokers.values():
+            process.kill()
+        self.controllers.kill()
+
+    def leader(self, *, but: int = NOBODY) -> int:
+        """The active controller, once all that run know the same one; `but` is one that cannot answer."""
+        known: set[int] = set()
+        asked = self.controllers.processes.keys() - {but}
+
+        def agreed() -> bool:
+            known.clear()
+            known.update(active_controller(self.layout.ports[node]) for node in asked)
+            return len(known) == 1 and known <= asked
+
+        eventually(agreed, "a leader that all controllers know", FAILOVER_SECONDS)
+        return known.pop()
+
+    def partitions(self) -> dict[int, Path]:
+        """The metadata log of each node that has one, controllers and brokers."""
+        found = {node: self.layout.partition(node) for node in self.layout.ports}
+        return found | {broker: self.log_dirs(broker)[0] / "__cluster_metadata-0" for broker in BROKERS}
+
+    def image(self, node: int | None = None) -> MetadataImage:
+        """The cluster as the log of a node has it; without one, of a controller that runs."""
+        chosen = min(self.controllers.processes) if node is None else node
+        return replay(str(self.partitions()[chosen]))
+
+    def partition(self, topic: str, number: int = 0) -> Partition:
+        """A partition as it is now."""
+        return self.image().topics[topic].partitions[number]
+
+    def registration(self, broker: int) -> Broker:
+        """A broker as it is registered now."""
+        return self.image().brokers.by_id[broker]
+
+
+@contextmanager
+def broker_cluster(
+    kafka: KafkaInstallation, root: Path, make: Make = "ours", settings: tuple[str, ...] = ()
+) -> Iterator[BrokerCluster]:
+    """A cluster with all of its brokers unfenced while the block lasts."""
+    cluster = BrokerCluster(kafka, root, make, settings)
+    cluster.format()
+    try:
+        cluster.start_broker(*BROKERS)
+        cluster.controllers.start()
+        cluster.controllers.wait_until_listening()
+        cluster.wait_until_started(*BROKERS)
+        yield cluster
+    finally:
+        cluster.stop()
