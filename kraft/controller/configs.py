@@ -6,6 +6,7 @@ in the log, and this controller has none by Kafka's names.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -32,6 +33,7 @@ DELETE: Final = 1
 APPEND: Final = 2
 SUBTRACT: Final = 3
 LONGEST_VALUE: Final = 32_767
+_BROKER_ID: Final = re.compile(r"[+-]?0*[0-9]{1,10}")
 CORDONED: Final = "cordoned.log.dirs"
 
 
@@ -180,12 +182,10 @@ def _validate_group(name: str, values: Mapping[str, str]) -> None:
 def _validate_broker(name: str, _: Mapping[str, str]) -> None:
     """What a broker may be configured to, only the broker itself knows."""
     if name:
-        try:
-            broker_id = int(name)
-        except ValueError:
+        if not _BROKER_ID.fullmatch(name) or not -(2**31) <= int(name) < 2**31:
             text = "Unable to parse broker name as a base 10 number."
-            raise ApiError(Error.INVALID_REQUEST, text) from None
-        if broker_id < 0:
+            raise ApiError(Error.INVALID_REQUEST, text)
+        if int(name) < 0:
             raise ApiError(Error.INVALID_REQUEST, "Invalid negative broker ID.")
 
 

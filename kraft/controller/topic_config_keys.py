@@ -17,6 +17,8 @@ from transport.protocol.errors import Error
 Type = Literal["INT", "LONG", "DOUBLE", "BOOLEAN", "STRING", "LIST"]
 _LIMITS: Final = {"INT": 2**31, "LONG": 2**63}
 _DECIMAL: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_WHOLE: Final = re.compile(r"[+-]?0*[0-9]{1,19}")
+"""No more digits than a LONG has: Python refuses to read thousands of them."""
 _THROTTLED: Final = re.compile(r"\d+:\d+")
 
 
@@ -112,7 +114,7 @@ def check(name: str, key: TopicKey, value: str) -> None:
 
 def _whole(name: str, key: TopicKey, value: str) -> int:
     limit = _LIMITS[key.type]
-    if not re.fullmatch(r"[+-]?[0-9]+", value) or not -limit <= int(value) < limit:
+    if not _WHOLE.fullmatch(value) or not -limit <= int(value) < limit:
         raise _invalid(name, value, f"Not a number of type {key.type}")
     return int(value)
 
