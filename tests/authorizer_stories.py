@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -216,11 +217,11 @@ def described_cluster(*, with_operations: bool = False, version: int = 2) -> Ste
     return build, version
 
 
-def described_configs(*resources: tuple[int, str]) -> Step:
+def described_configs(
+    *resources: tuple[int, str], keys: Sequence[str] = ("retention.ms", "consumer.session.timeout.ms")
+) -> Step:
     asked = [
-        describe_configs.DescribeConfigsResource(
-            resource_type=kind, resource_name=name, configuration_keys=["retention.ms", "consumer.session.timeout.ms"]
-        )
+        describe_configs.DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=list(keys))
         for kind, name in resources
     ]
     return latest(lambda side: m.DescribeConfigsRequest(resources=asked))
@@ -375,6 +376,13 @@ def by(who: str, *steps: Step, **how: Any) -> list[Asked]:
     return [Asked(who, step, **how) for step in steps]
 
 
+OWN_SETTINGS: Final = (
+    "authorizer.class.name",
+    "super.users",
+    "allow.everyone.if.no.acl.found",
+    "early.start.listeners",
+    "delegation.token.secret.key",
+)
 ERRORS: Final = ("error_code",)
 AUTHORIZED: Final = ("error_code", "error_message", "cluster_authorized_operations")
 
@@ -387,6 +395,7 @@ AUTHORIZER_STORIES: Final[dict[str, list[Asked]]] = {
         *by("User:eve", create(topic("gone", [A])), delete("gone"), described_rules("User:eve")),
         *by("User:eve", described_rules("User:eve"), reassignments(), quota("u", 4.0)),
         *by(DIRECTLY, described_cluster(with_operations=True), only=AUTHORIZED),
+        *by(DIRECTLY, described_configs((BROKER_CONFIG, "1"), keys=OWN_SETTINGS)),
         *by(DIRECTLY, rules(*MADE_FIRST)),
     ],
     "the cluster's administration needs an operation each": [

@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_rules import random_authorizer, random_question, random_rule
 
+from kraft.config.described import described_settings
+from kraft.config.keys import STANDARD_AUTHORIZER
 from kraft.config.secret import Secret
 from kraft.controller import QuorumController
 from kraft.controller.authorizer import (
@@ -51,6 +53,12 @@ from transport.protocol.messages import (
 
 ALLOW = 3
 ALICE = Caller("User", "alice", host="10.0.0.1")
+SETTINGS = {
+    "authorizer.class.name": STANDARD_AUTHORIZER,
+    "super.users": "User:admin",
+    "allow.everyone.if.no.acl.found": "true",
+    "delegation.token.secret.key": "a-secret",
+}
 ADMIN = AdminSettings(
     authorizer=AuthorizerSettings(frozenset(("User:admin",)), allows_without_acl=True), token_secret=Secret("a-secret")
 )
@@ -85,7 +93,8 @@ class WithQuorum(InProcess):
 
 def test_answers_are_what_kafka_has_answered() -> None:
     """Of requests of the quorum that are allowed is only known that they are."""
-    side = Side(WithQuorum(admin=ADMIN, max_idle_interval_ms=0).ask)
+    own_settings = tuple(described_settings(SETTINGS))
+    side = Side(WithQuorum(admin=ADMIN, max_idle_interval_ms=0, own_settings=own_settings).ask)
     for name, story in AUTHORIZER_STORIES.items():
         for number, (ours, kafkas) in enumerate(zip(plain(said(side, name)), kafkas_answers()[name], strict=True)):
             if ours.get("error_code") == Error.INCONSISTENT_CLUSTER_ID:
