@@ -15,7 +15,7 @@ RECORDS_PER_OPERATION: Final = 10_000
 """More records than this are refused for the whole request (`MAX_RECORDS_PER_USER_OP`)."""
 
 
-LONGEST_TEXT: Final = 4096
+LONGEST_TEXT_BYTES: Final = 32_767
 """A text that quotes a client's value may be longer than a response has room for; it is cut."""
 
 
@@ -23,8 +23,8 @@ class ApiError(Exception):
     """The protocol says no: caught where the item or the request is answered."""
 
     def __init__(self, error: Error, text: str | None = None) -> None:
-        if text is not None and len(text) > LONGEST_TEXT:
-            text = f"{text[:LONGEST_TEXT]}..."
+        if text is not None and len(data := text.encode()) > LONGEST_TEXT_BYTES:
+            text = f"{data[: LONGEST_TEXT_BYTES - 3].decode(errors='ignore')}..."
         super().__init__(text or error.message)
         self.error = error
         self.text = text
