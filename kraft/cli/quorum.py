@@ -11,7 +11,7 @@ import click
 import trio
 
 from kraft.admin import AdminError, ClusterDescription, QuorumDescription, ReplicaDescription, open_admin
-from kraft.cli.administration import parse_bootstrap
+from kraft.cli.administration import BOOTSTRAP_VARIABLE, parse_bootstrap
 from kraft.cli.failure import CommandFailed
 from metadata_log.types import Uuid
 from transport.interface import Endpoint
@@ -42,6 +42,8 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
             "--bootstrap-controller",
             "bootstrap",
             required=True,
+            envvar=BOOTSTRAP_VARIABLE,
+            show_envvar=True,
             metavar="H:P[,H:P]",
             help="Where some of the controllers listen.",
         ),
