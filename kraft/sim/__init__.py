@@ -1,5 +1,6 @@
 """Whole quorums in one thread and virtual time, everything drawn from a seed: the production code under faults."""
 
+from kraft.sim.brokers import run_cluster
 from kraft.sim.invariants import InvariantViolated
 from kraft.sim.members import MakeMember, controller_member, core_member, replica_member
 from kraft.sim.simulator import Result, Simulator, run
@@ -13,4 +14,5 @@ __all__ = [
     "core_member",
     "replica_member",
     "run",
+    "run_cluster",
 ]

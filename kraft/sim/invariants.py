@@ -75,6 +75,10 @@ class Invariants:
         """Who led, in the order of epochs."""
         return tuple(self._leaders[epoch] for epoch in sorted(self._leaders))
 
+    def committed_values(self, place: int) -> tuple[bytes, ...]:
+        """The values in one of the batches of `committed`; none if it is a control batch."""
+        return self._values[place]
+
     # Events
 
     def started(self, member: Member) -> View:

@@ -79,7 +79,14 @@ class Changed(Struct, frozen=True):
     what: str
 
 
-Output = Ask | Answer | Flush | Done | Applied | Changed
+class Administered(Struct, frozen=True):
+    """The answer to `ReplicaMember.administer` with this id."""
+
+    request_id: int
+    response: object
+
+
+Output = Ask | Answer | Flush | Done | Applied | Changed | Administered
 
 
 class Crashed(Exception):

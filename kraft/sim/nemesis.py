@@ -74,12 +74,12 @@ def draw_faults(rng: Random) -> Faults:
 class Nemesis:
     """Strikes now and then with one of the actions that this run was given."""
 
-    def __init__(self, rng: Random, plan: FaultPlan, world: World) -> None:
+    def __init__(self, rng: Random, plan: FaultPlan, world: World, means_ms: tuple[int, ...]) -> None:
         self._rng = rng
         self._plan = plan
         self._world = world
         self._actions = rng.sample(ACTIONS, rng.randint(2, len(ACTIONS)))
-        self._mean_ms = rng.choice((200, 600, 2000))
+        self._mean_ms = rng.choice(means_ms)
 
     def pause_ms(self) -> int:
         """How long until the next strike."""

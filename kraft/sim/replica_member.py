@@ -10,17 +10,24 @@ from random import Random
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from kraft.broker import BrokerAgent, BrokerOptions
+from kraft.controller import QuorumController
+from kraft.controller.deciding import DecisionSettings
 from kraft.quorum.effects import StateChanged
 from kraft.quorum.events import BeginShutdown, FailureCause, Resign, Tick
-from kraft.quorum.values import ElectionState, QuorumConfig
+from kraft.quorum.values import ElectionState, Endpoints, ListenerAddress, QuorumConfig
 from kraft.quorum.voters import VoterSet
 from kraft.replica import events as replica_events
 from kraft.replica.application import ApplicationFactory
+from kraft.replica.broker_host import BrokerHost
+from kraft.replica.controller_host import ControllerHost
 from kraft.replica.options import ReplicaOptions
 from kraft.replica.replica import Replica
 from kraft.replica.storage import election_of
 from kraft.sim.member import (
+    Administered,
     Answer,
     Applied,
     Ask,
@@ -33,13 +40,15 @@ from kraft.sim.member import (
     Output,
     View,
 )
+from kraft.sim.stale_requests import StaleRequests
 from metadata_log.batch import records, scan
+from metadata_log.clean_shutdown import UNCLEAN, take_clean_shutdown, write_clean_shutdown
 from metadata_log.errors import EncodeError
 from metadata_log.log_dir import format_directory
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.quorum_state_file import read_quorum_state
 from metadata_log.serde import Message, decode, encode
-from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC
+from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC, Uuid
 from transport.protocol.apis import APIS, ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages.fetch import FetchRequest
@@ -51,6 +60,8 @@ from transport.protocol.messages.incremental_alter_configs import (
 )
 from transport.protocol.messages.vote import VoteRequest, VoteResponse
 
+ADMINISTERED: Final = 1 << 40
+"""Requests of `administer` have ids below minus this."""
 CLUSTER_ID: Final = "AAAAAAAAAAAAAAAAAAAkrA"
 DIRECTORY: Final = "/log"
 PARTITION: Final = f"{DIRECTORY}/{METADATA_TOPIC}-{METADATA_PARTITION}"
@@ -81,18 +92,23 @@ class ReplicaMember:
         segment_bytes: int,
         versions: Mapping[int, int],
         uses_codecs: bool,
+        decisions: DecisionSettings = DecisionSettings(),
+        broker: BrokerOptions | None = None,
     ) -> None:
         voter = voters.find(node_id)
-        assert voter is not None, node_id
+        assert (voter is None) == (broker is not None), node_id
         self._options = ReplicaOptions(
             directory=DIRECTORY,
             node_id=node_id,
             voters=voters,
-            endpoints=voter.endpoints,
+            endpoints=_endpoints_of_broker(node_id) if voter is None else voter.endpoints,
             cluster_id=CLUSTER_ID,
             quorum=config,
             segment_bytes=segment_bytes,
+            decisions=decisions,
         )
+        self._broker = broker
+        """What the agent of a broker is told, but for what it finds on its disk."""
         self._application = application
         self._versions = versions
         self._uses_codecs = uses_codecs
@@ -105,6 +121,8 @@ class ReplicaMember:
         self._flushes: dict[int, replica_events.StartFlush] = {}
         self._asked: dict[int, tuple[int, int]] = {}
         self._received: dict[int, tuple[int, int, tuple[int, int] | None]] = {}
+        self.stale = StaleRequests()
+        """What must be refused by the controller of this life."""
 
     @property
     def node_id(self) -> int:
@@ -121,19 +139,27 @@ class ReplicaMember:
         """Begin a life with what is on disk."""
         assert self._replica is None, self.node_id
         self._rng = rng
+        options = self._options
+        if self._broker is not None:
+            previous_epoch = take_clean_shutdown(self._disk, (DIRECTORY,))
+            options = replace(options, broker=replace(self._broker, previous_epoch=previous_epoch))
         self._replica, outputs = Replica.open(
-            options=self._options, disk=self._disk, rng=rng, application=self._application, now_ms=now_ms
+            options=options, disk=self._disk, rng=rng, application=self._application, now_ms=now_ms
         )
         self._read_election()
         return self._translate(outputs, now_ms)
 
     def crash(self, rng: Random) -> None:
-        """End the life; of what was not fsynced, any part may be lost."""
+        """End the life; of what was not fsynced, any part may be lost. A broker that was let go leaves cleanly."""
+        agent = self.agent
+        self._disk.on_operation = None
+        if agent is not None and agent.may_stop and agent.lifecycle.epoch != UNCLEAN:
+            write_clean_shutdown(self._disk, DIRECTORY, agent.lifecycle.epoch)
         self._replica = None
         self._flushes.clear()
         self._asked.clear()
         self._received.clear()
-        self._disk.on_operation = None
+        self.stale = StaleRequests()
         self._disk.crash(rng)
 
     def crash_soon(self, operations: int) -> None:
@@ -152,6 +178,8 @@ class ReplicaMember:
 
     def step(self, event: replica_events.Input, now_ms: int) -> list[Output]:
         """Hand an event to the replica."""
+        if isinstance(event, replica_events.WireRequest) and self.controller is not None:
+            self.stale.asked(event, self.controller)
         return self._translate(self.replica.step(event, now_ms), now_ms)
 
     def tick(self, now_ms: int) -> list[Output]:
@@ -202,6 +230,19 @@ class ReplicaMember:
         )
         return self.step(request, now_ms)
 
+    def administer(self, request_id: int, message: Message, now_ms: int) -> list[Output]:
+        """Let a client ask a controller for something; one `Administered` follows while the node lives."""
+        key = type(message).__schema__.api_key
+        assert key is not None, message
+        request = replica_events.WireRequest(
+            request_id=-ADMINISTERED - request_id,
+            api_key=key,
+            version=APIS[key].versions.highest,
+            message=message,
+            listener=self._options.listener,
+        )
+        return self.step(request, now_ms)
+
     def resign(self, now_ms: int) -> list[Output]:
         """Ask a leader to give up."""
         return self.step(Resign(self.replica.core.epoch), now_ms)
@@ -216,12 +257,16 @@ class ReplicaMember:
         translated: list[Output] = []
         refused: list[int] = []
         for output in outputs:
+            if isinstance(output, replica_events.Answer):
+                self.stale.answered(output.request_id, output.message)
             match output:
                 case replica_events.SendWire():
                     try:
                         translated.append(self._ask(output))
                     except EncodeError:
                         refused.append(output.request_id)
+                case replica_events.Answer() if output.request_id <= -ADMINISTERED:
+                    translated.append(Administered(-ADMINISTERED - output.request_id, output.message))
                 case replica_events.Answer(message=IncrementalAlterConfigsResponse() as response):
                     is_committed = response.responses[0].error_code == Error.NONE
                     outcome = Outcome.COMMITTED if is_committed else Outcome.UNKNOWN
@@ -254,7 +299,9 @@ class ReplicaMember:
         assert key is not None, message
         version = self._versions.get(key, APIS[key].versions.highest)
         body = encode(message, version) if self._uses_codecs else message
-        offset = message.topics[0].partitions[0].fetch_offset if isinstance(message, FetchRequest) else None
+        offset = None
+        if isinstance(message, FetchRequest) and message.topics[0].topic_id == Uuid.METADATA_TOPIC:
+            offset = message.topics[0].partitions[0].fetch_offset
         return Ask(output.request_id, output.peer_id, Frame(key, version, body), output.timeout_ms, offset)
 
     def _answer(self, output: replica_events.Answer) -> Answer:
@@ -269,6 +316,18 @@ class ReplicaMember:
         self._election = None if stored is None else election_of(stored)
 
     # Questions
+
+    @property
+    def agent(self) -> BrokerAgent | None:
+        """The broker agent of this life, if the node is a broker and runs."""
+        application = None if self._replica is None else self._replica.application
+        return application.agent if isinstance(application, BrokerHost) else None
+
+    @property
+    def controller(self) -> QuorumController | None:
+        """The controller of this life, if the node hosts one and runs."""
+        application = None if self._replica is None else self._replica.application
+        return application.controller if isinstance(application, ControllerHost) else None
 
     def deadline_ms(self) -> int:
         """When `tick` is wanted."""
@@ -306,6 +365,10 @@ class ReplicaMember:
         """The submitted values in a batch."""
         (whole,) = scan(batch.content)
         return () if whole.is_control else tuple(record.value or b"" for record in records(whole))
+
+
+def _endpoints_of_broker(node_id: int) -> Endpoints:
+    return Endpoints((ListenerAddress("PLAINTEXT", f"b{node_id}", 9092),))
 
 
 def _open(frame: Frame, kind: type[Message]) -> Message:

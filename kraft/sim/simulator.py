@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from heapq import heappop, heappush
 from random import Random
-from typing import Final
+from typing import Final, Protocol
 
 from msgspec import Struct
 
@@ -18,7 +18,20 @@ from kraft.quorum.events import FailureCause
 from kraft.quorum.values import QuorumConfig
 from kraft.quorum.voters import VoterSet
 from kraft.sim.invariants import Invariants
-from kraft.sim.member import Answer, Applied, Ask, Changed, Crashed, Done, Flush, Member, Outcome, Output, View
+from kraft.sim.member import (
+    Administered,
+    Answer,
+    Applied,
+    Ask,
+    Changed,
+    Crashed,
+    Done,
+    Flush,
+    Member,
+    Outcome,
+    Output,
+    View,
+)
 from kraft.sim.members import MakeMember, draw_config, replica_member
 from kraft.sim.nemesis import Nemesis, draw_faults
 from kraft.sim.network import Exchange, Network
@@ -31,6 +44,10 @@ CHAOS_MS: Final = 8_000
 CALM_MS: Final = 60_000
 CALM_RECORDS: Final = 10
 CALM_NETWORK: Final = Faults(delay_ms=(1, 1))
+PAUSES_MS: Final = (200, 600, 2000)
+"""How often on average something goes wrong in a run; one of these."""
+PAUSES_WITH_BROKERS_MS: Final = (700, 2000, 5000)
+"""The same with brokers, who need a quorum for everything they do."""
 SAME_MOMENT_LIMIT: Final = 20_000
 """More events than this without any time passing are a loop."""
 
@@ -63,6 +80,32 @@ class Host(Struct):
     asked: dict[int, Exchange] = {}
 
 
+class Brokers(Protocol):
+    """What a run with brokers has beside its quorum: see `kraft.sim.brokers`."""
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """The brokers."""
+
+    def join(self, simulator: Simulator) -> None:
+        """Become part of a run."""
+
+    def make_member(self, node_id: int, voters: VoterSet, config: QuorumConfig) -> Member:
+        """A broker."""
+
+    def begin(self) -> None:
+        """Everybody is about to start."""
+
+    def started(self, member: Member) -> None:
+        """A node begins a life."""
+
+    def stepped(self, member: Member, outputs: list[Output]) -> None:
+        """A node has done something."""
+
+    def unsettled(self) -> str:
+        """What is not yet as it has to become when all faults end; empty if nothing."""
+
+
 class Simulator:
     """The event heap, the nodes, and what befalls them."""
 
@@ -73,6 +116,7 @@ class Simulator:
         nodes: int,
         make_member: MakeMember,
         config: QuorumConfig | None = None,
+        brokers: Brokers | None = None,
         keep_trace: bool = False,
     ) -> None:
         self.trace = Trace(keep_all=keep_trace)
@@ -89,11 +133,17 @@ class Simulator:
         config = config or draw_config(Random(f"{seed}/config"))
         members_rng = Random(f"{seed}/members")
         self._hosts = {one: Host(make_member(one, voters, config, members_rng)) for one in ids}
+        self._voter_ids = ids
+        self._brokers = brokers
+        if brokers is not None:
+            brokers.join(self)
+            self._hosts |= {one: Host(brokers.make_member(one, voters, config)) for one in brokers.ids}
         self.invariants = Invariants(ids)
         network_rng = Random(f"{seed}/network")
         self.plan = FaultPlan(network_rng, draw_faults(network_rng))
         self._network = Network(network_rng, self.plan, self.schedule, self)
-        self._nemesis = Nemesis(Random(f"{seed}/nemesis"), self.plan, self)
+        means_ms = PAUSES_MS if brokers is None else PAUSES_WITH_BROKERS_MS
+        self._nemesis = Nemesis(Random(f"{seed}/nemesis"), self.plan, self, means_ms)
         self.workload = Workload(Random(f"{seed}/workload"))
 
     # The heap
@@ -129,6 +179,8 @@ class Simulator:
         for node_id in self._hosts:
             self.schedule(self._rng.randint(0, 500), partial(self._start, node_id, 0))
         self.schedule(self.workload.pause_ms(), self._work)
+        if self._brokers is not None:
+            self._brokers.begin()
 
     def chaos(self, duration_ms: int) -> None:
         """Let the nemesis loose for a while."""
@@ -150,7 +202,8 @@ class Simulator:
         self.run_until(self.now_ms + duration_ms, lambda: self._has_settled(target))
         self.invariants.refused(self.workload.refused)
         views = [host.view for host in self._hosts.values()]
-        assert self._has_settled(target), f"no progress to {target} in {duration_ms} ms of calm: {views}"
+        unsettled = "" if self._brokers is None else self._brokers.unsettled()
+        assert self._has_settled(target), f"no progress to {target} in {duration_ms} ms of calm: {views} {unsettled}"
 
     def _has_settled(self, target: int) -> bool:
         if self.invariants.committed_end < target:
@@ -160,6 +213,7 @@ class Simulator:
             len(views) == len(self._hosts)
             and all(view.high_watermark >= target for view in views)
             and all(view.leader == views[0].leader for view in views)
+            and (self._brokers is None or not self._brokers.unsettled())
         )
 
     def _strike(self) -> None:
@@ -168,7 +222,7 @@ class Simulator:
             self.schedule(self._nemesis.pause_ms(), self._strike)
 
     def _work(self) -> None:
-        candidates = self.leaders() or self.running()
+        candidates = self.leaders() or self.running_voters()
         if candidates:
             submit_id, node_id, value = self.workload.next_submission(candidates)
             host = self._hosts[node_id]
@@ -186,6 +240,19 @@ class Simulator:
     def running(self) -> list[int]:
         """The nodes that are up."""
         return [node_id for node_id, host in self._hosts.items() if host.is_running]
+
+    def running_voters(self) -> list[int]:
+        """The voters that are up."""
+        return [node_id for node_id in self._voter_ids if self._hosts[node_id].is_running]
+
+    def member(self, node_id: int) -> Member:
+        """A node."""
+        return self._hosts[node_id].member
+
+    def let(self, node_id: int, step: Callable[[int], list[Output]], what: str) -> None:
+        """Let a node that is up take a step, once it is awake; the step gets the time by the node's clock."""
+        host = self._hosts[node_id]
+        self._when_awake(host, host.life, lambda: step(self._clock(host)), what)
 
     def leaders(self) -> list[int]:
         """The nodes that take themselves for leaders."""
@@ -294,6 +361,8 @@ class Simulator:
             self._crash_midway(host, f"start: crashes {crashed}")
             return
         host.view = self.invariants.started(host.member)
+        if self._brokers is not None:
+            self._brokers.started(host.member)
         self._settle(host, outputs, "started")
 
     def _clock(self, host: Host) -> int:
@@ -312,6 +381,8 @@ class Simulator:
             self._crash_midway(host, f"{what}: crashes {crashed}")
             return
         host.view = self.invariants.stepped(host.member)
+        if self._brokers is not None:
+            self._brokers.stepped(host.member, outputs)
         self._settle(host, outputs, what)
 
     def _crash_midway(self, host: Host, what: str) -> None:
@@ -363,6 +434,8 @@ class Simulator:
                     self.invariants.acknowledged(node_id, value, output.base_offset)
             case Applied():
                 self.invariants.applied(host.member, output)
+            case Administered():
+                pass
             case Changed(what=what):
                 self.trace.add(self.now_ms, node_id, what)
 
@@ -402,6 +475,11 @@ def run(
             f"seed {seed}: replay with run({seed}, {nodes}, make_member={make_member.__name__}, chaos_ms={chaos_ms})"
         )
         raise
+    return result_of(simulator, seed, nodes)
+
+
+def result_of(simulator: Simulator, seed: int, nodes: int) -> Result:
+    """What a run that went well came to."""
     return Result(
         seed=seed,
         nodes=nodes,

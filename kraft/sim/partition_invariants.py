@@ -1,0 +1,249 @@
+"""What must hold of brokers and partitions in every committed record, whoever decided on it (Kafka: the invariants that
+`ReplicationControlManager` and `PartitionChangeBuilder` keep; KIP-497, KIP-903, KIP-966).
+
+The ledger replays the committed log record by record and looks at each change for itself: none of the controller's code
+but the replay of records is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from msgspec.structs import replace
+
+from kraft.sim.invariants import InvariantViolated
+from metadata_log.image import MetadataDelta, MetadataImage, Partition, TopicImage
+from metadata_log.records.frame import decode_record
+from metadata_log.records.metadata import (
+    BrokerRegistrationChangeRecord,
+    ClearElrRecord,
+    ConfigRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+)
+from metadata_log.serde import Message
+from metadata_log.types import OffsetAndEpoch, Uuid
+
+PartitionKey = tuple[Uuid, int]
+NO_LEADER: Final = -1
+RECOVERING: Final = 1
+_TOPIC: Final = 2
+_BROKER: Final = 4
+_FENCE: Final = 1
+
+
+class PartitionLedger:
+    """The committed metadata so far, and of every partition who is sure to hold all that producers were acknowledged.
+
+    Every method raises `InvariantViolated`.
+    """
+
+    def __init__(self) -> None:
+        self.image = MetadataImage()
+        self.images: dict[int, MetadataImage] = {0: self.image}
+        """By the offset after each committed batch of data what the metadata is there."""
+        self.changes = 0
+        """How many changes of partitions were looked at."""
+        self.clean_starts: dict[Uuid, bool] = {}
+        """By incarnation id whether the broker's life before it ended cleanly."""
+        self.forced: set[PartitionKey] = set()
+        """The partitions that somebody has asked an unclean election for."""
+        self._complete: dict[PartitionKey, frozenset[int]] = {}
+
+    # The log
+
+    def committed(self, values: Iterable[bytes], base_offset: int, end: OffsetAndEpoch) -> None:
+        """The next committed batch of data."""
+        before, batch = self.image, MetadataDelta(self.image)
+        for offset, value in enumerate(values, base_offset):
+            record = decode_record(value, where=f"offset {offset}").record
+            assert record is not None, offset
+            batch.replay(record, offset)
+            delta = MetadataDelta(before)
+            delta.replay(record, offset)
+            after = delta.apply(OffsetAndEpoch(epoch=end.epoch, offset=offset + 1))
+            self._check(record, before, after, offset)
+            before = after
+        self.image = self.images[end.offset] = batch.apply(end)
+
+    def _check(self, record: Message, before: MetadataImage, after: MetadataImage, offset: int) -> None:
+        match record:
+            case PartitionRecord():
+                key = (record.topic_id, record.partition_id)
+                self._check_new(_partition(after, key), before, f"offset {offset}: {record}")
+                self._complete[key] = frozenset(record.isr)
+            case PartitionChangeRecord():
+                self.changes += 1
+                self._check_change((record.topic_id, record.partition_id), before, after, f"offset {offset}: {record}")
+            case RegisterBrokerRecord():
+                self._check_registration(record, before, after, f"offset {offset}: {record}")
+            case BrokerRegistrationChangeRecord() if record.fenced == _FENCE:
+                self._check_fenced(record.broker_id, after, f"offset {offset}: {record}")
+            case RemoveTopicRecord():
+                self._complete = {key: ids for key, ids in self._complete.items() if key[0] != record.topic_id}
+            case ConfigRecord() | ClearElrRecord():
+                for topic, number, _ in _partitions(after):
+                    self._advance((topic.id, number), after)
+
+    # Partitions
+
+    def _check_new(self, partition: Partition, before: MetadataImage, where: str) -> None:
+        _check_shape(partition, where)
+        if partition.leader == NO_LEADER:
+            raise InvariantViolated(f"a partition begins without a leader; {where}")
+        for one in partition.isr:
+            if not _is_active(before, one):
+                raise InvariantViolated(f"a partition begins with broker {one} in sync, which is not active; {where}")
+
+    def _check_change(self, key: PartitionKey, before: MetadataImage, after: MetadataImage, where: str) -> None:
+        old, new = _partition(before, key), _partition(after, key)
+        where = f"{where}, {old} -> {new}"
+        _check_shape(new, where)
+        if new.partition_epoch != old.partition_epoch + 1:
+            raise InvariantViolated(f"the partition epoch does not rise by one; {where}")
+        if new.leader_epoch < old.leader_epoch:
+            raise InvariantViolated(f"the leader epoch falls; {where}")
+        has_dropped = any(one not in new.replicas for one in old.replicas)
+        if (new.leader != old.leader or has_dropped) and new.leader_epoch == old.leader_epoch:
+            raise InvariantViolated(f"the leader epoch stays, so whoever led or followed cannot be told off; {where}")
+        for one in new.isr:
+            if one not in old.isr and not _is_active(before, one):
+                raise InvariantViolated(f"broker {one} enters the ISR and is not active; {where}")
+        is_election = new.leader not in (NO_LEADER, old.leader)
+        if is_election and not _is_active(before, new.leader):
+            raise InvariantViolated(f"broker {new.leader} is elected and is not active; {where}")
+        is_unclean = is_election and _is_unclean(old, new)
+        if is_unclean:
+            self._check_unclean(key, old, new, before, where)
+            self._complete[key] = frozenset((new.leader,))
+        elif is_election and new.leader_recovery_state != RECOVERING and not self._has_everything(key, old, new):
+            raise InvariantViolated(
+                f"broker {new.leader} is elected as if it had everything, as only"
+                f" {sorted(self._complete[key])} have; {where}"
+            )
+        self._complete[key] = self._complete[key].union(new.isr)
+        self._advance(key, after)
+
+    def _check_unclean(
+        self, key: PartitionKey, old: Partition, new: Partition, before: MetadataImage, where: str
+    ) -> None:
+        """Who may lack records leads only if somebody wants that, or as the last leader known (KIP-966)."""
+        if new.leader_recovery_state != RECOVERING:
+            raise InvariantViolated(f"broker {new.leader} is elected from outside, as if it were in sync; {where}")
+        is_wanted = key in self.forced or _setting(before, key, "unclean.leader.election.enable") == "true"
+        is_last_known = not old.isr and not old.elr and old.last_known_elr == (new.leader,)
+        if not is_wanted and not is_last_known:
+            raise InvariantViolated(f"broker {new.leader} is elected uncleanly, which nobody wants; {where}")
+
+    def _has_everything(self, key: PartitionKey, old: Partition, new: Partition) -> bool:
+        return new.leader in self._complete[key] or _is_completion(old, new)
+
+    def _advance(self, key: PartitionKey, image: MetadataImage) -> None:
+        """While enough are in sync records are acknowledged that nobody else has."""
+        partition = _partition(image, key)
+        wanted = int(_setting(image, key, "min.insync.replicas") or 1)
+        min_isr = min(wanted, len(image.topics.by_id[key[0]].partitions[0].replicas))
+        has_elr = image.features.level("eligible.leader.replicas.version") > 0
+        if partition.leader != NO_LEADER and (len(partition.isr) >= min_isr or not has_elr):
+            self._complete[key] = frozenset(partition.isr)
+
+    # Brokers
+
+    def _check_registration(
+        self, record: RegisterBrokerRecord, before: MetadataImage, after: MetadataImage, where: str
+    ) -> None:
+        broker_id = record.broker_id
+        old = before.brokers.by_id.get(broker_id)
+        if old is not None and old.incarnation_id == record.incarnation_id:
+            if record.broker_epoch != old.epoch:
+                raise InvariantViolated(f"one life of a broker has two epochs, {old.epoch} before; {where}")
+            return
+        if old is not None and record.broker_epoch <= old.epoch:
+            raise InvariantViolated(f"the broker epoch does not rise from {old.epoch}; {where}")
+        self._check_fenced(broker_id, after, where)
+        if self.clean_starts.get(record.incarnation_id, True):
+            return
+        for topic, number, partition in _partitions(after):
+            if broker_id in partition.isr or broker_id in partition.elr:
+                raise InvariantViolated(
+                    f"broker {broker_id} may have lost records, and still counts for {topic.name}-{number}; {where}"
+                )
+            self._complete[topic.id, number] -= {broker_id}
+
+    def _check_fenced(self, broker_id: int, after: MetadataImage, where: str) -> None:
+        for topic, number, partition in _partitions(after):
+            if partition.leader == broker_id:
+                raise InvariantViolated(f"broker {broker_id} is fenced and leads {topic.name}-{number}; {where}")
+
+    # The nodes
+
+    def check_node(self, node_id: int, image: MetadataImage, *, is_published: bool) -> None:
+        """A node's committed metadata is that of everybody else at the same offset; `is_published` is without an open
+        transaction.
+        """
+        expected = self.images.get(image.end.offset)
+        if expected is None:
+            return
+        if is_published:
+            expected = expected.stable
+        # Which batch has changed a feature depends on what its leader put into one.
+        if replace(image, features_offset=expected.features_offset) != expected:
+            raise InvariantViolated(
+                f"node {node_id} has other metadata at offset {image.end.offset}: {_difference(image, expected)}"
+            )
+
+
+def _check_shape(partition: Partition, where: str) -> None:
+    replicas, isr = partition.replicas, partition.isr
+    if len(set(replicas)) != len(replicas) or len(set(isr)) != len(isr):
+        raise InvariantViolated(f"a broker is named twice; {where}")
+    if not set(isr) <= set(replicas):
+        raise InvariantViolated(f"the ISR is not among the replicas; {where}")
+    if partition.leader != NO_LEADER and partition.leader not in isr:
+        raise InvariantViolated(f"the leader is not in the ISR; {where}")
+    if set(isr) & set(partition.elr):
+        raise InvariantViolated(f"a broker is in the ISR, and eligible outside of it; {where}")
+    if len(partition.directories) != len(replicas):
+        raise InvariantViolated(f"not every replica has a directory; {where}")
+    if not set(partition.adding_replicas) <= set(replicas) or not set(partition.removing_replicas) <= set(replicas):
+        raise InvariantViolated(f"who is added or removed is no replica; {where}")
+
+
+def _is_unclean(old: Partition, new: Partition) -> bool:
+    return new.leader not in old.isr and new.leader not in old.elr and not _is_completion(old, new)
+
+
+def _is_completion(old: Partition, new: Partition) -> bool:
+    """Whether a reassignment ends here, so that a replica may be elected that the old leader has just let in."""
+    has_ended = old.is_reassigning and not new.is_reassigning
+    return has_ended and old.leader != NO_LEADER and new.leader not in old.removing_replicas
+
+
+def _partition(image: MetadataImage, key: PartitionKey) -> Partition:
+    return image.topics.by_id[key[0]].partitions[key[1]]
+
+
+def _partitions(image: MetadataImage) -> Iterator[tuple[TopicImage, int, Partition]]:
+    for name in image.topics:
+        topic = image.topics[name]
+        for number, partition in enumerate(topic.partitions):
+            yield topic, number, partition
+
+
+def _is_active(image: MetadataImage, broker_id: int) -> bool:
+    broker = image.brokers.by_id.get(broker_id)
+    return broker is not None and broker.is_active
+
+
+def _setting(image: MetadataImage, key: PartitionKey, name: str) -> str | None:
+    """What the topic, or else the cluster, has this setting at."""
+    own = image.configs.of((_TOPIC, image.topics.by_id[key[0]].name)).get(name)
+    return own if own is not None else image.configs.of((_BROKER, "")).get(name)
+
+
+def _difference(one: MetadataImage, other: MetadataImage) -> str:
+    families = ((name, getattr(one, name), getattr(other, name)) for name in one.__struct_fields__)
+    return ", ".join(f"{name}: {mine}, not {theirs}"[:1500] for name, mine, theirs in families if mine != theirs)
