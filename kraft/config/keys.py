@@ -150,6 +150,12 @@ NUMBERS: Final[dict[str, Number]] = {
     "controller.quorum.fetch.max.bytes": Number(
         field="fetch_max_bytes", default=1_048_576, minimum=1, doc="How much of the log a replica asks for at once."
     ),
+    "controller.quorum.fetch.snapshot.max.bytes": Number(
+        field="fetch_snapshot_max_bytes",
+        default=1_048_576,
+        minimum=1,
+        doc="How much of a snapshot a replica asks for at once.",
+    ),
     "internal.metadata.max.batch.size.in.bytes": Number(
         field="max_batch_bytes", default=8_388_608, minimum=512, doc="The largest record batch that a leader writes."
     ),
@@ -158,6 +164,34 @@ NUMBERS: Final[dict[str, Number]] = {
     ),
     "metadata.log.segment.ms": Number(
         field="segment_ms", default=604_800_000, minimum=1, maximum=LONG_MAX, doc="The age at which a segment is full."
+    ),
+    "metadata.log.max.record.bytes.between.snapshots": Number(
+        field="snapshot_max_bytes",
+        default=20_971_520,
+        minimum=1,
+        maximum=LONG_MAX,
+        doc="After how much of new records a node makes a snapshot.",
+    ),
+    "metadata.log.max.snapshot.interval.ms": Number(
+        field="snapshot_max_interval_ms",
+        default=3_600_000,
+        minimum=0,
+        maximum=LONG_MAX,
+        doc="After which time a node makes a snapshot if there is anything new; 0 for never.",
+    ),
+    "metadata.max.retention.bytes": Number(
+        field="retention_bytes",
+        default=104_857_600,
+        minimum=-1,
+        maximum=LONG_MAX,
+        doc="How large log and snapshots may be together before the oldest go; -1 for no limit.",
+    ),
+    "metadata.max.retention.ms": Number(
+        field="retention_ms",
+        default=604_800_000,
+        minimum=-1,
+        maximum=LONG_MAX,
+        doc="How old the last record in the oldest snapshot may be before that goes; -1 for no limit.",
     ),
     "metadata.max.idle.interval.ms": Number(
         field="max_idle_interval_ms",

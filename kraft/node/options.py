@@ -12,6 +12,8 @@ from kraft.controller.deciding import AdminSettings, DecisionSettings
 from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig, ReplicaKey
 from kraft.quorum.voters import Voter, VoterSet
 from kraft.replica.options import ReplicaOptions
+from kraft.replica.snapshots import SnapshotOptions
+from metadata_log.retention import Retention
 from transport.interface import Endpoint, Listener
 
 COMMIT_NEWS_DELAY_MS: Final = 5
@@ -54,11 +56,17 @@ def replica_options(
             retry_backoff_ms=config.retry_backoff_ms,
             append_linger_ms=config.append_linger_ms,
             fetch_max_bytes=config.fetch_max_bytes,
+            fetch_snapshot_max_bytes=config.fetch_snapshot_max_bytes,
             max_batch_bytes=config.max_batch_bytes,
             commit_news_delay_ms=COMMIT_NEWS_DELAY_MS,
         ),
         segment_bytes=config.segment_bytes,
         segment_ms=config.segment_ms,
+        snapshots=SnapshotOptions(
+            max_bytes=config.snapshot_max_bytes,
+            max_interval_ms=config.snapshot_max_interval_ms,
+            retention=Retention(max_bytes=config.retention_bytes, max_ms=config.retention_ms),
+        ),
         max_idle_interval_ms=config.max_idle_interval_ms,
         min_insync_replicas=config.min_insync_replicas,
         decisions=DecisionSettings(
