@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 from collections.abc import Iterator
@@ -99,6 +100,19 @@ def test_brokers_live_on_our_quorum(kafka: KafkaInstallation, tmp_path: Path) ->
             == 4
         )
         assert len(image_of(layout).topics["orders"].partitions) == 4
+        (ours,) = json.loads(
+            told("topics", "describe", "orders", "--json", "--bootstrap-controller", layout.bootstrap)
+        )["topics"]
+        assert [
+            (
+                str(each["partition"]),
+                str(each["leader"]),
+                *(",".join(map(str, each[key])) for key in ("replicas", "isr")),
+            )
+            for each in ours["partitions"]
+        ] == re.findall(r"Partition: (\d+)\s+Leader: (\d+)\s+Replicas: ([\d,]+)\s+Isr: ([\d,]+)", described)
+        assert f"TopicId: {ours['topicId']}" in described
+        assert ours["configs"] == {"min.insync.replicas": "1"}
 
         kafka.tool(
             "org.apache.kafka.tools.ProducerPerformance",
