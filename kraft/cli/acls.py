@@ -117,7 +117,7 @@ def list_command(*, cluster: Cluster, **sought: Any) -> None:
     multiple=True,
     type=click.Choice(_words(OPERATIONS, ANY + 1)),
     metavar="NAME",
-    help="May be repeated; all means every one.",
+    help="Such as read or write; all means every one. May be repeated.",
 )
 @click.option("--producer", is_flag=True, help="What a producer needs on a topic and a transactional id.")
 @click.option("--consumer", is_flag=True, help="What a consumer needs on a topic and a group.")

@@ -93,8 +93,10 @@ def describe_command(kind: str | None, name: str | None, *, everything: bool, cl
         shown = cluster.ask(lambda admin: _in_force(admin, kind, name))
     else:
         wanted = None if name is None or kind is None else _canonical(kind, name)
-        rows = _rows(cluster.ask(image_of))
-        shown = [row for row in rows if kind in (None, row.kind) and wanted in (None, row.name)]
+        image = cluster.ask(image_of)
+        if kind == "topic" and name is not None and name not in image.topics:
+            raise CommandFailed(f"there is no topic {name}", hint="See `kraft topics list`.")
+        shown = [row for row in _rows(image) if kind in (None, row.kind) and wanted in (None, row.name)]
     lines = table(("KIND", "NAME", "KEY", "VALUE", "SOURCE"), map(_cells, shown)) if shown else ["Nothing is set."]
     cluster.say({"configs": [_json(row) for row in shown]}, lines)
 
@@ -234,13 +236,10 @@ def _change(
             for key, value in values.items()
         ]
         cluster.ask(lambda admin: admin.alter_configs(changes, validate_only=validate_only))
-    verb = _DONE[operation][validate_only]
-    facts = {"kind": kind, "name": name, "operation": operation.name, "values": values, "changed": not validate_only}
-    where = f"{kind} {name}"
-    lines = [
-        f"{verb} {key if value is None else f'{key}={_shown(key, value)}'} ({where})" for key, value in values.items()
-    ]
-    cluster.say(facts | {"values": {key: _shown(key, value) for key, value in values.items()}}, lines)
+    shown = {key: _shown(key, value) for key, value in values.items()}
+    facts = {"kind": kind, "name": name, "operation": operation.name, "values": shown, "changed": not validate_only}
+    words = [key if value is None else f"{key}={value}" for key, value in shown.items()]
+    cluster.say(facts, [f"{_DONE[operation][validate_only]} {word} ({kind} {name})" for word in words])
 
 
 def _shown(key: str, value: str | None) -> str | None:

@@ -162,6 +162,7 @@ def test_configs_and_quotas(ask: Asked) -> None:
         "source": "DEFAULT_CONFIG",
     }
     assert "INVALID_CONFIG: Unknown topic config name: nosuch" in ask.refused("configs", "set", *topic, "nosuch=1")
+    assert "there is no topic nosuch" in ask.refused("configs", "describe", "topic", "nosuch")
     ask.lines("configs", "set", "group", "readers", "consumer.session.timeout.ms=50000")
     assert ask.lines("configs", "set", "broker", "101", "ssl.keystore.password=hunter2") == [
         "set ssl.keystore.password=(redacted) (broker 101)"
