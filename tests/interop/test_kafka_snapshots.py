@@ -7,14 +7,30 @@ from pathlib import Path
 
 import pytest
 from dumps import read_by_kafka, read_by_us
+from one_controller import single
 from our_nodes import our_controller, our_format
-from real_kafka import KafkaInstallation, QuorumLayout, eventually, kafka_controller, layout_in, running
+from real_data import unpack
+from real_kafka import (
+    KafkaInstallation,
+    QuorumLayout,
+    eventually,
+    kafka_controller,
+    kafka_format,
+    layout_in,
+    running,
+)
 from wire import active_controller, leader_of, set_client_metrics
 
 from metadata_log import replay
+from metadata_log.batch import records
 from metadata_log.disk import OsDisk
+from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.image.diff import differences
-from metadata_log.snapshot import list_snapshots
+from metadata_log.image.records import records as image_records
+from metadata_log.records.frame import decode_record, encode_record
+from metadata_log.snapshot import list_snapshots, read_snapshot
+from metadata_log.snapshot_writer import SnapshotWriter
+from metadata_log.types import OffsetAndEpoch
 from transport.protocol.errors import Error
 
 pytestmark = pytest.mark.kafka
@@ -85,3 +101,48 @@ def test_an_empty_node_takes_the_snapshot_of_the_other_make(
     assert list(differences(shown[1], shown[3])) == []
     files = [path for node in layout.ports for path in snapshots_of(layout, node)]
     assert read_by_kafka(kafka, *files) == read_by_us(*files)
+
+
+def image_in(path: Path) -> MetadataImage:
+    """What a snapshot file holds."""
+    delta = MetadataDelta(MetadataImage(), is_snapshot=True)
+    for batch in read_snapshot(OsDisk(), str(path)):
+        if not batch.is_control:
+            for record in records(batch):
+                found = decode_record(record.value or b"").record
+                assert found is not None
+                delta.replay(found, record.offset)
+    return delta.apply(OffsetAndEpoch(epoch=0, offset=0))
+
+
+@pytest.mark.parametrize(
+    ("archive", "prefix"),
+    [
+        pytest.param("static3", "", id="static3"),
+        pytest.param("clusters", "failover", id="failover", marks=pytest.mark.soak),
+        pytest.param("clusters", "old39", id="old39", marks=pytest.mark.soak),
+    ],
+)
+def test_kafka_loads_our_snapshot_of_a_real_cluster_and_writes_the_same_one(
+    kafka: KafkaInstallation, tmp_path: Path, archive: str, prefix: str
+) -> None:
+    """All that one of Kafka's controllers has at its start is a snapshot that we made of another cluster's log."""
+    layout = single(tmp_path / "kafka", "metadata.log.max.record.bytes.between.snapshots=1")
+    kafka_format(kafka, layout)
+    image = replay(str(unpack(archive, f"{prefix}/nodes/c1".lstrip("/"), tmp_path / "old")))
+    partition = layout.partition(1)
+    partition.mkdir()
+    writer = SnapshotWriter(
+        OsDisk(), str(partition), image.end, timestamp_ms=0, last_contained_log_timestamp=1_700_000_000_000
+    )
+    for record, version in image_records(image):
+        writer.append((encode_record(record, version),), 0)
+    writer.freeze(0)
+    (ours,) = snapshots_of(layout, 1)
+    with running(layout, kafka_controller(kafka, layout), name="kafka"):
+        eventually(lambda: active_controller(layout.ports[1]) == 1, "it is active")
+        eventually(lambda: len(snapshots_of(layout, 1)) > 1, "it makes a snapshot")
+        theirs = snapshots_of(layout, 1)[1]
+        found = differences(image_in(ours), image_in(theirs))
+        assert [one for one in found if one.kind != "controllers"] == []
+        assert len(image.topics) > 5
