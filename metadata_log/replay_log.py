@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from metadata_log.collector import without_collector
 from metadata_log.disk import Disk, OsDisk
 from metadata_log.errors import MetadataLogError
 from metadata_log.image import MetadataDelta, MetadataImage, ReplayError
@@ -11,6 +12,7 @@ from metadata_log.reader import Damage, Entry, OnDamage
 from metadata_log.timeline import At, Base, parse_at, read_timeline
 
 
+@without_collector()
 def replay(
     path: str,
     at: At | int | str | None = None,

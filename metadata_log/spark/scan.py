@@ -6,9 +6,7 @@ one task a file, so that planning has nothing to fetch.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import pairwise
 
 import pyarrow as pa
@@ -18,6 +16,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from metadata_log.arrow import Filters, Mode, Split, plan_splits, read_split, read_view
+from metadata_log.collector import without_collector
 from metadata_log.disk import Disk
 from metadata_log.errors import MetadataLogError
 from metadata_log.history import Options as HistoryOptions
@@ -208,18 +207,6 @@ def tell(marks: Sequence[tuple[Directory, Damage]], options: Options) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------ reading
-
-
-@contextmanager
-def without_collector() -> Iterator[None]:
-    """No garbage collection in this block."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def run(task: Task, view: str, projection: Projection, options: Options, rows: Filters) -> Iterator[pa.RecordBatch]:

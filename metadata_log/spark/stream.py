@@ -17,6 +17,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from metadata_log.arrow import plan_splits
+from metadata_log.collector import without_collector
 from metadata_log.disk import Disk
 from metadata_log.reader import Damage
 from metadata_log.spark.directories import Directory, choose_copies, find_directories
@@ -35,7 +36,7 @@ from metadata_log.spark.progress import (
     to_json,
 )
 from metadata_log.spark.rows import Projection, find_view, is_history
-from metadata_log.spark.scan import MarkTask, StreamTask, Task, run, tell, without_collector
+from metadata_log.spark.scan import MarkTask, StreamTask, Task, run, tell
 from metadata_log.spark.storage import disk_at, is_remote
 
 

@@ -1,0 +1,28 @@
+"""The benches that start controllers do run, at sizes that say nothing of speed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+BENCH = Path(__file__).parent.parent / "bench"
+SECONDS = 300
+
+
+def test_controllers_decide_and_load(tmp_path: Path) -> None:
+    """Ours alone: the bench itself checks that every request succeeds and that a fenced broker is in no ISR."""
+    small = "--topics 2 --partitions 20 --reps 1 --brokers 3 --seconds 0.1 --load 200 --load-reps 1".split()
+    command = [sys.executable, str(BENCH / "controller.py"), "--targets", "ours", *small, "--dir", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+    for line in (
+        "create a topic of 20 partitions, ms",
+        "fence the leader of 21, ms",
+        "fence one of 40 ISRs, ms",
+        "40 ISRs grow, 5,000 a request, ms",
+        "heartbeats of 3 brokers, a second",
+        "start with a log of 200 partitions, ms",
+        "start with a snapshot of 200 partitions, ms",
+    ):
+        assert line in done.stdout
