@@ -39,13 +39,14 @@ async def read_image(admin: AdminClient, on_progress: Progress = lambda offset, 
     """Everything that is committed when this is called, from a snapshot on if the leader has one.
 
     The client's `timeout_ms` bounds every step, not the whole. Raises `NoController`; `RequestRefused` if this
-    connection may not read the log or a snapshot is gone; `AdminError` if the log is truncated meanwhile, and
-    `MetadataLogError` for records that this version does not know.
+    connection may not read the log or a snapshot is gone; `AdminError` if the log is truncated meanwhile or ends too
+    early, and `MetadataLogError` for damage and for records that this version does not know.
     """
     log = _LeadersLog(admin)
     until = await log.high_watermark()
     reading = _Reading(until)
     while reading.end.offset < until:
+        reached = reading.end.offset
         part = await log.fetch(reading.end)
         if part.snapshot_id.end_offset >= 0:
             found = OffsetAndEpoch(epoch=part.snapshot_id.epoch, offset=part.snapshot_id.end_offset)
@@ -57,6 +58,11 @@ async def read_image(admin: AdminClient, on_progress: Progress = lambda offset, 
             raise AdminError("the metadata log was truncated while it was read", hint="Try again.")
         else:
             reading.take(part.records or b"")
+        if reading.end.offset <= reached:
+            raise AdminError(
+                f"the active controller sends no whole batch from offset {reached} on, and {until} are committed",
+                hint="Try again.",
+            )
         on_progress(reading.end.offset, until)
     return reading.image()
 

@@ -1,0 +1,153 @@
+"""The image of a live cluster, from a leader that follows a script: other epochs, snapshots in pieces, nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+import trio.testing
+
+from kraft.admin import AdminClient, AdminError, open_admin, read_image
+from metadata_log.batch import build_batch
+from metadata_log.errors import UnsupportedVersion
+from metadata_log.records.frame import encode_record
+from metadata_log.records.metadata import FeatureLevelRecord, TopicRecord
+from metadata_log.serde import Message
+from metadata_log.types import Uuid
+from transport.interface import Endpoint, Inbound, Listener, Request
+from transport.memory import MemoryNetwork, MemoryTransport
+from transport.protocol import messages as m
+from transport.protocol.errors import Error
+from transport.protocol.messages import describe_quorum, fetch, fetch_snapshot
+from transport.protocol.messages.describe_cluster import DescribeClusterBroker
+
+EPOCH = 5
+UNTIL = 4
+
+
+def topics(base_offset: int, *names: str) -> bytes:
+    """A batch that makes topics."""
+    values = [encode_record(TopicRecord(name=name, topic_id=Uuid(name.encode() * 16)), 0) for name in names]
+    return build_batch(base_offset, EPOCH, 0, values)
+
+
+def answer(**fields: object) -> m.FetchResponse:
+    part = fetch.PartitionData(high_watermark=UNTIL, **fields)  # type: ignore[arg-type]  # names are those of the field
+    topic = fetch.FetchableTopicResponse(topic_id=Uuid.METADATA_TOPIC, partitions=[part])
+    return m.FetchResponse(responses=[topic])
+
+
+def piece(position: int, data: bytes, size: int, error: Error = Error.NONE) -> m.FetchSnapshotResponse:
+    part = fetch_snapshot.FetchSnapshotResponsePartitionSnapshot(
+        position=position, unaligned_records=data, size=size, error_code=error
+    )
+    topic = fetch_snapshot.FetchSnapshotResponseTopicSnapshot(name="__cluster_metadata", partitions=[part])
+    return m.FetchSnapshotResponse(topics=[topic])
+
+
+class Leader:
+    """Answers Fetch and FetchSnapshot from a script, in which its epoch may rise; what it was asked is noted."""
+
+    def __init__(self, network: MemoryNetwork, script: Sequence[Message]) -> None:
+        self.transport = MemoryTransport(network, host="leader")
+        self.transport.listen(Listener("CONTROLLER", "", 1))
+        self.asked: list[Message] = []
+        self.high_watermark = UNTIL
+        self._script = list(script)
+
+    def deliver(self, request: Inbound) -> None:
+        assert isinstance(request, Request)
+        match request.message:
+            case m.DescribeClusterRequest():
+                here = [DescribeClusterBroker(broker_id=1, host="leader", port=1)]
+                said: Message = m.DescribeClusterResponse(
+                    endpoint_type=2, cluster_id="x", controller_id=1, brokers=here
+                )
+            case m.DescribeQuorumRequest():
+                part = describe_quorum.DescribeQuorumResponsePartitionData(
+                    leader_id=1, leader_epoch=EPOCH, high_watermark=self.high_watermark
+                )
+                topic = describe_quorum.DescribeQuorumResponseTopicData(
+                    topic_name="__cluster_metadata", partitions=[part]
+                )
+                said = m.DescribeQuorumResponse(topics=[topic])
+                self.high_watermark = UNTIL
+            case other:
+                self.asked.append(other)
+                said = self._script.pop(0)
+        self.transport.answer(request, said)
+
+
+@asynccontextmanager
+async def following(*script: Message, high_watermark: int = UNTIL) -> AsyncIterator[tuple[Leader, AdminClient]]:
+    """A leader with a script, and a client of it."""
+    network = MemoryNetwork(1)
+    leader = Leader(network, script)
+    leader.high_watermark = high_watermark
+    async with trio.open_nursery() as nursery:
+        await nursery.start(leader.transport.run, leader.deliver)
+        here = MemoryTransport(network, host="me")
+        async with open_admin([Endpoint("leader", 1)], transport=here, timeout_ms=2000) as admin:
+            yield leader, admin
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_is_not_committed_is_left_out(autojump_clock: trio.testing.MockClock) -> None:
+    log = topics(0, "a", "b") + topics(2, "c", "d") + topics(4, "e")
+    seen: list[tuple[int, int]] = []
+    async with following(answer(records=log[:-3]), high_watermark=-1) as (_, admin):
+        image = await read_image(admin, lambda offset, end: seen.append((offset, end)))
+    assert list(image.topics) == ["a", "b", "c", "d"]
+    assert (image.end.offset, image.end.epoch, seen) == (UNTIL, EPOCH, [(UNTIL, UNTIL)])
+
+
+async def test_another_epoch_is_learnt(autojump_clock: trio.testing.MockClock) -> None:
+    script = (answer(error_code=Error.FENCED_LEADER_EPOCH), answer(records=topics(0, "a", "b", "c", "d")))
+    async with following(*script) as (leader, admin):
+        image = await read_image(admin)
+        assert len(image.topics) == 4
+        assert len(leader.asked) == 2
+
+
+async def test_a_snapshot_comes_in_pieces(autojump_clock: trio.testing.MockClock) -> None:
+    snapshot = topics(0, "a", "b", "c")
+    script = (
+        answer(snapshot_id=fetch.SnapshotId(end_offset=3, epoch=EPOCH)),
+        piece(0, snapshot[:50], len(snapshot)),
+        piece(50, b"", len(snapshot), Error.FENCED_LEADER_EPOCH),
+        piece(50, snapshot[50:], len(snapshot)),
+        answer(records=topics(3, "d")),
+    )
+    async with following(*script) as (leader, admin):
+        image = await read_image(admin)
+        assert list(image.topics) == ["a", "b", "c", "d"]
+        last = leader.asked[-1]
+        assert isinstance(last, m.FetchRequest)
+        assert last.topics[0].partitions[0].fetch_offset == 3
+
+
+@pytest.mark.parametrize(
+    ("script", "what"),
+    [
+        ((answer(records=b""),), "no whole batch from offset 0 on, and 4 are committed"),
+        ((answer(records=topics(0, "a"), error_code=0), answer(records=b"")), "no whole batch from offset 1 on"),
+        ((answer(diverging_epoch=fetch.EpochEndOffset(epoch=1, end_offset=0)),), "was truncated"),
+        ((answer(snapshot_id=fetch.SnapshotId(end_offset=3, epoch=1)), piece(0, b"", 9)), "ends after 0 of 9 bytes"),
+        ((answer(error_code=Error.CLUSTER_AUTHORIZATION_FAILED),), "CLUSTER_AUTHORIZATION_FAILED"),
+    ],
+)
+async def test_what_cannot_be_read_is_said(
+    autojump_clock: trio.testing.MockClock, script: tuple[Message, ...], what: str
+) -> None:
+    async with following(*script) as (_, admin):
+        with pytest.raises(AdminError, match=what):
+            await read_image(admin)
+
+
+async def test_a_record_of_a_newer_kafka_is_not_passed_over(autojump_clock: trio.testing.MockClock) -> None:
+    value = bytearray(encode_record(FeatureLevelRecord(name="f", feature_level=1), 0))
+    value[1] = 99
+    async with following(answer(records=build_batch(0, EPOCH, 0, [bytes(value)]))) as (_, admin):
+        with pytest.raises(UnsupportedVersion, match="record type 99 version 0 at offset 0"):
+            await read_image(admin)
