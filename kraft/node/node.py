@@ -243,9 +243,14 @@ class Node:
         if replica.is_active is not self._was_active:
             self._was_active = replica.is_active
             self._changed.unpark_all()
-        is_obliged = replica.core.state_name in _OBLIGED and not replica.core.may_stop
-        if self._leaving and not is_obliged and replica.application.may_stop:
+        if self._leaving and not self._is_obliged and replica.application.may_stop:
             self._stop.set()
+
+    @property
+    def _is_obliged(self) -> bool:
+        """Whether others wait for something from this node."""
+        core = self._replica.core
+        return core.state_name in _OBLIGED and not core.may_stop
 
     def _carry_out(self, outputs: Sequence[Output]) -> None:
         for output in outputs:

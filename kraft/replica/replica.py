@@ -322,6 +322,9 @@ class Replica:
             versions = describe_versions(self.application, message, request.version)
             self._outputs.append(Answer(request.request_id, versions))
         elif key in self.application.apis:
+            if now_ms >= self._apply_at_ms:
+                # What was answered must be seen by whoever asks next.
+                self._apply(now_ms)
             self._perform(self.application.on_request(request, self.core.leader, now_ms), now_ms)
         else:
             self._outputs.append(Drop(request.request_id, f"this node does not serve API {key}"))
@@ -390,10 +393,9 @@ class Replica:
                     self._flush(effect, now_ms)
                 case HighWatermarkMoved():
                     outputs.append(Trace(effect))
-                    if self.core.is_leader:
-                        self._apply(now_ms)
-                    else:
-                        self._apply_at_ms = now_ms
+                    # Clients wait for their answers, and nobody for the application: it comes last.
+                    self._apply_at_ms = now_ms
+                    self._release()
                 case Appended():
                     pass
                 case AppendRefused():
@@ -446,7 +448,7 @@ class Replica:
     # Commits
 
     def _apply(self, now_ms: int) -> None:
-        """Hand what is committed to the application, and those who wait their answers."""
+        """Hand what is committed to the application."""
         high_watermark = self.core.high_watermark
         applier, application = self._applier, self.application
         if application.reads_batches:
@@ -463,14 +465,17 @@ class Replica:
         else:
             self._apply_at_ms = _NEVER_MS
             application.on_caught_up()
-        released = self._deferred.release(applier.next_offset)
-        if released:
-            leader = self.core.leader
-            self._outputs.extend([_success(held, leader) for held in released])
         claim = self._claim_offset
         if claim is not None and applier.next_offset > claim and not self._application_leads:
             self._application_leads = True
             self._todo.extend(application.on_leader(self.core.epoch, self.core.next_append_offset, now_ms))
+
+    def _release(self) -> None:
+        """Answer those whose records are committed."""
+        released = self._deferred.release(self.core.high_watermark)
+        if released:
+            leader = self.core.leader
+            self._outputs.extend([_success(held, leader) for held in released])
 
     # Snapshots
 
@@ -592,7 +597,7 @@ class Replica:
         # Without units the decision may still rest on what is not committed yet, so all of that is waited for.
         last_offset = next_offset - 1
         held = Held(last_offset if first_offset is None else first_offset, last_offset, waiting)
-        if last_offset < self._applier.next_offset:
+        if last_offset < self.core.high_watermark:
             self._outputs.append(_success(held, self.core.leader))
         else:
             self._deferred.hold(held)
