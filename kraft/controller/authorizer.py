@@ -96,6 +96,16 @@ class Verdict(Struct, frozen=True):
         return f"MatchingAcl(acl={acl_text(self.rule)})" if isinstance(self.rule, Acl) else self.rule
 
 
+class Denial(Struct, frozen=True):
+    """What somebody was not allowed, for a log: Kafka's is `kafka.authorizer.logger`."""
+
+    caller: Caller
+    operation: AclOperation
+    resource: AclResource
+    name: str
+    rule: str
+
+
 SUPER_USER: Final = Verdict(is_allowed=True, rule="SuperUser")
 DEFAULT_ALLOW: Final = Verdict(is_allowed=True, rule="DefaultAllow")
 DEFAULT_DENY: Final = Verdict(is_allowed=False, rule="DefaultDeny")

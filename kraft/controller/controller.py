@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 
 from kraft.config.described import DescribedSetting
 from kraft.controller.apis import APIS, Write
-from kraft.controller.authorizer import AclResource, Authorizer
+from kraft.controller.authorizer import AclResource, Authorizer, Denial
 from kraft.controller.broker_heartbeat import fence_silent_broker
 from kraft.controller.caller import ANONYMOUS, Caller
 from kraft.controller.cluster import check_described, describe_cluster, refuse_describe_cluster
@@ -88,6 +88,7 @@ class QuorumController:
         self.active_epoch = NOT_ACTIVE
         self._is_loaded = False
         """Whether everything that is known to be committed has been replayed, so that ACLs can be told."""
+        self._denials: list[Denial] = []
         self._periodic = Periodic(settings.max_idle_interval_ms)
         self._registrar = Registrar(settings.node_id, settings.incarnation_id, settings.listeners)
         self._sessions = BrokerSessions(settings.decisions.broker_session_timeout_ms)
@@ -221,6 +222,11 @@ class QuorumController:
             return refused
         return None
 
+    def take_denials(self) -> list[Denial]:
+        """What was not allowed since this was asked last."""
+        denials, self._denials = self._denials, []
+        return denials
+
     def opened(self, request: EnvelopeRequest, caller: Caller) -> Forwarded:
         """What is in an envelope; raises `ApiError` if it is damaged, or not for the caller to bring."""
         check_cluster(self._deciding(0, 0, caller), ApiKey.ENVELOPE)
@@ -279,6 +285,7 @@ class QuorumController:
             sessions=self._sessions,
             forwarded=is_forwarded,
             caller=caller,
+            denials=self._denials,
             authorizer=None if rules is None else Authorizer(rules, committed.acls, self._is_loaded),
             own_settings=self.settings.own_settings,
             voters=tuple(node_id for node_id, _, _ in self.settings.voters),
@@ -295,7 +302,7 @@ class QuorumController:
             deciding.committed,
             request,
             version=deciding.version,
-            may=lambda operation: deciding.may(operation, AclResource.CLUSTER),
+            may=lambda operation: deciding.may(operation, AclResource.CLUSTER, is_asked=False),
             cluster_id=settings.cluster_id,
             leader_id=leader_id,
             listener=settings.listener,

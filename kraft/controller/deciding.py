@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from kraft.config.described import DescribedSetting
 from kraft.config.secret import Secret
-from kraft.controller.authorizer import CLUSTER_NAME, AclOperation, AclResource, Authorizer, AuthorizerSettings
+from kraft.controller.authorizer import CLUSTER_NAME, AclOperation, AclResource, Authorizer, AuthorizerSettings, Denial
 from kraft.controller.caller import Caller
 from kraft.controller.heartbeats import BrokerSessions
 from kraft.controller.topic_configs import TopicDefaults
@@ -39,7 +39,7 @@ class DecisionSettings(Struct, frozen=True, kw_only=True):
 
 
 class Deciding(Struct, frozen=True, kw_only=True):
-    """One request's view. Nothing in it is changed by a decision but `sessions`, by its own methods, and `rng`.
+    """One request's view. A decision changes nothing in it but `sessions`, by its own methods, `rng` and `denials`.
 
     `image` holds what is not committed, too: a write is decided on it. `committed` is what a read answers from. The
     first record of the decision will stand at `next_offset`; `version` is that of the request,
@@ -62,9 +62,19 @@ class Deciding(Struct, frozen=True, kw_only=True):
     caller: Caller = Caller()
     forwarded: bool = False
     authorizer: Authorizer | None = None
+    denials: list[Denial] = []
+    """What was not allowed, for whoever keeps a log of it."""
 
-    def may(self, operation: AclOperation, resource: AclResource, name: str = CLUSTER_NAME) -> bool:
-        """Whether the caller may do this. Raises `ApiError` while that is not known."""
+    def may(
+        self, operation: AclOperation, resource: AclResource, name: str = CLUSTER_NAME, *, is_asked: bool = True
+    ) -> bool:
+        """Whether the caller may do this; unless it `is_asked` for, a no is nothing to tell of.
+
+        Raises `ApiError` while that is not known.
+        """
         if self.authorizer is None:
             return True
-        return self.authorizer.authorize(self.caller, operation, resource, name).is_allowed
+        verdict = self.authorizer.authorize(self.caller, operation, resource, name)
+        if is_asked and not verdict.is_allowed:
+            self.denials.append(Denial(self.caller, operation, resource, name, str(verdict)))
+        return verdict.is_allowed

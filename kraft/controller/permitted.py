@@ -66,9 +66,13 @@ def _permit_creations(deciding: Deciding, request: CreateTopicsRequest) -> Permi
     """A topic may be created by who may create it, or anything; only who may see its configuration is told that."""
     names = [name for name in _once(topic.name for topic in request.topics) if name != METADATA_TOPIC]
     refused: list[str] = []
-    if not deciding.may(AclOperation.CREATE, AclResource.CLUSTER):
+    if not deciding.may(AclOperation.CREATE, AclResource.CLUSTER, is_asked=False):
         refused = [name for name in names if not deciding.may(AclOperation.CREATE, AclResource.TOPIC, name)]
-    hidden = {name for name in names if not deciding.may(AclOperation.DESCRIBE_CONFIGS, AclResource.TOPIC, name)}
+    hidden = {
+        name
+        for name in names
+        if not deciding.may(AclOperation.DESCRIBE_CONFIGS, AclResource.TOPIC, name, is_asked=False)
+    }
 
     def finish(response: CreateTopicsResponse) -> Message:
         created = [_without_configs(topic) if topic.name in hidden else topic for topic in response.topics]
@@ -100,7 +104,7 @@ def _permit_deletions(deciding: Deciding, request: DeleteTopicsRequest) -> Permi
     """A topic may be deleted by who may delete it, or anything. The answer reveals a name, or that there is no such
     topic, only to who may describe it.
     """
-    if deciding.may(AclOperation.DELETE, AclResource.CLUSTER):
+    if deciding.may(AclOperation.DELETE, AclResource.CLUSTER, is_asked=False):
         return Permitted(request)
     topics = deciding.committed.topics
     by_name = [*request.topic_names, *(one.name for one in request.topics if one.topic_id == Uuid.ZERO)]

@@ -1,8 +1,8 @@
 """What an operator would want to know next week: effects of the core, rendered as log lines.
 
 One line per change of state or leader (Kafka: `QuorumState.transitionTo`), one for the first high watermark of an
-epoch, at most one warning of a kind per second. Each record carries its facts as the dict `record.facts`, for
-formatters that print JSON.
+epoch, at most one warning of a kind per second; what somebody was denied is among these (Kafka:
+`kafka.authorizer.logger`). Each record carries its facts as the dict `record.facts`, for formatters that print JSON.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from kraft.controller.authorizer import Denial
 from kraft.quorum.effects import Effect, HighWatermarkMoved, LeaderChanged, StateChanged, Suspicious
 from metadata_log.types import NO_NODE
 
@@ -35,7 +36,7 @@ class NodeLog:
             text = " ".join(f"{key}={value}" for key, value in facts.items() if key != "event")
             LOGGER.log(level, "%s %s", event, text, extra={"facts": facts})
 
-    def trace(self, effect: Effect) -> None:
+    def trace(self, effect: Effect | Denial) -> None:
         """Write the line of an effect, if it has one."""
         match effect:
             case StateChanged(source=source, target=target, epoch=epoch, cause=cause):
@@ -49,6 +50,15 @@ class NodeLog:
                 self.write("high-watermark", {"offset": offset})
             case Suspicious(peer_id=peer_id, what=what):
                 self.warn("suspicious", peer_id, {"peer": peer_id, "what": repr(what)})
+            case Denial(caller=caller):
+                facts: dict[str, object] = {
+                    "principal": repr(caller.principal),
+                    "host": caller.host,
+                    "operation": effect.operation.name,
+                    "resource": repr(f"{effect.resource.name}:{effect.name}"),
+                    "rule": repr(effect.rule),
+                }
+                self.warn("denied", (caller.principal, effect.operation), facts)
             case _:
                 pass
 

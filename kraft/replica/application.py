@@ -6,12 +6,13 @@ itself: it returns what it wants, and is told the offsets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
 from typing import Final, Protocol
 
 from msgspec import Struct
 
+from kraft.controller.authorizer import Denial
 from kraft.controller.result import ApiError, VersionedRecord
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.events import Committed, CommittedBatch, Submit, WireRequest
@@ -125,6 +126,9 @@ class Application(Protocol):
     def denial(self, request: WireRequest) -> ApiError | None:
         """Why a request of the quorum is refused to whoever asks; None if it is not. Asked before it is looked at."""
 
+    def take_denials(self) -> Sequence[Denial]:
+        """What was not allowed since this was asked last, for a log."""
+
     def on_caught_up(self) -> None:
         """Everything that is known to be committed has been handed over; told again and again."""
 
@@ -215,6 +219,10 @@ class RawLog:
     def denial(self, request: WireRequest) -> ApiError | None:
         """Nobody is refused anything."""
         return None
+
+    def take_denials(self) -> Sequence[Denial]:
+        """Nobody is refused anything."""
+        return ()
 
     def on_caught_up(self) -> None:
         """It makes no difference."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
 from typing import Final
 
 from kraft.broker import BrokerAgent, BrokerListener, BrokerSettings
+from kraft.controller.authorizer import Denial
 from kraft.controller.features import SUPPORTED_FEATURES, check_supported
 from kraft.controller.result import ApiError
 from kraft.quorum.values import LeaderAndEpoch
@@ -68,6 +69,10 @@ class BrokerHost:
     def denial(self, request: WireRequest) -> ApiError | None:
         """Never asked: a broker serves no requests of the quorum."""
         return None
+
+    def take_denials(self) -> Sequence[Denial]:
+        """Nobody is refused anything."""
+        return ()
 
     def on_caught_up(self) -> None:
         """It makes no difference."""

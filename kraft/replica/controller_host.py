@@ -5,7 +5,7 @@ Between the two stands only the encoding of records: the controller thinks in re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from random import Random
 from typing import Final
@@ -14,6 +14,7 @@ from msgspec import structs
 
 from kraft.controller import ControllerResult, ControllerSettings, QuorumController, VersionedRecord
 from kraft.controller.apis import APIS, Read
+from kraft.controller.authorizer import Denial
 from kraft.controller.caller import Caller, host_of_peer
 from kraft.controller.controller import RECORDS_PER_BATCH
 from kraft.controller.envelope import Forwarded, api_key_of, refuse_envelope, seal
@@ -104,6 +105,10 @@ class ControllerHost:
         if self.controller.settings.admin.authorizer is None:
             return None
         return self.controller.denial(ApiKey(request.api_key), _caller(request))
+
+    def take_denials(self) -> Sequence[Denial]:
+        """What the authorizer has denied."""
+        return self.controller.take_denials() if self.controller.settings.admin.authorizer else ()
 
     def on_caught_up(self) -> None:
         """The access rules are known from now on."""

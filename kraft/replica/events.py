@@ -10,6 +10,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from kraft.controller.authorizer import Denial
 from kraft.quorum.effects import Effect
 from kraft.quorum.events import BeginShutdown, FailureCause, Resign, Tick
 from kraft.quorum.values import LeaderAndEpoch
@@ -143,9 +144,9 @@ class Committed(Struct, frozen=True, gc=False):
 
 
 class Trace(Struct, frozen=True, gc=False):
-    """Something happened inside: `StateChanged`, `LeaderChanged`, `HighWatermarkMoved` or `Suspicious`."""
+    """Something happened inside: `StateChanged`, `LeaderChanged`, `HighWatermarkMoved`, `Suspicious` or `Denial`."""
 
-    effect: Effect
+    effect: Effect | Denial
 
 
 Output = SendWire | Answer | Drop | StartFlush | SubmitDone | Committed | Trace

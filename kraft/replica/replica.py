@@ -316,6 +316,7 @@ class Replica:
                 self._on_quorum_request(request, now_ms)
             else:
                 self._outputs.append(Answer(request.request_id, refuse_quorum_request(request, denial)))
+                self._tell_denials()
         elif key == ApiKey.API_VERSIONS:
             message = request.message
             assert isinstance(message, ApiVersionsRequest), message
@@ -326,8 +327,12 @@ class Replica:
                 # What was answered must be seen by whoever asks next.
                 self._apply(now_ms)
             self._perform(self.application.on_request(request, self.core.leader, now_ms), now_ms)
+            self._tell_denials()
         else:
             self._outputs.append(Drop(request.request_id, f"this node does not serve API {key}"))
+
+    def _tell_denials(self) -> None:
+        self._outputs.extend(Trace(denial) for denial in self.application.take_denials())
 
     def _on_quorum_request(self, request: WireRequest, now_ms: int) -> None:
         flat = self._rpc.request_from_wire(request)

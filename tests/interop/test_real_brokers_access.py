@@ -110,11 +110,14 @@ def cluster_in(kafka: KafkaInstallation, root: Path) -> Iterator[Cluster]:
     layout = layout_in(root, RULES)
     our_format(layout)
     cluster = Cluster(kafka, layout)
-    with running(layout, our_controller(layout), name="ours"):
+    with running(layout, our_controller(layout), name="ours") as nodes:
         broker = cluster.broker()
         try:
             broker.wait_for("Transition from STARTING to STARTED")
             yield cluster
+            printed = "".join(node.text for node in nodes.processes.values())
+            assert "denied node=" in printed
+            assert "principal='User:mallory' host=127.0.0.1 operation=ALTER resource='CLUSTER:kafka-cluster'" in printed
         finally:
             broker.kill()
 

@@ -10,6 +10,7 @@ from controller_sides import NEARBY, InProcess, Side, plain
 from controller_stories import A, create, envelope, heartbeat, reassignments, register, told, topic
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from random_rules import random_authorizer, random_question, random_rule
 
 from kraft.config.described import described_settings
@@ -30,6 +31,8 @@ from kraft.controller.caller import Caller, host_of, host_of_peer
 from kraft.controller.deciding import AdminSettings
 from kraft.controller.envelope import api_key_of
 from kraft.controller.permissions import CLUSTER_OPERATIONS
+from kraft.controller.permitted import permit_items
+from kraft.node.logging import NodeLog
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.api_versions import QUORUM_APIS
 from kraft.replica.application import Redirect, Respond
@@ -44,6 +47,7 @@ from transport.protocol.errors import Error
 from transport.protocol.headers import decode_response, encode_response
 from transport.protocol.messages import (
     BrokerHeartbeatRequest,
+    CreateTopicsRequest,
     DescribeQuorumRequest,
     DescribeQuorumResponse,
     EnvelopeRequest,
@@ -110,6 +114,26 @@ def test_a_refused_request_writes_nothing() -> None:
     assert answer["error_code"] == Error.CLUSTER_AUTHORIZATION_FAILED
     told(Side(process.ask), [create(topic("t", [A])), heartbeat(A), envelope(create(topic("t", [A])))])
     assert len(process.batches) == before
+
+
+def test_what_somebody_asked_for_and_was_denied_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """That it was not the cluster's permission which allowed a topic is nobody's denial."""
+    process = InProcess(admin=STRICT)
+    process.controller.take_denials()
+    names = ["fine", "bad\nname"]
+    rules = Authorizer(AuthorizerSettings(), AclsImage().put(Uuid.ZERO, rule(AclOperation.CREATE, "fine")))
+    request = CreateTopicsRequest(topics=[topic(name, [A]) for name in names])
+    deciding = structs.replace(process.controller._deciding(7, 0, ALICE), authorizer=rules)
+    assert permit_items(deciding, request).request == structs.replace(request, topics=request.topics[:1])
+    (denial,) = process.controller.take_denials()
+    assert process.controller.take_denials() == []
+    assert (denial.caller, denial.operation, denial.name) == (ALICE, AclOperation.CREATE, names[1])
+    with caplog.at_level("WARNING", "kraft.node"):
+        NodeLog(1, lambda: 0).trace(denial)
+    assert caplog.messages == [
+        "denied node=1 principal='User:alice' host=10.0.0.1 operation=CREATE resource='TOPIC:bad\\nname' "
+        "rule='DefaultDeny' held_back=0"
+    ]
 
 
 # Rules
