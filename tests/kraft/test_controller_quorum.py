@@ -21,10 +21,13 @@ from transport.protocol.messages import (
     ControllerRegistrationResponse,
     DescribeClientQuotasRequest,
     DescribeClusterRequest,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
     DescribeQuorumRequest,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from transport.protocol.messages.describe_configs import DescribeConfigsResource
 from transport.protocol.messages.describe_quorum import (
     DescribeQuorumRequestPartitionData,
     DescribeQuorumRequestTopicData,
@@ -68,6 +71,25 @@ def active(count: int = 3, **changes: object) -> tuple[Net, int]:
     leader = net.elect()
     net.until(lambda: controller_of(net, leader).history.committed.features.metadata_version is not None)
     return net, leader
+
+
+def test_who_asks_after_an_answer_sees_what_was_answered() -> None:
+    """Clients are answered before the controller is told of the commit; so whoever asks next has it told at once."""
+    net, leader = active()
+    subscription = DescribeConfigsResource(
+        resource_type=ResourceType.CLIENT_METRICS, resource_name="subscription", configuration_keys=None
+    )
+    written = net.request(leader, alter(("interval.ms", SET, "1234")))
+    while written not in net.answers:
+        assert net.once()
+    replica = net.replicas[leader]
+    assert replica.status().applied_offset < replica.core.high_watermark
+    net.queue.clear()
+    asked = net.request(leader, DescribeConfigsRequest(resources=[subscription]))
+    assert net.once()
+    answer = net.answers[asked]
+    assert isinstance(answer, DescribeConfigsResponse)
+    assert "1234" in [config.value for result in answer.results for config in result.configs]
 
 
 def test_the_first_active_controller_writes_what_kafka_writes() -> None:
