@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Final
 
 from kraft.config.topic_synonyms import inherited
@@ -63,11 +63,12 @@ def create_topics(deciding: Deciding, request: CreateTopicsRequest) -> Controlle
     if total > PARTITIONS_PER_REQUEST:
         text = "Excessively large number of partitions per request."
         raise ApiError(Error.POLICY_VIOLATION, text)
+    colliding = _Colliding(deciding.image)
     records: list[VersionedRecord] = []
     results = []
     for topic in wanted:
         try:
-            made, result = _create(deciding, topic)
+            made, result = _create(deciding, topic, colliding)
             records += made
         except ApiError as refused:
             result = CreatableTopicResult(
@@ -100,12 +101,14 @@ def _partition_count(deciding: Deciding, topic: CreatableTopic) -> int:
     return deciding.defaults.num_partitions if topic.num_partitions == DEFAULT else topic.num_partitions
 
 
-def _create(deciding: Deciding, topic: CreatableTopic) -> tuple[list[VersionedRecord], CreatableTopicResult]:
+def _create(
+    deciding: Deciding, topic: CreatableTopic, colliding: _Colliding
+) -> tuple[list[VersionedRecord], CreatableTopicResult]:
     image = deciding.image
     if topic.name in image.topics:
         raise ApiError(Error.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
     check_name(topic.name)
-    _check_collision(image, topic.name)
+    colliding.check(topic.name)
     empty = [one.name for one in topic.configs if one.value is None]
     if empty:
         raise ApiError(Error.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(empty)}")
@@ -125,14 +128,29 @@ def _create(deciding: Deciding, topic: CreatableTopic) -> tuple[list[VersionedRe
     return [VersionedRecord(TopicRecord(name=topic.name, topic_id=topic_id)), *configs, *partitions], result
 
 
-def _check_collision(image: MetadataImage, name: str) -> None:
-    """Refuse a name that metrics could not tell from another."""
-    if "." in name or "_" in name:
-        plain = name.replace(".", "_")
-        colliding = [other for other in image.topics if other.replace(".", "_") == plain]
-        if colliding:
-            text = f"Topic '{name}' collides with existing topic: {colliding[0]}"
-            raise ApiError(Error.INVALID_TOPIC_EXCEPTION, text)
+class _Colliding:
+    """The topics whose names metrics could not tell from a new one: there, a dot and an underscore are the same.
+
+    All names are looked at once for a request, and only if one of its topics has such a name.
+    """
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._topics = image.topics
+
+    @cached_property
+    def _by_plain_name(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for name in self._topics:
+            found.setdefault(name.replace(".", "_"), name)
+        return found
+
+    def check(self, name: str) -> None:
+        """Refuse a name that collides."""
+        if "." in name or "_" in name:
+            other = self._by_plain_name.get(name.replace(".", "_"))
+            if other is not None:
+                text = f"Topic '{name}' collides with existing topic: {other}"
+                raise ApiError(Error.INVALID_TOPIC_EXCEPTION, text)
 
 
 def _manual_assignment(image: MetadataImage, topic: CreatableTopic) -> list[tuple[int, ...]]:
