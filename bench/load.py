@@ -29,7 +29,7 @@ from transport.protocol.messages.incremental_alter_configs import (
 CLIENT_METRICS = 16
 SET = 0
 WARM_UP_SECONDS = 1.0
-ANSWER_SECONDS = 30.0
+ANSWER_SECONDS = 120.0
 LEADER_SECONDS = 60.0
 
 Address = tuple[str, int]
