@@ -42,11 +42,11 @@ class ClusterSettings:
     def __init__(self, rng: Random) -> None:
         self._rng = rng
         self.decisions = DecisionSettings(
-            broker_session_timeout_ms=rng.choice((400, 1000, 2500)),
+            broker_session_timeout_ms=rng.choice((900, 1500, 3000)),
             unclean_election_interval_ms=rng.choice((500, 5000)),
             leader_rebalance_interval_ms=rng.choice((0, 700, 3000)),
         )
-        self._heartbeat_ms = rng.choice((50, 150, 300))
+        self._heartbeat_ms = rng.choice((200, 400, 800))
         self._lag_ms = rng.choice((300, 800, 3000))
         self._fetch_ms = rng.choice((50, 100, 250))
 

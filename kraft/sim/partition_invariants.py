@@ -134,7 +134,8 @@ class PartitionLedger:
         if new.leader_recovery_state != RECOVERING:
             raise InvariantViolated(f"broker {new.leader} is elected from outside, as if it were in sync; {where}")
         is_wanted = key in self.forced or _setting(before, key, "unclean.leader.election.enable") == "true"
-        is_last_known = not old.isr and not old.elr and old.last_known_elr == (new.leader,)
+        # The last eligible one may be who registers just now, having lost what it had.
+        is_last_known = not old.isr and len(old.elr) <= 1 and not new.elr and old.last_known_elr == (new.leader,)
         if not is_wanted and not is_last_known:
             raise InvariantViolated(f"broker {new.leader} is elected uncleanly, which nobody wants; {where}")
 

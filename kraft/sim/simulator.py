@@ -48,6 +48,8 @@ PAUSES_MS: Final = (200, 600, 2000)
 """How often on average something goes wrong in a run; one of these."""
 PAUSES_WITH_BROKERS_MS: Final = (700, 2000, 5000)
 """The same with brokers, who need a quorum for everything they do."""
+RARELY_MS: Final = (300, 1000)
+"""How often on average somebody writes, in a run with brokers, where others write more."""
 SAME_MOMENT_LIMIT: Final = 20_000
 """More events than this without any time passing are a loop."""
 
@@ -144,7 +146,8 @@ class Simulator:
         self._network = Network(network_rng, self.plan, self.schedule, self)
         means_ms = PAUSES_MS if brokers is None else PAUSES_WITH_BROKERS_MS
         self._nemesis = Nemesis(Random(f"{seed}/nemesis"), self.plan, self, means_ms)
-        self.workload = Workload(Random(f"{seed}/workload"))
+        workload_rng = Random(f"{seed}/workload")
+        self.workload = Workload(workload_rng) if brokers is None else Workload(workload_rng, RARELY_MS)
 
     # The heap
 

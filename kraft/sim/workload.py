@@ -10,9 +10,9 @@ from kraft.sim.member import Outcome
 class Workload:
     """Hands out submissions and remembers what became of them."""
 
-    def __init__(self, rng: Random) -> None:
+    def __init__(self, rng: Random, means_ms: tuple[int, ...] = (20, 100, 500)) -> None:
         self._rng = rng
-        self._mean_ms = rng.choice((20, 100, 500))
+        self._mean_ms = rng.choice(means_ms)
         self._pending: dict[int, bytes] = {}
         self._next_id = 1
         self.acknowledged = 0

@@ -150,10 +150,10 @@ def test_a_broken_cluster_is_found(
 ) -> None:
     """The simulation would be worth nothing if it let these pass."""
     breaks(monkeypatch)
-    for seed in range(60):
+    for seed in range(100):
         try:
             run_cluster(seed)
         except (InvariantViolated, MetadataLogError) as found:
             print(f"found with seed {seed}: {found}")
             return
-    pytest.fail("60 seeds found nothing wrong")
+    pytest.fail("100 seeds found nothing wrong")
