@@ -29,7 +29,7 @@ from kraft.replica.refusals import refuse_quorum_request
 from metadata_log.errors import UnsupportedVersion
 from metadata_log.image import METADATA_VERSION, MetadataImage
 from metadata_log.image.records import records as image_records
-from metadata_log.records.frame import decode_record, encode_record
+from metadata_log.records.frame import encode_record, read_record
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, random_uuid
 from transport.protocol.apis import ApiKey
@@ -245,7 +245,7 @@ def encode_image(image: MetadataImage) -> Iterator[bytes]:
 def decode_records(values: Iterable[bytes], where: str) -> Iterable[Message]:
     """The records of values. An unknown type is fatal, as replaying without it would make another state (KIP-631)."""
     for value in values:
-        framed = decode_record(value, where=where)
-        if framed.record is None:
-            raise UnsupportedVersion(f"{framed.name} version {framed.version} cannot be read", where=where)
-        yield framed.record
+        _, version, name, record = read_record(value, where=where)
+        if record is None:
+            raise UnsupportedVersion(f"{name} version {version} cannot be read", where=where)
+        yield record

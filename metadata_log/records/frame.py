@@ -127,7 +127,7 @@ _frames: Final[dict[bytes, _ReadParts]] = {}
 """What follows from the framing of a known record, by its bytes; filled when first seen."""
 
 
-def read_record(value: bytes) -> tuple[int, int, str, Message | None]:
+def read_record(value: bytes, *, where: str | None = None) -> tuple[int, int, str, Message | None]:
     """Type, version, name and record of `decode_record`, for readers of whole logs (0.7 µs less)."""
     known = _frames.get(value[:FRAMING_BYTES])
     if known is not None:
@@ -136,7 +136,7 @@ def read_record(value: bytes) -> tuple[int, int, str, Message | None]:
             return record_type, version, name, read(value, FRAMING_BYTES)
         except READ_FAILURES:
             pass
-    framed = decode_record(value)
+    framed = decode_record(value, where=where)
     if known is None and framed.record is not None and peek_type(value) == (value[1], value[2]):
         schema = schema_of(type(framed.record))
         if framed.version in schema.versions:
