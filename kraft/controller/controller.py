@@ -211,8 +211,11 @@ class QuorumController:
             return ControllerResult(response=self._refusal(request, refused))
 
     def handle_own(self, request: ControllerRegistrationRequest, now_ms: int) -> ControllerResult:
-        """Decide on what this node asks of itself, which needs nobody's permission."""
-        return APIS[type(request)].decide(self._deciding(0, now_ms), request)
+        """Decide on what this node asks of itself while it is active, which needs nobody's permission."""
+        try:
+            return APIS[type(request)].decide(self._deciding(0, now_ms), request)
+        except ApiError as refused:
+            return ControllerResult(response=self._refusal(request, refused))
 
     def denial(self, key: ApiKey, caller: Caller) -> ApiError | None:
         """Why the caller may not use an API that is not decided on here, those of the quorum above all."""

@@ -62,12 +62,17 @@ def _once(things: Iterable[T]) -> list[T]:
 # Topics
 
 
+def _refused_topics(deciding: Deciding, operation: AclOperation, names: Iterable[str]) -> dict[str, None]:
+    """The topics with which the caller may not do this, in their order."""
+    return {name: None for name in names if not deciding.may(operation, AclResource.TOPIC, name)}
+
+
 def _permit_creations(deciding: Deciding, request: CreateTopicsRequest) -> Permitted:
     """A topic may be created by who may create it, or anything; only who may see its configuration is told that."""
     names = [name for name in _once(topic.name for topic in request.topics) if name != METADATA_TOPIC]
-    refused: list[str] = []
+    refused: dict[str, None] = {}
     if not deciding.may(AclOperation.CREATE, AclResource.CLUSTER, is_asked=False):
-        refused = [name for name in names if not deciding.may(AclOperation.CREATE, AclResource.TOPIC, name)]
+        refused = _refused_topics(deciding, AclOperation.CREATE, names)
     hidden = {
         name
         for name in names
@@ -148,7 +153,7 @@ def _may_delete(deciding: Deciding, name: str) -> bool:
 def _permit_growth(deciding: Deciding, request: CreatePartitionsRequest) -> Permitted:
     """Partitions may be added by who may alter the topic."""
     names = _once(topic.name for topic in request.topics)
-    refused = [name for name in names if not deciding.may(AclOperation.ALTER, AclResource.TOPIC, name)]
+    refused = _refused_topics(deciding, AclOperation.ALTER, names)
 
     def finish(response: CreatePartitionsResponse) -> Message:
         error = Error.TOPIC_AUTHORIZATION_FAILED
