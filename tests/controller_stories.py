@@ -12,6 +12,7 @@ from metadata_log.types import Uuid
 from transport.protocol import messages as m
 from transport.protocol.headers import encode_request
 from transport.protocol.messages import (
+    alter_client_quotas,
     alter_partition,
     alter_partition_reassignments,
     assign_replicas_to_dirs,
@@ -654,6 +655,54 @@ STORIES: Final[dict[str, list[Step]]] = {
         envelope(latest(lambda side: m.ApiVersionsRequest())),
         envelope(envelope(delete("nope"))),
     ],
+    "bad input": [
+        create(topic("bad", [A, B], [B, A])),
+        create(topic("x" * 20_000, count=1, factor=1)),
+        create(topic("bad", count=-(2**31), factor=-(2**15)), topic("worse", count=-(2**31), factor=-(2**15))),
+        create(topic("worse", [2**31 - 1], [-(2**31)])),
+        create(topic("worse", [A], indexes=[-1]), topic("worst", [A], indexes=[2**31 - 1])),
+        create(*(topic(f"bad-{number}", count=2_000, factor=1) for number in range(6))),
+        grow("bad", -(2**31)),
+        grow("bad", 2**31 - 1, [A, B]),
+        grow("bad", 2**31 - 1, [A, B], validate_only=True),
+        configure(GROUP, "x" * 32_767, ("consumer.session.timeout.ms", SET, "x" * 9_000)),
+        configure(METRICS, "bad", ("interval.ms", SET, "9" * 9_000)),
+        configure(TOPIC, "bad", ("retention.ms", SET, "9" * 9_000)),
+        configure(TOPIC, "bad", *[("retention.ms", SET, "1")] * 100),
+        configure(TOPIC, "bad", ("", SET, "1")),
+        configure(BROKER, "99999999999", ("", SET, "1")),
+        reassign("bad", (0, [B]), (0, [A])),
+        reassign("bad", (-1, [A]), (2**31 - 1, [A]), (-(2**31), None)),
+        reassign("", (0, [A])),
+        reassign("bad", (0, [-1]), (1, [A] * 1000)),
+        reassign("bad", (0, [2**31 - 1])),
+        elections(PREFERRED, ("bad", [-1, -1, 0, 0]), ("", [0])),
+        elections(-1, ("bad", [0])),
+        assign(A, directory(A), ("bad", -1), ("bad", 0), ("bad", 0)),
+        isr("bad", [C], by=C, partition=-7),
+        isr("bad", [A] * 100, by=B, partition=0),
+        isr("bad", [-1], by=B, partition=1),
+        producer_ids(A, -1),
+        producer_ids(-1, -1),
+        unregister(-1),
+        heartbeat(-1, epoch=-1),
+        heartbeat(A, offset=-(2**63)),
+        delete_by((None, None), ("", None), ("x" * 20_000, None)),
+        delete(*["bad-0"] * 100),
+        latest(lambda side: m.UpdateFeaturesRequest(feature_updates=[])),
+        latest(lambda side: m.AlterUserScramCredentialsRequest()),
+        latest(lambda side: m.AlterClientQuotasRequest()),
+        latest(lambda side: m.AlterConfigsRequest()),
+        latest(lambda side: m.ElectLeadersRequest(topic_partitions=[])),
+        latest(lambda side: m.AssignReplicasToDirsRequest(broker_id=A, broker_epoch=side.epochs[A])),
+        latest(lambda side: m.AlterPartitionRequest(broker_id=A, broker_epoch=side.epochs[A])),
+        latest(lambda side: m.CreateAclsRequest()),
+        latest(lambda side: m.DeleteAclsRequest()),
+        latest(lambda side: m.RenewDelegationTokenRequest()),
+        latest(lambda side: m.ExpireDelegationTokenRequest()),
+        envelope(latest(lambda side: m.RenewDelegationTokenRequest())),
+        delete("bad"),
+    ],
     "topics are deleted": [
         delete("older", "nope"),
         delete("old", "old"),
@@ -701,11 +750,32 @@ DIFFERENCES: Final[dict[str, list[Step]]] = {
         create(topic("wide", [A])),
         grow("wide", 20_000),
     ],
+    "names of hosts are no addresses: what one means here it need not mean on every broker": [
+        latest(
+            lambda side: m.AlterClientQuotasRequest(
+                entries=[
+                    alter_client_quotas.AlterClientQuotasRequestEntryData(
+                        entity=[
+                            alter_client_quotas.AlterClientQuotasRequestEntityData(
+                                entity_type="ip", entity_name="localhost"
+                            )
+                        ],
+                        ops=[alter_client_quotas.OpData(key="connection_creation_rate", value=1e6)],
+                    )
+                ]
+            )
+        ),
+    ],
     "an APPEND of null is nothing, where Kafka's active controller fails and resigns": [
         configure(TOPIC, "configured", ("cleanup.policy", APPEND, None)),
     ],
     "an unknown operation is refused, where Kafka's active controller fails and resigns": [
         configure(TOPIC, "configured", ("retention.ms", 9, "1")),
+    ],
+    "min.insync.replicas of all brokers counts if it is a number, where Kafka's active controller fails and resigns": [
+        configure(BROKER, "", ("min.insync.replicas", SET, "many")),
+        create(topic("counts", [A])),
+        heartbeat(A, want_fence=True),
     ],
 }
 """What we do otherwise on purpose, and why: the last answer of each is another than Kafka's."""

@@ -39,7 +39,11 @@ def effective(image: MetadataImage, topic: str, key: str, defaults: TopicDefault
 def min_isr(image: MetadataImage, topic: TopicImage, defaults: TopicDefaults) -> int:
     """min.insync.replicas of a topic, at most the replication factor of its first partition."""
     value = effective(image, topic.name, MIN_ISR, defaults)
-    wanted = defaults.min_isr if value is None else int(value)
+    try:
+        wanted = defaults.min_isr if value is None else int(value)
+    except ValueError:
+        # What is set for all brokers nobody checks who asks a controller. Kafka's active one fails then, and resigns.
+        wanted = defaults.min_isr
     return min(wanted, len(topic.partitions[0].replicas)) if topic.partitions else wanted
 
 
