@@ -227,10 +227,14 @@ def _is_whole(partition: Partition) -> bool:
 
 
 def _is_hopeless(partition: Partition) -> bool:
-    """Whether nobody is known to have anything, as where min.insync.replicas was set while there was no leader: that
-    clears the eligible leaders (ClearElr), in Kafka, too. Only an unclean election helps.
+    """Whether nobody may lead but by an unclean election, which nobody wants; it is so in Kafka 4.3.1, too.
+
+    Either min.insync.replicas was set while there was no leader, which clears the eligible leaders (ClearElr). Or all
+    who are eligible were taken away by a reassignment; even the last leader known must wait for them.
     """
-    return not (partition.isr or partition.elr or partition.last_known_elr)
+    if partition.isr or set(partition.elr) & set(partition.replicas):
+        return False
+    return bool(partition.elr) or not partition.last_known_elr
 
 
 def run_cluster(

@@ -52,6 +52,10 @@ class PartitionLedger:
         self.forced: set[PartitionKey] = set()
         """The partitions that somebody has asked an unclean election for."""
         self._complete: dict[PartitionKey, frozenset[int]] = {}
+        self._taken_away: dict[PartitionKey, frozenset[int]] = {}
+        """Who was taken from a partition while it was eligible, and still is: Kafka 4.3.1 forgets to strike it off, so
+        that it may lead, if it is added again, with no more than it had then.
+        """
 
     # The log
 
@@ -109,6 +113,9 @@ class PartitionLedger:
         has_dropped = any(one not in new.replicas for one in old.replicas)
         if (new.leader != old.leader or has_dropped) and new.leader_epoch == old.leader_epoch:
             raise InvariantViolated(f"the leader epoch stays, so whoever led or followed cannot be told off; {where}")
+        if self._is_unclean_cancellation(key, old, new, before):
+            self._complete[key] = frozenset(new.isr)
+            return
         for one in new.isr:
             if one not in old.isr and not _is_active(before, one):
                 raise InvariantViolated(f"broker {one} enters the ISR and is not active; {where}")
@@ -125,6 +132,8 @@ class PartitionLedger:
                 f" {sorted(self._complete[key])} have; {where}"
             )
         self._complete[key] = self._complete[key].union(new.isr)
+        gone = set(new.elr).difference(new.replicas).union(self._taken_away.get(key, ()))
+        self._taken_away[key] = frozenset(gone.intersection(new.elr))
         self._advance(key, after)
 
     def _check_unclean(
@@ -139,8 +148,19 @@ class PartitionLedger:
         if not is_wanted and not is_last_known:
             raise InvariantViolated(f"broker {new.leader} is elected uncleanly, which nobody wants; {where}")
 
+    def _is_unclean_cancellation(
+        self, key: PartitionKey, old: Partition, new: Partition, before: MetadataImage
+    ) -> bool:
+        """Whether a reassignment is taken back when only who it added is in sync: the first of those who stay then
+        counts as in sync, as it is, if unclean elections are wanted (`PartitionReassignmentRevert`).
+        """
+        is_taken_back = bool(old.adding_replicas) and not new.is_reassigning and new.isr == new.replicas[:1]
+        has_lost_all = set(old.isr) <= set(old.adding_replicas)
+        return is_taken_back and has_lost_all and _setting(before, key, "unclean.leader.election.enable") == "true"
+
     def _has_everything(self, key: PartitionKey, old: Partition, new: Partition) -> bool:
-        return new.leader in self._complete[key] or _is_completion(old, new)
+        is_left_over = new.leader in self._taken_away.get(key, ())
+        return new.leader in self._complete[key] or _is_completion(old, new) or is_left_over
 
     def _advance(self, key: PartitionKey, image: MetadataImage) -> None:
         """While enough are in sync records are acknowledged that nobody else has."""
