@@ -57,6 +57,7 @@ class Config(Struct, frozen=True, kw_only=True):
     election_backoff_max_ms: int = NUMBERS["controller.quorum.election.backoff.max.ms"].default
     request_timeout_ms: int = NUMBERS["controller.quorum.request.timeout.ms"].default
     retry_backoff_ms: int = NUMBERS["controller.quorum.retry.backoff.ms"].default
+    lost_leader_backoff_max_ms: int = NUMBERS["controller.quorum.lost.leader.backoff.max.ms"].default
     append_linger_ms: int = NUMBERS["controller.quorum.append.linger.ms"].default
     fetch_max_bytes: int = NUMBERS["controller.quorum.fetch.max.bytes"].default
     max_batch_bytes: int = NUMBERS["internal.metadata.max.batch.size.in.bytes"].default

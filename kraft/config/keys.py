@@ -144,6 +144,13 @@ NUMBERS: Final[dict[str, Number]] = {
     "controller.quorum.retry.backoff.ms": Number(
         field="retry_backoff_ms", default=20, minimum=0, doc="The pause before a failed quorum request is repeated."
     ),
+    "controller.quorum.lost.leader.backoff.max.ms": Number(
+        field="lost_leader_backoff_max_ms",
+        default=100,
+        minimum=0,
+        doc="How long at most to wait with an election once nobody listens where the leader was; 0 for the fetch timeout, "
+        "as Kafka, which has no such setting.",
+    ),
     "controller.quorum.append.linger.ms": Number(
         field="append_linger_ms", default=25, minimum=0, doc="How long a leader collects records before it writes them."
     ),

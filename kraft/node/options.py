@@ -54,6 +54,7 @@ def replica_options(
             election_backoff_max_ms=config.election_backoff_max_ms,
             request_timeout_ms=config.request_timeout_ms,
             retry_backoff_ms=config.retry_backoff_ms,
+            lost_leader_backoff_max_ms=config.lost_leader_backoff_max_ms,
             append_linger_ms=config.append_linger_ms,
             fetch_max_bytes=config.fetch_max_bytes,
             fetch_snapshot_max_bytes=config.fetch_snapshot_max_bytes,

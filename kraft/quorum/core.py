@@ -286,6 +286,7 @@ class RaftCore:
             quorum.peers.back_off(event.peer_id, now_ms)
             if event.cause is FailureCause.REFUSED:
                 leadership.on_peer_gone(quorum, event.peer_id)
+                elections.on_leader_gone(quorum, event.peer_id, now_ms)
 
     def _finish(self, now_ms: int) -> list[Effect]:
         """Let the state act on the new situation until it rests, and note when it wants to act next."""

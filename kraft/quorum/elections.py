@@ -67,9 +67,24 @@ def poll_unattached(quorum: QuorumState, state: UnattachedState | VotedState, no
 def poll_following(quorum: QuorumState, follower: FollowerState, now_ms: int) -> None:
     """Stand for election when the leader was silent for too long; else go on fetching, as observers always do."""
     if quorum.is_voter and now_ms >= follower.fetch_deadline_ms and not quorum.is_shutting_down:
-        stand(quorum, now_ms, "fetch-timeout")
+        stand(quorum, now_ms, "leader-gone" if follower.is_leader_gone else "fetch-timeout")
     else:
         poll_follower(quorum, follower, now_ms)
+
+
+def on_leader_gone(quorum: QuorumState, peer_id: int, now_ms: int) -> None:
+    """A leader that was heard refuses connections: its process has ended, and there is nothing to wait for.
+
+    A moment is waited all the same, each voter another one, as otherwise all would ask at once for each other's
+    pre-votes. Kafka waits for the fetch timeout.
+    """
+    most_ms = quorum.config.lost_leader_backoff_max_ms
+    match quorum.state:
+        case FollowerState(has_fetched=True, is_leader_gone=False) as follower if peer_id == follower.leader_id:
+            if most_ms and quorum.is_voter:
+                follower.is_leader_gone = True
+                wait_ms = 1 + quorum.rng.randrange(most_ms)
+                follower.fetch_deadline_ms = min(follower.fetch_deadline_ms, now_ms + wait_ms)
 
 
 def stand(quorum: QuorumState, now_ms: int, cause: str) -> None:

@@ -85,5 +85,9 @@ class QuorumConfig(Struct, frozen=True, kw_only=True):
     fetch_max_wait_ms: int = 500
     max_batch_bytes: int = MAX_BATCH_BYTES
     observer_timeout_ms: int = 300_000
+    lost_leader_backoff_max_ms: int = 100
+    """How long at most a follower waits with its pre-votes when nobody listens any more where the leader was; 0 to wait
+    for the fetch timeout, as Kafka does.
+    """
     commit_news_delay_ms: int = 0
     """How long a leader may hold the answer to a fetch that could tell of a commit and nothing else. Kafka: 0."""

@@ -20,8 +20,10 @@ class Download(Struct, frozen=True):
 
 
 class FollowerState(Struct):
-    """`has_fetched` turns true with the first good answer of this leader: from then on pre-votes of others are
-    refused. While there is a `download`, the leader is asked for a snapshot and for no records.
+    """`has_fetched` turns true with the first good answer of this leader: from then on pre-votes of others are refused.
+
+    `is_leader_gone` turns true when the leader's address then refuses a connection. While there is a `download`, the
+    leader is asked for a snapshot and for no records.
     """
 
     epoch: int
@@ -30,6 +32,7 @@ class FollowerState(Struct):
     voted: ReplicaKey | None
     fetch_deadline_ms: int
     has_fetched: bool = False
+    is_leader_gone: bool = False
     download: Download | None = None
 
     name: ClassVar[str] = "Follower"
