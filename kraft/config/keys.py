@@ -148,8 +148,8 @@ NUMBERS: Final[dict[str, Number]] = {
         field="lost_leader_backoff_max_ms",
         default=100,
         minimum=0,
-        doc="How long at most to wait with an election once nobody listens where the leader was; 0 for the fetch timeout, "
-        "as Kafka, which has no such setting.",
+        doc="How long at most to wait with an election once nobody listens where the leader was; 0 for the fetch "
+        "timeout, as Kafka, which has no such setting.",
     ),
     "controller.quorum.append.linger.ms": Number(
         field="append_linger_ms", default=25, minimum=0, doc="How long a leader collects records before it writes them."
