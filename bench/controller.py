@@ -240,9 +240,8 @@ def growing(brokers: Brokers, image: MetadataImage) -> Iterator[m.AlterPartition
             yield m.AlterPartitionRequest(broker_id=leader, broker_epoch=brokers.epochs[leader], topics=topics)
 
 
-def decide(options: argparse.Namespace, root: Path) -> Found:
+def decide(options: argparse.Namespace, root: Path, found: Found) -> None:
     """Topics come, brokers go."""
-    found: Found = {}
     with ExitStack() as stack:
         targets = [start(name, root, "decide", stack) for name in options.targets]
         for target in targets:
@@ -258,7 +257,6 @@ def decide(options: argparse.Namespace, root: Path) -> Found:
                 fence_follower(found, target, options.topics * options.partitions)
         for target in targets:
             note(found, "most memory of the leader, MB", target, peak_bytes(target.pids[0]) / 1e6)
-    return found
 
 
 def in_turn(targets: Sequence[Target], rep: int) -> list[Target]:
@@ -270,9 +268,8 @@ def in_turn(targets: Sequence[Target], rep: int) -> list[Target]:
 # Heartbeats
 
 
-def beat(options: argparse.Namespace, root: Path) -> Found:
+def beat(options: argparse.Namespace, root: Path, found: Found) -> None:
     """Many brokers beat as fast as they are answered."""
-    found: Found = {}
     count = options.brokers
     with ExitStack() as stack:
         targets = [start(name, root, "beat", stack) for name in options.targets]
@@ -286,7 +283,6 @@ def beat(options: argparse.Namespace, root: Path) -> Found:
         for rep in range(options.reps):
             for target in in_turn(targets, rep):
                 beat_for_a_while(found, target, count, options.seconds)
-    return found
 
 
 def beat_for_a_while(found: Found, target: Target, count: int, seconds: float) -> None:
@@ -319,9 +315,8 @@ def heartbeat_error(answer: bytes) -> Error:
 # Loading
 
 
-def load(options: argparse.Namespace, root: Path) -> Found:
+def load(options: argparse.Namespace, root: Path, found: Found) -> None:
     """A controller begins with a large log, or with a large snapshot."""
-    found: Found = {}
     topics, partitions = max(1, options.load // 100), min(100, options.load)
     for kind, write in (("log", write_log), ("snapshot", write_snapshot)):
         for rep in range(options.load_reps):
@@ -337,7 +332,6 @@ def load(options: argparse.Namespace, root: Path) -> Found:
         seconds, megabytes = replay_alone(where)
         note(found, f"replay a {kind} of {topics * partitions:,} partitions in Python, CPU ms", "ours", 1000 * seconds)
         note(found, "  memory, MB", "ours", megabytes)
-    return found
 
 
 def start_and_stop(found: Found, what: str, name: str, layout: QuorumLayout) -> None:
@@ -421,7 +415,11 @@ def main() -> None:
         return
     for what in options.what:
         with tempfile.TemporaryDirectory(prefix="bench-controller-", dir=options.dir) as scratch:
-            show({"decide": decide, "beat": beat, "load": load}[what](options, Path(scratch)), options.targets)
+            found: Found = {}
+            try:
+                {"decide": decide, "beat": beat, "load": load}[what](options, Path(scratch), found)
+            finally:
+                show(found, options.targets)
 
 
 if __name__ == "__main__":
