@@ -1,0 +1,245 @@
+"""Hostile and malformed requests to a controller: an error, nothing changed, and the controller goes on.
+
+What Kafka answers is compared in the story "bad input" (`controller_stories`). Here: whatever a schema can hold,
+requests that are too large, controllers that are not active, and the defects of Apache Kafka 4.3.1 that this
+controller does not have, each with what Kafka does.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+from admin_answers import SECURED
+from controller_admin_steps import allow, credentials, disallow, quotas, replace
+from controller_cluster import Cluster
+from controller_coverage import error_codes
+from controller_sides import directory, incarnation
+from controller_stories import (
+    APPEND,
+    BROKER,
+    SET,
+    TOPIC,
+    A,
+    B,
+    C,
+    Step,
+    configure,
+    create,
+    delete,
+    elections,
+    grow,
+    heartbeat,
+    latest,
+    reassign,
+    reassignments,
+    topic,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import structs
+from serde_values import values
+
+from kraft.controller.apis import APIS, Write
+from metadata_log.errors import EncodeError
+from metadata_log.serde import Message, schema_of
+from metadata_log.types import Uuid
+from transport.protocol import messages as m
+from transport.protocol.apis import APIS as SERVED
+from transport.protocol.apis import ApiKey
+from transport.protocol.errors import Error
+from transport.protocol.headers import decode_response, encode_request, encode_response
+from transport.protocol.messages.fetch_snapshot import (
+    FetchSnapshotResponse,
+    FetchSnapshotResponsePartitionSnapshot,
+    FetchSnapshotResponseTopicSnapshot,
+)
+
+WRITES = [type_ for type_, api in APIS.items() if isinstance(api, Write)]
+TEXTS = ("t", "", "alice", "User:alice", "101", "retention.ms", "cleanup.policy", "user", "ip", "*", "9" * 5000)
+NUMBERS = (0, 1, 2, 3, 4, -1, -2, 16, 32, A, B, 2**31 - 1, -(2**31))
+
+
+def cluster() -> Cluster:
+    """Two brokers that are well and one that is fenced, and a topic."""
+    made = Cluster(A, B, C, admin=SECURED)
+    made.do(create(topic("t", [A, B, C], [B, C, A])), heartbeat(C, want_fence=True))
+    return made
+
+
+def refused(on: Cluster, step: Step) -> list[Error]:
+    """The errors in the answer to a request that is to change nothing."""
+    before, written = on.controller.controller.history.latest, len(on.controller.batches)
+    codes = list(error_codes(on.do(step)))
+    assert len(on.controller.batches) == written
+    assert on.controller.controller.history.latest is before
+    assert on.controller.controller.is_active
+    return codes
+
+
+# Whatever a schema can hold
+
+
+def plausible(value: Any, rng: Random, on: Cluster) -> Any:
+    """The same with much of it replaced by what the cluster knows."""
+    if isinstance(value, Message):
+        fields = [name for name in value.__struct_fields__ if name != "unknown_tagged"]
+        return structs.replace(value, **{name: plausible(getattr(value, name), rng, on) for name in fields})
+    if isinstance(value, list):
+        found = [plausible(one, rng, on) for one in value]
+        return [*found, found[0]] if found and rng.random() < 0.2 else found
+    if isinstance(value, (bool, float)) or value is None or rng.random() < 0.4:
+        return value
+    if isinstance(value, Uuid):
+        return rng.choice((on.side.topics["t"], directory(A), incarnation(A)))
+    if isinstance(value, str):
+        return rng.choice(TEXTS)
+    return rng.choice((*NUMBERS, on.side.epochs[A])) if isinstance(value, int) else value
+
+
+@pytest.mark.parametrize("type_", WRITES, ids=lambda type_: type_.__name__)
+@settings(max_examples=8, deadline=None)
+@given(data=st.data(), seed=st.integers(0, 2**32))
+def test_whatever_is_asked_is_answered(type_: type[Message], data: st.DataObject, seed: int) -> None:
+    """What is written replays, or this raises; and the next request is served."""
+    versions = SERVED[APIS[type_].key].versions
+    version = data.draw(st.integers(versions.lowest, versions.highest))
+    on = cluster()
+    drawn = data.draw(values(type_, version, flexible=version in schema_of(type_).flexible))
+    request = plausible(drawn, Random(seed), on)
+    try:
+        encode_request(APIS[type_].key, version, 1, "", request)
+    except EncodeError:
+        request = drawn
+    on.controller.ask(request, version)
+    assert on.controller.controller.is_active
+    assert on.do(delete("nobody-has-it"))["responses"][0]["error_code"] == Error.UNKNOWN_TOPIC_OR_PARTITION
+
+
+# Too much
+
+
+def many_topics(count: int, each: int) -> Step:
+    return create(*(topic(f"many-{number}", count=each, factor=1) for number in range(count)))
+
+
+ENTRY = {f"key.{number}": "1" for number in range(10_001)}
+TOO_MUCH: dict[str, tuple[Step, Error]] = {
+    "partitions of a topic": (many_topics(1, 10_001), Error.POLICY_VIOLATION),
+    "partitions of a request": (many_topics(3, 4_000), Error.POLICY_VIOLATION),
+    "records, as the topic is one": (many_topics(1, 10_000), Error.POLICY_VIOLATION),
+    "new partitions": (grow("t", 10_003), Error.POLICY_VIOLATION),
+    "configurations": (configure(BROKER, "101", *((key, SET, "1") for key in ENTRY)), Error.POLICY_VIOLATION),
+    "configurations as a whole": (replace(BROKER, "101", **ENTRY), Error.POLICY_VIOLATION),
+    "ACLs": (allow(*(f"many-{number}" for number in range(10_001))), Error.POLICY_VIOLATION),
+}
+
+
+@pytest.mark.parametrize("what", TOO_MUCH)
+def test_more_records_than_an_operation_may_write_are_refused_as_a_whole(what: str) -> None:
+    """The limit is 10,000 records (`MAX_RECORDS_PER_USER_OP`)."""
+    step, error = TOO_MUCH[what]
+    assert set(refused(cluster(), step)) - {Error.NONE} == {error}
+
+
+def test_as_many_records_as_an_operation_may_write_are_written() -> None:
+    on = cluster()
+    assert list(error_codes(on.do(many_topics(1, 9_999)))) == [Error.NONE]
+    assert len(on.controller.batches[-1]) == 10_000
+
+
+# Not active
+
+
+@pytest.mark.parametrize("type_", WRITES, ids=lambda type_: type_.__name__)
+def test_a_controller_that_is_not_active_says_so_in_every_item(type_: type[Message]) -> None:
+    """On top where the response has a code there, else in each item; nothing else is said."""
+    on = cluster()
+    asked = BY_HAND[type_][0](on.side) if type_ in BY_HAND else type_()
+    controller = on.controller.controller
+    controller.renounce()
+    before = controller.history.latest
+    answer = controller.handle(asked, schema_of(type_).versions.highest, 2, 0)
+    assert answer.records == ()
+    assert controller.history.latest is before
+    assert set(error_codes(on.side.named(answer.response))) == {Error.NOT_CONTROLLER}
+
+
+BY_HAND: dict[type[Message], Step] = {
+    m.CreateTopicsRequest: create(topic("n", [A])),
+    m.DeleteTopicsRequest: delete("t"),
+    m.CreatePartitionsRequest: grow("t", 4),
+    m.AlterConfigsRequest: replace(TOPIC, "t", retention_ms="1"),
+    m.IncrementalAlterConfigsRequest: configure(TOPIC, "t", ("retention.ms", SET, "1")),
+    m.AlterPartitionReassignmentsRequest: reassign("t", (0, [A])),
+    m.AlterClientQuotasRequest: quotas({"user": "alice"}, {"producer_byte_rate": 1.0}),
+    m.AlterUserScramCredentialsRequest: credentials(put=[("alice", 1, 4096)]),
+    m.CreateAclsRequest: allow("t"),
+    m.DeleteAclsRequest: disallow(None),
+    m.ElectLeadersRequest: elections(0, ("t", [0])),
+}
+"""Those that ask for nothing by default, which every controller answers."""
+
+
+# What Apache Kafka 4.3.1 does not survive
+
+
+def test_an_unknown_operation_on_a_configuration_is_refused() -> None:
+    """Kafka's active controller fails on it, and resigns: any client could have that, again and again."""
+    assert refused(cluster(), configure(TOPIC, "t", ("retention.ms", 9, "1"))) == [Error.INVALID_REQUEST]
+
+
+def test_an_append_of_nothing_changes_nothing() -> None:
+    """Kafka's active controller fails on the null, and resigns."""
+    on = cluster()
+    answer = on.do(configure(TOPIC, "t", ("cleanup.policy", SET, "delete"), ("cleanup.policy", APPEND, None)))
+    assert list(error_codes(answer)) == [Error.NONE]
+    assert on.controller.controller.is_active
+
+
+def test_credentials_of_all_users_are_described_for_null() -> None:
+    """Kafka never answers: its controllers name the API and have nothing that serves it, null or not."""
+    on = cluster()
+    on.do(credentials(put=[("alice", 1, 4096), ("bob", 2, 8192)]))
+    answer = on.do(latest(lambda side: m.DescribeUserScramCredentialsRequest(users=None)))
+    assert [one["user"] for one in answer["results"]] == ["alice", "bob"]
+
+
+@pytest.mark.parametrize("version", range(2))
+@pytest.mark.parametrize("error", [Error.SNAPSHOT_NOT_FOUND, Error.POSITION_OUT_OF_RANGE, Error.FENCED_LEADER_EPOCH])
+def test_the_error_of_a_partition_in_fetch_snapshot_can_be_sent(error: Error, version: int) -> None:
+    """Kafka leaves the records of such an answer null, which its own codec refuses: the asking node hears nothing.
+
+    Which error is whose, `test_replica_snapshots` shows.
+    """
+    partition = FetchSnapshotResponsePartitionSnapshot(index=0, error_code=error)
+    answer = FetchSnapshotResponse(
+        topics=[FetchSnapshotResponseTopicSnapshot(name="__cluster_metadata", partitions=[partition])]
+    )
+    sent = encode_response(ApiKey.FETCH_SNAPSHOT, version, 1, answer)
+    assert decode_response(ApiKey.FETCH_SNAPSHOT, version, sent)[1] == answer
+
+
+def test_a_reassignment_overridden_with_the_original_replicas_completes() -> None:
+    """In Kafka the replica is then to be added and removed, so that only a cancellation ends it."""
+    on = Cluster(A, B, C)
+    on.do(create(topic("t", [A, B])), reassign("t", (0, [A, C])), reassign("t", (0, [A, B])))
+    partition = on.partition("t")
+    assert (partition.replicas, partition.adding_replicas, partition.removing_replicas) == ((A, B), (), ())
+    assert on.do(reassignments())["topics"] == []
+
+
+def test_a_resource_of_an_unknown_type_that_is_named_twice_is_answered() -> None:
+    """Kafka cannot gather its answers by resource then, and gives none."""
+    assert set(refused(cluster(), replace(77, "x", twice=True, a="1"))) <= {Error.INVALID_REQUEST}
+
+
+@pytest.mark.parametrize("value", ["many", "", "9" * 5000])
+def test_a_setting_of_all_brokers_that_is_no_number_does_not_count(value: str) -> None:
+    """Nobody checks it who asks a controller. Kafka's active one fails at the next fence, and resigns; so do others."""
+    on = cluster()
+    on.do(configure(BROKER, "", ("min.insync.replicas", SET, value)))
+    on.do(heartbeat(A, want_fence=True))
+    assert on.partition("t").leader == B
+    assert on.do(create(topic("later", [B])))["topics"][0]["error_code"] == Error.NONE
