@@ -131,9 +131,10 @@ class BrokerCluster:
         return found | {broker: self.log_dirs(broker)[0] / "__cluster_metadata-0" for broker in BROKERS}
 
     def image(self, node: int | None = None) -> MetadataImage:
-        """The cluster as the log of a node has it; without one, of a controller that runs."""
-        chosen = min(self.controllers.processes) if node is None else node
-        return replay(str(self.partitions()[chosen]))
+        """The cluster as the log of a node has it; without one, of the controller that has written most."""
+        logs = self.partitions()
+        chosen = max(self.controllers.processes, key=lambda one: _size(logs[one])) if node is None else node
+        return replay(str(logs[chosen]))
 
     def partition(self, topic: str, number: int = 0) -> Partition:
         """A partition as it is now."""
@@ -142,6 +143,10 @@ class BrokerCluster:
     def registration(self, broker: int) -> Broker:
         """A broker as it is registered now."""
         return self.image().brokers.by_id[broker]
+
+
+def _size(directory: Path) -> int:
+    return sum(file.stat().st_size for file in directory.glob("*.log"))
 
 
 @contextmanager

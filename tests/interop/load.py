@@ -20,7 +20,8 @@ from metadata_log import replay
 from metadata_log.image import MetadataImage, ResourceType
 
 PARTITIONS = 3
-READ_SECONDS = 120
+READ_SECONDS = 300
+"""No client gives up before, however slow the machine is."""
 PAUSE_SECONDS = 0.005
 """Between two messages: some hundred a second are enough to have some under way at any moment."""
 
@@ -225,6 +226,7 @@ class Transacting:
             {
                 "bootstrap.servers": cluster.bootstrap,
                 "transactional.id": topic,
+                "transaction.timeout.ms": READ_SECONDS * 1000,
                 "error_cb": lambda error: seen.error("transactional producer", error.name()),
                 "log_level": 0,
             }

@@ -1,0 +1,316 @@
+"""kafka-python and confluent-kafka do their work on brokers of Kafka whose controllers are ours, one of which dies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import count
+
+import pytest
+from broker_cluster import BROKERS, NOBODY, TERMINATED, BrokerCluster, broker_cluster
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    ElectionType,
+    KafkaException,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
+from kafka import KafkaConsumer, KafkaProducer, errors
+from kafka import TopicPartition as Name
+from kafka import admin as plain
+from load import ANSWER_LOST, Load, read_committed
+from real_kafka import KafkaInstallation, eventually
+
+from kraft.config.keys import STANDARD_AUTHORIZER
+from metadata_log.image import ResourceType as Family
+
+pytestmark = pytest.mark.kafka
+SECURITY = (f"authorizer.class.name={STANDARD_AUTHORIZER}", "super.users=User:ANONYMOUS")
+SECONDS = 60
+MESSAGES = 300
+FRESH = count()
+
+
+@pytest.fixture(scope="module")
+def cluster(kafka: KafkaInstallation, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerCluster]:
+    with broker_cluster(kafka, tmp_path_factory.mktemp("clients"), settings=SECURITY) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def confluent(cluster: BrokerCluster) -> AdminClient:
+    return AdminClient({"bootstrap.servers": cluster.bootstrap})
+
+
+@pytest.fixture
+def python(cluster: BrokerCluster) -> Iterator[plain.KafkaAdminClient]:
+    with closing(plain.KafkaAdminClient(bootstrap_servers=servers(cluster))) as client:
+        yield client
+
+
+@pytest.fixture
+def topic(python: plain.KafkaAdminClient) -> str:
+    """A topic of three partitions on all brokers, which nobody has used."""
+    name = f"topic-{next(FRESH)}"
+    made = {"num_partitions": 3, "replication_factor": 3, "configs": {"min.insync.replicas": "2"}}
+    python.create_topics({name: made}, wait_for_metadata=True)
+    return name
+
+
+def servers(cluster: BrokerCluster) -> list[str]:
+    """What kafka-python takes."""
+    return cluster.bootstrap.split(",")
+
+
+def answers(futures: dict[object, object]) -> list[object]:
+    """What each future of confluent-kafka brings, or raises."""
+    return [future.result(SECONDS) for future in futures.values()]
+
+
+def refusal(futures: dict[object, object]) -> str:
+    """Kafka's name for the error of the only future."""
+    (future,) = futures.values()
+    with pytest.raises(KafkaException) as refused:
+        future.result(SECONDS)
+    return refused.value.args[0].name()
+
+
+def test_confluent_kafka_administers(cluster: BrokerCluster, confluent: AdminClient) -> None:
+    """Whatever its admin client can ask a controller for is done, or refused as Kafka refuses it."""
+    name = "by-confluent"
+    wanted = NewTopic(name, num_partitions=2, replication_factor=3, config={"retention.ms": "1000"})
+    answers(confluent.create_topics([wanted]))
+    assert refusal(confluent.create_topics([wanted])) == "TOPIC_ALREADY_EXISTS"
+    assert refusal(confluent.create_topics([NewTopic("wide", 1, replication_factor=4)])) == "INVALID_REPLICATION_FACTOR"
+    answers(confluent.create_topics([NewTopic("only-tried", 1, replication_factor=1)], validate_only=True))
+    assert "only-tried" not in cluster.image().topics
+    answers(confluent.create_partitions([NewPartitions(name, 3)]))
+    assert refusal(confluent.create_partitions([NewPartitions(name, 3)])) == "INVALID_PARTITIONS"
+
+    set_to = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.APPEND)
+    removed = ConfigEntry("retention.ms", None, incremental_operation=AlterConfigOpType.DELETE)
+    resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[set_to, removed])
+    answers(confluent.incremental_alter_configs([resource]))
+    assert dict(cluster.image().configs.of((Family.TOPIC, name))) == {"cleanup.policy": "delete,compact"}
+    (described,) = answers(confluent.describe_configs([ConfigResource(ResourceType.TOPIC, name)]))
+    assert described["cleanup.policy"].value == "delete,compact"
+    wrong = ConfigEntry("retention.ms", "soon", incremental_operation=AlterConfigOpType.SET)
+    refused = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[wrong])
+    assert refusal(confluent.incremental_alter_configs([refused])) == "INVALID_CONFIG"
+
+    partitions = [TopicPartition(name, number) for number in range(3)]
+    elected = confluent.elect_leaders(ElectionType.PREFERRED, partitions).result(SECONDS)
+    assert {error.name() for error in elected.values()} == {"ELECTION_NOT_NEEDED"}
+
+    granted = AclBinding(
+        ResourceType.TOPIC,
+        name,
+        ResourcePatternType.LITERAL,
+        "User:ann",
+        "*",
+        AclOperation.READ,
+        AclPermissionType.ALLOW,
+    )
+    answers(confluent.create_acls([granted]))
+    assert [one.principal for one in cluster.image().acls.by_id.values()] == ["User:ann"]
+    anything = AclBindingFilter(
+        ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+    )
+    eventually(lambda: confluent.describe_acls(anything).result(SECONDS) == [granted], "the brokers know the ACL")
+    assert answers(confluent.delete_acls([anything])) == [[granted]]
+
+    how = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 8192)
+    answers(confluent.alter_user_scram_credentials([UserScramCredentialUpsertion("ann", how, b"secret")]))
+    assert cluster.image().scram.by_user["ann"][1].iterations == 8192
+    gone = UserScramCredentialDeletion("ann", ScramMechanism.SCRAM_SHA_256)
+    answers(confluent.alter_user_scram_credentials([gone]))
+    assert refusal(confluent.alter_user_scram_credentials([gone])) == "RESOURCE_NOT_FOUND"
+
+    (shown,) = answers(confluent.describe_topics(TopicCollection([name])))
+    assert [sorted(node.id for node in one.isr) for one in shown.partitions] == [list(BROKERS)] * 3
+    answers(confluent.delete_topics([name]))
+    assert name not in cluster.image().topics
+    eventually(
+        lambda: refusal(confluent.delete_topics([name])) == "UNKNOWN_TOPIC_OR_PART", "the brokers know that it is gone"
+    )
+
+
+def test_kafka_python_administers(cluster: BrokerCluster, python: plain.KafkaAdminClient) -> None:
+    """Among what it can ask for are reassignments, features and the state of the quorum."""
+    name = "by-kafka-python"
+    python.create_topics({name: {"assignments": {0: [101, 102], 1: [102, 103]}}}, wait_for_metadata=True)
+    with pytest.raises(errors.TopicAlreadyExistsError):
+        python.create_topics({name: {"num_partitions": 1, "replication_factor": 1}})
+    with pytest.raises(errors.InvalidTopicError):
+        python.create_topics({"no spaces": {"num_partitions": 1, "replication_factor": 1}})
+    python.create_partitions({name: {"count": 3, "assignments": [[103, 101]]}})
+    assert [one.replicas for one in cluster.image().topics[name].partitions] == [(101, 102), (102, 103), (103, 101)]
+    python.alter_configs([plain.ConfigResource("TOPIC", name, {"retention.ms": "4321"})])
+    assert cluster.image().configs.of((Family.TOPIC, name))["retention.ms"] == "4321"
+    python.alter_configs([plain.ConfigResource("BROKER", "101", {"log.cleaner.threads": "2"})])
+    assert cluster.image().configs.of((Family.BROKER, "101"))["log.cleaner.threads"] == "2"
+
+    moved, unknown = Name(name, 0), Name(name, 9)
+    told = python.alter_partition_reassignments({moved: [103, 102], unknown: [101]})
+    assert told == {moved: None, unknown: errors.UnknownTopicOrPartitionError}
+    eventually(lambda: cluster.partition(name).replicas == (103, 102), "it was moved")
+    eventually(lambda: python.list_partition_reassignments() == {}, "nothing is moved any more")
+    assert python.alter_partition_reassignments({moved: None}) == {moved: errors.NoReassignmentInProgressError}
+    python.elect_leaders(0, {name: [0, 1, 2]})
+    assert [one.leader for one in cluster.image().topics[name].partitions] == [103, 102, 103]
+
+    python.update_features({"share.version": ("SAFE_DOWNGRADE", 0)})
+    assert cluster.image().features.level("share.version") == 0
+    quorum = python.describe_metadata_quorum()["topics"][0]["partitions"][0]
+    assert quorum["leader_id"] == cluster.leader()
+    assert {one["replica_id"] for one in quorum["current_voters"]} == set(cluster.layout.ports)
+    assert {one["replica_id"] for one in quorum["observers"]} == set(BROKERS)
+    python.delete_topics([name])
+    assert name not in cluster.image().topics
+
+
+def test_confluent_kafka_writes_and_a_group_reads(cluster: BrokerCluster, confluent: AdminClient, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "enable.idempotence": True})
+    for number in range(MESSAGES):
+        producer.produce(topic, str(number).encode())
+    assert producer.flush(SECONDS) == 0
+    group = f"{topic}-group"
+    settings = {"bootstrap.servers": cluster.bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
+    members = [Consumer(settings), Consumer(settings)]
+    found: list[int] = []
+    try:
+        for member in members:
+            member.subscribe([topic])
+
+        def all_read() -> bool:
+            for member in members:
+                for message in member.consume(MESSAGES, timeout=0.1):
+                    assert message.error() is None
+                    found.append(int(message.value()))
+            return len(set(found)) == MESSAGES
+
+        eventually(all_read, "the group has read everything")
+        for member in members:
+            if member.assignment():
+                member.commit(asynchronous=False)
+    finally:
+        for member in members:
+            member.close()
+    (committed,) = answers(confluent.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]))
+    assert sum(one.offset for one in committed.topic_partitions) == MESSAGES
+    first = TopicPartition(topic, 0, 5)
+    (deleted,) = answers(confluent.delete_records([first]))
+    assert deleted.low_watermark == 5
+    (earliest,) = answers(confluent.list_offsets({TopicPartition(topic, 0): OffsetSpec.earliest()}))
+    assert earliest.offset == 5
+
+
+def test_kafka_python_writes_and_a_group_reads(
+    cluster: BrokerCluster, python: plain.KafkaAdminClient, topic: str
+) -> None:
+    with closing(KafkaProducer(bootstrap_servers=servers(cluster), acks="all", enable_idempotence=True)) as producer:
+        sent = [producer.send(topic, str(number).encode()) for number in range(MESSAGES)]
+        assert {one.get(SECONDS).topic for one in sent} == {topic}
+    settings = {"bootstrap_servers": servers(cluster), "auto_offset_reset": "earliest", "consumer_timeout_ms": 60_000}
+    with closing(KafkaConsumer(topic, group_id=f"{topic}-group", **settings)) as consumer:
+        assert {int(next(consumer).value) for _ in range(MESSAGES)} == set(range(MESSAGES))
+        consumer.commit()
+    committed = python.list_group_offsets([f"{topic}-group"])[f"{topic}-group"]
+    assert sum(one.offset for one in committed.values()) == MESSAGES
+    assert python.delete_records({Name(topic, 0): 5})[Name(topic, 0)]["low_watermark"] == 5
+
+
+def test_transactions_of_confluent_kafka(cluster: BrokerCluster, topic: str) -> None:
+    """Begun, committed, given up, and taken over by another producer of the same name."""
+    settings = {"bootstrap.servers": cluster.bootstrap, "transactional.id": f"{topic}-in-turn", "log_level": 0}
+    first, second = Producer(settings), Producer(settings)
+    first.init_transactions(SECONDS)
+    for ends in (first.commit_transaction, first.abort_transaction):
+        first.begin_transaction()
+        for number in range(3):
+            first.produce(topic, str(number).encode(), partition=number)
+        assert first.flush(SECONDS) == 0
+        ends(SECONDS)
+    first.begin_transaction()
+    first.produce(topic, b"3", partition=0)
+    assert first.flush(SECONDS) == 0
+    second.init_transactions(SECONDS)
+    with pytest.raises(KafkaException) as fenced:
+        first.commit_transaction(SECONDS)
+    assert fenced.value.args[0].name() in {"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"}
+    assert read_committed(cluster, topic) == {0: 1, 1: 1, 2: 1}
+    state = cluster.image().topics["__transaction_state"]
+    assert [len(one.replicas) for one in state.partitions] == [3, 3, 3]
+
+
+def test_transactions_of_kafka_python(cluster: BrokerCluster, python: plain.KafkaAdminClient, topic: str) -> None:
+    name = f"{topic}-in-turn"
+    before = cluster.image().producer_ids.next_producer_id
+    with closing(KafkaProducer(bootstrap_servers=servers(cluster), transactional_id=name)) as producer:
+        producer.init_transactions()
+        for ends in (producer.commit_transaction, producer.abort_transaction):
+            producer.begin_transaction()
+            for number in range(3):
+                producer.send(topic, str(number).encode(), partition=number)
+            producer.flush()
+            ends()
+    assert read_committed(cluster, topic) == {0: 1, 1: 1, 2: 1}
+    listed = [one for several in python.list_transactions().values() for one in several if one.transactional_id == name]
+    assert len(listed) == 1
+    assert 0 <= listed[0].producer_id < max(before, cluster.image().producer_ids.next_producer_id)
+
+
+def test_the_leader_of_the_controllers_is_killed_under_load(cluster: BrokerCluster) -> None:
+    """Nothing that was acknowledged is lost, and no client sees an error, but for a change that was asked for twice."""
+    load = Load(cluster, "under-load")
+    with load.running():
+        leader = cluster.leader()
+        cluster.controllers.processes.pop(leader).kill()
+        assert cluster.leader() != leader
+        load.wait_for_progress()
+        cluster.controllers.start(leader)
+        cluster.controllers.wait_until_listening()
+        cluster.leader()
+    assert load.seen.errors.keys() <= ANSWER_LOST
+
+
+def test_brokers_stop_in_order_or_are_killed(cluster: BrokerCluster, topic: str) -> None:
+    """One that stops has given up its leaders before; of one that is killed they are taken; back, it joins the ISR."""
+
+    def in_sync() -> list[list[int]]:
+        return [sorted(one.isr) for one in cluster.image().topics[topic].partitions]
+
+    assert cluster.brokers[101].stop(timeout=120) == TERMINATED
+    assert NOBODY not in {one.leader for one in cluster.image().topics[topic].partitions}
+    assert in_sync() == [[102, 103]] * 3
+    cluster.start_broker(101)
+    cluster.wait_until_started(101)
+    eventually(lambda: in_sync() == [list(BROKERS)] * 3, "the one that has stopped is in sync again")
+    cluster.brokers[102].kill()
+    eventually(lambda: cluster.registration(102).fenced, "the one that was killed is fenced")
+    assert in_sync() == [[101, 103]] * 3
+    assert 102 not in {one.leader for one in cluster.image().topics[topic].partitions}
+    cluster.start_broker(102)
+    cluster.wait_until_started(102)
+    eventually(lambda: in_sync() == [list(BROKERS)] * 3, "the one that was killed is in sync again")
