@@ -1,0 +1,115 @@
+"""IncrementalAlterConfigs: what each operation writes, resource by resource."""
+
+from __future__ import annotations
+
+import pytest
+from controller_cluster import Cluster
+from controller_coverage import error_codes
+from controller_stories import (
+    APPEND,
+    BROKER,
+    DELETE,
+    GROUP,
+    LOGGER,
+    METRICS,
+    SET,
+    SUBTRACT,
+    TOPIC,
+    A,
+    configure,
+    create,
+    topic,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metadata_log.records.metadata import ClearElrRecord, ConfigRecord
+from transport.protocol.errors import Error
+
+Change = tuple[str, int, str | None]
+WRITTEN: dict[str, tuple[int, str, tuple[Change, ...], list[tuple[str, str | None]]]] = {
+    "a new value": (TOPIC, "t", (("retention.ms", SET, "2"),), [("retention.ms", "2")]),
+    "the value that it has": (TOPIC, "t", (("retention.ms", SET, "1"),), []),
+    "the value that it has, of a broker": (BROKER, "101", (("x", DELETE, None),), [("x", None)]),
+    "no value": (TOPIC, "t", (("retention.ms", DELETE, None),), [("retention.ms", None)]),
+    "no value where there is none": (TOPIC, "t", (("flush.ms", DELETE, None),), []),
+    "null": (TOPIC, "t", (("retention.ms", SET, None),), [("retention.ms", None)]),
+    "an element more than the default": (
+        TOPIC,
+        "t",
+        (("cleanup.policy", APPEND, "compact"),),
+        [("cleanup.policy", "delete,compact")],
+    ),
+    "all elements less": (TOPIC, "t", (("cleanup.policy", SUBTRACT, "delete"),), [("cleanup.policy", "")]),
+    "the last of two": (TOPIC, "t", (("flush.ms", SET, "1"), ("flush.ms", SET, "2")), [("flush.ms", "2")]),
+    "of a group": (
+        GROUP,
+        "g",
+        (("consumer.session.timeout.ms", SET, "45000"),),
+        [("consumer.session.timeout.ms", "45000")],
+    ),
+    "of a subscription": (METRICS, "m", (("interval.ms", SET, "1000"),), [("interval.ms", "1000")]),
+}
+REFUSED: dict[str, tuple[int, str, tuple[Change, ...], Error]] = {
+    "a topic that is not there": (TOPIC, "u", (("retention.ms", SET, "2"),), Error.UNKNOWN_TOPIC_OR_PARTITION),
+    "a key that is none": (TOPIC, "t", (("nonsense", SET, "2"),), Error.INVALID_CONFIG),
+    "an element more of a number": (TOPIC, "t", (("retention.ms", APPEND, "2"),), Error.INVALID_CONFIG),
+    "a broker that is not there": (BROKER, "99", (("x", SET, "2"),), Error.BROKER_ID_NOT_REGISTERED),
+    "a broker without a number": (BROKER, "first", (("x", SET, "2"),), Error.INVALID_REQUEST),
+    "all groups": (GROUP, "", (("consumer.session.timeout.ms", SET, "45000"),), Error.INVALID_REQUEST),
+    "loggers, which this software does not have": (LOGGER, "1", (("kafka", SET, "INFO"),), Error.UNSUPPORTED_VERSION),
+}
+
+
+def cluster() -> Cluster:
+    made = Cluster(A)
+    made.do(create(topic("t", [A], retention_ms="1")))
+    return made
+
+
+@pytest.mark.parametrize("what", WRITTEN)
+def test_what_is_written(what: str) -> None:
+    kind, name, changes, expected = WRITTEN[what]
+    written = cluster().records(configure(kind, name, *changes))
+    assert written == [
+        ConfigRecord(resource_type=kind, resource_name=name, name=key, value=value) for key, value in expected
+    ]
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_refused(what: str) -> None:
+    kind, name, changes, error = REFUSED[what]
+    on = cluster()
+    before = len(on.controller.batches)
+    assert list(error_codes(on.do(configure(kind, name, *changes)))) == [error]
+    assert on.since(before) == []
+
+
+def test_a_change_of_what_must_be_in_sync_ends_eligibility() -> None:
+    written = cluster().records(configure(TOPIC, "t", ("min.insync.replicas", SET, "2")))
+    assert written[1:] == [ClearElrRecord(topic_name="t")]
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([SET, APPEND, SUBTRACT, DELETE]), st.sampled_from(["compact", "delete", "delete,compact"])
+        ),
+        max_size=8,
+    )
+)
+def test_a_list_holds_what_was_added_and_not_taken_away(operations: list[tuple[int, str]]) -> None:
+    on = cluster()
+    expected: list[str] | None = None
+    for operation, text in operations:
+        on.do(configure(TOPIC, "t", ("cleanup.policy", operation, text)))
+        named, now = text.split(","), ["delete"] if expected is None else expected
+        if operation == SET:
+            expected = named
+        elif operation == APPEND:
+            expected = now + [one for one in named if one not in now]
+        else:
+            expected = None if operation == DELETE else [one for one in now if one not in named]
+    value = on.controller.controller.history.latest.configs.of((TOPIC, "t")).get("cleanup.policy")
+    assert value == (None if expected is None else ",".join(expected))

@@ -1,0 +1,77 @@
+"""Reassignments from their request to their end: what each step writes."""
+
+from __future__ import annotations
+
+import pytest
+from controller_cluster import Cluster
+from controller_coverage import error_codes
+from controller_stories import A, B, C, D, create, isr, reassign, reassignments, topic
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transport.protocol.errors import Error
+
+BEGUN: dict[str, tuple[list[int], tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = {
+    "a newcomer": ([A, C], (A, C, B), (C,), (B,)),
+    "two newcomers": ([C, D], (C, D, A, B), (C, D), (A, B)),
+    "one more": ([A, B, C], (A, B, C), (C,), ()),
+    "another order": ([B, A], (B, A), (), ()),
+    "one less": ([B], (B,), (), ()),
+}
+"""What is asked of [A, B], and then replicas, those being added, those being removed."""
+REFUSED: dict[str, tuple[list[int] | None, Error]] = {
+    "nobody": ([], Error.INVALID_REPLICA_ASSIGNMENT),
+    "somebody twice": ([A, A], Error.INVALID_REPLICA_ASSIGNMENT),
+    "somebody unknown": ([A, 99], Error.INVALID_REPLICA_ASSIGNMENT),
+    "an end to what has not begun": (None, Error.NO_REASSIGNMENT_IN_PROGRESS),
+}
+
+
+def cluster() -> Cluster:
+    made = Cluster(A, B, C, D)
+    made.do(create(topic("t", [A, B])))
+    return made
+
+
+@pytest.mark.parametrize("what", BEGUN)
+def test_what_it_begins_with(what: str) -> None:
+    target, replicas, adding, removing = BEGUN[what]
+    on = cluster()
+    assert set(error_codes(on.do(reassign("t", (0, target))))) == {Error.NONE}
+    partition = on.partition("t")
+    assert (partition.replicas, partition.adding_replicas, partition.removing_replicas) == (replicas, adding, removing)
+    assert bool(on.do(reassignments())["topics"]) == bool(adding or removing)
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_refused(what: str) -> None:
+    target, error = REFUSED[what]
+    on = cluster()
+    before = len(on.controller.batches)
+    assert error in set(error_codes(on.do(reassign("t", (0, target)))))
+    assert on.since(before) == []
+
+
+def test_it_ends_with_the_last_newcomer_in_sync_and_the_leader_hears_of_another() -> None:
+    on = cluster()
+    on.do(reassign("t", (0, [C, B])))
+    answer = on.do(isr("t", [A, B, C], by=A, partition_epoch=1))
+    assert Error.NEW_LEADER_ELECTED in set(error_codes(answer))
+    partition = on.partition("t")
+    assert (partition.replicas, partition.isr, partition.leader) == ((C, B), (B, C), C)
+    assert not partition.is_reassigning
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.lists(st.sampled_from([A, B, C, D]), min_size=1, max_size=3, unique=True) | st.none(), max_size=5))
+def test_whatever_is_asked_nobody_in_sync_is_lost_and_a_cancellation_ends_it(targets: list[list[int] | None]) -> None:
+    on = cluster()
+    for target in targets:
+        on.do(reassign("t", (0, target)))
+        now = on.partition("t")
+        assert now.leader in now.isr
+        assert set(now.isr) <= set(now.replicas)
+        assert set(now.adding_replicas) | set(now.removing_replicas) <= set(now.replicas)
+        assert not set(now.adding_replicas) & set(now.removing_replicas)
+    on.do(reassign("t", (0, None)))
+    assert not on.partition("t").is_reassigning
