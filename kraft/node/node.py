@@ -216,6 +216,10 @@ class Node:
             while events:
                 if outputs := replica.step(events.popleft(), now_ms):
                     self._carry_out(outputs)
+            # A leader waits for this flush, and nobody for what else a follower has to do.
+            if flusher.wanted is not None and not replica.core.is_leader and self._flush():
+                now_ms = self._clock.now_ms()
+                continue
             wanted_ms = replica.deadline_ms()
             if wanted_ms <= now_ms:
                 assert ticks < _TICKS_PER_BURST, f"a deadline stays in the past: {wanted_ms} <= {now_ms}"
@@ -224,18 +228,15 @@ class Node:
                 continue
             if flusher.wanted is None:
                 break
-            is_busy = self._inbound.unanswered + self._appends.outstanding > _BUSY
-            if not (is_busy or has_looked) and replica.core.is_leader:
+            if not (has_looked or self._is_busy):
                 # A fetch that has come meanwhile would get its records only after the flush.
                 has_looked = True
                 self._transport.look()
                 if events:
                     continue
             # Last, so that everybody who is sent something has it while the disk works.
-            done = flusher.begin(is_busy=is_busy)
-            if done is None:
+            if not self._flush():
                 break
-            events.append(done)
             now_ms = self._clock.now_ms()
         if wanted_ms < self._deadline_ms:
             self._deadline_ms = wanted_ms
@@ -245,6 +246,19 @@ class Node:
             self._changed.unpark_all()
         if self._leaving and not self._is_obliged and replica.application.may_stop:
             self._stop.set()
+
+    @property
+    def _is_busy(self) -> bool:
+        """Whether there are others to be served while the log is flushed."""
+        return self._inbound.unanswered + self._appends.outstanding > _BUSY
+
+    def _flush(self) -> bool:
+        """Begin the flush that is wanted; whether it is done already."""
+        done = self._flusher.begin(is_busy=self._is_busy)
+        if done is None:
+            return False
+        self._inbox.events.append(done)
+        return True
 
     @property
     def _is_obliged(self) -> bool:

@@ -239,14 +239,18 @@ class Replica:
         )
 
     def deadline_ms(self) -> int:
-        """When `step(Tick())` is wanted if nothing happens before; may be in the past at the end of a burst."""
+        """When `step(Tick())` is wanted if nothing happens before; may be in the past at the end of a burst.
+
+        While something committed is to be applied, at once or in a millisecond, other deadlines are not looked at.
+        """
         if self._gathered.values:
             return 0
         core = self.core
         # A follower's flush is waited for by the leader and so by clients, its application by nobody.
-        apply_at_ms = _NEVER_MS if self._storage.is_flushing and not core.is_leader else self._apply_at_ms
+        if self._apply_at_ms < _NEVER_MS and (core.is_leader or not self._storage.is_flushing):
+            return self._apply_at_ms
         snapshots_at_ms = min(self._maker.deadline_ms, self._cleaner.deadline_ms)
-        return min(core.deadline_ms(), self.application.deadline_ms(), apply_at_ms, snapshots_at_ms)
+        return min(core.deadline_ms(), self.application.deadline_ms(), snapshots_at_ms)
 
     # Life
 
