@@ -67,7 +67,7 @@ class _Commands(click.Group):
 @click.group(
     cls=_Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    epilog="Example: kraft quickstart --for 20",
+    epilog="Example: kraft quickstart --for 60",
 )
 @click.version_option(version("trio-kraft"), prog_name="kraft", message="%(prog)s %(version)s")
 @click.option("--debug", is_flag=True, help="Show a traceback when something fails.")

@@ -35,7 +35,7 @@ NO_LIMIT_MS: Final = 86_400_000
 @click.command(
     "quickstart",
     short_help="A cluster on this machine in one line.",
-    epilog="Example: kraft quickstart --for 20",
+    epilog="Example: kraft quickstart --for 60",
 )
 @click.option("--controllers", default=3, show_default=True, type=click.IntRange(1, 9), help="How many controllers.")
 @click.option(

