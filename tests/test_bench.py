@@ -12,23 +12,9 @@ SECONDS = 300
 
 def test_controllers_decide_and_load(tmp_path: Path) -> None:
     """Ours alone: the bench itself checks that every request succeeds and that a fenced broker is in no ISR."""
-    small = [
-        "--topics",
-        "2",
-        "--partitions",
-        "20",
-        "--reps",
-        "1",
-        "--brokers",
-        "3",
-        "--seconds",
-        "0.1",
-        "--load",
-        "200",
-        "--load-reps",
-        "1",
-    ]
-    command = [sys.executable, str(BENCH / "controller.py"), "--targets", "ours", *small, "--dir", str(tmp_path)]
+    decide = ["--topics=2", "--partitions=20", "--reps=1"]
+    small = [*decide, "--brokers=3", "--seconds=0.1", "--load=200", "--load-reps=1"]
+    command = [sys.executable, str(BENCH / "controller.py"), "--targets=ours", *small, f"--dir={tmp_path}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.returncode == 0, done.stderr
     for line in (
