@@ -17,7 +17,7 @@ from kafka.errors import KafkaError as ApiError
 from real_kafka import eventually
 
 from metadata_log import replay
-from metadata_log.image import MetadataImage, ResourceType
+from metadata_log.image import MetadataImage, Partition, ResourceType
 
 PARTITIONS = 3
 READ_SECONDS = 300
@@ -159,15 +159,18 @@ class Reading:
 class Administering:
     """Topics made, grown, configured, moved, elected and deleted in turn; what was acknowledged of it."""
 
-    def __init__(self, cluster: BrokerCluster, seen: Seen, moved: str, prefix: str) -> None:
+    def __init__(self, cluster: BrokerCluster, seen: Seen, topic: str, prefix: str) -> None:
         self._seen = seen
         self._brokers = tuple(cluster.ports)
-        self._moved = moved
+        self._topic = topic
         self._prefix = prefix
-        self.round = 0
+        self._round = 0
+        self.acknowledged = 0
         self.topics: dict[str, tuple[int, str | None]] = {}
         """Partitions of each topic that stays, and its retention if that was acknowledged."""
         self.deleted: set[str] = set()
+        self.moved: dict[int, tuple[int, ...]] = {}
+        """Where the replicas of each moved partition are, or will be, if that was acknowledged."""
         self._client = KafkaAdminClient(bootstrap_servers=cluster.bootstrap.split(","), request_timeout_ms=60_000)
 
     def _acknowledged(self, attempt: str, action: Callable[[], object]) -> bool:
@@ -176,6 +179,7 @@ class Administering:
         except ApiError as error:
             self._seen.error(attempt, type(error).__name__)
             return False
+        self.acknowledged += 1
         return True
 
     def _reassign(self, moved: dict[PartitionName, list[int]]) -> None:
@@ -185,7 +189,7 @@ class Administering:
 
     def one(self) -> None:
         """The next round of everything."""
-        number, self.round = self.round, self.round + 1
+        number, self._round = self._round, self._round + 1
         name = f"{self._prefix}{number}"
         client = self._client
         made = {name: {"num_partitions": 2, "replication_factor": 3, "configs": {"min.insync.replicas": "2"}}}
@@ -200,8 +204,10 @@ class Administering:
         self.topics[name] = (partitions, retention)
         shift = number % len(self._brokers)
         order = [*self._brokers[shift:], *self._brokers[:shift]]
-        moved = {PartitionName(self._moved, number % PARTITIONS): order[: 2 + number % 2]}
-        self._acknowledged("reassign", lambda: self._reassign(moved))
+        partition, replicas = number % PARTITIONS, order[: 2 + number % 2]
+        self.moved.pop(partition, None)
+        if self._acknowledged("reassign", lambda: self._reassign({PartitionName(self._topic, partition): replicas})):
+            self.moved[partition] = tuple(replicas)
         self._acknowledged("elect", lambda: client.elect_leaders(0, {name: [0, 1]}))
         if number % 3 == 2:
             del self.topics[name]
@@ -312,7 +318,7 @@ class Load:
 
     def wait_for_progress(self) -> None:
         """Wait until everybody has done more of his work."""
-        targets = tuple(done + more for done, more in zip(self._done(), (20, 2 * PARTITIONS, 2), strict=True))
+        targets = tuple(done + more for done, more in zip(self._done(), (20, 2 * PARTITIONS, 10), strict=True))
         eventually(
             lambda: self._failed() or all(done >= target for done, target in zip(self._done(), targets, strict=True)),
             "messages, transactions and changes are acknowledged",
@@ -320,7 +326,7 @@ class Load:
         )
 
     def _done(self) -> tuple[int, int, int]:
-        return len(self.writing.acknowledged), len(self.transacting.committed), self.administering.round
+        return len(self.writing.acknowledged), len(self.transacting.committed), self.administering.acknowledged
 
     def _failed(self) -> bool:
         return any(one.failure for one in self._workers)
@@ -343,10 +349,18 @@ class Load:
         assert all(other == first for other in others), f"the nodes differ below offset {end}"
 
     def _has_changes(self, image: MetadataImage) -> bool:
-        made, deleted = self.administering.topics, self.administering.deleted
+        made, deleted, moved = self.administering.topics, self.administering.deleted, self.administering.moved
+        moves = image.topics[self.numbers].partitions
+        if any(_target(moves[number]) != replicas for number, replicas in moved.items()):
+            return False
         return deleted.isdisjoint(image.topics) and all(
             name in image.topics
             and len(image.topics[name].partitions) >= partitions
             and retention in (None, image.configs.of((ResourceType.TOPIC, name)).get("retention.ms"))
             for name, (partitions, retention) in made.items()
         )
+
+
+def _target(partition: Partition) -> tuple[int, ...]:
+    """Its replicas once it is not moved any more."""
+    return tuple(one for one in partition.replicas if one not in partition.removing_replicas)
