@@ -19,6 +19,7 @@ from kraft.broker.settings import NEVER_MS, NO_EPOCH, BrokerSettings
 from kraft.controller.partition_change import DIRECTORIES_SINCE
 from metadata_log.image import Broker, MetadataDelta, MetadataImage
 from metadata_log.records.metadata import (
+    ClearElrRecord,
     PartitionChangeRecord,
     PartitionRecord,
     RegisterBrokerRecord,
@@ -107,7 +108,7 @@ class BrokerAgent:
         self.image = self._latest.stable
 
     def _note(self, record: Message) -> None:
-        """Which partitions a record is about; a change of what a broker is may let somebody into an ISR."""
+        """Which partitions a record is about."""
         match record:
             case PartitionRecord() | PartitionChangeRecord():
                 self._changed[record.topic_id, record.partition_id] = None
@@ -116,6 +117,9 @@ class BrokerAgent:
                 if topic is not None:
                     self._changed.update(((topic.id, number), None) for number in range(len(topic.partitions)))
             case RegisterBrokerRecord(broker_id=broker_id) if broker_id == self.settings.broker_id:
+                self._is_everything_changed = True
+            case ClearElrRecord():
+                # It names no partitions, but raises the epochs of those that it clears.
                 self._is_everything_changed = True
 
     def _publish(self, now_ms: int) -> None:

@@ -311,6 +311,21 @@ def test_refusals_of_a_change_mean_what_they_mean_in_kafka() -> None:
     assert asked.topics[0].partitions[0].partition_epoch == 1
 
 
+def test_who_clears_eligible_leaders_raises_epochs_without_naming_the_partition() -> None:
+    """A leader that overlooks it is out of date for ever: each of its changes is refused."""
+    agent = leading((101,))
+    commit(
+        agent,
+        records.PartitionChangeRecord(partition_id=0, topic_id=TOPIC, eligible_leader_replicas=(102,)),
+        records.ClearElrRecord(topic_name="t"),
+    )
+    agent.poll(1050)
+    fetch(agent, 1100)
+    asked = change(agent, 1100)
+    assert asked is not None
+    assert asked.topics[0].partitions[0].partition_epoch == 2
+
+
 def test_a_deposed_leader_leads_no_more_and_follows() -> None:
     agent = leading((101, 102))
     commit(agent, records.PartitionChangeRecord(partition_id=0, topic_id=TOPIC, leader=102))
