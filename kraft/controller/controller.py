@@ -265,11 +265,15 @@ class QuorumController:
             if not self.is_active and not api.is_empty(asked):
                 raise _not_controller(leader_id)
             if isinstance(asked, BrokerHeartbeatRequest):
-                self._sessions.contact(asked.broker_id, asked.broker_epoch, deciding.now_ms)
-                if self._sweep_ms == NEVER_MS:
-                    self._arm_sweep(deciding.now_ms)
+                self.note_contact(asked, deciding.now_ms)
         result = api.decide(deciding, asked)
         return structs.replace(result, response=permitted.finish(result.response))
+
+    def note_contact(self, beat: BrokerHeartbeatRequest, now_ms: int) -> None:
+        """A broker was heard, whatever it is answered: who is busy must not take others for dead."""
+        self._sessions.contact(beat.broker_id, beat.broker_epoch, now_ms)
+        if self._sweep_ms == NEVER_MS:
+            self._arm_sweep(now_ms)
 
     def _deciding(
         self, version: int, now_ms: int, caller: Caller = ANONYMOUS, *, is_forwarded: bool = False

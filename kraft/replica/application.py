@@ -132,6 +132,9 @@ class Application(Protocol):
     def on_caught_up(self) -> None:
         """Everything that is known to be committed has been handed over; told again and again."""
 
+    def on_full(self, request: WireRequest, leader: LeaderAndEpoch, now_ms: int) -> Action:
+        """A request for one of `apis` while no more may wait: answer it now, or not at all as if it had come."""
+
     def on_submit(self, submit: Submit) -> Action:
         """Raw values from the host."""
 
@@ -226,6 +229,8 @@ class RawLog:
 
     def on_caught_up(self) -> None:
         """It makes no difference."""
+
+    on_full = on_request
 
     def on_submit(self, submit: Submit) -> Action:
         """Propose the values as one unit."""

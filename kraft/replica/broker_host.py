@@ -66,6 +66,8 @@ class BrokerHost:
         assert isinstance(message, FetchRequest), message
         return Respond(request.request_id, self.agent.on_fetch(message, now_ms))
 
+    on_full = on_request
+
     def denial(self, request: WireRequest) -> ApiError | None:
         """Never asked: a broker serves no requests of the quorum."""
         return None

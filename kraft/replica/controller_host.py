@@ -34,7 +34,7 @@ from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, random_uuid
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
-from transport.protocol.messages import DescribeQuorumResponse, EnvelopeRequest
+from transport.protocol.messages import BrokerHeartbeatRequest, DescribeQuorumResponse, EnvelopeRequest
 from transport.protocol.messages.controller_registration import ControllerRegistrationRequest
 
 
@@ -85,6 +85,15 @@ class ControllerHost:
         if request.api_key in _READS or not self.controller.is_active:
             return Respond(request.request_id, result.response)
         return Proposal(_units(result), ForRequest(request.request_id, message, result.response))
+
+    def on_full(self, request: WireRequest, leader: LeaderAndEpoch, now_ms: int) -> Action:
+        """Decide nothing, as Kafka where a request was in its queue for too long. A broker was heard all the same."""
+        if request.api_key in _READS or not self.controller.is_active:
+            return self.on_request(request, leader, now_ms)
+        if isinstance(request.message, BrokerHeartbeatRequest):
+            self.controller.note_contact(request.message, now_ms)
+        error = Error.REQUEST_TIMED_OUT
+        return Respond(request.request_id, self.controller.failure(request.message, error, error.message))
 
     def _pass_on(self, request: WireRequest, envelope: EnvelopeRequest, caller: Caller) -> Action:
         """A client of a broker's asks the quorum itself."""

@@ -9,7 +9,7 @@ from msgspec import Struct
 from kraft.broker.settings import BrokerOptions
 from kraft.config.described import DescribedSetting
 from kraft.controller.deciding import AdminSettings, DecisionSettings
-from kraft.quorum.values import DEFAULT_LISTENER, Endpoints, QuorumConfig
+from kraft.quorum.values import DEFAULT_LISTENER, Endpoints, ListenerAddress, QuorumConfig
 from kraft.quorum.voters import VoterSet
 from kraft.replica.snapshots import SnapshotOptions
 from metadata_log.log import DEFAULT_SEGMENT_BYTES, DEFAULT_SEGMENT_MS
@@ -28,13 +28,18 @@ class ReplicaOptions(Struct, frozen=True, kw_only=True):
     directory: str
     node_id: int
     voters: VoterSet
+    """Those of the configuration: without any, the log has to say who votes."""
     endpoints: Endpoints
+    bootstrap: tuple[ListenerAddress, ...] = ()
+    """Where to ask who leads, beside the voters."""
     cluster_id: str | None = None
     listener: str = DEFAULT_LISTENER
     quorum: QuorumConfig = QuorumConfig()
     segment_bytes: int = DEFAULT_SEGMENT_BYTES
     segment_ms: int = DEFAULT_SEGMENT_MS
     snapshots: SnapshotOptions = SnapshotOptions()
+    max_waiting: int = 10_000
+    """How many requests may wait for a commit; those beyond are answered REQUEST_TIMED_OUT, and nothing is decided."""
     max_idle_interval_ms: int = DEFAULT_MAX_IDLE_INTERVAL_MS
     min_insync_replicas: int = 1
     decisions: DecisionSettings = DecisionSettings()

@@ -36,6 +36,7 @@ from kraft.quorum.effects import (
     StateChanged,
     Suspicious,
     TruncateLog,
+    VotersChanged,
 )
 from kraft.quorum.events import (
     Append,
@@ -94,6 +95,7 @@ from metadata_log.disk import Disk
 from metadata_log.errors import DecodeError
 from metadata_log.log import MetadataLog
 from metadata_log.memory_disk import MemoryDisk
+from metadata_log.records.control import LeaderChangeMessage
 from metadata_log.types import NO_NODE, OffsetAndEpoch, Uuid
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
@@ -177,6 +179,7 @@ class Replica:
                 endpoints=options.endpoints,
                 start=storage.start(),
                 rng=rng,
+                bootstrap=options.bootstrap,
             )
             hosted = application(options, storage.cluster_id, storage.bootstrap(), rng)
             replica = cls(options=options, disk=disk, storage=storage, core=core, application=hosted, now_ms=now_ms)
@@ -330,7 +333,9 @@ class Replica:
             if now_ms >= self._apply_at_ms:
                 # What was answered must be seen by whoever asks next.
                 self._apply(now_ms)
-            self._perform(self.application.on_request(request, self.core.leader, now_ms), now_ms)
+            is_full = len(self._deferred) >= self.options.max_waiting
+            answer = self.application.on_full if is_full else self.application.on_request
+            self._perform(answer(request, self.core.leader, now_ms), now_ms)
             self._tell_denials()
         else:
             self._outputs.append(Drop(request.request_id, f"this node does not serve API {key}"))
@@ -410,13 +415,14 @@ class Replica:
                 case AppendRefused():
                     raise AssertionError(f"the core refuses what its own leader gathered: {effect}")
                 case PersistElection():
-                    storage.persist_election(effect.state)
+                    storage.persist_election(effect.state, effect.kraft_version)
                 case TruncateLog():
                     storage.truncate(effect)
                 case AppendControl():
                     size = storage.append_control(effect)
                     self._applier.remember(_own_batch(effect.base_offset, effect, (), size))
-                    self._claim_offset = effect.base_offset
+                    if isinstance(effect.records[0], LeaderChangeMessage):
+                        self._claim_offset = effect.base_offset
                 case SendSnapshot():
                     self._send_snapshot(effect)
                 case BeginDownload():
@@ -426,7 +432,7 @@ class Replica:
                     if problem is not None:
                         self._todo.append(SnapshotChecked(effect.snapshot, problem))
                 case CheckDownload():
-                    self._todo.append(SnapshotChecked(effect.snapshot, storage.snapshots.check()))
+                    self._todo.append(storage.snapshots.check())
                 case AbandonDownload():
                     storage.snapshots.abandon()
                 case InstallSnapshot():
@@ -435,7 +441,7 @@ class Replica:
                     outputs.append(Trace(effect))
                     if effect.source == "Leader":
                         self._lose_leadership()
-                case LeaderChanged() | Suspicious():
+                case LeaderChanged() | VotersChanged() | Suspicious():
                     outputs.append(Trace(effect))
                 case _:
                     assert_never(effect)
@@ -506,7 +512,7 @@ class Replica:
         """Begin to write what is committed, if the application has something to write and is between transactions."""
         source = self.application.snapshot()
         if source is not None:
-            self._maker.begin(source, now_ms)
+            self._maker.begin(source, self.core.history, now_ms)
 
     def _tend_snapshots(self, now_ms: int) -> None:
         """Write a piece of the own snapshot; clean away what is too much."""

@@ -16,6 +16,8 @@ from transport.protocol.messages import (
     BrokerRegistrationResponse,
     CreateTopicsRequest,
     CreateTopicsResponse,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
 )
 from transport.protocol.messages.create_topics import CreatableTopic
 
@@ -27,8 +29,8 @@ FAR = 10**6
 class Quorum:
     """Three controllers, and stub brokers."""
 
-    def __init__(self) -> None:
-        self.net = Net(3, application=host_controller)
+    def __init__(self, **changes: object) -> None:
+        self.net = Net(3, application=host_controller, **changes)
         self.leader = self.net.elect()
         self.epochs: dict[int, int] = {}
 
@@ -156,3 +158,34 @@ def test_a_topic_moves_to_the_broker_that_is_left() -> None:
     for node in quorum.net.replicas:
         partitions = quorum.controller(node).history.committed.topics["t"].partitions
         assert {(one.leader, one.isr) for one in partitions} == {(102, (102,))}
+
+
+def test_when_no_more_may_wait_nothing_is_decided_and_nobody_is_taken_for_dead() -> None:
+    """A leader that is cut off fills up: what comes then is answered as by Kafka when its queue is too long."""
+    quorum = Quorum(max_waiting=3)
+    quorum.arrive(101)
+    leader = quorum.leader
+    quorum.net.cut = {leader}
+
+    def create(name: str) -> int:
+        topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+        return quorum.net.request(leader, CreateTopicsRequest(topics=[topic]))
+
+    waiting = [create(f"t{number}") for number in range(3)]
+    refused = create("one-too-many")
+    beat = BrokerHeartbeatRequest(broker_id=101, broker_epoch=quorum.epochs[101], want_fence=True)
+    asked = quorum.net.request(leader, beat)
+    listed = quorum.net.request(leader, DescribeClusterRequest(endpoint_type=2))
+    before = quorum.net.replicas[leader].core.log_end_offset
+    quorum.net.settle()
+    assert not set(waiting) & set(quorum.net.answers)
+    full = quorum.net.answers[refused]
+    assert isinstance(full, CreateTopicsResponse)
+    assert [Error(one.error_code) for one in full.topics] == [Error.REQUEST_TIMED_OUT]
+    heard = quorum.net.answers[asked]
+    assert isinstance(heard, BrokerHeartbeatResponse)
+    assert heard.error_code == Error.REQUEST_TIMED_OUT
+    assert isinstance(quorum.net.answers[listed], DescribeClusterResponse)
+    assert "one-too-many" not in quorum.controller(leader).history.latest.topics
+    assert not quorum.controller(leader).history.latest.brokers.by_id[101].fenced
+    assert quorum.net.replicas[leader].core.log_end_offset == before + 6
