@@ -31,6 +31,7 @@ from kraft.admin.topics import create_topic
 from kraft.broker import BrokerAgent
 from kraft.config import Config
 from kraft.conformance import InvariantBroken, Ledger
+from kraft.controller.partition_updates import is_active
 from kraft.node.clock import NodeClock
 from kraft.node.node import Node
 from kraft.node.run import one_cause, run_node
@@ -324,7 +325,7 @@ class Cluster:
     async def wait_for_brokers(self) -> None:
         """Wait until every broker that runs has registered and is unfenced."""
         brokers = [one for one in self.brokers if one in self._lives]
-        await self.wait_for_image(lambda image: all(_is_active(image, one) for one in brokers))
+        await self.wait_for_image(lambda image: all(is_active(image, one) for one in brokers))
 
     async def create_topic(
         self, name: str, *, partitions: int = 1, replication_factor: int = 1, configs: Mapping[str, str] | None = None
@@ -357,11 +358,6 @@ class Cluster:
 
 def _host(node_id: int) -> str:
     return f"broker-{node_id}" if node_id >= FIRST_BROKER else f"controller-{node_id}"
-
-
-def _is_active(image: MetadataImage, broker_id: int) -> bool:
-    broker = image.brokers.by_id.get(broker_id)
-    return broker is not None and broker.is_active
 
 
 def _batches(disk: MemoryDisk) -> list[RecordBatch]:

@@ -75,10 +75,6 @@ class Directories:
             self._counts[placed] -= 1
         self._to_tell.pop(key, None)
 
-    def of(self, key: PartitionKey) -> Uuid | None:
-        """Where a replica is."""
-        return self._placed.get(key)
-
     # The conversation
 
     def deadline_ms(self) -> int | None:

@@ -40,9 +40,6 @@ class LifecycleState(Enum):
     SHUTTING_DOWN = "shutting down"
 
 
-_BEFORE_RUNNING: Final = (LifecycleState.NOT_RUNNING, LifecycleState.STARTING, LifecycleState.RECOVERY)
-
-
 class BrokerLifecycle:
     """One life of one broker. `request_due` says what to ask the active controller, `on_answer` takes what it says.
 
@@ -208,11 +205,6 @@ class BrokerLifecycle:
     def is_stopped(self) -> bool:
         """Whether nothing holds the broker back from ending."""
         return self.state is LifecycleState.SHUTTING_DOWN
-
-    @property
-    def has_started(self) -> bool:
-        """Whether the broker has been unfenced in this life."""
-        return self.state not in _BEFORE_RUNNING
 
     # Exploration
 

@@ -172,9 +172,10 @@ class Replicas:
     ) -> PartitionData:
         led = self.led.get(key)
         error = _refusal(led, self.followed.get(key), key, part, image)
-        if led is None or error is not Error.NONE:
-            epoch = part.current_leader_epoch if led is None else led.leader_epoch
-            hint = LeaderIdAndEpoch() if led is None else LeaderIdAndEpoch(self._broker_id, epoch)
+        if led is None:
+            return PartitionData(partition_index=part.partition, error_code=error)
+        if error is not Error.NONE:
+            hint = LeaderIdAndEpoch(self._broker_id, led.leader_epoch)
             return PartitionData(partition_index=part.partition, error_code=error, current_leader=hint)
         if fetcher.replica_id >= 0:
             follower = led.followers.get(fetcher.replica_id)

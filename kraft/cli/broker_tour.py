@@ -16,6 +16,7 @@ from kraft.admin import AdminClient
 from kraft.admin.live_image import read_image
 from kraft.admin.topics import create_topic
 from kraft.cli.local_cluster import LocalCluster, NodeProcess
+from kraft.controller.partition_updates import is_active
 from metadata_log.image import MetadataImage, Partition
 
 PARTITIONS: Final = 6
@@ -111,12 +112,6 @@ class BrokerTour:
         while not wanted(image := await read_image(self._admin)):  # noqa: ASYNC110  # it is elsewhere
             await trio.sleep(POLL_SECONDS)
         return image
-
-
-def is_active(image: MetadataImage, broker_id: int) -> bool:
-    """Whether a broker is registered, and neither fenced nor about to stop."""
-    broker = image.brokers.by_id.get(broker_id)
-    return broker is not None and broker.is_active
 
 
 def _listed(ids: list[int]) -> str:
