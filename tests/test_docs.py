@@ -135,12 +135,17 @@ async def wait_for_greeting(process: trio.Process, greetings: list[str]) -> None
     pytest.fail(f"it ended without a greeting: {text}")
 
 
-def test_the_example_of_a_cluster(tmp_path: Path) -> None:
-    path = program("test-with-a-cluster.md", "test_failover.py", tmp_path)
-    said = run_program(
-        "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "trio_mode=true", str(path), folder=tmp_path
+def test_the_examples_of_clusters(tmp_path: Path) -> None:
+    paths = [str(program("test-with-a-cluster.md", name, tmp_path)) for name in ("test_failover.py", "test_brokers.py")]
+    said = run_program("-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "trio_mode=true", *paths, folder=tmp_path)
+    assert "3 passed" in said
+
+
+def test_the_example_of_simulated_clusters(tmp_path: Path) -> None:
+    path = program("test-with-a-cluster.md", "runs.py", tmp_path)
+    assert re.search(
+        r"^1 \d+ events \d+ changes of partitions$", run_program(str(path), "2", folder=tmp_path), re.MULTILINE
     )
-    assert "2 passed" in said
 
 
 def test_the_example_of_reading_a_log(tmp_path: Path) -> None:
