@@ -23,6 +23,7 @@ from pathlib import Path
 from load import Address, Row, find_leader, parse_addresses, run
 from msgspec import Struct
 
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "interop"))
 
 from our_nodes import our_controller, our_format

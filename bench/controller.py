@@ -32,6 +32,7 @@ from image import write_log, write_snapshot
 from load import Client, close, drive, find_leader, parse_addresses, timed
 from msgspec import Struct
 
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "interop"))
 
 from our_nodes import our_controller, our_format

@@ -1,9 +1,33 @@
-"""Makes the modules beside this file importable for the tests of every package, and settles how Hypothesis runs."""
+"""Makes the modules beside this file importable for the tests of every package, and settles how they run.
+
+The whole suite runs in `WORKERS` processes; files and folders that the command line names run in one, where a debugger
+and `-s` work. `-n` decides in either case: `pytest -n 4`, `pytest -n 0`.
+"""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
+from longest_first import LongestFirst
+
+WORKERS = 2
+"""Most tests wait for elections and for processes that start, rather than compute."""
 
 # A machine that is busy with other things must not fail a test: no property here is about speed.
 settings.register_profile("repository", deadline=None, print_blob=True)
 settings.load_profile("repository")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    options = config.option
+    everything = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    if not config.pluginmanager.hasplugin("xdist") or hasattr(config, "workerinput"):
+        return
+    if everything and options.numprocesses is None and options.dist == "no" and not options.usepdb:
+        options.numprocesses = WORKERS
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LongestFirst | None:
+    return LongestFirst(config, log) if config.option.dist == "load" else None

@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from random import SystemRandom
 
 from kafka_jars import ensure_jars, find_java
+from loopback import free_ports
 from msgspec import Struct
 
 QUICK_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
@@ -22,8 +22,6 @@ QUICK_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 TOOL_SECONDS = 180
 START_SECONDS = 120
 STOP_SECONDS = 60
-PORTS = range(15_000, 32_000)
-"""Below the range from which the operating system takes the ports of outgoing connections."""
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 QUIET = ("metadata.max.idle.interval.ms=0", "controller.quorum.append.linger.ms=0")
@@ -198,21 +196,6 @@ class QuorumLayout(Struct, frozen=True):
         path = self.root / f"c{node}.properties"
         path.write_text("".join(f"{line}\n" for line in lines))
         return path
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of the loopback address that nobody uses, and that no outgoing connection will be given meanwhile."""
-    ports: list[int] = []
-    for port in SystemRandom().sample(PORTS, len(PORTS)):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        ports.append(port)
-        if len(ports) == count:
-            return ports
-    raise AssertionError(f"no {count} ports are free in {PORTS}")
 
 
 def layout_in(root: Path, extra: tuple[str, ...] = QUIET) -> QuorumLayout:

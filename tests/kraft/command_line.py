@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,13 +28,6 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> Done:
     out, err = capsys.readouterr()
     assert isinstance(ended.value.code, int)
     return Done(ended.value.code, out, err)
-
-
-def free_port() -> int:
-    """A port that nobody listens on at this moment."""
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return int(held.getsockname()[1])
 
 
 def write_config(directory: Path, *, port: int, **more: str) -> Path:

@@ -17,9 +17,10 @@ from typing import Any
 import click
 import pytest
 import trio
-from command_line import CLUSTER_ID, Done, free_port, run, write_config
+from command_line import CLUSTER_ID, Done, run, write_config
 from controller_sides import Side
 from controller_stories import arrives, told
+from loopback import free_ports
 
 from kraft.admin import open_admin
 from kraft.cli.administration import parse_bootstrap
@@ -41,7 +42,7 @@ PATIENCE_SECONDS = 60
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where a controller of ours listens that three brokers have registered with."""
-    port = free_port()
+    port = free_ports(1)[0]
     config = write_config(tmp_path_factory.mktemp("administration"), port=port, **SETTINGS)
     with pytest.raises(SystemExit):
         main(["format", "-c", str(config), "-t", CLUSTER_ID])
@@ -332,7 +333,7 @@ def test_a_file_of_another_kind_is_refused(capsys: pytest.CaptureFixture[str], t
 
 
 def test_a_cluster_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
-    address = f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{free_ports(1)[0]}"
     done = run(capsys, "topics", "list", "--bootstrap-controller", address, "--timeout", "0.2")
     assert (done.code, done.out) == (1, "")
     assert f"{address}: Connection refused" in done.err

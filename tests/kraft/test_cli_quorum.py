@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from command_line import free_port, run
+from command_line import run
+from loopback import free_ports
 
 from kraft.admin import ClusterDescription, QuorumDescription, ReplicaDescription
 from kraft.cli.administration import parse_bootstrap
@@ -98,7 +99,7 @@ def test_bootstrap_addresses() -> None:
 
 
 def test_an_address_where_nobody_listens_is_one_clear_line(capsys: pytest.CaptureFixture[str]) -> None:
-    address = f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{free_ports(1)[0]}"
     done = run(capsys, "quorum", "status", "--bootstrap-controller", address, "--timeout", "0.2")
     assert done.code == 1
     assert "no active controller answered within 0.2 s" in done.err

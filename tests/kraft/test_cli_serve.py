@@ -13,7 +13,8 @@ from pathlib import Path
 from threading import Timer
 
 import pytest
-from command_line import CLUSTER_ID, free_port, run, write_config
+from command_line import CLUSTER_ID, run, write_config
+from loopback import free_ports
 
 from metadata_log.disk import OsDisk
 
@@ -22,7 +23,7 @@ PATIENCE_SECONDS = 60
 
 
 def formatted(capsys: pytest.CaptureFixture[str], directory: Path, **more: str) -> Path:
-    config = write_config(directory, port=free_port(), **more)
+    config = write_config(directory, port=free_ports(1)[0], **more)
     assert run(capsys, "format", "-c", str(config), "-t", CLUSTER_ID).code == 0
     return config
 
@@ -125,7 +126,7 @@ def test_a_locked_directory_is_one_clear_line(capsys: pytest.CaptureFixture[str]
 
 
 def test_an_unformatted_directory_is_one_clear_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    config = write_config(tmp_path, port=free_port())
+    config = write_config(tmp_path, port=free_ports(1)[0])
     assert "not formatted" in refused(capsys, config)
 
 
@@ -150,7 +151,7 @@ def test_a_quorum_state_that_cannot_be_read_stops_the_node(
 
 
 def test_a_bad_value_is_named_with_its_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    config = write_config(tmp_path, port=free_port(), metadata_max_idle_interval_ms="never")
+    config = write_config(tmp_path, port=free_ports(1)[0], metadata_max_idle_interval_ms="never")
     done = run(capsys, "serve", "-c", str(config))
     assert done.code == 1
     assert "metadata.max.idle.interval.ms=never: allowed is a whole number" in done.err

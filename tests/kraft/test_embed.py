@@ -13,6 +13,7 @@ from random import Random
 
 import pytest
 import trio
+from loopback import free_ports
 
 from kraft.config import Config
 from kraft.node.embed import open_node
@@ -24,15 +25,6 @@ from metadata_log.log_dir import format_directory
 from transport.tcp import TcpTransport
 
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on; all are held until the last is known, so that they differ."""
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    return ports
 
 
 def configs(directory: Path, ports: list[int], **settings: str) -> list[Config]:

@@ -1,0 +1,48 @@
+"""Which test files run in one process, and which start first, where pytest-xdist runs them in several."""
+
+from __future__ import annotations
+
+from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
+
+TOGETHER = {
+    "the Spark session": ("tests/spark/",),
+    "a quorum of each make": (
+        "tests/interop/test_kafka_hostile.py",
+        "tests/interop/test_kafka_tools.py",
+        "tests/interop/test_laptop.py",
+    ),
+}
+"""What is there once and takes long to start, with the files that use it: one process runs all of them."""
+
+FIRST = (
+    *TOGETHER,
+    "tests/interop/",
+    "tests/metadata_log/test_fuzz_files.py",
+    "tests/metadata_log/test_serde_fuzz.py",
+    "tests/test_processes.py",
+    "tests/test_quickstart.py",
+)
+"""What takes longest, so that no process is left alone with it at the end; of the rest, files with many tests."""
+
+
+def unit_of(nodeid: str) -> str:
+    """What runs in one process: the file of a test, since its fixtures start clusters, or a folder."""
+    shared = (what for what, users in TOGETHER.items() if nodeid.startswith(users))
+    return next(shared, nodeid.partition("::")[0])
+
+
+def place_of(unit: str) -> int:
+    """Where in `FIRST` a unit stands, or behind all of that."""
+    return next((place for place, start in enumerate(FIRST) if unit.startswith(start)), len(FIRST))
+
+
+class LongestFirst(LoadScopeScheduling):
+    """`--dist loadfile` of pytest-xdist, but for what `TOGETHER` and `FIRST` say."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return unit_of(nodeid)
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        self.workqueue.move_to_end(min(self.workqueue, key=place_of), last=False)
+        super()._assign_work_unit(node)

@@ -1,0 +1,35 @@
+"""Ports of the loopback address for servers that a test starts by their number."""
+
+from __future__ import annotations
+
+import os
+import socket
+from random import SystemRandom
+
+PORTS = range(15_000, 32_000)
+"""Below the range from which the operating system takes the ports of outgoing connections."""
+
+
+def own_ports() -> range:
+    """The part of `PORTS` for this process of pytest-xdist: no two of them may choose the same port at once."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    size = len(PORTS) // workers
+    first = worker % workers * size
+    return PORTS[first : first + size]
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody uses, all different, and that no outgoing connection will be given meanwhile."""
+    candidates = own_ports()
+    ports: list[int] = []
+    for port in SystemRandom().sample(candidates, len(candidates)):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        ports.append(port)
+        if len(ports) == count:
+            return ports
+    raise AssertionError(f"no {count} ports are free in {candidates}")

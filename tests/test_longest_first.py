@@ -1,0 +1,56 @@
+"""How the suite is spread over processes: nothing is started twice, long files start first, ports are their own."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from longest_first import FIRST, TOGETHER, place_of, unit_of
+from loopback import PORTS, free_ports, own_ports
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.mark.parametrize(
+    ("nodeid", "unit"),
+    [
+        ("tests/spark/test_source.py::test_a[x::y]", "the Spark session"),
+        ("tests/spark/test_fleet.py::test_b", "the Spark session"),
+        ("tests/interop/test_laptop.py::test_c", "a quorum of each make"),
+        ("tests/kraft/test_sim.py::test_d[1]", "tests/kraft/test_sim.py"),
+    ],
+)
+def test_a_file_or_what_shares_a_fixture_runs_in_one_process(nodeid: str, unit: str) -> None:
+    assert unit_of(nodeid) == unit
+
+
+def test_what_starts_first_exists() -> None:
+    named = {unit for unit in FIRST if unit not in TOGETHER}.union(*TOGETHER.values())
+    assert sorted(path for path in named if not (ROOT / path).exists()) == []
+
+
+def test_what_starts_clusters_is_before_what_computes() -> None:
+    units = ["tests/kraft/test_sim.py", "tests/interop/test_files_nodes.py", "tests/test_processes.py", *TOGETHER]
+    assert sorted(units, key=place_of) == [*TOGETHER, units[1], units[2], units[0]]
+
+
+def test_all_users_of_the_two_quorums_are_together() -> None:
+    """Each of the two session fixtures starts three nodes; `request.getfixturevalue` takes them by name, too."""
+    asks = re.compile(r'def test_\w+\([^)]*\b(?:ours|theirs): Nodes|"ours", "theirs"')
+    found = {path.name for path in (ROOT / "tests" / "interop").glob("test_*.py") if asks.search(path.read_text())}
+    assert {f"tests/interop/{name}" for name in found} == set(TOGETHER["a quorum of each make"])
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_processes_have_ports_of_their_own(monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
+    monkeypatch.setenv("PYTEST_XDIST_WORKER_COUNT", str(workers))
+    taken: set[int] = set()
+    for worker in range(workers):
+        monkeypatch.setenv("PYTEST_XDIST_WORKER", f"gw{worker}")
+        ports = free_ports(3)
+        assert len(set(ports)) == 3
+        assert set(ports) <= set(own_ports()) <= set(PORTS)
+        assert taken.isdisjoint(own_ports())
+        taken.update(own_ports())
+    assert len(taken) > len(PORTS) - workers
