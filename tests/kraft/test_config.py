@@ -235,3 +235,37 @@ def test_what_decisions_depend_on_is_configured() -> None:
     assert (chosen.unclean_election, chosen.auto_leader_rebalance) == (True, False)
     with pytest.raises(ConfigError, match="neither true nor false"):
         Config.parse(GOOD, overrides=["unclean.leader.election.enable=perhaps"])
+
+
+BROKER = """\
+process.roles=broker
+node.id=101
+controller.quorum.voters=1@127.0.0.1:9001
+controller.listener.names=CONTROLLER
+listeners=PLAINTEXT://127.0.0.1:9101
+log.dirs=/var/lib/kraft-a,/var/lib/kraft-b
+"""
+
+
+def test_a_broker_is_configured_as_kafkas() -> None:
+    config = Config.parse(BROKER, overrides=["broker.rack=r1", "controlled.shutdown.enable=false"])
+    assert config.is_broker
+    assert [str(listener) for listener in config.advertised_listeners] == ["PLAINTEXT://127.0.0.1:9101"]
+    assert (config.heartbeat_interval_ms, config.initial_registration_timeout_ms) == (2000, 60_000)
+    assert (config.replica_lag_time_max_ms, config.replica_fetch_wait_max_ms) == (30_000, 500)
+    assert (config.rack, config.controlled_shutdown, len(config.log_dirs)) == ("r1", False, 2)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("node.id=1", "node.id 1 is among the voters"),
+        ("listeners=CONTROLLER://127.0.0.1:9101", "CONTROLLER is in controller.listener.names"),
+        ("listeners=PLAINTEXT://:9101", "nothing says how others reach it"),
+        ("listeners=A://h:1,A://h:2", "the same name"),
+        ("broker.heartbeat.interval.ms=0", "a whole number from 1"),
+    ],
+)
+def test_what_a_broker_cannot_be_is_said(line: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Config.parse(BROKER, overrides=[line])
