@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import click
 import pytest
 import trio
+from loopback import free_ports
 from real_data import unpack
 
 from kraft.cli.main import kraft
@@ -109,10 +109,7 @@ async def test_the_example_of_a_replicated_log(tmp_path: Path) -> None:
 
 def format_three(folder: Path) -> None:
     """Three properties files and formatted directories, on ports that are free now."""
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
-    ports = {node_id: one.getsockname()[1] for node_id, one in enumerate(held, 1)}
-    for one in held:
-        one.close()
+    ports = dict(zip((1, 2, 3), free_ports(3), strict=True))
     voters = ",".join(f"{node_id}@127.0.0.1:{port}" for node_id, port in ports.items())
     for node_id, port in ports.items():
         (folder / f"c{node_id}.properties").write_text(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import trio
+from loopback import free_ports
 
 from kraft.admin import AdminClient, AdminError, ConfigChange, QuorumDescription, ResourceType, open_admin
 from kraft.conformance import Ledger
@@ -32,12 +32,8 @@ class Processes:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        held = [socket.create_server(("127.0.0.1", 0)) for _ in IDS]
-        self.endpoints = {
-            node_id: Endpoint("127.0.0.1", one.getsockname()[1]) for node_id, one in zip(IDS, held, strict=True)
-        }
-        for one in held:
-            one.close()
+        ports = zip(IDS, free_ports(len(IDS)), strict=True)
+        self.endpoints = {node_id: Endpoint("127.0.0.1", port) for node_id, port in ports}
         self.running: dict[int, subprocess.Popen[bytes]] = {}
         for node_id in IDS:
             self._prepare(node_id)
