@@ -55,6 +55,8 @@ class MetadataLog:
         """The flush under way in another thread."""
         self.recovered: tuple[str, ...] = ()
         """What opening had to cut off or remove, as sentences."""
+        self.control_batches: tuple[RecordBatch, ...] = ()
+        """The control batches that opening came by, oldest first."""
         self._disk = disk
         self._segment_bytes = segment_bytes
         self._segment_ms = segment_ms
@@ -372,12 +374,14 @@ def _recover(log: MetadataLog) -> None:
     bases = [base for name in names if (base := parse_file_name(name, SUFFIX)) is not None]
     findings = _sweep(disk, directory, names, bases)
     damage = None
+    control: list[RecordBatch] = []
     for base in bases:
         segment = Segment.open(disk, directory, base, create=False, index_interval_bytes=log._index_interval_bytes)
-        log.epochs, damage = _read_segment(segment, log._segments, log.epochs)
+        log.epochs, damage = _read_segment(segment, log._segments, log.epochs, control)
         log._segments.append(segment)
         if damage is not None:
             break
+    log.control_batches = tuple(control)
     # What follows damage goes before the damage is cut, the newest first, each for good: a crash leaves no gap.
     for base in reversed(bases[len(log._segments) :]):
         gone = Segment.open(disk, directory, base, create=False, index_interval_bytes=log._index_interval_bytes)
@@ -408,9 +412,11 @@ def _sweep(disk: Disk, directory: str, names: list[str], bases: list[int]) -> li
 
 
 def _read_segment(
-    segment: Segment, before: list[Segment], epochs: EpochHistory
+    segment: Segment, before: list[Segment], epochs: EpochHistory, control: list[RecordBatch]
 ) -> tuple[EpochHistory, CorruptBatch | UnsupportedVersion | None]:
-    """Check the batches of a segment up to the first damaged one; the epochs so far, and the damage."""
+    """Check the batches of a segment up to the first damaged one, and gather those of control records; the epochs so
+    far, and the damage.
+    """
     path = segment.file.path
     if before and before[-1].end_offset != segment.base_offset:
         raise CorruptBatch(
@@ -423,6 +429,8 @@ def _read_segment(
             _check_order(batch, segment.end_offset, epochs.last_epoch, path)
             epochs = epochs.assign(batch.epoch, batch.base_offset)
             segment.note(batch)
+            if batch.is_control:
+                control.append(batch)
     except UnsupportedVersion as damage:
         return epochs, damage
     except CorruptBatch as damage:

@@ -68,6 +68,11 @@ class SnapshotReceiver:
             raise CorruptBatch(what, where=self._path, position=batch.position)
         self._last = batch
 
+    @property
+    def path(self) -> str:
+        """Where the bytes are."""
+        return self._partial
+
     def check_end(self) -> None:
         """Nothing more will come: raises `CorruptBatch` unless what has come ends with a footer."""
         if self._rest or self._last is None:

@@ -70,11 +70,13 @@ LAYERS = (
 
 QUORUM_ORDER = (
     ("values",),
+    ("voters",),
     ("messages",),
     ("events", "effects"),
-    ("voters", "log_view", "accumulator", "purgatory", "peers"),
+    ("voter_history", "log_view", "accumulator", "purgatory", "peers"),
     ("states",),
     ("quorum_state",),
+    ("appending",),
     ("elections", "leadership", "replication", "snapshots", "reconfiguration"),
     ("core",),
 )

@@ -54,8 +54,17 @@ from kraft.quorum.states import (
     UnattachedState,
     VotedState,
 )
-from kraft.quorum.values import NEVER_MS, ElectionState, Endpoints, LeaderAndEpoch, QuorumConfig, ReplicaKey
-from kraft.quorum.voters import VoterSet
+from kraft.quorum.values import (
+    NEVER_MS,
+    ElectionState,
+    Endpoints,
+    LeaderAndEpoch,
+    ListenerAddress,
+    QuorumConfig,
+    ReplicaKey,
+)
+from kraft.quorum.voter_history import VoterHistory
+from kraft.quorum.voters import QuorumChange, VoterSet
 from metadata_log.epochs import EpochHistory
 from metadata_log.types import NO_NODE, OffsetAndEpoch
 
@@ -68,6 +77,8 @@ class CoreStart(Struct, frozen=True, kw_only=True):
     log_end_offset: int
     epochs: EpochHistory
     snapshots: tuple[OffsetAndEpoch, ...] = ()
+    changes: tuple[QuorumChange, ...] = ()
+    """What the newest snapshot and the log after it say of the quorum."""
 
 
 class RaftCore:
@@ -82,7 +93,9 @@ class RaftCore:
         endpoints: Endpoints,
         start: CoreStart,
         rng: Random,
+        bootstrap: tuple[ListenerAddress, ...] = (),
     ) -> None:
+        """`voters` are those of the configuration, which count until the log names others."""
         log = LogView(
             start_offset=start.log_start_offset,
             end_offset=start.log_end_offset,
@@ -94,7 +107,8 @@ class RaftCore:
             config=config,
             local=local,
             endpoints=endpoints,
-            voters=voters,
+            history=VoterHistory(voters).with_changes(start.changes),
+            bootstrap=tuple(one for one in bootstrap if one not in endpoints.listeners),
             log=log,
             rng=rng,
             state=UnattachedState(self._election.epoch, NO_NODE, NEVER_MS),
@@ -177,6 +191,11 @@ class RaftCore:
     def voters(self) -> VoterSet:
         """The voter set in force."""
         return self._quorum.voters
+
+    @property
+    def history(self) -> VoterHistory:
+        """Who votes, by what record of the log."""
+        return self._quorum.history
 
     @property
     def may_stop(self) -> bool:
@@ -331,7 +350,7 @@ class RaftCore:
         if isinstance(state, LeaderState):
             return min(state.deadline_ms(), quorum.purgatory.deadline_ms)
         timer_ms = state.deadline_ms()
-        ready_ms = quorum.peers.next_ready_ms(quorum.other_voter_ids, now_ms)
+        ready_ms = quorum.peers.next_ready_ms(now_ms)
         return ready_ms if timer_ms <= now_ms else min(timer_ms, ready_ms)
 
     # Exploration

@@ -8,15 +8,20 @@ from msgspec import Struct
 
 from kraft.quorum.messages import FetchReply, FetchSnapshotReply, Reply, Request
 from kraft.quorum.values import ElectionState, LeaderAndEpoch, ListenerAddress
-from metadata_log.records.control import LeaderChangeMessage
+from kraft.quorum.voters import VoterSet
+from metadata_log.records.control import KRaftVersionRecord, LeaderChangeMessage, VotersRecord
 from metadata_log.types import OffsetAndEpoch
 from transport.protocol.errors import Error
+
+ControlRecord = LeaderChangeMessage | KRaftVersionRecord | VotersRecord
 
 
 class PersistElection(Struct, frozen=True):
     """Write quorum-state durably before anything that follows."""
 
     state: ElectionState
+    kraft_version: int = 0
+    """Decides the format of the file: from 1 on it names directories."""
 
 
 class AppendBatch(Struct, frozen=True):
@@ -34,7 +39,7 @@ class AppendControl(Struct, frozen=True):
     base_offset: int
     epoch: int
     timestamp_ms: int
-    records: tuple[LeaderChangeMessage, ...]
+    records: tuple[ControlRecord, ...]
 
 
 class AppendFetched(Struct, frozen=True):
@@ -160,6 +165,13 @@ class LeaderChanged(Struct, frozen=True):
     leader: LeaderAndEpoch
 
 
+class VotersChanged(Struct, frozen=True):
+    """Who votes has changed, as of the end of the log; it may be undone as long as it is not committed."""
+
+    kraft_version: int
+    voters: VoterSet
+
+
 class HighWatermarkMoved(Struct, frozen=True):
     """Everything below `offset` is committed."""
 
@@ -193,6 +205,7 @@ Effect = (
     | AppendRefused
     | StateChanged
     | LeaderChanged
+    | VotersChanged
     | HighWatermarkMoved
     | Suspicious
 )

@@ -7,6 +7,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from kraft.quorum.messages import Reply, Request
+from kraft.quorum.voters import QuorumChange
 from metadata_log.types import OffsetAndEpoch
 
 
@@ -65,6 +66,8 @@ class SnapshotChecked(Struct, frozen=True):
 
     snapshot: OffsetAndEpoch
     problem: str | None = None
+    changes: tuple[QuorumChange, ...] = ()
+    """What it says of the quorum."""
 
 
 class SnapshotTaken(Struct, frozen=True):

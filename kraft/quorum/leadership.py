@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-from kraft.quorum.effects import AppendControl, FlushLog, SendReply, SendRequest
+from kraft.quorum.appending import append_control
+from kraft.quorum.effects import SendReply, SendRequest
 from kraft.quorum.events import Received, Resign
 from kraft.quorum.messages import (
     BeginQuorumEpoch,
@@ -20,9 +21,11 @@ from kraft.quorum.messages import (
 )
 from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.states import FollowerState, LeaderState, ResignedState
-from kraft.quorum.values import Endpoints, ReplicaKey
-from metadata_log.records.control import LeaderChangeMessage, LeaderChangeMessageVoter
-from metadata_log.types import NO_NODE
+from kraft.quorum.values import OWN_KRAFT_VERSIONS, Endpoints, ReplicaKey
+from kraft.quorum.voter_history import STATIC
+from kraft.quorum.voters import Voter, VoterSet
+from metadata_log.records.control import KRaftVersionRecord, LeaderChangeMessage, LeaderChangeMessageVoter
+from metadata_log.types import NO_NODE, NO_OFFSET
 from transport.protocol.errors import Error
 
 
@@ -104,9 +107,7 @@ def on_common_reply(quorum: QuorumState, peer_id: int, reply: Reply, now_ms: int
     if reply.leader_id != NO_NODE and quorum.leader_id == NO_NODE:
         refused = learn_leader(quorum, peer_id, reply.epoch, reply.leader_id, endpoints, now_ms, cause)
         return Verdict.CONTINUE if refused == Error.NONE and error == Error.NONE else Verdict.HANDLED
-    if error == Error.INVALID_VOTER_KEY:
-        return Verdict.HANDLED
-    if error in (Error.BROKER_NOT_AVAILABLE, Error.INVALID_REQUEST):
+    if error in (Error.BROKER_NOT_AVAILABLE, Error.INVALID_REQUEST, Error.INVALID_VOTER_KEY):
         if error == Error.INVALID_REQUEST:
             quorum.suspect(peer_id, "it calls our request invalid")
         return Verdict.BACK_OFF
@@ -180,17 +181,28 @@ def begin_leadership(quorum: QuorumState, granting: tuple[int, ...], now_ms: int
     """Lead: begin the epoch in the log with a LeaderChange batch; poll announces it to the voters."""
     leader = quorum.become_leader(now_ms)
     quorum.log.assign_epoch(leader.epoch)
-    record = LeaderChangeMessage(
+    change = LeaderChangeMessage(
         version=0,
         leader_id=quorum.local.id,
         voters=tuple(LeaderChangeMessageVoter(voter_id=voter_id) for voter_id in quorum.voters.ids),
         granting_voters=tuple(LeaderChangeMessageVoter(voter_id=voter_id) for voter_id in granting),
     )
-    base_offset = quorum.log.end_offset
-    quorum.emit(AppendControl(base_offset, leader.epoch, now_ms, (record,)))
-    quorum.log.appended(base_offset + 1, leader.epoch)
-    leader.accumulator.next_offset = base_offset + 1
-    quorum.emit(FlushLog(quorum.log.end_offset, leader.epoch))
+    own_voters = _voters_to_record(quorum)
+    if own_voters is None:
+        append_control(quorum, leader, (change,), now_ms)
+    else:
+        version = KRaftVersionRecord(kraft_version=quorum.history.kraft_version)
+        append_control(quorum, leader, (change, version, own_voters.to_record()), now_ms)
+
+
+def _voters_to_record(quorum: QuorumState) -> VoterSet | None:
+    """The voter set, where a new leader has to record it: its log has none yet, or another address of this leader."""
+    history = quorum.history
+    own = history.voters.find(quorum.local.id)
+    if history.kraft_version == STATIC or own is None:
+        return None
+    now = Voter(quorum.local, quorum.endpoints, OWN_KRAFT_VERSIONS)
+    return history.voters.with_voter(now) if own != now or history.voters_offset == NO_OFFSET else None
 
 
 def on_resign(quorum: QuorumState, event: Resign, now_ms: int) -> None:

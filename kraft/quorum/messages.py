@@ -9,6 +9,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from kraft.quorum.values import Endpoints, ReplicaKey
+from kraft.quorum.voters import QuorumChange
 from metadata_log.types import NO_NODE, NO_OFFSET, OffsetAndEpoch
 from transport.protocol.errors import Error
 
@@ -79,6 +80,8 @@ class BatchFacts(Struct, frozen=True):
     next_offset: int
     epoch: int
     end_position: int
+    changes: tuple[QuorumChange, ...] = ()
+    """What the control records in it change."""
 
 
 class VoteReply(Struct, frozen=True, kw_only=True):

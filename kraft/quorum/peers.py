@@ -74,11 +74,9 @@ class Peers:
         ring = peer_ids[first:] + peer_ids[:first]
         return next((peer_id for peer_id in ring if self.is_ready(peer_id, now_ms)), None)
 
-    def next_ready_ms(self, peer_ids: tuple[int, ...], now_ms: int) -> int:
-        """The next moment at which one of these peers, that may not be asked now, can be; `NEVER_MS` without such."""
-        if not self._requests:
-            return NEVER_MS
-        return min([ready for ready in map(self.ready_at_ms, peer_ids) if ready > now_ms], default=NEVER_MS)
+    def next_ready_ms(self, now_ms: int) -> int:
+        """The next moment at which a peer, that may not be asked now, can be; `NEVER_MS` without such."""
+        return min([ready for ready in map(self.ready_at_ms, self._requests) if ready > now_ms], default=NEVER_MS)
 
     def sent(self, peer_id: int, now_ms: int) -> int:
         """Note a new request; returns its id."""

@@ -11,7 +11,15 @@ from typing import Final
 from msgspec.structs import replace
 
 from kraft.quorum.accumulator import BatchAccumulator
-from kraft.quorum.effects import Effect, HighWatermarkMoved, LeaderChanged, PersistElection, StateChanged, Suspicious
+from kraft.quorum.effects import (
+    Effect,
+    HighWatermarkMoved,
+    LeaderChanged,
+    PersistElection,
+    StateChanged,
+    Suspicious,
+    VotersChanged,
+)
 from kraft.quorum.log_view import LogView
 from kraft.quorum.peers import Peers
 from kraft.quorum.purgatory import Purgatory
@@ -36,9 +44,11 @@ from kraft.quorum.values import (
     QuorumConfig,
     ReplicaKey,
 )
-from kraft.quorum.voters import VoterSet
+from kraft.quorum.voter_history import VoterHistory
 from metadata_log.types import NO_NODE
 
+BOOTSTRAP_ID: Final = -2
+"""The first bootstrap server goes by this id, the next ones by those below."""
 WITHIN_EPOCH: Final[dict[str, tuple[str, ...]]] = {
     "Unattached": ("Voted", "Prospective", "Follower"),
     "Voted": ("Prospective", "Follower"),
@@ -65,7 +75,8 @@ class QuorumState:
         config: QuorumConfig,
         local: ReplicaKey,
         endpoints: Endpoints,
-        voters: VoterSet,
+        history: VoterHistory,
+        bootstrap: tuple[ListenerAddress, ...],
         log: LogView,
         rng: Random,
         state: EpochState,
@@ -73,13 +84,9 @@ class QuorumState:
         self.config = config
         self.local = local
         self.endpoints = endpoints
-        self.voters = voters
-        self.is_voter = voters.contains(local)
-        """Whether this replica votes; otherwise it is an observer."""
-        self.is_only_voter = voters.is_only(local)
-        """Whether this replica is a majority all by itself."""
-        self.other_voter_ids = tuple(voter.id for voter in voters.others(local))
-        """The ids of all voters but this replica."""
+        self.bootstrap = bootstrap
+        """Where to ask who leads, whoever votes."""
+        self._take_voters(history)
         self.log = log
         self.rng = rng
         self._enter(state)
@@ -88,6 +95,20 @@ class QuorumState:
         self.is_shutting_down = False
         self.persisted: ElectionState | None = None
         self.effects: list[Effect] = []
+
+    def _take_voters(self, history: VoterHistory) -> None:
+        voters = history.voters
+        self.history = history
+        """Who votes, as of the end of the log."""
+        self.voters = voters
+        self.is_voter = voters.contains(self.local)
+        """Whether this replica votes; otherwise it is an observer."""
+        self.is_only_voter = voters.is_only(self.local)
+        """Whether this replica is a majority all by itself."""
+        self.other_voter_ids = voters.other_ids(self.local.id)
+        """The ids of the voters on other nodes."""
+        self.contact_ids = (*self.other_voter_ids, *(BOOTSTRAP_ID - at for at in range(len(self.bootstrap))))
+        """Whom to ask who leads: the other voters, and the bootstrap servers under ids that no node has."""
 
     def _enter(self, state: EpochState) -> None:
         leader_id = NO_NODE if isinstance(state, ResignedState) else state.leader_id
@@ -111,6 +132,8 @@ class QuorumState:
         """Where a peer can be asked: the leader where it said it is, any other voter where the voter set has it."""
         if peer_id == self.leader_id and len(self.state.endpoints):
             return self.state.endpoints.default
+        if peer_id <= BOOTSTRAP_ID:
+            return self.bootstrap[BOOTSTRAP_ID - peer_id]
         return self.endpoints_of(peer_id).default
 
     def endpoints_of(self, node_id: int) -> Endpoints:
@@ -138,6 +161,21 @@ class QuorumState:
         if offset > self.log.high_watermark:
             self.log.commit(offset)
             self.emit(HighWatermarkMoved(offset))
+
+    # Who votes
+
+    def change_voters(self, history: VoterHistory, now_ms: int) -> None:
+        """The records of the log say otherwise now who votes: appended or cut off, committed or not."""
+        known, was_only_voter = self.history, self.is_only_voter
+        self._take_voters(history)
+        if (history.voters, history.kraft_version) == (known.voters, known.kraft_version):
+            return
+        self.emit(VotersChanged(history.kraft_version, history.voters))
+        match self.state:
+            case LeaderState() as leader:
+                leader.take_voters(history.voters)
+                if self.is_only_voter or was_only_voter:
+                    leader.check_quorum_deadline_ms = self.check_quorum_deadline_ms(now_ms)
 
     # Transitions
 
@@ -173,7 +211,7 @@ class QuorumState:
             assert was.voted.id == election.voted.id, ("one vote per epoch", was, election)
         if election != was:
             self.persisted = election
-            self.emit(PersistElection(election))
+            self.emit(PersistElection(election, self.history.kraft_version))
 
     def become_unattached(self, epoch: int, now_ms: int, cause: str) -> None:
         """A higher epoch whose leader is not known."""
@@ -296,7 +334,8 @@ class QuorumState:
             config=self.config,
             local=self.local,
             endpoints=self.endpoints,
-            voters=self.voters,
+            history=self.history,
+            bootstrap=self.bootstrap,
             log=self.log.fork(),
             rng=rng,
             state=self.state.fork() if isinstance(self.state, LeaderState) else replace(self.state),
@@ -312,6 +351,7 @@ class QuorumState:
         state = self.state.facts() if isinstance(self.state, LeaderState) else self.state
         return (
             state,
+            self.history,
             self.log.facts(),
             self.peers.facts(),
             self.purgatory.facts(),

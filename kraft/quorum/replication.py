@@ -10,8 +10,8 @@ from itertools import takewhile
 
 from msgspec.structs import replace
 
+from kraft.quorum.appending import write_gathered
 from kraft.quorum.effects import (
-    AppendBatch,
     Appended,
     AppendFetched,
     AppendRefused,
@@ -66,10 +66,7 @@ def drain(quorum: QuorumState, now_ms: int) -> None:
     drain_at_ms = leader.accumulator.drain_at_ms
     if drain_at_ms is None or now_ms < drain_at_ms:
         return
-    for batch in leader.accumulator.drain():
-        assert batch.base_offset == quorum.log.end_offset, (batch.base_offset, quorum.log.end_offset)
-        quorum.emit(AppendBatch(batch.base_offset, leader.epoch, batch.timestamp_ms, batch.values))
-        quorum.log.appended(batch.base_offset + len(batch.values), leader.epoch)
+    write_gathered(quorum, leader)
     quorum.emit(FlushLog(quorum.log.end_offset, leader.epoch))
     answer_parked(quorum, now_ms)
 
@@ -261,7 +258,10 @@ def on_describe_quorum(quorum: QuorumState, event: Received, request: DescribeQu
         voters=tuple(
             own if voter_id == leader.local.id else _progress(one) for voter_id, one in sorted(leader.progress.items())
         ),
-        observers=tuple(_progress(one) for _, one in sorted(leader.observers.items())),
+        observers=(
+            *(() if leader.is_voter else (own,)),
+            *(_progress(one) for _, one in sorted(leader.observers.items())),
+        ),
         nodes=tuple((voter.id, voter.endpoints) for voter in leader.voters.voters),
     )
     quorum.emit(SendReply(event.request_id, reply))
@@ -305,8 +305,8 @@ def fetch_from_bootstrap(quorum: QuorumState, now_ms: int) -> None:
     """Ask any voter for records; its answer names the leader."""
     if not quorum.log.is_flushed:
         return
-    others = tuple(peer for peer in quorum.other_voter_ids if peer != quorum.leader_id)
-    peer_id = quorum.peers.choose_ready(others or quorum.other_voter_ids, now_ms, quorum.rng)
+    others = tuple(peer for peer in quorum.contact_ids if peer != quorum.leader_id)
+    peer_id = quorum.peers.choose_ready(others or quorum.contact_ids, now_ms, quorum.rng)
     if peer_id is not None:
         send(quorum, peer_id, _fetch(quorum), now_ms)
 
@@ -340,11 +340,11 @@ def on_fetch_reply(quorum: QuorumState, peer_id: int, reply: FetchReply, now_ms:
 
 def _take(quorum: QuorumState, follower: FollowerState, peer_id: int, reply: FetchReply, now_ms: int) -> Verdict:
     if reply.diverging is not None:
-        verdict = _truncate(quorum, peer_id, reply.diverging)
+        verdict = _truncate(quorum, peer_id, reply.diverging, now_ms)
     elif reply.snapshot is not None:
         verdict = begin_download(quorum, follower, peer_id, reply.snapshot)
     else:
-        verdict = _append_fetched(quorum, peer_id, reply)
+        verdict = _append_fetched(quorum, peer_id, reply, now_ms)
         if verdict is Verdict.CONTINUE:
             _follow_high_watermark(quorum, reply.high_watermark)
     if verdict is Verdict.CONTINUE:
@@ -353,7 +353,7 @@ def _take(quorum: QuorumState, follower: FollowerState, peer_id: int, reply: Fet
     return verdict
 
 
-def _truncate(quorum: QuorumState, peer_id: int, diverging: OffsetAndEpoch) -> Verdict:
+def _truncate(quorum: QuorumState, peer_id: int, diverging: OffsetAndEpoch, now_ms: int) -> Verdict:
     """Cut what the leader does not have. What is committed is never cut: then one of the two is not what it seems."""
     log = quorum.log
     offset = log.truncation_point(diverging)
@@ -365,10 +365,11 @@ def _truncate(quorum: QuorumState, peer_id: int, diverging: OffsetAndEpoch) -> V
         return Verdict.BACK_OFF
     log.truncated(offset)
     quorum.emit(TruncateLog(offset))
+    quorum.change_voters(quorum.history.truncated(offset), now_ms)
     return Verdict.CONTINUE
 
 
-def _append_fetched(quorum: QuorumState, peer_id: int, reply: FetchReply) -> Verdict:
+def _append_fetched(quorum: QuorumState, peer_id: int, reply: FetchReply, now_ms: int) -> Verdict:
     """Append the batches up to this epoch; later ones come again once this replica is in theirs."""
     if reply.damage is not None:
         quorum.suspect(peer_id, f"it sent damaged records: {reply.damage}")
@@ -381,10 +382,14 @@ def _append_fetched(quorum: QuorumState, peer_id: int, reply: FetchReply) -> Ver
     expected, epoch = quorum.log.end_offset, quorum.log.last_epoch
     for batch in batches:
         if batch.base_offset != expected or batch.next_offset <= expected or batch.epoch < epoch:
-            quorum.suspect(peer_id, f"it sent {batch}, where offset {expected} of epoch {epoch} or later was due")
+            sent = f"offsets {batch.base_offset} to {batch.next_offset - 1} of epoch {batch.epoch}"
+            quorum.suspect(peer_id, f"it sent {sent}, where offset {expected} of epoch {epoch} or later was due")
             return Verdict.BACK_OFF
         expected, epoch = batch.next_offset, batch.epoch
     _emit_append(quorum, batches, reply.data)
+    changes = tuple(change for batch in batches if batch.changes for change in batch.changes)
+    if changes:
+        quorum.change_voters(quorum.history.with_changes(changes), now_ms)
     return Verdict.CONTINUE
 
 

@@ -144,6 +144,7 @@ def on_snapshot_checked(quorum: QuorumState, event: SnapshotChecked, now_ms: int
     follower.download = None
     quorum.emit(InstallSnapshot(snapshot))
     quorum.log.reset_to(snapshot)
+    quorum.change_voters(quorum.history.begun_with(event.changes), now_ms)
     quorum.move_high_watermark(snapshot.offset)
 
 
@@ -163,3 +164,4 @@ def on_snapshot_taken(quorum: QuorumState, event: SnapshotTaken) -> None:
 def on_log_start_raised(quorum: QuorumState, event: LogStartRaised) -> None:
     """What came before a snapshot is gone, and older snapshots with it."""
     quorum.log.raise_start(event.offset)
+    quorum.history = quorum.history.pruned(event.offset)

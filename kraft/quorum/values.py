@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import Struct
 
 from metadata_log.types import NO_NODE, Uuid
@@ -53,6 +55,21 @@ class Endpoints(Struct, frozen=True):
 
     def __len__(self) -> int:
         return len(self.listeners)
+
+
+class VersionRange(Struct, frozen=True):
+    """The levels of a feature that a node supports."""
+
+    lowest: int = 0
+    highest: int = 0
+
+    def holds(self, level: int) -> bool:
+        """Whether this level is among them."""
+        return self.lowest <= level <= self.highest
+
+
+OWN_KRAFT_VERSIONS: Final = VersionRange(0, 1)
+"""The levels of kraft.version that this software supports."""
 
 
 class LeaderAndEpoch(Struct, frozen=True):

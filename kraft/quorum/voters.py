@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from kraft.quorum.values import DEFAULT_LISTENER, Endpoints, ListenerAddress, ReplicaKey
+from kraft.quorum.values import DEFAULT_LISTENER, Endpoints, ListenerAddress, ReplicaKey, VersionRange
+from metadata_log.records.control import Endpoint, KRaftVersionFeature, VotersRecord, VotersRecordVoter
 
 
 def majority(count: int) -> int:
@@ -19,6 +20,8 @@ class Voter(Struct, frozen=True):
 
     key: ReplicaKey
     endpoints: Endpoints
+    kraft_versions: VersionRange = VersionRange()
+    """The levels of kraft.version that it supports."""
 
     @property
     def id(self) -> int:
@@ -53,6 +56,49 @@ class VoterSet(Struct, frozen=True):
             voters.append(Voter(ReplicaKey(int(node)), Endpoints((name,))))
         return cls.of(voters)
 
+    @classmethod
+    def of_record(cls, record: VotersRecord) -> VoterSet:
+        """The set in a record of the log; `ValueError` if it cannot be one. Listener names become upper case."""
+        if not record.voters:
+            raise ValueError("a voter set is empty")
+        return cls.of(
+            Voter(
+                ReplicaKey(one.voter_id, one.voter_directory_id),
+                Endpoints(tuple(ListenerAddress(at.name.upper(), at.host, at.port) for at in one.endpoints)),
+                VersionRange(
+                    one.kraft_version_feature.min_supported_version, one.kraft_version_feature.max_supported_version
+                ),
+            )
+            for one in record.voters
+        )
+
+    def to_record(self) -> VotersRecord:
+        """The record of the log that says so."""
+        return VotersRecord(
+            voters=tuple(
+                VotersRecordVoter(
+                    voter_id=one.id,
+                    voter_directory_id=one.key.directory_id,
+                    endpoints=tuple(Endpoint(at.name, at.host, at.port) for at in one.endpoints.listeners),
+                    kraft_version_feature=KRaftVersionFeature(one.kraft_versions.lowest, one.kraft_versions.highest),
+                )
+                for one in self.voters
+            )
+        )
+
+    def with_voter(self, voter: Voter) -> VoterSet:
+        """The set with this voter, in place of any other with its id."""
+        return VoterSet.of((*(one for one in self.voters if one.id != voter.id), voter))
+
+    def without(self, node_id: int) -> VoterSet:
+        """The set without the voter of this id."""
+        return VoterSet(tuple(one for one in self.voters if one.id != node_id))
+
+    @property
+    def keys(self) -> tuple[ReplicaKey, ...]:
+        """Who votes, in the order of the ids."""
+        return tuple(voter.key for voter in self.voters)
+
     @property
     def ids(self) -> tuple[int, ...]:
         """The node ids, ascending."""
@@ -79,9 +125,16 @@ class VoterSet(Struct, frozen=True):
         """Whether this replica is a majority all by itself."""
         return len(self.voters) == 1 and self.contains(key)
 
-    def others(self, key: ReplicaKey) -> tuple[Voter, ...]:
-        """Every voter but this replica."""
-        return tuple(voter for voter in self.voters if not voter.key.matches(key))
+    def other_ids(self, node_id: int) -> tuple[int, ...]:
+        """The ids of the voters on other nodes."""
+        return tuple(voter.id for voter in self.voters if voter.id != node_id)
 
     def __len__(self) -> int:
         return len(self.voters)
+
+
+class QuorumChange(Struct, frozen=True):
+    """What a control record of the log changes: another voter set, or another kraft.version; and its offset."""
+
+    offset: int
+    value: VoterSet | int

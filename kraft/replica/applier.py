@@ -11,10 +11,8 @@ from typing import Final
 
 from kraft.replica.events import CommittedBatch
 from metadata_log.batch import RecordBatch, records
-from metadata_log.errors import CorruptBatch, UnsupportedVersion
+from metadata_log.errors import CorruptBatch
 from metadata_log.log import MetadataLog
-from metadata_log.records.frame import ControlRecordType
-from metadata_log.snapshot import control_types
 
 READ_BYTES: Final = 1 << 20
 """How much of the log one step applies at most, so that a long catch-up does not keep the owner from answering."""
@@ -85,12 +83,6 @@ class Applier:
 def _values(batch: RecordBatch, where: str) -> tuple[bytes, ...]:
     """The values of a data batch; a control batch has none."""
     if batch.is_control:
-        if ControlRecordType.KRAFT_VERSION in control_types(batch, where):
-            raise UnsupportedVersion(
-                f"at offset {batch.base_offset} the quorum changes to dynamic voters, which is not served yet",
-                where=where,
-                hint="Only static quorums (kraft.version 0) can be served by this release.",
-            )
         return ()
     values = []
     for record in records(batch, where=where):

@@ -31,8 +31,9 @@ from kraft.quorum.messages import (
 )
 from kraft.quorum.values import Endpoints, ListenerAddress, ReplicaKey
 from kraft.replica.events import WireRequest
+from kraft.replica.quorum_records import changes_in
 from metadata_log.batch import scan
-from metadata_log.errors import CorruptBatch, DecodeError, IncompleteBatch, UnsupportedVersion
+from metadata_log.errors import DecodeError, IncompleteBatch, MetadataLogError
 from metadata_log.serde import Message
 from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC, NO_NODE, OffsetAndEpoch, Uuid
 from transport.protocol.errors import Error
@@ -450,10 +451,11 @@ def facts_of(data: bytes) -> tuple[tuple[BatchFacts, ...], str | None]:
         for batch in scan(data):
             if batch.last_offset_delta < 0:
                 return tuple(found), f"a batch ends {-batch.last_offset_delta} offsets before it begins"
-            found.append(BatchFacts(batch.base_offset, batch.next_offset, batch.epoch, batch.end_position))
+            changes = tuple(changes_in(batch)) if batch.is_control else ()
+            found.append(BatchFacts(batch.base_offset, batch.next_offset, batch.epoch, batch.end_position, changes))
     except IncompleteBatch:
         pass
-    except (CorruptBatch, UnsupportedVersion) as bad:
+    except MetadataLogError as bad:
         return tuple(found), str(bad)
     return tuple(found), None
 

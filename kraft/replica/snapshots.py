@@ -12,7 +12,11 @@ from typing import Final
 
 from msgspec import Struct
 
+from kraft.quorum.events import SnapshotChecked
+from kraft.quorum.voter_history import VoterHistory
+from kraft.quorum.voters import QuorumChange
 from kraft.replica.events import CommittedBatch
+from kraft.replica.quorum_records import changes_of_snapshot
 from metadata_log.batch import records
 from metadata_log.disk import Disk
 from metadata_log.errors import MetadataLogError
@@ -91,15 +95,18 @@ class SnapshotFiles:
             self._problem = str(bad)
         return self._problem
 
-    def check(self) -> str | None:
-        """All bytes are there; returns what is wrong with them."""
-        assert self._receiver is not None, "nothing is arriving"
+    def check(self) -> SnapshotChecked:
+        """All bytes are there: what is wrong with them, or what they say of the quorum."""
+        receiver = self._receiver
+        assert receiver is not None, "nothing is arriving"
+        changes: tuple[QuorumChange, ...] = ()
         if self._problem is None:
             try:
-                self._receiver.check_end()
+                receiver.check_end()
+                changes = changes_of_snapshot(self._disk, receiver.path, receiver.snapshot)
             except MetadataLogError as bad:
                 self._problem = str(bad)
-        return self._problem
+        return SnapshotChecked(receiver.snapshot, self._problem, changes)
 
     def abandon(self) -> None:
         """Remove what has arrived."""
@@ -174,17 +181,20 @@ class SnapshotMaker:
         interval_ms = self._options.max_interval_ms
         return self._bytes >= self._options.max_bytes or 0 < interval_ms <= now_ms - self._since_ms
 
-    def begin(self, source: Source, now_ms: int) -> None:
-        """Begin a snapshot of everything that was noted."""
+    def begin(self, source: Source, history: VoterHistory, now_ms: int) -> None:
+        """Begin a snapshot of everything that was noted, with the voters of that moment."""
         batch = self._last
         assert batch is not None, "there is nothing new"
         snapshot = OffsetAndEpoch(epoch=batch.epoch, offset=batch.next_offset)
+        voters = history.voters_at(snapshot.offset - 1)
         writer = SnapshotWriter(
             self._disk,
             self._directory,
             snapshot,
             timestamp_ms=now_ms,
             last_contained_log_timestamp=batch.timestamp_ms,
+            kraft_version=history.kraft_version_at(snapshot.offset - 1),
+            voters=None if voters is None else voters.to_record(),
             max_batch_bytes=BATCH_BYTES,
         )
         self._work = _Work(writer, source, source(), now_ms)
@@ -238,8 +248,14 @@ class SnapshotCleaner:
         self.wait(count, now_ms)
 
     def wait(self, count: int, now_ms: int) -> None:
-        """There are so many snapshots now. The newest always stays, so one alone asks for nothing."""
-        self._round_ms = now_ms + CLEAN_EVERY_MS if count > 1 else NEVER_MS
+        """There are so many snapshots now. The newest always stays, so one alone asks for nothing.
+
+        A round to come is not put off, as snapshots may be made more often than there are rounds.
+        """
+        if count <= 1:
+            self._round_ms = NEVER_MS
+        elif not now_ms < self._round_ms < NEVER_MS:
+            self._round_ms = now_ms + CLEAN_EVERY_MS
 
     @property
     def deadline_ms(self) -> int:

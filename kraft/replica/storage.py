@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from random import Random
 from typing import Final
 
@@ -11,8 +12,11 @@ from kraft.quorum.core import CoreStart
 from kraft.quorum.effects import AppendBatch, AppendControl, AppendFetched, FlushLog, TruncateLog
 from kraft.quorum.events import LogFlushed
 from kraft.quorum.values import MAX_BATCH_BYTES, ElectionState, ReplicaKey
+from kraft.quorum.voter_history import STATIC
+from kraft.quorum.voters import QuorumChange
 from kraft.replica.events import StartFlush
 from kraft.replica.options import ReplicaOptions
+from kraft.replica.quorum_records import changes_in, changes_of_snapshot
 from kraft.replica.snapshots import SnapshotFiles
 from metadata_log.batch import build_batch, build_control_batch
 from metadata_log.disk import Disk
@@ -22,8 +26,8 @@ from metadata_log.log_dir import LogDirectory, open_directory, read_bootstrap
 from metadata_log.quorum_state_file import StoredElection, read_quorum_state, write_quorum_state
 from metadata_log.records.frame import decode_record, encode_control
 from metadata_log.serde import Message
-from metadata_log.snapshot import read_snapshot_start, snapshot_name, sweep_snapshots
-from metadata_log.types import NO_NODE, OffsetAndEpoch
+from metadata_log.snapshot import sweep_snapshots
+from metadata_log.types import NO_NODE, OffsetAndEpoch, Uuid
 
 ANSWER_BYTES: Final = MAX_BATCH_BYTES
 """No answer to a Fetch carries more than this or one batch, whatever its sender asks for."""
@@ -43,10 +47,9 @@ class Flush:
 class Storage:
     """The log, the quorum-state file and the snapshots of one replica. Open it with `open`."""
 
-    def __init__(self, disk: Disk, directory: LogDirectory, log: MetadataLog, data_version: int) -> None:
+    def __init__(self, disk: Disk, directory: LogDirectory, log: MetadataLog) -> None:
         self._disk = disk
         self._directory = directory
-        self._data_version = data_version
         self._flush = Flush()
         self.log = log
         self.snapshots = SnapshotFiles(disk, log)
@@ -72,7 +75,7 @@ class Storage:
         try:
             path = directory.partition_path
             log = MetadataLog.open(disk, path, segment_bytes=options.segment_bytes, segment_ms=options.segment_ms)
-            storage = cls(disk, directory, log, data_version=0)
+            storage = cls(disk, directory, log)
             storage.removed = sweep_snapshots(disk, path, log.start_offset)
             storage._reconcile_snapshots()
         except BaseException:
@@ -93,12 +96,6 @@ class Storage:
         if not snapshots:
             return
         latest = snapshots[-1]
-        if read_snapshot_start(self._disk, f"{path}/{snapshot_name(latest)}").kraft_version > 0:
-            raise UnsupportedVersion(
-                "the quorum of this directory has changed to dynamic voters (kraft.version 1), which is not served yet",
-                where=f"{path}/{snapshot_name(latest)}",
-                hint="Only static quorums (kraft.version 0) can be served by this release.",
-            )
         begins_there = log.start_offset == log.end_offset == latest.offset
         if latest > OffsetAndEpoch(epoch=log.last_epoch or 0, offset=log.end_offset) and not begins_there:
             log.reset_to(latest.offset)
@@ -132,18 +129,32 @@ class Storage:
             log_end_offset=self.log.end_offset,
             epochs=self.log.epochs,
             snapshots=self.snapshots.ids(),
+            changes=tuple(self._changes()),
         )
+
+    def _changes(self) -> Iterator[QuorumChange]:
+        """What the newest snapshot and the log after it say of the quorum; raises as `quorum_records` does."""
+        since = 0
+        snapshots = self.snapshots.ids()
+        if snapshots:
+            since = snapshots[-1].offset
+            yield from changes_of_snapshot(self._disk, self.snapshots.path(snapshots[-1]), snapshots[-1])
+        for batch in self.log.control_batches:
+            if since <= batch.base_offset < self.log.end_offset:
+                yield from changes_in(batch, self._directory.partition_path)
 
     # Effects
 
-    def persist_election(self, state: ElectionState) -> None:
+    def persist_election(self, state: ElectionState, kraft_version: int) -> None:
         """Write quorum-state; durable when this returns. A static quorum has data version 0, without directory ids."""
+        is_dynamic = kraft_version > STATIC
         stored = StoredElection(
             leader_epoch=state.epoch,
             leader_id=state.leader_id,
             voted_id=NO_NODE if state.voted is None else state.voted.id,
-            current_voters=state.voters,
-            data_version=self._data_version,
+            voted_directory_id=Uuid.ZERO if state.voted is None else state.voted.directory_id,
+            current_voters=() if is_dynamic else state.voters,
+            data_version=int(is_dynamic),
         )
         write_quorum_state(self._disk, self._directory.partition_path, stored)
 
@@ -235,7 +246,7 @@ class Storage:
     def fork(self, disk: Disk) -> Storage:
         """An independent copy over the copy of a disk. It holds no lock, as nobody else can have that disk."""
         directory = LogDirectory(self._directory.path, self._directory.meta, self._directory.directory_id, _NoLock())
-        copy = Storage(disk, directory, self.log.fork(disk), self._data_version)
+        copy = Storage(disk, directory, self.log.fork(disk))
         copy.snapshots = self.snapshots.fork(disk, copy.log)
         copy.removed = self.removed
         flush = self._flush

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from operator import attrgetter
 from random import Random
 from struct import Struct as Layout
@@ -30,6 +31,7 @@ from kraft.quorum.effects import (
     StateChanged,
     Suspicious,
     TruncateLog,
+    VotersChanged,
 )
 from kraft.quorum.events import (
     Append,
@@ -45,9 +47,11 @@ from kraft.quorum.events import (
 )
 from kraft.quorum.messages import BatchFacts, Fetch, FetchReply, Reply, Request, Vote, VoteReply
 from kraft.quorum.values import ElectionState, Endpoints, ListenerAddress, QuorumConfig, ReplicaKey
-from kraft.quorum.voters import VoterSet
+from kraft.quorum.voters import QuorumChange, VoterSet
 from kraft.sim.member import Answer, Ask, Changed, Crashed, Done, Flush, LogBatch, Outcome, Output, View
 from metadata_log.epochs import EpochHistory
+from metadata_log.records.control import KRaftVersionRecord, VotersRecord
+from metadata_log.records.frame import decode_control, encode_control
 
 _FRAME: Final = Layout(">qqiI")
 _DATA: Final = b"d"
@@ -133,8 +137,23 @@ def pack_batches(batches: list[LogBatch], max_bytes: int) -> tuple[tuple[BatchFa
         if facts and len(data) + size > max_bytes:
             break
         data += _FRAME.pack(batch.base_offset, batch.next_offset, batch.epoch, len(batch.content)) + batch.content
-        facts.append(BatchFacts(batch.base_offset, batch.next_offset, batch.epoch, len(data)))
+        changes = tuple(changes_in(batch))
+        facts.append(BatchFacts(batch.base_offset, batch.next_offset, batch.epoch, len(data), changes))
     return tuple(facts), bytes(data)
+
+
+def changes_in(batch: LogBatch) -> Iterator[QuorumChange]:
+    """What a control batch changes in the quorum."""
+    if not batch.content.startswith(_CONTROL):
+        return
+    _, _, *lines = batch.content.split(b"\n")
+    for offset, line in enumerate(lines, batch.base_offset):
+        key, _, value = line.decode().partition(":")
+        match decode_control(bytes.fromhex(key), bytes.fromhex(value))[1]:
+            case KRaftVersionRecord() as version:
+                yield QuorumChange(offset, version.kraft_version)
+            case VotersRecord() as voters:
+                yield QuorumChange(offset, VoterSet.of_record(voters))
 
 
 def unpack_batches(data: bytes) -> list[LogBatch]:
@@ -160,8 +179,11 @@ class CoreMember:
         config: QuorumConfig,
         log: tuple[LogBatch, ...] = (),
         election: ElectionState | None = None,
+        formatted: tuple[QuorumChange, ...] = (),
     ) -> None:
+        """`formatted` is what the directory says of the quorum before its first record."""
         self._node_id = node_id
+        self._formatted = formatted
         self._voters = voters
         self._config = config
         self._election = election
@@ -207,6 +229,7 @@ class CoreMember:
                 log_start_offset=0,
                 log_end_offset=self.log.end_offset,
                 epochs=self.log.epochs(),
+                changes=(*self._formatted, *(one for batch in self.log.batches for one in changes_in(batch))),
             ),
             rng=rng,
         )
@@ -309,7 +332,7 @@ class CoreMember:
                     if effect.source == "Leader":
                         outputs.extend(Done(submit_id, Outcome.UNKNOWN) for submit_id in self._submitted)
                         self._submitted.clear()
-                case LeaderChanged() | Suspicious():
+                case LeaderChanged() | VotersChanged() | Suspicious():
                     pass
         return outputs
 
@@ -319,7 +342,8 @@ class CoreMember:
                 content = b"\n".join((_DATA, str(timestamp_ms).encode(), *values))
                 self.log.append(LogBatch(base_offset, base_offset + len(values), epoch, content))
             case AppendControl(base_offset, epoch, timestamp_ms, records):
-                content = b"\n".join((_CONTROL, str(timestamp_ms).encode(), *(repr(one).encode() for one in records)))
+                lines = (f"{key.hex()}:{value.hex()}".encode() for _, key, value in map(encode_control, records))
+                content = b"\n".join((_CONTROL, str(timestamp_ms).encode(), *lines))
                 self.log.append(LogBatch(base_offset, base_offset + len(records), epoch, content))
             case AppendFetched(data=data):
                 for batch in unpack_batches(data):

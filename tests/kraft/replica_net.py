@@ -74,10 +74,11 @@ class Net:
         application: ApplicationFactory = host_raw_log,
         seed: int = 1,
         disks: dict[int, MemoryDisk] | None = None,
+        voters: VoterSet | None = None,
         **changes: object,
     ) -> None:
         self.now_ms = START_MS
-        self.voters = voter_set(count)
+        self.voters = voter_set(count) if voters is None else voters
         self.application = application
         self.changes = changes
         self.rng = Random(seed)
@@ -227,7 +228,8 @@ class Net:
         self.queue.append(arrive)
 
     def _send(self, source: int, sent: SendWire) -> None:
-        target = int(sent.host[1:])
+        # The addresses of a real cluster say nothing here.
+        target = int(sent.host[1:]) if sent.host.startswith("n") else sent.peer_id
         if target not in self.replicas or source in self.cut or target in self.cut:
             self.queue.append(lambda: self.step(source, WireFailed(sent.request_id, FailureCause.TIMEOUT)))
             return

@@ -11,7 +11,7 @@ from replica_net import DIRECTORY, START_MS, Net, options, voter_set
 
 from kraft.replica import ControllerHost, Replica, host_controller, host_raw_log
 from metadata_log.batch import scan
-from metadata_log.errors import DirectoryError, MetadataLogError
+from metadata_log.errors import DirectoryError
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.segment import parse_file_name
 from transport.protocol.messages import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
@@ -112,18 +112,6 @@ def test_the_image_of_a_real_log_has_its_configs_and_controllers() -> None:
     image = controller(net, leader).controller.history.committed
     assert sorted(image.controllers.by_id) == [1, 2, 3]
     assert image.configs.of((16, "sub-profiles"))["interval.ms"] == "30000"
-
-
-def test_a_directory_with_dynamic_voters_is_refused_by_name() -> None:
-    disk = loaded_disk("clusters", "dynamic3/nodes/c1")
-    with pytest.raises(MetadataLogError, match=r"kraft\.version 1"):
-        Replica.open(
-            options=options(1, voter_set(3), cluster_id=None),
-            disk=disk,
-            rng=Random(1),
-            application=host_controller,
-            now_ms=START_MS,
-        )
 
 
 def test_a_raw_log_is_not_served_on_a_directory_with_snapshots() -> None:

@@ -69,8 +69,27 @@ class LeaderState(Struct):
         return self.local.id
 
     def __post_init__(self) -> None:
+        self._count_voters()
+
+    def _count_voters(self) -> None:
         self.is_voter = self.voters.contains(self.local)
         self.contacts_wanted = self.voters.majority - self.is_voter
+
+    def take_voters(self, voters: VoterSet) -> None:
+        """Others vote now: new voters keep what they fetched as observers, removed ones go on as such."""
+        progress: dict[int, Progress] = {}
+        for voter in voters.voters:
+            known = self.progress.get(voter.id)
+            if known is not None and known.key.matches(voter.key):
+                del self.progress[voter.id]
+                known.key = voter.key
+            else:
+                known = self.observers.pop(voter.key, None) or Progress(voter.key)
+            progress[voter.id] = known
+        self.observers |= {one.key: one for node_id, one in self.progress.items() if node_id != self.local.id}
+        self.voters, self.progress = voters, progress
+        self.fetched_voters = tuple(voter_id for voter_id in self.fetched_voters if voter_id in progress)
+        self._count_voters()
 
     def deadline_ms(self) -> int:
         """The earliest of its timers."""
