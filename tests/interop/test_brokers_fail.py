@@ -109,8 +109,8 @@ def story_of_brokers(cluster: BrokerCluster) -> None:
 def written_to(partition: Path) -> Written:
     """What was written of each watched partition, in order, and of each registration, without ids that are drawn.
 
-    The changes of a registration are a set: that of cordoned directories may come before or after the unfencing, and
-    the session of a broker that has stopped may run out before it is back, which is written, too.
+    The changes of a registration are a set, since that of cordoned directories may come before or after the unfencing.
+    Fencing is left out: the session of a broker may run out before it is back, or it may just have been let in.
     """
     topics = {replay(str(partition)).topics[name].id: name for name in TOPICS}
     registrations: Counter[int] = Counter()
@@ -126,7 +126,7 @@ def written_to(partition: Path) -> Written:
                 registrations[record.broker_id] += 1
                 facts = (record.fenced, record.in_controlled_shutdown, len(record.log_dirs), record.rack)
                 found["broker", record.broker_id, registrations[record.broker_id]].append(facts)
-            case BrokerRegistrationChangeRecord() as record:
+            case BrokerRegistrationChangeRecord() as record if record.fenced != 1:
                 facts = (record.fenced, record.in_controlled_shutdown, len(record.log_dirs), record.cordoned_log_dirs)
                 of = found["broker", record.broker_id, registrations[record.broker_id]]
                 if facts not in of:
