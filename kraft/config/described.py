@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
-from typing import Final, Literal
+from typing import Final
 
 from msgspec import Struct
 
-from kraft.config.keys import LONG_MAX, NUMBERS, TEXTS
-from kraft.config.topic_synonyms import TOPIC_SYNONYMS
+from kraft.config.kafka_keys import DYNAMIC_FOR_ALL, KAFKA_DYNAMIC, KAFKA_TYPES
+from kraft.config.keys import NUMBERS, TEXTS
 
-Type = Literal["UNKNOWN", "BOOLEAN", "STRING", "INT", "LONG", "DOUBLE", "LIST", "PASSWORD"]
-_TYPES: Final[dict[str, Type]] = {
-    "node.id": "INT",
-    "listener.security.protocol.map": "STRING",
-    "metadata.log.dir": "STRING",
-    "authorizer.class.name": "STRING",
-    "auto.leader.rebalance.enable": "BOOLEAN",
-    "unclean.leader.election.enable": "BOOLEAN",
-    "delegation.token.secret.key": "PASSWORD",
+_ANYTHING: Final = re.compile(r".*", re.DOTALL)
+_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,19}")
+_FORMS: Final = {
+    "BOOLEAN": re.compile(r"true|false", re.IGNORECASE),
+    "INT": _WHOLE,
+    "SHORT": _WHOLE,
+    "LONG": _WHOLE,
+    "DOUBLE": re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"),
 }
-"""The types of texts; all others are lists."""
-_DYNAMIC: Final = frozenset(("listeners", "listener.security.protocol.map"))
-"""What Kafka lets be changed while a node runs."""
-_OF_TOPICS: Final = {one.name: one.type for synonyms in TOPIC_SYNONYMS.values() for one in synonyms}
-_DYNAMIC_OF_TOPICS: Final = frozenset(synonyms[0].name for synonyms in TOPIC_SYNONYMS.values())
 _INTERNAL: Final = "internal."
 _INTERNAL_TOO: Final = frozenset(("unclean.leader.election.interval.ms",))
 _ONLY_IF_SET: Final = frozenset(("leader.imbalance.per.broker.percentage",))
@@ -38,7 +33,7 @@ class DescribedSetting(Struct, frozen=True):
     """One setting. Without a value are secrets, and settings that nobody here knows: they may be secrets."""
 
     name: str
-    type: Type
+    type: str
     value: str | None
     is_set: bool
     """Whether the file says so, as against a default."""
@@ -50,27 +45,39 @@ def described_settings(settings: Mapping[str, str]) -> Iterator[DescribedSetting
     """Every setting that this software reads, and every other one of the file; `settings` are those of the file."""
     for name, text in TEXTS.items():
         if name not in _OF_AUTHORIZER:
-            yield _described(settings, name, _TYPES.get(name, "LIST"), text.default or None)
+            yield _described(settings, name, text.default or None)
     for name, number in NUMBERS.items():
         is_shown = name in settings or name not in _ONLY_IF_SET
         if is_shown and not name.startswith(_INTERNAL) and name not in _INTERNAL_TOO:
-            yield _described(settings, name, "LONG" if number.maximum == LONG_MAX else "INT", str(number.default))
+            yield _described(settings, name, str(number.default))
     for name in settings:
-        if (name in TEXTS and name not in _OF_AUTHORIZER) or name in NUMBERS or name.startswith(_INTERNAL):
-            continue
-        if name in _OF_TOPICS:
-            yield _described(settings, name, _OF_TOPICS[name], None)
-        else:
-            yield DescribedSetting(name, "UNKNOWN", None, is_set=True, is_sensitive=True)
+        if (name not in TEXTS or name in _OF_AUTHORIZER) and name not in NUMBERS and not name.startswith(_INTERNAL):
+            yield _described(settings, name, None)
 
 
-def _described(settings: Mapping[str, str], name: str, kind: Type, default: str | None) -> DescribedSetting:
-    is_secret = kind == "PASSWORD"
+def kafka_setting(name: str) -> DescribedSetting:
+    """A setting that is not of this node, as far as its name says."""
+    return _described({}, name, None)
+
+
+def counts_for_all(name: str, value: str) -> bool:
+    """Whether brokers take this value, set for all of them (`DynamicBrokerConfig.updateDefaultConfig`); what Kafka does
+    not know may mean something to a plug-in.
+    """
+    kind = KAFKA_TYPES.get(name)
+    if kind is None:
+        return True
+    return name in DYNAMIC_FOR_ALL and _FORMS.get(kind, _ANYTHING).fullmatch(value.strip()) is not None
+
+
+def _described(settings: Mapping[str, str], name: str, default: str | None) -> DescribedSetting:
+    kind = KAFKA_TYPES.get(name) or ("INT" if name in NUMBERS else "UNKNOWN")
+    is_sensitive = kind in ("PASSWORD", "UNKNOWN")
     return DescribedSetting(
         name,
         kind,
-        None if is_secret else settings.get(name, default),
+        None if is_sensitive else settings.get(name, default),
         is_set=name in settings,
-        is_dynamic=name in _DYNAMIC or name in _DYNAMIC_OF_TOPICS,
-        is_sensitive=is_secret,
+        is_dynamic=name in KAFKA_DYNAMIC,
+        is_sensitive=is_sensitive,
     )

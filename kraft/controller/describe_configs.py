@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import structs
 
-from kraft.config.described import DescribedSetting
+from kraft.config.described import DescribedSetting, counts_for_all, kafka_setting
 from kraft.config.topic_synonyms import TOPIC_SYNONYMS, inherited
 from kraft.controller.deciding import Deciding
 from kraft.controller.group_config_keys import GROUP_KEYS
@@ -34,7 +34,12 @@ STATIC: Final = 4
 DEFAULT: Final = 5
 CLIENT_METRICS: Final = 7
 GROUP: Final = 8
-TYPES: Final = {"UNKNOWN": 0, "BOOLEAN": 1, "STRING": 2, "INT": 3, "LONG": 5, "DOUBLE": 6, "LIST": 7, "PASSWORD": 9}
+TYPES: Final = {
+    name: code
+    for code, name in enumerate(
+        ("UNKNOWN", "BOOLEAN", "STRING", "INT", "SHORT", "LONG", "DOUBLE", "LIST", "CLASS", "PASSWORD")
+    )
+}
 TYPES_SINCE: Final = 3
 """The version of the API that tells types."""
 _INT: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
@@ -113,14 +118,18 @@ def _configs(
             raise ApiError(Error.INVALID_REQUEST, f"Resources of type {resource.resource_type} cannot be described.")
     for key, values in found.items():
         if not resource.configuration_keys or key in resource.configuration_keys:
-            known = settings.get(key)
+            known = settings.get(key) or kafka_setting(key)
             yield _config(deciding, resource, known, key, values, with_synonyms=request.include_synonyms)
 
 
 def _of_brokers(deciding: Deciding, name: str) -> Described:
     """Of this node, or with the empty name what is set for all brokers."""
     configs = deciding.committed.configs
-    for_all = [(key, (value, DYNAMIC_DEFAULT)) for key, value in in_key_order(configs.of((ResourceType.BROKER, "")))]
+    for_all = [
+        (key, (value, DYNAMIC_DEFAULT))
+        for key, value in in_key_order(configs.of((ResourceType.BROKER, "")))
+        if counts_for_all(key, value)
+    ]
     settings = {one.name: one for one in deciding.own_settings}
     if not name:
         return settings, {key: [value] for key, value in for_all}
@@ -171,26 +180,25 @@ def _of_keys(deciding: Deciding, keys: Mapping[str, TopicKey], resource: Resourc
 def _config(
     deciding: Deciding,
     resource: DescribeConfigsResource,
-    known: DescribedSetting | None,
+    known: DescribedSetting,
     key: str,
     values: list[Value],
     *,
     with_synonyms: bool,
 ) -> DescribeConfigsResourceResult:
-    is_sensitive = known is None or known.is_sensitive
-    shown = [(None if is_sensitive else value, source) for value, source in values]
+    shown = [(None if known.is_sensitive else value, source) for value, source in values]
     value, source = shown[0]
     result = DescribeConfigsResourceResult(
         name=key,
         value=value,
-        read_only=known is None or not known.is_dynamic,
+        read_only=not known.is_dynamic,
         config_source=source,
-        is_sensitive=is_sensitive,
+        is_sensitive=known.is_sensitive,
         synonyms=_synonyms(resource, key, shown) if with_synonyms else [],
     )
     if deciding.version < TYPES_SINCE:
         return result
-    return structs.replace(result, config_type=TYPES[known.type if known else "UNKNOWN"], documentation=None)
+    return structs.replace(result, config_type=TYPES[known.type], documentation=None)
 
 
 def _synonyms(resource: DescribeConfigsResource, key: str, values: list[Value]) -> list[DescribeConfigsSynonym]:

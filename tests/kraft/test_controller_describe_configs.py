@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from admin_answers import SECURED, codes, disagreements
+from controller_cluster import Cluster
 from controller_sides import InProcess
+from controller_stories import SET, configure
 
 from kraft.config import Config
 from kraft.config.described import described_settings
@@ -86,3 +88,27 @@ def test_a_standby_describes_itself() -> None:
         resources=[DescribeConfigsResource(resource_type=TOPIC, resource_name="nope", configuration_keys=None)]
     )
     assert codes(side.ask(unknown, 4)) == {0, 3}
+
+
+def test_for_all_brokers_counts_what_every_broker_can_take_while_it_runs() -> None:
+    """As of a controller of Kafka's, which was asked the same: settings of one broker, and no numbers, are left out."""
+    cluster = Cluster()
+    cluster.do(
+        configure(
+            BROKER,
+            "",
+            ("log.retention.ms", SET, "5"),
+            ("message.max.bytes", SET, " 77 "),
+            ("nonsense", SET, "hidden, as it may be a secret"),
+            ("background.threads", SET, "abc"),
+            ("ssl.engine.factory.class", SET, "of one broker"),
+            ("group.share.session.timeout.ms", SET, "45000"),
+        )
+    )
+    found = describe(cluster.controller, BROKER, "")
+    assert {name: (one.value, one.is_sensitive, one.read_only) for name, one in found.items()} == {
+        "log.retention.ms": ("5", False, False),
+        "message.max.bytes": (" 77 ", False, False),
+        "min.insync.replicas": ("1", False, False),
+        "nonsense": (None, True, True),
+    }
