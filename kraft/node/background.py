@@ -27,11 +27,17 @@ _QUICK_S: Final = 0.005
 
 
 class Flusher:
-    """Runs flushes one after the other; what the thread has done is put into `events`, and `wake` called, there."""
+    """Runs flushes one after the other; what the thread has done is put into `events`, and `wake` called, there.
 
-    def __init__(self, events: deque[Input], wake: Callable[[], None]) -> None:
+    `now` says by which clock, in seconds, a disk is quick or slow.
+    """
+
+    def __init__(
+        self, events: deque[Input], wake: Callable[[], None], *, now: Callable[[], float] = perf_counter
+    ) -> None:
         self._events = events
         self._wake = wake
+        self._now = now
         self.wanted: StartFlush | None = None
         """The flush that was taken and has not begun."""
         self._last_s = _QUICK_S
@@ -57,7 +63,7 @@ class Flusher:
         if is_busy or self._last_s >= _QUICK_S:
             self._hand_over(flush)
             return None
-        self._last_s = _timed(flush)
+        self._last_s = self._timed(flush)
         return FlushDone(flush.ticket)
 
     def _hand_over(self, flush: StartFlush) -> None:
@@ -85,7 +91,7 @@ class Flusher:
     def _work(self, token: trio.lowlevel.TrioToken) -> None:
         while (flush := self._jobs.get()) is not None:
             try:
-                took_s = _timed(flush)
+                took_s = self._timed(flush)
             except BaseException as failure:  # whatever it is, the Trio thread must hear of it
                 token.run_sync_soon(self._fail, failure)
                 return
@@ -97,8 +103,7 @@ class Flusher:
         self._failure = failure
         self._failed.set()
 
-
-def _timed(flush: StartFlush) -> float:
-    began = perf_counter()
-    flush.run()
-    return perf_counter() - began
+    def _timed(self, flush: StartFlush) -> float:
+        began = self._now()
+        flush.run()
+        return self._now() - began

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from functools import partial
+from time import perf_counter
 
 import pytest
 import trio
@@ -105,9 +107,10 @@ class _Handle:
             raise self.failure
 
 
-def _flusher() -> tuple[Inbox[Input], Flusher]:
+def _flusher(now: Callable[[], float] = perf_counter) -> tuple[Inbox[Input], Flusher]:
     inbox: Inbox[Input] = Inbox()
-    return inbox, Flusher(inbox.events, partial(trio.lowlevel.current_trio_token().run_sync_soon, inbox.wake))
+    wake = partial(trio.lowlevel.current_trio_token().run_sync_soon, inbox.wake)
+    return inbox, Flusher(inbox.events, wake, now=now)
 
 
 async def test_flush_thread_leaves_the_trio_thread_free() -> None:
@@ -140,22 +143,33 @@ async def test_failed_flush_stops_the_node_and_reports_nothing_as_flushed() -> N
 
 
 async def test_flushes_in_place_only_while_the_disk_is_quick_and_nothing_else_waits() -> None:
-    inbox, flusher = _flusher()
+    clock_s = 0.0
+    inbox, flusher = _flusher(lambda: clock_s)
     handles: list[_Handle] = []
+
+    class Timed(_Handle):
+        """Takes its time by the clock of this test."""
+
+        def __init__(self, takes_s: float) -> None:
+            super().__init__()
+            self.takes_s = takes_s
+            self.may_end.set()
+
+        def run(self) -> None:
+            nonlocal clock_s
+            super().run()
+            clock_s += self.takes_s
 
     async def flush(*, is_busy: bool, is_slow: bool = False) -> bool:
         """Whether it ran in place."""
-        handle = _Handle()
+        handle = Timed(0.02 if is_slow else 0.001)
         handles.append(handle)
-        if is_slow:
-            threading.Timer(0.02, handle.may_end.set).start()
-        else:
-            handle.may_end.set()
         flusher.start(StartFlush(len(handles), handle))
         done = flusher.begin(is_busy=is_busy)
         in_place = done is not None
         if done is None:
-            await inbox.wait()
+            while not inbox.events:
+                await inbox.wait()
             done = inbox.events.popleft()
         assert done == FlushDone(len(handles))
         assert not inbox.events
