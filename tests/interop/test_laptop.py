@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from kafka_or_skip import oracle
 from our_nodes import told
 from real_data import archive
 from real_kafka import SHELL, KafkaInstallation, Nodes, eventually
@@ -20,49 +21,59 @@ SNAPSHOTS = {
     "dynamic3": ("clusters", "dynamic3/nodes/c1/__cluster_metadata-0/00000000000000000921-0000000005.checkpoint"),
     "static3": ("brokers", "nodes/b103/__cluster_metadata-0/00000000000000004967-0000000008.checkpoint"),
 }
-ATTEMPTS = 10
-"""Kafka's shell answers from what it has read so far, often from an empty image; so it is asked again."""
-
-
-@pytest.fixture(params=list(SNAPSHOTS))
-def snapshot(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    name, path = SNAPSHOTS[request.param]
-    file = tmp_path / "metadata" / "__cluster_metadata-0" / Path(path).name
-    file.parent.mkdir(parents=True)
-    file.write_bytes(archive(name)[path])
-    return file
-
-
-def kafkas(kafka: KafkaInstallation, snapshot: Path, words: tuple[str, ...], expected: str) -> str:
-    """What Kafka's shell prints, once it is what is expected, or else in the end."""
-    printed = ""
-    for _ in range(ATTEMPTS):
-        done = kafka.run(SHELL, "--snapshot", str(snapshot), *words)
-        printed = done.stdout
-        if printed == expected:
-            break
-    return printed
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("tree", "/image/topics", "/image/cluster", "/image/acls", "/image/configs", "/image/features"),
-        ("tree", "/image/scram", "/image/delegationToken", "/image/producerIds"),
-        ("cat", "/image/topics/byName/*/{name,id}", "/image/cluster/*/1*", "/image/configs/BROKER/?in*"),
-        ("find", "/image/topics/byName", "image/scram"),
-    ],
-    ids=["most", "secrets", "globs", "find"],
+SECRETS = "--show-secrets"
+COMMANDS = (
+    ("tree", "/image/topics", "/image/cluster", "/image/acls", "/image/configs", "/image/features"),
+    ("tree", "/image/scram", "/image/delegationToken", "/image/producerIds"),
+    ("cat", "/image/topics/byName/*/{name,id}", "/image/cluster/*/1*", "/image/configs/BROKER/?in*"),
+    ("find", "/image/topics/byName", "image/scram"),
+    ("ls", "/image"),
+    ("ls", "/image/scram", "/local", "/image"),
+    ("ls",),
 )
-def test_kafkas_shell_prints_the_same(kafka: KafkaInstallation, snapshot: Path, words: tuple[str, ...]) -> None:
-    ours = told("shell", str(snapshot), "--show-secrets", *words)
-    assert kafkas(kafka, snapshot, words, ours) == ours
+ORACLE = Path(__file__).with_name("ShellOracle.java")
+SEPARATOR = "\x1e"
 
 
-@pytest.mark.parametrize("words", [("ls", "/image"), ("ls", "/image/scram", "/local", "/image"), ("ls",)], ids=len)
-def test_ls_lists_what_kafkas_shell_lists(kafka: KafkaInstallation, snapshot: Path, words: tuple[str, ...]) -> None:
-    done = kafka.run(SHELL, "--snapshot", str(snapshot), *words)
-    assert told("shell", str(snapshot), *words) == done.stdout
+@pytest.fixture(scope="module")
+def snapshots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A snapshot of each of three real clusters."""
+    found = {}
+    for cluster, (name, path) in SNAPSHOTS.items():
+        file = tmp_path_factory.mktemp(cluster) / "metadata" / "__cluster_metadata-0" / Path(path).name
+        file.parent.mkdir(parents=True)
+        file.write_bytes(archive(name)[path])
+        found[cluster] = file
+    return found
+
+
+@pytest.fixture(scope="module")
+def kafkas(kafka: KafkaInstallation, snapshots: dict[str, Path]) -> dict[tuple[str, tuple[str, ...]], str]:
+    """What Kafka's shell prints, by cluster and command, all in one process."""
+    asked = [(cluster, words) for cluster in snapshots for words in COMMANDS]
+    lines = ["\t".join([str(snapshots[cluster]), *words]) for cluster, words in asked]
+    printed = oracle(kafka, ORACLE, lines).split(SEPARATOR)
+    assert printed.pop() == ""
+    return dict(zip(asked, printed, strict=True))
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=["most", "secrets", "globs", "find", "ls", "ls-some", "ls-here"])
+@pytest.mark.parametrize("cluster", SNAPSHOTS)
+def test_kafkas_shell_prints_the_same(
+    snapshots: dict[str, Path],
+    kafkas: dict[tuple[str, tuple[str, ...]], str],
+    cluster: str,
+    words: tuple[str, ...],
+) -> None:
+    shown = () if words[0] == "ls" else (SECRETS,)
+    assert kafkas[cluster, words]
+    assert told("shell", str(snapshots[cluster]), *shown, *words) == kafkas[cluster, words]
+
+
+def test_its_own_program_prints_the_same(kafka: KafkaInstallation, snapshots: dict[str, Path]) -> None:
+    """The shell as it is started; without a path it lists what is there whatever it has read so far."""
+    done = kafka.run(SHELL, "--snapshot", str(snapshots["static3"]), "ls")
+    assert told("shell", str(snapshots["static3"]), "ls") == done.stdout
 
 
 def files_of(directory: Path) -> dict[str, tuple[int, int]]:
