@@ -117,10 +117,10 @@ class PartitionLedger:
             self._complete[key] = frozenset(new.isr)
             return
         for one in new.isr:
-            if one not in old.isr and not _is_active(before, one):
+            if one not in old.isr and not _may_enter(before, one, old):
                 raise InvariantViolated(f"broker {one} enters the ISR and is not active; {where}")
         is_election = new.leader not in (NO_LEADER, old.leader)
-        if is_election and not _is_active(before, new.leader):
+        if is_election and not _may_enter(before, new.leader, old):
             raise InvariantViolated(f"broker {new.leader} is elected and is not active; {where}")
         is_unclean = is_election and _is_unclean(old, new)
         if is_unclean:
@@ -154,7 +154,7 @@ class PartitionLedger:
         """Whether a reassignment is taken back when only who it added is in sync: the first of those who stay then
         counts as in sync, as it is, if unclean elections are wanted (`PartitionReassignmentRevert`).
         """
-        is_taken_back = bool(old.adding_replicas) and not new.is_reassigning and new.isr == new.replicas[:1]
+        is_taken_back = old.is_reassigning and not new.is_reassigning and new.isr == new.replicas[:1]
         has_lost_all = set(old.isr) <= set(old.adding_replicas)
         return is_taken_back and has_lost_all and _setting(before, key, "unclean.leader.election.enable") == "true"
 
@@ -257,6 +257,15 @@ def _partitions(image: MetadataImage) -> Iterator[tuple[TopicImage, int, Partiti
 def _is_active(image: MetadataImage, broker_id: int) -> bool:
     broker = image.brokers.by_id.get(broker_id)
     return broker is not None and broker.is_active
+
+
+def _may_enter(image: MetadataImage, broker_id: int, partition: Partition) -> bool:
+    """Whether a broker is active. One that is unfenced by a late heartbeat, after it was fenced in the midst of its
+    controlled shutdown, counts where nobody leads, as in Kafka.
+    """
+    broker = image.brokers.by_id.get(broker_id)
+    is_back = broker is not None and not broker.fenced and partition.leader == NO_LEADER
+    return _is_active(image, broker_id) or is_back
 
 
 def _setting(image: MetadataImage, key: PartitionKey, name: str) -> str | None:
