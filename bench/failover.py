@@ -1,0 +1,133 @@
+"""How long is nothing committed when the leader dies, or stops politely? Ours beside Apache Kafka's, in one run.
+
+    python bench/failover.py [--targets ours,kafka] [--rounds 10] [--dir DIR]
+
+Three controllers each, default time-outs, over TCP with fsync. In every round the leader gets SIGKILL, and in another
+one SIGTERM; attempts go to both other nodes every 20 ms. What counts is the time from the signal to the end of the first
+write that was sent after it and committed. Then the node is started again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from load import Address, Refused, ask, connect, error_of, find_leader, frame_of
+from msgspec import Struct
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "interop"))
+
+from our_nodes import our_controller, our_format
+from real_kafka import KafkaInstallation, Nodes, QuorumLayout, free_ports, kafka_format, running
+
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
+INTERVAL_SECONDS = 0.02
+PATIENCE_SECONDS = 60.0
+SIGNALS = {"killed": signal.SIGKILL, "stopped politely": signal.SIGTERM}
+
+
+class Target(Struct):
+    """A quorum that runs."""
+
+    name: str
+    layout: QuorumLayout
+    nodes: Nodes
+
+    def address(self, node: int) -> Address:
+        """Where a node listens."""
+        return "127.0.0.1", self.layout.ports[node]
+
+
+def start(name: str, root: Path, stack: ExitStack) -> Target:
+    """Three controllers of one make that run until the stack closes."""
+    layout = QuorumLayout(root / name, CLUSTER_ID, dict(zip((1, 2, 3), free_ports(3), strict=True)))
+    layout.root.mkdir()
+    if name == "ours":
+        our_format(layout)
+        command = our_controller(layout)
+    else:
+        kafka = KafkaInstallation.find()
+        kafka_format(kafka, layout)
+
+        def command(node: int) -> list[str]:
+            return kafka.command("kafka.Kafka", str(layout.properties(node)), heap="512m", options=())
+
+    return Target(name, layout, stack.enter_context(running(layout, command, name=name)))
+
+
+def outage_ms(target: Target, number: int, turn: int) -> float:
+    """Send this signal to the leader; how long until another node commits what was sent after it."""
+    leading = find_leader([target.address(node) for node in target.layout.ports])
+    leader = next(node for node in target.layout.ports if target.address(node) == leading)
+    others = [node for node in target.layout.ports if node != leader]
+    committed_at: list[float] = []
+    done = threading.Event()
+
+    def try_until_done(node: int) -> None:
+        attempt = 0
+        while not done.is_set():
+            attempt += 1
+            try:
+                with connect(target.address(node)) as connection:
+                    # The values differ, as what is set already is not written again.
+                    error = error_of(ask(connection, frame_of(1000 * turn + node, attempt, 64)))
+            except (OSError, Refused):
+                error = None
+            if error == 0:
+                committed_at.append(time.monotonic())
+                done.set()
+            done.wait(INTERVAL_SECONDS)
+
+    askers = [threading.Thread(target=try_until_done, args=(node,), daemon=True) for node in others]
+    target.nodes.processes[leader].signal(signal.Signals(number))
+    signalled_at = time.monotonic()
+    for asker in askers:
+        asker.start()
+    if not done.wait(PATIENCE_SECONDS):
+        raise Refused(f"{target.name}: nothing was committed for {PATIENCE_SECONDS:.0f} s after {leader} went")
+    for asker in askers:
+        asker.join()
+    target.nodes.processes[leader].wait()
+    target.nodes.start(leader)
+    target.nodes.wait_until_listening()
+    return 1000 * (min(committed_at) - signalled_at)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--targets", default="ours,kafka", help="the first is compared")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument(
+        "--dir", type=Path, default=Path(tempfile.gettempdir()), help="where the nodes keep their files"
+    )
+    options = parser.parse_args()
+    found: dict[tuple[str, str], list[float]] = {}
+    with tempfile.TemporaryDirectory(prefix="bench-failover-", dir=options.dir) as scratch, ExitStack() as stack:
+        targets = [start(name, Path(scratch), stack) for name in options.targets.split(",")]
+        for turn in range(options.rounds):
+            for how, number in SIGNALS.items():
+                for target in targets:
+                    gap = outage_ms(target, number, turn)
+                    found.setdefault((how, target.name), []).append(gap)
+                    print(f"{turn + 1:3}  {target.name:8}{how:18}{gap:8.0f} ms", flush=True)
+    print(f"\n{'':26}{'median ms':>10}{'least':>8}{'most':>8}{'ratio':>8}   of {options.rounds} rounds")
+    for (how, name), gaps in found.items():
+        ratio = statistics.median(gaps) / statistics.median(found[how, targets[0].name])
+        row = (statistics.median(gaps), min(gaps), max(gaps))
+        print(
+            f"{name:8}{how:18}"
+            + "".join(f"{one:{10 if at == 0 else 8}.0f}" for at, one in enumerate(row))
+            + f"{ratio:8.1f}"
+        )
+
+
+if __name__ == "__main__":
+    main()
