@@ -3,8 +3,8 @@
     python bench/failover.py [--targets ours,kafka] [--rounds 10] [--dir DIR]
 
 Three controllers each, default time-outs, over TCP with fsync. In every round the leader gets SIGKILL, and in another
-one SIGTERM; attempts go to both other nodes every 20 ms. What counts is the time from the signal to the end of the first
-write that was sent after it and committed. Then the node is started again.
+one SIGTERM; attempts go to both other nodes every 20 ms. What counts is the time from the signal to the end of the
+first write that was sent after it and committed. Then the node is started again.
 """
 
 from __future__ import annotations
