@@ -11,7 +11,7 @@ from typing import assert_never
 
 from msgspec import Struct
 
-from kraft.quorum import elections, leadership, replication, snapshots
+from kraft.quorum import elections, leadership, membership, replication, snapshots
 from kraft.quorum.effects import Effect
 from kraft.quorum.events import (
     Append,
@@ -30,6 +30,8 @@ from kraft.quorum.events import (
 )
 from kraft.quorum.log_view import LogView
 from kraft.quorum.messages import (
+    AddVoter,
+    AddVoterReply,
     BeginQuorumEpoch,
     BeginQuorumEpochReply,
     DescribeQuorum,
@@ -40,6 +42,12 @@ from kraft.quorum.messages import (
     FetchReply,
     FetchSnapshot,
     FetchSnapshotReply,
+    ProbeVersions,
+    ProbeVersionsReply,
+    RemoveVoter,
+    RemoveVoterReply,
+    UpdateVoter,
+    UpdateVoterReply,
     Vote,
     VoteReply,
 )
@@ -272,6 +280,14 @@ class RaftCore:
                 snapshots.on_fetch_snapshot(quorum, event, piece, now_ms)
             case DescribeQuorum() as describe:
                 replication.on_describe_quorum(quorum, event, describe, now_ms)
+            case AddVoter() as add:
+                membership.on_add_voter(quorum, event, add, now_ms)
+            case RemoveVoter() as remove:
+                membership.on_remove_voter(quorum, event, remove, now_ms)
+            case UpdateVoter() as update:
+                membership.on_update_voter(quorum, event, update, now_ms)
+            case ProbeVersions():
+                raise AssertionError("what a node supports is no question to its core")
             case _ as never:
                 assert_never(never)
 
@@ -290,6 +306,12 @@ class RaftCore:
                 leadership.on_begin_reply(quorum, peer_id, reply, now_ms)
             case EndQuorumEpochReply() as reply:
                 leadership.on_end_reply(quorum, peer_id, reply, now_ms)
+            case UpdateVoterReply() as reply:
+                membership.on_update_voter_reply(quorum, peer_id, reply, now_ms)
+            case AddVoterReply() | RemoveVoterReply() as reply:
+                membership.on_joining_reply(quorum, peer_id, reply, now_ms)
+            case ProbeVersionsReply() as reply:
+                membership.on_versions(quorum, peer_id, reply, now_ms)
             case DescribeQuorumReply():
                 raise AssertionError(f"the core never asks {peer_id} to describe the quorum")
             case _ as never:
@@ -303,6 +325,7 @@ class RaftCore:
             elections.skip_pre_vote(quorum, event.peer_id, now_ms)
         else:
             quorum.peers.back_off(event.peer_id, now_ms)
+            membership.on_probe_failed(quorum, event.peer_id)
             if event.cause is FailureCause.REFUSED:
                 leadership.on_peer_gone(quorum, event.peer_id)
                 elections.on_leader_gone(quorum, event.peer_id, now_ms)

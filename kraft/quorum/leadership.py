@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
+from msgspec.structs import replace
+
 from kraft.quorum.appending import append_control
 from kraft.quorum.effects import SendReply, SendRequest
 from kraft.quorum.events import Received, Resign
@@ -16,14 +18,14 @@ from kraft.quorum.messages import (
     BeginQuorumEpochReply,
     EndQuorumEpoch,
     EndQuorumEpochReply,
-    Reply,
+    LeaderReply,
     Request,
 )
 from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.states import FollowerState, LeaderState, ResignedState
-from kraft.quorum.values import OWN_KRAFT_VERSIONS, Endpoints, ReplicaKey
+from kraft.quorum.values import Endpoints, ReplicaKey
 from kraft.quorum.voter_history import STATIC
-from kraft.quorum.voters import Voter, VoterSet
+from kraft.quorum.voters import VoterSet
 from metadata_log.records.control import KRaftVersionRecord, LeaderChangeMessage, LeaderChangeMessageVoter
 from metadata_log.types import NO_NODE, NO_OFFSET
 from transport.protocol.errors import Error
@@ -84,7 +86,7 @@ def learn_leader(
     return Error.NONE
 
 
-def on_common_reply(quorum: QuorumState, peer_id: int, reply: Reply, now_ms: int) -> Verdict:
+def on_common_reply(quorum: QuorumState, peer_id: int, reply: LeaderReply, now_ms: int) -> Verdict:
     """What every reply can tell: errors, a higher epoch, a leader (`maybeHandleCommonResponse`).
 
     Kafka asks again at once where it learned nothing new, and so spins while there is no leader; a short back-off there
@@ -201,7 +203,7 @@ def _voters_to_record(quorum: QuorumState) -> VoterSet | None:
     own = history.voters.find(quorum.local.id)
     if history.kraft_version == STATIC or own is None:
         return None
-    now = Voter(quorum.local, quorum.endpoints, OWN_KRAFT_VERSIONS)
+    now = quorum.own_voter
     return history.voters.with_voter(now) if own != now or history.voters_offset == NO_OFFSET else None
 
 
@@ -228,7 +230,31 @@ def on_begin_shutdown(quorum: QuorumState, now_ms: int) -> None:
 
 def is_poll_due(leader: LeaderState, now_ms: int) -> bool:
     """Whether `poll_leader` has anything to do."""
-    return now_ms >= leader.check_quorum_deadline_ms or now_ms >= leader.begin_deadline_ms
+    change = leader.change
+    return (
+        now_ms >= leader.check_quorum_deadline_ms
+        or now_ms >= leader.begin_deadline_ms
+        or (change is not None and now_ms >= change.deadline_ms)
+    )
+
+
+def on_commit(quorum: QuorumState, leader: LeaderState, now_ms: int) -> None:
+    """More is committed: perhaps a change of the voters, perhaps the one that this leader does not vote after."""
+    change = leader.change
+    if change is not None and 0 <= change.offset < leader.high_watermark:
+        end_change(quorum, leader)
+    offset = quorum.history.voters_offset
+    if not leader.is_voter and offset is not None and offset < leader.high_watermark:
+        leader.is_removed = True
+        leader.begin_deadline_ms = now_ms
+
+
+def end_change(quorum: QuorumState, leader: LeaderState, error: Error = Error.NONE, text: str | None = None) -> None:
+    """Answer who waits for a change of the voters. Its record, if there is one, stays in the log."""
+    change, leader.change = leader.change, None
+    assert change is not None, leader
+    if change.reply is not None:
+        quorum.emit(SendReply(change.request_id, replace(change.reply, error=error, text=text)))
 
 
 def poll_leader(quorum: QuorumState, leader: LeaderState, now_ms: int) -> None:
@@ -236,6 +262,11 @@ def poll_leader(quorum: QuorumState, leader: LeaderState, now_ms: int) -> None:
     if now_ms >= leader.check_quorum_deadline_ms:
         resign(quorum, now_ms, "check-quorum")
         return
+    if leader.is_removed:
+        resign(quorum, now_ms, "removed")
+        return
+    if leader.change is not None and now_ms >= leader.change.deadline_ms:
+        end_change(quorum, leader, Error.REQUEST_TIMED_OUT, "The change of the voters is not committed in time.")
     if now_ms < leader.begin_deadline_ms:
         return
     silence_ms = quorum.config.fetch_timeout_ms // 2

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from kraft.quorum.values import Endpoints, ReplicaKey
-from kraft.quorum.voters import QuorumChange
+from kraft.quorum.values import Endpoints, ReplicaKey, VersionRange
+from kraft.quorum.voters import QuorumChange, Voter
 from metadata_log.types import NO_NODE, NO_OFFSET, OffsetAndEpoch
 from transport.protocol.errors import Error
 
@@ -71,6 +71,30 @@ class FetchSnapshot(Struct, frozen=True, kw_only=True):
 
 class DescribeQuorum(Struct, frozen=True):
     """An operator asks a leader for the progress of every replica."""
+
+
+class AddVoter(Struct, frozen=True):
+    """An operator, or the replica itself, wants a vote for a replica that has caught up (KIP-853)."""
+
+    voter: Voter
+    ack_when_committed: bool = True
+
+
+class RemoveVoter(Struct, frozen=True):
+    """A voter is to become an observer."""
+
+    voter: ReplicaKey
+
+
+class UpdateVoter(Struct, frozen=True, kw_only=True):
+    """A voter says where it listens and what it supports."""
+
+    epoch: int
+    voter: Voter
+
+
+class ProbeVersions(Struct, frozen=True):
+    """A leader asks a voter to be what it supports, as anybody may who connects."""
 
 
 class BatchFacts(Struct, frozen=True):
@@ -174,5 +198,43 @@ class DescribeQuorumReply(Struct, frozen=True, kw_only=True):
     nodes: tuple[tuple[int, Endpoints], ...] = ()
 
 
-Request = Vote | BeginQuorumEpoch | EndQuorumEpoch | Fetch | FetchSnapshot | DescribeQuorum
-Reply = VoteReply | BeginQuorumEpochReply | EndQuorumEpochReply | FetchReply | FetchSnapshotReply | DescribeQuorumReply
+class AddVoterReply(Struct, frozen=True):
+    """The voter is added, or why it is not; only a leader adds voters."""
+
+    error: Error = Error.NONE
+    text: str | None = None
+
+
+class RemoveVoterReply(Struct, frozen=True):
+    """The voter is removed, or why it is not; only a leader removes voters."""
+
+    error: Error = Error.NONE
+    text: str | None = None
+
+
+class UpdateVoterReply(Struct, frozen=True, kw_only=True):
+    """The leader has taken note, or says why not."""
+
+    epoch: int
+    leader_id: int = NO_NODE
+    endpoints: Endpoints = Endpoints()
+    error: Error = Error.NONE
+
+
+class ProbeVersionsReply(Struct, frozen=True):
+    """The levels of kraft.version that a node supports; None if it does not know the feature."""
+
+    kraft_versions: VersionRange | None = None
+    error: Error = Error.NONE
+
+
+VoterRequest = AddVoter | RemoveVoter | UpdateVoter
+VoterReply = AddVoterReply | RemoveVoterReply | UpdateVoterReply
+LeaderReply = (
+    VoteReply | BeginQuorumEpochReply | EndQuorumEpochReply | FetchReply | FetchSnapshotReply | UpdateVoterReply
+)
+"""Those that say who leads."""
+Request = (
+    Vote | BeginQuorumEpoch | EndQuorumEpoch | Fetch | FetchSnapshot | DescribeQuorum | VoterRequest | ProbeVersions
+)
+Reply = LeaderReply | DescribeQuorumReply | AddVoterReply | RemoveVoterReply | ProbeVersionsReply

@@ -16,11 +16,13 @@ from kraft.quorum.effects import (
     HighWatermarkMoved,
     LeaderChanged,
     PersistElection,
+    SendReply,
     StateChanged,
     Suspicious,
     VotersChanged,
 )
 from kraft.quorum.log_view import LogView
+from kraft.quorum.messages import AddVoterReply, RemoveVoterReply
 from kraft.quorum.peers import Peers
 from kraft.quorum.purgatory import Purgatory
 from kraft.quorum.states import (
@@ -28,6 +30,7 @@ from kraft.quorum.states import (
     EpochState,
     FollowerState,
     LeaderState,
+    PendingChange,
     Progress,
     ProspectiveState,
     ResignedState,
@@ -37,6 +40,7 @@ from kraft.quorum.states import (
 )
 from kraft.quorum.values import (
     NEVER_MS,
+    OWN_KRAFT_VERSIONS,
     ElectionState,
     Endpoints,
     LeaderAndEpoch,
@@ -45,7 +49,9 @@ from kraft.quorum.values import (
     ReplicaKey,
 )
 from kraft.quorum.voter_history import VoterHistory
+from kraft.quorum.voters import Voter
 from metadata_log.types import NO_NODE
+from transport.protocol.errors import Error
 
 BOOTSTRAP_ID: Final = -2
 """The first bootstrap server goes by this id, the next ones by those below."""
@@ -141,6 +147,11 @@ class QuorumState:
         voter = self.voters.find(node_id)
         return voter.endpoints if voter is not None else Endpoints()
 
+    @property
+    def own_voter(self) -> Voter:
+        """What the voter set should say of this replica."""
+        return Voter(self.local, self.endpoints, OWN_KRAFT_VERSIONS)
+
     def random_election_timeout_ms(self) -> int:
         """An election timeout E, drawn anew from [E, 2E)."""
         base = self.config.election_timeout_ms
@@ -194,6 +205,10 @@ class QuorumState:
         within, higher = target.epoch == source.epoch, target.epoch > source.epoch
         allowed = WITHIN_EPOCH[source.name] if within else TO_HIGHER_EPOCH[source.name] if higher else ()
         assert target.name in allowed, (source.name, source.epoch, target.name, target.epoch)
+        match source:
+            case LeaderState(change=PendingChange(request_id, AddVoterReply() | RemoveVoterReply() as reply)):
+                error = Error.NOT_LEADER_OR_FOLLOWER
+                self.emit(SendReply(request_id, replace(reply, error=error, text=error.message)))
         self._enter(target)
         if not keep_peers:
             self.peers.clear()
@@ -250,7 +265,8 @@ class QuorumState:
         assert len(endpoints), (leader_id, epoch)
         voted = self.state.voted if epoch == self.epoch else None
         deadline_ms = now_ms + self.config.fetch_timeout_ms
-        self.transition_to(FollowerState(epoch, leader_id, endpoints, voted, deadline_ms), cause)
+        follower = FollowerState(epoch, leader_id, endpoints, voted, deadline_ms, report_at_ms=deadline_ms)
+        self.transition_to(follower, cause)
 
     def become_prospective(self, now_ms: int, cause: str) -> None:
         """Ask who would vote, within the same epoch and in memory only."""
@@ -303,6 +319,7 @@ class QuorumState:
             {},
             check_quorum_deadline_ms=self.check_quorum_deadline_ms(now_ms),
             begin_deadline_ms=now_ms,
+            reported=self.voters.with_voter(self.own_voter),
         )
         self.transition_to(leader, "elected")
         return leader

@@ -21,21 +21,25 @@ from kraft.quorum.effects import (
     TruncateLog,
 )
 from kraft.quorum.events import Append, LogFlushed, Received
-from kraft.quorum.leadership import Verdict, known_leader, on_common_reply, send, settle
+from kraft.quorum.leadership import Verdict, known_leader, on_commit, on_common_reply, send, settle
 from kraft.quorum.log_view import Position
 from kraft.quorum.messages import (
+    AddVoter,
     BatchFacts,
     DescribeQuorum,
     DescribeQuorumReply,
     Fetch,
     FetchReply,
     FetchSnapshot,
+    RemoveVoter,
     ReplicaProgress,
+    UpdateVoter,
 )
 from kraft.quorum.purgatory import ParkedFetch
 from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.snapshots import begin_download, download_request
-from kraft.quorum.states import Download, FollowerState, LeaderState, Progress
+from kraft.quorum.states import FollowerState, LeaderState, Progress
+from kraft.quorum.voter_history import STATIC
 from metadata_log.types import OffsetAndEpoch
 from transport.protocol.errors import Error
 
@@ -96,6 +100,8 @@ def advance_high_watermark(quorum: QuorumState, leader: LeaderState, now_ms: int
     assert offset > quorum.log.high_watermark, (offset, quorum.log.high_watermark)
     leader.high_watermark = offset
     quorum.move_high_watermark(offset)
+    if leader.change is not None or not leader.is_voter:
+        on_commit(quorum, leader, now_ms)
     if quorum.config.commit_news_delay_ms:
         quorum.purgatory.hasten(_empty_reply(quorum, leader), now_ms + quorum.config.commit_news_delay_ms)
     else:
@@ -287,18 +293,38 @@ def poll_follower(quorum: QuorumState, follower: FollowerState, now_ms: int) -> 
         return
     leader_id, peers = follower.leader_id, quorum.peers
     if peers.is_idle:
-        send(quorum, leader_id, _next_request(quorum, download), now_ms)
+        send(quorum, leader_id, _next_request(quorum, follower, now_ms), now_ms)
     elif peers.has_timed_out(leader_id, now_ms):
         peers.forget(leader_id)
         fetch_from_bootstrap(quorum, now_ms)
     elif peers.is_backing_off(leader_id, now_ms):
         fetch_from_bootstrap(quorum, now_ms)
     elif not peers.is_any_awaiting(now_ms):
-        send(quorum, leader_id, _next_request(quorum, download), now_ms)
+        send(quorum, leader_id, _next_request(quorum, follower, now_ms), now_ms)
 
 
-def _next_request(quorum: QuorumState, download: Download | None) -> Fetch | FetchSnapshot:
+def _next_request(
+    quorum: QuorumState, follower: FollowerState, now_ms: int
+) -> Fetch | FetchSnapshot | AddVoter | RemoveVoter | UpdateVoter:
+    if now_ms >= follower.report_at_ms:
+        follower.report_at_ms = now_ms + quorum.config.fetch_timeout_ms
+        report = own_report(quorum, follower)
+        if report is not None:
+            return report
+    download = follower.download
     return _fetch(quorum) if download is None else download_request(quorum, download)
+
+
+def own_report(quorum: QuorumState, follower: FollowerState) -> AddVoter | RemoveVoter | UpdateVoter | None:
+    """What a follower has to tell the leader about itself, once in a while (KIP-1186 for who joins by itself)."""
+    own, is_dynamic = quorum.own_voter, quorum.history.kraft_version != STATIC
+    entry = quorum.voters.find(own.id)
+    if quorum.is_voter:
+        is_known = entry == own if is_dynamic else follower.has_reported
+        return None if is_known else UpdateVoter(epoch=quorum.epoch, voter=own)
+    if not (is_dynamic and quorum.config.auto_join):
+        return None
+    return AddVoter(own, ack_when_committed=False) if entry is None else RemoveVoter(entry.key)
 
 
 def fetch_from_bootstrap(quorum: QuorumState, now_ms: int) -> None:

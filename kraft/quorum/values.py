@@ -106,5 +106,7 @@ class QuorumConfig(Struct, frozen=True, kw_only=True):
     """How long at most a follower waits with its pre-votes when nobody listens any more where the leader was; 0 to wait
     for the fetch timeout, as Kafka does.
     """
+    auto_join: bool = False
+    """Whether a controller that is no voter asks to become one (KIP-1186)."""
     commit_news_delay_ms: int = 0
     """How long a leader may hold the answer to a fetch that could tell of a commit and nothing else. Kafka: 0."""

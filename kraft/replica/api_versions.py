@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from kraft.quorum.values import OWN_KRAFT_VERSIONS
 from kraft.replica.application import Application
+from metadata_log.image.features import KRAFT_VERSION
 from transport.protocol.apis import APIS, ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages.api_versions import (
@@ -23,8 +25,12 @@ QUORUM_APIS: Final = (
     ApiKey.END_QUORUM_EPOCH,
     ApiKey.DESCRIBE_QUORUM,
     ApiKey.FETCH_SNAPSHOT,
+    ApiKey.ADD_RAFT_VOTER,
+    ApiKey.REMOVE_RAFT_VOTER,
+    ApiKey.UPDATE_RAFT_VOTER,
 )
 """What every replica answers, whatever it hosts, except a broker."""
+_OWN_KRAFT_VERSIONS: Final = (KRAFT_VERSION, OWN_KRAFT_VERSIONS.lowest, OWN_KRAFT_VERSIONS.highest)
 _SOFTWARE_SINCE: Final = 3
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """What clients may call themselves and their version (`ApiVersionsRequest.isValid`)."""
@@ -44,12 +50,16 @@ def served_apis(application: Application) -> tuple[ApiKey, ...]:
     return tuple(sorted((*quorum_apis(application), ApiKey.API_VERSIONS, *application.apis)))
 
 
-def describe_versions(application: Application, request: ApiVersionsRequest, version: int) -> ApiVersionsResponse:
-    """The answer to an ApiVersions request of this version."""
+def describe_versions(
+    application: Application, request: ApiVersionsRequest, version: int, kraft_version: int
+) -> ApiVersionsResponse:
+    """The answer to an ApiVersions request of this version; the level of kraft.version is the quorum's to know."""
     names = (request.client_software_name, request.client_software_version)
     if version >= _SOFTWARE_SINCE and not all(map(_SOFTWARE.fullmatch, names)):
         return ApiVersionsResponse(error_code=Error.INVALID_REQUEST)
     levels, offset = application.finalized_features()
+    if kraft_version > 0:
+        levels = tuple(sorted((*levels, (KRAFT_VERSION, kraft_version))))
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=key, min_version=APIS[key].versions.lowest, max_version=APIS[key].versions.highest)
@@ -57,7 +67,7 @@ def describe_versions(application: Application, request: ApiVersionsRequest, ver
         ],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
-            for name, lowest, highest in application.supported_features()
+            for name, lowest, highest in sorted((*application.supported_features(), _OWN_KRAFT_VERSIONS))
             if lowest > 0 or version >= _ZERO_MINIMUM_SINCE
         ],
         finalized_features_epoch=offset,

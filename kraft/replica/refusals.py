@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from kraft.controller.result import ApiError
+from kraft.replica import voter_rpc
 from kraft.replica.events import WireRequest
 from metadata_log.serde import Message
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
+    AddRaftVoterRequest,
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
     DescribeQuorumRequest,
@@ -17,6 +19,8 @@ from transport.protocol.messages import (
     EndQuorumEpochResponse,
     FetchSnapshotRequest,
     FetchSnapshotResponse,
+    RemoveRaftVoterRequest,
+    UpdateRaftVoterRequest,
     VoteRequest,
     VoteResponse,
     fetch,
@@ -45,6 +49,8 @@ def refuse_quorum_request(request: WireRequest, refused: ApiError) -> Message:
             return FetchSnapshotResponse(error_code=error)
         case DescribeQuorumRequest():
             return DescribeQuorumResponse(error_code=error, error_message=error.message)
+        case AddRaftVoterRequest() | RemoveRaftVoterRequest() | UpdateRaftVoterRequest() as message:
+            return voter_rpc.refused(message, error)
         case other:
             raise AssertionError(f"{type(other).__name__} is no request of the quorum")
 

@@ -52,7 +52,7 @@ from kraft.quorum.events import (
     SnapshotTaken,
     Tick,
 )
-from kraft.quorum.messages import Request
+from kraft.quorum.messages import ProbeVersionsReply, Request, VoterRequest
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.api_versions import describe_versions, quorum_apis
 from kraft.replica.application import (
@@ -140,7 +140,11 @@ class Replica:
         self.application = application
         self._disk = disk
         self._storage = storage
-        self._rpc = Rpc(cluster_id=storage.cluster_id, listener=options.listener)
+        self._rpc = Rpc(
+            cluster_id=storage.cluster_id,
+            listener=options.listener,
+            timeout_ms=options.quorum.request_timeout_ms,
+        )
         self._applier = Applier(storage.log, storage.log.start_offset)
         self._maker = SnapshotMaker(disk, storage.log.directory, options.snapshots, now_ms)
         self._cleaner = SnapshotCleaner(len(storage.snapshots.ids()), now_ms)
@@ -327,7 +331,8 @@ class Replica:
         elif key == ApiKey.API_VERSIONS:
             message = request.message
             assert isinstance(message, ApiVersionsRequest), message
-            versions = describe_versions(self.application, message, request.version)
+            level = self.core.history.kraft_version
+            versions = describe_versions(self.application, message, request.version, level)
             self._outputs.append(Answer(request.request_id, versions))
         elif key in self.application.apis:
             if now_ms >= self._apply_at_ms:
@@ -347,6 +352,8 @@ class Replica:
         flat = self._rpc.request_from_wire(request)
         if isinstance(flat, Request):
             self._received[request.request_id] = request
+            if isinstance(flat, VoterRequest):
+                self._hand_over(now_ms)
             self._carry_out(self.core.step(Received(request.request_id, flat), now_ms), now_ms)
         else:
             self._outputs.append(Answer(request.request_id, flat))
@@ -365,6 +372,8 @@ class Replica:
             failed = RequestFailed(event.request_id, peer_id, FailureCause.BAD_BYTES)
             self._carry_out(self.core.step(failed, now_ms), now_ms)
         else:
+            if isinstance(reply, ProbeVersionsReply):
+                self._hand_over(now_ms)
             self._carry_out(self.core.step(Replied(event.request_id, peer_id, reply), now_ms), now_ms)
 
     def _on_tick(self, now_ms: int) -> None:
@@ -632,7 +641,7 @@ class Replica:
         return None if gathered.add(values) else Error.MESSAGE_TOO_LARGE
 
     def _hand_over(self, now_ms: int) -> None:
-        """Give what was gathered to the core, as one append."""
+        """Give what was gathered to the core, as one append: also before what may write records of its own."""
         gathered, core = self._gathered, self.core
         if not gathered.values:
             return

@@ -12,6 +12,8 @@ from typing import Any, Final
 from msgspec import Struct
 
 from kraft.quorum.messages import (
+    AddVoter,
+    AddVoterReply,
     BatchFacts,
     BeginQuorumEpoch,
     BeginQuorumEpochReply,
@@ -23,13 +25,20 @@ from kraft.quorum.messages import (
     FetchReply,
     FetchSnapshot,
     FetchSnapshotReply,
+    ProbeVersions,
+    ProbeVersionsReply,
+    RemoveVoter,
+    RemoveVoterReply,
     ReplicaProgress,
     Reply,
     Request,
+    UpdateVoter,
+    UpdateVoterReply,
     Vote,
     VoteReply,
 )
 from kraft.quorum.values import Endpoints, ListenerAddress, ReplicaKey
+from kraft.replica import voter_rpc
 from kraft.replica.events import WireRequest
 from kraft.replica.quorum_records import changes_in
 from metadata_log.batch import scan
@@ -37,6 +46,15 @@ from metadata_log.errors import DecodeError, IncompleteBatch, MetadataLogError
 from metadata_log.serde import Message
 from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC, NO_NODE, OffsetAndEpoch, Uuid
 from transport.protocol.errors import Error
+from transport.protocol.messages import (
+    AddRaftVoterRequest,
+    AddRaftVoterResponse,
+    ApiVersionsResponse,
+    RemoveRaftVoterRequest,
+    RemoveRaftVoterResponse,
+    UpdateRaftVoterRequest,
+    UpdateRaftVoterResponse,
+)
 from transport.protocol.messages import begin_quorum_epoch as begin_wire
 from transport.protocol.messages import describe_quorum as describe_wire
 from transport.protocol.messages import end_quorum_epoch as end_wire
@@ -63,9 +81,10 @@ class _Sent(Struct, frozen=True, eq=False):
 class Rpc:
     """The translator of one replica: knows the cluster id, and the listener name that peers' endpoints go by."""
 
-    def __init__(self, *, cluster_id: str, listener: str) -> None:
+    def __init__(self, *, cluster_id: str, listener: str, timeout_ms: int = 2000) -> None:
         self.cluster_id = cluster_id
         self.listener = listener
+        self._timeout_ms = timeout_ms
         self._sent: _Sent | None = None
 
     # Requests that come in
@@ -85,6 +104,10 @@ class Rpc:
                 return self._fetch_snapshot_from_wire(message)
             case describe_wire.DescribeQuorumRequest() as message:
                 return _describe_from_wire(message)
+            case AddRaftVoterRequest() | RemoveRaftVoterRequest() | UpdateRaftVoterRequest() as message:
+                if self._is_foreign(message.cluster_id):
+                    return voter_rpc.refused(message, Error.INCONSISTENT_CLUSTER_ID)
+                return voter_rpc.request_from_wire(message)
             case other:
                 raise AssertionError(f"{type(other).__name__} is no request of the quorum")
 
@@ -188,6 +211,10 @@ class Rpc:
                 return _end_reply_to_wire(request, reply)
             case DescribeQuorumReply():
                 return _describe_reply_to_wire(request, reply)
+            case AddVoterReply() | RemoveVoterReply() | UpdateVoterReply():
+                return voter_rpc.reply_to_wire(request, reply)
+            case ProbeVersionsReply():
+                raise AssertionError("a core does not say what its node supports")
 
     def _fetch_reply_to_wire(self, request: WireRequest, reply: FetchReply, records: bytes) -> Message:
         if reply.top_error != Error.NONE:
@@ -240,6 +267,10 @@ class Rpc:
                 return self._begin_to_wire(message)
             case EndQuorumEpoch():
                 return self._end_to_wire(message)
+            case AddVoter() | RemoveVoter() | UpdateVoter():
+                return voter_rpc.request_to_wire(message, self.cluster_id, self._timeout_ms)
+            case ProbeVersions():
+                return voter_rpc.probe()
             case DescribeQuorum():
                 raise AssertionError("a replica never asks another to describe the quorum")
 
@@ -369,6 +400,10 @@ class Rpc:
                     endpoints=self._leader_endpoints(message, part.leader_id),
                     error=Error.of(part.error_code),
                 )
+            case AddRaftVoterResponse() | RemoveRaftVoterResponse() | UpdateRaftVoterResponse():
+                return voter_rpc.reply_from_wire(message, self.listener)
+            case ApiVersionsResponse():
+                return voter_rpc.probed(message)
             case other:
                 raise DecodeError(f"a {type(other).__name__} answers no request of ours")
 

@@ -331,7 +331,7 @@ def test_api_versions_names_what_is_served_and_nothing_else() -> None:
     response = net.ask(leader, asked)
     assert [one.api_key for one in response.api_keys] == [
         *(1, 18, 19, 20, 29, 30, 31, 32, 33, 37, 38, 39, 40, 41, 43, 44, 45, 46, 49, 50, 51),
-        *(52, 53, 54, 55, 56, 57, 58, 59, 60, 62, 63, 64, 67, 70, 73),
+        *(52, 53, 54, 55, 56, 57, 58, 59, 60, 62, 63, 64, 67, 70, 73, 80, 81, 82),
     ]
     assert response.finalized_features_epoch == 9, "as of the end of the bootstrap transaction"
     finalized = {one.name: one.max_version_level for one in response.finalized_features}

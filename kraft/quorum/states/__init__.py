@@ -3,7 +3,7 @@
 from kraft.quorum.states.candidate import CandidateState
 from kraft.quorum.states.election import Tally
 from kraft.quorum.states.follower import Download, FollowerState
-from kraft.quorum.states.leader import LeaderState, Progress
+from kraft.quorum.states.leader import LeaderState, PendingChange, Progress
 from kraft.quorum.states.prospective import ProspectiveState
 from kraft.quorum.states.resigned import ResignedState
 from kraft.quorum.states.unattached import UnattachedState
@@ -19,6 +19,7 @@ __all__ = [
     "EpochState",
     "FollowerState",
     "LeaderState",
+    "PendingChange",
     "Progress",
     "ProspectiveState",
     "ResignedState",

@@ -7,7 +7,7 @@ from typing import ClassVar
 from msgspec import Struct
 
 from kraft.quorum.messages import Vote
-from kraft.quorum.values import ElectionState, Endpoints, ReplicaKey
+from kraft.quorum.values import NEVER_MS, ElectionState, Endpoints, ReplicaKey
 from metadata_log.types import OffsetAndEpoch
 
 
@@ -34,6 +34,10 @@ class FollowerState(Struct):
     has_fetched: bool = False
     is_leader_gone: bool = False
     download: Download | None = None
+    report_at_ms: int = NEVER_MS
+    """When to tell the leader about oneself, instead of fetching."""
+    has_reported: bool = False
+    """Whether this leader knows, which matters as long as the log does not."""
 
     name: ClassVar[str] = "Follower"
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kraft.quorum.accumulator import BatchAccumulator
-from kraft.quorum.messages import Vote
+from kraft.quorum.messages import AddVoter, AddVoterReply, RemoveVoterReply, Vote
 from kraft.quorum.values import ElectionState, Endpoints, ReplicaKey
 from kraft.quorum.voters import VoterSet
 from metadata_log.types import NO_OFFSET
@@ -40,6 +40,18 @@ class Progress(Struct):
         self.end_offset = offset
 
 
+class PendingChange(Struct, frozen=True):
+    """A change of the voters that somebody waits for: first for the answer of the one to be added, then for `offset` to
+    be committed. Without a `reply` it has been answered.
+    """
+
+    request_id: int
+    reply: AddVoterReply | RemoveVoterReply | None
+    deadline_ms: int
+    adding: AddVoter | None
+    offset: int = NO_OFFSET
+
+
 class LeaderState(Struct):
     """`high_watermark` is unknown until a majority has fetched a record of this very epoch (Raft §5.4.2)."""
 
@@ -59,6 +71,11 @@ class LeaderState(Struct):
     """Whether the leader's own log counts."""
     contacts_wanted: int = 0
     """From how many other voters a contact makes a majority."""
+    is_removed: bool = False
+    """Whether it is committed that this leader votes no more, which is when it goes."""
+    change: PendingChange | None = None
+    reported: VoterSet = VoterSet(())
+    """What the voters of a static quorum have told about themselves."""
 
     name: ClassVar[str] = "Leader"
     voted: ClassVar[ReplicaKey | None] = None
@@ -95,6 +112,8 @@ class LeaderState(Struct):
         """The earliest of its timers."""
         drain = self.accumulator.drain_at_ms
         timers = min(self.check_quorum_deadline_ms, self.begin_deadline_ms)
+        if self.change is not None:
+            timers = min(timers, self.change.deadline_ms)
         return timers if drain is None else min(timers, drain)
 
     def election(self, voters: tuple[int, ...]) -> ElectionState:
@@ -174,5 +193,7 @@ class LeaderState(Struct):
             tuple(sorted(self.fetched_voters)),
             sorted(self.progress.items()),
             sorted(self.observers.items()),
+            self.change,
+            self.reported,
             self.accumulator.facts(),
         )

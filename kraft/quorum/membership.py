@@ -1,0 +1,213 @@
+"""Voters are added, removed and updated by the leader, one at a time (Kafka: `AddVoterHandler`, `RemoveVoterHandler`,
+`UpdateVoterHandler`; KIP-853).
+
+REQUEST_TIMED_OUT is the answer that asks to try again later, also where nothing took long.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from kraft.quorum.appending import append_control
+from kraft.quorum.effects import SendReply, SendRequest
+from kraft.quorum.events import Received
+from kraft.quorum.leadership import Verdict, end_change, known_leader, on_common_reply, settle
+from kraft.quorum.messages import (
+    AddVoter,
+    AddVoterReply,
+    ProbeVersions,
+    ProbeVersionsReply,
+    RemoveVoter,
+    RemoveVoterReply,
+    UpdateVoter,
+    UpdateVoterReply,
+)
+from kraft.quorum.quorum_state import QuorumState
+from kraft.quorum.replication import answer_parked
+from kraft.quorum.states import FollowerState, LeaderState, PendingChange
+from kraft.quorum.values import Endpoints, ReplicaKey
+from kraft.quorum.voter_history import STATIC
+from kraft.quorum.voters import VoterSet
+from metadata_log.types import Uuid
+from transport.protocol.errors import Error
+
+CAUGHT_UP_WITHIN_MS: Final = 3_600_000
+"""A replica that has not fetched for so long is not caught up any more."""
+
+Refusal = tuple[Error, str]
+
+
+def on_add_voter(quorum: QuorumState, event: Received, request: AddVoter, now_ms: int) -> None:
+    """Ask the new voter first what it supports; the rest follows with its answer."""
+    refusal = _refusal(quorum, request.voter.key, request.voter.endpoints)
+    if refusal is None and request.voter.id in quorum.voters.ids:
+        refusal = Error.DUPLICATE_VOTER, f"The voter id {request.voter.id} is already in the set of voters."
+    if refusal is None and not quorum.peers.is_ready(request.voter.id, now_ms):
+        refusal = Error.REQUEST_TIMED_OUT, f"Voter {request.voter.id} cannot be asked for what it supports now."
+    if refusal is not None:
+        quorum.emit(SendReply(event.request_id, AddVoterReply(*refusal)))
+        return
+    leader, address = quorum.state, request.voter.endpoints.find(_own_listener(quorum))
+    assert isinstance(leader, LeaderState), leader
+    assert address is not None, request
+    timeout_ms = quorum.config.request_timeout_ms
+    probe_id = quorum.peers.sent(request.voter.id, now_ms)
+    quorum.emit(SendRequest(probe_id, request.voter.id, address, ProbeVersions(), timeout_ms))
+    leader.change = PendingChange(event.request_id, AddVoterReply(), now_ms + timeout_ms, request)
+
+
+def on_versions(quorum: QuorumState, peer_id: int, reply: ProbeVersionsReply, now_ms: int) -> None:
+    """The voter to be has said what it supports: add it, if it can be a voter of this quorum."""
+    leader = quorum.state
+    change = leader.change if isinstance(leader, LeaderState) else None
+    if not isinstance(leader, LeaderState) or change is None or change.adding is None:
+        quorum.peers.answered(peer_id)
+        return
+    if reply.error != Error.NONE:
+        quorum.peers.back_off(peer_id, now_ms)
+        end_change(quorum, leader, Error.REQUEST_TIMED_OUT, f"Voter {peer_id} does not say what it supports.")
+        return
+    quorum.peers.answered(peer_id)
+    voter, level = change.adding.voter, quorum.history.kraft_version
+    supported = reply.kraft_versions
+    if supported is None or not supported.holds(level):
+        end_change(quorum, leader, Error.INVALID_REQUEST, f"Voter {peer_id} does not support kraft.version {level}.")
+    elif not _is_caught_up(leader, voter.key, now_ms):
+        text = f"Replica {peer_id} has not caught up with the leader."
+        end_change(quorum, leader, Error.REQUEST_TIMED_OUT, text)
+    else:
+        offset = _write(quorum, leader, quorum.voters.with_voter(replace(voter, kraft_versions=supported)), now_ms)
+        leader.change = replace(change, adding=None, offset=offset)
+        if not change.adding.ack_when_committed:
+            quorum.emit(SendReply(change.request_id, AddVoterReply()))
+            leader.change = replace(leader.change, reply=None)
+        answer_parked(quorum, now_ms)
+
+
+def on_probe_failed(quorum: QuorumState, peer_id: int) -> None:
+    """The voter to be cannot be reached."""
+    match quorum.state:
+        case LeaderState(change=PendingChange(adding=AddVoter() as adding)) as leader if adding.voter.id == peer_id:
+            end_change(quorum, leader, Error.REQUEST_TIMED_OUT, f"Voter {peer_id} cannot be reached.")
+
+
+def on_remove_voter(quorum: QuorumState, event: Received, request: RemoveVoter, now_ms: int) -> None:
+    """Write the set without the voter; the answer follows when that is committed by those that are left."""
+    refusal = _refusal(quorum, request.voter, None)
+    if refusal is None and (request.voter not in quorum.voters.keys or len(quorum.voters) == 1):
+        refusal = Error.VOTER_NOT_FOUND, f"Cannot remove voter {request.voter.id} from the set of voters."
+    if refusal is not None:
+        quorum.emit(SendReply(event.request_id, RemoveVoterReply(*refusal)))
+        return
+    leader = quorum.state
+    assert isinstance(leader, LeaderState), leader
+    deadline_ms = now_ms + quorum.config.request_timeout_ms
+    offset = _write(quorum, leader, quorum.voters.without(request.voter.id), now_ms)
+    leader.change = PendingChange(event.request_id, RemoveVoterReply(), deadline_ms, None, offset)
+    answer_parked(quorum, now_ms)
+
+
+def on_update_voter(quorum: QuorumState, event: Received, request: UpdateVoter, now_ms: int) -> None:
+    """A voter says where it listens now and what it supports; it is not told when that is committed."""
+    error = _update(quorum, request, now_ms)
+    leader_id, endpoints = known_leader(quorum)
+    reply = UpdateVoterReply(epoch=quorum.epoch, leader_id=leader_id, endpoints=endpoints, error=error)
+    quorum.emit(SendReply(event.request_id, reply))
+
+
+def _update(quorum: QuorumState, request: UpdateVoter, now_ms: int) -> Error:
+    if request.epoch < quorum.epoch:
+        return Error.FENCED_LEADER_EPOCH
+    if request.epoch > quorum.epoch:
+        return Error.UNKNOWN_LEADER_EPOCH
+    voter, leader = request.voter, quorum.state
+    lowest, highest = voter.kraft_versions.lowest, voter.kraft_versions.highest
+    refusal = _refusal(quorum, voter.key, voter.endpoints, is_update=True)
+    if refusal is not None:
+        return refusal[0]
+    assert isinstance(leader, LeaderState), leader
+    if not 0 <= lowest <= highest or not voter.kraft_versions.holds(quorum.history.kraft_version):
+        return Error.INVALID_REQUEST
+    known = leader.reported if quorum.history.kraft_version == STATIC else quorum.voters
+    entry = known.find(voter.id)
+    if entry is None or not entry.key.matches(voter.key):
+        return Error.VOTER_NOT_FOUND
+    if quorum.history.kraft_version == STATIC:
+        leader.reported = known.with_voter(voter)
+    elif entry != voter:
+        _write(quorum, leader, known.with_voter(voter), now_ms)
+        answer_parked(quorum, now_ms)
+    if leader.note_contact(voter.id):
+        leader.check_quorum_deadline_ms = quorum.check_quorum_deadline_ms(now_ms)
+    return Error.NONE
+
+
+def _refusal(
+    quorum: QuorumState, key: ReplicaKey, endpoints: Endpoints | None, *, is_update: bool = False
+) -> Refusal | None:
+    """Why nobody's vote can be changed now, in Kafka's order of checks."""
+    leader = quorum.state
+    if quorum.is_shutting_down:
+        return Error.BROKER_NOT_AVAILABLE, Error.BROKER_NOT_AVAILABLE.message
+    if not isinstance(leader, LeaderState):
+        return Error.NOT_LEADER_OR_FOLLOWER, Error.NOT_LEADER_OR_FOLLOWER.message
+    if key.id < 0 or key.directory_id == Uuid.ZERO:
+        return Error.INVALID_REQUEST, "A voter has an id and a directory id."
+    listener = _own_listener(quorum)
+    if endpoints is not None and endpoints.find(listener) is None:
+        return Error.INVALID_REQUEST, f"The voter does not listen on the default listener {listener}."
+    if leader.change is not None:
+        return Error.REQUEST_TIMED_OUT, "Another change of the voters is under way."
+    if leader.high_watermark < 0:
+        return Error.REQUEST_TIMED_OUT, "The leader has committed nothing of its epoch yet."
+    if quorum.history.kraft_version == STATIC:
+        text = "The quorum has static voters: kraft.version is 0."
+        return None if is_update else (Error.UNSUPPORTED_VERSION, text)
+    offset = quorum.history.voters_offset
+    if offset is None or offset >= leader.high_watermark:
+        return Error.REQUEST_TIMED_OUT, "The last change of the voters is not committed yet."
+    return None
+
+
+def _own_listener(quorum: QuorumState) -> str:
+    own = quorum.endpoints.default
+    return "" if own is None else own.name
+
+
+def _is_caught_up(leader: LeaderState, key: ReplicaKey, now_ms: int) -> bool:
+    progress = leader.observers.get(key)
+    return (
+        progress is not None
+        and progress.last_caught_up_ms > 0
+        and now_ms - progress.last_fetch_ms <= CAUGHT_UP_WITHIN_MS
+    )
+
+
+def _write(quorum: QuorumState, leader: LeaderState, voters: VoterSet, now_ms: int) -> int:
+    """Write another voter set; returns its offset."""
+    append_control(quorum, leader, (voters.to_record(),), now_ms)
+    return quorum.log.end_offset - 1
+
+
+# The side of those who vote, or would
+
+
+def on_update_voter_reply(quorum: QuorumState, peer_id: int, reply: UpdateVoterReply, now_ms: int) -> None:
+    """The leader has taken note, or cannot yet."""
+    verdict = on_common_reply(quorum, peer_id, reply, now_ms)
+    match quorum.state:
+        case FollowerState(leader_id=leader_id) as follower if verdict is Verdict.CONTINUE and leader_id == peer_id:
+            if reply.error in (Error.NONE, Error.UNSUPPORTED_VERSION):
+                follower.has_reported = True
+                follower.fetch_deadline_ms = now_ms + quorum.config.fetch_timeout_ms
+    settle(quorum, peer_id, verdict, now_ms)
+
+
+def on_joining_reply(quorum: QuorumState, peer_id: int, reply: AddVoterReply | RemoveVoterReply, now_ms: int) -> None:
+    """The leader has added this replica or removed its former self, or it has to be asked again later."""
+    if reply.error in (Error.NONE, Error.REQUEST_TIMED_OUT, Error.DUPLICATE_VOTER, Error.VOTER_NOT_FOUND):
+        quorum.peers.answered(peer_id)
+    else:
+        quorum.peers.back_off(peer_id, now_ms)

@@ -1,0 +1,201 @@
+"""Voters are added, removed and updated in quorums of replicas in memory (KIP-853, KIP-1186)."""
+
+from __future__ import annotations
+
+import pytest
+from replica_net import CLUSTER_ID, Net
+from test_dynamic_quorum import describe, directory_id, dynamic_net, voter
+
+from kraft.quorum.values import QuorumConfig
+from kraft.quorum.voters import VoterSet
+from metadata_log.serde import Message
+from metadata_log.types import Uuid
+from transport.protocol.errors import Error
+from transport.protocol.messages import (
+    AddRaftVoterRequest,
+    AddRaftVoterResponse,
+    RemoveRaftVoterRequest,
+    RemoveRaftVoterResponse,
+    UpdateRaftVoterRequest,
+    UpdateRaftVoterResponse,
+)
+from transport.protocol.messages.add_raft_voter import Listener
+
+JOINING = QuorumConfig(append_linger_ms=0, auto_join=True)
+
+
+def add(net: Net, node: int, **changes: object) -> AddRaftVoterRequest:
+    known: dict[str, object] = {
+        "cluster_id": CLUSTER_ID,
+        "timeout_ms": 2000,
+        "voter_id": node,
+        "voter_directory_id": net.replicas[node].core.local.directory_id if node in net.replicas else directory_id(9),
+        "listeners": [Listener("CONTROLLER", f"n{node}", 9093)],
+    }
+    return AddRaftVoterRequest(**{**known, **changes})  # type: ignore[arg-type]
+
+
+def remove(node: int, directory: Uuid | None = None) -> RemoveRaftVoterRequest:
+    return RemoveRaftVoterRequest(
+        cluster_id=CLUSTER_ID, voter_id=node, voter_directory_id=directory_id(node) if directory is None else directory
+    )
+
+
+def error_of(net: Net, request: Message, node: int | None = None) -> Error:
+    answer = net.ask(net.leader if node is None else node, request)
+    assert isinstance(answer, AddRaftVoterResponse | RemoveRaftVoterResponse | UpdateRaftVoterResponse)
+    return Error(answer.error_code)
+
+
+def agree_on(net: Net, *ids: int) -> None:
+    """Wait until every node has the same voters, and has committed them."""
+    net.until(
+        lambda: all(
+            one.core.voters.ids == ids and one.core.high_watermark > (one.core.history.voters_offset or 0)
+            for one in net.replicas.values()
+        )
+    )
+    assert len({one.core.voters for one in net.replicas.values()}) == 1
+
+
+def test_a_quorum_grows_from_one_to_three_and_shrinks_to_another_one() -> None:
+    net = dynamic_net(1, joining=2)
+    net.elect()
+    net.advance(1000)
+    for node in (2, 3):
+        assert error_of(net, add(net, node)) == Error.NONE
+        net.advance(600)
+    agree_on(net, 1, 2, 3)
+    net.kill(1)
+    survivor = net.elect()
+    assert survivor in (2, 3)
+    net.submit(survivor, b"after")
+    net.start(1)
+    net.advance(1000)
+    for node in (1, survivor):
+        key = net.replicas[node].core.local
+        assert error_of(net, remove(node, key.directory_id)) == Error.NONE
+        net.advance(3000)
+    last = ({2, 3} - {survivor}).pop()
+    agree_on(net, last)
+    assert net.leader == last
+    net.submit(last, b"alone")
+    net.advance(600)
+    assert len({net.log_of(node) for node in net.replicas}) == 1
+
+
+def test_a_leader_that_is_removed_stays_until_that_is_committed_and_then_resigns() -> None:
+    net = dynamic_net(3)
+    leader = net.elect()
+    assert error_of(net, remove(leader)) == Error.NONE
+    net.until(lambda: net.leader not in (0, leader))
+    agree_on(net, *sorted({1, 2, 3} - {leader}))
+    assert not net.replicas[leader].core.is_voter
+    end = net.replicas[net.leader].core.log_end_offset
+    net.until(lambda: net.replicas[leader].core.log_end_offset == end)
+
+
+def test_a_removed_voter_is_described_as_an_observer_with_what_is_known_of_it() -> None:
+    net = dynamic_net(3)
+    leader = net.elect()
+    other = next(node for node in net.replicas if node != leader)
+    assert error_of(net, remove(other)) == Error.NONE
+    partition = describe(net).topics[0].partitions[0]
+    assert other not in [one.replica_id for one in partition.current_voters]
+    assert [(one.replica_id, one.replica_directory_id) for one in partition.observers] == [(other, directory_id(other))]
+
+
+def test_a_node_joins_by_itself_and_comes_back_after_it_was_removed_or_lost_its_disk() -> None:
+    net = dynamic_net(3, joining=1, quorum=JOINING)
+    net.elect()
+    agree_on(net, 1, 2, 3, 4)
+    assert error_of(net, remove(4, net.replicas[4].core.local.directory_id)) == Error.NONE
+    agree_on(net, 1, 2, 3, 4)
+
+
+def test_every_refusal_of_an_addition_has_kafkas_error() -> None:
+    net = dynamic_net(3, joining=1)
+    net.elect()
+    net.advance(1000)
+    follower = next(node for node in (1, 2, 3) if node != net.leader)
+    assert error_of(net, add(net, 4), follower) == Error.NOT_LEADER_OR_FOLLOWER
+    assert error_of(net, add(net, 4, cluster_id="another")) == Error.INCONSISTENT_CLUSTER_ID
+    assert error_of(net, add(net, 4, voter_id=-1)) == Error.INVALID_REQUEST
+    assert error_of(net, add(net, 4, voter_directory_id=Uuid.ZERO)) == Error.INVALID_REQUEST
+    assert error_of(net, add(net, 4, listeners=[Listener("OTHER", "n4", 9093)])) == Error.INVALID_REQUEST
+    assert error_of(net, add(net, 2)) == Error.DUPLICATE_VOTER
+    assert error_of(net, add(net, 9)) == Error.REQUEST_TIMED_OUT
+    assert error_of(net, add(net, 4, voter_directory_id=directory_id(8))) == Error.REQUEST_TIMED_OUT
+    assert error_of(net, add(net, 4, listeners=[Listener("controller", "n4", 9093)])) == Error.NONE
+
+
+def test_every_refusal_of_a_removal_has_kafkas_error() -> None:
+    net = dynamic_net(1)
+    net.elect()
+    assert error_of(net, remove(1)) == Error.VOTER_NOT_FOUND
+    assert error_of(net, remove(1, directory_id(2))) == Error.VOTER_NOT_FOUND
+    assert error_of(net, remove(1, Uuid.ZERO)) == Error.INVALID_REQUEST
+    static = Net(1)
+    static.elect()
+    assert error_of(static, remove(1, directory_id(1))) == Error.UNSUPPORTED_VERSION
+
+
+def test_a_second_change_waits_for_the_first_even_if_nobody_waits_for_that_any_more() -> None:
+    """KAFKA-20740: the one who asked was told to try later, but the record is in the log."""
+    net = dynamic_net(3, joining=1)
+    leader = net.elect()
+    net.advance(1000)
+    others = {1, 2, 3} - {leader}
+    net.cut |= others
+    assert error_of(net, remove(min(others))) == Error.REQUEST_TIMED_OUT
+    assert net.leader == leader
+    assert error_of(net, remove(max(others))) == Error.REQUEST_TIMED_OUT
+    assert error_of(net, add(net, 4)) == Error.REQUEST_TIMED_OUT
+    assert len(net.replicas[leader].core.history.sets) == 2 + 1
+
+
+def test_a_change_that_a_leader_could_not_commit_is_undone_by_the_next_one() -> None:
+    net = dynamic_net(3)
+    leader = net.elect()
+    others = {1, 2, 3} - {leader}
+    net.cut.add(leader)
+    asked = net.request(leader, remove(min(others)))
+    net.advance(1)
+    assert net.replicas[leader].core.voters.ids == tuple(sorted({1, 2, 3} - {min(others)}))
+    net.until(lambda: net.leader in others)
+    assert asked in net.answers
+    net.cut.clear()
+    agree_on(net, 1, 2, 3)
+
+
+@pytest.mark.parametrize("operations", range(0, 40, 3))
+def test_a_power_failure_at_any_moment_of_a_change_leaves_voters_that_all_agree_on(operations: int) -> None:
+    net = dynamic_net(1, joining=1)
+    net.elect()
+    net.advance(1000)
+    net.request(1, add(net, 2))
+    for _ in range(operations):
+        net.once()
+    for node in (1, 2):
+        net.kill(node)
+    for node in (1, 2):
+        net.start(node)
+    net.until(lambda: net.leader != 0)
+    net.advance(3000)
+    first, second = (net.replicas[node].core for node in (1, 2))
+    assert first.voters == second.voters
+    assert net.log_of(1) == net.log_of(2)
+
+
+def test_a_voter_that_moves_tells_its_leader() -> None:
+    net = dynamic_net(3)
+    leader = net.elect()
+    moved = next(node for node in net.replicas if node != leader)
+    request = UpdateRaftVoterRequest(
+        cluster_id=CLUSTER_ID,
+        current_leader_epoch=net.replicas[leader].core.epoch,
+        voter_id=moved,
+        voter_directory_id=directory_id(moved),
+    )
+    assert error_of(net, request) == Error.INVALID_REQUEST
+    assert net.replicas[leader].core.voters == VoterSet.of(map(voter, (1, 2, 3)))
