@@ -20,8 +20,12 @@ FIRST = (
     "tests/interop/",
     "tests/metadata_log/test_fuzz_files.py",
     "tests/metadata_log/test_serde_fuzz.py",
+    "tests/metadata_log/test_arrow.py",
+    "tests/kraft/test_sim.py",
+    "tests/kraft/test_articles.py",
     "tests/test_processes.py",
     "tests/test_quickstart.py",
+    "tests/test_docs.py",
 )
 """What takes longest, so that no process is left alone with it at the end; of the rest, files with many tests."""
 

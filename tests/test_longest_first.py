@@ -31,7 +31,7 @@ def test_what_starts_first_exists() -> None:
 
 
 def test_what_starts_clusters_is_before_what_computes() -> None:
-    units = ["tests/kraft/test_sim.py", "tests/interop/test_files_nodes.py", "tests/test_processes.py", *TOGETHER]
+    units = ["tests/kraft/test_admin.py", "tests/interop/test_files_nodes.py", "tests/test_processes.py", *TOGETHER]
     assert sorted(units, key=place_of) == [*TOGETHER, units[1], units[2], units[0]]
 
 
