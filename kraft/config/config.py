@@ -9,14 +9,13 @@ from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
-from kraft.config.addresses import ListenerSpec, QuorumVoter, parse_listener, parse_voter, split_list
+from kraft.config.addresses import ListenerSpec, QuorumVoter, parse_host_port, parse_listener, parse_voter, split_list
 from kraft.config.described import DescribedSetting, described_settings
 from kraft.config.errors import ConfigError
 from kraft.config.kafka_keys import KAFKA_KEYS, PREFIXES
 from kraft.config.keys import (
     INT_MAX,
     LONG_MAX,
-    NOT_YET,
     NUMBERS,
     SEGMENT_BYTES_OVERRIDE,
     SMALLEST_SEGMENT_BYTES,
@@ -31,6 +30,7 @@ from kraft.config.topic_synonyms import TOPIC_SYNONYMS
 T = TypeVar("T")
 
 DEFAULT_LOG_DIR: Final = TEXTS["log.dir"].default
+BOOTSTRAP_SERVERS: Final = "controller.quorum.bootstrap.servers"
 CONTROLLER: Final = "controller"
 BROKER: Final = "broker"
 _ANY_ADDRESS: Final = ("0.0.0.0", "::")
@@ -46,7 +46,11 @@ class Config(Struct, frozen=True, kw_only=True):
 
     node_id: int
     voters: tuple[QuorumVoter, ...]
+    """The static voters; none if the quorum is dynamic."""
     listeners: tuple[ListenerSpec, ...]
+    bootstrap_servers: tuple[tuple[str, int], ...] = ()
+    """Where to ask who leads, beside the voters."""
+    auto_join: bool = False
     controller_listener_names: tuple[str, ...] = ("CONTROLLER",)
     advertised_listeners: tuple[ListenerSpec, ...] = ()
     process_roles: tuple[str, ...] = ("controller",)
@@ -126,6 +130,8 @@ class Config(Struct, frozen=True, kw_only=True):
             node_id=node_id,
             process_roles=(role,),
             voters=voters,
+            bootstrap_servers=reader.entries(BOOTSTRAP_SERVERS, parse_host_port),
+            auto_join=reader.flag("controller.quorum.auto.join.enable"),
             listeners=listeners,
             controller_listener_names=names,
             advertised_listeners=reader.advertised(listeners, reader.fallback_host(voters, node_id)),
@@ -276,9 +282,14 @@ class _Reader:
         key = "controller.quorum.voters"
         entries = self.entries(key, parse_voter)
         if not entries:
-            dynamic = "controller.quorum.bootstrap.servers" in self._settings
-            why = "dynamic quorums (controller.quorum.bootstrap.servers) come later" if dynamic else "it is not set"
-            raise ConfigError(f"{key}: {why}", where=self._source, hint=f"Name every voter: {key}=id@host:port,…")
+            if self.entries(BOOTSTRAP_SERVERS, parse_host_port):
+                return ()
+            raise ConfigError(
+                f"{key} is not set, nor is {BOOTSTRAP_SERVERS}",
+                where=self._source,
+                hint=f"Name every voter of a static quorum: {key}=id@host:port,… "
+                f"or some controllers of a dynamic one: {BOOTSTRAP_SERVERS}=host:port,…",
+            )
         ids = [voter.id for voter in entries]
         if len(set(ids)) != len(ids):
             raise self.bad(key, "a voter id appears twice")
@@ -484,9 +495,7 @@ class _Reader:
 
     def warnings(self) -> Iterable[str]:
         for key, setting in self._settings.items():
-            if key in NOT_YET and setting.value.lower() not in ("", "false"):
-                yield f"{key} {NOT_YET[key]} ({setting.where})"
-            elif key not in KAFKA_KEYS and key not in TEXTS and not key.startswith(PREFIXES):
+            if key not in KAFKA_KEYS and key not in TEXTS and not key.startswith(PREFIXES):
                 nearest = difflib.get_close_matches(key, sorted(KAFKA_KEYS), n=1, cutoff=0.75)
                 advice = f"; did you mean {nearest[0]}?" if nearest else ""
                 yield f"unknown setting {key}{advice} ({setting.where})"

@@ -64,7 +64,19 @@ TEXTS: Final[dict[str, Text]] = {
     "controller.quorum.voters": Text(
         default="",
         allowed="id@host:port, separated by commas",
-        doc="The static voters: a controller is among them, a broker finds them here.",
+        doc="The static voters: a controller is among them, a broker finds them here. Without effect once the log"
+        " names the voters (kraft.version 1).",
+    ),
+    "controller.quorum.bootstrap.servers": Text(
+        default="",
+        allowed="host:port, separated by commas",
+        doc="Where some controllers listen, who say who leads. Enough for a node of a dynamic quorum, whose voters"
+        " stand in the log.",
+    ),
+    "controller.quorum.auto.join.enable": Text(
+        default="false",
+        allowed="true or false",
+        doc="Whether a controller that is no voter of a dynamic quorum becomes one by itself.",
     ),
     "log.dirs": Text(default="", allowed="paths, separated by commas", doc="The log directories; wins over `log.dir`."),
     "log.dir": Text(
@@ -308,11 +320,6 @@ NUMBERS: Final[dict[str, Number]] = {
 SEGMENT_BYTES_OVERRIDE: Final = "internal.metadata.log.segment.bytes"
 """Wins over `metadata.log.segment.bytes`, and may be smaller (Kafka's tests and ours)."""
 SMALLEST_SEGMENT_BYTES: Final = 1024
-
-NOT_YET: Final[dict[str, str]] = {
-    "controller.quorum.auto.join.enable": "has no effect: voters are static so far",
-}
-"""Settings of Kafka's that do less here than a user may rely on: a warning, unless they are empty or `false`."""
 
 
 def configuration_table() -> str:

@@ -47,6 +47,7 @@ def replica_options(
                 for one, at in zip(config.advertised_listeners or config.listeners, bound, strict=True)
             )
         ),
+        bootstrap=tuple(ListenerAddress(listener, host, port) for host, port in config.bootstrap_servers),
         listener=listener,
         quorum=QuorumConfig(
             election_timeout_ms=config.election_timeout_ms,
@@ -59,6 +60,7 @@ def replica_options(
             fetch_max_bytes=config.fetch_max_bytes,
             fetch_snapshot_max_bytes=config.fetch_snapshot_max_bytes,
             max_batch_bytes=config.max_batch_bytes,
+            auto_join=config.auto_join and not config.is_broker,
             commit_news_delay_ms=COMMIT_NEWS_DELAY_MS,
         ),
         segment_bytes=config.segment_bytes,

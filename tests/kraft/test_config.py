@@ -9,7 +9,7 @@ import pytest
 
 from kraft.config import Config, ConfigError, configuration_table
 from kraft.config.kafka_keys import KAFKA_KEYS
-from kraft.config.keys import NOT_YET, NUMBERS, SEGMENT_BYTES_OVERRIDE, STANDARD_AUTHORIZER, TEXTS
+from kraft.config.keys import NUMBERS, SEGMENT_BYTES_OVERRIDE, STANDARD_AUTHORIZER, TEXTS
 from kraft.config.secret import Secret
 
 GOOD = """\
@@ -109,10 +109,16 @@ def test_a_controller_that_is_no_voter_is_refused_as_in_kafka() -> None:
         Config.parse(GOOD, overrides=["node.id=4"])
 
 
-def test_a_dynamic_quorum_is_said_to_come_later() -> None:
-    text = GOOD.replace("controller.quorum.voters=1@", "controller.quorum.bootstrap.servers=")
-    with pytest.raises(ConfigError, match="dynamic quorums"):
-        Config.parse(text)
+def test_a_node_of_a_dynamic_quorum_needs_no_voters_but_somebody_to_ask() -> None:
+    lines = [line for line in GOOD.splitlines() if not line.startswith("controller.quorum.voters")]
+    servers = "controller.quorum.bootstrap.servers=a:9093,[::1]:9094"
+    config = Config.parse("\n".join([*lines, servers, "controller.quorum.auto.join.enable=true"]))
+    assert (config.voters, config.auto_join) == ((), True)
+    assert config.bootstrap_servers == (("a", 9093), ("::1", 9094))
+    with pytest.raises(ConfigError, match=r"nor is controller\.quorum\.bootstrap"):
+        Config.parse("\n".join(lines))
+    with pytest.raises(ConfigError, match="is not host:port"):
+        Config.parse("\n".join([*lines, "controller.quorum.bootstrap.servers=1@a:9093"]))
 
 
 def test_an_unknown_key_is_a_warning_with_the_nearest_known_one() -> None:
@@ -159,7 +165,7 @@ def test_every_key_read_here_is_kafkas() -> None:
     gone_in_kafka_4 = {"leader.imbalance.per.broker.percentage"}
     of_its_authorizer = {"allow.everyone.if.no.acl.found", "super.users"}
     ours = {"controller.quorum.lost.leader.backoff.max.ms"}
-    known = {*TEXTS, *NUMBERS, *NOT_YET, SEGMENT_BYTES_OVERRIDE}
+    known = {*TEXTS, *NUMBERS, SEGMENT_BYTES_OVERRIDE}
     assert known - KAFKA_KEYS == gone_in_kafka_4 | of_its_authorizer | ours
 
 
