@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
-import sys
 import tempfile
 import time
 from contextlib import ExitStack
@@ -22,14 +21,8 @@ from pathlib import Path
 
 from load import Address, Row, find_leader, parse_addresses, run
 from msgspec import Struct
+from quorums import start_quorum
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "interop"))
-
-from our_nodes import our_controller, our_format
-from real_kafka import KafkaInstallation, QuorumLayout, free_ports, kafka_format, running
-
-CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 AT_ONCE = ("controller.quorum.append.linger.ms=0",)
 LINGER = {"ours": AT_ONCE, "kafka0": AT_ONCE, "kafka": ()}
 TITLE = {"ours": "ours, linger 0", "kafka0": "Kafka, linger 0", "kafka": "Kafka, linger 25 ms (default)"}
@@ -71,19 +64,7 @@ def calibrate(directory: Path) -> Calibration:
 
 def start(name: str, root: Path, stack: ExitStack) -> Target:
     """Three controllers of one make, formatted and listening until the stack closes."""
-    layout = QuorumLayout(root / name, CLUSTER_ID, dict(zip((1, 2, 3), free_ports(3), strict=True)), LINGER[name])
-    layout.root.mkdir()
-    if name == "ours":
-        our_format(layout)
-        command = our_controller(layout)
-    else:
-        kafka = KafkaInstallation.find()
-        kafka_format(kafka, layout)
-
-        def command(node: int) -> list[str]:
-            return kafka.command("kafka.Kafka", str(layout.properties(node)), heap="512m", options=())
-
-    stack.enter_context(running(layout, command, name=name))
+    layout, _ = start_quorum(name, root, stack, LINGER[name])
     return Target(TITLE[name], parse_addresses(layout.bootstrap))
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import signal
 import statistics
-import sys
 import tempfile
 import threading
 import time
@@ -21,14 +20,8 @@ from pathlib import Path
 
 from load import Address, Refused, ask, connect, error_of, find_leader, frame_of
 from msgspec import Struct
+from quorums import Nodes, QuorumLayout, start_quorum
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "interop"))
-
-from our_nodes import our_controller, our_format
-from real_kafka import KafkaInstallation, Nodes, QuorumLayout, free_ports, kafka_format, running
-
-CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 INTERVAL_SECONDS = 0.02
 PATIENCE_SECONDS = 60.0
 SIGNALS = {"killed": signal.SIGKILL, "stopped politely": signal.SIGTERM}
@@ -48,19 +41,8 @@ class Target(Struct):
 
 def start(name: str, root: Path, stack: ExitStack) -> Target:
     """Three controllers of one make that run until the stack closes."""
-    layout = QuorumLayout(root / name, CLUSTER_ID, dict(zip((1, 2, 3), free_ports(3), strict=True)))
-    layout.root.mkdir()
-    if name == "ours":
-        our_format(layout)
-        command = our_controller(layout)
-    else:
-        kafka = KafkaInstallation.find()
-        kafka_format(kafka, layout)
-
-        def command(node: int) -> list[str]:
-            return kafka.command("kafka.Kafka", str(layout.properties(node)), heap="512m", options=())
-
-    return Target(name, layout, stack.enter_context(running(layout, command, name=name)))
+    layout, nodes = start_quorum(name, root, stack)
+    return Target(name, layout, nodes)
 
 
 def outage_ms(target: Target, number: int, turn: int) -> float:

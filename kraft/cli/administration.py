@@ -23,7 +23,15 @@ from transport.protocol.errors import Error
 
 T = TypeVar("T")
 
-BOOTSTRAP_VARIABLE: Final = "KRAFT_BOOTSTRAP_CONTROLLER"
+bootstrap_option: Final = click.option(
+    "--bootstrap-controller",
+    "bootstrap",
+    required=True,
+    envvar="KRAFT_BOOTSTRAP_CONTROLLER",
+    show_envvar=True,
+    metavar="H:P[,H:P]",
+    help="Where some of the controllers listen.",
+)
 MOST_FAILURES: Final = 10
 _HINTS: Final = {
     Error.TOPIC_ALREADY_EXISTS: "See `kraft topics describe`.",
@@ -107,15 +115,7 @@ def on_a_cluster(command: Callable[..., None]) -> Callable[..., None]:
             help="Seconds to try for, for each question to the controllers.",
         ),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
-        click.option(
-            "--bootstrap-controller",
-            "bootstrap",
-            required=True,
-            envvar=BOOTSTRAP_VARIABLE,
-            show_envvar=True,
-            metavar="H:P[,H:P]",
-            help="Where some of the controllers listen.",
-        ),
+        bootstrap_option,
     ):
         found = option(found)
     return found

@@ -11,7 +11,7 @@ import click
 import trio
 
 from kraft.admin import AdminError, ClusterDescription, QuorumDescription, ReplicaDescription, open_admin
-from kraft.cli.administration import BOOTSTRAP_VARIABLE, parse_bootstrap
+from kraft.cli.administration import bootstrap_option, parse_bootstrap
 from kraft.cli.failure import CommandFailed
 from metadata_log.types import Uuid
 from transport.interface import Endpoint
@@ -38,15 +38,7 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
         ),
         click.option("--watch", is_flag=True, help="Repeat every second until Ctrl-C."),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object; with --watch, one a line."),
-        click.option(
-            "--bootstrap-controller",
-            "bootstrap",
-            required=True,
-            envvar=BOOTSTRAP_VARIABLE,
-            show_envvar=True,
-            metavar="H:P[,H:P]",
-            help="Where some of the controllers listen.",
-        ),
+        bootstrap_option,
     ):
         command = option(command)
     return command

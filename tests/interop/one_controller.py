@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from controller_sides import CLUSTER_ID, Side
-from real_kafka import QUIET, QuorumLayout, free_ports
-from wire import ask
+from our_nodes import our_controller, our_format
+from real_kafka import (
+    QUIET,
+    KafkaInstallation,
+    QuorumLayout,
+    eventually,
+    free_ports,
+    kafka_controller,
+    kafka_format,
+    running,
+)
+from wire import active_controller, ask
 
 from metadata_log.disk import OsDisk
 from metadata_log.reader import Entry
@@ -34,6 +45,21 @@ def log_of(layout: QuorumLayout) -> Iterator[list[tuple[int, Message]]]:
         if isinstance(item, TimelineBatch):
             entries = [entry for entry in item.entries() if isinstance(entry, Entry) and not entry.is_control]
             yield [(entry.version, entry.record) for entry in entries if entry.record is not None]
+
+
+@contextmanager
+def both(kafka: KafkaInstallation, root: Path, *settings: str) -> Iterator[tuple[QuorumLayout, QuorumLayout]]:
+    """A controller of Kafka's and one of ours, both active, until the block ends."""
+    theirs, ours = single(root / "theirs", *settings), single(root / "ours", *settings)
+    kafka_format(kafka, theirs)
+    our_format(ours)
+    with (
+        running(theirs, kafka_controller(kafka, theirs), name="kafka"),
+        running(ours, our_controller(ours), name="ours"),
+    ):
+        for layout in (theirs, ours):
+            eventually(lambda layout=layout: active_controller(layout.ports[1]) == 1, "it is active")
+        yield theirs, ours
 
 
 def single(root: Path, *settings: str) -> QuorumLayout:

@@ -14,8 +14,7 @@ import pytest
 from controller_draws import DEFAULT_RUN, STEPS, Draw
 from controller_sides import InProcess, Side, by_batches, plain, recorded_answers
 from controller_stories import DIFFERENCES, STORIES, Step, latest, reassignments, told, unregister
-from one_controller import log_of, side_of, single
-from our_nodes import our_controller, our_format
+from one_controller import both, log_of, side_of, single
 from real_kafka import KafkaInstallation, QuorumLayout, eventually, kafka_controller, kafka_format, running
 from wire import active_controller
 
@@ -33,15 +32,7 @@ pytestmark = pytest.mark.kafka
 
 
 def test_answers_and_records_are_kafkas(kafka: KafkaInstallation, tmp_path: Path) -> None:
-    theirs, ours = single(tmp_path / "theirs"), single(tmp_path / "ours")
-    kafka_format(kafka, theirs)
-    our_format(ours)
-    with (
-        running(theirs, kafka_controller(kafka, theirs), name="kafka"),
-        running(ours, our_controller(ours), name="ours"),
-    ):
-        for layout in (theirs, ours):
-            eventually(lambda layout=layout: active_controller(layout.ports[1]) == 1, "it is active")
+    with both(kafka, tmp_path) as (theirs, ours):
         one, other = side_of(theirs), side_of(ours)
         for name, story in STORIES.items():
             kafkas = told(one, story)
