@@ -309,7 +309,7 @@ class RaftCore:
             case UpdateVoterReply() as reply:
                 membership.on_update_voter_reply(quorum, peer_id, reply, now_ms)
             case AddVoterReply() | RemoveVoterReply() as reply:
-                membership.on_joining_reply(quorum, peer_id, reply, now_ms)
+                membership.on_joining_reply(quorum, peer_id, reply)
             case ProbeVersionsReply() as reply:
                 membership.on_versions(quorum, peer_id, reply, now_ms)
             case DescribeQuorumReply():

@@ -164,9 +164,11 @@ def on_vote_reply(quorum: QuorumState, peer_id: int, reply: VoteReply, now_ms: i
 
 
 def skip_pre_vote(quorum: QuorumState, peer_id: int, now_ms: int) -> None:
-    """A peer cannot do pre-votes: stand for election without (KIP-996)."""
+    """A peer cannot do pre-votes: stand for election without (KIP-996). A leader that takes no reports gets no more."""
     if isinstance(quorum.state, ProspectiveState):
         quorum.become_candidate(now_ms, f"no-pre-vote-at-{peer_id}")
         advance(quorum, now_ms)
     else:
+        if isinstance(quorum.state, FollowerState):
+            quorum.state.has_reported = True
         quorum.peers.back_off(peer_id, now_ms)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from kraft.quorum.appending import append_control
 from kraft.quorum.effects import SendReply, SendRequest
 from kraft.quorum.events import Received
-from kraft.quorum.leadership import Verdict, end_change, known_leader, on_common_reply, settle
+from kraft.quorum.leadership import Verdict, end_change, known_leader, on_common_reply
 from kraft.quorum.messages import (
     AddVoter,
     AddVoterReply,
@@ -195,19 +195,18 @@ def _write(quorum: QuorumState, leader: LeaderState, voters: VoterSet, now_ms: i
 
 
 def on_update_voter_reply(quorum: QuorumState, peer_id: int, reply: UpdateVoterReply, now_ms: int) -> None:
-    """The leader has taken note, or cannot yet."""
+    """The leader has taken note, or cannot now. Either way it is fetched from at once: the next report has its time."""
     verdict = on_common_reply(quorum, peer_id, reply, now_ms)
     match quorum.state:
         case FollowerState(leader_id=leader_id) as follower if verdict is Verdict.CONTINUE and leader_id == peer_id:
             if reply.error in (Error.NONE, Error.UNSUPPORTED_VERSION):
                 follower.has_reported = True
                 follower.fetch_deadline_ms = now_ms + quorum.config.fetch_timeout_ms
-    settle(quorum, peer_id, verdict, now_ms)
+    quorum.peers.answered(peer_id)
 
 
-def on_joining_reply(quorum: QuorumState, peer_id: int, reply: AddVoterReply | RemoveVoterReply, now_ms: int) -> None:
-    """The leader has added this replica or removed its former self, or it has to be asked again later."""
-    if reply.error in (Error.NONE, Error.REQUEST_TIMED_OUT, Error.DUPLICATE_VOTER, Error.VOTER_NOT_FOUND):
-        quorum.peers.answered(peer_id)
-    else:
-        quorum.peers.back_off(peer_id, now_ms)
+def on_joining_reply(quorum: QuorumState, peer_id: int, reply: AddVoterReply | RemoveVoterReply) -> None:
+    """The leader has added this replica or removed its former self, or will be asked again when it is time."""
+    if reply.error not in (Error.NONE, Error.REQUEST_TIMED_OUT, Error.DUPLICATE_VOTER, Error.VOTER_NOT_FOUND):
+        quorum.suspect(peer_id, f"it answers our wish to vote with {reply.error.name}: {reply.text}")
+    quorum.peers.answered(peer_id)

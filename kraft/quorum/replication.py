@@ -40,7 +40,7 @@ from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.snapshots import begin_download, download_request
 from kraft.quorum.states import FollowerState, LeaderState, Progress
 from kraft.quorum.voter_history import STATIC
-from metadata_log.types import OffsetAndEpoch
+from metadata_log.types import OffsetAndEpoch, Uuid
 from transport.protocol.errors import Error
 
 # The leader's side: appending
@@ -318,6 +318,8 @@ def _next_request(
 def own_report(quorum: QuorumState, follower: FollowerState) -> AddVoter | RemoveVoter | UpdateVoter | None:
     """What a follower has to tell the leader about itself, once in a while (KIP-1186 for who joins by itself)."""
     own, is_dynamic = quorum.own_voter, quorum.history.kraft_version != STATIC
+    if own.key.directory_id == Uuid.ZERO:
+        return None
     entry = quorum.voters.find(own.id)
     if quorum.is_voter:
         is_known = entry == own if is_dynamic else follower.has_reported
