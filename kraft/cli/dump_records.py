@@ -82,10 +82,14 @@ class _Known(Struct, frozen=True):
 
 
 class RecordLines:
-    """Makes the lines of records; what follows from the type of a record is found once."""
+    """Makes the lines of records; what follows from the type of a record is found once.
 
-    def __init__(self, wanted: RecordsWanted) -> None:
-        self._wanted = wanted
+    `start` gives the fields of a line that say where its batch stands.
+    """
+
+    def __init__(self, wanted: RecordsWanted, start: Callable[[str, RecordBatch], str] | None = None) -> None:
+        self.wanted = wanted
+        self._start = start or _place_in_file
         self._known: dict[bytes, _Known | None] = {}
 
     def quickly(self, batch: RecordBatch, path: str) -> list[str] | None:
@@ -94,10 +98,10 @@ class RecordLines:
         That is a batch with damage, control records, or records of a type or version that is not known, and one that is
         shown in part only.
         """
-        if batch.is_control or not self._wanted.encloses(batch):
+        if batch.is_control or not self.wanted.encloses(batch):
             return None
-        as_json = self._wanted.as_json
-        front, end = (_start_of_line(path, batch), "}") if as_json else ("  ", "")
+        as_json = self.wanted.as_json
+        front, end = (self._start_of_line(path, batch), "}") if as_json else ("  ", "")
         lines: list[str] = []
         time, parts = -1, dict[bytes, tuple[TextFromBytes, str | None]]()
         try:
@@ -120,9 +124,9 @@ class RecordLines:
 
     def _middle(self, known: _Known, timestamp: int, epoch: int) -> str | None:
         """What stands between the offset of a record and its fields; None if it is not shown."""
-        if not self._wanted.has_type(known.name):
+        if not self.wanted.has_type(known.name):
             return None
-        if not self._wanted.as_json:
+        if not self.wanted.as_json:
             return f" {known.name} v{known.version} "
         return _middle_of_line(timestamp, epoch, False, known.name, known.type, known.version)
 
@@ -139,15 +143,15 @@ class RecordLines:
         cls = RECORD_TYPES.get(record_type)
         if cls is None or version not in cls.__schema__.versions:
             return None
-        text = text_reader(cls, version, ascii_only=self._wanted.as_json)
-        if cls in MAY_HOLD_SECRETS and not self._wanted.show_secrets:
-            text = _redacted(cls, version, text, ascii_only=self._wanted.as_json)
+        text = text_reader(cls, version, ascii_only=self.wanted.as_json)
+        if cls in MAY_HOLD_SECRETS and not self.wanted.show_secrets:
+            text = _redacted(cls, version, text, ascii_only=self.wanted.as_json)
         return _Known(cls.__name__, record_type, version, text)
 
     def line(self, batch: RecordBatch, entry: Entry, path: str) -> str:
         """The line of one record of any kind; its bytes if it is not known."""
         record = entry.record
-        if not self._wanted.as_json:
+        if not self.wanted.as_json:
             fields = {"hex": entry.value.hex()} if record is None else self._fields(entry, record)
             return f"  {entry.offset} {entry.name} v{entry.version} {json.dumps(fields, ensure_ascii=False)}"
         if record is None:
@@ -157,18 +161,21 @@ class RecordLines:
         else:
             body = json_text(record, _shown_version(entry, record))
         middle = _middle_of_line(entry.timestamp, entry.epoch, entry.is_control, entry.name, entry.type, entry.version)
-        return f"{_start_of_line(path, batch)}{entry.offset}{middle}{body}}}"
+        return f"{self._start_of_line(path, batch)}{entry.offset}{middle}{body}}}"
+
+    def _start_of_line(self, path: str, batch: RecordBatch) -> str:
+        return f'{{{self._start(path, batch)}"offset": '
 
     def _hides(self, record: Message) -> bool:
-        return type(record) in MAY_HOLD_SECRETS and not self._wanted.show_secrets
+        return type(record) in MAY_HOLD_SECRETS and not self.wanted.show_secrets
 
     def _fields(self, entry: Entry, record: Message) -> object:
         fields = to_json(record, _shown_version(entry, record))
         return redact(record, fields) if self._hides(record) else fields
 
 
-def _start_of_line(path: str, batch: RecordBatch) -> str:
-    return f'{{"file": {json.dumps(path)}, "position": {batch.position}, "offset": '
+def _place_in_file(path: str, batch: RecordBatch) -> str:
+    return f'"file": {json.dumps(path)}, "position": {batch.position}, '
 
 
 def _middle_of_line(timestamp: int, epoch: int, is_control: bool, name: str, record_type: int, version: int) -> str:
@@ -185,11 +192,11 @@ def _shown_version(entry: Entry, record: Message) -> int:
 
 def _redacted(cls: type[Message], version: int, plain: TextFromBytes, *, ascii_only: bool) -> TextFromBytes:
     """The function that hides the secrets of a record, if it has any."""
-    read: Callable[[bytes, int], tuple[Message, int]] = reader(cls, version, version in cls.__schema__.flexible)
+    read = reader(cls, version, version in cls.__schema__.flexible)
 
     def text(value: bytes, position: int) -> str:
-        record, end = read(value, position)
-        if end != len(value) or not secret_fields(record):
+        record = read(value, position)
+        if not secret_fields(record):
             return plain(value, position)
         return json.dumps(redact(record, to_json(record, version)), ensure_ascii=ascii_only)
 
