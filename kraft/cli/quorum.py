@@ -13,6 +13,7 @@ import trio
 from kraft.admin import AdminError, ClusterDescription, QuorumDescription, ReplicaDescription, open_admin
 from kraft.cli.administration import bootstrap_option, parse_bootstrap
 from kraft.cli.failure import CommandFailed
+from kraft.cli.voters import add_command, remove_command
 from metadata_log.types import Uuid
 from transport.interface import Endpoint
 
@@ -23,11 +24,15 @@ Facts = tuple[ClusterDescription, QuorumDescription]
 
 @click.group(
     "quorum",
-    short_help="Show the quorum.",
+    short_help="Show the quorum, and change who votes.",
     epilog="Example: kraft quorum status --bootstrap-controller 127.0.0.1:9093",
 )
 def quorum_command() -> None:
-    """What kafka-metadata-quorum shows, of our controllers or Apache Kafka's."""
+    """What kafka-metadata-quorum shows and does, of our controllers or Apache Kafka's."""
+
+
+quorum_command.add_command(add_command)
+quorum_command.add_command(remove_command)
 
 
 def _options(command: Callable[..., None]) -> Callable[..., None]:

@@ -1,0 +1,79 @@
+"""`kraft quorum add | remove`: who votes in a dynamic quorum (Kafka: `MetadataQuorumCommand`; KIP-853)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from kraft.admin.voters import add_voter, remove_voter
+from kraft.cli.administration import Cluster, on_a_cluster
+from kraft.config import UsageError, parse_host_port
+from metadata_log.types import Uuid
+from transport.interface import Endpoint
+
+_WHERE: Final = "CONTROLLER"
+
+_directory_option = click.option(
+    "--directory-id", metavar="ID", help="Of the controller's metadata log, where the leader knows several of one node."
+)
+
+
+@click.command(
+    "add",
+    short_help="Make a controller a voter.",
+    epilog="Example: kraft quorum add 4@127.0.0.1:9096 --bootstrap-controller 127.0.0.1:9093",
+)
+@click.argument("controller", metavar="ID@H:P")
+@_directory_option
+@on_a_cluster
+def add_command(controller: str, *, directory_id: str | None, cluster: Cluster) -> None:
+    """Give a controller a vote that runs, was formatted with --no-initial-controllers, and has caught up.
+
+    H:P is where the other controllers reach it.
+    """
+    node_id, endpoint = _controller(controller)
+    directory = _directory(directory_id)
+    found = cluster.ask(lambda admin: add_voter(admin, node_id, endpoint, directory, timeout_ms=cluster.timeout_ms))
+    cluster.say(
+        {"added": {"id": node_id, "directoryId": str(found), "endpoint": str(endpoint)}},
+        [f"Node {node_id} votes now, with directory {found}."],
+    )
+
+
+@click.command(
+    "remove",
+    short_help="Take a voter's vote away.",
+    epilog="Example: kraft quorum remove 4 --bootstrap-controller 127.0.0.1:9093",
+)
+@click.argument("node_id", metavar="ID", type=click.IntRange(min=0))
+@_directory_option
+@on_a_cluster
+def remove_command(node_id: int, *, directory_id: str | None, cluster: Cluster) -> None:
+    """Make a voter an observer; the leader, too: it resigns when that is committed.
+
+    A controller with controller.quorum.auto.join.enable comes back by itself.
+    """
+    directory = _directory(directory_id)
+    found = cluster.ask(lambda admin: remove_voter(admin, node_id, directory, timeout_ms=cluster.timeout_ms))
+    cluster.say(
+        {"removed": {"id": node_id, "directoryId": str(found)}},
+        [f"Node {node_id} with directory {found} votes no more."],
+    )
+
+
+def _controller(text: str) -> tuple[int, Endpoint]:
+    node_id, at, address = text.partition("@")
+    try:
+        if not (at and node_id.isascii() and node_id.isdecimal()):
+            raise ValueError(f"{text!r} is not ID@HOST:PORT")
+        return int(node_id), Endpoint(*parse_host_port(address))
+    except ValueError as bad:
+        raise UsageError(str(bad), where=_WHERE, hint="For example 4@127.0.0.1:9096.") from bad
+
+
+def _directory(text: str | None) -> Uuid | None:
+    try:
+        return None if text is None else Uuid.parse(text)
+    except ValueError as bad:
+        raise UsageError(str(bad), where="--directory-id", hint="See `kraft quorum status`.") from bad
