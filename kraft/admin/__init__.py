@@ -24,6 +24,7 @@ from kraft.admin.client import (
 )
 from kraft.admin.configs import ConfigSource, Setting, alter_quotas, describe_configs, entity_name
 from kraft.admin.features import Feature, Features, UpgradeType, describe_features, update_features
+from kraft.admin.follower import LONGEST_RETRY_MS, Committed, Follower, HistoryLost, Jumped
 from kraft.admin.live_image import read_image
 from kraft.admin.partitions import (
     ElectionOutcome,
@@ -38,10 +39,12 @@ from kraft.admin.topics import CreatedTopic, create_topic, delete_topics, grow_t
 from kraft.admin.users import delete_credential, set_password
 
 __all__ = [
+    "LONGEST_RETRY_MS",
     "AclFilter",
     "AdminClient",
     "AdminError",
     "ClusterDescription",
+    "Committed",
     "ConfigChange",
     "ConfigSource",
     "CreatedTopic",
@@ -49,6 +52,9 @@ __all__ = [
     "ElectionType",
     "Feature",
     "Features",
+    "Follower",
+    "HistoryLost",
+    "Jumped",
     "NoController",
     "Operation",
     "QuorumDescription",

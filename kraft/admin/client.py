@@ -160,11 +160,20 @@ class AdminClient:
     pipelined.
     """
 
-    def __init__(self, transport: Transport, bootstrap: Sequence[Endpoint], *, client_id: str, timeout_ms: int) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        bootstrap: Sequence[Endpoint],
+        *,
+        client_id: str,
+        timeout_ms: int,
+        longest_retry_ms: int = RETRY_MS,
+    ) -> None:
         self._transport = transport
         self._bootstrap = tuple(bootstrap)
         self._client_id = client_id
         self._timeout_ms = timeout_ms
+        self._longest_retry_ms = longest_retry_ms
         self._tokens = count(1)
         self._waiting: dict[int, _Waiting] = {}
         self._finding = trio.Lock()
@@ -291,9 +300,11 @@ class AdminClient:
 
     async def _in_time(self, attempt: Callable[[], Awaitable[T | None]]) -> T:
         """The first result that is not None."""
+        pause_ms = RETRY_MS
         with trio.move_on_after(self._timeout_ms / 1000):
-            while (result := await attempt()) is None:  # noqa: ASYNC110  # the event is on another machine
-                await trio.sleep(RETRY_MS / 1000)
+            while (result := await attempt()) is None:
+                await trio.sleep(pause_ms / 1000)
+                pause_ms = min(2 * pause_ms, self._longest_retry_ms)
             return result
         raise NoController(
             f"no active controller answered within {self._timeout_ms / 1000:g} s: {self.last_failure}",
@@ -356,13 +367,17 @@ async def open_admin(
     transport: Transport | None = None,
     client_id: str = "kraft-admin",
     timeout_ms: int = DEFAULT_TIMEOUT_MS,
+    longest_retry_ms: int = RETRY_MS,
 ) -> AsyncIterator[AdminClient]:
     """A client for the cluster that these controllers belong to, while the block lasts; TCP unless told otherwise.
 
-    `timeout_ms` bounds each of its operations, however often they are tried again.
+    `timeout_ms` bounds each of its operations, however often they are tried again: after a pause of 20 ms, which
+    doubles each time up to `longest_retry_ms`.
     """
     carrier = TcpTransport() if transport is None else transport
-    client = AdminClient(carrier, tuple(bootstrap), client_id=client_id, timeout_ms=timeout_ms)
+    client = AdminClient(
+        carrier, tuple(bootstrap), client_id=client_id, timeout_ms=timeout_ms, longest_retry_ms=longest_retry_ms
+    )
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(carrier.run, client.deliver)

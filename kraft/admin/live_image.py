@@ -7,29 +7,14 @@ A controller answers no question about topics or brokers; its listener serves th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final
 
-import trio
-
-from kraft.admin.client import RETRY_MS, AdminClient, AdminError, Refusal
+from kraft.admin.client import AdminClient, AdminError
+from kraft.admin.leaders_log import WHERE, LeadersLog
 from metadata_log.batch import RecordBatch, records, scan
 from metadata_log.errors import IncompleteBatch, UnsupportedVersion
 from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.records.frame import decode_record
-from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC, OffsetAndEpoch, Uuid
-from transport.protocol.errors import Error
-from transport.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from transport.protocol.messages.fetch_snapshot import (
-    FetchSnapshotRequest,
-    FetchSnapshotRequestPartitionSnapshot,
-    FetchSnapshotRequestSnapshotId,
-    FetchSnapshotRequestTopicSnapshot,
-    FetchSnapshotResponse,
-)
-
-FETCH_BYTES: Final = 1 << 20
-WHERE: Final = "the metadata log, fetched"
-_OTHER_EPOCH: Final = (Error.FENCED_LEADER_EPOCH, Error.UNKNOWN_LEADER_EPOCH)
+from metadata_log.types import OffsetAndEpoch
 
 Progress = Callable[[int, int], None]
 """Told after every answer: the offset reached, and the offset to reach."""
@@ -42,7 +27,7 @@ async def read_image(admin: AdminClient, on_progress: Progress = lambda offset, 
     connection may not read the log or a snapshot is gone; `AdminError` if the log is truncated meanwhile or ends too
     early, and `MetadataLogError` for damage and for records that this version does not know.
     """
-    log = _LeadersLog(admin)
+    log = LeadersLog(admin)
     until = await log.high_watermark()
     reading = _Reading(until)
     while reading.end.offset < until:
@@ -109,80 +94,3 @@ def _replay(delta: MetadataDelta, batches: Iterable[RecordBatch]) -> None:
                     hint="The cluster runs a newer release than this command knows.",
                 )
             delta.replay(framed.record, one.offset)
-
-
-class _LeadersLog:
-    """The log of whoever leads, in whatever epoch."""
-
-    def __init__(self, admin: AdminClient) -> None:
-        self._admin = admin
-        self._epoch = 0
-
-    async def high_watermark(self) -> int:
-        """The end of what is committed; waits for a new leader's first commit, before which it does not know."""
-        while True:
-            quorum = await self._admin.describe_quorum()
-            self._epoch = quorum.leader_epoch
-            if quorum.high_watermark >= 0:
-                return quorum.high_watermark
-            await trio.sleep(RETRY_MS / 1000)
-
-    async def fetch(self, end: OffsetAndEpoch) -> PartitionData:
-        """What there is from this offset on."""
-        while True:
-            part = FetchPartition(
-                partition=METADATA_PARTITION,
-                current_leader_epoch=self._epoch,
-                fetch_offset=end.offset,
-                last_fetched_epoch=end.epoch,
-                partition_max_bytes=FETCH_BYTES,
-            )
-            topic = FetchTopic(topic_id=Uuid.METADATA_TOPIC, partitions=[part])
-            request = FetchRequest(max_bytes=FETCH_BYTES, topics=[topic])
-            answer = await self._admin.ask_active(request, FetchResponse, _fetch_refusal)
-            found = answer.responses[0].partitions[0]
-            if not await self._has_moved_on(found.error_code):
-                return found
-
-    async def snapshot(self, snapshot: OffsetAndEpoch, on_progress: Callable[[int], None]) -> bytes:
-        """A whole snapshot, piece by piece. It counts as if its records were spread evenly over its bytes."""
-        data = bytearray()
-        while True:
-            part = FetchSnapshotRequestPartitionSnapshot(
-                partition=METADATA_PARTITION,
-                current_leader_epoch=self._epoch,
-                snapshot_id=FetchSnapshotRequestSnapshotId(end_offset=snapshot.offset, epoch=snapshot.epoch),
-                position=len(data),
-            )
-            topic = FetchSnapshotRequestTopicSnapshot(name=METADATA_TOPIC, partitions=[part])
-            request = FetchSnapshotRequest(max_bytes=FETCH_BYTES, topics=[topic])
-            answer = await self._admin.ask_active(request, FetchSnapshotResponse, _snapshot_refusal)
-            piece = answer.topics[0].partitions[0]
-            if await self._has_moved_on(piece.error_code):
-                continue
-            data += piece.unaligned_records
-            if len(data) >= piece.size:
-                return bytes(data)
-            if not piece.unaligned_records:
-                raise AdminError(f"snapshot {snapshot} ends after {len(data)} of {piece.size} bytes", hint="Try again.")
-            on_progress(snapshot.offset * len(data) // piece.size)
-
-    async def _has_moved_on(self, error_code: int) -> bool:
-        """Whether the leader has another epoch than we thought, which is known now."""
-        if error_code not in _OTHER_EPOCH:
-            return False
-        self._epoch = (await self._admin.describe_quorum()).leader_epoch
-        return True
-
-
-def _fetch_refusal(answer: FetchResponse) -> Refusal:
-    return _refusal(answer.error_code or answer.responses[0].partitions[0].error_code)
-
-
-def _snapshot_refusal(answer: FetchSnapshotResponse) -> Refusal:
-    return _refusal(answer.error_code or answer.topics[0].partitions[0].error_code)
-
-
-def _refusal(code: int) -> Refusal:
-    """Another epoch is no refusal: the request is made anew."""
-    return Error.NONE if code in _OTHER_EPOCH else Error.of(code), None

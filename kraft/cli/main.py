@@ -45,6 +45,7 @@ _COMMANDS: Final = {
     "shell": "kraft.cli.shell:shell_command",
     "topics": "kraft.cli.topics:topics_command",
     "users": "kraft.cli.users:users_command",
+    "watch": "kraft.cli.watch:watch_command",
     "whatif": "kraft.cli.whatif:whatif_command",
 }
 

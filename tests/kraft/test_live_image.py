@@ -116,7 +116,8 @@ async def test_a_snapshot_comes_in_pieces(autojump_clock: trio.testing.MockClock
         answer(snapshot_id=fetch.SnapshotId(end_offset=3, epoch=EPOCH)),
         piece(0, snapshot[:50], len(snapshot)),
         piece(50, b"", len(snapshot), Error.FENCED_LEADER_EPOCH),
-        piece(50, snapshot[50:], len(snapshot)),
+        piece(0, snapshot[:40], len(snapshot)),
+        piece(40, snapshot[40:], len(snapshot)),
         answer(records=topics(3, "d")),
     )
     async with following(*script) as (leader, admin):
