@@ -26,6 +26,7 @@ FIRST = (
     "tests/test_processes.py",
     "tests/test_quickstart.py",
     "tests/test_docs.py",
+    "tests/test_bench.py",
 )
 """What takes longest, so that no process is left alone with it at the end; of the rest, files with many tests."""
 
