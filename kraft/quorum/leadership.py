@@ -69,6 +69,9 @@ def learn_leader(
         quorum.suspect(peer_id, f"it takes this node for the leader of epoch {epoch}, which it is not")
         return Error.INVALID_REQUEST
     resolved = endpoints if len(endpoints) else quorum.endpoints_of(leader_id)
+    if leader_id == quorum.leader_id and not len(resolved):
+        # A leader that was removed from the voters names no address when it resigns (KAFKA-17608).
+        resolved = quorum.state.endpoints
     if leader_id != NO_NODE and not len(resolved):
         quorum.suspect(peer_id, f"it names leader {leader_id} of epoch {epoch}, whose address nobody has told")
         return Error.INVALID_REQUEST

@@ -156,12 +156,14 @@ class Process:
 
 
 class QuorumLayout(Struct, frozen=True):
-    """Where the controllers of a static quorum listen and keep their files."""
+    """Where the controllers of a quorum listen and keep their files."""
 
     root: Path
     cluster_id: str
     ports: dict[int, int]
     extra: tuple[str, ...] = ()
+    is_dynamic: bool = False
+    """Whether the voters stand in the log, and not in the configuration."""
 
     @property
     def bootstrap(self) -> str:
@@ -190,7 +192,9 @@ class QuorumLayout(Struct, frozen=True):
             "controller.listener.names=CONTROLLER",
             "listener.security.protocol.map=CONTROLLER:PLAINTEXT",
             f"listeners=CONTROLLER://127.0.0.1:{self.ports[node]}",
-            f"controller.quorum.voters={self.voters}",
+            f"controller.quorum.bootstrap.servers={self.bootstrap}"
+            if self.is_dynamic
+            else f"controller.quorum.voters={self.voters}",
             *self.extra,
         ]
         path = self.root / f"c{node}.properties"

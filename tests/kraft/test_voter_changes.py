@@ -6,6 +6,7 @@ import pytest
 from replica_net import CLUSTER_ID, Net
 from test_dynamic_quorum import describe, directory_id, dynamic_net, voter
 
+from kraft.quorum.effects import Suspicious
 from kraft.quorum.values import QuorumConfig
 from kraft.quorum.voters import VoterSet
 from metadata_log.serde import Message
@@ -93,6 +94,8 @@ def test_a_leader_that_is_removed_stays_until_that_is_committed_and_then_resigns
     assert not net.replicas[leader].core.is_voter
     end = net.replicas[net.leader].core.log_end_offset
     net.until(lambda: net.replicas[leader].core.log_end_offset == end)
+    told = [effect for _, effect in net.traces if isinstance(effect, Suspicious)]
+    assert told == [], "what a removed leader says at its end is understood: an error would end a Kafka process"
 
 
 def test_a_removed_voter_is_described_as_an_observer_with_what_is_known_of_it() -> None:
