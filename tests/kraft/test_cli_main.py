@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -17,30 +18,19 @@ from kraft.cli.main import kraft, report
 from kraft.config import ConfigError, UsageError
 from metadata_log.errors import DirectoryError
 
-COMMANDS = (
-    "archive",
-    "decode",
-    "diff",
-    "dump",
-    "fleet",
-    "fleet audit",
-    "fleet churn",
-    "fleet elections",
-    "fleet history",
-    "fleet report",
-    "fleet unavailability",
-    "format",
-    "history",
-    "quickstart",
-    "quorum",
-    "quorum replication",
-    "quorum status",
-    "random-uuid",
-    "replay",
-    "serve",
-    "shell",
-    "whatif",
-)
+
+def commands_below(group: click.Group, *path: str) -> Iterator[str]:
+    """The words of every command and group of commands."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        found = group.get_command(context, name)
+        assert found is not None, name
+        yield " ".join((*path, name))
+        if isinstance(found, click.Group):
+            yield from commands_below(found, *path, name)
+
+
+COMMANDS = tuple(commands_below(kraft))
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])
@@ -50,9 +40,8 @@ def test_every_level_has_help_with_an_example(capsys: pytest.CaptureFixture[str]
     assert re.search(rf"Example:\s+kraft {command}", done.out)
 
 
-def test_the_list_of_commands_here_is_complete() -> None:
-    context = click.Context(kraft)
-    assert set(kraft.list_commands(context)) == {command.split()[0] for command in COMMANDS}
+def test_the_commands_are_found() -> None:
+    assert {"dump", "quorum status", "topics create", "fleet report"} <= set(COMMANDS)
 
 
 @pytest.mark.parametrize(
