@@ -54,7 +54,7 @@ class Jumped(Struct, frozen=True):
 
 
 class Follower:
-    """Reads one cluster's log. One task at a time may `take`.
+    """Reads one cluster's log. One task at a time may `take`; nothing is lost if it is cancelled meanwhile.
 
     It begins behind `after`, the last record that the caller has, with its epoch; or at `from_offset`, where the batch
     that holds this offset comes whole. `on_notice` is told in words of every other leader and of silence.
@@ -186,6 +186,7 @@ class Follower:
         """The leader's log begins later, or it wants everybody who begins at 0 to begin with its snapshot."""
         start, wanted = part.log_start_offset, self.end.offset
         self._waiting.clear()
+        self._fetched = self.end
         if start == wanted and wanted > 0 and not self._knows_epoch:
             self._go_on_behind(await self._first_snapshot(start))
             return None

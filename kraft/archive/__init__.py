@@ -1,7 +1,8 @@
 """Keeps the metadata history of a cluster for good: what its directories forget after a week stays readable here."""
 
 from kraft.archive.archive import Added, Archive, open_archive
-from kraft.archive.manifest import ArchiveError, Manifest, read_manifest
+from kraft.archive.feed import Feed
+from kraft.archive.manifest import ArchiveError, GapFacts, Manifest, read_manifest
 from kraft.archive.source import Source, open_source
 from kraft.archive.verification import Verified, verify_archive
 
@@ -9,6 +10,8 @@ __all__ = [
     "Added",
     "Archive",
     "ArchiveError",
+    "Feed",
+    "GapFacts",
     "Manifest",
     "Source",
     "Verified",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kraft.archive.manifest import CheckpointFacts, digest_of
 from kraft.archive.source import Source
-from kraft.archive.writing import copy_file
+from kraft.archive.writing import TMP, copy_file
 from metadata_log.batch import records
 from metadata_log.disk import Disk
 from metadata_log.errors import CorruptBatch, MetadataLogError
@@ -19,20 +19,30 @@ def copy_checkpoint(disk: Disk, source: Source, directory: str, id: OffsetAndEpo
     original = f"{source.directory}/{name}"
     copy = copy_file(source.disk, original, disk, directory, name)
     try:
-        for _ in read_snapshot(disk, copy):
-            pass
-        timestamp_ms = read_snapshot_start(disk, copy).header.last_contained_log_timestamp
+        return facts_of_checkpoint(disk, directory, id)
     except MetadataLogError as bad:
         disk.remove(copy)
         raise DamagedFile(
             Damage(where=original, what=bad.args[0], expected="a whole snapshot", position=bad.position)
         ) from bad
-    file = disk.open(copy, writable=False)
+
+
+def facts_of_checkpoint(disk: Disk, directory: str, id: OffsetAndEpoch) -> CheckpointFacts:
+    """Check a snapshot that was written under a temporary name, and give it its own.
+
+    Raises `MetadataLogError` for one that is not whole.
+    """
+    name = snapshot_name(id)
+    path = f"{directory}/{name}"
+    for _ in read_snapshot(disk, path + TMP):
+        pass
+    timestamp_ms = read_snapshot_start(disk, path + TMP).header.last_contained_log_timestamp
+    file = disk.open(path + TMP, writable=False)
     try:
         size, sha256 = file.size(), digest_of(file)
     finally:
         file.close()
-    disk.rename(copy, f"{directory}/{name}")
+    disk.rename(path + TMP, path)
     disk.fsync_dir(directory)
     return CheckpointFacts(
         file=name,

@@ -71,6 +71,13 @@ class SupersededFacts(Struct, frozen=True, kw_only=True):
     noticed_ms: int
 
 
+class GapFacts(Struct, frozen=True, kw_only=True):
+    """Records that the leader had no more: the archive goes on behind them, with a snapshot of what they had led to."""
+
+    base_offset: int
+    end_offset: int
+
+
 class Manifest(Struct, frozen=True, kw_only=True):
     """Everything in an archive, segments and checkpoints in order. A file that it does not name does not count."""
 
@@ -79,6 +86,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
     segments: tuple[SegmentFacts, ...] = ()
     checkpoints: tuple[CheckpointFacts, ...] = ()
     superseded: tuple[SupersededFacts, ...] = ()
+    gaps: tuple[GapFacts, ...] = ()
 
     def files(self) -> tuple[SegmentFacts | CheckpointFacts | SupersededFacts, ...]:
         """Everything that it names."""

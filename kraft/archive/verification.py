@@ -9,6 +9,7 @@ from kraft.archive.manifest import (
     ArchiveError,
     CheckpointFacts,
     Draft,
+    GapFacts,
     Manifest,
     SegmentFacts,
     SupersededFacts,
@@ -25,7 +26,9 @@ from metadata_log.snapshot import parse_snapshot_name, read_snapshot
 
 
 class Verified(Struct, frozen=True, kw_only=True):
-    """What an archive holds, and everything that is wrong with it: nothing, if it is gap-free."""
+    """What an archive holds, and everything that is wrong with it: nothing, if it is whole but for the `gaps` that were
+    allowed.
+    """
 
     cluster_id: str | None
     start_offset: int
@@ -39,6 +42,7 @@ class Verified(Struct, frozen=True, kw_only=True):
     records: int
     size_bytes: int
     superseded: tuple[SupersededFacts, ...]
+    gaps: tuple[GapFacts, ...]
     damages: tuple[Damage, ...]
 
 
@@ -70,6 +74,7 @@ def verify_archive(disk: Disk, directory: str) -> Verified:
         records=sum(each.records for each in segments),
         size_bytes=sum(each.size_bytes for each in manifest.files()),
         superseded=manifest.superseded,
+        gaps=manifest.gaps,
         damages=tuple(damages),
     )
 
@@ -101,8 +106,11 @@ def _succession(directory: str, manifest: Manifest) -> list[Damage]:
     found = []
     path = f"{directory}/{FILE_NAME}"
     end, epoch = manifest.start_offset or 0, -1
+    gaps = {(gap.base_offset, gap.end_offset) for gap in manifest.gaps}
+    resting = {each.end_offset for each in manifest.checkpoints}
     for facts in manifest.segments:
-        if facts.base_offset != end:
+        is_told = (end, facts.base_offset) in gaps and facts.base_offset in resting
+        if facts.base_offset != end and not is_told:
             what = f"offsets {end} to {facts.base_offset - 1} are missing before {facts.file}"
             found.append(Damage(where=path, what=what, expected=f"a segment that begins at {end}", offset=end))
         if facts.epochs and facts.epochs[0][0] < epoch:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -16,12 +15,19 @@ import click
 import trio
 
 from kraft.archive import Added, Archive, ArchiveError, Source, Verified, open_archive, open_source, verify_archive
+from kraft.cli.administration import parse_bootstrap
+from kraft.cli.ending import ending
+from kraft.cli.live_archive import keep_live
 from kraft.config import UsageError
 from metadata_log.disk import OsDisk
 from metadata_log.reader import Damage
+from transport.interface import Endpoint
 
-_ADDRESS: Final = re.compile(r"[\w.-]+:\d+|\[[0-9a-fA-F:]+\]:\d+")
+_ADDRESS: Final = r"(?:[\w.-]+|\[[0-9a-fA-F:]+\]):\d+"
+_ADDRESSES: Final = re.compile(rf"{_ADDRESS}(?:,{_ADDRESS})*")
 _QUIET_SECONDS: Final = 1.0
+LOOK_SECONDS: Final = 10.0
+LIVE_SECONDS: Final = 1.0
 
 
 @click.command("archive", short_help="Keep a cluster's metadata history for good.")
@@ -29,18 +35,32 @@ _QUIET_SECONDS: Final = 1.0
     "--from",
     "sources",
     multiple=True,
-    metavar="DIR",
-    help="A log directory, a partition directory or another archive; may be repeated: controllers of one cluster.",
+    metavar="DIR|H:P",
+    help="A log directory, a partition directory or another archive, or H:P[,H:P], where controllers listen; "
+    "may be repeated: controllers of one cluster.",
 )
 @click.option("--to", "target", required=True, metavar="DIR", help="The archive; made if it is not there.")
-@click.option("--follow", is_flag=True, help="Look again and again until Ctrl-C or SIGTERM.")
+@click.option(
+    "--follow", is_flag=True, help="Look again and again until Ctrl-C or SIGTERM; listening controllers always are."
+)
 @click.option(
     "--interval",
     type=click.FloatRange(min=0.05),
-    default=10.0,
-    show_default=True,
     metavar="SECONDS",
-    help="With --follow: how long to wait between two looks.",
+    help="With --follow: how long to wait between two looks (10). With H:P: how long records may wait until they are "
+    "kept (1).",
+)
+@click.option(
+    "--for",
+    "seconds",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="End after this time; 0 with H:P: once everything is kept that is committed now.",
+)
+@click.option(
+    "--allow-gap",
+    is_flag=True,
+    help="With H:P: go on behind records that the leader has deleted; the manifest says so.",
 )
 @click.option(
     "--verify", is_flag=True, help="Read the whole archive and prove it gap-free, after adding if --from is there."
@@ -53,7 +73,9 @@ def archive_command(
     sources: tuple[str, ...],
     target: str,
     follow: bool,
-    interval: float,
+    interval: float | None,
+    seconds: float | None,
+    allow_gap: bool,
     verify: bool,
     as_json: bool,
 ) -> None:
@@ -63,32 +85,69 @@ def archive_command(
     read it. Run it again to add what is new. It adds only what continues it: a gap, another cluster or a difference
     that no change of leader explains ends it with exit code 1 and leaves the archive as it was.
 
+    From H:P, where a controller listens, it takes what is committed, as it comes, from whoever leads.
+
     \b
-    Example:
+    Examples:
         kraft archive --from /var/lib/kafka/metadata --to /backup/prod-metadata --verify
+        kraft archive --from 127.0.0.1:9093 --to /backup/prod-metadata --for 3600
     """
     if not sources and not verify:
-        raise UsageError("nothing to do", where="--from", hint="Give --from DIR to add, --verify to check, or both.")
+        raise UsageError(
+            "nothing to do", where="--from", hint="Give --from DIR or --from H:P to add, --verify to check, or both."
+        )
     if follow and not sources:
         raise UsageError("there is nothing to follow", where="--follow", hint="Give --from DIR, too.")
+    live = _addresses(sources)
+    if seconds is not None and not (live or follow):
+        raise UsageError("a directory is looked at once", where="--for", hint="Give --follow, too.")
+    if allow_gap and not live:
+        raise UsageError(
+            "of a directory every record is there or none is taken",
+            where="--allow-gap",
+            hint="Begin another archive behind the gap.",
+        )
     sound = True
     if sources:
-        for path in sources:
-            _require_directory(path, target)
+        if not live:
+            for path in sources:
+                _require_directory(path, target)
         archive = open_archive(OsDisk(), target)
         try:
             if sys.stderr.isatty():
                 archive.on_progress = _Progress()
-            opened = [open_source(archive.disk, path) for path in sources]
-            if follow:
-                sound = trio.run(_follow, archive, opened, interval, as_json)
+            if live:
+                keep_live(
+                    archive,
+                    live,
+                    interval=interval or LIVE_SECONDS,
+                    seconds=seconds,
+                    allow_gap=allow_gap,
+                    say=lambda added: _say(archive, added, as_json=as_json),
+                )
             else:
-                sound = _add_each(archive, opened, as_json)
+                opened = [open_source(archive.disk, path) for path in sources]
+                if follow:
+                    sound = trio.run(_follow, archive, opened, interval or LOOK_SECONDS, seconds, as_json)
+                else:
+                    sound = _add_each(archive, opened, as_json)
         finally:
             archive.close()
     if verify:
         sound &= _verify(target, as_json=as_json)
     context.exit(0 if sound else 1)
+
+
+def _addresses(sources: Sequence[str]) -> tuple[Endpoint, ...]:
+    """Where the controllers listen, if the sources are that, not directories."""
+    live = [text for text in sources if not Path(text).exists() and _ADDRESSES.fullmatch(text)]
+    if live and len(live) < len(sources):
+        raise UsageError(
+            "directories and addresses are archived one after the other",
+            where="--from",
+            hint="Give the directories first, then run it again with the addresses.",
+        )
+    return tuple(endpoint for text in live for endpoint in parse_bootstrap(text))
 
 
 def _require_directory(path: str, target: str) -> None:
@@ -100,12 +159,6 @@ def _require_directory(path: str, target: str) -> None:
                 hint="Give a directory outside of it.",
             )
         return
-    if _ADDRESS.fullmatch(path):
-        raise UsageError(
-            "a live quorum cannot be followed yet",
-            where=f"--from {path}",
-            hint="Give the log directory of a controller or broker, which may be running.",
-        )
     raise UsageError("there is no such directory", where=f"--from {path}", hint="Give a log directory of the cluster.")
 
 
@@ -122,29 +175,20 @@ def _add_each(archive: Archive, sources: Sequence[Source], as_json: bool) -> boo
     return sound
 
 
-async def _follow(archive: Archive, sources: Sequence[Source], interval: float, as_json: bool) -> bool:
-    """Look at the sources in turn until a signal comes; whether everything went well."""
-    stop = trio.Event()
-    async with trio.open_nursery() as nursery:
-        await nursery.start(_watch_signals, stop)
+async def _follow(
+    archive: Archive, sources: Sequence[Source], interval: float, seconds: float | None, as_json: bool
+) -> bool:
+    """Look at the sources in turn until a signal comes or the time is over; whether everything went well."""
+    async with ending(seconds) as scope:
         first = True
-        while not stop.is_set():
-            for source in sources:
-                if not _add(archive, source, as_json=as_json, quiet=not first):
-                    nursery.cancel_scope.cancel()
-                    return False
-            first = False
-            with trio.move_on_after(interval):
-                await stop.wait()
-        nursery.cancel_scope.cancel()
+        with scope:
+            while True:
+                for source in sources:
+                    if not _add(archive, source, as_json=as_json, quiet=not first):
+                        return False
+                first = False
+                await trio.sleep(interval)
     return True
-
-
-async def _watch_signals(stop: trio.Event, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        task_status.started()
-        async for _ in signals:
-            stop.set()
 
 
 def _add(archive: Archive, source: Source, *, as_json: bool, quiet: bool = False) -> bool:
@@ -152,10 +196,9 @@ def _add(archive: Archive, source: Source, *, as_json: bool, quiet: bool = False
     try:
         added = archive.add(source, now_ms=time.time_ns() // 1_000_000)
     finally:
-        if isinstance(archive.on_progress, _Progress):
-            archive.on_progress.clear()
+        _clear_progress(archive)
     if not quiet or added.batches or added.checkpoints or added.superseded or added.damage:
-        click.echo(_added_json(added) if as_json else _added_text(added))
+        _say(archive, added, as_json=as_json)
         for warning in added.warnings:
             click.echo(f"kraft: warning: {warning} ({added.source})", err=True)
     if added.superseded is not None:
@@ -169,6 +212,16 @@ def _add(archive: Archive, source: Source, *, as_json: bool, quiet: bool = False
     if added.damage is not None:
         _complain(added.damage, "Archive from another controller of the cluster: only what is whole is taken.")
     return added.damage is None
+
+
+def _say(archive: Archive, added: Added, *, as_json: bool) -> None:
+    _clear_progress(archive)
+    click.echo(_added_json(added) if as_json else _added_text(added))
+
+
+def _clear_progress(archive: Archive) -> None:
+    if isinstance(archive.on_progress, _Progress):
+        archive.on_progress.clear()
 
 
 def _added_text(added: Added) -> str:
@@ -220,12 +273,15 @@ def _verify(target: str, *, as_json: bool) -> bool:
 
 
 def _verified_text(target: str, found: Verified) -> str:
-    verdict = "gap-free" if not found.damages else f"{len(found.damages)} damaged"
+    verdict = "sound, with gaps" if found.gaps else "gap-free"
+    if found.damages:
+        verdict = f"{len(found.damages)} damaged"
     return (
         f"{target}: {verdict}; cluster {found.cluster_id or 'unknown'}, "
         f"{_range(found.start_offset, found.end_offset)}, "
         f"{_time(found.first_timestamp_ms)} to {_time(found.last_timestamp_ms)}, epoch {found.last_epoch}; "
         f"{found.segments} segments, {found.checkpoints} checkpoints, {found.records} records, {found.size_bytes} bytes"
+        + "".join(f"; {_range(gap.base_offset, gap.end_offset)} are missing" for gap in found.gaps)
         + (f"; {len(found.superseded)} superseded ends of the log kept aside" if found.superseded else "")
     )
 
@@ -247,6 +303,7 @@ def _verified_json(target: str, found: Verified) -> str:
             "records": found.records,
             "bytes": found.size_bytes,
             "superseded": len(found.superseded),
+            "gaps": [{"baseOffset": gap.base_offset, "endOffset": gap.end_offset} for gap in found.gaps],
             "damages": [str(damage) for damage in found.damages],
         }
     )

@@ -641,7 +641,13 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     [
         (["--to", "x"], 2, "nothing to do"),
         (["--to", "x", "--verify"], 1, "there is no archive here"),
-        (["--to", "x", "--from", "127.0.0.1:9093"], 2, "a live quorum cannot be followed yet"),
+        (
+            ["--to", "x", "--from", "127.0.0.1:9093", "--from", "empty"],
+            2,
+            "directories and addresses are archived one after the other",
+        ),
+        (["--to", "x", "--from", "full", "--for", "3"], 2, "a directory is looked at once"),
+        (["--to", "x", "--from", "full", "--allow-gap"], 2, "of a directory every record is there"),
         (["--to", "x", "--from", "nowhere"], 2, "there is no such directory"),
         (["--to", "x", "--from", "empty"], 1, "there is no metadata log here"),
         (["--to", "empty/inside", "--from", "empty"], 2, "the archive would lie inside the source"),

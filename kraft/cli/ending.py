@@ -1,0 +1,28 @@
+"""When a command that goes on for ever is to end: with a signal, or when its time is over."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+
+
+@asynccontextmanager
+async def ending(seconds: float | None) -> AsyncIterator[trio.CancelScope]:
+    """A scope for the work, which Ctrl-C, SIGTERM or the end of the time cancels; what follows it is not hurried."""
+    scope = trio.CancelScope(deadline=float("inf") if seconds is None else trio.current_time() + seconds)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(_cancel_on_signal, scope)
+        yield scope
+        nursery.cancel_scope.cancel()
+
+
+async def _cancel_on_signal(
+    scope: trio.CancelScope, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        task_status.started()
+        async for _ in signals:
+            scope.cancel()
