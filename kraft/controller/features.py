@@ -9,6 +9,7 @@ from typing import Final
 from kraft.controller.result import ControllerResult, VersionedRecord
 from metadata_log.errors import MetadataLogError
 from metadata_log.image import METADATA_VERSION, FeaturesImage, MetadataImage, ResourceType
+from metadata_log.image.features import KRAFT_VERSION
 from metadata_log.records.metadata import (
     AbortTransactionRecord,
     BeginTransactionRecord,
@@ -25,12 +26,13 @@ TRANSACTIONS_SINCE: Final = 13
 SUPPORTED_FEATURES: Final[tuple[tuple[str, int, int], ...]] = (
     (ELIGIBLE_LEADER_REPLICAS, 0, 1),
     ("group.version", 0, 1),
+    (KRAFT_VERSION, 0, 1),
     (METADATA_VERSION, 7, 30),
     ("share.version", 0, 1),
     ("streams.version", 0, 1),
     ("transaction.version", 0, 2),
 )
-"""Every feature with its lowest and highest level, by name. kraft.version is absent: its only level here is 0."""
+"""Every feature with its lowest and highest level, by name."""
 
 DEFAULT_BOOTSTRAP: Final[tuple[FeatureLevelRecord, ...]] = (
     FeatureLevelRecord(name=METADATA_VERSION, feature_level=30),

@@ -37,6 +37,13 @@ class VersionedRecord(Struct, frozen=True, gc=False):
     version: int = 0
 
 
+class QuorumLevel(Struct, frozen=True, gc=False):
+    """A level of kraft.version, which is the quorum's to take, as it stands in no metadata record."""
+
+    level: int
+    validate_only: bool
+
+
 class ControllerResult(Struct, frozen=True, gc=False):
     """Records in the order in which they are to be appended, and the response, if somebody waits for one.
 
@@ -46,3 +53,4 @@ class ControllerResult(Struct, frozen=True, gc=False):
     records: tuple[VersionedRecord, ...] = ()
     response: Message | None = None
     is_atomic: bool = True
+    quorum_level: QuorumLevel | None = None

@@ -8,7 +8,7 @@ from typing import Final
 from kraft.controller.deciding import Deciding
 from kraft.controller.features import ELIGIBLE_LEADER_REPLICAS, SUPPORTED_FEATURES
 from kraft.controller.registration import REGISTRATION_SINCE
-from kraft.controller.result import ApiError, ControllerResult, VersionedRecord
+from kraft.controller.result import ApiError, ControllerResult, QuorumLevel, VersionedRecord
 from kraft.controller.topic_configs import MIN_ISR
 from metadata_log.image import METADATA_VERSION, ResourceType
 from metadata_log.image.features import KRAFT_VERSION
@@ -32,9 +32,7 @@ METADATA_CHANGES: Final = frozenset((7, 8, 11, 13, 14, 15, 17, 23, 30))
 """The levels of metadata.version that have brought new records or fields, which a downgrade would lose."""
 DEPENDENCIES: Final = {(ELIGIBLE_LEADER_REPLICAS, 1): (METADATA_VERSION, 23)}
 """What a level of a feature needs of another feature."""
-SUPPORTED_LEVELS: Final = {name: (lowest, highest) for name, lowest, highest in SUPPORTED_FEATURES} | {
-    KRAFT_VERSION: (0, 1)
-}
+SUPPORTED_LEVELS: Final = {name: (lowest, highest) for name, lowest, highest in SUPPORTED_FEATURES}
 Range = tuple[int, int]
 
 
@@ -55,7 +53,9 @@ def update_features(deciding: Deciding, request: UpdateFeaturesRequest) -> Contr
     results = [UpdatableFeatureResult(feature=name, error_message=Error.NONE.name) for name in wanted]
     response = UpdateFeaturesResponse(error_message=None, results=results if deciding.version <= RESULTS_UNTIL else [])
     written = () if request.validate_only else tuple(VersionedRecord(record) for record in records)
-    return ControllerResult(written, response)
+    raised = wanted.get(KRAFT_VERSION)
+    quorum_level = None if raised is None else QuorumLevel(raised.max_version_level, request.validate_only)
+    return ControllerResult(written, response, quorum_level=quorum_level)
 
 
 def refuse_features(_: UpdateFeaturesRequest, error: Error, text: str | None = None) -> UpdateFeaturesResponse:
@@ -100,8 +100,6 @@ def _update(deciding: Deciding, update: FeatureUpdateKey, levels: Mapping[str, i
         if level < now:
             _check_downgrade(now, level, is_unsafe=update.upgrade_type == UNSAFE_DOWNGRADE)
     elif name == KRAFT_VERSION:
-        if level > now:
-            raise _invalid(update, "This software does not change the voters of a quorum yet.")
         # Kafka changes this level in another part of the log, and writes something here to wait for.
         return [NoOpRecord()] if update.upgrade_type == UPGRADE else []
     elif name not in SUPPORTED_LEVELS:

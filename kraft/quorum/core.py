@@ -27,6 +27,7 @@ from kraft.quorum.events import (
     SnapshotChecked,
     SnapshotTaken,
     Tick,
+    UpgradeQuorum,
 )
 from kraft.quorum.log_view import LogView
 from kraft.quorum.messages import (
@@ -205,6 +206,10 @@ class RaftCore:
         """Who votes, by what record of the log."""
         return self._quorum.history
 
+    def upgrade_obstacle(self, level: int) -> str | None:
+        """Why kraft.version cannot be `level` now, as a sentence; None if it can, or is."""
+        return membership.upgrade_obstacle(self._quorum, level)
+
     @property
     def may_stop(self) -> bool:
         """Whether a node that is shutting down has done its part: nobody waits for it any more."""
@@ -259,6 +264,8 @@ class RaftCore:
                 snapshots.on_log_start_raised(quorum, event)
             case Resign():
                 leadership.on_resign(quorum, event, now_ms)
+            case UpgradeQuorum():
+                membership.on_upgrade(quorum, event, now_ms)
             case BeginShutdown():
                 leadership.on_begin_shutdown(quorum, now_ms)
             case _:

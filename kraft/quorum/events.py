@@ -100,6 +100,13 @@ class Resign(Struct, frozen=True):
     cause: str = "requested"
 
 
+class UpgradeQuorum(Struct, frozen=True):
+    """The application of the leader of `epoch` raises kraft.version; `RaftCore.upgrade_obstacle` was asked before."""
+
+    epoch: int
+    level: int
+
+
 class BeginShutdown(Struct, frozen=True):
     """The node is about to stop: a leader resigns in favour of its best successors, nobody stands for election any
     more.
@@ -117,5 +124,6 @@ Event = (
     | LogStartRaised
     | Append
     | Resign
+    | UpgradeQuorum
     | BeginShutdown
 )

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from kraft.quorum.appending import append_control
 from kraft.quorum.effects import SendReply, SendRequest
-from kraft.quorum.events import Received
+from kraft.quorum.events import Received, UpgradeQuorum
 from kraft.quorum.leadership import Verdict, end_change, known_leader, on_common_reply
 from kraft.quorum.messages import (
     AddVoter,
@@ -30,6 +30,7 @@ from kraft.quorum.states import FollowerState, LeaderState, PendingChange
 from kraft.quorum.values import Endpoints, ReplicaKey
 from kraft.quorum.voter_history import STATIC
 from kraft.quorum.voters import VoterSet
+from metadata_log.records.control import KRaftVersionRecord
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
 
@@ -142,6 +143,33 @@ def _update(quorum: QuorumState, request: UpdateVoter, now_ms: int) -> Error:
     if leader.note_contact(voter.id):
         leader.check_quorum_deadline_ms = quorum.check_quorum_deadline_ms(now_ms)
     return Error.NONE
+
+
+def upgrade_obstacle(quorum: QuorumState, level: int) -> str | None:
+    """Why kraft.version cannot be `level` now: above all, every voter must have told its directory and what it supports
+    (`KRaftVersionUpgrade`, `LeaderState.maybeAppendUpgradedKRaftVersion`).
+    """
+    leader, now = quorum.state, quorum.history.kraft_version
+    if not isinstance(leader, LeaderState):
+        return "This controller does not lead the quorum."
+    if level <= now:
+        return None if level == now else f"kraft.version is {now} and does not go down."
+    silent = [str(one.id) for one in leader.reported.voters if one.key.directory_id == Uuid.ZERO]
+    if silent:
+        return f"These voters have not told their directory ids yet: {', '.join(silent)}."
+    unable = [str(one.id) for one in leader.reported.voters if not one.kraft_versions.holds(level)]
+    return f"These voters do not support kraft.version {level}: {', '.join(unable)}." if unable else None
+
+
+def on_upgrade(quorum: QuorumState, event: UpgradeQuorum, now_ms: int) -> None:
+    """From here on the voters stand in the log, with their directories, and the configuration counts no more."""
+    leader = quorum.state
+    if not isinstance(leader, LeaderState) or leader.epoch != event.epoch:
+        return
+    assert event.level > quorum.history.kraft_version, (event, quorum.history)
+    records = (KRaftVersionRecord(kraft_version=event.level), leader.reported.to_record())
+    append_control(quorum, leader, records, now_ms)
+    answer_parked(quorum, now_ms)
 
 
 def _refusal(

@@ -67,7 +67,7 @@ def describe_versions(
         ],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
-            for name, lowest, highest in sorted((*application.supported_features(), _OWN_KRAFT_VERSIONS))
+            for name, lowest, highest in sorted(dict.fromkeys((*application.supported_features(), _OWN_KRAFT_VERSIONS)))
             if lowest > 0 or version >= _ZERO_MINIMUM_SINCE
         ],
         finalized_features_epoch=offset,

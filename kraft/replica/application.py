@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from kraft.controller.authorizer import Denial
-from kraft.controller.result import ApiError, VersionedRecord
+from kraft.controller.result import ApiError, QuorumLevel, VersionedRecord
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.events import Committed, CommittedBatch, Submit, WireRequest
 from kraft.replica.options import ReplicaOptions
@@ -54,6 +54,8 @@ class Proposal(Struct, frozen=True, gc=False):
 
     units: tuple[Unit, ...] = ()
     waiting: ForRequest | ForSubmit | None = None
+    quorum_level: QuorumLevel | None = None
+    """A level of kraft.version that is to be taken first; if it cannot be, nothing is appended."""
 
 
 class Respond(Struct, frozen=True, gc=False):

@@ -34,7 +34,13 @@ from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, random_uuid
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
-from transport.protocol.messages import BrokerHeartbeatRequest, DescribeQuorumResponse, EnvelopeRequest
+from transport.protocol.messages import (
+    AddRaftVoterResponse,
+    BrokerHeartbeatRequest,
+    DescribeQuorumResponse,
+    EnvelopeRequest,
+    RemoveRaftVoterResponse,
+)
 from transport.protocol.messages.controller_registration import ControllerRegistrationRequest
 
 
@@ -84,7 +90,7 @@ class ControllerHost:
         assert result.response is not None, message
         if request.api_key in _READS or not self.controller.is_active:
             return Respond(request.request_id, result.response)
-        return Proposal(_units(result), ForRequest(request.request_id, message, result.response))
+        return Proposal(_units(result), ForRequest(request.request_id, message, result.response), result.quorum_level)
 
     def on_full(self, request: WireRequest, leader: LeaderAndEpoch, now_ms: int) -> Action:
         """Decide nothing, as Kafka where a request was in its queue for too long. A broker was heard all the same."""
@@ -107,7 +113,7 @@ class ControllerHost:
         denial = self.controller.denial(ApiKey(forwarded.api_key), forwarded.caller)
         if denial is not None:
             return Respond(request.request_id, seal(forwarded, refuse_quorum_request(asked, denial)))
-        return Redirect(asked, partial(_seal_description, forwarded))
+        return Redirect(asked, partial(_seal_answer, forwarded))
 
     def denial(self, request: WireRequest) -> ApiError | None:
         """What the authorizer says, if there is one; a listener without login has but one principal."""
@@ -187,11 +193,16 @@ def _caller(request: WireRequest) -> Caller:
     return Caller(host=host_of_peer(request.peer))
 
 
-def _seal_description(forwarded: Forwarded, response: Message) -> Message:
-    """The answer to a client who wants the quorum described, or to the broker, if that has to ask somebody else."""
-    assert isinstance(response, DescribeQuorumResponse), response
-    partitions = [partition for topic in response.topics for partition in topic.partitions]
-    if any(one.error_code == Error.NOT_LEADER_OR_FOLLOWER for one in partitions):
+def _seal_answer(forwarded: Forwarded, response: Message) -> Message:
+    """The answer to a client who asks the quorum, or to the broker, if that has to ask somebody else."""
+    match response:
+        case DescribeQuorumResponse():
+            errors = [partition.error_code for topic in response.topics for partition in topic.partitions]
+        case AddRaftVoterResponse() | RemoveRaftVoterResponse():
+            errors = [response.error_code]
+        case other:
+            raise AssertionError(f"{type(other).__name__} answers nothing that brokers pass on")
+    if Error.NOT_LEADER_OR_FOLLOWER in errors:
         return refuse_envelope(Error.NOT_CONTROLLER)
     return seal(forwarded, response)
 

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import Final, assert_never
 
 from msgspec import Struct, structs
 
+from kraft.controller.result import QuorumLevel
 from kraft.quorum.core import RaftCore
 from kraft.quorum.effects import (
     AbandonDownload,
@@ -51,6 +52,7 @@ from kraft.quorum.events import (
     SnapshotChecked,
     SnapshotTaken,
     Tick,
+    UpgradeQuorum,
 )
 from kraft.quorum.messages import ProbeVersionsReply, Request, VoterRequest
 from kraft.quorum.values import LeaderAndEpoch
@@ -96,6 +98,7 @@ from metadata_log.errors import DecodeError
 from metadata_log.log import MetadataLog
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records.control import LeaderChangeMessage
+from metadata_log.serde import Message
 from metadata_log.types import NO_NODE, OffsetAndEpoch, Uuid
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
@@ -150,6 +153,8 @@ class Replica:
         self._cleaner = SnapshotCleaner(len(storage.snapshots.ids()), now_ms)
         self._deferred = Deferred()
         self._received: dict[int, WireRequest] = {}
+        self._seals: dict[int, Callable[[Message], Message]] = {}
+        """By the request's id, what becomes of its answer."""
         self._asked: dict[int, int] = {}
         self._last_ask_id = 0
         """What the application asks has negative ids, so that they are no request of the core's."""
@@ -356,7 +361,14 @@ class Replica:
                 self._hand_over(now_ms)
             self._carry_out(self.core.step(Received(request.request_id, flat), now_ms), now_ms)
         else:
-            self._outputs.append(Answer(request.request_id, flat))
+            self._outputs.append(Answer(request.request_id, self._sealed(request.request_id, flat)))
+
+    def _sealed(self, request_id: int, answer: Message) -> Message:
+        """The answer as its receiver gets it, who may stand behind a broker."""
+        if not self._seals:
+            return answer
+        seal = self._seals.pop(request_id, None)
+        return answer if seal is None else seal(answer)
 
     def _on_reply(self, event: WireReply, now_ms: int) -> None:
         if event.request_id < 0:
@@ -402,7 +414,8 @@ class Replica:
                     outputs.append(Answer(effect.request_id, self._rpc.reply_to_wire(request, effect.reply, data)))
                 case SendReply():
                     request = self._received.pop(effect.request_id)
-                    outputs.append(Answer(effect.request_id, self._rpc.reply_to_wire(request, effect.message)))
+                    reply = self._rpc.reply_to_wire(request, effect.message)
+                    outputs.append(Answer(effect.request_id, self._sealed(effect.request_id, reply)))
                 case SendRequest():
                     self._asked[effect.request_id] = effect.peer_id
                     outputs.append(self._wire_request(effect))
@@ -588,11 +601,8 @@ class Replica:
         return leader_id, address.host, address.port
 
     def _redirect(self, action: Redirect, now_ms: int) -> None:
-        before = len(self._outputs)
+        self._seals[action.request.request_id] = action.seal
         self._on_quorum_request(action.request, now_ms)
-        (answer,) = self._outputs[before:]
-        assert isinstance(answer, Answer), answer
-        self._outputs[before] = Answer(answer.request_id, action.seal(answer.message))
 
     def _propose(self, proposal: Proposal, now_ms: int) -> None:
         waiting = proposal.waiting
@@ -600,6 +610,10 @@ class Replica:
             # It did when the application asked, earlier in this step.
             if waiting is not None:
                 self._outputs.append(self._refused(waiting, Error.NOT_LEADER_OR_FOLLOWER, is_uncertain=False))
+            return
+        if proposal.quorum_level is not None and not self._take_level(proposal.quorum_level, now_ms):
+            if waiting is not None:
+                self._outputs.append(self._refused(waiting, Error.INVALID_UPDATE_VERSION, is_uncertain=False))
             return
         first_offset = None
         next_offset = self._next_offset()
@@ -625,6 +639,16 @@ class Replica:
             self._outputs.append(_success(held, self.core.leader))
         else:
             self._deferred.hold(held)
+
+    def _take_level(self, wanted: QuorumLevel, now_ms: int) -> bool:
+        """Raise kraft.version, unless it only has to be said whether that is possible; false if it is not."""
+        core = self.core
+        if core.upgrade_obstacle(wanted.level) is not None:
+            return False
+        if not wanted.validate_only and wanted.level > core.history.kraft_version:
+            self._hand_over(now_ms)
+            self._carry_out(core.step(UpgradeQuorum(core.epoch, wanted.level), now_ms), now_ms)
+        return True
 
     def _next_offset(self) -> int:
         """The offset of the next record that is proposed here."""
@@ -675,6 +699,7 @@ class Replica:
         copy._applier = self._applier.fork(copy._storage.log)
         copy._deferred = self._deferred.fork()
         copy._received = self._received.copy()
+        copy._seals = self._seals.copy()
         copy._asked = self._asked.copy()
         copy._gathered = self._gathered.fork()
         copy._next_append_id = self._next_append_id

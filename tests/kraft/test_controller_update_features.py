@@ -69,13 +69,6 @@ def test_answers_and_records_are_kafkas_at_the_oldest_level() -> None:
     assert our_records(side) == kafkas_records("old")
 
 
-def test_kraft_version_is_not_raised_yet() -> None:
-    answer = update(InProcess(), "kraft.version", 1)
-    assert answer.error_code == Error.INVALID_UPDATE_VERSION
-    assert answer.error_message is not None
-    assert answer.error_message.endswith("This software does not change the voters of a quorum yet.")
-
-
 @pytest.mark.parametrize("kind", [SAFE_DOWNGRADE, UNSAFE_DOWNGRADE])
 @pytest.mark.parametrize(("now", "level"), [(now, level) for now in range(8, 31) for level in (now - 1, 7)])
 def test_metadata_version_goes_down_only_where_nothing_is_lost(now: int, level: int, kind: int) -> None:

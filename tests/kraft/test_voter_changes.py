@@ -7,8 +7,10 @@ from replica_net import CLUSTER_ID, Net
 from test_dynamic_quorum import describe, directory_id, dynamic_net, voter
 
 from kraft.quorum.effects import Suspicious
-from kraft.quorum.values import QuorumConfig
-from kraft.quorum.voters import VoterSet
+from kraft.quorum.values import QuorumConfig, VersionRange
+from kraft.quorum.voter_history import STATIC
+from kraft.quorum.voters import Voter, VoterSet
+from kraft.replica import Replica, host_controller
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
@@ -21,6 +23,11 @@ from transport.protocol.messages import (
     UpdateRaftVoterResponse,
 )
 from transport.protocol.messages.add_raft_voter import Listener
+from transport.protocol.messages.update_features import (
+    FeatureUpdateKey,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
 
 JOINING = QuorumConfig(append_linger_ms=0, auto_join=True)
 
@@ -202,3 +209,40 @@ def test_a_voter_that_moves_tells_its_leader() -> None:
     )
     assert error_of(net, request) == Error.INVALID_REQUEST
     assert net.replicas[leader].core.voters == VoterSet.of(map(voter, (1, 2, 3)))
+
+
+def raise_kraft_version(level: int = 1, *, validate_only: bool = False) -> UpdateFeaturesRequest:
+    update = FeatureUpdateKey(feature="kraft.version", max_version_level=level, upgrade_type=1)
+    return UpdateFeaturesRequest(feature_updates=[update], validate_only=validate_only)
+
+
+def update_error(net: Net, request: UpdateFeaturesRequest) -> Error:
+    answer = net.ask(net.leader, request)
+    assert isinstance(answer, UpdateFeaturesResponse)
+    return Error(answer.error_code)
+
+
+def test_a_static_quorum_becomes_dynamic_once_every_voter_has_told_its_directory() -> None:
+    net = Net(3, application=host_controller)
+    leader = net.elect()
+    net.until(lambda: net.replicas[leader].is_active)
+    net.advance(500)
+    assert update_error(net, raise_kraft_version()) == Error.INVALID_UPDATE_VERSION, "nobody has told anything yet"
+    net.advance(3000)
+    assert update_error(net, raise_kraft_version(validate_only=True)) == Error.NONE
+    assert net.replicas[leader].core.history.kraft_version == STATIC
+    assert update_error(net, raise_kraft_version()) == Error.NONE
+    assert update_error(net, raise_kraft_version()) == Error.NONE, "it is so already"
+    assert update_error(net, raise_kraft_version(0)) == Error.INVALID_UPDATE_VERSION
+    agree_on(net, 1, 2, 3)
+    for node, replica in net.replicas.items():
+        assert replica.core.voters.find(node) == voter_of(replica)
+    other = min({1, 2, 3} - {leader})
+    assert error_of(net, remove(other, net.replicas[other].core.local.directory_id)) == Error.NONE
+    net.kill(leader)
+    net.start(leader)
+    agree_on(net, *sorted({1, 2, 3} - {other}))
+
+
+def voter_of(replica: Replica) -> Voter:
+    return Voter(replica.core.local, replica.options.endpoints, VersionRange(0, 1))
