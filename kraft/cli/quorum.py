@@ -13,7 +13,7 @@ import trio
 from kraft.admin import AdminError, ClusterDescription, QuorumDescription, ReplicaDescription, open_admin
 from kraft.cli.administration import bootstrap_option, parse_bootstrap
 from kraft.cli.failure import CommandFailed
-from kraft.cli.voters import add_command, remove_command
+from kraft.cli.voters import add_command, remove_command, upgrade_command
 from metadata_log.types import Uuid
 from transport.interface import Endpoint
 
@@ -33,6 +33,7 @@ def quorum_command() -> None:
 
 quorum_command.add_command(add_command)
 quorum_command.add_command(remove_command)
+quorum_command.add_command(upgrade_command)
 
 
 def _options(command: Callable[..., None]) -> Callable[..., None]:

@@ -1,4 +1,4 @@
-"""`kraft quorum add | remove`: who votes in a dynamic quorum (Kafka: `MetadataQuorumCommand`; KIP-853)."""
+"""`kraft quorum add | remove | upgrade`: who votes in a dynamic quorum (Kafka: `MetadataQuorumCommand`; KIP-853)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from typing import Final
 
 import click
 
+from kraft.admin import UpgradeType, update_features
 from kraft.admin.voters import add_voter, remove_voter
 from kraft.cli.administration import Cluster, on_a_cluster
 from kraft.config import UsageError, parse_host_port
+from metadata_log.image.features import KRAFT_VERSION
 from metadata_log.types import Uuid
 from transport.interface import Endpoint
 
+DYNAMIC_LEVEL: Final = 1
 _WHERE: Final = "CONTROLLER"
 
 _directory_option = click.option(
@@ -60,6 +63,24 @@ def remove_command(node_id: int, *, directory_id: str | None, cluster: Cluster) 
         {"removed": {"id": node_id, "directoryId": str(found)}},
         [f"Node {node_id} with directory {found} votes no more."],
     )
+
+
+@click.command(
+    "upgrade",
+    short_help="Let the voters stand in the log.",
+    epilog="Example: kraft quorum upgrade --dry-run --bootstrap-controller 127.0.0.1:9093",
+)
+@click.option("--dry-run", is_flag=True, help="Only say whether it would work.")
+@on_a_cluster
+def upgrade_command(*, dry_run: bool, cluster: Cluster) -> None:
+    """Raise kraft.version to 1, for good: a static quorum becomes a dynamic one, while it runs.
+
+    Afterwards controller.quorum.voters has no effect any more; controller.quorum.bootstrap.servers takes its place.
+    """
+    levels = {KRAFT_VERSION: DYNAMIC_LEVEL}
+    cluster.ask(lambda admin: update_features(admin, levels, UpgradeType.UPGRADE, validate_only=dry_run))
+    text = f"{KRAFT_VERSION} can be {DYNAMIC_LEVEL}." if dry_run else f"{KRAFT_VERSION} is {DYNAMIC_LEVEL}."
+    cluster.say({"kraftVersion": DYNAMIC_LEVEL, "dryRun": dry_run}, [text])
 
 
 def _controller(text: str) -> tuple[int, Endpoint]:

@@ -150,8 +150,10 @@ class Application(Protocol):
     def may_stop(self) -> bool:
         """Whether nothing holds a node back that is about to stop."""
 
-    def refusal(self, request: Message, error: Error, leader: LeaderAndEpoch) -> Message:
-        """The answer to a request whose records were refused (`MESSAGE_TOO_LARGE`), or may be lost."""
+    def refusal(self, request: Message, error: Error, leader: LeaderAndEpoch, text: str | None = None) -> Message:
+        """The answer to a request whose records were refused (`MESSAGE_TOO_LARGE`), or may be lost. `text` says more
+        than the error, if there is more to say.
+        """
 
     def snapshot(self) -> Callable[[], Iterator[bytes]] | None:
         """The record values that make everything committed so far, each time it is called; None where there is nothing
@@ -254,7 +256,7 @@ class RawLog:
         """At any time."""
         return True
 
-    def refusal(self, request: Message, error: Error, leader: LeaderAndEpoch) -> Message:
+    def refusal(self, request: Message, error: Error, leader: LeaderAndEpoch, text: str | None = None) -> Message:
         """Never called: a raw log serves no API of its own."""
         raise AssertionError(f"a raw log does not answer {type(request).__name__}")
 

@@ -101,7 +101,7 @@ class BrokerHost:
         """Whether the controller has let the broker go."""
         return self.agent.may_stop
 
-    def refusal(self, request: Message, error: Error, leader: LeaderAndEpoch) -> Message:
+    def refusal(self, request: Message, error: Error, leader: LeaderAndEpoch, text: str | None = None) -> Message:
         """Never called: a broker proposes nothing."""
         raise AssertionError(f"a broker does not refuse a {type(request).__name__}")
 

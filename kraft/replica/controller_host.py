@@ -133,11 +133,11 @@ class ControllerHost:
         """Refused: only decisions of the controller go into a metadata log."""
         return RefuseSubmit(submit.submit_id, Error.INVALID_REQUEST)
 
-    def refusal(self, request: Message, error: Error, leader: LeaderAndEpoch) -> Message:
+    def refusal(self, request: Message, error: Error, leader: LeaderAndEpoch, text: str | None = None) -> Message:
         """The answer to a write that is not, or may not be, in the log."""
         if error == Error.NOT_LEADER_OR_FOLLOWER:
             return self.controller.not_controller(request, leader.leader_id)
-        return self.controller.failure(request, error, error.message)
+        return self.controller.failure(request, error, text or error.message)
 
     def snapshot(self) -> Callable[[], Iterator[bytes]] | None:
         """The committed image, unless a transaction is open in it."""

@@ -611,9 +611,11 @@ class Replica:
             if waiting is not None:
                 self._outputs.append(self._refused(waiting, Error.NOT_LEADER_OR_FOLLOWER, is_uncertain=False))
             return
-        if proposal.quorum_level is not None and not self._take_level(proposal.quorum_level, now_ms):
+        obstacle = None if proposal.quorum_level is None else self._take_level(proposal.quorum_level, now_ms)
+        if obstacle is not None:
             if waiting is not None:
-                self._outputs.append(self._refused(waiting, Error.INVALID_UPDATE_VERSION, is_uncertain=False))
+                error = Error.INVALID_UPDATE_VERSION
+                self._outputs.append(self._refused(waiting, error, is_uncertain=False, text=obstacle))
             return
         first_offset = None
         next_offset = self._next_offset()
@@ -640,15 +642,14 @@ class Replica:
         else:
             self._deferred.hold(held)
 
-    def _take_level(self, wanted: QuorumLevel, now_ms: int) -> bool:
-        """Raise kraft.version, unless it only has to be said whether that is possible; false if it is not."""
+    def _take_level(self, wanted: QuorumLevel, now_ms: int) -> str | None:
+        """Raise kraft.version, unless it only has to be said whether that is possible; why it is not."""
         core = self.core
-        if core.upgrade_obstacle(wanted.level) is not None:
-            return False
-        if not wanted.validate_only and wanted.level > core.history.kraft_version:
+        obstacle = core.upgrade_obstacle(wanted.level)
+        if obstacle is None and not wanted.validate_only and wanted.level > core.history.kraft_version:
             self._hand_over(now_ms)
             self._carry_out(core.step(UpgradeQuorum(core.epoch, wanted.level), now_ms), now_ms)
-        return True
+        return obstacle
 
     def _next_offset(self) -> int:
         """The offset of the next record that is proposed here."""
@@ -674,10 +675,12 @@ class Replica:
         self._next_append_id += 1
         self._carry_out(core.step(append, now_ms), now_ms)
 
-    def _refused(self, waiting: ForRequest | ForSubmit, error: Error, *, is_uncertain: bool) -> Output:
+    def _refused(
+        self, waiting: ForRequest | ForSubmit, error: Error, *, is_uncertain: bool, text: str | None = None
+    ) -> Output:
         leader = self.core.leader
         if isinstance(waiting, ForRequest):
-            return Answer(waiting.request_id, self.application.refusal(waiting.request, error, leader))
+            return Answer(waiting.request_id, self.application.refusal(waiting.request, error, leader, text))
         return SubmitDone(submit_id=waiting.submit_id, error=error, is_uncertain=is_uncertain, leader=leader)
 
     # Exploration

@@ -10,12 +10,24 @@ from pathlib import Path
 import pytest
 import trio
 from our_nodes import kraft, told
-from real_kafka import CLUSTER_ID, QUIET, QUORUM_TOOL, KafkaInstallation, Nodes, QuorumLayout, eventually, free_ports
+from real_kafka import (
+    CLUSTER_ID,
+    QUIET,
+    QUORUM_TOOL,
+    KafkaInstallation,
+    Nodes,
+    QuorumLayout,
+    eventually,
+    free_ports,
+    kafka_format,
+    layout_in,
+)
 
 from kraft.admin import QuorumDescription, open_admin
 from kraft.cli.administration import parse_bootstrap
 from metadata_log.disk import OsDisk
 from metadata_log.snapshot import read_snapshot_start
+from metadata_log.types import Uuid
 
 pytestmark = pytest.mark.kafka
 
@@ -29,6 +41,8 @@ class MixedQuorum(Nodes):
     """Node 1 is Kafka's and the others are ours; the last one joins by itself."""
 
     def __init__(self, kafka: KafkaInstallation, layout: QuorumLayout) -> None:
+        self.where = ("--bootstrap-controller", layout.bootstrap, "--timeout", "30")
+
         def start(node: int) -> list[str]:
             config = str(layout.properties(node))
             if node == THEIRS:
@@ -68,13 +82,12 @@ def test_each_make_adds_and_removes_the_other(kafka: KafkaInstallation, tmp_path
     """Kafka's controller adds ours, on wish and by themselves; ours remove it, and add it again."""
     layout = begun_by(THEIRS, tmp_path)
     nodes = MixedQuorum(kafka, layout)
-    where = ("--bootstrap-controller", layout.bootstrap, "--timeout", "30")
     try:
         nodes.start()
         nodes.wait_until_listening()
         eventually(lambda: nodes.voters() == {THEIRS, JOINING}, "ours joins Kafka's by itself")
         eventually(lambda: nodes.observers() == {OURS}, "ours observes")
-        told("quorum", "add", f"{OURS}@127.0.0.1:{layout.ports[OURS]}", *where)
+        told("quorum", "add", f"{OURS}@127.0.0.1:{layout.ports[OURS]}", *nodes.where)
         assert nodes.voters() == {THEIRS, OURS, JOINING}
         directory = next(one.directory_id for one in nodes.quorum().voters if one.id == THEIRS)
         kafka.tool(
@@ -86,9 +99,9 @@ def test_each_make_adds_and_removes_the_other(kafka: KafkaInstallation, tmp_path
         eventually(lambda: nodes.observers() == {THEIRS}, "Kafka's observes ours")
         described = kafka.tool(QUORUM_TOOL, "--bootstrap-controller", layout.bootstrap, "describe", "--status")
         assert all(str(one.directory_id) in described for one in nodes.quorum().voters)
-        told("quorum", "add", f"{THEIRS}@127.0.0.1:{layout.ports[THEIRS]}", *where)
+        told("quorum", "add", f"{THEIRS}@127.0.0.1:{layout.ports[THEIRS]}", *nodes.where)
         assert nodes.voters() == {THEIRS, OURS, JOINING}
-        assert kraft("quorum", "remove", str(OURS), *where).returncode == 0
+        assert kraft("quorum", "remove", str(OURS), *nodes.where).returncode == 0
         eventually(lambda: nodes.voters() == {THEIRS, JOINING}, "one of ours is removed")
         assert set(nodes.stop().values()) <= {0, 143}
     finally:
@@ -100,3 +113,28 @@ def test_each_make_adds_and_removes_the_other(kafka: KafkaInstallation, tmp_path
         read_snapshot_start(OsDisk(), str(file)) for file in layout.partition(THEIRS).glob("*-0000000000.checkpoint")
     ]
     assert start.kraft_version == 1
+
+
+@pytest.mark.soak
+def test_a_static_quorum_of_both_makes_becomes_dynamic(kafka: KafkaInstallation, tmp_path: Path) -> None:
+    """Whoever leads: each voter has told it its directory, and all write down the same voters."""
+    layout = layout_in(tmp_path)
+    kafka_format(kafka, layout)
+    nodes = MixedQuorum(kafka, layout)
+    try:
+        nodes.start()
+        nodes.wait_until_listening()
+        for stopped in (0, THEIRS, OURS):
+            if stopped:
+                nodes.processes.pop(stopped).stop()
+                eventually(lambda gone=stopped: nodes.quorum().leader_id != gone, "another one leads")
+                nodes.start(stopped)
+            eventually(lambda: kraft("quorum", "upgrade", "--dry-run", *nodes.where).returncode == 0, "all have told")
+        print("leader", nodes.quorum().leader_id)
+        told("quorum", "upgrade", *nodes.where)
+        eventually(lambda: all(one.directory_id != Uuid.ZERO for one in nodes.quorum().voters), "directories are known")
+        assert kraft("quorum", "remove", str(OURS), *nodes.where).returncode == 0
+        eventually(lambda: nodes.voters() == {THEIRS, JOINING}, "one of ours is removed")
+        assert set(nodes.stop().values()) <= {0, 143}
+    finally:
+        nodes.kill()
