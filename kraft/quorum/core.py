@@ -418,7 +418,8 @@ def _first_state(quorum: QuorumState, election: ElectionState, now_ms: int) -> E
         return CandidateState(epoch, local, quorum.new_tally(), deadline_ms)
     endpoints = quorum.endpoints_of(leader_id)
     if leader_id != NO_NODE and len(endpoints):
-        return FollowerState(epoch, leader_id, endpoints, voted, now_ms + quorum.config.fetch_timeout_ms)
+        deadline_ms = now_ms + quorum.config.fetch_timeout_ms
+        return FollowerState(epoch, leader_id, endpoints, voted, deadline_ms, report_at_ms=deadline_ms)
     if voted is not None:
         return VotedState(epoch, leader_id, voted, deadline_ms)
     return UnattachedState(epoch, leader_id, deadline_ms)

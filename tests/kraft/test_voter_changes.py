@@ -7,9 +7,9 @@ from replica_net import CLUSTER_ID, Net
 from test_dynamic_quorum import describe, directory_id, dynamic_net, voter
 
 from kraft.quorum.effects import Suspicious
-from kraft.quorum.values import QuorumConfig, VersionRange
+from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig, VersionRange
 from kraft.quorum.voter_history import STATIC
-from kraft.quorum.voters import Voter, VoterSet
+from kraft.quorum.voters import Voter
 from kraft.replica import Replica, host_controller
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
@@ -28,6 +28,8 @@ from transport.protocol.messages.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
+from transport.protocol.messages.update_raft_voter import KRaftVersionFeature
+from transport.protocol.messages.update_raft_voter import Listener as UpdatedListener
 
 JOINING = QuorumConfig(append_linger_ms=0, auto_join=True)
 
@@ -201,14 +203,63 @@ def test_a_voter_that_moves_tells_its_leader() -> None:
     net = dynamic_net(3)
     leader = net.elect()
     moved = next(node for node in net.replicas if node != leader)
-    request = UpdateRaftVoterRequest(
-        cluster_id=CLUSTER_ID,
-        current_leader_epoch=net.replicas[leader].core.epoch,
-        voter_id=moved,
-        voter_directory_id=directory_id(moved),
-    )
-    assert error_of(net, request) == Error.INVALID_REQUEST
-    assert net.replicas[leader].core.voters == VoterSet.of(map(voter, (1, 2, 3)))
+    net.kill(moved)
+    elsewhere = Endpoints((ListenerAddress("CONTROLLER", f"n{moved}", 9999),))
+    known, net.changes = net.changes, {**net.changes, "endpoints": elsewhere}
+    net.start(moved)
+    net.changes = known
+    net.until(lambda: all(one.core.voters.find(moved) == voter_at(moved, elsewhere) for one in net.replicas.values()))
+    assert net.leader == leader
+    assert net.replicas[leader].core.voters.keys == tuple(voter(node).key for node in (1, 2, 3))
+
+
+def voter_at(node: int, endpoints: Endpoints) -> Voter:
+    return Voter(voter(node).key, endpoints, VersionRange(0, 1))
+
+
+def test_every_refusal_of_an_update_has_kafkas_error() -> None:
+    net = dynamic_net(3)
+    leader = net.elect()
+    epoch = net.replicas[leader].core.epoch
+    known = {
+        "cluster_id": CLUSTER_ID,
+        "current_leader_epoch": epoch,
+        "voter_id": 1,
+        "voter_directory_id": directory_id(1),
+        "listeners": [UpdatedListener("CONTROLLER", "n1", 9093)],
+        "kraft_version_feature": KRaftVersionFeature(0, 1),
+    }
+    for changed, error in (
+        ({"cluster_id": "another"}, Error.INCONSISTENT_CLUSTER_ID),
+        ({"current_leader_epoch": epoch - 1}, Error.FENCED_LEADER_EPOCH),
+        ({"current_leader_epoch": epoch + 1}, Error.UNKNOWN_LEADER_EPOCH),
+        ({"listeners": []}, Error.INVALID_REQUEST),
+        ({"kraft_version_feature": KRaftVersionFeature(2, 1)}, Error.INVALID_REQUEST),
+        ({"kraft_version_feature": KRaftVersionFeature(0, 0)}, Error.INVALID_REQUEST),
+        ({"voter_directory_id": directory_id(2)}, Error.VOTER_NOT_FOUND),
+        ({"voter_id": 7}, Error.VOTER_NOT_FOUND),
+        ({}, Error.NONE),
+    ):
+        assert error_of(net, UpdateRaftVoterRequest(**{**known, **changed})) == error, changed  # type: ignore[arg-type]
+    assert net.replicas[leader].core.history.voters_offset == 2, "nothing has changed, so nothing was written"
+
+
+def test_a_new_leader_changes_nobody_before_it_has_committed_something_of_its_own_epoch() -> None:
+    """Else two leaders could each have a majority of another set (the flaw of 2015 in Raft's single-server changes)."""
+    net = dynamic_net(3)
+    first = net.elect()
+    net.kill(first)
+    while not net.leader:
+        if not net.once():
+            net.now_ms = max(net.now_ms, min(one.deadline_ms() for one in net.replicas.values()))
+    second = net.leader
+    net.cut |= {1, 2, 3} - {second}
+    offset = net.replicas[second].core.history.voters_offset
+    assert error_of(net, remove(first)) == Error.REQUEST_TIMED_OUT
+    assert net.replicas[second].core.history.voters_offset == offset
+    net.cut.clear()
+    net.elect()
+    assert error_of(net, remove(first)) == Error.NONE
 
 
 def raise_kraft_version(level: int = 1, *, validate_only: bool = False) -> UpdateFeaturesRequest:
