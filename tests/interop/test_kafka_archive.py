@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pyarrow as pa
 import pytest
 from dumps import read_by_kafka, read_by_us
+from our_nodes import told, told_json_lines
 from real_data import unpack
 from real_kafka import (
     KafkaInstallation,
     Nodes,
+    Process,
     eventually,
     kafka_controller,
     kafka_format,
     layout_in,
     running,
 )
+from wire import active_controller, leader_of, set_client_metrics
 
 import metadata_log
 from kraft.archive import open_archive, open_source, verify_archive
 from metadata_log.arrow import read_records, read_view
+from metadata_log.batch import RecordBatch
 from metadata_log.disk import OsDisk
 from metadata_log.history import VIEWS, rows
 from metadata_log.image.diff import differences
+from metadata_log.reader import read_log
 from metadata_log.timeline import read_timeline
+from transport.protocol.errors import Error
 
 TOLD = ("leader_history", "broker_history", "config_history", "quorum_epochs")
 
@@ -55,6 +66,78 @@ def test_a_running_quorum(kafka: KafkaInstallation, busy: Nodes, tmp_path: Path)
     files = sorted([*to.glob("*.log"), *to.glob("*.checkpoint")])
     assert read_by_kafka(kafka, *files) == read_by_us(*files)
     assert busy.layout.log_dir(1).joinpath("meta.properties").read_bytes() == (to / "meta.properties").read_bytes()
+    check_followed(busy, tmp_path)
+
+
+def check_followed(busy: Nodes, folder: Path) -> None:
+    """Over the network it is the same: what is kept and what is watched is what stands in the leader's log."""
+    live = str(folder / "live")
+    where = ("--bootstrap-controller", busy.layout.bootstrap)
+    for _ in range(2):
+        told("archive", "--from", busy.layout.bootstrap, "--to", live, "--for", "0", "--verify")
+    partition = busy.layout.partition(leader_of(busy.layout))
+    kept = logged(Path(live))
+    assert kept
+    assert kept == logged(partition)[: len(kept)]
+    lines = told_json_lines("watch", *where, "--from", "beginning", "--noop", "--count", "12")
+    assert lines == dumped(partition)[:12]
+
+
+@pytest.mark.kafka
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(3))
+def test_followed_while_leaders_fail(kafka: KafkaInstallation, busy: Nodes, tmp_path: Path, seed: int) -> None:
+    """Controllers of Kafka are killed and stopped under writes, the archiver is killed at any time; nothing is lost."""
+    rng, layout = Random(seed), busy.layout
+    kraft = [sys.executable, "-m", "kraft"]
+    watch = [*kraft, "watch", "--bootstrap-controller", layout.bootstrap, "--from", "beginning", "--noop"]
+    keep = [*kraft, "archive", "--from", layout.bootstrap, "--to", str(tmp_path / "live"), "--interval", "0.1"]
+    leader_of(layout)
+    watched = tmp_path / "watched"
+    with (
+        watched.open("w") as lines,
+        subprocess.Popen(watch, stdout=lines, stderr=subprocess.PIPE, text=True) as watcher,
+    ):
+        for round_ in range(6):
+            archiver = Process(keep, tmp_path / "archiver.log")
+            leader = leader_of(layout)
+            for number in range(rng.randrange(1, 30)):
+                assert set_client_metrics(layout.ports[leader], f"{round_}", metrics=f"{number}") is Error.NONE
+            (busy.processes[leader].kill if round_ % 2 else busy.processes[leader].stop)()
+            survivor = next(node for node in layout.ports if node != leader)
+            eventually(
+                lambda survivor=survivor, leader=leader: active_controller(layout.ports[survivor]) not in (-1, leader),
+                f"a leader after {leader}",
+            )
+            if rng.random() < 0.5:
+                archiver.kill()
+            busy.start(leader)
+            leader = leader_of(layout)
+            assert set_client_metrics(layout.ports[leader], f"{round_}", metrics="end") is Error.NONE
+            archiver.kill()
+        eventually(lambda: watched.read_text().count('"value": "end"') == 6, "the watcher sees the last write")
+        told("archive", "--from", layout.bootstrap, "--to", str(tmp_path / "live"), "--for", "0", "--verify")
+        watcher.send_signal(signal.SIGINT)
+        _, said = watcher.communicate(timeout=60)
+    assert watcher.returncode == 130, said
+    assert said.count("leads in epoch") >= 6, said
+    partition = layout.partition(leader_of(layout))
+    kept = logged(tmp_path / "live")
+    assert kept == logged(partition)[: len(kept)]
+    seen = [json.loads(line) for line in watched.read_text().splitlines()]
+    assert seen == dumped(partition)[: len(seen)]
+    assert (len(kept) > 10_000, len(seen) > 50) == (True, True)
+
+
+def logged(partition: Path) -> bytes:
+    """The bytes of all batches in a directory, whole segments or not."""
+    return b"".join(item.data for item in read_log(OsDisk(), str(partition)) if isinstance(item, RecordBatch))
+
+
+def dumped(partition: Path) -> list[dict[str, object]]:
+    """What `kraft dump` says of the records of a log, but for their places."""
+    found = told_json_lines("dump", "--records", "--json", "--noop", *map(str, sorted(partition.glob("*.log"))))
+    return [{key: value for key, value in line.items() if key not in {"file", "position"}} for line in found]
 
 
 @pytest.mark.kafka
