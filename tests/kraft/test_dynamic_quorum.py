@@ -38,15 +38,15 @@ def voter(node: int) -> Voter:
     return Voter(ReplicaKey(node, directory_id(node)), Endpoints((address,)), VersionRange(0, 1))
 
 
-def dynamic_disk(node: int, voters: VoterSet | None) -> MemoryDisk:
-    """Formatted with --initial-controllers, or with --no-initial-controllers."""
+def dynamic_disk(node: int, voters: VoterSet | None, seed: int = 1) -> MemoryDisk:
+    """Formatted with --initial-controllers, or with --no-initial-controllers; another seed makes another directory."""
     disk = MemoryDisk()
     format_directory(
         disk,
         DIRECTORY,
         node_id=node,
         cluster_id=CLUSTER_ID,
-        rng=Random(node),
+        rng=Random(100 * seed + node),
         now_ms=START_MS,
         dynamic=True,
         initial_voters=None if voters is None else voters.to_record(),

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import pytest
 from replica_net import CLUSTER_ID, Net
-from test_dynamic_quorum import describe, directory_id, dynamic_net, voter
+from test_dynamic_quorum import describe, directory_id, dynamic_disk, dynamic_net, voter
 
 from kraft.quorum.effects import Suspicious
 from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig, VersionRange
 from kraft.quorum.voter_history import STATIC
 from kraft.quorum.voters import Voter
 from kraft.replica import Replica, host_controller
-from metadata_log.serde import Message
+from metadata_log.serde import Message, encode, schema_of
 from metadata_log.types import Uuid
+from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
+from transport.protocol.headers import decode_response, encode_request
 from transport.protocol.messages import (
     AddRaftVoterRequest,
     AddRaftVoterResponse,
+    EnvelopeRequest,
+    EnvelopeResponse,
     RemoveRaftVoterRequest,
     RemoveRaftVoterResponse,
     UpdateRaftVoterRequest,
     UpdateRaftVoterResponse,
 )
 from transport.protocol.messages.add_raft_voter import Listener
+from transport.protocol.messages.principal import DefaultPrincipalData
 from transport.protocol.messages.update_features import (
     FeatureUpdateKey,
     UpdateFeaturesRequest,
@@ -43,6 +48,20 @@ def add(net: Net, node: int, **changes: object) -> AddRaftVoterRequest:
         "listeners": [Listener("CONTROLLER", f"n{node}", 9093)],
     }
     return AddRaftVoterRequest(**{**known, **changes})  # type: ignore[arg-type]
+
+
+def through_a_broker(net: Net, request: Message, version: int) -> EnvelopeResponse:
+    """What a broker is told that passes a client's request on."""
+    api_key = schema_of(type(request)).api_key
+    assert api_key is not None
+    envelope = EnvelopeRequest(
+        request_data=encode_request(api_key, version, 5, "client", request),
+        request_principal=b"\0\0" + encode(DefaultPrincipalData(type="User", name="ANONYMOUS"), 0),
+        client_host_address=b"\x7f\0\0\1",
+    )
+    answer = net.ask(net.leader, envelope)
+    assert isinstance(answer, EnvelopeResponse)
+    return answer
 
 
 def remove(node: int, directory: Uuid | None = None) -> RemoveRaftVoterRequest:
@@ -121,8 +140,16 @@ def test_a_node_joins_by_itself_and_comes_back_after_it_was_removed_or_lost_its_
     net = dynamic_net(3, joining=1, quorum=JOINING)
     net.elect()
     agree_on(net, 1, 2, 3, 4)
-    assert error_of(net, remove(4, net.replicas[4].core.local.directory_id)) == Error.NONE
+    former = net.replicas[4].core.local
+    assert error_of(net, remove(4, former.directory_id)) == Error.NONE
     agree_on(net, 1, 2, 3, 4)
+    net.kill(4)
+    net.disks[4] = dynamic_disk(4, None, seed=2)
+    net.start(4)
+    assert net.replicas[4].core.local != former
+    net.until(lambda: net.replicas[4].core.is_voter)
+    agree_on(net, 1, 2, 3, 4)
+    assert former not in net.replicas[net.leader].core.voters.keys
 
 
 def test_every_refusal_of_an_addition_has_kafkas_error() -> None:
@@ -215,6 +242,25 @@ def test_a_voter_that_moves_tells_its_leader() -> None:
 
 def voter_at(node: int, endpoints: Endpoints) -> Voter:
     return Voter(voter(node).key, endpoints, VersionRange(0, 1))
+
+
+def test_a_broker_passes_on_what_changes_the_voters() -> None:
+    """The answer waits for the commit, as that to a client of the controllers does, and comes in its envelope."""
+    net = dynamic_net(3, joining=1, application=host_controller)
+    net.elect()
+    net.advance(1000)
+    answer = through_a_broker(net, add(net, 4), 1)
+    assert answer.error_code == Error.NONE
+    assert answer.response_data is not None
+    added = decode_response(ApiKey.ADD_RAFT_VOTER, 1, answer.response_data)[1]
+    assert isinstance(added, AddRaftVoterResponse)
+    assert added.error_code == Error.NONE
+    agree_on(net, 1, 2, 3, 4)
+    refused = through_a_broker(net, add(net, 4, cluster_id="another"), 1)
+    assert refused.response_data is not None
+    foreign = decode_response(ApiKey.ADD_RAFT_VOTER, 1, refused.response_data)[1]
+    assert isinstance(foreign, AddRaftVoterResponse)
+    assert foreign.error_code == Error.INCONSISTENT_CLUSTER_ID
 
 
 def test_every_refusal_of_an_update_has_kafkas_error() -> None:
