@@ -75,6 +75,7 @@ class Feed:
     def begin_with(self, snapshot: OffsetAndEpoch, data: bytes, offset: int, missing_from: int | None) -> None:
         """Go on at `offset`, on a snapshot of what was before; from `missing_from` on, records are missing then."""
         self.publish()
+        self._end_segment()
         archive, name = self._archive, snapshot_name(snapshot)
         path = f"{archive.directory}/{name}{TMP}"
         if archive.disk.exists(path):

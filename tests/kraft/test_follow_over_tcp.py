@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -151,3 +152,12 @@ def test_killed_at_any_moment_it_goes_on(
     kept = log_of(to)
     assert kept == served.log()[: len(kept)]
     assert json.loads(done.out.splitlines()[-1])["endOffset"] >= 10
+
+
+def test_the_program_of_the_page(served: Served, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "watch-a-cluster.md").read_text()
+    (tmp_path / "follow.py").write_text(page.partition("```python\n")[2].partition("```")[0])
+    command = [sys.executable, str(tmp_path / "follow.py"), *served.address.split(":"), "20"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert re.fullmatch(r"offset 0, epoch 1: \d+ bytes", printed[0])
+    assert len(printed) >= 10
