@@ -88,7 +88,7 @@ def archive_command(
     From H:P, where a controller listens, it takes what is committed, as it comes, from whoever leads.
 
     \b
-    Examples:
+    Example:
         kraft archive --from /var/lib/kafka/metadata --to /backup/prod-metadata --verify
         kraft archive --from 127.0.0.1:9093 --to /backup/prod-metadata --for 3600
     """
