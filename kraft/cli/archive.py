@@ -58,6 +58,13 @@ LIVE_SECONDS: Final = 1.0
     help="End after this time; 0 with H:P: once everything is kept that is committed now.",
 )
 @click.option(
+    "--timeout",
+    default=10.0,
+    show_default=True,
+    type=click.FloatRange(min=0.1),
+    help="With H:P: seconds to look for a leader.",
+)
+@click.option(
     "--allow-gap",
     is_flag=True,
     help="With H:P: go on behind records that the leader has deleted; the manifest says so.",
@@ -75,6 +82,7 @@ def archive_command(
     follow: bool,
     interval: float | None,
     seconds: float | None,
+    timeout: float,
     allow_gap: bool,
     verify: bool,
     as_json: bool,
@@ -120,6 +128,7 @@ def archive_command(
                 keep_live(
                     archive,
                     live,
+                    timeout_ms=int(timeout * 1000),
                     interval=interval or LIVE_SECONDS,
                     seconds=seconds,
                     allow_gap=allow_gap,

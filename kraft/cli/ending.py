@@ -8,15 +8,18 @@ from contextlib import asynccontextmanager
 
 import trio
 
+from kraft.node.run import one_cause
+
 
 @asynccontextmanager
 async def ending(seconds: float | None) -> AsyncIterator[trio.CancelScope]:
     """A scope for the work, which Ctrl-C, SIGTERM or the end of the time cancels; what follows it is not hurried."""
     scope = trio.CancelScope(deadline=float("inf") if seconds is None else trio.current_time() + seconds)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(_cancel_on_signal, scope)
-        yield scope
-        nursery.cancel_scope.cancel()
+    with one_cause():
+        async with trio.open_nursery() as nursery:
+            await nursery.start(_cancel_on_signal, scope)
+            yield scope
+            nursery.cancel_scope.cancel()
 
 
 async def _cancel_on_signal(

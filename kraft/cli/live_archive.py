@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
 
 import click
 import trio
@@ -15,7 +14,6 @@ from kraft.cli.failure import CommandFailed
 from metadata_log.errors import MetadataLogError
 from transport.interface import Endpoint
 
-TIMEOUT_MS: Final = 10_000
 Say = Callable[[Added], None]
 
 
@@ -23,6 +21,7 @@ def keep_live(
     archive: Archive,
     endpoints: Sequence[Endpoint],
     *,
+    timeout_ms: int,
     interval: float,
     seconds: float | None,
     allow_gap: bool,
@@ -34,18 +33,24 @@ def keep_live(
     up to `interval` seconds until they count.
     """
     try:
-        trio.run(_keep, archive, endpoints, interval, seconds, allow_gap, say)
+        trio.run(_keep, archive, endpoints, timeout_ms, interval, seconds, allow_gap, say)
     except AdminError as failed:
         raise CommandFailed(str(failed), hint=failed.hint) from failed
 
 
 async def _keep(
-    archive: Archive, endpoints: Sequence[Endpoint], interval: float, seconds: float | None, allow_gap: bool, say: Say
+    archive: Archive,
+    endpoints: Sequence[Endpoint],
+    timeout_ms: int,
+    interval: float,
+    seconds: float | None,
+    allow_gap: bool,
+    say: Say,
 ) -> None:
     name = ",".join(map(str, endpoints))
     async with (
         open_admin(
-            endpoints, client_id="kraft-archive", timeout_ms=TIMEOUT_MS, longest_retry_ms=LONGEST_RETRY_MS
+            endpoints, client_id="kraft-archive", timeout_ms=timeout_ms, longest_retry_ms=LONGEST_RETRY_MS
         ) as admin,
         ending(seconds or None) as scope,
     ):

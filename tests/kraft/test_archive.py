@@ -646,6 +646,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
             2,
             "directories and addresses are archived one after the other",
         ),
+        (["--to", "x", "--from", "127.0.0.1:1", "--timeout", "0.2"], 1, "no active controller answered within 0.2 s"),
         (["--to", "x", "--from", "full", "--for", "3"], 2, "a directory is looked at once"),
         (["--to", "x", "--from", "full", "--allow-gap"], 2, "of a directory every record is there"),
         (["--to", "x", "--from", "nowhere"], 2, "there is no such directory"),
