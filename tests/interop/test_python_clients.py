@@ -113,8 +113,12 @@ def test_confluent_kafka_administers(cluster: BrokerCluster, confluent: AdminCli
     resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[set_to, removed])
     answers(confluent.incremental_alter_configs([resource]))
     assert dict(cluster.image().configs.of((Family.TOPIC, name))) == {"cleanup.policy": "delete,compact"}
-    (described,) = answers(confluent.describe_configs([ConfigResource(ResourceType.TOPIC, name)]))
-    assert described["cleanup.policy"].value == "delete,compact"
+
+    def described() -> str:
+        (found,) = answers(confluent.describe_configs([ConfigResource(ResourceType.TOPIC, name)]))
+        return found["cleanup.policy"].value
+
+    eventually(lambda: described() == "delete,compact", "the brokers know the setting")
     wrong = ConfigEntry("retention.ms", "soon", incremental_operation=AlterConfigOpType.SET)
     refused = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[wrong])
     assert refusal(confluent.incremental_alter_configs([refused])) == "INVALID_CONFIG"
@@ -147,8 +151,11 @@ def test_confluent_kafka_administers(cluster: BrokerCluster, confluent: AdminCli
     answers(confluent.alter_user_scram_credentials([gone]))
     assert refusal(confluent.alter_user_scram_credentials([gone])) == "RESOURCE_NOT_FOUND"
 
-    (shown,) = answers(confluent.describe_topics(TopicCollection([name])))
-    assert [sorted(node.id for node in one.isr) for one in shown.partitions] == [list(BROKERS)] * 3
+    def in_sync() -> list[list[int]]:
+        (found,) = answers(confluent.describe_topics(TopicCollection([name])))
+        return [sorted(node.id for node in one.isr) for one in found.partitions]
+
+    eventually(lambda: in_sync() == [list(BROKERS)] * 3, "everybody is in sync")
     answers(confluent.delete_topics([name]))
     assert name not in cluster.image().topics
     eventually(
