@@ -132,10 +132,16 @@ async def _live(run: RunCluster, view: View) -> int:
         async with open_admin(endpoints, client_id="kraft-quickstart", timeout_ms=ASK_MS) as admin:
             with view.screen():
                 while any(node.is_running for node in cluster.nodes):
-                    asked_at = trio.current_time()
-                    view.status(cluster, await _ask(admin), await _metadata(cluster, admin))
-                    # Reading the metadata takes longer the longer its log is: a tenth of the time is enough for it.
-                    await trio.sleep(max(REFRESH_SECONDS, 9 * (trio.current_time() - asked_at)))
+                    quorum = await _ask(admin)
+                    pause = REFRESH_SECONDS
+                    image = None
+                    if quorum is not None:
+                        asked_at = trio.current_time()
+                        image = await _metadata(cluster, admin)
+                        # Reading it takes longer the longer its log is: a tenth of the time is enough for it.
+                        pause = max(pause, 9 * (trio.current_time() - asked_at))
+                    view.status(cluster, quorum, image)
+                    await trio.sleep(pause)
         cluster.check()
     return 0
 
