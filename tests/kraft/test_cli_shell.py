@@ -233,14 +233,16 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self.descriptor, text.encode())
 
-    def read_until(self, text: str) -> str:
-        """Everything up to and with the next `text`."""
+    def read_until(self, text: str, nudge: str = "") -> str:
+        """Everything up to and with the next `text`; a nudge is typed whenever a second has brought nothing."""
         deadline = time.monotonic() + PROMPT_SECONDS
         while text not in self._unread:
             left = deadline - time.monotonic()
             assert left > 0, f"waiting for {text!r} after {self._unread!r}"
-            if select.select([self.descriptor], [], [], left)[0]:
+            if select.select([self.descriptor], [], [], min(left, 1.0) if nudge else left)[0]:
                 self._unread += os.read(self.descriptor, 4096).decode()
+            elif nudge:
+                self.type(nudge)
         found, _, self._unread = self._unread.partition(text)
         return found + text
 
@@ -264,8 +266,10 @@ def test_a_prompt_with_completion_and_ctrl_c(terminal: Terminal) -> None:
     assert "metadataVersion" in terminal.read_until(">> ")
     terminal.type("half a line")
     terminal.read_until("half a line")
+    # Ctrl-C makes the kernel forget what it has not passed on yet, the next prompt perhaps among it.
     terminal.type("\x03")
-    terminal.read_until(">> ")
+    terminal.read_until(">> ", nudge="\n")
     terminal.type("pwd\n")
-    assert terminal.read_until(">> ").splitlines()[-2] == "/"
+    assert "half" not in terminal.read_until("\r\n/\r\n")
+    terminal.read_until(">> ")
     terminal.type("\x04")
