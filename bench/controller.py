@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -31,12 +31,13 @@ from brokers import CLUSTER_ID, HEARTBEAT_VERSION, Brokers, frame
 from image import write_log, write_snapshot
 from load import Client, close, drive, find_leader, parse_addresses, timed
 from msgspec import Struct
+from quorums import commands, start_quorum
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "interop"))
 
-from our_nodes import our_controller, our_format
-from real_kafka import KafkaInstallation, Nodes, QuorumLayout, free_ports, kafka_format, running
+from our_nodes import our_format
+from real_kafka import Nodes, QuorumLayout, free_ports
 
 from metadata_log.image import MetadataImage, memberships
 from metadata_log.replay_log import replay
@@ -103,23 +104,9 @@ def peak_bytes(pid: int) -> int:
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
-def commands(name: str, layout: QuorumLayout, what: str) -> Callable[[int], list[str]]:
-    """The command lines of controllers on a layout."""
-    if name == "ours":
-        return our_controller(layout)
-    kafka = KafkaInstallation.find()
-    return lambda node: kafka.command("kafka.Kafka", str(layout.properties(node)), heap=HEAPS[what], options=())
-
-
 def start(name: str, root: Path, what: str, stack: ExitStack) -> Target:
     """Three controllers of one make, until the stack closes."""
-    layout = QuorumLayout(root / name, CLUSTER_ID, dict(zip((1, 2, 3), free_ports(3), strict=True)), SETTINGS)
-    layout.root.mkdir()
-    if name == "ours":
-        our_format(layout)
-    else:
-        kafka_format(KafkaInstallation.find(), layout)
-    nodes = stack.enter_context(running(layout, commands(name, layout, what), name=name))
+    layout, nodes = start_quorum(name, root, stack, SETTINGS, HEAPS[what])
     address = find_leader(parse_addresses(layout.bootstrap))
     leader = next(node for node, port in layout.ports.items() if port == address[1])
     brokers = Brokers(address)
@@ -337,7 +324,7 @@ def load(options: argparse.Namespace, root: Path, found: Found) -> None:
 
 def start_and_stop(found: Found, what: str, name: str, layout: QuorumLayout) -> None:
     """From the start of the process until a write is committed."""
-    nodes = Nodes(layout, commands(name, layout, "load"), name=name)
+    nodes = Nodes(layout, commands(name, layout, HEAPS["load"]), name=name)
     began = time.perf_counter()
     try:
         nodes.start()

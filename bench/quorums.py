@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "interop"))
 
+from brokers import CLUSTER_ID
 from our_nodes import our_controller, our_format
 from real_kafka import KafkaInstallation, Nodes, QuorumLayout, free_ports, kafka_format, running
 
-CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
+
+def commands(name: str, layout: QuorumLayout, heap: str = "512m") -> Callable[[int], list[str]]:
+    """The command lines of controllers on a layout: `ours`, or of Kafka for any other name."""
+    if name == "ours":
+        return our_controller(layout)
+    kafka = KafkaInstallation.find()
+    return lambda node: kafka.command("kafka.Kafka", str(layout.properties(node)), heap=heap, options=())
 
 
-def start_quorum(name: str, root: Path, stack: ExitStack, settings: tuple[str, ...] = ()) -> tuple[QuorumLayout, Nodes]:
-    """Three controllers, formatted and listening until the stack closes: `ours`, or of Kafka for any other name."""
+def start_quorum(
+    name: str, root: Path, stack: ExitStack, settings: tuple[str, ...] = (), heap: str = "512m"
+) -> tuple[QuorumLayout, Nodes]:
+    """Three controllers, formatted and listening until the stack closes."""
     layout = QuorumLayout(root / name, CLUSTER_ID, dict(zip((1, 2, 3), free_ports(3), strict=True)), settings)
     layout.root.mkdir()
     if name == "ours":
         our_format(layout)
-        command = our_controller(layout)
     else:
-        kafka = KafkaInstallation.find()
-        kafka_format(kafka, layout)
-
-        def command(node: int) -> list[str]:
-            return kafka.command("kafka.Kafka", str(layout.properties(node)), heap="512m", options=())
-
-    return layout, stack.enter_context(running(layout, command, name=name))
+        kafka_format(KafkaInstallation.find(), layout)
+    return layout, stack.enter_context(running(layout, commands(name, layout, heap), name=name))

@@ -181,31 +181,26 @@ def rules(*creations: create_acls.AclCreation) -> Step:
     return latest(lambda side: m.CreateAclsRequest(creations=list(creations)))
 
 
+def about(principal: str) -> dict[str, Any]:
+    """The fields of a filter for every rule about somebody."""
+    return {
+        "resource_type_filter": ANY,
+        "resource_name_filter": None,
+        "pattern_type_filter": ANY,
+        "principal_filter": principal,
+        "host_filter": None,
+        "operation": ANY,
+        "permission_type": ANY,
+    }
+
+
 def forget(principal: str) -> Step:
-    wanted = delete_acls.DeleteAclsFilter(
-        resource_type_filter=ANY,
-        resource_name_filter=None,
-        pattern_type_filter=ANY,
-        principal_filter=principal,
-        host_filter=None,
-        operation=ANY,
-        permission_type=ANY,
-    )
+    wanted = delete_acls.DeleteAclsFilter(**about(principal))
     return latest(lambda side: m.DeleteAclsRequest(filters=[wanted]))
 
 
 def described_rules(principal: str) -> Step:
-    return latest(
-        lambda side: m.DescribeAclsRequest(
-            resource_type_filter=ANY,
-            resource_name_filter=None,
-            pattern_type_filter=ANY,
-            principal_filter=principal,
-            host_filter=None,
-            operation=ANY,
-            permission_type=ANY,
-        )
-    )
+    return latest(lambda side: m.DescribeAclsRequest(**about(principal)))
 
 
 def described_cluster(*, with_operations: bool = False, version: int = 2) -> Step:

@@ -42,7 +42,7 @@ from controller_stories import (
 from msgspec import structs
 
 from metadata_log.errors import EncodeError
-from metadata_log.image import MetadataImage
+from metadata_log.image import MetadataImage, Partition
 from metadata_log.serde import Message, encode, schema_of
 from transport.protocol import messages as m
 from transport.protocol.apis import APIS, ApiKey
@@ -209,14 +209,19 @@ class Draw:
         name = self._rng.choice(known)
         return name, self._rng.randrange(len(image.topics[name].partitions))
 
-    def _isr(self, image: MetadataImage) -> Iterator[Step]:
+    def _some_led_partition(self, image: MetadataImage) -> tuple[str, int, Partition] | None:
         place = self._some_partition(image)
         if place is None:
-            return
+            return None
         name, number = place
         now = image.topics[name].partitions[number]
-        if now.leader not in image.brokers.by_id:
+        return (name, number, now) if now.leader in image.brokers.by_id else None
+
+    def _isr(self, image: MetadataImage) -> Iterator[Step]:
+        found = self._some_led_partition(image)
+        if found is None:
             return
+        name, number, now = found
         others = [replica for replica in now.replicas if replica != now.leader]
         members = sorted([now.leader, *self._rng.sample(others, self._rng.randint(0, len(others)))])
         yield isr(
@@ -316,13 +321,10 @@ class Draw:
         return steps
 
     def _isr_mistake(self, image: MetadataImage) -> Iterator[Step]:
-        place = self._some_partition(image)
-        if place is None:
+        found = self._some_led_partition(image)
+        if found is None:
             return
-        name, number = place
-        now = image.topics[name].partitions[number]
-        if now.leader not in image.brokers.by_id:
-            return
+        name, number, now = found
 
         def change(members: Sequence[int], **others: int) -> Step:
             epochs = {"leader_epoch": now.leader_epoch, "partition_epoch": now.partition_epoch}

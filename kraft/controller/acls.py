@@ -265,13 +265,4 @@ def _found(image: MetadataImage, wanted: AclFilter) -> list[tuple[Uuid, Acl]]:
 
 
 def _matching(acl: Acl) -> DeleteAclsMatchingAcl:
-    return DeleteAclsMatchingAcl(
-        error_message=None,
-        resource_type=acl.resource_type,
-        resource_name=acl.resource_name,
-        pattern_type=acl.pattern_type,
-        principal=acl.principal,
-        host=acl.host,
-        operation=acl.operation,
-        permission_type=acl.permission_type,
-    )
+    return DeleteAclsMatchingAcl(error_message=None, **structs.asdict(acl))

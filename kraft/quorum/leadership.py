@@ -161,6 +161,13 @@ def _adopt_announced(quorum: QuorumState, request: BeginQuorumEpoch | EndQuorumE
     return learn_leader(quorum, request.leader_id, request.epoch, request.leader_id, request.endpoints, now_ms, cause)
 
 
+def epoch_error(quorum: QuorumState, epoch: int) -> Error:
+    """What is wrong with the epoch of a request to the leader; it moves nobody, whatever it is."""
+    if epoch < quorum.state.epoch:
+        return Error.FENCED_LEADER_EPOCH
+    return Error.UNKNOWN_LEADER_EPOCH if epoch > quorum.state.epoch else Error.NONE
+
+
 def is_addressed(quorum: QuorumState, voter: ReplicaKey) -> bool:
     """Whether a request meant for this voter has come to the right replica; unknown parts match anybody."""
     return voter.id == NO_NODE or voter.matches(quorum.local)

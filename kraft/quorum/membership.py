@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from kraft.quorum.appending import append_control
 from kraft.quorum.effects import SendReply, SendRequest
 from kraft.quorum.events import Received, UpgradeQuorum
-from kraft.quorum.leadership import Verdict, end_change, known_leader, on_common_reply
+from kraft.quorum.leadership import Verdict, end_change, epoch_error, known_leader, on_common_reply
 from kraft.quorum.messages import (
     AddVoter,
     AddVoterReply,
@@ -119,10 +119,9 @@ def on_update_voter(quorum: QuorumState, event: Received, request: UpdateVoter, 
 
 
 def _update(quorum: QuorumState, request: UpdateVoter, now_ms: int) -> Error:
-    if request.epoch < quorum.epoch:
-        return Error.FENCED_LEADER_EPOCH
-    if request.epoch > quorum.epoch:
-        return Error.UNKNOWN_LEADER_EPOCH
+    error = epoch_error(quorum, request.epoch)
+    if error is not Error.NONE:
+        return error
     voter, leader = request.voter, quorum.state
     lowest, highest = voter.kraft_versions.lowest, voter.kraft_versions.highest
     refusal = _refusal(quorum, voter.key, voter.endpoints, is_update=True)

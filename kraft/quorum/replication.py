@@ -21,7 +21,7 @@ from kraft.quorum.effects import (
     TruncateLog,
 )
 from kraft.quorum.events import Append, LogFlushed, Received
-from kraft.quorum.leadership import Verdict, known_leader, on_commit, on_common_reply, send, settle
+from kraft.quorum.leadership import Verdict, epoch_error, known_leader, on_commit, on_common_reply, send, settle
 from kraft.quorum.log_view import Position
 from kraft.quorum.messages import (
     AddVoter,
@@ -164,12 +164,10 @@ def _refusal(quorum: QuorumState, request: Fetch) -> Error:
         or request.epoch < 0
     ):
         return Error.INVALID_REQUEST
-    state = quorum.state
-    if request.epoch < state.epoch:
-        return Error.FENCED_LEADER_EPOCH
-    if request.epoch > state.epoch:
-        return Error.UNKNOWN_LEADER_EPOCH
-    if not isinstance(state, LeaderState):
+    error = epoch_error(quorum, request.epoch)
+    if error is not Error.NONE:
+        return error
+    if not isinstance(quorum.state, LeaderState):
         return Error.NOT_LEADER_OR_FOLLOWER
     if request.replica.id == quorum.local.id:
         return Error.UNKNOWN_SERVER_ERROR

@@ -18,7 +18,7 @@ from kraft.quorum.effects import (
     SendSnapshot,
 )
 from kraft.quorum.events import LogStartRaised, Received, SnapshotChecked, SnapshotTaken
-from kraft.quorum.leadership import Verdict, known_leader, on_common_reply, settle
+from kraft.quorum.leadership import Verdict, epoch_error, known_leader, on_common_reply, settle
 from kraft.quorum.messages import FetchSnapshot, FetchSnapshotReply
 from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.states import Download, FollowerState, LeaderState
@@ -50,10 +50,9 @@ def on_fetch_snapshot(quorum: QuorumState, event: Received, request: FetchSnapsh
 
 def _refusal(quorum: QuorumState, request: FetchSnapshot) -> Error:
     """Why nothing of a snapshot is sent, in Kafka's order of checks. The one of the bootstrap is nobody's business."""
-    if request.epoch < quorum.epoch:
-        return Error.FENCED_LEADER_EPOCH
-    if request.epoch > quorum.epoch:
-        return Error.UNKNOWN_LEADER_EPOCH
+    error = epoch_error(quorum, request.epoch)
+    if error is not Error.NONE:
+        return error
     if not isinstance(quorum.state, LeaderState):
         return Error.NOT_LEADER_OR_FOLLOWER
     if request.snapshot.offset <= 0 or request.snapshot not in quorum.log.snapshots:

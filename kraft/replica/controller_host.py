@@ -88,13 +88,17 @@ class ControllerHost:
             return self._pass_on(request, message, caller)
         result = self.controller.handle(message, request.version, leader.leader_id, now_ms, caller)
         assert result.response is not None, message
-        if request.api_key in _READS or not self.controller.is_active:
+        if self._answers_at_once(request):
             return Respond(request.request_id, result.response)
         return Proposal(_units(result), ForRequest(request.request_id, message, result.response), result.quorum_level)
 
+    def _answers_at_once(self, request: WireRequest) -> bool:
+        """Whether a request never waits for a commit."""
+        return request.api_key in _READS or not self.controller.is_active
+
     def on_full(self, request: WireRequest, leader: LeaderAndEpoch, now_ms: int) -> Action:
         """Decide nothing, as Kafka where a request was in its queue for too long. A broker was heard all the same."""
-        if request.api_key in _READS or not self.controller.is_active:
+        if self._answers_at_once(request):
             return self.on_request(request, leader, now_ms)
         if isinstance(request.message, BrokerHeartbeatRequest):
             self.controller.note_contact(request.message, now_ms)

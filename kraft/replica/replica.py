@@ -351,7 +351,8 @@ class Replica:
             self._outputs.append(Drop(request.request_id, f"this node does not serve API {key}"))
 
     def _tell_denials(self) -> None:
-        self._outputs.extend(Trace(denial) for denial in self.application.take_denials())
+        for denial in self.application.take_denials():
+            self._outputs.append(Trace(denial))
 
     def _on_quorum_request(self, request: WireRequest, now_ms: int) -> None:
         flat = self._rpc.request_from_wire(request)

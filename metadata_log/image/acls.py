@@ -87,16 +87,7 @@ def replay_acl(image: AclsImage, record: AccessControlEntryRecord) -> AclsImage:
 
 def acl_record(acl_id: Uuid, acl: Acl) -> AccessControlEntryRecord:
     """The record that puts an entry."""
-    return AccessControlEntryRecord(
-        id=acl_id,
-        resource_type=acl.resource_type,
-        resource_name=acl.resource_name,
-        pattern_type=acl.pattern_type,
-        principal=acl.principal,
-        host=acl.host,
-        operation=acl.operation,
-        permission_type=acl.permission_type,
-    )
+    return AccessControlEntryRecord(id=acl_id, **structs.asdict(acl))
 
 
 def replay_remove_acl(image: AclsImage, record: RemoveAccessControlEntryRecord) -> AclsImage:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 from kraft.quorum.events import FailureCause
 from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig
@@ -16,6 +17,7 @@ from kraft.replica import (
     CommittedBatch,
     Drop,
     FlushDone,
+    Input,
     Output,
     Replica,
     ReplicaOptions,
@@ -44,8 +46,8 @@ def voter_set(count: int) -> VoterSet:
     return VoterSet.parse(",".join(f"{node}@n{node}:9093" for node in range(1, count + 1)))
 
 
-def options(node_id: int, voters: VoterSet, **changes: object) -> ReplicaOptions:
-    known = {
+def options(node_id: int, voters: VoterSet, **changes: Any) -> ReplicaOptions:
+    known: dict[str, Any] = {
         "directory": DIRECTORY,
         "node_id": node_id,
         "cluster_id": CLUSTER_ID,
@@ -53,7 +55,7 @@ def options(node_id: int, voters: VoterSet, **changes: object) -> ReplicaOptions
         "endpoints": Endpoints((ListenerAddress("CONTROLLER", f"n{node_id}", 9093),)),
         "quorum": QuorumConfig(append_linger_ms=0),
     }
-    return ReplicaOptions(**{**known, **changes})  # type: ignore[arg-type]
+    return ReplicaOptions(**{**known, **changes})
 
 
 def formatted_disk(node_id: int, release: str = "4.3-IV0", cluster_id: str = CLUSTER_ID) -> MemoryDisk:
@@ -115,10 +117,10 @@ class Net:
         del self.replicas[node]
         self.disks[node].crash(torn)
 
-    def step(self, node: int, event: object) -> None:
+    def step(self, node: int, event: Input) -> None:
         replica = self.replicas.get(node)
         if replica is not None:
-            self._carry_out(node, replica.step(event, self.now_ms))  # type: ignore[arg-type]
+            self._carry_out(node, replica.step(event, self.now_ms))
 
     def settle(self) -> None:
         """Deliver everything, and tick whoever wants it, until nothing is left to do now."""

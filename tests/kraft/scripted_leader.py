@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import trio
 
@@ -31,8 +32,8 @@ def topics(base_offset: int, *names: str, epoch: int = EPOCH) -> bytes:
     return build_batch(base_offset, epoch, 0, values)
 
 
-def answer(**fields: object) -> m.FetchResponse:
-    part = fetch.PartitionData(**{"high_watermark": UNTIL, **fields})  # type: ignore[arg-type]  # names are those of the field
+def answer(**fields: Any) -> m.FetchResponse:
+    part = fetch.PartitionData(**{"high_watermark": UNTIL, **fields})
     topic = fetch.FetchableTopicResponse(topic_id=Uuid.METADATA_TOPIC, partitions=[part])
     return m.FetchResponse(responses=[topic])
 

@@ -427,7 +427,8 @@ class BusyDisk(MemoryDisk):
         file = super().open(path, create=create, writable=writable)
         if not writable and path.startswith("node") and self.action is not None:
             file.__class__ = Interrupted
-            file.before_read = self._tick  # type: ignore[attr-defined]  # the class has just become one that has it
+            assert isinstance(file, Interrupted)
+            file.before_read = self._tick
         return file
 
     def _tick(self) -> None:

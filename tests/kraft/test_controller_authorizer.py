@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 from authorizer_stories import AUTHORIZER_STORIES, kafkas_answers, principal_bytes, said
@@ -139,9 +140,9 @@ def test_what_somebody_asked_for_and_was_denied_is_told(caplog: pytest.LogCaptur
 # Rules
 
 
-def rule(operation: AclOperation, name: str = "t", **changes: object) -> Acl:
+def rule(operation: AclOperation, name: str = "t", **changes: Any) -> Acl:
     fields = {"pattern_type": LITERAL, "principal": "User:alice", "host": "*", "permission_type": ALLOW} | changes
-    return Acl(resource_type=AclResource.TOPIC, resource_name=name, operation=operation, **fields)  # type: ignore[arg-type]
+    return Acl(resource_type=AclResource.TOPIC, resource_name=name, operation=operation, **fields)
 
 
 def with_rules(*acls: Acl, **settings: bool) -> Authorizer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -93,7 +94,7 @@ def ask(
 
 GOOD = [(1, 101), (2, 102), (3, 103)]
 
-REFUSALS: dict[str, tuple[dict[str, object], Error]] = {
+REFUSALS: dict[str, tuple[dict[str, Any], Error]] = {
     "unknown topic": ({"topic": Uuid(b"x" * 16)}, Error.UNKNOWN_TOPIC_ID),
     "unknown partition": ({"partition_index": 1}, Error.UNKNOWN_TOPIC_OR_PARTITION),
     "a leader epoch of the future": ({"leader_epoch": 8}, Error.NOT_CONTROLLER),
@@ -115,9 +116,9 @@ REFUSALS: dict[str, tuple[dict[str, object], Error]] = {
 @pytest.mark.parametrize("case", REFUSALS)
 def test_a_refusal_changes_nothing(case: str) -> None:
     facts, error = REFUSALS[case]
-    answer, records = ask(image(), **({"isr": GOOD} | facts))  # type: ignore[arg-type]
+    answer, records = ask(image(), **({"isr": GOOD} | facts))
     number = facts.get("partition_index", 0)
-    assert answer == AlterPartitionResponsePartitionData(partition_index=number, error_code=error)  # type: ignore[arg-type]
+    assert answer == AlterPartitionResponsePartitionData(partition_index=number, error_code=error)
     assert not records
 
 

@@ -45,12 +45,14 @@ def controller_of(net: Net, node: int) -> QuorumController:
 
 def log_records(net: Net, node: int) -> list[tuple[int, Message]]:
     """Every data record in a node's log, with its offset."""
-    return [
-        (record.offset, decode_record(record.value or b"").record)  # type: ignore[misc]
-        for batch in scan(net.log_of(node))
-        if not batch.is_control
-        for record in records(batch)
-    ]
+    found = []
+    for batch in scan(net.log_of(node)):
+        if not batch.is_control:
+            for record in records(batch):
+                message = decode_record(record.value or b"").record
+                assert message is not None
+                found.append((record.offset, message))
+    return found
 
 
 def alter(

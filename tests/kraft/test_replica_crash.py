@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import pytest
 from replica_net import DIRECTORY, START_MS, formatted_disk, options, voter_set
 
 from kraft.replica import (
     FlushDone,
+    Input,
     Output,
     Replica,
     SendWire,
@@ -81,8 +83,8 @@ class Node:
                 case _ if hasattr(output, "message"):
                     self.answers[output.request_id] = output.message
 
-    def step(self, event: object) -> None:
-        self._note(self.replica.step(event, self.now_ms))  # type: ignore[arg-type]
+    def step(self, event: Input) -> None:
+        self._note(self.replica.step(event, self.now_ms))
 
     def work(self) -> None:
         """Tick and flush until nothing is left to do now."""
@@ -119,12 +121,12 @@ class Node:
         self.receive(1000 + epoch, BeginQuorumEpochRequest(topics=[topic]))
         self.work()
 
-    def fetched(self, leader: int, epoch: int, **part: object) -> None:
+    def fetched(self, leader: int, epoch: int, **part: Any) -> None:
         """The leader answers the last Fetch."""
         data = PartitionData(
             current_leader=LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch),
             aborted_transactions=None,
-            **{"records": b"", "high_watermark": -1, **part},  # type: ignore[arg-type]
+            **{"records": b"", "high_watermark": -1, **part},
         )
         topic = FetchableTopicResponse(topic_id=Uuid.METADATA_TOPIC, partitions=[data])
         self.step(WireReply(self.last_fetch[0], FetchResponse(responses=[topic])))

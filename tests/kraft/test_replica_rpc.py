@@ -233,7 +233,8 @@ def test_a_top_level_error_is_told_from_a_reply() -> None:
         epoch=-1, top_error=Error.INCONSISTENT_CLUSTER_ID
     )
     unknown = RPC.reply_from_wire(FetchResponse(error_code=9999))
-    assert unknown.top_error == Error.UNKNOWN_SERVER_ERROR  # type: ignore[union-attr]
+    assert isinstance(unknown, FetchReply)
+    assert unknown.top_error == Error.UNKNOWN_SERVER_ERROR
 
 
 @pytest.mark.parametrize(

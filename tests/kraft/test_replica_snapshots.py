@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -322,16 +323,16 @@ def test_power_failures_within_a_download_and_its_installation(torn: int | None)
 # Asked
 
 
-def ask(net: Net, node: int, **changes: object) -> FetchSnapshotResponsePartitionSnapshot:
+def ask(net: Net, node: int, **changes: Any) -> FetchSnapshotResponsePartitionSnapshot:
     core = net.replicas[node].core
     newest = snapshots(net, node)[-1] if snapshots(net, node) else OffsetAndEpoch(epoch=1, offset=10)
-    fields: dict[str, object] = {
+    fields: dict[str, Any] = {
         "partition": 0,
         "current_leader_epoch": core.epoch,
         "snapshot_id": FetchSnapshotRequestSnapshotId(end_offset=newest.offset, epoch=newest.epoch),
         "position": 0,
     }
-    part = FetchSnapshotRequestPartitionSnapshot(**{**fields, **changes})  # type: ignore[arg-type]
+    part = FetchSnapshotRequestPartitionSnapshot(**{**fields, **changes})
     topic = FetchSnapshotRequestTopicSnapshot(name=METADATA_TOPIC, partitions=[part])
     asked = FetchSnapshotRequest(cluster_id=CLUSTER_ID, replica_id=9, max_bytes=100, topics=[topic])
     answer = net.ask(node, asked)

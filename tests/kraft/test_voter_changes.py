@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from replica_net import CLUSTER_ID, Net
 from test_dynamic_quorum import describe, directory_id, dynamic_disk, dynamic_net, voter
@@ -39,15 +41,15 @@ from transport.protocol.messages.update_raft_voter import Listener as UpdatedLis
 JOINING = QuorumConfig(append_linger_ms=0, auto_join=True)
 
 
-def add(net: Net, node: int, **changes: object) -> AddRaftVoterRequest:
-    known: dict[str, object] = {
+def add(net: Net, node: int, **changes: Any) -> AddRaftVoterRequest:
+    known: dict[str, Any] = {
         "cluster_id": CLUSTER_ID,
         "timeout_ms": 2000,
         "voter_id": node,
         "voter_directory_id": net.replicas[node].core.local.directory_id if node in net.replicas else directory_id(9),
         "listeners": [Listener("CONTROLLER", f"n{node}", 9093)],
     }
-    return AddRaftVoterRequest(**{**known, **changes})  # type: ignore[arg-type]
+    return AddRaftVoterRequest(**{**known, **changes})
 
 
 def through_a_broker(net: Net, request: Message, version: int) -> EnvelopeResponse:
@@ -267,7 +269,7 @@ def test_every_refusal_of_an_update_has_kafkas_error() -> None:
     net = dynamic_net(3)
     leader = net.elect()
     epoch = net.replicas[leader].core.epoch
-    known = {
+    known: dict[str, Any] = {
         "cluster_id": CLUSTER_ID,
         "current_leader_epoch": epoch,
         "voter_id": 1,
@@ -286,7 +288,7 @@ def test_every_refusal_of_an_update_has_kafkas_error() -> None:
         ({"voter_id": 7}, Error.VOTER_NOT_FOUND),
         ({}, Error.NONE),
     ):
-        assert error_of(net, UpdateRaftVoterRequest(**{**known, **changed})) == error, changed  # type: ignore[arg-type]
+        assert error_of(net, UpdateRaftVoterRequest(**{**known, **changed})) == error, changed
     assert net.replicas[leader].core.history.voters_offset == 2, "nothing has changed, so nothing was written"
 
 
