@@ -1,0 +1,273 @@
+"""Is there an order of all operations that explains what clients saw? (Herlihy and Wing; the search of Wing and Gong
+with the memory of Lowe, as in Porcupine and Knossos.)
+
+It stands alone: a history is a list of `Operation`, a model a function from a state and an input to a new state and an
+output. An operation that never returned may have happened at any time after its call, or never.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from enum import Enum
+from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+Step = Callable[[Any, Any], tuple[Any, Any]]
+"""From a state and an input to the new state and the output. States are hashable and never changed in place."""
+BUDGET: Final = 1_000_000
+"""So many steps of the model are tried before the search gives up: seconds."""
+_SHOWN: Final = 6
+_CLOCK_STEPS: Final = 1024
+
+
+class Operation(Struct, frozen=True, kw_only=True):
+    """What one client did. `invoked` and `returned` are moments of one clock; those of one moment are concurrent.
+
+    `returned` is None if no answer came; `output` has no meaning then. Operations of different keys do not affect each
+    other: each key is a small history of its own, which is what makes long ones affordable.
+    """
+
+    client: Hashable
+    invoked: int
+    returned: int | None
+    input: Any
+    output: Any = None
+    key: Hashable = None
+
+
+class Verdict(Enum):
+    """What came of a search. `UNDECIDED` means that it had to stop before it knew."""
+
+    LINEARIZABLE = "linearizable"
+    VIOLATED = "violated"
+    UNDECIDED = "undecided"
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """The verdict; of a violation the key, the operation whose answer no order explains, and the reason in words."""
+
+    verdict: Verdict
+    key: Hashable = None
+    culprit: Operation | None = None
+    why: str = ""
+    steps: int = 0
+    """How often the model was asked."""
+
+
+def check(
+    history: Iterable[Operation],
+    initial: Any,
+    step: Step,
+    *,
+    budget: int = BUDGET,
+    is_late: Callable[[], bool] | None = None,
+) -> Finding:
+    """Decide whether a history is linearizable.
+
+    The search ends after `budget` steps of the model in all, or when `is_late` (asked now and then) says so: then the
+    answer may be `UNDECIDED`. A violation of any key is told even if others stay undecided.
+    """
+    by_key: dict[Hashable, list[Operation]] = {}
+    for operation in history:
+        by_key.setdefault(operation.key, []).append(operation)
+    steps, undecided = 0, False
+    for key, operations in by_key.items():
+        search = _Search(operations, initial, step, budget - steps, is_late)
+        verdict = search.run()
+        steps += search.steps
+        if verdict is Verdict.VIOLATED:
+            culprit, why = _explain(operations, initial, step, budget)
+            return Finding(verdict=verdict, key=key, culprit=culprit, why=why, steps=steps)
+        undecided |= verdict is Verdict.UNDECIDED
+    return Finding(verdict=Verdict.UNDECIDED if undecided else Verdict.LINEARIZABLE, steps=steps)
+
+
+class _Search:
+    """One search through the orders of one key's operations, depth first.
+
+    The calls and returns stand in a doubly linked list by time; an operation that has taken its place in the order is
+    unlinked. Whatever is called before the first return that is left may come next. The same set of operations with the
+    same state is never looked at twice.
+    """
+
+    def __init__(
+        self,
+        operations: Sequence[Operation],
+        initial: Any,
+        step: Step,
+        budget: int,
+        is_late: Callable[[], bool] | None = None,
+    ) -> None:
+        self.steps = 0
+        self._operations = sorted(operations, key=lambda one: one.invoked)
+        self._initial = initial
+        self._step = step
+        self._budget = budget
+        self._is_late = is_late
+        self._answered = sum(one.returned is not None for one in operations)
+        self._link()
+
+    def _link(self) -> None:
+        """The list: call of operation n is entry 2n, its return 2n + 1; a call comes before a return of its moment."""
+        entries = [(one.invoked, 0, 2 * number) for number, one in enumerate(self._operations)]
+        entries += [
+            (one.returned, 1, 2 * number + 1) for number, one in enumerate(self._operations) if one.returned is not None
+        ]
+        order = [entry for _, _, entry in sorted(entries)]
+        self._head = head = 2 * len(self._operations)
+        self._next = [head] * (head + 1)
+        self._previous = [head] * (head + 1)
+        for one, other in zip([head, *order], [*order, head], strict=True):
+            self._next[one] = other
+            self._previous[other] = one
+
+    def run(self) -> Verdict:
+        """Search until an order is found, none is left, or the budget is spent."""
+        state, taken, answered = self._initial, 0, 0
+        if answered == self._answered:
+            return Verdict.LINEARIZABLE
+        seen = {(taken, state)}
+        path: list[tuple[int, Any, Iterator[int]]] = []
+        candidates = self._candidates()
+        while True:
+            for number in candidates:
+                operation = self._operations[number]
+                self.steps += 1
+                if self.steps > self._budget or self._has_run_out_of_time():
+                    return Verdict.UNDECIDED
+                after, output = self._step(state, operation.input)
+                if operation.returned is None:
+                    if after == state:
+                        continue
+                elif output != operation.output:
+                    continue
+                place = (taken | 1 << number, after)
+                if place in seen:
+                    continue
+                seen.add(place)
+                path.append((number, state, candidates))
+                taken, state = place
+                answered += operation.returned is not None
+                self._take(number)
+                candidates = self._candidates()
+                break
+            else:
+                if not path:
+                    return Verdict.VIOLATED
+                number, state, candidates = path.pop()
+                self._put_back(number)
+                taken ^= 1 << number
+                answered -= self._operations[number].returned is not None
+                continue
+            if answered == self._answered:
+                return Verdict.LINEARIZABLE
+
+    def _has_run_out_of_time(self) -> bool:
+        return self._is_late is not None and self.steps % _CLOCK_STEPS == 0 and self._is_late()
+
+    def _candidates(self) -> Iterator[int]:
+        """Who may be next: first those that were answered, then the others, of which equal ones take turns."""
+        answered, open_inputs = [], []
+        unanswered = []
+        entry = self._next[self._head]
+        while entry != self._head and entry % 2 == 0:
+            number = entry // 2
+            operation = self._operations[number]
+            if operation.returned is not None:
+                answered.append(number)
+            elif operation.input not in open_inputs:
+                open_inputs.append(operation.input)
+                unanswered.append(number)
+            entry = self._next[entry]
+        return iter(answered + unanswered)
+
+    def _take(self, number: int) -> None:
+        for entry in self._entries(number):
+            before, behind = self._previous[entry], self._next[entry]
+            self._next[before], self._previous[behind] = behind, before
+
+    def _put_back(self, number: int) -> None:
+        for entry in reversed(self._entries(number)):
+            self._next[self._previous[entry]] = entry
+            self._previous[self._next[entry]] = entry
+
+    def _entries(self, number: int) -> tuple[int, ...]:
+        if self._operations[number].returned is None:
+            return (2 * number,)
+        return (2 * number, 2 * number + 1)
+
+
+def _explain(operations: Sequence[Operation], initial: Any, step: Step, budget: int) -> tuple[Operation, str]:
+    """The first answer that no order explains: what happened before it is a linearizable history, with it it is not.
+
+    Beginnings of a linearizable history are linearizable, so the first bad one is found by halving.
+    """
+    answers = sorted((one for one in operations if one.returned is not None), key=lambda one: one.returned or 0)
+    good, bad = 0, len(answers)
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        verdict = _Search(_until(operations, answers[:middle]), initial, step, budget).run()
+        if verdict is Verdict.VIOLATED:
+            bad = middle
+        else:
+            good = middle
+    culprit = answers[bad - 1]
+    history = _until(operations, answers[:bad])
+    explained = _explained_outputs(history, culprit, initial, step, budget)
+    around = [one for one in history if one is not culprit and _overlap(one, culprit)]
+    lines = [
+        f"{_told(culprit)} is explained by no order of the {len(history)} operations until then.",
+        f"Explained would be: {', '.join(map(repr, explained[:_SHOWN])) or 'nothing'}.",
+        *(f"At the same time: {_told(one)}." for one in around[:_SHOWN]),
+    ]
+    before = [one for one in answers[: bad - 1] if one not in around]
+    lines += [f"Before: {_told(one)}." for one in before[-_SHOWN:]]
+    return culprit, "\n".join(lines)
+
+
+def _until(operations: Sequence[Operation], answers: Sequence[Operation]) -> list[Operation]:
+    """The history as it was when the last of these answers came: later calls are not there, later answers are open."""
+    end = max((one.returned or 0 for one in answers), default=0)
+    kept = set(map(id, answers))
+    return [
+        one if id(one) in kept else replace(one, returned=None, output=None) for one in operations if one.invoked <= end
+    ]
+
+
+def _explained_outputs(
+    history: Sequence[Operation], culprit: Operation, initial: Any, step: Step, budget: int
+) -> list[Any]:
+    """What the culprit could have answered; each is tried, so this is true, and complete within the budget."""
+    tried: list[Any] = []
+    others = [one for one in history if one is not culprit]
+
+    def noting(state: Any, asked: Any) -> tuple[Any, Any]:
+        _, output = step(state, culprit.input)
+        if output not in tried:
+            tried.append(output)
+        return step(state, asked)
+
+    _Search([*others, replace(culprit, output=_Never())], initial, noting, budget).run()
+    return [
+        output
+        for output in tried
+        if _Search([*others, replace(culprit, output=output)], initial, step, budget).run() is Verdict.LINEARIZABLE
+    ]
+
+
+class _Never:
+    """Equal to no output, so that a search for it visits every state."""
+
+
+def _overlap(one: Operation, other: Operation) -> bool:
+    ends_before = one.returned is not None and one.returned < other.invoked
+    begins_after = other.returned is not None and one.invoked > other.returned
+    return not (ends_before or begins_after)
+
+
+def _told(one: Operation) -> str:
+    if one.returned is None:
+        return f"client {one.client} asked {one.input!r} at {one.invoked}, unanswered"
+    return f"client {one.client} asked {one.input!r} at {one.invoked} and heard {one.output!r} at {one.returned}"
