@@ -181,6 +181,11 @@ class RaftCore:
         return self._quorum.log.end_offset
 
     @property
+    def snapshots(self) -> tuple[OffsetAndEpoch, ...]:
+        """The snapshots that are whole and on disk, oldest first."""
+        return self._quorum.log.snapshots
+
+    @property
     def flushed_offset(self) -> int:
         """The offset after the last record that is known to be on disk."""
         return self._quorum.log.flushed_offset

@@ -150,7 +150,7 @@ class Replica:
         )
         self._applier = Applier(storage.log, storage.log.start_offset)
         self._maker = SnapshotMaker(disk, storage.log.directory, options.snapshots, now_ms)
-        self._cleaner = SnapshotCleaner(len(storage.snapshots.ids()), now_ms)
+        self._cleaner = SnapshotCleaner(len(storage.snapshots.ids()), now_ms, options.snapshots.clean_every_ms)
         self._deferred = Deferred()
         self._received: dict[int, WireRequest] = {}
         self._seals: dict[int, Callable[[Message], Message]] = {}

@@ -31,7 +31,6 @@ NEVER_MS: Final = 2**62
 RECORDS_PER_PIECE: Final = 500
 """How many records of a snapshot are written between two events."""
 BATCH_BYTES: Final = 1 << 20
-CLEAN_EVERY_MS: Final = 60_000
 
 Source = Callable[[], Iterator[bytes]]
 """The record values of an image, from the first on, whenever it is called."""
@@ -45,6 +44,8 @@ class SnapshotOptions(Struct, frozen=True, kw_only=True):
     max_interval_ms: int = 3_600_000
     """`metadata.log.max.snapshot.interval.ms`."""
     retention: Retention = Retention()
+    clean_every_ms: int = 60_000
+    """How often to look for what is too much; Kafka has no setting for it."""
 
 
 class SnapshotFiles:
@@ -242,7 +243,8 @@ class SnapshotMaker:
 class SnapshotCleaner:
     """Says when to look for snapshots that are too many, and which files are to go."""
 
-    def __init__(self, count: int, now_ms: int) -> None:
+    def __init__(self, count: int, now_ms: int, every_ms: int) -> None:
+        self._every_ms = every_ms
         self._marked: list[tuple[int, tuple[str, ...]]] = []
         self._round_ms = NEVER_MS
         self.wait(count, now_ms)
@@ -255,7 +257,7 @@ class SnapshotCleaner:
         if count <= 1:
             self._round_ms = NEVER_MS
         elif not now_ms < self._round_ms < NEVER_MS:
-            self._round_ms = now_ms + CLEAN_EVERY_MS
+            self._round_ms = now_ms + self._every_ms
 
     @property
     def deadline_ms(self) -> int:
@@ -278,6 +280,6 @@ class SnapshotCleaner:
 
     def fork(self) -> SnapshotCleaner:
         """An independent copy."""
-        copy = SnapshotCleaner(0, 0)
+        copy = SnapshotCleaner(0, 0, self._every_ms)
         copy._marked, copy._round_ms = self._marked.copy(), self._round_ms
         return copy
