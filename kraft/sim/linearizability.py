@@ -204,17 +204,15 @@ def _explain(operations: Sequence[Operation], initial: Any, step: Step, budget: 
 
     Beginnings of a linearizable history are linearizable, so the first bad one is found by halving.
     """
-    answers = sorted((one for one in operations if one.returned is not None), key=lambda one: one.returned or 0)
-    good, bad = 0, len(answers)
+    ends = sorted({one.returned for one in operations if one.returned is not None})
+    good, bad = -1, len(ends) - 1
     while bad - good > 1:
         middle = (good + bad) // 2
-        verdict = _Search(_until(operations, answers[:middle]), initial, step, budget).run()
-        if verdict is Verdict.VIOLATED:
+        if _Search(_until(operations, ends[middle]), initial, step, budget).run() is Verdict.VIOLATED:
             bad = middle
         else:
             good = middle
-    culprit = answers[bad - 1]
-    history = _until(operations, answers[:bad])
+    culprit, history = _first_to_blame(_until(operations, ends[bad]), ends[bad], initial, step, budget)
     explained = _explained_outputs(history, culprit, initial, step, budget)
     around = [one for one in history if one is not culprit and _overlap(one, culprit)]
     lines = [
@@ -222,18 +220,36 @@ def _explain(operations: Sequence[Operation], initial: Any, step: Step, budget: 
         f"Explained would be: {', '.join(map(repr, explained[:_SHOWN])) or 'nothing'}.",
         *(f"At the same time: {_told(one)}." for one in around[:_SHOWN]),
     ]
-    before = [one for one in answers[: bad - 1] if one not in around]
+    before = sorted(
+        (one for one in history if one.returned is not None and one.returned < culprit.invoked),
+        key=lambda one: one.returned or 0,
+    )
     lines += [f"Before: {_told(one)}." for one in before[-_SHOWN:]]
     return culprit, "\n".join(lines)
 
 
-def _until(operations: Sequence[Operation], answers: Sequence[Operation]) -> list[Operation]:
-    """The history as it was when the last of these answers came: later calls are not there, later answers are open."""
-    end = max((one.returned or 0 for one in answers), default=0)
-    kept = set(map(id, answers))
+def _until(operations: Sequence[Operation], end: int) -> list[Operation]:
+    """The history as it was at that moment: later calls are not there, later answers are open."""
     return [
-        one if id(one) in kept else replace(one, returned=None, output=None) for one in operations if one.invoked <= end
+        one if one.returned is not None and one.returned <= end else replace(one, returned=None, output=None)
+        for one in operations
+        if one.invoked <= end
     ]
+
+
+def _first_to_blame(
+    history: list[Operation], end: int, initial: Any, step: Step, budget: int
+) -> tuple[Operation, list[Operation]]:
+    """Of the answers of the last moment the first that makes the history bad, and the history with those before it."""
+    last = [place for place, one in enumerate(history) if one.returned == end]
+    answers = [history[place] for place in last]
+    for place in last:
+        history[place] = replace(history[place], returned=None, output=None)
+    for place, answer in zip(last, answers, strict=True):
+        history[place] = answer
+        if _Search(history, initial, step, budget).run() is Verdict.VIOLATED:
+            break
+    return answer, history
 
 
 def _explained_outputs(
