@@ -1,7 +1,8 @@
 """A disk in memory that knows written from durable (a fake of `OsDisk`; both pass one contract test).
 
 Every file has a content and a durable content; every directory has names and durable names. `fsync` and `fsync_dir`
-make the one into the other, and a crash does the reverse. Tests and the simulator run on it.
+make the one into the other, and a crash does the reverse. It can also fail and deceive as disks do: see `overwrite`,
+`spoil`, `lose_name`, `free_bytes`, and an `on_operation` that raises `OSError`. Tests and the simulator run on it.
 """
 
 from __future__ import annotations
@@ -14,8 +15,14 @@ from typing import Final
 
 from msgspec import Struct
 
+from metadata_log.memory_inode import Inode
+
 Hook = Callable[[str, str], None]
-"""Called with the name of an operation and a path, before the operation is carried out."""
+"""Called with the name of an operation and a path, before the operation is carried out.
+
+An `OSError` that it raises is the operation's own. An fsync that fails has lost what it should have written, and
+another one does not bring it back though it says so (Linux: the pages are clean after the error).
+"""
 
 _ROOT: Final = ""
 
@@ -49,85 +56,23 @@ class _MakeDirectory(Struct, frozen=True):
 _NameChange = _Link | _Unlink | _Rename | _MakeDirectory
 
 
-class _Inode:
-    """The content of one file: what is written, and what of it is durable."""
-
-    __slots__ = ("data", "durable_size", "durable_tail", "hashed", "hasher", "owner")
-
-    def __init__(self, owner: object) -> None:
-        self.owner = owner
-        self.data = bytearray()
-        self.durable_size = 0
-        """So much of `data` is durable."""
-        self.durable_tail = b""
-        """Durable still, though cut off since."""
-        self.hasher = blake2b(digest_size=16)
-        self.hashed = 0
-
-    def copy(self, owner: object) -> _Inode:
-        copy = _Inode(owner)
-        copy.data = self.data.copy()
-        copy.durable_size = self.durable_size
-        copy.durable_tail = self.durable_tail
-        copy.hasher = self.hasher.copy()
-        copy.hashed = self.hashed
-        return copy
-
-    def truncate(self, size: int) -> None:
-        if size < self.durable_size:
-            self.durable_tail = bytes(self.data[size : self.durable_size]) + self.durable_tail
-            self.durable_size = size
-        del self.data[size:]
-        if self.hashed > size:
-            self.hasher = blake2b(digest_size=16)
-            self.hashed = 0
-
-    def fsync(self) -> None:
-        self.durable_size = len(self.data)
-        self.durable_tail = b""
-
-    def digest(self) -> bytes:
-        self.hasher.update(memoryview(self.data)[self.hashed :])
-        self.hashed = len(self.data)
-        return self.hasher.digest()
-
-    def crash(self, rng: Random | None) -> None:
-        """Keep what is durable; with `rng` perhaps some of the rest, perhaps torn."""
-        durable = bytes(self.data[: self.durable_size]) + self.durable_tail
-        if rng is not None:
-            if self.durable_tail:
-                durable = rng.choice((durable, bytes(self.data)))
-            else:
-                durable += _torn(bytes(self.data[self.durable_size :]), rng)
-        self.data = bytearray(durable)
-        self.fsync()
-        self.hasher = blake2b(digest_size=16)
-        self.hashed = 0
-
-
-def _torn(written: bytes, rng: Random) -> bytes:
-    """What may be left of an append that was not fsynced: nothing, all, a part, or a part with a hole of zeros."""
-    if not written:
-        return b""
-    kept = rng.choice((0, len(written), rng.randrange(len(written) + 1)))
-    hole = rng.randrange(kept + 1) if rng.random() < 0.3 else kept
-    return written[:hole] + bytes(kept - hole)
-
-
 class MemoryDisk:
     """A `Disk` in memory. `on_operation` is called before each operation that changes something or makes it durable."""
 
     def __init__(self, *, on_operation: Hook | None = None) -> None:
         self.on_operation = on_operation
+        self.free_bytes: int | None = None
+        """How much may still be appended before the disk is full; None for any amount. Nothing gives bytes back."""
         self._token = object()
         self._life = 0
         self._next_inode = 0
-        self._inodes: dict[int, _Inode] = {}
+        self._inodes: dict[int, Inode] = {}
         self._names: dict[str, int] = {}
         self._directories: dict[str, None] = {_ROOT: None}
         self._durable_names: dict[str, int] = {}
         self._durable_directories: dict[str, None] = {_ROOT: None}
         self._pending: dict[str, list[_NameChange]] = {}
+        self._stuck: dict[str, None] = {}
         self._open: dict[int, int] = {}
         self._locks: dict[str, None] = {}
 
@@ -144,9 +89,10 @@ class MemoryDisk:
                 raise _missing(path)
             self._require_directory(name, path)
             self._about_to("create", path)
+            self._require_space(path)
             inode = self._next_inode
             self._next_inode += 1
-            self._inodes[inode] = _Inode(self._token)
+            self._inodes[inode] = Inode(self._token)
             self._names[name] = inode
             self._note(_Link(name, inode), name)
         self._open[inode] = self._open.get(inode, 0) + 1
@@ -154,10 +100,8 @@ class MemoryDisk:
 
     def read(self, path: str) -> bytes:
         """The whole content of a small file."""
-        inode = self._names.get(_normal(path))
-        if inode is None:
-            raise _missing(path)
-        return bytes(self._inodes[inode].data)
+        content = self._inodes[self._inode(path)]
+        return content.read(len(content.data), 0, path)
 
     def exists(self, path: str) -> bool:
         """Whether a file or directory is there."""
@@ -180,14 +124,14 @@ class MemoryDisk:
             raise FileExistsError(errno.EEXIST, "is a file", path)
         self.mkdir(_parent(name))
         self._about_to("mkdir", path)
+        self._require_space(path)
         self._directories[name] = None
         self._note(_MakeDirectory(name), name)
 
     def remove(self, path: str) -> None:
         """Delete a file."""
+        self._inode(path)
         name = _normal(path)
-        if name not in self._names:
-            raise _missing(path)
         self._about_to("remove", path)
         del self._names[name]
         self._note(_Unlink(name), name)
@@ -196,26 +140,28 @@ class MemoryDisk:
         """Atomically give a file another name."""
         old, new = _normal(source), _normal(target)
         assert _parent(old) == _parent(new), (source, target)
-        if old not in self._names:
-            raise _missing(source)
+        self._inode(source)
         self._about_to("rename", target)
         self._names[new] = self._names.pop(old)
         self._note(_Rename(old, new), new)
 
     def make_read_only(self, path: str) -> None:
         """Only checks that the file is there: nobody without rights is simulated."""
-        if _normal(path) not in self._names:
-            raise _missing(path)
+        self._inode(path)
 
     def fsync_dir(self, path: str) -> None:
         """Return once the names in this directory are durable."""
         directory = _normal(path)
         if directory not in self._directories:
             raise _missing(path)
-        self._about_to("fsync_dir", path)
-        for change in self._pending.pop(directory, []):
-            self._make_durable(change)
-        self._collect()
+        try:
+            self._about_to("fsync_dir", path)
+        except OSError:
+            self._stuck[directory] = None
+            raise
+        if directory not in self._stuck:
+            self._settle(directory)
+            self._collect()
 
     def lock(self, path: str) -> MemoryLock:
         """Take the lock file at `path`."""
@@ -240,6 +186,7 @@ class MemoryDisk:
                 for change in changes[: rng.randrange(len(changes) + 1)]:
                     self._make_durable(change)
         self._pending.clear()
+        self._stuck.clear()
         self._directories = {path: None for path in self._durable_directories if self._survives(path)}
         self._durable_directories = dict(self._directories)
         self._names = {path: inode for path, inode in self._durable_names.items() if _parent(path) in self._directories}
@@ -251,6 +198,28 @@ class MemoryDisk:
         for path in sorted(self._names):
             self._own(self._names[path]).crash(rng)
 
+    def overwrite(self, path: str, position: int, data: bytes) -> None:
+        """Let other bytes be in a file than were written, durably: bit rot, or a write that went astray."""
+        self._own(self._inode(path)).overwrite(position, data)
+
+    def spoil(self, path: str, position: int) -> None:
+        """Let one byte of a file be unreadable until it is cut off; reading it raises `OSError`."""
+        content = self._own(self._inode(path))
+        assert 0 <= position < len(content.data), (position, len(content.data))
+        content.unreadable = (*content.unreadable, position)
+
+    def lose_name(self, path: str) -> None:
+        """Let a file be gone from its directory, which is durable by that; who has it open does not notice."""
+        self._inode(path)
+        name = _normal(path)
+        self._settle(_parent(name))
+        del self._names[name]
+        del self._durable_names[name]
+
+    def files(self) -> tuple[str, ...]:
+        """The paths of all files, sorted."""
+        return tuple(f"/{name}" for name in sorted(self._names))
+
     def fork(self) -> MemoryDisk:
         """An independent copy, without open files, locks and hook. Contents are shared until one side changes them."""
         copy = MemoryDisk()
@@ -261,6 +230,8 @@ class MemoryDisk:
         copy._durable_names = self._durable_names.copy()
         copy._durable_directories = self._durable_directories.copy()
         copy._pending = {directory: changes.copy() for directory, changes in self._pending.items()}
+        copy._stuck = self._stuck.copy()
+        copy.free_bytes = self.free_bytes
         self._token = object()
         return copy
 
@@ -281,11 +252,11 @@ class MemoryDisk:
             for change in self._pending[directory]
         ]
         directories = (sorted(self._directories), sorted(self._durable_directories))
-        digest.update(repr((names, durable, pending, directories)).encode())
+        digest.update(repr((names, durable, pending, directories, sorted(self._stuck), self.free_bytes)).encode())
         for inode in numbers:
             content = self._inodes[inode]
             digest.update(content.digest())
-            digest.update(repr((len(content.data), content.durable_size, content.durable_tail)).encode())
+            digest.update(repr(content.facts()).encode())
         return digest.digest()
 
     # ----------------------------------------------------------------------------------------------------- inside
@@ -294,12 +265,22 @@ class MemoryDisk:
         if self.on_operation is not None:
             self.on_operation(operation, path)
 
-    def _own(self, inode: int) -> _Inode:
+    def _own(self, inode: int) -> Inode:
         """The content of a file, to be changed: copied first if a fork sees it, too."""
         content = self._inodes[inode]
         if content.owner is not self._token:
             content = self._inodes[inode] = content.copy(self._token)
         return content
+
+    def _inode(self, path: str) -> int:
+        inode = self._names.get(_normal(path))
+        if inode is None:
+            raise _missing(path)
+        return inode
+
+    def _require_space(self, path: str) -> None:
+        if self.free_bytes == 0:
+            raise _full(path)
 
     def _require_directory(self, name: str, path: str) -> None:
         if _parent(name) not in self._directories:
@@ -307,6 +288,10 @@ class MemoryDisk:
 
     def _note(self, change: _NameChange, name: str) -> None:
         self._pending.setdefault(_parent(name), []).append(change)
+
+    def _settle(self, directory: str) -> None:
+        for change in self._pending.pop(directory, []):
+            self._make_durable(change)
 
     def _make_durable(self, change: _NameChange) -> None:
         names = self._durable_names
@@ -372,13 +357,22 @@ class MemoryFile:
     def append(self, data: bytes) -> None:
         """Write all of `data` at the end of the file."""
         self._check(writing=True)
-        self._disk._about_to("append", self._path)
-        self._disk._own(self._inode).data.extend(data)
+        disk = self._disk
+        disk._about_to("append", self._path)
+        content = disk._own(self._inode).data
+        free = disk.free_bytes
+        if free is None:
+            content.extend(data)
+            return
+        content.extend(data[:free])
+        disk.free_bytes = max(free - len(data), 0)
+        if len(data) > free:
+            raise _full(self._path)
 
     def pread(self, size: int, position: int) -> bytes:
         """Read up to `size` bytes at `position`."""
         self._check()
-        return bytes(self._disk._inodes[self._inode].data[position : position + size])
+        return self._disk._inodes[self._inode].read(size, position, self._path)
 
     def size(self) -> int:
         """The length of the file in bytes."""
@@ -394,8 +388,13 @@ class MemoryFile:
     def fsync(self) -> None:
         """Return once everything written so far is durable."""
         self._check(writing=True)
-        self._disk._about_to("fsync", self._path)
-        self._disk._own(self._inode).fsync()
+        content = self._disk._own(self._inode)
+        try:
+            self._disk._about_to("fsync", self._path)
+        except OSError:
+            content.is_stuck = True
+            raise
+        content.fsync()
 
     def close(self) -> None:
         """Release the file; once more does nothing."""
@@ -422,3 +421,7 @@ def _last(name: str) -> str:
 
 def _missing(path: str) -> FileNotFoundError:
     return FileNotFoundError(errno.ENOENT, "no such file or directory", path)
+
+
+def _full(path: str) -> OSError:
+    return OSError(errno.ENOSPC, "no space left on device", path)

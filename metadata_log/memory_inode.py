@@ -1,0 +1,106 @@
+"""The content of one file of a `MemoryDisk`: what is written, what of it is durable, and what has become of it since.
+
+Kafka has no such thing: its simulation ends at `MockLog`, which never touches a disk.
+"""
+
+from __future__ import annotations
+
+import errno
+from hashlib import blake2b
+from random import Random
+
+
+class Inode:
+    """One file's content. `owner` is who may change it: a fork of a disk copies it first."""
+
+    __slots__ = ("data", "durable_size", "durable_tail", "hashed", "hasher", "is_stuck", "owner", "unreadable")
+
+    def __init__(self, owner: object) -> None:
+        self.owner = owner
+        self.data = bytearray()
+        self.durable_size = 0
+        """So much of `data` is durable."""
+        self.durable_tail = b""
+        """Durable still, though cut off since."""
+        self.is_stuck = False
+        """An fsync has failed: what it should have written is forgotten, and no other fsync brings it back."""
+        self.unreadable: tuple[int, ...] = ()
+        """The bytes that the disk cannot read any more."""
+        self.hasher = blake2b(digest_size=16)
+        self.hashed = 0
+
+    def copy(self, owner: object) -> Inode:
+        """The same content for another owner."""
+        copy = Inode(owner)
+        copy.data = self.data.copy()
+        copy.durable_size = self.durable_size
+        copy.durable_tail = self.durable_tail
+        copy.is_stuck = self.is_stuck
+        copy.unreadable = self.unreadable
+        copy.hasher = self.hasher.copy()
+        copy.hashed = self.hashed
+        return copy
+
+    def read(self, size: int, position: int, path: str) -> bytes:
+        """Up to `size` bytes; `OSError` if one of them cannot be read."""
+        if self.unreadable and any(position <= one < position + size for one in self.unreadable):
+            raise OSError(errno.EIO, "a sector cannot be read", path)
+        return bytes(self.data[position : position + size])
+
+    def truncate(self, size: int) -> None:
+        """Cut what follows `size`."""
+        if size < self.durable_size:
+            self.durable_tail = bytes(self.data[size : self.durable_size]) + self.durable_tail
+            self.durable_size = size
+        del self.data[size:]
+        self.unreadable = tuple(one for one in self.unreadable if one < size)
+        if self.hashed > size:
+            self._hash_anew()
+
+    def fsync(self) -> None:
+        """Make everything durable, as far as that is still possible."""
+        if not self.is_stuck:
+            self.durable_size = len(self.data)
+            self.durable_tail = b""
+
+    def overwrite(self, position: int, data: bytes) -> None:
+        """Let other bytes be there, durably."""
+        assert position + len(data) <= len(self.data), (position, len(data), len(self.data))
+        self.data[position : position + len(data)] = data
+        self._hash_anew()
+
+    def facts(self) -> tuple[object, ...]:
+        """What tells this from another file with the same digest."""
+        return (len(self.data), self.durable_size, self.durable_tail, self.is_stuck, self.unreadable)
+
+    def digest(self) -> bytes:
+        """16 bytes that differ for different contents."""
+        self.hasher.update(memoryview(self.data)[self.hashed :])
+        self.hashed = len(self.data)
+        return self.hasher.digest()
+
+    def crash(self, rng: Random | None) -> None:
+        """Keep what is durable; with `rng` perhaps some of the rest, perhaps torn."""
+        durable = bytes(self.data[: self.durable_size]) + self.durable_tail
+        if rng is not None:
+            if self.durable_tail:
+                durable = rng.choice((durable, bytes(self.data)))
+            else:
+                durable += _torn(bytes(self.data[self.durable_size :]), rng)
+        self.data = bytearray(durable)
+        self.is_stuck = False
+        self.fsync()
+        self._hash_anew()
+
+    def _hash_anew(self) -> None:
+        self.hasher = blake2b(digest_size=16)
+        self.hashed = 0
+
+
+def _torn(written: bytes, rng: Random) -> bytes:
+    """What may be left of an append that was not fsynced: nothing, all, a part, or a part with a hole of zeros."""
+    if not written:
+        return b""
+    kept = rng.choice((0, len(written), rng.randrange(len(written) + 1)))
+    hole = rng.randrange(kept + 1) if rng.random() < 0.3 else kept
+    return written[:hole] + bytes(kept - hole)

@@ -1,0 +1,187 @@
+"""What the disk in memory does beyond losing what was not fsynced: it fails, fills up, rots and forgets."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator
+from random import Random
+
+import pytest
+
+from metadata_log.batch import build_batch, read_batch
+from metadata_log.disk import OsDisk, make_directory, replace_file
+from metadata_log.errors import MetadataLogError
+from metadata_log.log import MetadataLog
+from metadata_log.memory_disk import MemoryDisk
+
+
+def new_disk(content: bytes = b"") -> MemoryDisk:
+    """A disk with one directory, and one file in it if it is to have content."""
+    disk = MemoryDisk()
+    make_directory(disk, "/d")
+    if content:
+        replace_file(disk, "/d", "f", content)
+    return disk
+
+
+def fails(wanted: str) -> Callable[[str, str], None]:
+    def hook(operation: str, path: str) -> None:
+        if operation == wanted:
+            raise OSError(errno.EIO, "input/output error", path)
+
+    return hook
+
+
+def test_a_failed_fsync_is_not_mended_by_another() -> None:
+    """It says that all is well, as Linux does, and what the first should have written is gone with the power."""
+    disk = new_disk(b"durable")
+    file = disk.open("/d/f")
+    file.append(b" and not")
+    disk.on_operation = fails("fsync")
+    with pytest.raises(OSError, match="input/output"):
+        file.fsync()
+    disk.on_operation = None
+    file.fsync()
+    assert disk.read("/d/f") == b"durable and not"
+    disk.crash()
+    assert disk.read("/d/f") == b"durable"
+
+
+def test_a_failed_fsync_of_a_directory_is_not_mended_by_another() -> None:
+    disk = new_disk()
+    disk.open("/d/f", create=True).fsync()
+    disk.on_operation = fails("fsync_dir")
+    with pytest.raises(OSError, match="input/output"):
+        disk.fsync_dir("/d")
+    disk.on_operation = None
+    disk.fsync_dir("/d")
+    assert disk.exists("/d/f")
+    disk.crash()
+    assert not disk.exists("/d/f")
+    disk.open("/d/f", create=True).fsync()
+    disk.fsync_dir("/d")
+    disk.crash()
+    assert disk.exists("/d/f"), "after a crash the directory is as good as new"
+
+
+def test_a_full_disk_takes_a_part_and_then_nothing() -> None:
+    disk = new_disk(b"0123")
+    disk.free_bytes = 5
+    file = disk.open("/d/f")
+    file.append(b"456")
+    with pytest.raises(OSError, match="no space left") as full:
+        file.append(b"789")
+    assert full.value.errno == errno.ENOSPC
+    assert disk.read("/d/f") == b"012345678"
+    for attempt in (lambda: disk.open("/d/new", create=True), lambda: disk.mkdir("/e"), lambda: file.append(b"x")):
+        with pytest.raises(OSError, match="no space left"):
+            attempt()
+    disk.remove("/d/f")
+    disk.free_bytes = None
+    disk.open("/d/new", create=True).append(b"x")
+
+
+def test_the_full_device_of_this_machine_says_the_same() -> None:
+    file = OsDisk().open("/dev/full")
+    with pytest.raises(OSError, match=r"[Nn]o space left") as full:
+        file.append(b"x")
+    assert full.value.errno == errno.ENOSPC
+
+
+def test_overwritten_bytes_are_durable() -> None:
+    disk = new_disk(b"0123456789")
+    fork, before = disk.fork(), disk.fingerprint()
+    disk.overwrite("/d/f", 3, b"xy")
+    assert disk.fingerprint() != before
+    disk.crash()
+    assert disk.read("/d/f") == b"012xy56789"
+    assert fork.read("/d/f") == b"0123456789"
+
+
+def test_a_spoilt_byte_cannot_be_read_until_it_is_cut_off() -> None:
+    disk = new_disk(b"0123456789")
+    file = disk.open("/d/f")
+    disk.spoil("/d/f", 7)
+    assert file.pread(7, 0) == b"0123456"
+    for size, position in ((1, 7), (10, 0)):
+        with pytest.raises(OSError, match="sector"):
+            file.pread(size, position)
+    disk.crash()
+    with pytest.raises(OSError, match="sector"):
+        disk.read("/d/f")
+    disk.open("/d/f").truncate(7)
+    assert disk.read("/d/f") == b"0123456"
+
+
+def test_a_lost_name_is_lost_for_good() -> None:
+    """Whoever has the file open goes on."""
+    disk = new_disk(b"data")
+    file = disk.open("/d/f")
+    disk.rename("/d/f", "/d/g")
+    disk.lose_name("/d/g")
+    assert not disk.exists("/d/g")
+    assert file.pread(4, 0) == b"data"
+    disk.fsync_dir("/d")
+    disk.crash()
+    assert disk.list("/d") == []
+    with pytest.raises(FileNotFoundError):
+        disk.lose_name("/d/g")
+
+
+def open_log(disk: MemoryDisk) -> MetadataLog:
+    return MetadataLog.open(disk, "/d/p", segment_bytes=600, segment_ms=10**12)
+
+
+def batches_of(log: MetadataLog) -> Iterator[bytes]:
+    """Every batch, in order, as a reader gets it."""
+    offset = log.start_offset
+    while offset < log.end_offset:
+        batch = read_batch(log.read(offset, 1))
+        assert batch.base_offset == offset
+        yield bytes(batch.data)
+        offset = batch.next_offset
+
+
+def damage(disk: MemoryDisk, rng: Random) -> str:
+    """Do something to one of the files of the log; says what."""
+    path = rng.choice([path for path in disk.files() if disk.read(path)])
+    content = disk.read(path)
+    position = rng.randrange(len(content))
+    match rng.randrange(4):
+        case 0:
+            disk.overwrite(path, position, bytes([content[position] ^ 1 << rng.randrange(8)]))
+        case 1:
+            source = disk.read(rng.choice([other for other in disk.files() if disk.read(other)]))
+            start = rng.randrange(len(source))
+            disk.overwrite(path, position, source[start : start + rng.randrange(1, 200)][: len(content) - position])
+        case 2:
+            disk.spoil(path, position)
+        case _:
+            disk.lose_name(path)
+    return f"{path} at {position}"
+
+
+def test_a_damaged_log_is_cut_or_refused_and_never_read_wrongly() -> None:
+    """Whatever rots: opening refuses with a named error, or vouches for batches as they were written, without gaps."""
+    kept = refused = 0
+    for seed in range(300):
+        disk, written = new_disk(), []
+        log = open_log(disk)
+        for epoch in (1, 2, 5):
+            for _ in range(5):
+                batch = build_batch(log.end_offset, epoch, 0, [b"%030d" % log.end_offset] * 2)
+                written.append(batch)
+                log.append(batch)
+        log.close()
+        what = damage(disk, Random(seed))
+        disk.crash()
+        try:
+            log = open_log(disk)
+        except (MetadataLogError, OSError):
+            refused += 1
+            continue
+        kept += 1
+        for batch in batches_of(log):
+            assert batch in written, f"seed {seed}: {what}"
+    assert kept > 50
+    assert refused > 10
