@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from transport.interface import Cause, Endpoint, Failed, Inbound, Listener, Reply, Request, Transport
     from transport.memory import MemoryNetwork, MemoryTransport
     from transport.tcp import TcpTransport
+    from transport.wire import WireTransport
 else:
     _HOMES = {
         "Cause": "transport.interface",
@@ -26,6 +27,7 @@ else:
         "Request": "transport.interface",
         "TcpTransport": "transport.tcp",
         "Transport": "transport.interface",
+        "WireTransport": "transport.wire",
     }
 
     def __getattr__(name: str) -> object:
@@ -48,4 +50,5 @@ __all__ = [
     "Request",
     "TcpTransport",
     "Transport",
+    "WireTransport",
 ]

@@ -1,7 +1,7 @@
 """The only thing a node sees of the network: requests come in, answers go out, and the other way round.
 
 Kafka: `NetworkChannel` and `SocketServer` behind one door. Every callback and every method below is synchronous, in the
-Trio thread; `TcpTransport` and `MemoryTransport` pass one contract test.
+Trio thread; `TcpTransport` and `MemoryTransport` pass one contract test. `docs/howto/transport.md` makes a third one.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ class MemoryTransport:
         self._token: trio.lowlevel.TrioToken | None = None
         self._ended = False
         self._outgoing: dict[tuple[Endpoint, str], _Link] = {}
-        """One connection for each client id, as in `TcpTransport`."""
+        """One connection for each client id, as in `WireTransport`."""
         self._incoming: dict[_Link, None] = {}
         self._outstanding: dict[int, tuple[Endpoint, str]] = {}
         self._timer = Timer(self._outstanding, self._expire, self._settle)
@@ -328,7 +328,7 @@ class MemoryTransport:
         return list(link.tokens)
 
     def _expire(self, token: int) -> None:
-        """A request is out of time: its connection is closed, as `TcpTransport` does."""
+        """A request is out of time: its connection is closed, as `WireTransport` does."""
         key = endpoint, _ = self._outstanding[token]
         self._finish(Failed(token, Cause.TIMEOUT, f"{endpoint}: no answer in time"))
         for other in self._leave(key):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
 import pytest
 import trio
 from conversation import LISTENER, Node, echo, numbered
+from unix_transport import unix_transport
 
 from metadata_log.serde import Versions
 from transport import Cause, Endpoint, Failed, Listener, MemoryNetwork, MemoryTransport, Reply, TcpTransport
@@ -20,8 +23,8 @@ from transport.protocol.messages.vote import VoteRequest, VoteRequestPartitionDa
 NewNode = Callable[..., Node]
 
 
-@pytest.fixture(params=["epoll", "streams", "memory"])
-def new_node(request: pytest.FixtureRequest) -> NewNode:
+@pytest.fixture(params=["epoll", "streams", "unix", "memory"])
+def new_node(request: pytest.FixtureRequest) -> Iterator[NewNode]:
     network = MemoryNetwork(seed=5)
     hosts = iter(range(1000))
 
@@ -29,9 +32,12 @@ def new_node(request: pytest.FixtureRequest) -> NewNode:
         served = options.get("served", APIS)
         if request.param == "memory":
             return Node(MemoryTransport(network, f"host{next(hosts)}", **options), served)
+        if request.param == "unix":
+            return Node(unix_transport(Path(directory), **options), served)
         return Node(TcpTransport(use_epoll=request.param == "epoll", **options), served)
 
-    return make
+    with TemporaryDirectory() as directory:  # a socket's path may have 107 bytes, which leaves too few in pytest's own
+        yield make
 
 
 async def test_a_request_gets_its_reply(new_node: NewNode):

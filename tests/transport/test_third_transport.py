@@ -1,0 +1,90 @@
+"""docs/howto/transport.md keeps its word: under a hundred lines, and a quorum runs over them.
+
+The contract of transports is in `test_contract`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+import trio
+from unix_transport import unix_transport
+
+from kraft.config import Config
+from kraft.node.embed import open_node
+from kraft.node.node import Node
+from metadata_log.disk import OsDisk
+from metadata_log.log_dir import format_directory
+
+HERE = Path(__file__).parent
+PAGE = HERE.parent.parent / "docs" / "howto" / "transport.md"
+CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
+VOTERS = "1@one:1,2@two:1,3@three:1"
+
+
+def config(node_id: int, directory: Path) -> Config:
+    log_dir = str(directory / f"log-{node_id}")
+    format_directory(OsDisk(), log_dir, node_id=node_id, cluster_id=CLUSTER_ID, rng=Random(node_id), now_ms=1)
+    return Config.parse(
+        f"process.roles=controller\nnode.id={node_id}\ncontroller.listener.names=CONTROLLER\n"
+        f"controller.quorum.voters={VOTERS}\nlog.dirs={log_dir}\n"
+        f"listeners=CONTROLLER://{VOTERS.split(',')[node_id - 1].split('@')[1]}\n"
+        "controller.quorum.election.timeout.ms=200\ncontroller.quorum.fetch.timeout.ms=400\n"
+    )
+
+
+async def live(
+    node_id: int, directory: Path, nodes: dict[int, Node], *, task_status: trio.TaskStatus[trio.CancelScope]
+) -> None:
+    with trio.CancelScope() as life:
+        async with open_node(config(node_id, directory), transport=unix_transport(directory)) as node:
+            nodes[node_id] = node
+            task_status.started(life)
+            await trio.sleep_forever()
+
+
+async def leader_of(nodes: dict[int, Node]) -> int:
+    """The one of these nodes that another one takes for the leader."""
+    witness = next(iter(nodes.values()))
+    while (leader := await witness.wait_for_leader()).leader_id not in nodes:
+        await witness.wait_for_change()
+    return leader.leader_id
+
+
+async def values_of(node: Node, count: int) -> list[bytes]:
+    values: list[bytes] = []
+    async for batch in node.committed():
+        values.extend(batch.values)
+        if len(values) >= count:
+            return values
+    raise AssertionError(f"the node ended after {values}")
+
+
+async def test_a_quorum_elects_commits_and_fails_over_through_files() -> None:
+    nodes: dict[int, Node] = {}
+    with TemporaryDirectory() as folder, trio.fail_after(60):
+        directory = Path(folder)
+        async with trio.open_nursery() as nursery:
+            lives = {one: await nursery.start(live, one, directory, nodes) for one in (1, 2, 3)}
+            assert {"one:1", "two:1", "three:1"} <= set(os.listdir(directory))
+            leader = await leader_of(nodes)
+            await nodes[leader].append([b"before"])
+            lives[leader].cancel()
+            del nodes[leader]
+            await nodes[await leader_of(nodes)].append([b"after"])
+            for node in nodes.values():
+                assert await values_of(node, 2) == [b"before", b"after"]
+            nursery.cancel_scope.cancel()
+
+
+def test_the_page_shows_what_is_tested() -> None:
+    assert (HERE / "unix_transport.py").read_text() in PAGE.read_text()
+
+
+def test_it_has_under_a_hundred_lines() -> None:
+    lines = (HERE / "unix_transport.py").read_text().splitlines()
+    assert len([line for line in lines if line and not re.match(r"from |import ", line)]) < 100

@@ -1,0 +1,203 @@
+"""`WireTransport`: Kafka's wire over any sockets (Kafka: `SocketServer` and `NetworkClient` together).
+
+This module keeps the books: by which connection a request went and when its time is up. A `Sockets` moves bytes,
+`channels` and `protocol.connection` know what they mean.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+import trio
+
+from metadata_log.serde import Message
+from transport.channels import ClientChannel, ClientOptions, Owner, ServerChannel, Socket, Sockets
+from transport.interface import Cause, Endpoint, Failed, Inbound, Listener, Reply, Request, no_more
+from transport.protocol.apis import APIS, Api
+from transport.protocol.connection import MAX_FRAME_BYTES
+from transport.timer import Timer
+
+log = logging.getLogger("transport")
+
+SOFTWARE_NAME: Final = "trio-kraft"
+
+
+class WireTransport:
+    """A `Transport` over the sockets that `make_sockets` makes for it.
+
+    `listeners` are bound when `run` begins; `listen` binds at once. `served` are the APIs that peers may ask for, by
+    key; a request for another closes its connection, as in Kafka. `max_frame_bytes` is `socket.request.max.bytes`,
+    `max_idle_ms` is `connections.max.idle.ms`, after which an idle connection is closed; `max_connections` bounds those
+    of peers.
+    """
+
+    def __init__(
+        self,
+        make_sockets: Callable[[Owner], Sockets],
+        listeners: Sequence[Listener] = (),
+        *,
+        served: Mapping[int, Api] = APIS,
+        max_frame_bytes: int = MAX_FRAME_BYTES,
+        max_idle_ms: int = 600_000,
+        max_connections: int = 10_000,
+        backoff_ms: int = 50,
+        backoff_max_ms: int = 500,
+    ) -> None:
+        self.endpoints: dict[str, Endpoint] = {}
+        """Where each listener, by name, is bound."""
+        self._wanted = tuple(listeners)
+        self._served = served
+        self._max_idle_s = max_idle_ms / 1000
+        self._max_connections = max_connections
+        self._options = ClientOptions(
+            software=(SOFTWARE_NAME, importlib.metadata.version(SOFTWARE_NAME)),
+            apis=APIS,
+            max_frame_bytes=max_frame_bytes,
+            backoff_ms=backoff_ms,
+            backoff_max_ms=backoff_max_ms,
+        )
+        self._sockets = make_sockets(self)
+        self._deliver: Callable[[Inbound], None] | None = None
+        self._settled = no_more
+        self.now = trio.current_time
+        """Seconds on Trio's clock."""
+        self._peers: dict[tuple[Endpoint, str], ClientChannel] = {}
+        """One connection for each client id, because answers leave in the order of their requests."""
+        self._accepted: dict[ServerChannel, None] = {}
+        self._outstanding: dict[int, ClientChannel] = {}
+        """The channel of every request, by token, until its outcome was delivered."""
+        self._timer = Timer(self._outstanding, self._expire, self.settled)
+
+    def listen(self, listener: Listener) -> Endpoint:
+        """Bind now and return where; `OSError`, with the address in its text, if that cannot be had."""
+        endpoint = self._sockets.listen(listener)
+        self.endpoints[listener.name] = endpoint
+        return endpoint
+
+    async def run(
+        self,
+        deliver: Callable[[Inbound], None],
+        *,
+        settled: Callable[[], bool] = no_more,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Own every socket until cancelled, then close them all; see `Transport.run`."""
+        assert self._deliver is None, "a transport runs once"
+        self._deliver = deliver
+        self._settled = settled
+        # `trio.current_time` looks for the clock every time, which takes three times as long.
+        self.now = trio.lowlevel.current_clock().current_time
+        for listener in self._wanted:
+            self.listen(listener)
+        self.later(self._sweep, self._max_idle_s / 4)
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._timer.run)
+                await nursery.start(self._sockets.run)
+                task_status.started()
+        finally:
+            for token in list(self._outstanding):
+                self.finish(Failed(token, Cause.CLOSED, "this side ended"))
+
+    def request(self, endpoint: Endpoint, token: int, message: Message, *, timeout_ms: int, client_id: str) -> None:
+        """Send a request, connecting first where needed; see `Transport.request`."""
+        assert token not in self._outstanding, f"token {token} is in use"
+        peer = self._peers.get((endpoint, client_id))
+        if peer is None:
+            peer = self._peers[endpoint, client_id] = ClientChannel(self, self._sockets, endpoint, self._options)
+        self._outstanding[token] = peer
+        self._timer.start(token, self.now() + timeout_ms / 1000)
+        peer.request(token, message, client_id)
+
+    def answer(self, request: Request, message: Message) -> None:
+        """Answer a request; see `Transport.answer`. Nothing happens if its connection is closed by now."""
+        channel = request.handle
+        assert isinstance(channel, ServerChannel), channel
+        channel.answer(request, message)
+
+    def drop(self, request: Request) -> None:
+        """Close the connection that this request came by, without an answer."""
+        channel = request.handle
+        assert isinstance(channel, ServerChannel), channel
+        channel.close()
+
+    def look(self) -> None:
+        """Deliver now what is at hand; see `Transport.look`."""
+        self._sockets.look()
+
+    def wake(self) -> None:
+        """Have `settled` called soon, from any thread."""
+        self._sockets.wake()
+
+    def close_peer(self, endpoint: Endpoint) -> None:
+        """Close the connections to a peer; requests still waiting for it end with `Cause.CLOSED`."""
+        for (at, _), peer in self._peers.items():
+            if at == endpoint:
+                for outcome in peer.end(Cause.CLOSED, f"the connection to {endpoint} was closed by this side"):
+                    self.finish_later(outcome)
+
+    def accepted(self, socket: Socket, listener: Listener, peer: str) -> ServerChannel | None:
+        """A peer has connected; None turns it away."""
+        if len(self._accepted) >= self._max_connections:
+            log.warning("turning away %s: there are %d connections already", peer, len(self._accepted))
+            return None
+        assert self._deliver is not None, "peers are accepted only by a running transport"
+        channel = ServerChannel(
+            self,
+            socket,
+            self._deliver,
+            listener=listener.name,
+            peer=peer,
+            served=self._served,
+            max_frame_bytes=self._options.max_frame_bytes,
+        )
+        self._accepted[channel] = None
+        return channel
+
+    def forget(self, channel: ServerChannel) -> None:
+        """This connection of a peer is closed."""
+        self._accepted.pop(channel, None)
+
+    def finish(self, outcome: Reply | Failed) -> None:
+        """Hand the outcome of a request to the user, unless its time was up."""
+        assert self._deliver is not None
+        if self._outstanding.pop(outcome.token, None) is not None:
+            self._deliver(outcome)
+
+    def finish_later(self, outcome: Failed) -> None:
+        """The same from inside the user's call."""
+        self.later(partial(self.finish, outcome))
+
+    def settled(self) -> bool:
+        """Nothing more is at hand: the user may deal with what was delivered."""
+        return self._settled()
+
+    def later(self, action: Callable[[], None], delay_s: float = 0.0) -> None:
+        """Do something in the transport's own task, soon or after a while."""
+        self._timer.later(action, delay_s)
+
+    def _expire(self, token: int) -> None:
+        """A request is out of time: fail it and close its connection, where all later answers wait for its own."""
+        peer = self._outstanding[token]
+        self.finish(Failed(token, Cause.TIMEOUT, f"{peer.endpoint}: no answer in time"))
+        for outcome in peer.end(Cause.TIMEOUT, f"{peer.endpoint}: an earlier request was not answered in time"):
+            self.finish(outcome)
+
+    def _sweep(self) -> None:
+        """Close what has been idle for too long, a few times in that while."""
+        longest = self._max_idle_s
+        active_since = self.now() - longest
+        for channel in list(self._accepted):
+            if channel.last_active < active_since and channel.is_idle:
+                log.debug("closing the idle connection of %s", channel.peer)
+                channel.close()
+        for key, peer in list(self._peers.items()):
+            if peer.last_active < active_since and peer.is_idle:
+                peer.end(Cause.CLOSED, "idle")
+                if peer.is_blank:
+                    del self._peers[key]
+        self.later(self._sweep, longest / 4)
