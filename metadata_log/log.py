@@ -126,12 +126,12 @@ class MetadataLog:
 
     def read_batches(self, offset: int, max_bytes: int, *, end_offset: int) -> Iterable[RecordBatch]:
         """The batches that `read` would return, those of the tail without taking them apart again; their positions mean
-        nothing. Raises `CorruptBatch` where they cannot be read.
+        nothing. Raises `CorruptBatch` where the disk has other bytes than were appended (`RecordsBatchReader`).
         """
         limit = self._limit(offset, end_offset)
         if offset < limit and self._tail_offsets and offset >= self._tail_offsets[0]:
             return self._read_tail(offset, max_bytes, limit)
-        return scan(self.read(offset, max_bytes, end_offset=end_offset), where=self.directory, verify=False)
+        return scan(self.read(offset, max_bytes, end_offset=end_offset), where=self.directory)
 
     def _limit(self, offset: int, end_offset: int | None) -> int:
         assert self.start_offset <= offset <= self.end_offset, (self.start_offset, offset, self.end_offset)

@@ -10,7 +10,7 @@ import pytest
 
 from metadata_log.batch import build_batch, read_batch
 from metadata_log.disk import OsDisk, make_directory, replace_file
-from metadata_log.errors import MetadataLogError
+from metadata_log.errors import CorruptBatch, MetadataLogError
 from metadata_log.log import MetadataLog
 from metadata_log.memory_disk import MemoryDisk
 
@@ -185,3 +185,17 @@ def test_a_damaged_log_is_cut_or_refused_and_never_read_wrongly() -> None:
             assert batch in written, f"seed {seed}: {what}"
     assert kept > 50
     assert refused > 10
+
+
+def test_what_rots_while_the_log_is_open_is_not_read_as_records() -> None:
+    """The batches of a log that was opened are read from the disk again when they are committed."""
+    disk = new_disk()
+    log = open_log(disk)
+    log.append(build_batch(0, 1, 0, [b"value"]))
+    log.close()
+    disk.crash()
+    log = open_log(disk)
+    assert [batch.base_offset for batch in log.read_batches(0, 1000, end_offset=1)] == [0]
+    disk.overwrite("/d/p/00000000000000000000.log", 70, b"!")
+    with pytest.raises(CorruptBatch, match="CRC"):
+        list(log.read_batches(0, 1000, end_offset=1))
