@@ -188,15 +188,23 @@ class Invariants:
         """Quorum-state: epochs never fall, one vote and one leader per epoch, across crashes."""
         if election is None or (known.election is not None and election.epoch < known.election.epoch):
             raise InvariantViolated(f"the epoch of node {node_id} falls: {known.election}, then {election}")
-        known.election = election
+        was, known.election = known.election, election
         if election.leader_id != NO_NODE:
             self._check_leader(node_id, election.epoch, election.leader_id)
         if election.voted is not None:
-            voted = self._votes.setdefault((node_id, election.epoch), election.voted.id)
-            if voted != election.voted.id:
-                raise InvariantViolated(
-                    f"node {node_id} votes twice in epoch {election.epoch}: for {voted} and for {election.voted.id}"
-                )
+            self._check_vote(node_id, election.epoch, election.voted.id)
+        elif (
+            election.leader_id != node_id and was is not None and was.epoch == election.epoch and was.voted is not None
+        ):
+            raise InvariantViolated(f"node {node_id} strikes out its vote: {was}, then {election}")
+
+    def _check_vote(self, node_id: int, epoch: int, candidate_id: int) -> None:
+        """One vote per epoch, and only for who stands in it, that is, has voted for itself: a pre-vote is no vote."""
+        voted = self._votes.setdefault((node_id, epoch), candidate_id)
+        if voted != candidate_id:
+            raise InvariantViolated(f"node {node_id} votes twice in epoch {epoch}: for {voted} and for {candidate_id}")
+        if self._votes.get((candidate_id, epoch)) != candidate_id:
+            raise InvariantViolated(f"node {node_id} votes for {candidate_id}, which does not stand in epoch {epoch}")
 
     def _check_leader(self, node_id: int, epoch: int, leader_id: int) -> None:
         leader = self._leaders.setdefault(epoch, leader_id)
@@ -211,11 +219,20 @@ class Invariants:
                 raise InvariantViolated(
                     f"node {member.node_id} truncates below its high watermark: {before}, then {view}"
                 )
-            del known.log[bisect_right(known.log, view.log_end_offset, key=_next_offset) :]
+            self._cut(member.node_id, known, bisect_right(known.log, view.log_end_offset, key=_next_offset))
         elif view.log_end_offset > known.end_offset:
             self._append(member.node_id, known, member.read(known.end_offset))
         if known.end_offset != view.log_end_offset:
             raise InvariantViolated(f"node {member.node_id} says {view}, but its log ends at {known.end_offset}")
+
+    def _cut(self, node_id: int, known: Known, place: int) -> None:
+        """Who leads has all that was committed before its epoch, so nobody who follows it has to cut that off."""
+        view = known.view
+        assert view is not None
+        is_committed = place < len(self.committed) and self._committed_in[place] <= view.epoch
+        if is_committed and known.log[place] == self.committed[place]:
+            raise InvariantViolated(f"node {node_id} cuts off the committed {known.log[place]}: {view}")
+        del known.log[place:]
 
     def _append(self, node_id: int, known: Known, batches: list[LogBatch]) -> None:
         """An epoch's leader writes an offset once: (epoch, offset) names the same bytes in every log, for ever."""

@@ -1,0 +1,89 @@
+"""Named bugs, and how to plant them: functions and methods are replaced for a while and then put back.
+
+The product's code is not changed for that, and nothing of it knows of mutants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from types import ModuleType
+from typing import Final
+
+from msgspec import Struct
+
+
+class Scope(StrEnum):
+    """The kind of run that a mutant is looked for in: the cheapest that has what the mutant breaks."""
+
+    CORE = "core"
+    """Bare cores over logs in memory."""
+    REPLICA = "replica"
+    """Whole replicas with disks, over a raw log."""
+    CLUSTER = "cluster"
+    """Controllers, brokers and somebody who administers them."""
+
+
+class Patches:
+    """What one planted mutant has replaced so far; `where` names it, as `module.Class.method`."""
+
+    def __init__(self) -> None:
+        self._sound: list[tuple[type | ModuleType, str, object]] = []
+        self.where: tuple[str, ...] = ()
+
+    def replace(self, owner: type | ModuleType, name: str, broken: object) -> None:
+        """Let `owner.name` be `broken` from now on."""
+        self._sound.append((owner, name, vars(owner)[name]))
+        prefix = f"{owner.__module__}.{owner.__qualname__}" if isinstance(owner, type) else owner.__name__
+        self.where = (*self.where, f"{prefix}.{name}")
+        setattr(owner, name, broken)
+
+    def undo(self) -> None:
+        """Put everything back, the last replaced first."""
+        while self._sound:
+            owner, name, sound = self._sound.pop()
+            setattr(owner, name, sound)
+
+
+class Mutant(Struct, frozen=True):
+    """One bug. A run of its scope finds it within `budget` seeds, whichever seed is the first."""
+
+    name: str
+    what: str
+    """What is broken, in one sentence."""
+    scope: Scope
+    budget: int
+    plant: Callable[[Patches], None]
+
+
+MUTANTS: Final[dict[str, Mutant]] = {}
+"""All of them by name, in the order of the modules that define them."""
+
+
+def mutant(scope: Scope, *, budget: int) -> Callable[[Callable[[Patches], None]], Callable[[Patches], None]]:
+    """Register a function that plants a bug: its name, with dashes, is the mutant's, its docstring what is broken."""
+
+    def register(plant: Callable[[Patches], None]) -> Callable[[Patches], None]:
+        name = plant.__name__.replace("_", "-")
+        assert name not in MUTANTS, name
+        what = " ".join((plant.__doc__ or "").split())
+        assert what, name
+        MUTANTS[name] = Mutant(name, what, scope, budget, plant)
+        return plant
+
+    return register
+
+
+@contextmanager
+def planted(name: str) -> Iterator[Patches]:
+    """Let the code be broken as the mutant of this name breaks it, until the block ends. Raises `KeyError`.
+
+    It is so for everything in this process, so nothing else may run beside the block.
+    """
+    patches = Patches()
+    try:
+        MUTANTS[name].plant(patches)
+        yield patches
+    finally:
+        patches.undo()
