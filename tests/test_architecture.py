@@ -77,7 +77,7 @@ QUORUM_ORDER = (
     ("states",),
     ("quorum_state",),
     ("appending",),
-    ("elections", "leadership", "replication", "snapshots", "membership"),
+    ("elections", "leadership", "replication", "snapshots", "membership", "reads"),
     ("core",),
 )
 """Within `kraft.quorum` imports go to the left, or stay."""

@@ -11,7 +11,7 @@ from typing import assert_never
 
 from msgspec import Struct
 
-from kraft.quorum import elections, leadership, membership, replication, snapshots
+from kraft.quorum import elections, leadership, membership, reads, replication, snapshots
 from kraft.quorum.effects import Effect
 from kraft.quorum.events import (
     Append,
@@ -20,6 +20,7 @@ from kraft.quorum.events import (
     FailureCause,
     LogFlushed,
     LogStartRaised,
+    ReadIndex,
     Received,
     Replied,
     RequestFailed,
@@ -269,6 +270,8 @@ class RaftCore:
                 snapshots.on_log_start_raised(quorum, event)
             case Resign():
                 leadership.on_resign(quorum, event, now_ms)
+            case ReadIndex():
+                reads.on_read_index(quorum, event)
             case UpgradeQuorum():
                 membership.on_upgrade(quorum, event, now_ms)
             case BeginShutdown():
@@ -316,6 +319,7 @@ class RaftCore:
                 elections.on_vote_reply(quorum, peer_id, reply, now_ms)
             case BeginQuorumEpochReply() as reply:
                 leadership.on_begin_reply(quorum, peer_id, reply, now_ms)
+                reads.on_begin_reply(quorum, peer_id, reply)
             case EndQuorumEpochReply() as reply:
                 leadership.on_end_reply(quorum, peer_id, reply, now_ms)
             case UpdateVoterReply() as reply:
@@ -351,7 +355,9 @@ class RaftCore:
             while quorum.state is not before:
                 before = quorum.state
                 self._poll(before, now_ms)
-        if quorum.purgatory.deadline_ms < NEVER_MS and not isinstance(quorum.state, LeaderState):
+        if isinstance(quorum.state, LeaderState):
+            reads.advance(quorum, quorum.state, now_ms)
+        elif quorum.purgatory.deadline_ms < NEVER_MS:
             replication.fail_parked(quorum)
         self._deadline_ms = None
         self._stepped_at_ms = now_ms
@@ -383,7 +389,8 @@ class RaftCore:
         quorum = self._quorum
         state = quorum.state
         if isinstance(state, LeaderState):
-            return min(state.deadline_ms(), quorum.purgatory.deadline_ms)
+            timer_ms = min(state.deadline_ms(), quorum.purgatory.deadline_ms)
+            return timer_ms if state.read_round is None else min(timer_ms, quorum.peers.next_ready_ms(now_ms))
         timer_ms = state.deadline_ms()
         ready_ms = quorum.peers.next_ready_ms(now_ms)
         return ready_ms if timer_ms <= now_ms else min(timer_ms, ready_ms)

@@ -150,6 +150,15 @@ class AppendRefused(Struct, frozen=True):
     leader: LeaderAndEpoch
 
 
+class ReadConfirmed(Struct, frozen=True):
+    """Whoever has applied everything below `offset` may answer these reads: nothing more was committed by anybody when
+    they came.
+    """
+
+    read_ids: tuple[int, ...]
+    offset: int
+
+
 class StateChanged(Struct, frozen=True):
     """The node went from one state to another (state names without `State`)."""
 
@@ -203,6 +212,7 @@ Effect = (
     | InstallSnapshot
     | Appended
     | AppendRefused
+    | ReadConfirmed
     | StateChanged
     | LeaderChanged
     | VotersChanged

@@ -100,6 +100,12 @@ class Resign(Struct, frozen=True):
     cause: str = "requested"
 
 
+class ReadIndex(Struct, frozen=True):
+    """Somebody wants to read from this leader; `ReadConfirmed` follows, unless it stops leading before."""
+
+    read_id: int
+
+
 class UpgradeQuorum(Struct, frozen=True):
     """The application of the leader of `epoch` raises kraft.version; `RaftCore.upgrade_obstacle` was asked before."""
 
@@ -124,6 +130,7 @@ Event = (
     | LogStartRaised
     | Append
     | Resign
+    | ReadIndex
     | UpgradeQuorum
     | BeginShutdown
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from kraft.quorum.accumulator import BatchAccumulator
 from kraft.quorum.messages import AddVoter, AddVoterReply, RemoveVoterReply, Vote
@@ -52,6 +52,17 @@ class PendingChange(Struct, frozen=True):
     offset: int = NO_OFFSET
 
 
+class ReadRound(Struct, frozen=True):
+    """Which voters have confirmed, since these reads came, that they are in the leader's epoch."""
+
+    read_ids: tuple[int, ...]
+    offset: int
+    """The high watermark of the moment at which the round began."""
+    voters: VoterSet
+    asked: tuple[int, ...] = ()
+    confirmed: tuple[int, ...] = ()
+
+
 class LeaderState(Struct):
     """`high_watermark` is unknown until a majority has fetched a record of this very epoch (Raft §5.4.2)."""
 
@@ -76,6 +87,9 @@ class LeaderState(Struct):
     change: PendingChange | None = None
     reported: VoterSet = VoterSet(())
     """What the voters of a static quorum have told about themselves."""
+    waiting_reads: tuple[int, ...] = ()
+    """For the next round."""
+    read_round: ReadRound | None = None
 
     name: ClassVar[str] = "Leader"
     voted: ClassVar[ReplicaKey | None] = None
@@ -195,5 +209,7 @@ class LeaderState(Struct):
             sorted(self.observers.items()),
             self.change,
             self.reported,
+            len(self.waiting_reads),
+            None if (reads := self.read_round) is None else (len(reads.read_ids), *astuple(reads)[1:]),
             self.accumulator.facts(),
         )

@@ -1,0 +1,85 @@
+"""Reading from a leader without writing to the log (Raft's ReadIndex, dissertation §6.4; Kafka has none).
+
+A leader that was deposed does not know it. So before it may speak for the quorum a majority has to say, after the
+question came, that it is still in this leader's epoch. BeginQuorumEpoch asks a voter just that. A Fetch would not do:
+one that arrives after the question may have been sent before it, by a voter that has elected somebody else since.
+
+All questions that come while a round is under way share the next one.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from kraft.quorum.effects import ReadConfirmed
+from kraft.quorum.events import ReadIndex
+from kraft.quorum.leadership import send
+from kraft.quorum.messages import BeginQuorumEpoch, BeginQuorumEpochReply
+from kraft.quorum.quorum_state import QuorumState
+from kraft.quorum.states import LeaderState
+from kraft.quorum.states.leader import ReadRound
+from metadata_log.types import NO_OFFSET
+from transport.protocol.errors import Error
+
+
+def on_read_index(quorum: QuorumState, event: ReadIndex) -> None:
+    """Somebody wants to read; `advance` sees to it."""
+    leader = quorum.state
+    assert isinstance(leader, LeaderState), "only a leader is asked for its read index"
+    leader.waiting_reads = (*leader.waiting_reads, event.read_id)
+
+
+def on_begin_reply(quorum: QuorumState, peer_id: int, reply: BeginQuorumEpochReply) -> None:
+    """A voter that was asked in this round says which epoch it is in. Its answers to earlier questions are not
+    expected any more, so this is one to a question of this round.
+    """
+    match quorum.state:
+        case LeaderState(epoch=epoch, read_round=ReadRound() as current) as leader if (
+            peer_id in current.asked
+            and peer_id not in current.confirmed
+            and (reply.epoch, reply.error, reply.top_error) == (epoch, Error.NONE, Error.NONE)
+        ):
+            leader.read_round = replace(current, confirmed=(*current.confirmed, peer_id))
+
+
+def advance(quorum: QuorumState, leader: LeaderState, now_ms: int) -> None:
+    """Begin a round, ask whoever can be asked, end the round with a majority; until there is nothing to do."""
+    while leader.waiting_reads or leader.read_round is not None:
+        current = _current_round(quorum, leader)
+        if current is None:
+            return
+        if len(current.confirmed) < leader.contacts_wanted:
+            leader.read_round = _ask(quorum, leader, current, now_ms)
+            return
+        leader.read_round = None
+        quorum.emit(ReadConfirmed(current.read_ids, current.offset))
+
+
+def _current_round(quorum: QuorumState, leader: LeaderState) -> ReadRound | None:
+    """The round under way, or the next one; None while this leader does not know what is committed.
+
+    A round counts by the voters of its beginning: a leader elected before it needed some of their majority. Where they
+    change meanwhile it begins anew.
+    """
+    current = leader.read_round
+    if current is not None and current.voters == leader.voters:
+        return current
+    if leader.high_watermark == NO_OFFSET:
+        return None
+    read_ids = leader.waiting_reads if current is None else (*current.read_ids, *leader.waiting_reads)
+    leader.waiting_reads = ()
+    leader.read_round = ReadRound(read_ids, leader.high_watermark, leader.voters)
+    return leader.read_round
+
+
+def _ask(quorum: QuorumState, leader: LeaderState, current: ReadRound, now_ms: int) -> ReadRound:
+    asked = current.asked
+    for voter_id in quorum.other_voter_ids:
+        if voter_id not in current.confirmed and quorum.peers.is_ready(voter_id, now_ms):
+            voter = leader.progress[voter_id].key
+            message = BeginQuorumEpoch(
+                epoch=leader.epoch, leader_id=quorum.local.id, voter=voter, endpoints=quorum.endpoints
+            )
+            send(quorum, voter_id, message, now_ms)
+            asked = asked if voter_id in asked else (*asked, voter_id)
+    return replace(current, asked=asked)
