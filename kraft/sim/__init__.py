@@ -3,13 +3,18 @@
 from kraft.sim.brokers import run_cluster
 from kraft.sim.invariants import InvariantViolated
 from kraft.sim.members import MakeMember, controller_member, core_member, replica_member
-from kraft.sim.simulator import Result, Simulator, run
+from kraft.sim.scenario import Scenario
+from kraft.sim.simulator import NoProgress, Result, Simulator, run
+from kraft.sim.world import World
 
 __all__ = [
     "InvariantViolated",
     "MakeMember",
+    "NoProgress",
     "Result",
+    "Scenario",
     "Simulator",
+    "World",
     "controller_member",
     "core_member",
     "replica_member",

@@ -52,6 +52,7 @@ from kraft.sim.member import Answer, Ask, Changed, Crashed, Done, Flush, LogBatc
 from metadata_log.epochs import EpochHistory
 from metadata_log.records.control import KRaftVersionRecord, VotersRecord
 from metadata_log.records.frame import decode_control, encode_control
+from metadata_log.serde import Message
 
 _FRAME: Final = Layout(">qqiI")
 _DATA: Final = b"d"
@@ -284,6 +285,10 @@ class CoreMember:
         """Hand over a record for the log."""
         return self._step(Append(submit_id, self.core.epoch, (value,)), now_ms)
 
+    def administer(self, request_id: int, message: Message, now_ms: int) -> list[Output]:
+        """Never asked: a bare core serves no clients."""
+        raise AssertionError(f"a bare core is asked for {message}")
+
     def resign(self, now_ms: int) -> list[Output]:
         """Ask a leader to give up."""
         return self._step(Resign(self.core.epoch), now_ms)
@@ -312,9 +317,11 @@ class CoreMember:
                     outputs.append(Flush(self._next_ticket))
                     self._next_ticket += 1
                 case SendRequest():
+                    message = effect.message
                     self._asked[effect.request_id] = effect.peer_id
-                    offset = effect.message.offset if isinstance(effect.message, Fetch) else None
-                    outputs.append(Ask(effect.request_id, effect.peer_id, effect.message, effect.timeout_ms, offset))
+                    offset = message.offset if isinstance(message, Fetch) else None
+                    kind = type(message).__name__
+                    outputs.append(Ask(effect.request_id, effect.peer_id, message, effect.timeout_ms, offset, kind))
                 case SendReply(request_id=request_id, message=message):
                     vote = self._candidates.pop(request_id, None)
                     granted = isinstance(message, VoteReply) and message.granted

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from kraft.quorum.events import FailureCause
 from kraft.quorum.values import ElectionState, LeaderAndEpoch
+from metadata_log.serde import Message
 
 
 class LogBatch(Struct, frozen=True):
@@ -33,6 +34,8 @@ class Ask(Struct, frozen=True):
     message: object
     timeout_ms: int
     fetch_offset: int | None = None
+    kind: str = ""
+    """What it asks, for who reads a trace."""
 
 
 class Answer(Struct, frozen=True):
@@ -80,7 +83,7 @@ class Changed(Struct, frozen=True):
 
 
 class Administered(Struct, frozen=True):
-    """The answer to `ReplicaMember.administer` with this id."""
+    """The answer to `Member.administer` with this id."""
 
     request_id: int
     response: object
@@ -137,6 +140,9 @@ class Member(Protocol):
 
     def submit(self, submit_id: int, value: bytes, now_ms: int) -> list[Output]:
         """Hand over a record for the log; one `Done` follows while the node lives."""
+
+    def administer(self, request_id: int, message: Message, now_ms: int) -> list[Output]:
+        """Let a client ask a controller for something; one `Administered` follows while the node lives."""
 
     def resign(self, now_ms: int) -> list[Output]:
         """Ask a leader to give up."""

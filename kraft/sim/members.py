@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import Final
 
 from kraft.quorum.values import QuorumConfig
 from kraft.quorum.voters import VoterSet
@@ -46,6 +47,14 @@ def replica_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Ra
 def controller_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Random) -> Member:
     """A whole replica that hosts the controller, whose configurations are altered over the wire."""
     return _replica(node_id, voters, config, rng, host_controller)
+
+
+MEMBERS: Final[dict[str, MakeMember]] = {
+    "core": core_member,
+    "replica": replica_member,
+    "controller": controller_member,
+}
+"""Every kind of voters by the name that a `Scenario` calls it."""
 
 
 def _replica(

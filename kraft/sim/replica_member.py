@@ -302,7 +302,8 @@ class ReplicaMember:
         offset = None
         if isinstance(message, FetchRequest) and message.topics[0].topic_id == Uuid.METADATA_TOPIC:
             offset = message.topics[0].partitions[0].fetch_offset
-        return Ask(output.request_id, output.peer_id, Frame(key, version, body), output.timeout_ms, offset)
+        kind = type(message).__name__.removesuffix("Request")
+        return Ask(output.request_id, output.peer_id, Frame(key, version, body), output.timeout_ms, offset, kind)
 
     def _answer(self, output: replica_events.Answer) -> Answer:
         key, version, vote = self._received.pop(output.request_id)

@@ -1,4 +1,5 @@
-"""A whole quorum in one thread and virtual time, everything drawn from one seed (Kafka: `RaftEventSimulationTest`).
+"""Chooses what happens to a quorum, all from one seed: the event heap, virtual time, and what befalls the nodes (Kafka:
+`RaftEventSimulationTest`).
 
 `run` is the door: chaos for a while, the invariants checked after every event, then a calm phase that must make
 progress. Two runs with one seed are the same to the last line of their traces.
@@ -13,33 +14,35 @@ from random import Random
 from typing import Final, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from kraft.quorum.events import FailureCause
-from kraft.quorum.values import QuorumConfig
-from kraft.quorum.voters import VoterSet
-from kraft.sim.invariants import Invariants
-from kraft.sim.member import (
-    Administered,
-    Answer,
-    Applied,
-    Ask,
-    Changed,
-    Crashed,
-    Done,
-    Flush,
-    Member,
-    Outcome,
-    Output,
-    View,
+from kraft.sim.actions import (
+    WORLD,
+    Action,
+    Administer,
+    Conclude,
+    Crash,
+    CrashSoon,
+    Deliver,
+    Flushed,
+    Note,
+    Resign,
+    ShutDown,
+    Start,
+    Submit,
+    Tick,
 )
-from kraft.sim.members import MakeMember, draw_config, replica_member
+from kraft.sim.members import MakeMember, replica_member
 from kraft.sim.nemesis import Nemesis, draw_faults
-from kraft.sim.network import Exchange, Network
+from kraft.sim.network import Network
+from kraft.sim.scenario import Scenario, kind_of
 from kraft.sim.trace import Trace
 from kraft.sim.workload import Workload
+from kraft.sim.world import Exchange
+from metadata_log.serde import Message, encode
 from transport.faults import FaultPlan, Faults
+from transport.protocol.apis import APIS
 
-START_MS: Final = 1_700_000_000_000
 CHAOS_MS: Final = 8_000
 CALM_MS: Final = 60_000
 CALM_RECORDS: Final = 10
@@ -52,6 +55,12 @@ RARELY_MS: Final = (300, 1000)
 """How often on average somebody writes, in a run with brokers, where others write more."""
 SAME_MOMENT_LIMIT: Final = 20_000
 """More events than this without any time passing are a loop."""
+NEVER_MS: Final = 10**9
+_SEED_BITS: Final = 32
+
+
+class NoProgress(AssertionError):
+    """All faults were over, and still nobody got anywhere."""
 
 
 class Result(Struct, frozen=True, kw_only=True):
@@ -61,100 +70,75 @@ class Result(Struct, frozen=True, kw_only=True):
     nodes: int
     digest: str
     events: int
+    elapsed_ms: int
     leaders: tuple[int, ...]
     committed: int
     acknowledged: int
     trace: str
 
 
-class Host(Struct):
-    """One node and its place in the simulation. `life` counts its starts."""
+class Work(Protocol):
+    """What else is done to a quorum, beside submissions."""
 
-    member: Member
-    view: View | None = None
-    clock_offset_ms: int = 0
-    life: int = 0
-    is_running: bool = False
+    def begin(self, simulator: Simulator) -> None:
+        """Everybody is about to start."""
+
+    def on_asked(self, exchange: Exchange) -> None:
+        """A node has sent a request."""
+
+
+class Schedule(Struct):
+    """What only the chooser knows of one node."""
+
+    tick_at_ms: int = -1
     paused_until_ms: int = 0
     crash_down_ms: int = 0
     flush_ms: int = 1
-    tick_at_ms: int = -1
-    asked: dict[int, Exchange] = {}
-
-
-class Brokers(Protocol):
-    """What a run with brokers has beside its quorum: see `kraft.sim.brokers`."""
-
-    @property
-    def ids(self) -> tuple[int, ...]:
-        """The brokers."""
-
-    def join(self, simulator: Simulator) -> None:
-        """Become part of a run."""
-
-    def make_member(self, node_id: int, voters: VoterSet, config: QuorumConfig) -> Member:
-        """A broker."""
-
-    def begin(self) -> None:
-        """Everybody is about to start."""
-
-    def started(self, member: Member) -> None:
-        """A node begins a life."""
-
-    def stepped(self, member: Member, outputs: list[Output]) -> None:
-        """A node has done something."""
-
-    def unsettled(self) -> str:
-        """What is not yet as it has to become when all faults end; empty if nothing."""
 
 
 class Simulator:
-    """The event heap, the nodes, and what befalls them."""
+    """Drives a `World`: the heap of what is to come, and who draws it."""
 
     def __init__(
         self,
+        scenario: Scenario,
         *,
-        seed: int,
-        nodes: int,
-        make_member: MakeMember,
-        config: QuorumConfig | None = None,
-        brokers: Brokers | None = None,
+        make_member: MakeMember | None = None,
+        work: Work | None = None,
         keep_trace: bool = False,
+        recorded: list[Action] | None = None,
     ) -> None:
-        self.trace = Trace(keep_all=keep_trace)
-        self.now_ms = START_MS
-        self.events = 0
-        self._seed = seed
-        self._heap: list[tuple[int, int, Callable[[], None]]] = []
+        seed = scenario.seed
+        self.scenario = scenario
+        self.world = scenario.make_world(Trace(keep_all=keep_trace), make_member)
+        self.world.driver = self
+        self.now_ms = 0
+        self._recorded = recorded
+        self._heap: list[tuple[int, int, Action | Callable[[], None]]] = []
         self._sequence = 0
-        self._next_request_id = 1
         self._rng = Random(f"{seed}/world")
         self._is_calm = False
-        ids = tuple(range(1, nodes + 1))
-        voters = VoterSet.parse(",".join(f"{one}@n{one}:9000" for one in ids))
-        config = config or draw_config(Random(f"{seed}/config"))
-        members_rng = Random(f"{seed}/members")
-        self._hosts = {one: Host(make_member(one, voters, config, members_rng)) for one in ids}
-        self._voter_ids = ids
-        self._brokers = brokers
-        if brokers is not None:
-            brokers.join(self)
-            self._hosts |= {one: Host(brokers.make_member(one, voters, config)) for one in brokers.ids}
-        self.invariants = Invariants(ids)
+        self._schedules = {one: Schedule() for one in self.world.node_ids}
+        self._work = work
         network_rng = Random(f"{seed}/network")
-        self.plan = FaultPlan(network_rng, draw_faults(network_rng))
-        self._network = Network(network_rng, self.plan, self.schedule, self)
-        means_ms = PAUSES_MS if brokers is None else PAUSES_WITH_BROKERS_MS
-        self._nemesis = Nemesis(Random(f"{seed}/nemesis"), self.plan, self, means_ms)
+        self.faults = FaultPlan(network_rng, draw_faults(network_rng))
+        self._network = Network(network_rng, self.faults, self)
+        means_ms = PAUSES_MS if work is None else PAUSES_WITH_BROKERS_MS
+        self._nemesis = Nemesis(Random(f"{seed}/nemesis"), self.faults, self, means_ms)
         workload_rng = Random(f"{seed}/workload")
-        self.workload = Workload(workload_rng) if brokers is None else Workload(workload_rng, RARELY_MS)
+        self._workload = Workload(workload_rng) if work is None else Workload(workload_rng, RARELY_MS)
 
     # The heap
 
-    def schedule(self, delay_ms: int, action: Callable[[], None]) -> None:
-        """Call `action` when this much virtual time has passed; actions of one moment come in this order."""
+    def schedule(self, delay_ms: int, call: Callable[[], None]) -> None:
+        """Call something when this much virtual time has passed; what comes at one moment keeps this order."""
         self._sequence += 1
-        heappush(self._heap, (self.now_ms + delay_ms, self._sequence, action))
+        heappush(self._heap, (self.now_ms + delay_ms, self._sequence, call))
+
+    def plan(self, action: Action) -> None:
+        """Let something happen at its time, or when the node is awake."""
+        self._sequence += 1
+        heappush(self._heap, (action.at_ms, self._sequence, action))
 
     def run_until(self, end_ms: int, is_done: Callable[[], bool] | None = None) -> None:
         """Let events happen until `is_done`, at the latest until the time has come."""
@@ -162,143 +146,152 @@ class Simulator:
         while self._heap and self._heap[0][0] <= end_ms:
             if is_done is not None and is_done():
                 return
-            at_ms, _, action = heappop(self._heap)
+            at_ms, _, due = heappop(self._heap)
             moment = moment + 1 if at_ms == self.now_ms else 0
             assert moment < SAME_MOMENT_LIMIT, f"a loop in which no time passes, at {at_ms}"
             self.now_ms = at_ms
-            self.events += 1
-            action()
+            if isinstance(due, Action):
+                self._fall_due(due)
+            else:
+                due()
         self.now_ms = max(self.now_ms, end_ms)
 
-    @property
-    def elapsed_ms(self) -> int:
-        """The virtual time that has passed."""
-        return self.now_ms - START_MS
+    def _fall_due(self, action: Action) -> None:
+        schedule = self._schedules[action.node]
+        if type(action) is Tick:
+            if schedule.tick_at_ms != action.at_ms:
+                return
+            schedule.tick_at_ms = -1
+        if schedule.paused_until_ms > self.now_ms:
+            self._postpone(action, schedule)
+        else:
+            self._perform(action)
+
+    def _postpone(self, action: Action, schedule: Schedule) -> None:
+        """Let something happen when the node is awake; what it was told dies with it, what it was sent does not."""
+        action = replace(action, at_ms=schedule.paused_until_ms)
+        host = self.world.hosts[action.node]
+        life = host.life
+        if type(action) is Tick:
+            schedule.tick_at_ms = action.at_ms
+
+        def wake() -> None:
+            if host.life == life or type(action) is Deliver:
+                self._fall_due(action)
+
+        self.schedule(action.at_ms - self.now_ms, wake)
+
+    def _perform(self, action: Action) -> None:
+        recorded = self._recorded
+        if recorded is None:
+            self.world.perform(action)
+            return
+        recorded.append(action)
+        if not self.world.perform(action):
+            recorded.pop()
 
     # A run
 
     def begin(self) -> None:
         """Start everybody, at slightly different times, and the workload."""
-        for node_id in self._hosts:
+        for node_id in self.world.node_ids:
             self.schedule(self._rng.randint(0, 500), partial(self._start, node_id, 0))
-        self.schedule(self.workload.pause_ms(), self._work)
-        if self._brokers is not None:
-            self._brokers.begin()
+        self.schedule(self._workload.pause_ms(), self._submit)
+        if self._work is not None:
+            self._work.begin(self)
 
     def chaos(self, duration_ms: int) -> None:
         """Let the nemesis loose for a while."""
         self.begin()
         self.schedule(self._nemesis.pause_ms(), self._strike)
-        self.run_until(START_MS + duration_ms)
+        self.run_until(duration_ms)
 
     def calm(self, duration_ms: int, records: int = CALM_RECORDS) -> None:
         """End all faults; soon everybody must follow one leader and have so many records more committed."""
         self._is_calm = True
-        self.plan.heal()
-        self.plan.faults = CALM_NETWORK
-        self.trace.add(self.now_ms, 0, "calm")
-        for node_id, host in self._hosts.items():
-            host.paused_until_ms, host.flush_ms = 0, 1
-            if not host.is_running:
-                self._start(node_id, host.life)
-        target = self.invariants.committed_end + records
+        self.faults.heal()
+        self.faults.faults = CALM_NETWORK
+        self._perform(Note(self.now_ms, WORLD, "calm"))
+        for node_id, schedule in self._schedules.items():
+            schedule.paused_until_ms, schedule.flush_ms = 0, 1
+            self._start(node_id, self.world.hosts[node_id].life)
+        target = self.world.invariants.committed_end + records
         self.run_until(self.now_ms + duration_ms, lambda: self._has_settled(target))
-        self.invariants.refused(self.workload.refused)
-        views = [host.view for host in self._hosts.values()]
-        unsettled = "" if self._brokers is None else self._brokers.unsettled()
-        assert self._has_settled(target), f"no progress to {target} in {duration_ms} ms of calm: {views} {unsettled}"
+        self._perform(Conclude(self.now_ms, WORLD))
+        if not self._has_settled(target):
+            views = [host.view for host in self.world.hosts.values()]
+            unsettled = "" if self.world.watch is None else self.world.watch.unsettled(self.world)
+            raise NoProgress(f"no progress to {target} in {duration_ms} ms of calm: {views} {unsettled}")
 
     def _has_settled(self, target: int) -> bool:
-        if self.invariants.committed_end < target:
+        world = self.world
+        if world.invariants.committed_end < target:
             return False
-        views = [host.view for host in self._hosts.values() if host.is_running and host.view is not None]
+        views = [host.view for host in world.hosts.values() if host.is_running and host.view is not None]
         return (
-            len(views) == len(self._hosts)
+            len(views) == len(world.hosts)
             and all(view.high_watermark >= target for view in views)
             and all(view.leader == views[0].leader for view in views)
-            and (self._brokers is None or not self._brokers.unsettled())
+            and (world.watch is None or not world.watch.unsettled(world))
         )
 
     def _strike(self) -> None:
         if not self._is_calm:
-            self.trace.add(self.now_ms, 0, self._nemesis.strike())
+            self._perform(Note(self.now_ms, WORLD, self._nemesis.strike()))
             self.schedule(self._nemesis.pause_ms(), self._strike)
 
-    def _work(self) -> None:
-        candidates = self.leaders() or self.running_voters()
+    def _submit(self) -> None:
+        candidates = self.leaders() or self.world.running_voters()
         if candidates:
-            submit_id, node_id, value = self.workload.next_submission(candidates)
-            host = self._hosts[node_id]
-            life = host.life
-            self._when_awake(host, life, lambda: host.member.submit(submit_id, value, self._clock(host)), "submit")
-        self.schedule(self.workload.pause_ms(), self._work)
+            submit_id, node_id, value = self._workload.next_submission(candidates)
+            self._fall_due(Submit(self.now_ms, node_id, submit_id, value))
+        self.schedule(self._workload.pause_ms(), self._submit)
 
-    # Nodes (`nemesis.World`, `network.Hosts`)
+    def administer(self, node_id: int, request_id: int, request: Message) -> None:
+        """Let a client ask a controller for something."""
+        key = type(request).__schema__.api_key
+        assert key is not None, request
+        version = APIS[key].versions.highest
+        body = encode(request, version)
+        self._fall_due(Administer(self.now_ms, node_id, request_id, key, version, body))
+
+    # What befalls nodes (`nemesis.World`)
 
     @property
     def node_ids(self) -> tuple[int, ...]:
         """All nodes, down ones too."""
-        return tuple(self._hosts)
+        return self.world.node_ids
 
     def running(self) -> list[int]:
         """The nodes that are up."""
-        return [node_id for node_id, host in self._hosts.items() if host.is_running]
-
-    def running_voters(self) -> list[int]:
-        """The voters that are up."""
-        return [node_id for node_id in self._voter_ids if self._hosts[node_id].is_running]
-
-    def member(self, node_id: int) -> Member:
-        """A node."""
-        return self._hosts[node_id].member
-
-    def let(self, node_id: int, step: Callable[[int], list[Output]], what: str) -> None:
-        """Let a node that is up take a step, once it is awake; the step gets the time by the node's clock."""
-        host = self._hosts[node_id]
-        self._when_awake(host, host.life, lambda: step(self._clock(host)), what)
+        return self.world.running()
 
     def leaders(self) -> list[int]:
         """The nodes that take themselves for leaders."""
-        return [
-            node_id
-            for node_id, host in self._hosts.items()
-            if host.is_running and host.view is not None and host.view.state == "Leader"
-        ]
+        return self.world.leaders()
 
     def crash(self, node_id: int, down_ms: int) -> None:
         """Crash a node and start it again after a while."""
-        host = self._hosts[node_id]
-        if not host.is_running:
-            return
-        host.is_running = False
-        host.paused_until_ms = 0
-        host.crash_down_ms = 0
-        host.member.crash(self._rng)
-        for exchange in host.asked.values():
-            self._network.break_off(exchange)
-        host.asked.clear()
-        self.trace.add(self.now_ms, node_id, "crashed")
-        self.schedule(down_ms, partial(self._start, node_id, host.life))
+        if self.world.hosts[node_id].is_running:
+            self._perform(Crash(self.now_ms, node_id, self._draw_seed()))
+            self._restart(node_id, down_ms)
 
     def crash_within_a_step(self, node_id: int, operations: int, down_ms: int) -> None:
         """Crash a node in the middle of one of its next steps, or of its next start."""
-        host = self._hosts[node_id]
-        host.crash_down_ms = down_ms
-        host.member.crash_soon(operations)
+        self._schedules[node_id].crash_down_ms = down_ms
+        self._perform(CrashSoon(self.now_ms, node_id, operations, self._draw_seed()))
 
     def resign(self, node_id: int) -> None:
         """Make a leader give up."""
-        host = self._hosts[node_id]
-        if host.is_running:
-            self._when_awake(host, host.life, lambda: host.member.resign(self._clock(host)), "resign")
+        self._fall_due(Resign(self.now_ms, node_id))
 
     def shut_down(self, node_id: int, grace_ms: int, down_ms: int) -> None:
         """Stop a node in good order, if it manages within the grace period, and start it again."""
-        host = self._hosts[node_id]
+        host = self.world.hosts[node_id]
         if not host.is_running:
             return
         life = host.life
-        self._when_awake(host, life, lambda: host.member.shut_down(self._clock(host)), "shut-down")
+        self._fall_due(ShutDown(self.now_ms, node_id))
 
         def end() -> None:
             if host.life == life:
@@ -308,154 +301,59 @@ class Simulator:
 
     def pause(self, node_id: int, pause_ms: int) -> None:
         """Let a node do nothing for a while."""
-        self._hosts[node_id].paused_until_ms = self.now_ms + pause_ms
+        self._schedules[node_id].paused_until_ms = self.now_ms + pause_ms
 
     def slow_disk(self, node_id: int, flush_ms: int) -> None:
         """From now on an fsync at this node takes up to that long."""
-        self._hosts[node_id].flush_ms = flush_ms
+        self._schedules[node_id].flush_ms = flush_ms
 
-    def arrived(self, exchange: Exchange) -> None:
-        """A request arrives at its target, which may be down."""
-        host = self._hosts[exchange.target]
-        if not host.is_running:
-            self._network.break_off(exchange)
-            return
-        request_id = self._next_request_id
-        self._next_request_id += 1
-        host.asked[request_id] = exchange
-        self._when_awake(
-            host,
-            host.life,
-            lambda: host.member.on_request(request_id, exchange.message, self._clock(host)),
-            f"request {exchange.sender}",
-        )
+    def _draw_seed(self) -> int:
+        return self._rng.getrandbits(_SEED_BITS)
 
-    def replied(self, exchange: Exchange, message: object) -> None:
-        """The reply is back at the sender."""
-        host = self._hosts[exchange.sender]
-        self._when_awake(
-            host,
-            exchange.life,
-            lambda: host.member.on_reply(exchange.request_id, message, self._clock(host)),
-            f"reply {exchange.target}",
-        )
-
-    def failed(self, exchange: Exchange, cause: FailureCause) -> None:
-        """The sender learns that there will be no reply."""
-        host = self._hosts[exchange.sender]
-        self._when_awake(
-            host,
-            exchange.life,
-            lambda: host.member.on_failed(exchange.request_id, cause, self._clock(host)),
-            f"failed {exchange.target} {cause}",
-        )
+    def _restart(self, node_id: int, down_ms: int) -> None:
+        schedule = self._schedules[node_id]
+        schedule.paused_until_ms = schedule.crash_down_ms = 0
+        self.schedule(down_ms, partial(self._start, node_id, self.world.hosts[node_id].life))
 
     def _start(self, node_id: int, life: int) -> None:
-        host = self._hosts[node_id]
-        if host.is_running or host.life != life:
-            return
-        host.life += 1
-        host.is_running = True
-        host.clock_offset_ms = self._rng.randint(-5000, 5000)
-        host.tick_at_ms = -1
-        try:
-            outputs = host.member.start(Random(f"{self._seed}/{node_id}/{host.life}"), self._clock(host))
-        except Crashed as crashed:
-            self._crash_midway(host, f"start: crashes {crashed}")
-            return
-        host.view = self.invariants.started(host.member)
-        if self._brokers is not None:
-            self._brokers.started(host.member)
-        self._settle(host, outputs, "started")
+        """Start a node, if it is still down after that life."""
+        host = self.world.hosts[node_id]
+        if host.life == life and not host.is_running:
+            self._schedules[node_id].tick_at_ms = -1
+            self._perform(Start(self.now_ms, node_id, self._draw_seed(), self._rng.randint(-5000, 5000)))
 
-    def _clock(self, host: Host) -> int:
-        return self.now_ms + host.clock_offset_ms
+    # What follows from what happened (`world.Driver`)
 
-    def _when_awake(self, host: Host, life: int, step: Callable[[], list[Output]], what: str) -> None:
-        """Let a node take a step, once it is not paused, if it still lives the same life."""
-        if host.life != life or not host.is_running:
-            return
-        if host.paused_until_ms > self.now_ms:
-            self.schedule(host.paused_until_ms - self.now_ms, partial(self._when_awake, host, life, step, what))
-            return
-        try:
-            outputs = step()
-        except Crashed as crashed:
-            self._crash_midway(host, f"{what}: crashes {crashed}")
-            return
-        host.view = self.invariants.stepped(host.member)
-        if self._brokers is not None:
-            self._brokers.stepped(host.member, outputs)
-        self._settle(host, outputs, what)
+    def on_asked(self, exchange: Exchange) -> None:
+        """A request is on its way."""
+        self._network.send(exchange)
+        if self._work is not None:
+            self._work.on_asked(exchange)
 
-    def _crash_midway(self, host: Host, what: str) -> None:
-        node_id = host.member.node_id
-        self.trace.add(self.now_ms, node_id, what)
-        self.invariants.interrupted(node_id)
-        self.crash(node_id, host.crash_down_ms)
+    def on_answered(self, exchange: Exchange, copy: int) -> None:
+        """The answer to a delivery is on its way."""
+        self._network.answer(exchange, copy)
 
-    def _settle(self, host: Host, outputs: list[Output], what: str) -> None:
-        node_id, view = host.member.node_id, host.view
-        assert view is not None
-        self.trace.add(
-            self.now_ms,
-            node_id,
-            f"{what}: {view.state} {view.epoch} {view.leader.leader_id}"
-            f" {view.high_watermark}/{view.flushed_offset}/{view.log_end_offset}",
-        )
-        for output in outputs:
-            self._carry_out(host, output)
-        self._schedule_tick(host)
+    def on_abandoned(self, exchange: Exchange) -> None:
+        """The target is not there, or has died over the request."""
+        self._network.break_off(exchange)
 
-    def _carry_out(self, host: Host, output: Output) -> None:
-        node_id = host.member.node_id
-        match output:
-            case Ask():
-                if output.fetch_offset is not None:
-                    self.invariants.fetched(node_id, output.fetch_offset)
-                exchange = Exchange(node_id, host.life, output.request_id, output.peer_id, output.message)
-                self._network.send(exchange, output.timeout_ms)
-            case Answer():
-                if output.granted is not None:
-                    self.invariants.granted(node_id, *output.granted)
-                self._network.answer(host.asked.pop(output.request_id), output.message)
-            case Flush(ticket=ticket):
-                delay_ms = self._rng.randint(0, host.flush_ms)
-                self.schedule(
-                    delay_ms,
-                    partial(
-                        self._when_awake,
-                        host,
-                        host.life,
-                        lambda: host.member.on_flushed(ticket, self._clock(host)),
-                        "flushed",
-                    ),
-                )
-            case Done():
-                value = self.workload.done(output.submit_id, output.outcome)
-                if output.outcome is Outcome.COMMITTED:
-                    self.invariants.acknowledged(node_id, value, output.base_offset)
-            case Applied():
-                self.invariants.applied(host.member, output)
-            case Administered():
-                pass
-            case Changed(what=what):
-                self.trace.add(self.now_ms, node_id, what)
+    def on_flush(self, node_id: int, number: int) -> None:
+        """An fsync has begun."""
+        flush_ms = self._rng.randint(0, self._schedules[node_id].flush_ms)
+        self.plan(Flushed(self.now_ms + flush_ms, node_id, number))
 
-    def _schedule_tick(self, host: Host) -> None:
+    def on_stepped(self, node_id: int) -> None:
         """Wake the node at its deadline; a deadline that has moved since makes the old wake-up void."""
-        at_ms = max(host.member.deadline_ms() - host.clock_offset_ms, self.now_ms)
-        if at_ms == host.tick_at_ms or at_ms > self.now_ms + 10**9:
-            return
-        host.tick_at_ms = at_ms
-        life = host.life
+        at_ms = max(self.world.deadline_ms(node_id), self.now_ms)
+        schedule = self._schedules[node_id]
+        if at_ms != schedule.tick_at_ms and at_ms <= self.now_ms + NEVER_MS:
+            schedule.tick_at_ms = at_ms
+            self.plan(Tick(at_ms, node_id))
 
-        def wake() -> None:
-            if host.tick_at_ms == at_ms and host.life == life:
-                host.tick_at_ms = -1
-                self._when_awake(host, life, lambda: host.member.tick(self._clock(host)), "tick")
-
-        self.schedule(at_ms - self.now_ms, wake)
+    def on_died(self, node_id: int) -> None:
+        """A node has died in the middle of a step."""
+        self._restart(node_id, self._schedules[node_id].crash_down_ms)
 
 
 def run(
@@ -466,30 +364,37 @@ def run(
     chaos_ms: int = CHAOS_MS,
     calm_ms: int = CALM_MS,
     keep_trace: bool = False,
+    recorded: list[Action] | None = None,
 ) -> Result:
-    """Simulate one quorum; what goes wrong in it is raised, with the seed and the end of the trace in its notes."""
-    simulator = Simulator(seed=seed, nodes=nodes, make_member=make_member, keep_trace=keep_trace)
+    """Simulate one quorum; what goes wrong in it is raised, with the seed and the end of the trace in its notes.
+
+    What happens is added to `recorded`, up to what went wrong.
+    """
+    scenario = Scenario.drawn(kind_of(make_member), nodes, seed)
+    simulator = Simulator(scenario, make_member=make_member, keep_trace=keep_trace, recorded=recorded)
     try:
         simulator.chaos(chaos_ms)
         simulator.calm(calm_ms)
     except Exception as failure:
-        failure.add_note(simulator.trace.text)
+        failure.add_note(simulator.world.trace.text)
         failure.add_note(
             f"seed {seed}: replay with run({seed}, {nodes}, make_member={make_member.__name__}, chaos_ms={chaos_ms})"
         )
         raise
-    return result_of(simulator, seed, nodes)
+    return result_of(simulator)
 
 
-def result_of(simulator: Simulator, seed: int, nodes: int) -> Result:
+def result_of(simulator: Simulator) -> Result:
     """What a run that went well came to."""
+    world = simulator.world
     return Result(
-        seed=seed,
-        nodes=nodes,
-        digest=simulator.trace.digest,
-        events=simulator.events,
-        leaders=simulator.invariants.leaders,
-        committed=simulator.invariants.committed_end,
-        acknowledged=simulator.workload.acknowledged,
-        trace=simulator.trace.text,
+        seed=simulator.scenario.seed,
+        nodes=simulator.scenario.nodes,
+        digest=world.trace.digest,
+        events=world.events,
+        elapsed_ms=simulator.now_ms,
+        leaders=world.invariants.leaders,
+        committed=world.invariants.committed_end,
+        acknowledged=world.acknowledged,
+        trace=world.trace.text,
     )

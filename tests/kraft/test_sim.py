@@ -28,6 +28,7 @@ from kraft.sim import (
     InvariantViolated,
     MakeMember,
     Result,
+    Scenario,
     Simulator,
     controller_member,
     core_member,
@@ -110,9 +111,9 @@ def test_seeds_differ() -> None:
 
 def _elect(seed: int) -> int:
     """Start five nodes at one moment on a network without faults; the virtual ms until they settle."""
-    simulator = Simulator(seed=seed, nodes=5, make_member=core_member)
+    simulator = Simulator(Scenario.drawn("core", 5, seed))
     simulator.calm(60_000, records=1)
-    return simulator.elapsed_ms
+    return simulator.now_ms
 
 
 def test_symmetric_candidates_converge() -> None:
@@ -134,13 +135,13 @@ def test_without_random_timers_symmetric_candidates_stay_in_each_others_way(monk
 def _leaders_with_cut_links(seed: int, links: list[tuple[int, int]]) -> tuple[tuple[int, ...], int]:
     """Who led within 20 virtual seconds in which these links never worked, and how much was committed."""
     print(f"seed {seed}")
-    simulator = Simulator(seed=seed, nodes=5, make_member=core_member, config=QuorumConfig())
-    simulator.plan.faults = NO_FAULTS
+    simulator = Simulator(Scenario.drawn("core", 5, seed, config=QuorumConfig()))
+    simulator.faults.faults = NO_FAULTS
     for one, other in links:
-        simulator.plan.partition([one], [other])
+        simulator.faults.partition([one], [other])
     simulator.begin()
     simulator.run_until(simulator.now_ms + 20_000)
-    return simulator.invariants.leaders, simulator.invariants.committed_end
+    return simulator.world.invariants.leaders, simulator.world.invariants.committed_end
 
 
 @pytest.mark.parametrize("seed", range(4))

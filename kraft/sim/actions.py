@@ -1,0 +1,137 @@
+"""Everything that can happen to a simulated quorum, as data: a list of these is a schedule (Kafka: the events of
+`RaftEventSimulationTest`).
+
+A message is named by its sender and the count of that sender's requests; it never stands in an action.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from kraft.quorum.events import FailureCause
+
+WORLD = 0
+"""What happens to nobody in particular happens here."""
+
+
+class Action(Struct, frozen=True, tag_field="do", omit_defaults=True):
+    """Something that happens at a node, so many ms of virtual time after the run began."""
+
+    at_ms: int
+    node: int
+
+
+class Start(Action, frozen=True, tag="start"):
+    """A node begins a life, with a `Random` of this seed and a clock that is wrong by so much."""
+
+    seed: int
+    clock_offset_ms: int = 0
+
+
+class Crash(Action, frozen=True, tag="crash"):
+    """A node dies; the seed draws what is lost of what was not fsynced."""
+
+    seed: int
+
+
+class CrashSoon(Action, frozen=True, tag="crash-soon"):
+    """A node will die before the so-many-th effect, or operation on its disk, of what it does from now on."""
+
+    operations: int
+    seed: int
+
+
+class Deliver(Action, frozen=True, tag="deliver"):
+    """A request reaches its target, `node`; once more is a duplicate."""
+
+    sender: int
+    number: int
+    kind: str = ""
+    """What it asks, for who reads a schedule."""
+
+
+class Return(Action, frozen=True, tag="return"):
+    """The answer to the `copy`-th delivery of a request reaches `node`, which asked."""
+
+    peer: int
+    number: int
+    copy: int = 0
+    kind: str = ""
+
+
+class Fail(Action, frozen=True, tag="fail"):
+    """`node` learns that there will be no answer to its request."""
+
+    peer: int
+    number: int
+    cause: FailureCause
+    kind: str = ""
+
+
+class Flushed(Action, frozen=True, tag="flushed"):
+    """The so-many-th fsync that a node began is done."""
+
+    number: int
+
+
+class Tick(Action, frozen=True, tag="tick"):
+    """A node looks at its clock."""
+
+
+class Submit(Action, frozen=True, tag="submit"):
+    """Somebody hands a record to a node."""
+
+    submit_id: int
+    value: str
+
+
+class Administer(Action, frozen=True, tag="administer"):
+    """A client asks a controller for something: the body of a request as it stands on the wire."""
+
+    request_id: int
+    api_key: int
+    version: int
+    body: bytes
+
+
+class Resign(Action, frozen=True, tag="resign"):
+    """A leader is asked to give up."""
+
+
+class ShutDown(Action, frozen=True, tag="shut-down"):
+    """A node is told that it will stop; a `Crash` ends it."""
+
+
+class SetClock(Action, frozen=True, tag="set-clock"):
+    """From now on the clock of a node is wrong by so much."""
+
+    offset_ms: int
+
+
+class Note(Action, frozen=True, tag="note"):
+    """Something that explains what follows and changes nothing by itself, such as a cut in the network."""
+
+    text: str
+
+
+class Conclude(Action, frozen=True, tag="conclude"):
+    """The run is over: what can only be judged in the end is judged."""
+
+
+AnyAction = (
+    Start
+    | Crash
+    | CrashSoon
+    | Deliver
+    | Return
+    | Fail
+    | Flushed
+    | Tick
+    | Submit
+    | Administer
+    | Resign
+    | ShutDown
+    | SetClock
+    | Note
+    | Conclude
+)

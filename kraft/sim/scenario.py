@@ -1,0 +1,58 @@
+"""What a run begins with: how many nodes of which kind, with which settings (Kafka: `RaftEventSimulationTest`'s
+`Cluster`).
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from msgspec import Struct
+
+from kraft.quorum.values import QuorumConfig
+from kraft.quorum.voters import VoterSet
+from kraft.sim.cluster import CLUSTER, Cluster
+from kraft.sim.members import MEMBERS, MakeMember, draw_config
+from kraft.sim.partition_watch import PartitionWatch
+from kraft.sim.trace import Trace
+from kraft.sim.world import World
+
+
+class Scenario(Struct, frozen=True, kw_only=True):
+    """Everything that a world is made from. `seed` draws what is not said here, such as the versions nodes speak."""
+
+    members: str
+    """The kind of the voters: a key of `MEMBERS`, or `cluster`."""
+    nodes: int
+    brokers: int = 0
+    seed: int = 0
+    config: QuorumConfig
+
+    @staticmethod
+    def drawn(members: str, nodes: int, seed: int, brokers: int = 0, config: QuorumConfig | None = None) -> Scenario:
+        """The scenario of a seed; its settings are drawn, unless given."""
+        config = config or draw_config(Random(f"{seed}/config"))
+        return Scenario(members=members, nodes=nodes, brokers=brokers, seed=seed, config=config)
+
+    def make_world(self, trace: Trace, make_member: MakeMember | None = None) -> World:
+        """The world at its beginning; `make_member` makes nodes of a kind that `MEMBERS` does not name.
+
+        Raises:
+            KeyError: there is no such kind of members.
+        """
+        voter_ids = tuple(range(1, self.nodes + 1))
+        voters = VoterSet.parse(",".join(f"{one}@n{one}:9000" for one in voter_ids))
+        if self.members == CLUSTER:
+            cluster = Cluster(self.seed, self.brokers)
+            members = {one: cluster.make_controller(one, voters, self.config) for one in voter_ids}
+            members |= {one: cluster.make_broker(one, voters, self.config) for one in cluster.broker_ids}
+            return World(members, voter_ids, trace=trace, watch=PartitionWatch(cluster.broker_ids))
+        make_member = make_member or MEMBERS[self.members]
+        rng = Random(f"{self.seed}/members")
+        members = {one: make_member(one, voters, self.config, rng) for one in voter_ids}
+        return World(members, voter_ids, trace=trace)
+
+
+def kind_of(make_member: MakeMember) -> str:
+    """The name of a kind of members, for a `Scenario`."""
+    names = (name for name, known in MEMBERS.items() if known is make_member)
+    return next(names, make_member.__name__)

@@ -1,0 +1,468 @@
+"""A quorum to which things happen one at a time: each action is carried out on the members and the invariants checked
+(Kafka: the `Cluster` of `RaftEventSimulationTest`).
+
+The world draws nothing and chooses nothing: a `Driver` does, and the same actions make the same history, whoever chose
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final, Protocol
+
+from msgspec import Struct
+
+from kraft.sim.actions import (
+    Action,
+    Administer,
+    Conclude,
+    Crash,
+    CrashSoon,
+    Deliver,
+    Fail,
+    Flushed,
+    Note,
+    Resign,
+    Return,
+    SetClock,
+    ShutDown,
+    Start,
+    Submit,
+    Tick,
+)
+from kraft.sim.invariants import Invariants
+from kraft.sim.member import (
+    Administered,
+    Answer,
+    Applied,
+    Ask,
+    Changed,
+    Crashed,
+    Done,
+    Flush,
+    Member,
+    Outcome,
+    Output,
+    View,
+)
+from kraft.sim.trace import Trace
+from metadata_log.serde import Message, decode
+from transport.protocol.apis import APIS
+
+START_MS: Final = 1_700_000_000_000
+"""What a right clock shows when a run begins."""
+
+
+class Exchange(Struct):
+    """One request and its way back. `life` is the sender's: a reply to a former life is lost."""
+
+    sender: int
+    number: int
+    life: int
+    target: int
+    kind: str
+    timeout_ms: int
+    request_id: int
+    message: object
+    answers: list[object | None] = []
+    """To each delivery what was answered; None as long as nothing was."""
+    is_settled: bool = False
+    """Whether the sender has its reply, or knows that there will be none."""
+
+
+class Host(Struct):
+    """One node and its place in the world. `life` counts its starts."""
+
+    member: Member
+    view: View | None = None
+    clock_offset_ms: int = 0
+    life: int = 0
+    is_running: bool = False
+    crash_seed: int = 0
+    requests: int = 0
+    flushes: int = 0
+    flushing: dict[int, int] = {}
+    """By number the tickets of the fsyncs that are not done."""
+    asked: dict[int, tuple[Exchange, int]] = {}
+    """By the id it has here each delivery that awaits its answer."""
+
+
+class Driver(Protocol):
+    """Who chooses what happens, and so wants to know what could. None of these may perform an action at once."""
+
+    def on_asked(self, exchange: Exchange) -> None:
+        """A request is on its way."""
+
+    def on_answered(self, exchange: Exchange, copy: int) -> None:
+        """The answer to a delivery is on its way."""
+
+    def on_abandoned(self, exchange: Exchange) -> None:
+        """The target is not there, or has died over the request."""
+
+    def on_flush(self, node_id: int, number: int) -> None:
+        """An fsync has begun."""
+
+    def on_stepped(self, node_id: int) -> None:
+        """A node has done something; it may want to be woken at another time."""
+
+    def on_died(self, node_id: int) -> None:
+        """A node has died in the middle of a step."""
+
+
+class Onlooker:
+    """The driver of a world to which only happens what is written down."""
+
+    def on_asked(self, exchange: Exchange) -> None:
+        """Nothing follows."""
+
+    def on_answered(self, exchange: Exchange, copy: int) -> None:
+        """Nothing follows."""
+
+    def on_abandoned(self, exchange: Exchange) -> None:
+        """Nothing follows."""
+
+    def on_flush(self, node_id: int, number: int) -> None:
+        """Nothing follows."""
+
+    def on_stepped(self, node_id: int) -> None:
+        """Nothing follows."""
+
+    def on_died(self, node_id: int) -> None:
+        """Nothing follows."""
+
+
+class Watch(Protocol):
+    """More invariants, beside those of the quorum; each method may raise `InvariantViolated`."""
+
+    def administering(self, request: Message) -> None:
+        """A client is about to ask for something."""
+
+    def started(self, member: Member, world: World) -> None:
+        """A node has begun a life."""
+
+    def stepped(self, member: Member, outputs: list[Output], world: World) -> None:
+        """A node has done something."""
+
+    def unsettled(self, world: World) -> str:
+        """What is not yet as it has to become when all faults end; empty if nothing."""
+
+
+class World:
+    """The nodes, the messages between them, and the ledger of what they promised."""
+
+    def __init__(
+        self, members: dict[int, Member], voter_ids: tuple[int, ...], *, trace: Trace, watch: Watch | None = None
+    ) -> None:
+        self.hosts = {node_id: Host(member) for node_id, member in members.items()}
+        self.voter_ids = voter_ids
+        self.invariants = Invariants(voter_ids)
+        self.trace = trace
+        self.watch = watch
+        self.driver: Driver = Onlooker()
+        self.now_ms = 0
+        self.events = 0
+        """How many inputs nodes were given."""
+        self.exchanges: dict[tuple[int, int], Exchange] = {}
+        """By sender and number every request so far."""
+        self.acknowledged = 0
+        self.refused: list[bytes] = []
+        self._pending: dict[int, bytes] = {}
+        self._next_request_id = 1
+
+    def perform(self, action: Action) -> bool:
+        """Let something happen; False if it cannot, as what it is about is not there.
+
+        Raises:
+            AssertionError: a promise was broken, by the quorum (`InvariantViolated`) or to itself.
+        """
+        self.now_ms = max(self.now_ms, action.at_ms)
+        return _PERFORM[type(action)](self, action)
+
+    # Questions
+
+    @property
+    def node_ids(self) -> tuple[int, ...]:
+        """All nodes, down ones too."""
+        return tuple(self.hosts)
+
+    def running(self) -> list[int]:
+        """The nodes that are up."""
+        return [node_id for node_id, host in self.hosts.items() if host.is_running]
+
+    def running_voters(self) -> list[int]:
+        """The voters that are up."""
+        return [node_id for node_id in self.voter_ids if self.hosts[node_id].is_running]
+
+    def leaders(self) -> list[int]:
+        """The nodes that take themselves for leaders."""
+        return [
+            node_id
+            for node_id, host in self.hosts.items()
+            if host.is_running and host.view is not None and host.view.state == "Leader"
+        ]
+
+    def deadline_ms(self, node_id: int) -> int:
+        """When a node that is up wants a tick, in virtual time."""
+        host = self.hosts[node_id]
+        return host.member.deadline_ms() - START_MS - host.clock_offset_ms
+
+    def _clock(self, host: Host) -> int:
+        return START_MS + self.now_ms + host.clock_offset_ms
+
+    # Lives
+
+    def _start(self, action: Start) -> bool:
+        host = self.hosts[action.node]
+        if host.is_running:
+            return False
+        host.life += 1
+        host.is_running = True
+        host.clock_offset_ms = action.clock_offset_ms
+        self.events += 1
+        try:
+            outputs = host.member.start(Random(action.seed), self._clock(host))
+        except Crashed as crashed:
+            self._die(host, f"start: crashes {crashed}")
+            return True
+        host.view = self.invariants.started(host.member)
+        if self.watch is not None:
+            self.watch.started(host.member, self)
+        self._settle(host, outputs, "started")
+        return True
+
+    def _crash(self, action: Crash) -> bool:
+        host = self.hosts[action.node]
+        if not host.is_running:
+            return False
+        self._end_life(host, action.seed)
+        return True
+
+    def _crash_soon(self, action: CrashSoon) -> bool:
+        host = self.hosts[action.node]
+        host.crash_seed = action.seed
+        host.member.crash_soon(action.operations)
+        return True
+
+    def _die(self, host: Host, what: str) -> None:
+        node_id = host.member.node_id
+        self.trace.add(self.now_ms, node_id, what)
+        self.invariants.interrupted(node_id)
+        self._end_life(host, host.crash_seed)
+        self.driver.on_died(node_id)
+
+    def _end_life(self, host: Host, seed: int) -> None:
+        host.is_running = False
+        host.member.crash(Random(seed))
+        host.flushing.clear()
+        abandoned, host.asked = host.asked, {}
+        for exchange, _ in abandoned.values():
+            self.driver.on_abandoned(exchange)
+        self.trace.add(self.now_ms, host.member.node_id, "crashed")
+
+    # Messages
+
+    def _deliver(self, action: Deliver) -> bool:
+        exchange = self.exchanges.get((action.sender, action.number))
+        if exchange is None or exchange.target != action.node:
+            return False
+        host = self.hosts[action.node]
+        if not host.is_running:
+            self.driver.on_abandoned(exchange)
+            return False
+        request_id = self._next_request_id
+        self._next_request_id += 1
+        host.asked[request_id] = (exchange, len(exchange.answers))
+        exchange.answers.append(None)
+        message = exchange.message
+        self._step(
+            host,
+            lambda: host.member.on_request(request_id, message, self._clock(host)),
+            f"request {action.sender}",
+        )
+        return True
+
+    def _return(self, action: Return) -> bool:
+        exchange = self._unsettled(action.node, action.number)
+        if exchange is None or action.copy >= len(exchange.answers):
+            return False
+        message = exchange.answers[action.copy]
+        if message is None:
+            return False
+        exchange.is_settled = True
+        host = self.hosts[action.node]
+        self._step(
+            host,
+            lambda: host.member.on_reply(exchange.request_id, message, self._clock(host)),
+            f"reply {exchange.target}",
+        )
+        return True
+
+    def _fail(self, action: Fail) -> bool:
+        exchange = self._unsettled(action.node, action.number)
+        if exchange is None:
+            return False
+        exchange.is_settled = True
+        host = self.hosts[action.node]
+        self._step(
+            host,
+            lambda: host.member.on_failed(exchange.request_id, action.cause, self._clock(host)),
+            f"failed {exchange.target} {action.cause}",
+        )
+        return True
+
+    def _unsettled(self, sender: int, number: int) -> Exchange | None:
+        """An exchange that a node still waits for in the life in which it asked."""
+        exchange = self.exchanges.get((sender, number))
+        if exchange is None or exchange.is_settled:
+            return None
+        host = self.hosts[sender]
+        return exchange if host.is_running and host.life == exchange.life else None
+
+    # Steps
+
+    def _flushed(self, action: Flushed) -> bool:
+        host = self.hosts[action.node]
+        ticket = host.flushing.pop(action.number, None)
+        if ticket is None:
+            return False
+        self._step(host, lambda: host.member.on_flushed(ticket, self._clock(host)), "flushed")
+        return True
+
+    def _tick(self, action: Tick) -> bool:
+        host = self.hosts[action.node]
+        return self._step(host, lambda: host.member.tick(self._clock(host)), "tick")
+
+    def _submit(self, action: Submit) -> bool:
+        host = self.hosts[action.node]
+        if not host.is_running or action.submit_id in self._pending:
+            return False
+        value = action.value.encode()
+        self._pending[action.submit_id] = value
+        return self._step(host, lambda: host.member.submit(action.submit_id, value, self._clock(host)), "submit")
+
+    def _administer(self, action: Administer) -> bool:
+        host = self.hosts[action.node]
+        if not host.is_running:
+            return False
+        request = decode(APIS[action.api_key].request, action.version, action.body)
+        if self.watch is not None:
+            self.watch.administering(request)
+        return self._step(
+            host,
+            lambda: host.member.administer(action.request_id, request, self._clock(host)),
+            f"admin {type(request).__name__}",
+        )
+
+    def _resign(self, action: Resign) -> bool:
+        host = self.hosts[action.node]
+        return self._step(host, lambda: host.member.resign(self._clock(host)), "resign")
+
+    def _shut_down(self, action: ShutDown) -> bool:
+        host = self.hosts[action.node]
+        return self._step(host, lambda: host.member.shut_down(self._clock(host)), "shut-down")
+
+    def _set_clock(self, action: SetClock) -> bool:
+        host = self.hosts[action.node]
+        host.clock_offset_ms = action.offset_ms
+        self.trace.add(self.now_ms, action.node, f"clock {action.offset_ms}")
+        if host.is_running:
+            self.driver.on_stepped(action.node)
+        return True
+
+    def _note(self, action: Note) -> bool:
+        self.trace.add(self.now_ms, action.node, action.text)
+        return True
+
+    def _conclude(self, action: Conclude) -> bool:
+        self.invariants.refused(self.refused)
+        return True
+
+    def _step(self, host: Host, step: Callable[[], list[Output]], what: str) -> bool:
+        """Let a node take a step, if it is up."""
+        if not host.is_running:
+            return False
+        self.events += 1
+        try:
+            outputs = step()
+        except Crashed as crashed:
+            self._die(host, f"{what}: crashes {crashed}")
+            return True
+        host.view = self.invariants.stepped(host.member)
+        if self.watch is not None:
+            self.watch.stepped(host.member, outputs, self)
+        self._settle(host, outputs, what)
+        return True
+
+    def _settle(self, host: Host, outputs: list[Output], what: str) -> None:
+        node_id, view = host.member.node_id, host.view
+        assert view is not None
+        self.trace.add(
+            self.now_ms,
+            node_id,
+            f"{what}: {view.state} {view.epoch} {view.leader.leader_id}"
+            f" {view.high_watermark}/{view.flushed_offset}/{view.log_end_offset}",
+        )
+        for output in outputs:
+            self._carry_out(host, node_id, output)
+        self.driver.on_stepped(node_id)
+
+    def _carry_out(self, host: Host, node_id: int, output: Output) -> None:
+        match output:
+            case Ask():
+                if output.fetch_offset is not None:
+                    self.invariants.fetched(node_id, output.fetch_offset)
+                self.driver.on_asked(self._ask(host, node_id, output))
+            case Answer():
+                if output.granted is not None:
+                    self.invariants.granted(node_id, *output.granted)
+                exchange, copy = host.asked.pop(output.request_id)
+                exchange.answers[copy] = output.message
+                self.driver.on_answered(exchange, copy)
+            case Flush(ticket=ticket):
+                host.flushes += 1
+                host.flushing[host.flushes] = ticket
+                self.driver.on_flush(node_id, host.flushes)
+            case Done():
+                self._done(node_id, output)
+            case Applied():
+                self.invariants.applied(host.member, output)
+            case Administered():
+                pass
+            case Changed(what=what):
+                self.trace.add(self.now_ms, node_id, what)
+
+    def _ask(self, host: Host, node_id: int, ask: Ask) -> Exchange:
+        host.requests = number = host.requests + 1
+        exchange = Exchange(
+            node_id, number, host.life, ask.peer_id, ask.kind, ask.timeout_ms, ask.request_id, ask.message
+        )
+        self.exchanges[node_id, number] = exchange
+        return exchange
+
+    def _done(self, node_id: int, done: Done) -> None:
+        value = self._pending.pop(done.submit_id)
+        if done.outcome is Outcome.COMMITTED:
+            self.acknowledged += 1
+            self.invariants.acknowledged(node_id, value, done.base_offset)
+        elif done.outcome is Outcome.REFUSED:
+            self.refused.append(value)
+
+
+_PERFORM: Final[dict[type[Action], Callable[[World, Any], bool]]] = {
+    Start: World._start,
+    Crash: World._crash,
+    CrashSoon: World._crash_soon,
+    Deliver: World._deliver,
+    Return: World._return,
+    Fail: World._fail,
+    Flushed: World._flushed,
+    Tick: World._tick,
+    Submit: World._submit,
+    Administer: World._administer,
+    Resign: World._resign,
+    ShutDown: World._shut_down,
+    SetClock: World._set_clock,
+    Note: World._note,
+    Conclude: World._conclude,
+}
