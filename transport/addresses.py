@@ -92,6 +92,11 @@ async def resolve(endpoint: Endpoint) -> list[Address]:
     return _in_order(found)
 
 
+async def name_of_this_machine() -> str:
+    """The name by which others may know this machine (Java: `InetAddress.getLocalHost().getCanonicalHostName()`)."""
+    return await trio.to_thread.run_sync(socket.getfqdn, abandon_on_cancel=True)
+
+
 def _in_order(
     found: Sequence[tuple[socket.AddressFamily, socket.SocketKind, int, str, SocketAddress]],
 ) -> list[Address]:

@@ -41,7 +41,7 @@ class Config(Struct, frozen=True, kw_only=True):
     """The settings of one node; what is not given has Kafka's default. Times are milliseconds, sizes bytes.
 
     `listeners` and `advertised_listeners` are in the order of `controller_listener_names`; of a broker, which has no
-    controller listeners, in that of the file.
+    controller listeners, in that of the file. An advertised listener without a host is reached by the machine's name.
     """
 
     node_id: int
@@ -389,7 +389,11 @@ class _Reader:
         return next((voter.host for voter in voters if voter.id == node_id), None)
 
     def advertised(self, listeners: tuple[ListenerSpec, ...], fallback_host: str | None) -> tuple[ListenerSpec, ...]:
-        """What others are told of the listeners; one on every address is reached by `fallback_host`."""
+        """What others are told of the listeners; one on every address is reached by `fallback_host`.
+
+        Without that, one of an empty host keeps it: then it is the name of the machine, which only a node that starts
+        asks for (Kafka: `ListenerInfo.withWildcardHostnamesResolved`).
+        """
         key = "advertised.listeners"
         names = [listener.name for listener in listeners]
         advertised = {listener.name: listener for listener in self.entries(key, parse_listener)}
@@ -405,8 +409,9 @@ class _Reader:
         result = []
         for bound in listeners:
             listener = advertised.get(bound.name, bound)
-            host = fallback_host if not listener.host or listener.host in _ANY_ADDRESS else listener.host
-            if host is None:
+            is_everywhere = not listener.host or listener.host in _ANY_ADDRESS
+            host = fallback_host or "" if is_everywhere else listener.host
+            if not host and listener.host:
                 raise self.bad(
                     "listeners",
                     f"{bound} is on every address, and nothing says how others reach it",

@@ -29,10 +29,20 @@ def listeners_of(config: Config) -> tuple[Listener, ...]:
     return tuple(Listener(one.name, one.host, one.port) for one in config.listeners)
 
 
+def needs_own_name(config: Config) -> bool:
+    """Whether a listener is reached by the name of the machine, as nothing else says how."""
+    return not all(one.host for one in config.advertised_listeners)
+
+
 def replica_options(
-    config: Config, bound: Sequence[Endpoint], *, inline_flush: bool, broker: BrokerOptions | None = None
+    config: Config,
+    bound: Sequence[Endpoint],
+    *,
+    inline_flush: bool,
+    broker: BrokerOptions | None = None,
+    own_name: str = "",
 ) -> ReplicaOptions:
-    """What the replica is told; `bound` is where the listeners ended up, in their order."""
+    """What the replica is told; `bound` is where the listeners ended up, in their order, `own_name` the machine's."""
     listener = config.controller_listener_names[0]
     return ReplicaOptions(
         directory=config.metadata_log_dir,
@@ -43,7 +53,7 @@ def replica_options(
         ),
         endpoints=Endpoints(
             tuple(
-                ListenerAddress(one.name, one.host, one.port or at.port)
+                ListenerAddress(one.name, one.host or own_name, one.port or at.port)
                 for one, at in zip(config.advertised_listeners or config.listeners, bound, strict=True)
             )
         ),

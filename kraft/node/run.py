@@ -19,13 +19,14 @@ from kraft.node.inbound import Inbound
 from kraft.node.inbox import Inbox
 from kraft.node.logging import NodeLog
 from kraft.node.node import Node, NodeParts
-from kraft.node.options import listeners_of, replica_options
+from kraft.node.options import listeners_of, needs_own_name, replica_options
 from kraft.replica.application import ApplicationFactory
 from kraft.replica.broker_host import host_broker
 from kraft.replica.controller_host import host_controller
 from kraft.replica.events import Input
 from kraft.replica.replica import Replica
 from metadata_log.disk import Disk
+from transport.addresses import name_of_this_machine
 from transport.interface import Transport
 
 UNANSWERED_REQUESTS = 65_536
@@ -53,6 +54,7 @@ async def run_node(
         raise NodeError("a node does not run under python -O: its assertions keep a bug from corrupting the log")
     clock = NodeClock() if clock is None else clock
     log = NodeLog(config.node_id, clock.now_ms)
+    own_name = await _own_name(log) if needs_own_name(config) else ""
     inbox: Inbox[Input] = Inbox()
     flusher = Flusher(inbox.events, transport.wake)
     inbound = Inbound(inbox, transport, log, limit=UNANSWERED_REQUESTS)
@@ -62,7 +64,7 @@ async def run_node(
             await network.start(partial(transport.run, inbound.deliver, settled=inbox.settled))
             endpoints = tuple(transport.listen(listener) for listener in listeners_of(config))
             broker = broker_options(config, disk) if config.is_broker else None
-            options = replica_options(config, endpoints, inline_flush=inline_flush, broker=broker)
+            options = replica_options(config, endpoints, inline_flush=inline_flush, broker=broker, own_name=own_name)
             replica, outputs = Replica.open(
                 options=options,
                 disk=disk,
@@ -89,6 +91,13 @@ async def run_node(
             leave_cleanly(replica, config, disk)
             network.cancel_scope.cancel()
     log.write("stopped", {})
+
+
+async def _own_name(log: NodeLog) -> str:
+    """What others are told of a listener on every address (Kafka: `ListenerInfo.withWildcardHostnamesResolved`)."""
+    name = await name_of_this_machine()
+    log.write("advertised", {"host": name}, logging.WARNING if name.startswith("localhost") else logging.INFO)
+    return name
 
 
 @contextmanager

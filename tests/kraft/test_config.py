@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tarfile
 from pathlib import Path
 
@@ -182,6 +183,16 @@ def test_a_listener_on_every_address_is_reached_as_the_voters_say() -> None:
     assert [str(listener) for listener in config.advertised_listeners] == ["CONTROLLER://node-1.example:9001"]
 
 
+def test_a_listener_without_a_host_that_nobody_names_is_reached_by_the_name_of_the_machine() -> None:
+    """As in Kafka, where 0.0.0.0 is an error."""
+    text = re.sub("controller.quorum.voters=.*", "controller.quorum.bootstrap.servers=h:9001", GOOD)
+    everywhere = text.replace("CONTROLLER://127.0.0.1:9001", "CONTROLLER://:9001")
+    assert Config.parse(everywhere).advertised_listeners[0].host == ""
+    for host in ("0.0.0.0", "[::]"):
+        with pytest.raises(ConfigError, match="nothing says how others reach it"):
+            Config.parse(text.replace("CONTROLLER://127.0.0.1:9001", f"CONTROLLER://{host}:9001"))
+
+
 def test_the_metadata_directory_may_be_apart() -> None:
     config = Config.parse(GOOD + "metadata.log.dir=/fast\n")
     assert config.metadata_log_dir == "/fast"
@@ -267,7 +278,7 @@ def test_a_broker_is_configured_as_kafkas() -> None:
     [
         ("node.id=1", "node.id 1 is among the voters"),
         ("listeners=CONTROLLER://127.0.0.1:9101", "CONTROLLER is in controller.listener.names"),
-        ("listeners=PLAINTEXT://:9101", "nothing says how others reach it"),
+        ("listeners=PLAINTEXT://0.0.0.0:9101", "nothing says how others reach it"),
         ("listeners=A://h:1,A://h:2", "the same name"),
         ("broker.heartbeat.interval.ms=0", "a whole number from 1"),
     ],
