@@ -2,7 +2,27 @@
 `RaftEventSimulationTest`; the TLA+ models of KRaft).
 
 The ledger knows only what a `Member` shows. Batches are copied between logs byte for byte, so two logs that agree have
-the same batch at the same place in their lists.
+the same batch at the same place in their lists. Each check looks only at what has changed.
+
+| who names it | what | where |
+| --- | --- | --- |
+| Kafka | MonotonicHighWatermark | `_check_majority`, and per life `_check_high_watermark` |
+| Kafka | MonotonicEpoch | `_check_election`, `started` |
+| Kafka | MajorityReachedHighWatermark; TLA+ CommittedEntriesReachMajority | `_check_majority` |
+| Kafka | SingleLeader; TLA+ NeverTwoLeadersInSameEpoch | `_check_leader` |
+| Kafka | ConsistentCommittedData; TLA+ NoLogDivergence | `_check_high_watermark`, and from the disks `concluded` |
+| TLA+ | NoIllegalState, StatesMatchRoles | `state_invariants` |
+| TLA+ | LeaderHasAllAckedValues, AckedValueNotLost | `_check_leading`, `acknowledged`, `_cut` |
+| TLA+ | ValidVotesRecv | `_check_elected`: who leads was voted for by a majority |
+| Raft | LogMatching; (epoch, offset) names the same bytes for ever | `_append` |
+| Raft | LeaderAppendOnly, in its own epoch | `_check_log` |
+| ours | one vote per epoch, for ever, and for who stands | `_check_vote` |
+| ours | a vote is on disk before it leaves, a pre-vote writes nothing | `granted`, `pre_granted` |
+| ours | what is acknowledged is on disk | `fetched` |
+| ours | what was flushed is there after a crash | `_check_promise` |
+| ours | who leads commits its own epoch first | `_check_high_watermark` |
+| ours | each record is applied once, in order, as committed | `applied` |
+| ours | what was refused is nowhere | `refused` |
 """
 
 from __future__ import annotations
@@ -15,10 +35,12 @@ from msgspec import Struct
 from kraft.quorum.values import ElectionState
 from kraft.quorum.voters import majority
 from kraft.sim.member import Applied, LogBatch, Member, View
+from kraft.sim.state_invariants import illegal
 from metadata_log.types import NO_NODE, NO_OFFSET
 
 _base_offset = attrgetter("base_offset")
 _next_offset = attrgetter("next_offset")
+_epoch = attrgetter("epoch")
 
 
 class InvariantViolated(AssertionError):
@@ -30,6 +52,8 @@ class Known(Struct):
 
     view: View | None = None
     election: ElectionState | None = None
+    former_election: ElectionState | None = None
+    """As it was before the last step."""
     log: list[LogBatch] = []
     flushed_offset: int = 0
     verified: int = 0
@@ -59,7 +83,8 @@ class Invariants:
         self._nodes: dict[int, Known] = {}
         self._leaders: dict[int, int] = {}
         self._votes: dict[tuple[int, int], int] = {}
-        self._written: dict[tuple[int, int], LogBatch] = {}
+        self._written: dict[tuple[int, int], tuple[LogBatch, int]] = {}
+        """By epoch and offset each batch that was ever written, and the epoch of the one before it."""
         self._leader_progress = (0, NO_OFFSET)
         self.committed: list[LogBatch] = []
         self._committed_in: list[int] = []
@@ -113,14 +138,16 @@ class Invariants:
         """A node has done something; what it looks like now."""
         node_id, view, election = member.node_id, member.view(), member.election()
         known = self._nodes[node_id]
-        if election != known.election:
+        known.former_election = known.election
+        if election is not known.election and election != known.election:
             self._check_election(node_id, known, election)
         before = known.view
         if view == before:
             return view
         known.view = view
-        if election is None or election.epoch != view.epoch:
-            raise InvariantViolated(f"node {node_id} acts in epoch {view.epoch}, but {election} is on its disk")
+        problem = illegal(node_id, view, election, is_voter=node_id in self._voter_ids)
+        if problem:
+            raise InvariantViolated(f"node {node_id} cannot be {view}: {problem}")
         if view.leader.leader_id != NO_NODE:
             self._check_leader(node_id, view.epoch, view.leader.leader_id)
         self._check_log(member, known, before)
@@ -147,6 +174,13 @@ class Invariants:
             raise InvariantViolated(
                 f"node {node_id} votes for {candidate_id} in epoch {epoch} with {election} on its disk"
             )
+
+    def pre_granted(self, node_id: int, epoch: int) -> None:
+        """A node would vote for who asks in `epoch`: unless that is news to it, nothing is written down for that."""
+        known = self._nodes[node_id]
+        before, now = known.former_election, known.election
+        if before is not None and before.epoch >= epoch and before != now:
+            raise InvariantViolated(f"node {node_id} is asked for a pre-vote, and writes {now} where {before} was")
 
     def applied(self, member: Member, applied: Applied) -> None:
         """A batch has reached the application: each once, in order, as committed."""
@@ -181,6 +215,14 @@ class Invariants:
         found = {one for values in self._values for one in values}.intersection(values)
         if found:
             raise InvariantViolated(f"these were refused and are committed all the same: {sorted(found)}")
+
+    def concluded(self, member: Member) -> None:
+        """The run is over: what is committed must stand in the log of a node, as read anew."""
+        known = self._nodes[member.node_id]
+        upto = bisect_right(known.log, member.view().high_watermark, key=_next_offset)
+        log = member.read(0)
+        if log != known.log or log[:upto] != self.committed[:upto]:
+            raise InvariantViolated(f"node {member.node_id} has other records in its log than it was seen to write")
 
     # Checks
 
@@ -221,7 +263,10 @@ class Invariants:
                 )
             self._cut(member.node_id, known, bisect_right(known.log, view.log_end_offset, key=_next_offset))
         elif view.log_end_offset > known.end_offset:
-            self._append(member.node_id, known, member.read(known.end_offset))
+            batches = member.read(known.end_offset)
+            self._append(member.node_id, known, batches)
+            if view.state == "Leader" and before is not None and any(batch.epoch != view.epoch for batch in batches):
+                raise InvariantViolated(f"node {member.node_id} leads epoch {view.epoch} and writes {batches}")
         if known.end_offset != view.log_end_offset:
             raise InvariantViolated(f"node {member.node_id} says {view}, but its log ends at {known.end_offset}")
 
@@ -237,11 +282,15 @@ class Invariants:
     def _append(self, node_id: int, known: Known, batches: list[LogBatch]) -> None:
         """An epoch's leader writes an offset once: (epoch, offset) names the same bytes in every log, for ever."""
         for batch in batches:
-            if batch.base_offset != known.end_offset or (known.log and batch.epoch < known.log[-1].epoch):
+            last_epoch = known.log[-1].epoch if known.log else 0
+            if batch.base_offset != known.end_offset or batch.epoch < last_epoch:
                 raise InvariantViolated(f"node {node_id} appends {batch} after {known.log[-1:]}")
-            written = self._written.setdefault((batch.epoch, batch.base_offset), batch)
-            if written != batch:
-                raise InvariantViolated(f"node {node_id} has {batch}, where {written} was written before")
+            written = self._written.setdefault((batch.epoch, batch.base_offset), (batch, last_epoch))
+            if written != (batch, last_epoch):
+                raise InvariantViolated(
+                    f"node {node_id} has {batch} after epoch {last_epoch}, where before {written[0]} was written"
+                    f" after epoch {written[1]}"
+                )
             known.log.append(batch)
 
     def _check_high_watermark(self, member: Member, known: Known, before: View | None) -> None:
@@ -258,6 +307,10 @@ class Invariants:
             return
         elif view.high_watermark < before.high_watermark:
             raise InvariantViolated(f"the high watermark of node {node_id} falls: {before}, then {view}")
+        elif view.state == "Leader":
+            first = bisect_left(known.log, view.epoch, key=_epoch)
+            if first == len(known.log) or view.high_watermark <= known.log[first].base_offset:
+                raise InvariantViolated(f"node {node_id} commits nothing of its own epoch first: {before}, {view}")
         upto = bisect_right(known.log, view.high_watermark, key=_next_offset)
         for place in range(known.verified, upto):
             batch = known.log[place]
@@ -299,6 +352,7 @@ class Invariants:
         if before is not None and before.state == "Leader" and before.epoch == view.epoch:
             return
         self._check_leader(node_id, view.epoch, node_id)
+        self._check_elected(node_id, view.epoch)
         place = len(self.committed) - 1
         while place >= 0 and self._committed_in[place] >= view.epoch:
             place -= 1
@@ -307,3 +361,9 @@ class Invariants:
                 f"node {node_id} leads epoch {view.epoch} without the committed {self.committed[place]}; "
                 f"its log ends at {known.end_offset}"
             )
+
+    def _check_elected(self, node_id: int, epoch: int) -> None:
+        """Who leads was voted for by a majority, itself included."""
+        granting = [one for one in self._voter_ids if self._votes.get((one, epoch)) == node_id]
+        if len({*granting, node_id}) < majority(len(self._voter_ids)):
+            raise InvariantViolated(f"node {node_id} leads epoch {epoch}, and only {granting} have voted for it")
