@@ -38,10 +38,12 @@ _FENCE: Final = 1
 class PartitionLedger:
     """The committed metadata so far, and of every partition who is sure to hold all that producers were acknowledged.
 
-    Every method raises `InvariantViolated`.
+    Every method raises `InvariantViolated`. Who does not see what is asked of the controllers, `knows_requests`, takes
+    an unclean election for one that was asked for.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, knows_requests: bool = True) -> None:
+        self._knows_requests = knows_requests
         self.image = MetadataImage()
         self.images: dict[int, MetadataImage] = {0: self.image}
         """By the offset after each committed batch of data what the metadata is there."""
@@ -58,6 +60,13 @@ class PartitionLedger:
         """
 
     # The log
+
+    def begin(self, image: MetadataImage) -> None:
+        """Begin with what a snapshot holds, and trust it: whoever is in sync or eligible has everything."""
+        self.image = image
+        self.images = {image.end.offset: image}
+        for topic, number, partition in _partitions(image):
+            self._complete[topic.id, number] = frozenset(partition.isr).union(partition.elr)
 
     def committed(self, values: Iterable[bytes], base_offset: int, end: OffsetAndEpoch) -> None:
         """The next committed batch of data."""
@@ -142,7 +151,8 @@ class PartitionLedger:
         """Who may lack records leads only if somebody wants that, or as the last leader known (KIP-966)."""
         if new.leader_recovery_state != RECOVERING:
             raise InvariantViolated(f"broker {new.leader} is elected from outside, as if it were in sync; {where}")
-        is_wanted = key in self.forced or _setting(before, key, "unclean.leader.election.enable") == "true"
+        is_asked_for = key in self.forced or not self._knows_requests
+        is_wanted = is_asked_for or _setting(before, key, "unclean.leader.election.enable") == "true"
         # The last eligible one may be who registers just now, having lost what it had.
         is_last_known = not old.isr and len(old.elr) <= 1 and not new.elr and old.last_known_elr == (new.leader,)
         if not is_wanted and not is_last_known:

@@ -1,0 +1,166 @@
+"""What one node has on its disk, read without changing it: its log batch by batch, its promises, its snapshots."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from metadata_log.batch import RecordBatch, records
+from metadata_log.disk import Disk
+from metadata_log.epochs import FILE_NAME as EPOCHS_FILE
+from metadata_log.epochs import EpochHistory, parse_epochs
+from metadata_log.log_dir import META_PROPERTIES, PARTITION_DIRECTORY, MetaProperties, parse_meta_properties
+from metadata_log.quorum_state_file import StoredElection, read_quorum_state
+from metadata_log.reader import Damage, OnDamage, read_file
+from metadata_log.records.control import LeaderChangeMessage, VotersRecord
+from metadata_log.records.frame import decode_control
+from metadata_log.segment import parse_file_name
+from metadata_log.snapshot import list_snapshots, snapshot_name
+from metadata_log.types import OffsetAndEpoch
+
+
+class BatchId(Struct, frozen=True, gc=False):
+    """What tells one batch from another: two with the same length and CRC-32C are taken for the same bytes."""
+
+    base_offset: int
+    next_offset: int
+    epoch: int
+    size_bytes: int
+    crc: int
+
+
+class Election(Struct, frozen=True):
+    """A LeaderChange record and where it stands."""
+
+    offset: int
+    epoch: int
+    change: LeaderChangeMessage
+
+
+class Voters(Struct, frozen=True):
+    """A voter set and where it begins; that of a snapshot at the snapshot's end."""
+
+    offset: int
+    record: VotersRecord
+
+
+class NodeFiles(Struct, kw_only=True):
+    """Everything of one directory that a history is checked by."""
+
+    path: str
+    partition: str
+    meta: MetaProperties | None = None
+    election: StoredElection | None = None
+    epochs: EpochHistory | None = None
+    batches: list[BatchId] = []
+    elections: list[Election] = []
+    voters: list[Voters] = []
+    snapshots: dict[OffsetAndEpoch, str] = {}
+    damages: list[Damage] = []
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return self.path if self.meta is None else f"node {self.meta.node_id} ({self.path})"
+
+    @property
+    def start_offset(self) -> int:
+        """Where the log begins."""
+        return self.batches[0].base_offset if self.batches else 0
+
+    @property
+    def end_offset(self) -> int:
+        """Where the log ends."""
+        return self.batches[-1].next_offset if self.batches else 0
+
+    def epoch_at(self, offset: int) -> int | None:
+        """The epoch of the record at an offset; None if the log does not have it."""
+        place = bisect_right(self.batches, offset, key=_base_offset) - 1
+        if place < 0 or offset >= self.batches[place].next_offset:
+            return None
+        return self.batches[place].epoch
+
+    def log(self, disk: Disk) -> Iterator[RecordBatch]:
+        """The sound batches of the log, once more."""
+        for _, path in _segments(disk, self.partition):
+            for item in read_file(disk, path, on_damage=OnDamage.STOP):
+                if isinstance(item, RecordBatch):
+                    yield item
+
+
+def read_node(disk: Disk, path: str) -> NodeFiles:
+    """Read a log directory, or only the partition's directory in one.
+
+    Raises `MetadataLogError` for a small file that cannot be read; damage of logs is part of the result.
+    """
+    base = path.rstrip("/")
+    partition = f"{base}/{PARTITION_DIRECTORY}"
+    if not disk.exists(partition):
+        base, partition = base.rpartition("/")[0], base
+    node = NodeFiles(path=path, partition=partition)
+    meta = f"{base}/{META_PROPERTIES}"
+    if disk.exists(meta):
+        node.meta = parse_meta_properties(_content(disk, meta), where=meta)
+    node.election = read_quorum_state(disk, partition)
+    epochs = f"{partition}/{EPOCHS_FILE}"
+    if disk.exists(epochs):
+        node.epochs = parse_epochs(_content(disk, epochs), where=epochs)
+    for snapshot in list_snapshots(disk, partition):
+        node.snapshots[snapshot] = f"{partition}/{snapshot_name(snapshot)}"
+        _read_snapshot(disk, node, snapshot)
+    for base_offset, segment in _segments(disk, partition):
+        _read_segment(disk, node, base_offset, segment)
+    return node
+
+
+def _content(disk: Disk, path: str) -> bytes:
+    file = disk.open(path, writable=False)
+    try:
+        return file.pread(file.size(), 0)
+    finally:
+        file.close()
+
+
+def _segments(disk: Disk, partition: str) -> list[tuple[int, str]]:
+    names = ((parse_file_name(name), name) for name in disk.list(partition))
+    return sorted((base, f"{partition}/{name}") for base, name in names if base is not None)
+
+
+def _read_segment(disk: Disk, node: NodeFiles, base_offset: int, path: str) -> None:
+    if node.batches and base_offset != node.end_offset:
+        what = f"a segment begins at offset {base_offset}, and the one before it ends at {node.end_offset}"
+        expected = f"a segment that begins at {node.end_offset}"
+        node.damages.append(Damage(where=path, what=what, expected=expected, position=0, offset=base_offset))
+    for item in read_file(disk, path, on_damage=OnDamage.SKIP):
+        if isinstance(item, Damage):
+            if not item.unfinished:
+                node.damages.append(item)
+            continue
+        node.batches.append(BatchId(item.base_offset, item.next_offset, item.epoch, item.size_bytes, item.crc))
+        _note_control(node, item, path)
+
+
+def _read_snapshot(disk: Disk, node: NodeFiles, snapshot: OffsetAndEpoch) -> None:
+    path = node.snapshots[snapshot]
+    for item in read_file(disk, path, on_damage=OnDamage.SKIP):
+        if isinstance(item, Damage):
+            node.damages.append(item)
+        else:
+            _note_control(node, item, path, snapshot.offset)
+
+
+def _note_control(node: NodeFiles, batch: RecordBatch, path: str, offset: int | None = None) -> None:
+    if not batch.is_control:
+        return
+    for record in records(batch, where=path):
+        match decode_control(record.key or b"", record.value or b"", where=path)[1]:
+            case LeaderChangeMessage() as change:
+                node.elections.append(Election(record.offset, batch.epoch, change))
+            case VotersRecord() as voters:
+                node.voters.append(Voters(record.offset if offset is None else offset, voters))
+
+
+def _base_offset(batch: BatchId) -> int:
+    return batch.base_offset
