@@ -1,6 +1,17 @@
 """Bugs with names, to be planted on purpose: a simulation that does not find them would be worth nothing."""
 
-from kraft.sim.mutants import elections, replication
+from kraft.sim.mutants import brokers, commits, elections, replication, storage
 from kraft.sim.mutants.registry import MUTANTS, Mutant, Patches, Scope, planted
 
-__all__ = ["MUTANTS", "Mutant", "Patches", "Scope", "elections", "planted", "replication"]
+__all__ = [
+    "MUTANTS",
+    "Mutant",
+    "Patches",
+    "Scope",
+    "brokers",
+    "commits",
+    "elections",
+    "planted",
+    "replication",
+    "storage",
+]

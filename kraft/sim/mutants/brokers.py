@@ -1,0 +1,135 @@
+"""Mutants of controllers and broker agents: who leads a partition, who is in sync, and who is listened to (KIP-497,
+KIP-903, KIP-966).
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from kraft.broker import replicas
+from kraft.controller import broker_heartbeat, broker_registration, isr, partition_change
+from kraft.controller.brokers import restart
+from kraft.controller.deciding import Deciding
+from kraft.controller.leader_election import Candidates, Elected, Election, elect
+from kraft.controller.reassignment import Assignment
+from kraft.controller.result import VersionedRecord
+from kraft.controller.topic_configs import TopicDefaults
+from kraft.sim.mutants.registry import Patches, Scope, mutant
+from metadata_log.image import Broker, MetadataImage, Partition, topics_delta
+from metadata_log.image.topics import merge
+from metadata_log.records.metadata import BrokerRegistrationChangeRecord, PartitionChangeRecord
+from transport.protocol.errors import Error
+from transport.protocol.messages.alter_partition import AlterPartitionRequestPartitionData, BrokerState
+from transport.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+
+# Leaders and those in sync
+
+
+@mutant(Scope.CLUSTER, budget=40)
+def fenced_brokers_in_an_isr(code: Patches) -> None:
+    """A leader lets brokers into the ISR that are fenced, and the controller agrees."""
+    code.replace(isr, "_is_eligible", lambda *_: True)
+    code.replace(replicas, "_is_eligible", lambda *_: True)
+
+
+@mutant(Scope.CLUSTER, budget=20)
+def leader_epoch_stays(code: Patches) -> None:
+    """Another leader is elected in the same leader epoch, so that nobody can tell off the former one."""
+
+    def merge_without_epoch(old: Partition, record: PartitionChangeRecord) -> Partition:
+        return replace(merge(old, record), leader_epoch=old.leader_epoch)
+
+    code.replace(topics_delta, "merge", merge_without_epoch)
+
+
+@mutant(Scope.CLUSTER, budget=40)
+def leader_from_outside_of_the_isr(code: Patches) -> None:
+    """Any replica may be elected, in sync or not."""
+
+    def is_valid(candidates: Candidates, replica: int) -> bool:
+        return replica in candidates.replicas and candidates.is_acceptable(candidates.partition, replica)
+
+    code.replace(Candidates, "is_valid", is_valid)
+
+
+@mutant(Scope.CLUSTER, budget=20)
+def fenced_broker_leads_on(code: Patches) -> None:
+    """A broker that is fenced keeps its leaderships."""
+
+    def fence(image: MetadataImage, broker: Broker, defaults: TopicDefaults) -> list[VersionedRecord]:
+        change = BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=1)
+        return [VersionedRecord(change)]
+
+    code.replace(broker_heartbeat, "fence", fence)
+
+
+@mutant(Scope.CLUSTER, budget=40)
+def every_restart_is_trusted(code: Patches) -> None:
+    """A broker that comes back counts as complete, though its last life did not end cleanly."""
+
+    def restart_cleanly(
+        image: MetadataImage, broker_id: int, defaults: TopicDefaults, *, is_clean: bool
+    ) -> list[VersionedRecord]:
+        return restart(image, broker_id, defaults, is_clean=True)
+
+    code.replace(broker_registration, "restart", restart_cleanly)
+
+
+# Who is listened to
+
+
+@mutant(Scope.CLUSTER, budget=40)
+def former_lives_are_listened_to(code: Patches) -> None:
+    """A heartbeat of a broker's former incarnation counts for the present one."""
+    registered = broker_heartbeat._registered
+
+    def registered_with_any_epoch(deciding: Deciding, request: BrokerHeartbeatRequest) -> tuple[Broker, int]:
+        broker = deciding.image.brokers.by_id.get(request.broker_id)
+        epoch = request.broker_epoch if broker is None else broker.epoch
+        return registered(deciding, replace(request, broker_epoch=epoch))
+
+    code.replace(broker_heartbeat, "_registered", registered_with_any_epoch)
+
+
+@mutant(Scope.CLUSTER, budget=100)
+def partition_epochs_are_overlooked(code: Patches) -> None:
+    """A leader that does not know the last change of its partition changes the ISR all the same."""
+    sound = isr._error
+
+    def error_but_of_epochs(
+        image: MetadataImage,
+        caller: int,
+        partition: Partition,
+        change: AlterPartitionRequestPartitionData,
+        members: list[BrokerState],
+    ) -> Error:
+        error = sound(image, caller, partition, change, members)
+        return Error.NONE if error is Error.INVALID_UPDATE_VERSION else error
+
+    code.replace(isr, "_error", error_but_of_epochs)
+
+
+# Changes of a partition
+
+
+@mutant(Scope.CLUSTER, budget=40)
+def reassignment_without_catching_up(code: Patches) -> None:
+    """A reassignment is completed before its new replicas are in sync, and they count as if they were."""
+
+    def complete_at_once(assignment: Assignment) -> Assignment:
+        if not assignment.adding and not assignment.removing:
+            return assignment
+        stays = tuple(replica for replica in assignment.replicas if replica not in assignment.removing)
+        return Assignment(stays, stays)
+
+    code.replace(partition_change, "complete", complete_at_once)
+
+
+@mutant(Scope.CLUSTER, budget=100)
+def unclean_election_without_a_mark(code: Patches) -> None:
+    """A leader that may lack records is elected as if it had them all."""
+
+    def elect_without_mark(candidates: Candidates, election: Election, *, elr_enabled: bool) -> Elected:
+        return replace(elect(candidates, election, elr_enabled=elr_enabled), is_unclean=False)
+
+    code.replace(partition_change, "elect", elect_without_mark)

@@ -1,0 +1,93 @@
+"""Mutants of what a replica makes of commits: what reaches the application, and what its clients are told."""
+
+from __future__ import annotations
+
+from kraft.replica.application import ForRequest, ForSubmit
+from kraft.replica.applier import Applier
+from kraft.replica.events import CommittedBatch, Output, SubmitDone
+from kraft.replica.replica import Replica, _success
+from kraft.sim.mutants.registry import Patches, Scope, mutant
+from metadata_log.image import ImageHistory
+from transport.protocol.errors import Error
+
+# The application
+
+
+@mutant(Scope.REPLICA, budget=20)
+def apply_twice(code: Patches) -> None:
+    """The last batch that is committed is handed to the application twice."""
+    advance = Applier.advance
+
+    def advance_and_repeat(applier: Applier, high_watermark: int) -> list[CommittedBatch]:
+        batches = list(advance(applier, high_watermark))
+        return batches + batches[-1:]
+
+    code.replace(Applier, "advance", advance_and_repeat)
+
+
+@mutant(Scope.REPLICA, budget=20)
+def apply_what_is_not_committed(code: Patches) -> None:
+    """The application is handed all of the log."""
+    advance = Applier.advance
+    code.replace(Applier, "advance", lambda applier, high_watermark: advance(applier, applier._log.end_offset))
+
+
+@mutant(Scope.REPLICA, budget=100)
+def apply_what_was_appended(code: Patches) -> None:
+    """Who has lost the leadership applies what it had appended, not what came to stand in its place."""
+    code.replace(Applier, "forget", lambda applier: None)
+
+
+@mutant(Scope.CLUSTER, budget=40)
+def no_rollback(code: Patches) -> None:
+    """A controller that loses the leadership keeps the metadata of records that were never committed."""
+
+    def rollback(history: ImageHistory) -> None:
+        history.committed = history.latest
+        history._uncommitted.clear()
+
+    code.replace(ImageHistory, "rollback", rollback)
+
+
+# The clients
+
+
+@mutant(Scope.REPLICA, budget=20)
+def acknowledge_what_is_appended(code: Patches) -> None:
+    """A client is told of success once its record is appended."""
+    hand_over = Replica._hand_over
+
+    def hand_over_and_acknowledge(replica: Replica, now_ms: int) -> None:
+        hand_over(replica, now_ms)
+        released = replica._deferred.release(replica.core.next_append_offset)
+        replica._outputs += [_success(held, replica.core.leader) for held in released]
+
+    code.replace(Replica, "_hand_over", hand_over_and_acknowledge)
+
+
+@mutant(Scope.REPLICA, budget=50)
+def acknowledge_what_is_lost(code: Patches) -> None:
+    """Who loses the leadership tells those who wait that all is well."""
+    refused = Replica._refused
+
+    def not_refused(
+        replica: Replica, waiting: ForRequest | ForSubmit, error: Error, *, is_uncertain: bool, text: str | None = None
+    ) -> Output:
+        if is_uncertain and isinstance(waiting, ForSubmit):
+            return SubmitDone(submit_id=waiting.submit_id, leader=replica.core.leader)
+        return refused(replica, waiting, error, is_uncertain=is_uncertain, text=text)
+
+    code.replace(Replica, "_refused", not_refused)
+
+
+@mutant(Scope.REPLICA, budget=50)
+def refuse_what_is_uncertain(code: Patches) -> None:
+    """Who loses the leadership tells those who wait that nothing was written, though it may yet be committed."""
+    refused = Replica._refused
+
+    def surely_refused(
+        replica: Replica, waiting: ForRequest | ForSubmit, error: Error, *, is_uncertain: bool, text: str | None = None
+    ) -> Output:
+        return refused(replica, waiting, error, is_uncertain=False, text=text)
+
+    code.replace(Replica, "_refused", surely_refused)

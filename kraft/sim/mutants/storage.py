@@ -1,0 +1,139 @@
+"""Mutants of what a replica has on disk: fsyncs that are missing or count for too much, files that are replaced badly,
+and recoveries that keep or drop too much.
+"""
+
+from __future__ import annotations
+
+from kraft.quorum.effects import FlushLog
+from kraft.quorum.events import LogFlushed
+from kraft.replica import storage
+from kraft.replica.events import StartFlush
+from kraft.replica.storage import Storage
+from kraft.sim.mutants.registry import Patches, Scope, mutant
+from metadata_log import log
+from metadata_log.batch import scan
+from metadata_log.disk import Disk
+from metadata_log.log import FlushHandle, MetadataLog
+from metadata_log.quorum_state_file import FILE_NAME, StoredElection, format_quorum_state
+from metadata_log.segment import Segment, scan_file
+
+# The quorum-state file
+
+
+def _write_quorum_state(disk: Disk, path: str, state: StoredElection, *, with_fsync: bool) -> None:
+    file = disk.open(path, create=True)
+    try:
+        file.truncate(0)
+        file.append(format_quorum_state(state))
+        if with_fsync:
+            file.fsync()
+    finally:
+        file.close()
+
+
+@mutant(Scope.REPLICA, budget=50)
+def quorum_state_without_fsync(code: Patches) -> None:
+    """The new quorum-state file gets its name before its content is on disk."""
+
+    def write(disk: Disk, directory: str, state: StoredElection) -> None:
+        _write_quorum_state(disk, f"{directory}/{FILE_NAME}.tmp", state, with_fsync=False)
+        disk.rename(f"{directory}/{FILE_NAME}.tmp", f"{directory}/{FILE_NAME}")
+        disk.fsync_dir(directory)
+
+    code.replace(storage, "write_quorum_state", write)
+
+
+@mutant(Scope.REPLICA, budget=50)
+def directory_not_fsynced(code: Patches) -> None:
+    """The new quorum-state file gets its name without an fsync of the directory: after a crash the old one is back."""
+
+    def write(disk: Disk, directory: str, state: StoredElection) -> None:
+        _write_quorum_state(disk, f"{directory}/{FILE_NAME}.tmp", state, with_fsync=True)
+        disk.rename(f"{directory}/{FILE_NAME}.tmp", f"{directory}/{FILE_NAME}")
+
+    code.replace(storage, "write_quorum_state", write)
+
+
+@mutant(Scope.REPLICA, budget=50)
+def quorum_state_written_in_place(code: Patches) -> None:
+    """The quorum-state file is overwritten, so that a crash in between leaves neither the old nor the new one."""
+
+    def write(disk: Disk, directory: str, state: StoredElection) -> None:
+        _write_quorum_state(disk, f"{directory}/{FILE_NAME}", state, with_fsync=True)
+        disk.fsync_dir(directory)
+
+    code.replace(storage, "write_quorum_state", write)
+
+
+# Flushes
+
+
+@mutant(Scope.REPLICA, budget=20)
+def flush_nothing(code: Patches) -> None:
+    """No record is ever brought to the disk by an fsync (PySyncObj's journal)."""
+    code.replace(FlushHandle, "run", lambda handle: None)
+
+
+@mutant(Scope.REPLICA, budget=100)
+def one_flush_for_all(code: Patches) -> None:
+    """An fsync that is done counts for what was appended while it ran."""
+
+    def flush_done(files: Storage, ticket: int) -> tuple[LogFlushed, StartFlush | None]:
+        done = files._flush.wanted or files._flush.running
+        assert isinstance(done, FlushLog), done
+        sound(files, ticket)
+        files._flush.running = None
+        files.log.flushing = None
+        return LogFlushed(done.offset, done.epoch), None
+
+    sound = Storage.flush_done
+    code.replace(Storage, "flush_done", flush_done)
+
+
+@mutant(Scope.REPLICA, budget=100)
+def segment_not_flushed_when_full(code: Patches) -> None:
+    """A new segment is begun before the last one is on disk, which no later fsync makes up for."""
+
+    def roll(of: MetadataLog) -> None:
+        last = of._segments[-1]
+        if last.base_offset < of.end_offset:
+            last.write_indexes()
+            of._segments.append(of._new_segment(of.end_offset))
+
+    code.replace(MetadataLog, "roll", roll)
+
+
+@mutant(Scope.REPLICA, budget=100)
+def segment_without_directory_flush(code: Patches) -> None:
+    """A new segment's name is not brought to the disk: after a crash it is gone, with all that was fsynced in it."""
+
+    def new_segment(of: MetadataLog, base_offset: int) -> Segment:
+        return Segment.open(
+            of._disk, of.directory, base_offset, create=True, index_interval_bytes=of._index_interval_bytes
+        )
+
+    code.replace(MetadataLog, "_new_segment", new_segment)
+
+
+# Recovery
+
+
+@mutant(Scope.REPLICA, budget=50)
+def recovery_drops_the_last_batch(code: Patches) -> None:
+    """A log that is opened loses its last batch, torn or not."""
+    settle = log._settle
+
+    def settle_without_last(of: MetadataLog, findings: list[str]) -> None:
+        settle(of, findings)
+        last = of._segments[-1]
+        if last.size_bytes:
+            batches = list(scan(last.file.pread(last.size_bytes, 0), verify=False))
+            of.truncate(batches[-1].base_offset)
+
+    code.replace(log, "_settle", settle_without_last)
+
+
+@mutant(Scope.REPLICA, budget=100)
+def recovery_trusts_every_batch(code: Patches) -> None:
+    """A log that is opened keeps batches without a look at their checksums."""
+    code.replace(log, "scan_file", lambda file, *rest, **named: scan_file(file, *rest, **{**named, "verify": False}))
