@@ -4,8 +4,8 @@ from kraft.sim.brokers import run_cluster
 from kraft.sim.invariants import InvariantViolated
 from kraft.sim.members import MakeMember, controller_member, core_member, replica_member
 from kraft.sim.scenario import Scenario
-from kraft.sim.simulator import NoProgress, Result, Simulator, run
-from kraft.sim.world import World
+from kraft.sim.simulator import Result, Simulator, run
+from kraft.sim.world import NoProgress, World
 
 __all__ = [
     "InvariantViolated",

@@ -115,7 +115,11 @@ class Note(Action, frozen=True, tag="note"):
 
 
 class Conclude(Action, frozen=True, tag="conclude"):
-    """The run is over: what can only be judged in the end is judged."""
+    """The run is over: what can only be judged in the end is judged; if `settled_at` is given, whether everybody follows
+    one leader and knows that everything below that offset is committed.
+    """
+
+    settled_at: int = 0
 
 
 AnyAction = (

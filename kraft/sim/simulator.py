@@ -59,10 +59,6 @@ NEVER_MS: Final = 10**9
 _SEED_BITS: Final = 32
 
 
-class NoProgress(AssertionError):
-    """All faults were over, and still nobody got anywhere."""
-
-
 class Result(Struct, frozen=True, kw_only=True):
     """A run that went well."""
 
@@ -87,7 +83,7 @@ class Work(Protocol):
         """A node has sent a request."""
 
 
-class Schedule(Struct):
+class Times(Struct):
     """What only the chooser knows of one node."""
 
     tick_at_ms: int = -1
@@ -118,7 +114,7 @@ class Simulator:
         self._sequence = 0
         self._rng = Random(f"{seed}/world")
         self._is_calm = False
-        self._schedules = {one: Schedule() for one in self.world.node_ids}
+        self._times = {one: Times() for one in self.world.node_ids}
         self._work = work
         network_rng = Random(f"{seed}/network")
         self.faults = FaultPlan(network_rng, draw_faults(network_rng))
@@ -157,23 +153,23 @@ class Simulator:
         self.now_ms = max(self.now_ms, end_ms)
 
     def _fall_due(self, action: Action) -> None:
-        schedule = self._schedules[action.node]
+        times = self._times[action.node]
         if type(action) is Tick:
-            if schedule.tick_at_ms != action.at_ms:
+            if times.tick_at_ms != action.at_ms:
                 return
-            schedule.tick_at_ms = -1
-        if schedule.paused_until_ms > self.now_ms:
-            self._postpone(action, schedule)
+            times.tick_at_ms = -1
+        if times.paused_until_ms > self.now_ms:
+            self._postpone(action, times)
         else:
             self._perform(action)
 
-    def _postpone(self, action: Action, schedule: Schedule) -> None:
+    def _postpone(self, action: Action, times: Times) -> None:
         """Let something happen when the node is awake; what it was told dies with it, what it was sent does not."""
-        action = replace(action, at_ms=schedule.paused_until_ms)
+        action = replace(action, at_ms=times.paused_until_ms)
         host = self.world.hosts[action.node]
         life = host.life
         if type(action) is Tick:
-            schedule.tick_at_ms = action.at_ms
+            times.tick_at_ms = action.at_ms
 
         def wake() -> None:
             if host.life == life or type(action) is Deliver:
@@ -212,28 +208,13 @@ class Simulator:
         self.faults.heal()
         self.faults.faults = CALM_NETWORK
         self._perform(Note(self.now_ms, WORLD, "calm"))
-        for node_id, schedule in self._schedules.items():
-            schedule.paused_until_ms, schedule.flush_ms = 0, 1
+        for node_id, times in self._times.items():
+            times.paused_until_ms, times.flush_ms = 0, 1
             self._start(node_id, self.world.hosts[node_id].life)
         target = self.world.invariants.committed_end + records
-        self.run_until(self.now_ms + duration_ms, lambda: self._has_settled(target))
-        self._perform(Conclude(self.now_ms, WORLD))
-        if not self._has_settled(target):
-            views = [host.view for host in self.world.hosts.values()]
-            unsettled = "" if self.world.watch is None else self.world.watch.unsettled(self.world)
-            raise NoProgress(f"no progress to {target} in {duration_ms} ms of calm: {views} {unsettled}")
-
-    def _has_settled(self, target: int) -> bool:
         world = self.world
-        if world.invariants.committed_end < target:
-            return False
-        views = [host.view for host in world.hosts.values() if host.is_running and host.view is not None]
-        return (
-            len(views) == len(world.hosts)
-            and all(view.high_watermark >= target for view in views)
-            and all(view.leader == views[0].leader for view in views)
-            and (world.watch is None or not world.watch.unsettled(world))
-        )
+        self.run_until(self.now_ms + duration_ms, lambda: world.has_settled(target))
+        self._perform(Conclude(self.now_ms, WORLD, target))
 
     def _strike(self) -> None:
         if not self._is_calm:
@@ -278,7 +259,7 @@ class Simulator:
 
     def crash_within_a_step(self, node_id: int, operations: int, down_ms: int) -> None:
         """Crash a node in the middle of one of its next steps, or of its next start."""
-        self._schedules[node_id].crash_down_ms = down_ms
+        self._times[node_id].crash_down_ms = down_ms
         self._perform(CrashSoon(self.now_ms, node_id, operations, self._draw_seed()))
 
     def resign(self, node_id: int) -> None:
@@ -301,25 +282,25 @@ class Simulator:
 
     def pause(self, node_id: int, pause_ms: int) -> None:
         """Let a node do nothing for a while."""
-        self._schedules[node_id].paused_until_ms = self.now_ms + pause_ms
+        self._times[node_id].paused_until_ms = self.now_ms + pause_ms
 
     def slow_disk(self, node_id: int, flush_ms: int) -> None:
         """From now on an fsync at this node takes up to that long."""
-        self._schedules[node_id].flush_ms = flush_ms
+        self._times[node_id].flush_ms = flush_ms
 
     def _draw_seed(self) -> int:
         return self._rng.getrandbits(_SEED_BITS)
 
     def _restart(self, node_id: int, down_ms: int) -> None:
-        schedule = self._schedules[node_id]
-        schedule.paused_until_ms = schedule.crash_down_ms = 0
+        times = self._times[node_id]
+        times.paused_until_ms = times.crash_down_ms = 0
         self.schedule(down_ms, partial(self._start, node_id, self.world.hosts[node_id].life))
 
     def _start(self, node_id: int, life: int) -> None:
         """Start a node, if it is still down after that life."""
         host = self.world.hosts[node_id]
         if host.life == life and not host.is_running:
-            self._schedules[node_id].tick_at_ms = -1
+            self._times[node_id].tick_at_ms = -1
             self._perform(Start(self.now_ms, node_id, self._draw_seed(), self._rng.randint(-5000, 5000)))
 
     # What follows from what happened (`world.Driver`)
@@ -340,20 +321,20 @@ class Simulator:
 
     def on_flush(self, node_id: int, number: int) -> None:
         """An fsync has begun."""
-        flush_ms = self._rng.randint(0, self._schedules[node_id].flush_ms)
+        flush_ms = self._rng.randint(0, self._times[node_id].flush_ms)
         self.plan(Flushed(self.now_ms + flush_ms, node_id, number))
 
     def on_stepped(self, node_id: int) -> None:
         """Wake the node at its deadline; a deadline that has moved since makes the old wake-up void."""
         at_ms = max(self.world.deadline_ms(node_id), self.now_ms)
-        schedule = self._schedules[node_id]
-        if at_ms != schedule.tick_at_ms and at_ms <= self.now_ms + NEVER_MS:
-            schedule.tick_at_ms = at_ms
+        times = self._times[node_id]
+        if at_ms != times.tick_at_ms and at_ms <= self.now_ms + NEVER_MS:
+            times.tick_at_ms = at_ms
             self.plan(Tick(at_ms, node_id))
 
     def on_died(self, node_id: int) -> None:
         """A node has died in the middle of a step."""
-        self._restart(node_id, self._schedules[node_id].crash_down_ms)
+        self._restart(node_id, self._times[node_id].crash_down_ms)
 
 
 def run(

@@ -54,6 +54,10 @@ START_MS: Final = 1_700_000_000_000
 """What a right clock shows when a run begins."""
 
 
+class NoProgress(AssertionError):
+    """All faults were over, and still nobody got anywhere."""
+
+
 class Exchange(Struct):
     """One request and its way back. `life` is the sender's: a reply to a former life is lost."""
 
@@ -201,6 +205,18 @@ class World:
             for node_id, host in self.hosts.items()
             if host.is_running and host.view is not None and host.view.state == "Leader"
         ]
+
+    def has_settled(self, target: int) -> bool:
+        """Whether everybody is up, follows one leader and knows that everything below `target` is committed."""
+        if self.invariants.committed_end < target:
+            return False
+        views = [host.view for host in self.hosts.values() if host.is_running and host.view is not None]
+        return (
+            len(views) == len(self.hosts)
+            and all(view.high_watermark >= target for view in views)
+            and all(view.leader == views[0].leader for view in views)
+            and (self.watch is None or not self.watch.unsettled(self))
+        )
 
     def deadline_ms(self, node_id: int) -> int:
         """When a node that is up wants a tick, in virtual time."""
@@ -376,6 +392,11 @@ class World:
 
     def _conclude(self, action: Conclude) -> bool:
         self.invariants.refused(self.refused)
+        target = action.settled_at
+        if target and not self.has_settled(target):
+            views = [host.view for host in self.hosts.values()]
+            unsettled = "" if self.watch is None else self.watch.unsettled(self)
+            raise NoProgress(f"no progress to {target} by {self.now_ms} ms: {views} {unsettled}")
         return True
 
     def _step(self, host: Host, step: Callable[[], list[Output]], what: str) -> bool:

@@ -1,0 +1,120 @@
+"""A history of a simulated quorum as a file: what it began with, what happened, and which promise was broken in the end
+(Kafka's simulation names a seed instead; a schedule still means the same when the simulator draws otherwise).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import nullcontext
+from types import TracebackType
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from kraft.sim.actions import Action, AnyAction
+from kraft.sim.members import MakeMember
+from kraft.sim.mutants import MUTANTS, planted
+from kraft.sim.scenario import Scenario
+from kraft.sim.trace import Trace
+from kraft.sim.world import World
+from metadata_log.errors import MetadataLogError
+
+FORMAT: Final = 1
+
+
+class BadSchedule(MetadataLogError):
+    """A file is no schedule, or none that can be replayed here."""
+
+
+class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What happened to a world that began as `scenario`, with the bug of this name planted."""
+
+    format: int = FORMAT
+    scenario: Scenario
+    mutant: str | None = None
+    violated: str = ""
+    """Which check failed in the end, as `check_of` names it; empty if none did."""
+    message: str = ""
+    actions: tuple[AnyAction, ...]
+
+
+class Replayed(Struct, frozen=True):
+    """What a schedule came to. `performed` is what could happen; the rest was about something that was not there."""
+
+    world: World
+    performed: tuple[Action, ...]
+    failure: AssertionError | None
+
+    @property
+    def digest(self) -> str:
+        """A fingerprint of the trace."""
+        return self.world.trace.digest
+
+
+def encode_schedule(schedule: Schedule) -> bytes:
+    """JSON with one action per line."""
+    header = msgspec.json.format(msgspec.json.encode(msgspec.structs.replace(schedule, actions=())), indent=1)
+    assert header.endswith(b"[]\n}"), header
+    lines = b",\n".join(msgspec.json.encode(action) for action in schedule.actions)
+    return header[: -len(b"]\n}")] + b"\n" + lines + b"\n]}\n"
+
+
+def decode_schedule(data: bytes, source: str) -> Schedule:
+    """Read what `encode_schedule` wrote; `source` says where it was found.
+
+    Raises:
+        BadSchedule: these bytes are no schedule, or of another format or a later version of Kraft.
+    """
+    try:
+        schedule = msgspec.json.decode(data, type=Schedule)
+    except msgspec.DecodeError as failure:
+        raise BadSchedule(f"{source} is no schedule: {failure}") from failure
+    if schedule.format != FORMAT:
+        raise BadSchedule(f"{source} has the format {schedule.format}; this version reads {FORMAT}")
+    if schedule.mutant is not None and schedule.mutant not in MUTANTS:
+        raise BadSchedule(f"{source} needs the mutant {schedule.mutant}, which is not known here")
+    return schedule
+
+
+def replay(schedule: Schedule, *, make_member: MakeMember | None = None, keep_trace: bool = True) -> Replayed:
+    """Let everything in a schedule happen again, until a promise is broken.
+
+    `make_member` makes the nodes, if they are of a kind that `MEMBERS` does not name.
+
+    Raises:
+        BadSchedule: there is no such kind of nodes.
+    """
+    with nullcontext() if schedule.mutant is None else planted(schedule.mutant):
+        try:
+            world = schedule.scenario.make_world(Trace(keep_all=keep_trace), make_member)
+        except KeyError as unknown:
+            raise BadSchedule(f"nodes of the kind {unknown} are not known here") from unknown
+        performed, failure = perform_all(world, schedule.actions)
+    return Replayed(world, tuple(performed), failure)
+
+
+def perform_all(world: World, actions: Iterable[Action]) -> tuple[list[Action], AssertionError | None]:
+    """Let things happen until a promise is broken; what did happen, and the failure."""
+    performed = []
+    for action in actions:
+        try:
+            if world.perform(action):
+                performed.append(action)
+        except AssertionError as failure:
+            performed.append(action)
+            return performed, failure
+    return performed, None
+
+
+def check_of(failure: BaseException) -> str:
+    """Which check a failure comes from: the kind of the failure and the function that raised it.
+
+    Two failures of one check are the same bug, as far as anybody can tell, whatever nodes and offsets they name.
+    """
+    place = ""
+    traceback: TracebackType | None = failure.__traceback__
+    while traceback is not None:
+        place = traceback.tb_frame.f_code.co_qualname
+        traceback = traceback.tb_next
+    return f"{type(failure).__name__} by {place}"
