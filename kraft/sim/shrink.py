@@ -1,0 +1,203 @@
+"""Makes a schedule that breaks a promise as short as it can be (Zeller's ddmin, with messages that are found again).
+
+When something is left out, what follows has other numbers: the third Vote of node 2 may be its second now. So what an
+action is about is looked for anew, and the shortened schedule names what it found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Final
+
+from msgspec.structs import replace
+
+from kraft.sim.actions import Action, Deliver, Fail, Flushed, Note, Return, SetClock, Start, Submit
+from kraft.sim.members import MakeMember
+from kraft.sim.mutants import planted
+from kraft.sim.schedule import Schedule, check_of
+from kraft.sim.trace import Trace
+from kraft.sim.world import Exchange, NoProgress, World
+
+MOST_EVENTS: Final = 2_000_000
+"""So many inputs to nodes in all a search may cost: some minutes."""
+_RECENT: Final = 20
+"""So many of a node's last requests are looked through."""
+
+
+class _Spent(Exception):
+    """The search has cost as much as it may."""
+
+
+def shrink(
+    schedule: Schedule,
+    *,
+    make_member: MakeMember | None = None,
+    most_events: int = MOST_EVENTS,
+    on_shorter: Callable[[int], None] = lambda length: None,
+) -> Schedule:
+    """A schedule that breaks the same promise with as few actions as can be found, no clocks that are wrong without
+    need, and no waiting without need.
+
+    Nothing becomes of one in which nobody got anywhere: that is easy with nothing at all. `on_shorter` is told each
+    shorter length.
+    """
+    if schedule.violated.startswith(NoProgress.__name__):
+        return schedule
+    with nullcontext() if schedule.mutant is None else planted(schedule.mutant):
+        search = _Search(schedule, make_member, most_events, on_shorter)
+        try:
+            search.leave_out()
+            search.simplify()
+            search.leave_out()
+        except _Spent:
+            pass
+        return search.best
+
+
+class _Search:
+    """The shortest so far, and what the search for it has cost."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        make_member: MakeMember | None,
+        most_events: int,
+        on_shorter: Callable[[int], None],
+    ) -> None:
+        self.best = schedule
+        self._make_member = make_member
+        self._events_left = most_events
+        self._on_shorter = on_shorter
+
+    @property
+    def _actions(self) -> tuple[Action, ...]:
+        return self.best.actions
+
+    def leave_out(self) -> None:
+        """Leave out ever smaller parts, the last first, until each action is needed."""
+        self._try([action for action in self._actions if not isinstance(action, Note)])
+        part = max(len(self._actions) // 2, 1)
+        while True:
+            before = len(self._actions)
+            end = len(self._actions)
+            while end > 0:
+                begin = max(end - part, 0)
+                self._try([*self._actions[:begin], *self._actions[end:]])
+                end = min(begin, len(self._actions))
+            if part == 1 and len(self._actions) == before:
+                return
+            part = max(part // 2, 1)
+
+    def simplify(self) -> None:
+        """Right the clocks, count submissions from one, and close the gaps in time."""
+        self._try([_with_right_clock(action) for action in self._actions])
+        self._try(_renumbered(self._actions))
+        for place in range(len(self._actions)):
+            self._close_gap(place)
+
+    def _close_gap(self, place: int) -> None:
+        """Let everything from this action on happen as early as it may."""
+        if place >= len(self._actions):
+            return
+        gap_ms = self._actions[place].at_ms - (self._actions[place - 1].at_ms if place else 0)
+        saved_ms = gap_ms
+        while saved_ms > 0:
+            earlier = [replace(action, at_ms=action.at_ms - saved_ms) for action in self._actions[place:]]
+            if self._try([*self._actions[:place], *earlier]):
+                return
+            saved_ms //= 2
+
+    def _try(self, actions: Sequence[Action]) -> bool:
+        """Let these happen, and take what did for the best if it breaks the same promise and is no longer."""
+        if self._events_left <= 0:
+            raise _Spent
+        world = self.best.scenario.make_world(Trace(), self._make_member)
+        performed: list[Action] = []
+        failure: AssertionError | None = None
+        for action in actions:
+            found = _found_again(world, action)
+            if found is None:
+                continue
+            performed.append(found)
+            try:
+                if not world.perform(found):
+                    performed.pop()
+            except AssertionError as broken:
+                failure = broken
+                break
+        self._events_left -= world.events
+        if failure is None or check_of(failure) != self.best.violated or len(performed) > len(self._actions):
+            return False
+        is_shorter = len(performed) < len(self._actions)
+        self.best = replace(self.best, actions=tuple(performed), message=str(failure))
+        if is_shorter:
+            self._on_shorter(len(performed))
+        return True
+
+
+def _found_again(world: World, action: Action) -> Action | None:
+    """The action, about the newest such message or fsync if its own is not there; None if there is none at all."""
+    match action:
+        case Deliver(node=target, sender=sender, kind=kind):
+            own = world.exchanges.get((sender, action.number))
+            if own is not None and own.target == target and own.kind == kind:
+                return action
+            found = _newest(world, sender, target, kind, lambda exchange: not exchange.answers)
+            return None if found is None else replace(action, number=found.number)
+        case Return(node=sender, peer=target, kind=kind):
+            own = world.exchanges.get((sender, action.number))
+            if own is not None and own.kind == kind and own.target == target and _has_answer(own, action.copy):
+                return action
+            found = _newest(world, sender, target, kind, lambda exchange: _has_answer(exchange, 0))
+            return None if found is None else replace(action, number=found.number, copy=0)
+        case Fail(node=sender, peer=target, kind=kind):
+            own = world.exchanges.get((sender, action.number))
+            if own is not None and own.kind == kind and own.target == target and not own.is_settled:
+                return action
+            found = _newest(world, sender, target, kind, lambda exchange: True)
+            return None if found is None else replace(action, number=found.number)
+        case Flushed(node=node_id):
+            flushing = world.hosts[node_id].flushing
+            if action.number in flushing or not flushing:
+                return action
+            return replace(action, number=min(flushing))
+        case _:
+            return action
+
+
+def _newest(world: World, sender: int, target: int, kind: str, fits: Callable[[Exchange], bool]) -> Exchange | None:
+    """The newest request of this kind that still waits for its answer and fits."""
+    newest = world.hosts[sender].requests
+    for number in range(newest, max(newest - _RECENT, 0), -1):
+        exchange = world.exchanges[sender, number]
+        if exchange.target == target and exchange.kind == kind and not exchange.is_settled and fits(exchange):
+            return exchange
+    return None
+
+
+def _has_answer(exchange: Exchange, copy: int) -> bool:
+    return not exchange.is_settled and copy < len(exchange.answers) and exchange.answers[copy] is not None
+
+
+def _with_right_clock(action: Action) -> Action:
+    match action:
+        case Start():
+            return replace(action, clock_offset_ms=0)
+        case SetClock():
+            return replace(action, offset_ms=0)
+        case _:
+            return action
+
+
+def _renumbered(actions: Sequence[Action]) -> list[Action]:
+    """The same with submissions counted from one."""
+    numbers: dict[int, int] = {}
+    renumbered: list[Action] = []
+    for action in actions:
+        if isinstance(action, Submit):
+            number = numbers.setdefault(action.submit_id, len(numbers) + 1)
+            renumbered.append(replace(action, submit_id=number, value=f"value-{number}"))
+        else:
+            renumbered.append(action)
+    return renumbered
