@@ -27,6 +27,7 @@ _COMMANDS: Final = {
     "acls": "kraft.cli.acls:acls_command",
     "archive": "kraft.cli.archive:archive_command",
     "brokers": "kraft.cli.brokers:brokers_command",
+    "check": "kraft.cli.check:check_command",
     "configs": "kraft.cli.configs:configs_command",
     "decode": "kraft.cli.decode:decode_command",
     "diff": "kraft.cli.diff:diff_command",

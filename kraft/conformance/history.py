@@ -59,17 +59,20 @@ class History(Struct, frozen=True, kw_only=True):
         return not self.findings
 
 
-def check_history(*directories: str, disk: Disk | None = None) -> History:
+def check_history(
+    *directories: str, disk: Disk | None = None, advance: Callable[[int], None] = lambda batches: None
+) -> History:
     """Check the log directories of a quorum's nodes, of all or of some; a running node's may be among them.
 
-    Raises `MetadataLogError` where a small file cannot be read, and `FileNotFoundError` where there is no metadata.
+    `advance` is told how many batches more have been read or replayed. Raises `MetadataLogError` where there is no
+    metadata log, or a small file that cannot be read.
     """
     disk = OsDisk() if disk is None else disk
-    nodes = [read_node(disk, path) for path in directories]
+    nodes = [read_node(disk, path, advance) for path in directories]
     check = _Check(nodes)
     for rule in RULES:
         rule(check)
-    changes = _check_metadata(check, disk) if nodes else 0
+    changes = _check_metadata(check, disk, advance) if nodes else 0
     return History(
         directories=directories,
         findings=tuple(check.findings),
@@ -297,7 +300,7 @@ RULES: tuple[Callable[[_Check], None], ...] = (
 # The metadata
 
 
-def _check_metadata(check: _Check, disk: Disk) -> int:
+def _check_metadata(check: _Check, disk: Disk, advance: Callable[[int], None]) -> int:
     """Replay the longest log; every change of a partition must be a legal one, and every snapshot what the log came to.
 
     Returns how many changes of partitions were looked at.
@@ -308,7 +311,7 @@ def _check_metadata(check: _Check, disk: Disk) -> int:
         base = min((one for one in node.snapshots if one.offset >= node.start_offset), default=None, key=_offset)
         if base is not None and node.start_offset > 0:
             ledger.begin(_image_of(disk, node.snapshots[base], base))
-        _replay(node, disk, ledger)
+        _replay(node, disk, ledger, advance)
         replayed_end = node.end_offset
     except InvariantViolated as broken:
         check.found("Metadata", node, str(broken))
@@ -320,9 +323,10 @@ def _check_metadata(check: _Check, disk: Disk) -> int:
     return ledger.changes
 
 
-def _replay(node: NodeFiles, disk: Disk, ledger: PartitionLedger) -> None:
+def _replay(node: NodeFiles, disk: Disk, ledger: PartitionLedger, advance: Callable[[int], None]) -> None:
     begin = ledger.image.end.offset
     for batch in node.log(disk):
+        advance(1)
         if batch.is_control or batch.base_offset < begin:
             continue
         values = tuple(record.value or b"" for record in records(batch))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 
@@ -11,6 +11,7 @@ from metadata_log.batch import RecordBatch, records
 from metadata_log.disk import Disk
 from metadata_log.epochs import FILE_NAME as EPOCHS_FILE
 from metadata_log.epochs import EpochHistory, parse_epochs
+from metadata_log.errors import MetadataLogError
 from metadata_log.log_dir import META_PROPERTIES, PARTITION_DIRECTORY, MetaProperties, parse_meta_properties
 from metadata_log.quorum_state_file import StoredElection, read_quorum_state
 from metadata_log.reader import Damage, OnDamage, read_file
@@ -90,16 +91,20 @@ class NodeFiles(Struct, kw_only=True):
                     yield item
 
 
-def read_node(disk: Disk, path: str) -> NodeFiles:
-    """Read a log directory, or only the partition's directory in one.
+def read_node(disk: Disk, path: str, advance: Callable[[int], None]) -> NodeFiles:
+    """Read a log directory, or only the partition's directory in one; `advance` is told of the batches.
 
-    Raises `MetadataLogError` for a small file that cannot be read; damage of logs is part of the result.
+    Raises `MetadataLogError` where there is no log, and for a small file that cannot be read; damage of logs is part of
+    the result.
     """
     base = path.rstrip("/")
     partition = f"{base}/{PARTITION_DIRECTORY}"
     if not disk.exists(partition):
         base, partition = base.rpartition("/")[0], base
+    segments = _segments(disk, partition)
     node = NodeFiles(path=path, partition=partition)
+    if not segments and not list_snapshots(disk, partition):
+        raise MetadataLogError("there is no metadata log", where=path, hint="Name log directories, as in log.dirs.")
     meta = f"{base}/{META_PROPERTIES}"
     if disk.exists(meta):
         node.meta = parse_meta_properties(_content(disk, meta), where=meta)
@@ -110,8 +115,10 @@ def read_node(disk: Disk, path: str) -> NodeFiles:
     for snapshot in list_snapshots(disk, partition):
         node.snapshots[snapshot] = f"{partition}/{snapshot_name(snapshot)}"
         _read_snapshot(disk, node, snapshot)
-    for base_offset, segment in _segments(disk, partition):
+    for base_offset, segment in segments:
+        known = len(node.batches)
         _read_segment(disk, node, base_offset, segment)
+        advance(len(node.batches) - known)
     return node
 
 

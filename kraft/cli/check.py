@@ -1,0 +1,65 @@
+"""`kraft check`: could a quorum that keeps its promises have left these directories?"""
+
+from __future__ import annotations
+
+import json
+
+import click
+import msgspec
+
+from kraft.cli.progress import LongJob
+from kraft.cli.text import count
+from kraft.conformance import History, check_history
+
+
+@click.command(
+    "check",
+    short_help="Is what a quorum left on its disks a legal history?",
+    epilog="Example: kraft check /backup/c1 /backup/c2 /backup/c3",
+)
+@click.argument("directories", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False), metavar="DIR…")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object.")
+@click.pass_context
+def check_command(context: click.Context, directories: tuple[str, ...], *, as_json: bool) -> None:
+    """Hold the log directories of one quorum's nodes against each other and against the invariants of consensus.
+
+    One leader per epoch, elected by a majority; the same bytes at the same offset and epoch in every log; what a
+    snapshot proves to be committed on a majority, and equal to what the log came to; every change of a partition a
+    legal one. The more directories, the more is checked: of all nodes best. They may be those of running nodes; nothing
+    is written. The exit code is 1 if a promise was broken.
+    """
+    with LongJob("Checking", None) as job:
+        found = check_history(*directories, advance=job.advance)
+    if as_json:
+        click.echo(json.dumps(_json(found), ensure_ascii=False))
+    else:
+        _print(found)
+    context.exit(0 if found.is_legal else 1)
+
+
+def _json(found: History) -> dict[str, object]:
+    return {
+        "directories": list(found.directories),
+        "isLegal": found.is_legal,
+        "findings": [msgspec.to_builtins(finding) for finding in found.findings],
+        "leaders": {str(epoch): leader for epoch, leader in found.leaders.items()},
+        "provenEndOffset": found.proven_end,
+        "comparedBatches": found.compared,
+        "checkedPartitionChanges": found.changes,
+    }
+
+
+def _print(found: History) -> None:
+    for finding in found.findings:
+        click.echo(f"{click.style(finding.rule, fg='red', bold=True)}: {finding.what} ({finding.where})")
+    verdict = "nothing contradicts the promises" if found.is_legal else count(len(found.findings), "broken promise")
+    click.echo(f"{count(len(found.directories), 'directory', 'directories')}: {verdict}.")
+    if found.leaders:
+        epochs = f"epochs {min(found.leaders)} to {max(found.leaders)}"
+        click.echo(f"{count(len(found.leaders), 'leader')} known, of {epochs}.")
+    click.echo(
+        f"{count(found.compared, 'batch', 'batches')} compared between logs,"
+        f" {count(found.changes, 'change')} of partitions looked at."
+    )
+    if found.proven_end:
+        click.echo(f"Everything below offset {found.proven_end:,} was committed, as a snapshot proves.")
