@@ -11,6 +11,7 @@ from msgspec import Struct
 from kraft.quorum.values import QuorumConfig
 from kraft.quorum.voters import VoterSet
 from kraft.sim.cluster import CLUSTER, Cluster
+from kraft.sim.contacts import Contacts
 from kraft.sim.members import MEMBERS, MakeMember, draw_config
 from kraft.sim.partition_watch import PartitionWatch
 from kraft.sim.trace import Trace
@@ -41,15 +42,17 @@ class Scenario(Struct, frozen=True, kw_only=True):
         """
         voter_ids = tuple(range(1, self.nodes + 1))
         voters = VoterSet.parse(",".join(f"{one}@n{one}:9000" for one in voter_ids))
+        contacts = Contacts(voter_ids, self.config.fetch_timeout_ms)
         if self.members == CLUSTER:
             cluster = Cluster(self.seed, self.brokers)
             members = {one: cluster.make_controller(one, voters, self.config) for one in voter_ids}
             members |= {one: cluster.make_broker(one, voters, self.config) for one in cluster.broker_ids}
-            return World(members, voter_ids, trace=trace, watch=PartitionWatch(cluster.broker_ids))
+            watch = PartitionWatch(cluster.broker_ids)
+            return World(members, voter_ids, trace=trace, contacts=contacts, watch=watch)
         make_member = make_member or MEMBERS[self.members]
         rng = Random(f"{self.seed}/members")
         members = {one: make_member(one, voters, self.config, rng) for one in voter_ids}
-        return World(members, voter_ids, trace=trace)
+        return World(members, voter_ids, trace=trace, contacts=contacts)
 
 
 def kind_of(make_member: MakeMember) -> str:

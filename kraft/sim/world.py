@@ -31,6 +31,7 @@ from kraft.sim.actions import (
     Submit,
     Tick,
 )
+from kraft.sim.contacts import Contacts
 from kraft.sim.invariants import Invariants
 from kraft.sim.member import (
     Administered,
@@ -156,11 +157,18 @@ class World:
     """The nodes, the messages between them, and the ledger of what they promised."""
 
     def __init__(
-        self, members: dict[int, Member], voter_ids: tuple[int, ...], *, trace: Trace, watch: Watch | None = None
+        self,
+        members: dict[int, Member],
+        voter_ids: tuple[int, ...],
+        *,
+        trace: Trace,
+        contacts: Contacts,
+        watch: Watch | None = None,
     ) -> None:
         self.hosts = {node_id: Host(member) for node_id, member in members.items()}
         self.voter_ids = voter_ids
         self.invariants = Invariants(voter_ids)
+        self.contacts = contacts
         self.trace = trace
         self.watch = watch
         self.driver: Driver = Onlooker()
@@ -290,6 +298,7 @@ class World:
         self._next_request_id += 1
         host.asked[request_id] = (exchange, len(exchange.answers))
         exchange.answers.append(None)
+        self.contacts.heard(action.node, action.sender, self._clock(host))
         message = exchange.message
         self._step(
             host,
@@ -381,6 +390,7 @@ class World:
     def _set_clock(self, action: SetClock) -> bool:
         host = self.hosts[action.node]
         host.clock_offset_ms = action.offset_ms
+        self.contacts.disturbed(action.node)
         self.trace.add(self.now_ms, action.node, f"clock {action.offset_ms}")
         if host.is_running:
             self.driver.on_stepped(action.node)
@@ -410,6 +420,7 @@ class World:
             self._die(host, f"{what}: crashes {crashed}")
             return True
         host.view = self.invariants.stepped(host.member)
+        self.contacts.stepped(host.member.node_id, host.view, self._clock(host))
         if self.watch is not None:
             self.watch.stepped(host.member, outputs, self)
         self._settle(host, outputs, what)
