@@ -31,7 +31,8 @@ def illegal(node_id: int, view: View, election: ElectionState | None, *, is_vote
         case "Candidate":
             return "" if voted == node_id and leader_id == NO_NODE else f"it has not just voted for itself: {election}"
         case "Voted":
-            return "" if voted not in (None, node_id) else f"it has not voted for somebody else: {election}"
+            # For itself, too: a candidate whose time was up, and that nobody would vote for any more.
+            return "" if voted is not None else f"it has not voted: {election}"
         case "Unattached":
             return "" if voted is None else f"it has voted: {election}"
         case "Prospective":
