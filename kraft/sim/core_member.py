@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import errno
 from bisect import bisect_right
 from collections.abc import Iterator
 from operator import attrgetter
@@ -48,6 +49,7 @@ from kraft.quorum.events import (
 from kraft.quorum.messages import BatchFacts, Fetch, FetchReply, Reply, Request, Vote, VoteReply
 from kraft.quorum.values import ElectionState, Endpoints, ListenerAddress, QuorumConfig, ReplicaKey
 from kraft.quorum.voters import QuorumChange, VoterSet
+from kraft.sim.disk_damage import Damage
 from kraft.sim.member import Answer, Ask, Changed, Crashed, Done, Flush, LogBatch, Outcome, Output, View
 from metadata_log.epochs import EpochHistory
 from metadata_log.records.control import KRaftVersionRecord, VotersRecord
@@ -124,6 +126,15 @@ class CoreLog:
         return history
 
 
+def _answer(request_id: int, message: object, granted: Vote | None) -> Answer:
+    """An answer, which may give a vote or a pre-vote."""
+    if granted is None:
+        return Answer(request_id, message)
+    if granted.pre_vote:
+        return Answer(request_id, message, pre_granted=granted.epoch)
+    return Answer(request_id, message, granted=(granted.epoch, granted.candidate.id))
+
+
 def _cut(batches: list[LogBatch], offset: int) -> None:
     while batches and batches[-1].next_offset > offset:
         batches.pop()
@@ -194,10 +205,13 @@ class CoreMember:
         self._core: RaftCore | None = None
         self._flushes: dict[int, tuple[int, FlushLog]] = {}
         self._asked: dict[int, int] = {}
-        self._candidates: dict[int, tuple[int, int]] = {}
+        self._candidates: dict[int, Vote] = {}
         self._submitted: dict[int, Appended] = {}
         self._next_ticket = 1
         self._effects_left: int | None = None
+        self._failure: Exception = Crashed()
+        """What ends the step when no effects are left."""
+        self._old_copy = (log, election)
 
     @property
     def node_id(self) -> int:
@@ -218,6 +232,7 @@ class CoreMember:
     def start(self, rng: Random, now_ms: int) -> list[Output]:
         """Begin a life with what is on disk."""
         assert self._core is None, self._node_id
+        self._old_copy = (tuple(self.log.batches), self._election)
         voter = self._voters.find(self._node_id)
         own = Endpoints((ListenerAddress("CONTROLLER", f"n{self._node_id}", 9000),))
         self._core = RaftCore(
@@ -249,6 +264,23 @@ class CoreMember:
     def crash_soon(self, operations: int) -> None:
         """Die in the middle of what comes next, before the so-many-th effect."""
         self._effects_left = operations
+        self._failure = Crashed(f"before effect {operations}")
+
+    def fail_soon(self, operations: int) -> None:
+        """Let the so-many-th effect fail."""
+        self._effects_left = operations
+        self._failure = OSError(errno.EIO, "input/output error")
+
+    def limit_disk(self, free_bytes: int | None) -> None:
+        """A log in memory is never full."""
+
+    def damage(self, what: Damage, rng: Random) -> str:
+        """Of a log in memory only the whole can be lost, or what came after the start of this life."""
+        if not what.needs_stop:
+            return ""
+        batches, election = self._old_copy if what is Damage.OLD_COPY else ((), None)
+        self.log, self._election = CoreLog(batches), election
+        return "the log"
 
     # Events
 
@@ -262,8 +294,8 @@ class CoreMember:
     def on_request(self, request_id: int, message: object, now_ms: int) -> list[Output]:
         """A peer asks."""
         assert isinstance(message, Request), message
-        if isinstance(message, Vote) and not message.pre_vote:
-            self._candidates[request_id] = (message.epoch, message.candidate.id)
+        if isinstance(message, Vote):
+            self._candidates[request_id] = message
         return self._step(Received(request_id, message), now_ms)
 
     def on_reply(self, request_id: int, message: object, now_ms: int) -> list[Output]:
@@ -306,7 +338,7 @@ class CoreMember:
             if self._effects_left is not None:
                 self._effects_left -= 1
                 if self._effects_left <= 0:
-                    raise Crashed(f"before {type(effect).__name__}")
+                    raise self._failure
             match effect:
                 case PersistElection(state=state):
                     self._election = state
@@ -325,7 +357,7 @@ class CoreMember:
                 case SendReply(request_id=request_id, message=message):
                     vote = self._candidates.pop(request_id, None)
                     granted = isinstance(message, VoteReply) and message.granted
-                    outputs.append(Answer(request_id, message, vote if granted else None))
+                    outputs.append(_answer(request_id, message, vote if granted else None))
                 case SendRecords():
                     outputs.append(Answer(effect.request_id, self._with_records(effect)))
                 case Appended():

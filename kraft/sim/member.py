@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from kraft.quorum.events import FailureCause
 from kraft.quorum.values import ElectionState, LeaderAndEpoch
+from kraft.sim.disk_damage import Damage
 from metadata_log.serde import Message
 
 
@@ -44,6 +45,8 @@ class Answer(Struct, frozen=True):
     request_id: int
     message: object
     granted: tuple[int, int] | None = None
+    pre_granted: int | None = None
+    """The epoch of a pre-vote that it gives."""
 
 
 class Flush(Struct, frozen=True):
@@ -122,6 +125,15 @@ class Member(Protocol):
 
     def crash_soon(self, operations: int) -> None:
         """Die in the middle of what comes next: that step raises `Crashed` when it has done some of its work."""
+
+    def fail_soon(self, operations: int) -> None:
+        """Let the so-many-th operation that changes something on the disk raise `OSError`, in this life."""
+
+    def limit_disk(self, free_bytes: int | None) -> None:
+        """Let the disk take so many bytes more and then raise `OSError`; None for any number."""
+
+    def damage(self, what: Damage, rng: Random) -> str:
+        """Let the disk lose something; says what, or nothing if that is not possible here."""
 
     def tick(self, now_ms: int) -> list[Output]:
         """Time has passed."""

@@ -5,7 +5,8 @@ Kafka: the `RaftNode` of `RaftEventSimulationTest`, here with real files and fra
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import errno
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Final
 
@@ -26,6 +27,7 @@ from kraft.replica.controller_host import ControllerHost
 from kraft.replica.options import ReplicaOptions
 from kraft.replica.replica import Replica
 from kraft.replica.storage import election_of
+from kraft.sim.disk_damage import Damage, damage_file
 from kraft.sim.member import (
     Administered,
     Answer,
@@ -58,11 +60,12 @@ from transport.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from transport.protocol.messages.vote import VoteRequest, VoteResponse
+from transport.protocol.messages.vote import VoteRequest, VoteRequestPartitionData, VoteResponse
 
 ADMINISTERED: Final = 1 << 40
 """Requests of `administer` have ids below minus this."""
 CLUSTER_ID: Final = "AAAAAAAAAAAAAAAAAAAkrA"
+OTHER_CLUSTER_ID: Final = "AAAAAAAAAAAAAAAAAAAkrB"
 DIRECTORY: Final = "/log"
 PARTITION: Final = f"{DIRECTORY}/{METADATA_TOPIC}-{METADATA_PARTITION}"
 FORMATTED_MS: Final = 1_600_000_000_000
@@ -112,15 +115,13 @@ class ReplicaMember:
         self._application = application
         self._versions = versions
         self._uses_codecs = uses_codecs
-        self._disk = MemoryDisk()
-        rng = Random(node_id)
-        format_directory(self._disk, DIRECTORY, node_id=node_id, cluster_id=CLUSTER_ID, rng=rng, now_ms=FORMATTED_MS)
-        self._rng = rng
+        self._rng = rng = Random(node_id)
+        self._disk = self._old_copy = _formatted_disk(node_id, rng)
         self._replica: Replica | None = None
         self._election: ElectionState | None = None
         self._flushes: dict[int, replica_events.StartFlush] = {}
         self._asked: dict[int, tuple[int, int]] = {}
-        self._received: dict[int, tuple[int, int, tuple[int, int] | None]] = {}
+        self._received: dict[int, tuple[int, int, VoteRequestPartitionData | None]] = {}
         self.stale = StaleRequests()
         """What must be refused by the controller of this life."""
 
@@ -139,6 +140,7 @@ class ReplicaMember:
         """Begin a life with what is on disk."""
         assert self._replica is None, self.node_id
         self._rng = rng
+        self._old_copy = self._disk.fork()
         options = self._options
         if self._broker is not None:
             previous_epoch = take_clean_shutdown(self._disk, (DIRECTORY,))
@@ -164,15 +166,41 @@ class ReplicaMember:
 
     def crash_soon(self, operations: int) -> None:
         """Die in the middle of what comes next, before the so-many-th operation on the disk."""
+        self._count_down(operations, lambda operation, path: Crashed(f"before {operation} of {path}"))
+
+    def fail_soon(self, operations: int) -> None:
+        """Let the so-many-th operation on the disk fail."""
+        self._count_down(operations, lambda operation, path: OSError(errno.EIO, f"{operation} failed", path))
+
+    def _count_down(self, operations: int, failure: Callable[[str, str], Exception]) -> None:
         left = operations
 
         def count(operation: str, path: str) -> None:
             nonlocal left
             left -= 1
             if left <= 0:
-                raise Crashed(f"before {operation} of {path}")
+                raise failure(operation, path)
 
         self._disk.on_operation = count
+
+    def limit_disk(self, free_bytes: int | None) -> None:
+        """Let the disk take so many bytes more."""
+        self._disk.free_bytes = free_bytes
+
+    def damage(self, what: Damage, rng: Random) -> str:
+        """Let the disk lose something."""
+        match what:
+            case Damage.WIPED:
+                self._disk = _formatted_disk(self.node_id, rng)
+            case Damage.FOREIGN if rng.random() < 0.5:
+                self._disk = _formatted_disk(self.node_id + 1, rng)
+            case Damage.FOREIGN:
+                self._disk = _formatted_disk(self.node_id, rng, OTHER_CLUSTER_ID)
+            case Damage.OLD_COPY:
+                self._disk = self._old_copy.fork()
+            case _:
+                return damage_file(self._disk, what, rng)
+        return DIRECTORY
 
     # Events
 
@@ -309,8 +337,12 @@ class ReplicaMember:
         key, version, vote = self._received.pop(output.request_id)
         message = output.message
         body = encode(message, version) if self._uses_codecs else message
-        granted = isinstance(message, VoteResponse) and message.topics and message.topics[0].partitions[0].vote_granted
-        return Answer(output.request_id, Frame(key, version, body), vote if granted else None)
+        frame = Frame(key, version, body)
+        if vote is None or not _grants(message):
+            return Answer(output.request_id, frame)
+        if vote.pre_vote:
+            return Answer(output.request_id, frame, pre_granted=vote.replica_epoch)
+        return Answer(output.request_id, frame, granted=(vote.replica_epoch, vote.replica_id))
 
     def _read_election(self) -> None:
         stored = read_quorum_state(self._disk, PARTITION)
@@ -389,9 +421,18 @@ def _alter_config(name: str) -> IncrementalAlterConfigsRequest:
     return IncrementalAlterConfigsRequest(resources=[resource])
 
 
-def _vote_asked(message: Message) -> tuple[int, int] | None:
-    """The epoch and the candidate of a request for a vote; None for a pre-vote and everything else."""
-    if not isinstance(message, VoteRequest) or not message.topics:
-        return None
-    part = message.topics[0].partitions[0]
-    return None if part.pre_vote else (part.replica_epoch, part.replica_id)
+def _vote_asked(message: Message) -> VoteRequestPartitionData | None:
+    """What a request for a vote asks; None for everything else."""
+    return message.topics[0].partitions[0] if isinstance(message, VoteRequest) and message.topics else None
+
+
+def _grants(message: Message) -> bool:
+    if not isinstance(message, VoteResponse) or not message.topics:
+        return False
+    return message.topics[0].partitions[0].vote_granted
+
+
+def _formatted_disk(node_id: int, rng: Random, cluster_id: str = CLUSTER_ID) -> MemoryDisk:
+    disk = MemoryDisk()
+    format_directory(disk, DIRECTORY, node_id=node_id, cluster_id=cluster_id, rng=rng, now_ms=FORMATTED_MS)
+    return disk
