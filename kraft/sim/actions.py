@@ -14,34 +14,34 @@ WORLD = 0
 """What happens to nobody in particular happens here."""
 
 
-class Action(Struct, frozen=True, tag_field="do", omit_defaults=True):
+class Happening(Struct, frozen=True, tag_field="do", omit_defaults=True):
     """Something that happens at a node, so many ms of virtual time after the run began."""
 
     at_ms: int
     node: int
 
 
-class Start(Action, frozen=True, tag="start"):
+class Start(Happening, frozen=True, tag="start"):
     """A node begins a life, with a `Random` of this seed and a clock that is wrong by so much."""
 
     seed: int
     clock_offset_ms: int = 0
 
 
-class Crash(Action, frozen=True, tag="crash"):
+class Crash(Happening, frozen=True, tag="crash"):
     """A node dies; the seed draws what is lost of what was not fsynced."""
 
     seed: int
 
 
-class CrashSoon(Action, frozen=True, tag="crash-soon"):
+class CrashSoon(Happening, frozen=True, tag="crash-soon"):
     """A node will die before the so-many-th effect, or operation on its disk, of what it does from now on."""
 
     operations: int
     seed: int
 
 
-class Deliver(Action, frozen=True, tag="deliver"):
+class Deliver(Happening, frozen=True, tag="deliver"):
     """A request reaches its target, `node`; once more is a duplicate."""
 
     sender: int
@@ -50,7 +50,7 @@ class Deliver(Action, frozen=True, tag="deliver"):
     """What it asks, for who reads a schedule."""
 
 
-class Return(Action, frozen=True, tag="return"):
+class Return(Happening, frozen=True, tag="return"):
     """The answer to the `copy`-th delivery of a request reaches `node`, which asked."""
 
     peer: int
@@ -59,7 +59,7 @@ class Return(Action, frozen=True, tag="return"):
     kind: str = ""
 
 
-class Fail(Action, frozen=True, tag="fail"):
+class Fail(Happening, frozen=True, tag="fail"):
     """`node` learns that there will be no answer to its request."""
 
     peer: int
@@ -68,24 +68,24 @@ class Fail(Action, frozen=True, tag="fail"):
     kind: str = ""
 
 
-class Flushed(Action, frozen=True, tag="flushed"):
+class Flushed(Happening, frozen=True, tag="flushed"):
     """The so-many-th fsync that a node began is done."""
 
     number: int
 
 
-class Tick(Action, frozen=True, tag="tick"):
+class Tick(Happening, frozen=True, tag="tick"):
     """A node looks at its clock."""
 
 
-class Submit(Action, frozen=True, tag="submit"):
+class Submit(Happening, frozen=True, tag="submit"):
     """Somebody hands a record to a node."""
 
     submit_id: int
     value: str
 
 
-class Administer(Action, frozen=True, tag="administer"):
+class Administer(Happening, frozen=True, tag="administer"):
     """A client asks a controller for something: the body of a request as it stands on the wire."""
 
     request_id: int
@@ -94,35 +94,35 @@ class Administer(Action, frozen=True, tag="administer"):
     body: bytes
 
 
-class Resign(Action, frozen=True, tag="resign"):
+class Resign(Happening, frozen=True, tag="resign"):
     """A leader is asked to give up."""
 
 
-class ShutDown(Action, frozen=True, tag="shut-down"):
+class ShutDown(Happening, frozen=True, tag="shut-down"):
     """A node is told that it will stop; a `Crash` ends it."""
 
 
-class SetClock(Action, frozen=True, tag="set-clock"):
+class SetClock(Happening, frozen=True, tag="set-clock"):
     """From now on the clock of a node is wrong by so much."""
 
     offset_ms: int
 
 
-class Note(Action, frozen=True, tag="note"):
+class Note(Happening, frozen=True, tag="note"):
     """Something that explains what follows and changes nothing by itself, such as a cut in the network."""
 
     text: str
 
 
-class Conclude(Action, frozen=True, tag="conclude"):
-    """The run is over: what can only be judged in the end is judged; if `settled_at` is given, whether everybody follows
-    one leader and knows that everything below that offset is committed.
+class Conclude(Happening, frozen=True, tag="conclude"):
+    """The run is over: what can only be judged in the end is judged; if `settled_at` is given, this too: that everybody
+    follows one leader and knows that everything below that offset is committed.
     """
 
     settled_at: int = 0
 
 
-AnyAction = (
+Action = (
     Start
     | Crash
     | CrashSoon

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from kraft.sim.actions import Action, AnyAction
+from kraft.sim.actions import Action
 from kraft.sim.members import MakeMember
 from kraft.sim.mutants import MUTANTS, planted
 from kraft.sim.scenario import Scenario
@@ -36,7 +36,7 @@ class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     violated: str = ""
     """Which check failed in the end, as `check_of` names it; empty if none did."""
     message: str = ""
-    actions: tuple[AnyAction, ...]
+    actions: tuple[Action, ...]
 
 
 class Replayed(Struct, frozen=True):
@@ -44,7 +44,7 @@ class Replayed(Struct, frozen=True):
 
     world: World
     performed: tuple[Action, ...]
-    failure: AssertionError | None
+    failure: Exception | None
 
     @property
     def digest(self) -> str:
@@ -94,14 +94,14 @@ def replay(schedule: Schedule, *, make_member: MakeMember | None = None, keep_tr
     return Replayed(world, tuple(performed), failure)
 
 
-def perform_all(world: World, actions: Iterable[Action]) -> tuple[list[Action], AssertionError | None]:
-    """Let things happen until a promise is broken; what did happen, and the failure."""
+def perform_all(world: World, actions: Iterable[Action]) -> tuple[list[Action], Exception | None]:
+    """Let things happen until a promise is broken, or a node breaks down; what did happen, and the failure."""
     performed = []
     for action in actions:
         try:
             if world.perform(action):
                 performed.append(action)
-        except AssertionError as failure:
+        except Exception as failure:
             performed.append(action)
             return performed, failure
     return performed, None

@@ -114,7 +114,7 @@ class _Search:
             raise _Spent
         world = self.best.scenario.make_world(Trace(), self._make_member)
         performed: list[Action] = []
-        failure: AssertionError | None = None
+        failure: Exception | None = None
         for action in actions:
             found = _found_again(world, action)
             if found is None:
@@ -123,7 +123,7 @@ class _Search:
             try:
                 if not world.perform(found):
                     performed.pop()
-            except AssertionError as broken:
+            except Exception as broken:
                 failure = broken
                 break
         self._events_left -= world.events

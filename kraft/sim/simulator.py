@@ -25,6 +25,7 @@ from kraft.sim.actions import (
     CrashSoon,
     Deliver,
     Flushed,
+    Happening,
     Note,
     Resign,
     ShutDown,
@@ -146,7 +147,7 @@ class Simulator:
             moment = moment + 1 if at_ms == self.now_ms else 0
             assert moment < SAME_MOMENT_LIMIT, f"a loop in which no time passes, at {at_ms}"
             self.now_ms = at_ms
-            if isinstance(due, Action):
+            if isinstance(due, Happening):
                 self._fall_due(due)
             else:
                 due()

@@ -22,6 +22,7 @@ from kraft.sim.actions import (
     Deliver,
     Fail,
     Flushed,
+    Happening,
     Note,
     Resign,
     Return,
@@ -481,7 +482,7 @@ class World:
             self.refused.append(value)
 
 
-_PERFORM: Final[dict[type[Action], Callable[[World, Any], bool]]] = {
+_PERFORM: Final[dict[type[Happening], Callable[[World, Any], bool]]] = {
     Start: World._start,
     Crash: World._crash,
     CrashSoon: World._crash_soon,

@@ -1,0 +1,65 @@
+"""Looks at one seed after the other for a broken promise, and brings back the schedule that breaks it."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+from msgspec import Struct
+
+from kraft.sim import brokers, simulator
+from kraft.sim.actions import Action
+from kraft.sim.cluster import CLUSTER
+from kraft.sim.members import MEMBERS
+from kraft.sim.mutants import planted
+from kraft.sim.scenario import Scenario
+from kraft.sim.schedule import Schedule, check_of
+from kraft.sim.simulator import Result
+
+KINDS = (*MEMBERS, CLUSTER)
+"""What the nodes of a run may be."""
+
+
+class Hunt(Struct, frozen=True, kw_only=True):
+    """The runs to look at, but for their seeds."""
+
+    members: str = "replica"
+    """One of `KINDS`."""
+    nodes: int = 3
+    brokers: int = 3
+    """How many, if the members are a cluster."""
+    mutant: str | None = None
+    chaos_ms: int | None = None
+    """How long things go wrong; None for as long as is usual."""
+
+    def run(self, seed: int) -> Result | Schedule:
+        """One run: what it came to, or the schedule that broke a promise in it.
+
+        What happens is only written down when the same run is made again.
+        """
+        with nullcontext() if self.mutant is None else planted(self.mutant):
+            try:
+                return self._simulate(seed, None)
+            except Exception:
+                actions: list[Action] = []
+            try:
+                return self._simulate(seed, actions)
+            except Exception as failure:
+                found = failure
+        return Schedule(
+            scenario=self._scenario(seed),
+            mutant=self.mutant,
+            violated=check_of(found),
+            message=str(found),
+            actions=tuple(actions),
+        )
+
+    def _simulate(self, seed: int, recorded: list[Action] | None) -> Result:
+        if self.members == CLUSTER:
+            chaos_ms = brokers.CHAOS_MS if self.chaos_ms is None else self.chaos_ms
+            return brokers.run_cluster(seed, self.nodes, self.brokers, chaos_ms=chaos_ms, recorded=recorded)[0]
+        make_member = MEMBERS[self.members]
+        chaos_ms = simulator.CHAOS_MS if self.chaos_ms is None else self.chaos_ms
+        return simulator.run(seed, self.nodes, make_member=make_member, chaos_ms=chaos_ms, recorded=recorded)
+
+    def _scenario(self, seed: int) -> Scenario:
+        return Scenario.drawn(self.members, self.nodes, seed, self.brokers if self.members == CLUSTER else 0)
