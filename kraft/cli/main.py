@@ -44,6 +44,7 @@ _COMMANDS: Final = {
     "replay": "kraft.cli.replay:replay_command",
     "serve": "kraft.cli.serve:serve_command",
     "shell": "kraft.cli.shell:shell_command",
+    "sim": "kraft.cli.sim:sim_command",
     "topics": "kraft.cli.topics:topics_command",
     "users": "kraft.cli.users:users_command",
     "watch": "kraft.cli.watch:watch_command",

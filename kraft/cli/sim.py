@@ -1,0 +1,303 @@
+"""`kraft sim`: looks for bugs of the protocol in simulated quorums, and replays what it found (Kafka:
+`RaftEventSimulationTest`, which prints a seed).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from itertools import islice
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+
+from kraft.cli.progress import LongJob
+from kraft.cli.text import count, echo_lines
+from kraft.config import UsageError
+from kraft.sim.hunt import KINDS, Hunt
+from kraft.sim.mutants import MUTANTS
+from kraft.sim.schedule import Schedule, decode_schedule, encode_schedule, replay
+from kraft.sim.shrink import shrink
+from kraft.sim.simulator import Result
+
+SEEDS_AT_ONCE: Final = 4
+"""A worker is given so many."""
+AHEAD: Final = 3
+"""So many times as much as there are workers waits to be worked on."""
+
+
+@click.group("sim", short_help="Look for bugs of the protocol in simulated quorums.")
+def sim_command() -> None:
+    """Simulate whole quorums under faults, in virtual time: the very code that runs in production, over a network and
+    disks that fail as a seed says. Everything that was promised is checked after every event.
+
+    \b
+    Example:
+        kraft sim run --seeds 0..999 --jobs 2
+    """
+
+
+@sim_command.command("run", short_help="Look at many seeds.")
+@click.option("--seeds", default="0..99", show_default=True, metavar="A..B", help="The seeds, the last included.")
+@click.option("--nodes", type=click.IntRange(1, 9), default=3, show_default=True, help="How many voters.")
+@click.option(
+    "--members",
+    type=click.Choice(KINDS),
+    default="replica",
+    show_default=True,
+    help="Bare cores (quickest), whole replicas, controllers, or controllers and brokers.",
+)
+@click.option("--brokers", type=click.IntRange(0, 9), default=3, show_default=True, help="In a cluster.")
+@click.option("--chaos-ms", type=click.IntRange(min=0), metavar="MS", help="How long things go wrong in each run.")
+@click.option("--mutant", metavar="NAME", help="Plant this bug first; `kraft sim mutants` names them.")
+@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes; as many as processors by default.")
+@click.option("--out", type=click.Path(file_okay=False), default=".", metavar="DIR", help="Where schedules are saved.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each seed, and one at the end.")
+@click.pass_context
+def run_command(
+    context: click.Context,
+    *,
+    seeds: str,
+    nodes: int,
+    members: str,
+    brokers: int,
+    chaos_ms: int | None,
+    mutant: str | None,
+    jobs: int | None,
+    out: str,
+    as_json: bool,
+) -> None:
+    """Simulate one quorum for each seed, until one breaks a promise.
+
+    Then the schedule of what happened is made as short as it can be and saved, and the exit code is 1.
+
+    \b
+    Example:
+        kraft sim run --seeds 0..999 --nodes 5
+        kraft sim run --members core --mutant vote-without-log-check
+    """
+    hunt = Hunt(members=members, nodes=nodes, brokers=brokers, mutant=_known_mutant(mutant), chaos_ms=chaos_ms)
+    wanted = _seeds(seeds)
+    begin = time.perf_counter()
+    done: list[Result] = []
+    found: Schedule | None = None
+    with LongJob("seeds", len(wanted)) as job:
+        for outcome in _outcomes(hunt, wanted, jobs or os.cpu_count() or 1):
+            job.advance(1)
+            if isinstance(outcome, Schedule):
+                found = outcome
+                break
+            done.append(outcome)
+            if as_json:
+                click.echo(msgspec.json.encode(_result_json(outcome)))
+    summary = _summary(done, time.perf_counter() - begin)
+    if found is None:
+        click.echo(msgspec.json.encode(summary | {"violation": None}) if as_json else _summary_line(summary))
+        return
+    path = Path(out) / f"kraft-sim-{found.mutant or members}-{found.scenario.seed}.json"
+    shrunk = _shrink(found)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(encode_schedule(shrunk))
+    violation = {
+        "seed": found.scenario.seed,
+        "violated": found.violated,
+        "message": shrunk.message,
+        "actions": len(found.actions),
+        "shrunk": len(shrunk.actions),
+        "schedule": str(path),
+    }
+    if as_json:
+        click.echo(msgspec.json.encode(summary | {"violation": violation}))
+    else:
+        echo_lines(_violation_lines(violation))
+    context.exit(1)
+
+
+@sim_command.command("replay", short_help="Let a saved schedule happen again.")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False), metavar="FILE")
+@click.option("--without-mutant", is_flag=True, help="Do not plant the bug that the file names.")
+@click.option("--quiet", is_flag=True, help="Print only what it came to.")
+@click.option("--json", "as_json", is_flag=True, help="Print what it came to as one JSON object.")
+@click.pass_context
+def replay_command(context: click.Context, file: str, *, without_mutant: bool, quiet: bool, as_json: bool) -> None:
+    """Print step by step what happens in a schedule; the exit code is 1 if a promise is broken.
+
+    The same file makes the same history on any machine, to the last line: the digest tells.
+
+    \b
+    Example:
+        kraft sim replay kraft-sim-vote-without-log-check-0.json
+    """
+    schedule = decode_schedule(Path(file).read_bytes(), file)
+    if without_mutant:
+        schedule = msgspec.structs.replace(schedule, mutant=None)
+    replayed = replay(schedule)
+    skipped = len(schedule.actions) - len(replayed.performed)
+    if as_json:
+        report = {"digest": replayed.digest, "actions": len(replayed.performed), "skipped": skipped}
+        failure = None if replayed.failure is None else str(replayed.failure)
+        click.echo(msgspec.json.encode(report | {"failure": failure, "recorded": schedule.message or None}))
+    else:
+        if not quiet:
+            click.echo(replayed.world.trace.text)
+        echo_lines(_replay_lines(schedule, skipped, replayed.digest, replayed.failure))
+    context.exit(0 if replayed.failure is None else 1)
+
+
+@sim_command.command("mutants", short_help="Name the bugs that can be planted.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each.")
+def mutants_command(*, as_json: bool) -> None:
+    """Name the bugs that `kraft sim run --mutant` plants, and the members in which each shows.
+
+    \b
+    Example:
+        kraft sim mutants
+    """
+    for mutant in MUTANTS.values():
+        if as_json:
+            facts = {"name": mutant.name, "what": mutant.what, "members": mutant.scope, "budget": mutant.budget}
+            click.echo(msgspec.json.encode(facts))
+        else:
+            click.echo(f"{mutant.name} (--members {mutant.scope})\n    {mutant.what}")
+
+
+def _seeds(text: str) -> range:
+    first, dots, last = text.partition("..")
+    try:
+        seeds = range(int(first), int(last if dots else first) + 1)
+    except ValueError:
+        raise UsageError(f"{text!r} is no range of seeds such as 0..99", where="--seeds") from None
+    if not seeds:
+        raise UsageError(f"no seed is from {first} to {last}", where="--seeds")
+    return seeds
+
+
+def _known_mutant(name: str | None) -> str | None:
+    if name is not None and name not in MUTANTS:
+        raise UsageError(f"there is no mutant {name}", where="--mutant", hint="`kraft sim mutants` names them all.")
+    return name
+
+
+# Workers
+
+
+def _outcomes(hunt: Hunt, seeds: range, jobs: int) -> Iterator[Result | Schedule]:
+    """What each run came to, in the order of seeds."""
+    if jobs == 1 or len(seeds) == 1:
+        yield from map(hunt.run, seeds)
+        return
+    parts = (seeds[first : first + SEEDS_AT_ONCE] for first in range(0, len(seeds), SEEDS_AT_ONCE))
+    with _workers(jobs) as workers:
+        waiting: deque[Future[list[Result | Schedule]]] = deque(
+            workers.submit(_run_part, hunt, part) for part in islice(parts, AHEAD * jobs)
+        )
+        while waiting:
+            outcomes = waiting.popleft().result()
+            waiting.extend(workers.submit(_run_part, hunt, part) for part in islice(parts, 1))
+            yield from outcomes
+
+
+@contextmanager
+def _workers(jobs: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes that end with the block, in the middle of a run if need be; Ctrl-C is for us alone."""
+    workers = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_ignore_ctrl_c)
+    try:
+        yield workers
+    finally:
+        processes = list((workers._processes or {}).values())
+        workers.shutdown(wait=False, cancel_futures=True)
+        for process in processes:
+            process.terminate()
+
+
+def _ignore_ctrl_c() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _run_part(hunt: Hunt, seeds: range) -> list[Result | Schedule]:
+    """The runs of some seeds, up to the first that breaks a promise."""
+    outcomes: list[Result | Schedule] = []
+    for seed in seeds:
+        outcome = hunt.run(seed)
+        outcomes.append(outcome)
+        if isinstance(outcome, Schedule):
+            break
+    return outcomes
+
+
+def _shrink(found: Schedule) -> Schedule:
+    with LongJob("shrinking", len(found.actions)) as job:
+        length = len(found.actions)
+
+        def on_shorter(shorter: int) -> None:
+            nonlocal length
+            job.advance(length - shorter)
+            length = shorter
+
+        return shrink(found, on_shorter=on_shorter)
+
+
+# What is printed
+
+
+def _result_json(result: Result) -> dict[str, Any]:
+    return {
+        "seed": result.seed,
+        "digest": result.digest,
+        "events": result.events,
+        "virtual_ms": result.elapsed_ms,
+        "elections": len(result.leaders),
+        "committed": result.committed,
+        "acknowledged": result.acknowledged,
+    }
+
+
+def _summary(done: list[Result], seconds: float) -> dict[str, Any]:
+    events = sum(result.events for result in done)
+    return {
+        "seeds": len(done),
+        "events": events,
+        "elections": sum(len(result.leaders) for result in done),
+        "committed": sum(result.committed for result in done),
+        "virtual_seconds": sum(result.elapsed_ms for result in done) // 1000,
+        "seconds": round(seconds, 1),
+        "seeds_per_second": round(len(done) / seconds, 1),
+        "events_per_second": round(events / seconds),
+    }
+
+
+def _summary_line(summary: dict[str, Any]) -> str:
+    return (
+        f"{count(summary['seeds'], 'seed')}, no violation: {count(summary['elections'], 'election')}, "
+        f"{count(summary['committed'], 'record')} committed in {summary['virtual_seconds']:,} s of virtual time\n"
+        f"{summary['seeds_per_second']:,} seeds/s, {summary['events_per_second']:,} events/s"
+    )
+
+
+def _violation_lines(violation: dict[str, Any]) -> list[str]:
+    shorter = f"{count(violation['actions'], 'action')}, shrunk to {violation['shrunk']:,}"
+    return [
+        f"seed {violation['seed']}: {violation['violated']}",
+        f"    {violation['message']}",
+        f"schedule: {violation['schedule']} ({shorter})",
+        f"replay:   kraft sim replay {violation['schedule']}",
+    ]
+
+
+def _replay_lines(schedule: Schedule, skipped: int, digest: str, failure: Exception | None) -> list[str]:
+    lines = [f"digest {digest}"]
+    if skipped and failure is None:
+        lines.append(f"{count(skipped, 'action')} could not happen")
+    if failure is None:
+        lines.append("no promise was broken" + (f"; it was once: {schedule.message}" if schedule.violated else ""))
+    else:
+        lines.append(f"broken: {failure}")
+    return lines
