@@ -9,6 +9,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from kraft.quorum.events import FailureCause
+from kraft.sim.disk_damage import Damage
 
 WORLD = 0
 """What happens to nobody in particular happens here."""
@@ -108,6 +109,29 @@ class SetClock(Happening, frozen=True, tag="set-clock"):
     offset_ms: int
 
 
+class FailDisk(Happening, frozen=True, tag="fail-disk"):
+    """The so-many-th operation on a node's disk that changes something fails, if that is in this life, and so do all
+    that follow; the seed draws what is lost when the node stops over it.
+    """
+
+    operations: int
+    seed: int
+
+
+class LimitDisk(Happening, frozen=True, tag="limit-disk"):
+    """The disk of a node takes so many bytes more and is full then; any number if none is given."""
+
+    seed: int
+    free_bytes: int | None = None
+
+
+class DamageDisk(Happening, frozen=True, tag="damage-disk"):
+    """The disk of a node loses something for good, unless that is more than a quorum bears; the seed draws what."""
+
+    what: Damage
+    seed: int
+
+
 class Note(Happening, frozen=True, tag="note"):
     """Something that explains what follows and changes nothing by itself, such as a cut in the network."""
 
@@ -136,6 +160,9 @@ Action = (
     | Resign
     | ShutDown
     | SetClock
+    | FailDisk
+    | LimitDisk
+    | DamageDisk
     | Note
     | Conclude
 )

@@ -104,13 +104,26 @@ class Invariants:
         """The values in one of the batches of `committed`; none if it is a control batch."""
         return self._values[place]
 
+    def known(self, node_id: int) -> Known:
+        """What was seen of a node; nothing before its first start."""
+        return self._nodes.setdefault(node_id, Known())
+
+    def acknowledged_upto(self, node_id: int, leader_id: int) -> int:
+        """How many of the batches in a leader's log another node may have said it has on disk."""
+        own, model = self.known(node_id), self.known(leader_id).log
+        count = min(bisect_right(own.log, own.flushed_offset, key=_next_offset), len(model))
+        # Two logs that have the same batch are the same up to it.
+        while count > 0 and own.log[count - 1] != model[count - 1]:
+            count -= 1
+        return count
+
     # Events
 
-    def started(self, member: Member) -> View:
-        """A node begins a life: what it promised to have on disk must be there."""
+    def started(self, member: Member, *, is_damaged: bool = False) -> View:
+        """A node begins a life: what it promised to have on disk must be there, unless the disk was damaged."""
         node_id = member.node_id
-        known = self._nodes.setdefault(node_id, Known())
         log, election = member.read(0), member.election()
+        known = Known() if is_damaged else self.known(node_id)
         self._check_promise(node_id, known, log)
         if known.election is not None and not known.was_interrupted and _forgets(known.election, election):
             raise InvariantViolated(f"node {node_id} has forgotten {known.election}; it has {election} on its disk")
@@ -120,7 +133,7 @@ class Invariants:
 
     def interrupted(self, node_id: int) -> None:
         """A node died within a step or its start: nobody knows how much of it is on its disk."""
-        self._nodes.setdefault(node_id, Known()).was_interrupted = True
+        self.known(node_id).was_interrupted = True
 
     def _check_promise(self, node_id: int, known: Known, log: list[LogBatch]) -> None:
         """What was flushed is still there. A step that was interrupted may have truncated the log, but not what is
@@ -327,7 +340,7 @@ class Invariants:
     def _check_majority(self, node_id: int, view: View, place: int) -> None:
         """What a leader commits is on the disks of a majority, down nodes too, and not below a former leader's mark."""
         batch = self.committed[place]
-        holders = [one for one in self._voter_ids if self._has_on_disk(one, place, batch)]
+        holders = [one for one in self._voter_ids if self.has_on_disk(one, place, batch)]
         if len(holders) < majority(len(self._voter_ids)):
             raise InvariantViolated(f"node {node_id} commits {batch}, which only {holders} have on disk")
         epoch, offset = self._leader_progress
@@ -338,7 +351,8 @@ class Invariants:
                 )
             self._leader_progress = (view.epoch, view.high_watermark)
 
-    def _has_on_disk(self, node_id: int, place: int, batch: LogBatch) -> bool:
+    def has_on_disk(self, node_id: int, place: int, batch: LogBatch) -> bool:
+        """Whether a batch, which is the so-many-th of its log, is on the disk of a node, as far as that is known."""
         known = self._nodes.get(node_id)
         if known is None or place >= len(known.log) or known.log[place] != batch:
             return False

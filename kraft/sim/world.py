@@ -19,10 +19,13 @@ from kraft.sim.actions import (
     Conclude,
     Crash,
     CrashSoon,
+    DamageDisk,
     Deliver,
     Fail,
+    FailDisk,
     Flushed,
     Happening,
+    LimitDisk,
     Note,
     Resign,
     Return,
@@ -33,6 +36,7 @@ from kraft.sim.actions import (
     Tick,
 )
 from kraft.sim.contacts import Contacts
+from kraft.sim.disk_losses import DiskLosses
 from kraft.sim.invariants import Invariants
 from kraft.sim.member import (
     Administered,
@@ -49,6 +53,7 @@ from kraft.sim.member import (
     View,
 )
 from kraft.sim.trace import Trace
+from metadata_log.errors import MetadataLogError
 from metadata_log.serde import Message, decode
 from transport.protocol.apis import APIS
 
@@ -87,6 +92,9 @@ class Host(Struct):
     is_running: bool = False
     crash_seed: int = 0
     requests: int = 0
+    is_disk_failing: bool = False
+    """Whether its disk may fail by itself in this life."""
+    is_disk_limited: bool = False
     flushes: int = 0
     flushing: dict[int, int] = {}
     """By number the tickets of the fsyncs that are not done."""
@@ -113,7 +121,7 @@ class Driver(Protocol):
         """A node has done something; it may want to be woken at another time."""
 
     def on_died(self, node_id: int) -> None:
-        """A node has died in the middle of a step."""
+        """A node has died in the middle of a step, or does not start with the disk it has."""
 
 
 class Onlooker:
@@ -169,6 +177,7 @@ class World:
         self.hosts = {node_id: Host(member) for node_id, member in members.items()}
         self.voter_ids = voter_ids
         self.invariants = Invariants(voter_ids)
+        self.disk_losses = DiskLosses(voter_ids)
         self.contacts = contacts
         self.trace = trace
         self.watch = watch
@@ -207,6 +216,10 @@ class World:
         """The voters that are up."""
         return [node_id for node_id in self.voter_ids if self.hosts[node_id].is_running]
 
+    def may_start(self, node_id: int) -> bool:
+        """Whether the quorum can bear that a node comes back with the disk it has."""
+        return self.disk_losses.may_return(node_id, self.running_voters(), self.invariants)
+
     def leaders(self) -> list[int]:
         """The nodes that take themselves for leaders."""
         return [
@@ -239,7 +252,7 @@ class World:
 
     def _start(self, action: Start) -> bool:
         host = self.hosts[action.node]
-        if host.is_running:
+        if host.is_running or not self.may_start(action.node):
             return False
         host.life += 1
         host.is_running = True
@@ -247,10 +260,11 @@ class World:
         self.events += 1
         try:
             outputs = host.member.start(Random(action.seed), self._clock(host))
-        except Crashed as crashed:
-            self._die(host, f"start: crashes {crashed}")
+        except (Crashed, OSError, MetadataLogError) as failure:
+            self._die(host, "start", failure)
             return True
-        host.view = self.invariants.started(host.member)
+        host.view = self.invariants.started(host.member, is_damaged=self.disk_losses.is_damaged(action.node))
+        self.disk_losses.end(action.node)
         if self.watch is not None:
             self.watch.started(host.member, self)
         self._settle(host, outputs, "started")
@@ -269,15 +283,47 @@ class World:
         host.member.crash_soon(action.operations)
         return True
 
-    def _die(self, host: Host, what: str) -> None:
+    def _fail_disk(self, action: FailDisk) -> bool:
+        host = self.hosts[action.node]
+        if not host.is_running:
+            return False
+        host.crash_seed = action.seed
+        host.is_disk_failing = True
+        host.member.fail_soon(action.operations)
+        return True
+
+    def _limit_disk(self, action: LimitDisk) -> bool:
+        host = self.hosts[action.node]
+        host.crash_seed = action.seed
+        host.is_disk_limited = action.free_bytes is not None
+        host.member.limit_disk(action.free_bytes)
+        return True
+
+    def _damage_disk(self, action: DamageDisk) -> bool:
+        node_id, what, losses = action.node, action.what, self.disk_losses
+        host = self.hosts[node_id]
+        if not losses.is_bearable(node_id) or (host.is_running and what.needs_stop):
+            return False
+        damaged = host.member.damage(what, Random(action.seed))
+        if not damaged:
+            return False
+        losses.damage(node_id)
+        self.trace.add(self.now_ms, node_id, f"{what}: {damaged}")
+        return True
+
+    def _die(self, host: Host, what: str, failure: Crashed | OSError | MetadataLogError) -> None:
+        """A node has died within a step; raises the failure again if nothing has been done to the node for that."""
         node_id = host.member.node_id
-        self.trace.add(self.now_ms, node_id, what)
+        is_failing = isinstance(failure, OSError) and (host.is_disk_failing or host.is_disk_limited)
+        if not isinstance(failure, Crashed) and not is_failing and not self.disk_losses.is_damaged(node_id):
+            raise failure
+        self.trace.add(self.now_ms, node_id, f"{what}: {type(failure).__name__} {failure}")
         self.invariants.interrupted(node_id)
         self._end_life(host, host.crash_seed)
         self.driver.on_died(node_id)
 
     def _end_life(self, host: Host, seed: int) -> None:
-        host.is_running = False
+        host.is_running = host.is_disk_failing = False
         host.member.crash(Random(seed))
         host.flushing.clear()
         abandoned, host.asked = host.asked, {}
@@ -403,6 +449,9 @@ class World:
 
     def _conclude(self, action: Conclude) -> bool:
         self.invariants.refused(self.refused)
+        for node_id in self.running():
+            if not self.disk_losses.is_damaged(node_id):
+                self.invariants.concluded(self.hosts[node_id].member)
         target = action.settled_at
         if target and not self.has_settled(target):
             views = [host.view for host in self.hosts.values()]
@@ -417,8 +466,8 @@ class World:
         self.events += 1
         try:
             outputs = step()
-        except Crashed as crashed:
-            self._die(host, f"{what}: crashes {crashed}")
+        except (Crashed, OSError, MetadataLogError) as failure:
+            self._die(host, what, failure)
             return True
         host.view = self.invariants.stepped(host.member)
         self.contacts.stepped(host.member.node_id, host.view, self._clock(host))
@@ -449,6 +498,8 @@ class World:
             case Answer():
                 if output.granted is not None:
                     self.invariants.granted(node_id, *output.granted)
+                elif output.pre_granted is not None:
+                    self.invariants.pre_granted(node_id, output.pre_granted)
                 exchange, copy = host.asked.pop(output.request_id)
                 exchange.answers[copy] = output.message
                 self.driver.on_answered(exchange, copy)
@@ -496,6 +547,9 @@ _PERFORM: Final[dict[type[Happening], Callable[[World, Any], bool]]] = {
     Resign: World._resign,
     ShutDown: World._shut_down,
     SetClock: World._set_clock,
+    FailDisk: World._fail_disk,
+    LimitDisk: World._limit_disk,
+    DamageDisk: World._damage_disk,
     Note: World._note,
     Conclude: World._conclude,
 }

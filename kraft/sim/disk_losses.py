@@ -1,0 +1,68 @@
+"""How much a quorum may lose of its disks, and when who has lost something may come back.
+
+KRaft promises nothing to a static quorum whose voters forget: a voter with an empty disk has the id of the old one, and
+votes and acknowledges again. So an operator has to see to it, and in the simulation this is the rule:
+
+- No more than a minority of the voters' disks is damaged at a time. A damaged disk may go unnoticed while its node
+  runs, as what that one does comes from its memory.
+- A node with a damaged disk is started again only when a majority of sound voters is up, and follows one leader in no
+  earlier epoch than the damaged one has seen, as does everybody else who is up; and when that majority has on disk
+  everything that was committed, and everything that the damaged node may have acknowledged to this leader.
+
+Then no vote and no acknowledgement of the former life counts any more, and everything can be demanded: nothing that was
+committed is lost, and there is one leader per epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kraft.quorum.voters import majority
+from kraft.sim.invariants import Invariants
+from metadata_log.types import NO_NODE
+
+
+class DiskLosses:
+    """Which disks are damaged."""
+
+    def __init__(self, voter_ids: tuple[int, ...]) -> None:
+        self._voter_ids = voter_ids
+        self._damaged: dict[int, None] = {}
+
+    def is_damaged(self, node_id: int) -> bool:
+        """Whether the disk of a node has lost something since its last start."""
+        return node_id in self._damaged
+
+    def is_bearable(self, node_id: int) -> bool:
+        """Whether this node's disk may be damaged, too."""
+        spare = len(self._voter_ids) - majority(len(self._voter_ids))
+        return node_id in self._voter_ids and len({*self._damaged, node_id}) <= spare
+
+    def damage(self, node_id: int) -> None:
+        """The disk of a node has lost something."""
+        self._damaged[node_id] = None
+
+    def end(self, node_id: int) -> None:
+        """A node has started, so what is on its disk is what it knows now."""
+        self._damaged.pop(node_id, None)
+
+    def may_return(self, node_id: int, running: Iterable[int], ledger: Invariants) -> bool:
+        """Whether a node that is down may start with what is left to it; `running` are the voters that are up."""
+        if node_id not in self._damaged:
+            return True
+        own, running = ledger.known(node_id), tuple(running)
+        views = [view for one in running if (view := ledger.known(one).view) is not None]
+        if not views:
+            return False
+        leader = views[0].leader
+        if leader.leader_id in (NO_NODE, node_id) or any(view.leader != leader for view in views):
+            return False
+        if own.election is not None and leader.epoch < own.election.epoch:
+            return False
+        needed = max(len(ledger.committed), ledger.acknowledged_upto(node_id, leader.leader_id))
+        model = ledger.known(leader.leader_id).log
+        if needed > len(model):
+            return False
+        sound = [one for one in running if one not in self._damaged]
+        holders = [one for one in sound if needed == 0 or ledger.has_on_disk(one, needed - 1, model[needed - 1])]
+        return len(holders) >= majority(len(self._voter_ids))
