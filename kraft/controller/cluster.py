@@ -77,7 +77,13 @@ def refuse_describe_cluster(
 
 
 def check_described(image: MetadataImage) -> None:
-    """Raise `ApiError` while controllers cannot be talked to directly, which comes before any permission."""
+    """Raise `ApiError` while controllers cannot be talked to directly, which comes before any permission.
+
+    Who has just started knows no metadata.version, and says so with an error after which clients ask another one.
+    Kafka says that it is too old, and its admin client takes a controller's word for that and never asks again.
+    """
+    if image.features.metadata_version is None:
+        raise ApiError(Error.NOT_CONTROLLER, "The metadata of the cluster is not known here yet.")
     if image.features.level(METADATA_VERSION) < REGISTRATION_SINCE:
         raise ApiError(
             Error.UNSUPPORTED_VERSION,

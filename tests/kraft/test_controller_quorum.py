@@ -327,6 +327,16 @@ def test_describe_cluster_lists_the_controllers_on_any_node() -> None:
     assert net.ask(leader, DescribeClusterRequest(), version=0).error_code == Error.INVALID_REQUEST
 
 
+def test_who_knows_no_metadata_yet_does_not_call_it_too_old() -> None:
+    """Kafka's admin client would believe that for ever."""
+    net, _ = active()
+    for node in tuple(net.replicas):
+        net.kill(node)
+    net.start(1)
+    response = net.ask(1, DescribeClusterRequest(endpoint_type=2))
+    assert (response.error_code, response.brokers) == (Error.NOT_CONTROLLER, [])
+
+
 def test_api_versions_names_what_is_served_and_nothing_else() -> None:
     net, leader = active()
     asked = ApiVersionsRequest(client_software_name="test", client_software_version="1.0")
