@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 
 from msgspec import Struct
 
@@ -31,27 +31,31 @@ class Hunt(Struct, frozen=True, kw_only=True):
     chaos_ms: int | None = None
     """How long things go wrong; None for as long as is usual."""
 
-    def run(self, seed: int) -> Result | Schedule:
-        """One run: what it came to, or the schedule that broke a promise in it.
+    def run(self, seed: int, recorded: list[Action] | None = None) -> Result | Schedule:
+        """One run: what it came to, or the schedule that broke a promise in it. What happens is added to `recorded`.
 
-        What happens is only written down when the same run is made again.
+        Without that, what happens is only written down when something was found and the same run is made again.
         """
         with nullcontext() if self.mutant is None else planted(self.mutant):
-            try:
-                return self._simulate(seed, None)
-            except Exception:
-                actions: list[Action] = []
+            actions = recorded
+            if actions is None:
+                actions = []
+                with suppress(Exception):
+                    return self._simulate(seed, None)
             try:
                 return self._simulate(seed, actions)
             except Exception as failure:
-                found = failure
-        return Schedule(
-            scenario=self._scenario(seed),
-            mutant=self.mutant,
-            violated=check_of(found),
-            message=str(found),
-            actions=tuple(actions),
-        )
+                return Schedule(
+                    scenario=self.scenario(seed),
+                    mutant=self.mutant,
+                    violated=check_of(failure),
+                    message=str(failure),
+                    actions=tuple(actions),
+                )
+
+    def scenario(self, seed: int) -> Scenario:
+        """What the run of a seed begins with."""
+        return Scenario.drawn(self.members, self.nodes, seed, self.brokers if self.members == CLUSTER else 0)
 
     def _simulate(self, seed: int, recorded: list[Action] | None) -> Result:
         if self.members == CLUSTER:
@@ -60,6 +64,3 @@ class Hunt(Struct, frozen=True, kw_only=True):
         make_member = MEMBERS[self.members]
         chaos_ms = simulator.CHAOS_MS if self.chaos_ms is None else self.chaos_ms
         return simulator.run(seed, self.nodes, make_member=make_member, chaos_ms=chaos_ms, recorded=recorded)
-
-    def _scenario(self, seed: int) -> Scenario:
-        return Scenario.drawn(self.members, self.nodes, seed, self.brokers if self.members == CLUSTER else 0)

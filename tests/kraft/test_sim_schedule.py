@@ -1,0 +1,172 @@
+"""Schedules: what happened in a run, written down, replayed, shrunk and found again."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from command_line import run
+
+from kraft.sim.actions import Action, Deliver, Note
+from kraft.sim.hunt import Hunt
+from kraft.sim.schedule import BadSchedule, Schedule, check_of, decode_schedule, encode_schedule, replay
+from kraft.sim.shrink import shrink
+from kraft.sim.simulator import Result
+
+CLASSIC = ("vote-without-log-check", "vote-in-memory-only", "former-epochs-commit", "minority-commits")
+
+
+def _found(mutant: str, seeds: int = 100, members: str = "core") -> Schedule:
+    hunt = Hunt(members=members, mutant=mutant)
+    for seed in range(seeds):
+        outcome = hunt.run(seed)
+        if isinstance(outcome, Schedule):
+            return outcome
+    pytest.fail(f"{seeds} seeds found nothing wrong with {mutant}")
+
+
+@pytest.mark.parametrize("members", ["core", "replica", "controller", "cluster"])
+def test_a_schedule_is_the_run_that_it_was_written_down_from(members: str) -> None:
+    """Through the file and back: the same digest, and nothing in it that cannot happen."""
+    actions: list[Action] = []
+    hunt = Hunt(members=members, chaos_ms=3000)
+    result = hunt.run(3, actions)
+    assert isinstance(result, Result)
+    schedule = Schedule(scenario=hunt.scenario(3), actions=tuple(actions))
+    replayed = replay(decode_schedule(encode_schedule(schedule), "memory"))
+    assert replayed.failure is None
+    assert replayed.digest == result.digest
+    assert replayed.performed == schedule.actions
+
+
+def test_a_schedule_is_the_same_history_in_every_process(tmp_path: Path) -> None:
+    file = tmp_path / "schedule.json"
+    file.write_bytes(encode_schedule(_found("vote-without-log-check")))
+    script = (
+        "import sys; from kraft.sim.schedule import *; data = open(sys.argv[1], 'rb').read();"
+        "print(replay(decode_schedule(data, 'file')).digest)"
+    )
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", script, str(file)],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize("mutant", CLASSIC)
+def test_the_classic_bugs_shrink_to_what_a_person_can_read(mutant: str) -> None:
+    found = _found(mutant)
+    lengths: list[int] = []
+    shrunk = shrink(found, on_shorter=lengths.append)
+    assert len(shrunk.actions) < 30
+    assert lengths == sorted(lengths, reverse=True)
+    replayed = replay(shrunk)
+    assert replayed.failure is not None
+    assert check_of(replayed.failure) == found.violated, "another bug than the one that was found"
+    assert replayed.performed == shrunk.actions, "what cannot happen does not stand in it"
+    assert replay(msgspec.structs.replace(shrunk, mutant=None)).failure is None, "the sound code breaks it, too"
+
+
+def test_nothing_can_be_left_out_of_a_shrunk_schedule() -> None:
+    shrunk = shrink(_found("minority-commits"))
+    for place in range(len(shrunk.actions)):
+        rest = (*shrunk.actions[:place], *shrunk.actions[place + 1 :])
+        failure = replay(msgspec.structs.replace(shrunk, actions=rest)).failure
+        assert failure is None or check_of(failure) != shrunk.violated, shrunk.actions[place]
+
+
+def test_a_search_that_may_cost_nothing_changes_nothing() -> None:
+    found = _found("minority-commits")
+    assert shrink(found, most_events=0) == found
+
+
+def test_what_is_about_nothing_is_passed_over() -> None:
+    """A schedule that somebody has edited may name messages that nobody sent."""
+    hunt = Hunt(members="core")
+    lost = Deliver(10, 2, 1, 99, "Vote")
+    schedule = Schedule(scenario=hunt.scenario(0), actions=(lost, Note(20, 0, "nothing")))
+    assert replay(schedule).performed == schedule.actions[1:]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda text: text[:-10], "no schedule"),
+        (lambda text: text.replace('"deliver"', '"teleport"'), "no schedule"),
+        (lambda text: text.replace('"format": 1', '"format": 7'), "format 7"),
+        (lambda text: text.replace('"mutant": null', '"mutant": "gremlin"'), "gremlin"),
+    ],
+)
+def test_what_is_no_schedule_is_refused(change: object, says: str) -> None:
+    assert callable(change)
+    schedule = Schedule(scenario=Hunt().scenario(0), actions=(Deliver(10, 2, 1, 1),))
+    text = encode_schedule(schedule).decode()
+    with pytest.raises(BadSchedule, match=says):
+        decode_schedule(change(text).encode(), "file")
+
+
+# The command
+
+
+def test_a_run_without_a_violation(capsys: pytest.CaptureFixture[str]) -> None:
+    done = run(capsys, "sim", "run", "--seeds", "0..5", "--members", "core", "--jobs", "1", "--json")
+    *seeds, summary = [json.loads(line) for line in done.out.splitlines()]
+    assert done.code == 0
+    assert [line["seed"] for line in seeds] == list(range(6))
+    assert summary["seeds"] == 6
+    assert summary["violation"] is None
+
+
+def test_a_bug_is_found_shrunk_saved_and_replayed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The same seed whether one process looks for it or two."""
+    words = ("--seeds", "14..22", "--members", "core", "--mutant", "vote-by-offset-alone", "--out", str(tmp_path))
+    one = run(capsys, "sim", "run", *words, "--jobs", "1")
+    two = run(capsys, "sim", "run", *words, "--jobs", "2")
+    assert one == two
+    assert one.code == 1
+    (file,) = tmp_path.iterdir()
+    assert f"kraft sim replay {file}" in one.out
+    again = run(capsys, "sim", "replay", str(file))
+    assert again.code == 1
+    assert decode_schedule(file.read_bytes(), "file").message in again.out
+    sound = run(capsys, "sim", "replay", str(file), "--without-mutant", "--quiet")
+    assert sound.code == 0
+    assert "no promise was broken" in sound.out
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--seeds", "9..3"), "no seed is from 9 to 3"),
+        (("--seeds", "some"), "no range of seeds"),
+        (("--mutant", "gremlin"), "there is no mutant gremlin"),
+    ],
+)
+def test_what_cannot_be_run_is_said(capsys: pytest.CaptureFixture[str], words: tuple[str, str], says: str) -> None:
+    done = run(capsys, "sim", "run", *words)
+    assert done.code == 2
+    assert says in done.err
+
+
+def test_a_file_that_is_no_schedule_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("buy milk")
+    done = run(capsys, "sim", "replay", str(file))
+    assert done.code == 1
+    assert str(file) in done.err
+
+
+def test_the_mutants_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = run(capsys, "sim", "mutants", "--json").out.splitlines()
+    assert {json.loads(line)["name"] for line in lines} > set(CLASSIC)
