@@ -45,7 +45,8 @@ DEFAULT_TIMEOUT_MS: Final = 30_000
 REQUEST_TIMEOUT_MS: Final = 5_000
 RETRY_MS: Final = 20
 """The pause before an answer that may change is asked for again."""
-_CONTROLLERS: Final = 2
+CONTROLLERS: Final = 2
+"""The kind of nodes that a DescribeCluster to a controller is about (KIP-919)."""
 _SENT_BEFORE: Final = "The request was sent before, and its answer was lost: it may have been done then."
 _MOVED: Final = frozenset(
     {
@@ -277,14 +278,16 @@ class AdminClient:
         found = await self._in_time(attempt)
         return found, _SENT_BEFORE if is_lost else None
 
-    async def ask(self, endpoint: Endpoint, message: Message, answer: type[M]) -> M | Failed:
+    async def ask(
+        self, endpoint: Endpoint, message: Message, answer: type[M], *, timeout_ms: int = REQUEST_TIMEOUT_MS
+    ) -> M | Failed:
         """Send one request to one controller, once; returns its answer, or why there is none.
 
         Raises `AdminError` if that controller has no version of the request, which no repetition cures.
         """
         token = next(self._tokens)
         waiting = self._waiting[token] = _Waiting()
-        self._transport.request(endpoint, token, message, timeout_ms=REQUEST_TIMEOUT_MS, client_id=self._client_id)
+        self._transport.request(endpoint, token, message, timeout_ms=timeout_ms, client_id=self._client_id)
         try:
             await waiting.done.wait()
         finally:
@@ -308,7 +311,7 @@ class AdminClient:
             return result
         raise NoController(
             f"no active controller answered within {self._timeout_ms / 1000:g} s: {self.last_failure}",
-            hint=f"Asked: {', '.join(map(str, self._candidates()))}. Do a majority of the voters run?",
+            hint=f"Asked: {', '.join(map(str, self.addresses))}. Do a majority of the voters run?",
         )
 
     # Where to ask
@@ -324,8 +327,8 @@ class AdminClient:
 
     async def _find_cluster(self) -> ClusterDescription | None:
         """What the first controller says that knows an active one; None if there is none such now."""
-        request = DescribeClusterRequest(endpoint_type=_CONTROLLERS)
-        for endpoint in self._candidates():
+        request = DescribeClusterRequest(endpoint_type=CONTROLLERS)
+        for endpoint in self.addresses:
             outcome = await self.ask(endpoint, request, DescribeClusterResponse)
             if isinstance(outcome, Failed):
                 self.last_failure = outcome.detail
@@ -347,8 +350,9 @@ class AdminClient:
             self.last_failure = f"{endpoint} knows of no active controller"
         return None
 
-    def _candidates(self) -> tuple[Endpoint, ...]:
-        """Who may know: the addresses given, then those learnt; whoever failed last comes last."""
+    @property
+    def addresses(self) -> tuple[Endpoint, ...]:
+        """Where controllers may be: the addresses given, then those learnt; whoever failed last comes last."""
         everyone = dict.fromkeys((*self._bootstrap, *self._known))
         return tuple(sorted(everyone, key=lambda endpoint: endpoint == self._failed))
 

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import trio
+from msgspec import Struct
 
-from kraft.admin.client import AdminClient, AdminError, QuorumDescription, Refusal, ReplicaDescription, RequestRefused
+from kraft.admin.client import (
+    AdminClient,
+    AdminError,
+    ClusterDescription,
+    QuorumDescription,
+    Refusal,
+    ReplicaDescription,
+    RequestRefused,
+)
 from metadata_log.types import Uuid
 from transport.interface import Endpoint
 from transport.protocol.errors import Error
@@ -21,32 +30,46 @@ from transport.protocol.messages.add_raft_voter import Listener
 
 RETRY_SECONDS: Final = 0.2
 TIMEOUT_MS: Final = 30_000
+SILENT_MS: Final = 5_000
+"""A replica that has not fetched for so long beside another of its id is gone: each fetches twice a second."""
+_SEE: Final = "See `kraft quorum status`, and name the directory id if there are two."
+
+
+class AddedVoter(Struct, frozen=True):
+    """A voter as the leader was told of it."""
+
+    id: int
+    directory_id: Uuid
+    endpoint: Endpoint
 
 
 async def add_voter(
     admin: AdminClient,
     node_id: int,
-    endpoint: Endpoint,
+    endpoint: Endpoint | None = None,
     directory_id: Uuid | None = None,
     *,
     timeout_ms: int = TIMEOUT_MS,
-) -> Uuid:
-    """Make a controller that has caught up a voter; returns its directory id once that is committed.
+) -> AddedVoter:
+    """Make a controller that has caught up a voter; returns once that is committed.
 
-    Without `directory_id` it is the one under which the controller fetches. "Not now" is asked again, for `timeout_ms`.
-    Raises `AdminError`, `RequestRefused` and
-    `NoController`; cancelled by its caller, the voter may be added all the same.
+    Without `endpoint` it is reached where it has registered, without `directory_id` it is the directory under which it
+    fetches now. "Not now" is asked again, for `timeout_ms`. Raises `AdminError`, `RequestRefused` and `NoController`;
+    cancelled by its caller, the voter may be added all the same.
     """
     cluster = await admin.describe_cluster()
     quorum = await admin.describe_quorum()
-    found = directory_id or _only(quorum.observers, node_id, "no observer").directory_id
-    listener = quorum.voters[0].listeners[0][0] if quorum.voters and quorum.voters[0].listeners else "CONTROLLER"
+    if any(one.id == node_id and directory_id in (None, one.directory_id) for one in quorum.voters):
+        raise AdminError(f"node {node_id} votes already", hint=_SEE)
+    found = directory_id or _fetching(quorum.observers, node_id).directory_id
+    address = endpoint or await _registered(admin, node_id, timeout_ms)
+    listener = _listener(cluster, quorum) if endpoint is None else _default_listener(quorum)
     request = AddRaftVoterRequest(
         cluster_id=cluster.cluster_id,
         timeout_ms=timeout_ms,
         voter_id=node_id,
         voter_directory_id=found,
-        listeners=[Listener(listener, endpoint.host, endpoint.port)],
+        listeners=[Listener(listener, address.host, address.port)],
     )
     await _until_taken(
         admin,
@@ -54,7 +77,33 @@ async def add_voter(
         lambda: admin.ask_active(request, AddRaftVoterResponse, _refusal),
         lambda now: (node_id, found) in _keys(now),
     )
-    return found
+    return AddedVoter(node_id, found, address)
+
+
+async def _registered(admin: AdminClient, node_id: int, timeout_ms: int) -> Endpoint:
+    """Where a controller has registered that it listens, which it does as soon as it has read the log."""
+    with trio.move_on_after(timeout_ms / 1000):
+        while True:
+            address = dict((await admin.describe_cluster()).controllers).get(node_id)
+            if address is not None:
+                return address
+            await trio.sleep(RETRY_SECONDS)
+    raise AdminError(
+        f"node {node_id} has not registered where it listens",
+        hint=f"Say where: {node_id}@HOST:PORT. Controllers register from metadata.version 3.7-IV0 on.",
+    )
+
+
+def _listener(cluster: ClusterDescription, quorum: QuorumDescription) -> str:
+    """The name of the listener that the cluster was described by: where voters have the addresses that were told."""
+    known = dict(cluster.controllers)
+    names = [name for voter in quorum.voters for name, endpoint in voter.listeners if endpoint == known.get(voter.id)]
+    return names[0] if names else _default_listener(quorum)
+
+
+def _default_listener(quorum: QuorumDescription) -> str:
+    """The name of the listener by which controllers reach each other."""
+    return next((name for voter in quorum.voters for name, _ in voter.listeners), "CONTROLLER")
 
 
 async def remove_voter(
@@ -63,7 +112,7 @@ async def remove_voter(
     """Take a controller's vote away; returns its directory id once that is committed. Errors as of `add_voter`."""
     cluster = await admin.describe_cluster()
     quorum = await admin.describe_quorum()
-    found = directory_id or _only(quorum.voters, node_id, "no voter").directory_id
+    found = directory_id or _only([one for one in quorum.voters if one.id == node_id], node_id, "no voter").directory_id
     request = RemoveRaftVoterRequest(cluster_id=cluster.cluster_id, voter_id=node_id, voter_directory_id=found)
     await _until_taken(
         admin,
@@ -98,15 +147,22 @@ async def _until_taken(
     raise put_off
 
 
-def _only(replicas: tuple[ReplicaDescription, ...], node_id: int, what: str) -> ReplicaDescription:
+def _fetching(replicas: tuple[ReplicaDescription, ...], node_id: int) -> ReplicaDescription:
+    """The observer of this id that fetches; one whose disk was exchanged is known by its former directory, too."""
+    found = sorted((one for one in replicas if one.id == node_id), key=lambda one: one.last_fetch_ms)
+    if len(found) > 1 and found[-2].last_fetch_ms < found[-1].last_fetch_ms - SILENT_MS:
+        return found[-1]
+    return _only(found, node_id, "no observer")
+
+
+def _only(found: Sequence[ReplicaDescription], node_id: int, what: str) -> ReplicaDescription:
     """The replica of a node; its id may be that of two, after its disk was lost."""
-    found = [one for one in replicas if one.id == node_id]
     if len(found) == 1:
         return found[0]
     ids = ", ".join(str(one.directory_id) for one in found)
     raise AdminError(
         f"node {node_id} is {what} of the quorum" if not found else f"node {node_id} is there twice: {ids}",
-        hint="See `kraft quorum status`, and name the directory id if there are two.",
+        hint=_SEE,
     )
 
 

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import click
 import trio
 
-from kraft.admin import AdminError, ClusterDescription, QuorumDescription, ReplicaDescription, open_admin
-from kraft.cli.administration import bootstrap_option, parse_bootstrap
+from kraft.admin import AdminClient, ClusterDescription, NoController, QuorumDescription, ReplicaDescription
+from kraft.admin.conditions import Condition, conditions_without_leader, voter_conditions
+from kraft.cli.administration import Cluster, on_a_cluster
 from kraft.cli.failure import CommandFailed
+from kraft.cli.quorum_why import why_facts, why_lines
 from kraft.cli.voters import add_command, remove_command, upgrade_command
 from metadata_log.types import Uuid
-from transport.interface import Endpoint
 
 WATCH_SECONDS: Final = 1.0
 
 Facts = tuple[ClusterDescription, QuorumDescription]
+Look = Callable[[AdminClient], Awaitable[str]]
+"""Asks the cluster and renders what it says; raises `NoController`."""
 
 
 @click.group(
@@ -36,29 +39,40 @@ quorum_command.add_command(remove_command)
 quorum_command.add_command(upgrade_command)
 
 
-def _options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options that every subcommand has."""
-    for option in (
-        click.option(
-            "--timeout", default=10.0, show_default=True, type=click.FloatRange(min=0.1), help="Seconds to try for."
-        ),
-        click.option("--watch", is_flag=True, help="Repeat every second until Ctrl-C."),
-        click.option("--json", "as_json", is_flag=True, help="Print one JSON object; with --watch, one a line."),
-        bootstrap_option,
-    ):
-        command = option(command)
-    return command
+_watch_option = click.option(
+    "--watch", is_flag=True, help="Repeat every second until Ctrl-C, also while there is no leader."
+)
 
 
 @quorum_command.command(
     "status",
     short_help="Leader, epoch, high watermark, lag, voters.",
-    epilog="Example: kraft quorum status --bootstrap-controller 127.0.0.1:9093",
+    epilog="Example: kraft quorum status --why --bootstrap-controller 127.0.0.1:9093",
 )
-@_options
-def status_command(*, bootstrap: str, as_json: bool, watch: bool, timeout: float) -> None:
-    """Print a summary of the quorum, in the words of kafka-metadata-quorum describe --status."""
-    _show(bootstrap, watch, timeout, status_json if as_json else status_text)
+@click.option(
+    "--why", is_flag=True, help="Ask every voter, too: is it reachable, whom does it follow, what does it lack?"
+)
+@_watch_option
+@on_a_cluster
+def status_command(*, why: bool, watch: bool, cluster: Cluster) -> None:
+    """Print a summary of the quorum, in the words of kafka-metadata-quorum describe --status.
+
+    With --why it also says something while nobody leads, of the controllers that are known.
+    """
+
+    async def look(admin: AdminClient) -> str:
+        try:
+            facts = await _facts(admin)
+        except NoController:
+            if why:
+                without = await conditions_without_leader(admin)
+                lines = why_lines(without, has_leader=False)
+                cluster.say({"why": why_facts(without)}, lines)
+            raise
+        conditions = await voter_conditions(admin, *facts) if why else None
+        return status_json(facts, conditions) if cluster.as_json else status_text(facts, conditions)
+
+    _show(cluster, look, watch)
 
 
 @quorum_command.command(
@@ -66,35 +80,36 @@ def status_command(*, bootstrap: str, as_json: bool, watch: bool, timeout: float
     short_help="Every replica, with its lag.",
     epilog="Example: kraft quorum replication --bootstrap-controller 127.0.0.1:9093 --human-readable",
 )
-@_options
 @click.option("--human-readable", is_flag=True, help="Times as milliseconds ago.")
-def replication_command(*, bootstrap: str, as_json: bool, watch: bool, timeout: float, human_readable: bool) -> None:
+@_watch_option
+@on_a_cluster
+def replication_command(*, human_readable: bool, watch: bool, cluster: Cluster) -> None:
     """Print one row per replica, in the words of kafka-metadata-quorum describe --replication."""
 
-    def table(facts: Facts) -> str:
+    async def look(admin: AdminClient) -> str:
+        facts = await _facts(admin)
+        if cluster.as_json:
+            return replication_json(facts)
         return replication_text(facts[1], now_ms=time.time_ns() // 1_000_000 if human_readable else None)
 
-    _show(bootstrap, watch, timeout, replication_json if as_json else table)
+    _show(cluster, look, watch)
 
 
-def _show(bootstrap: str, watch: bool, timeout: float, render: Callable[[Facts], str]) -> None:
-    endpoints = parse_bootstrap(bootstrap)
-    try:
-        trio.run(_ask_and_print, endpoints, watch, int(timeout * 1000), render)
-    except AdminError as failed:
-        raise CommandFailed(str(failed), hint=failed.hint) from failed
+async def _facts(admin: AdminClient) -> Facts:
+    return await admin.describe_cluster(), await admin.describe_quorum()
 
 
-async def _ask_and_print(
-    endpoints: Sequence[Endpoint], watch: bool, timeout_ms: int, render: Callable[[Facts], str]
-) -> None:
-    async with open_admin(endpoints, client_id="kraft-quorum", timeout_ms=timeout_ms) as admin:
-        while True:
-            cluster = await admin.describe_cluster()
-            click.echo(render((cluster, await admin.describe_quorum())))
-            if not watch:
-                return
+def _show(cluster: Cluster, look: Look, watch: bool) -> None:
+    async def show(admin: AdminClient) -> None:
+        click.echo(await look(admin))
+        while watch:
             await trio.sleep(WATCH_SECONDS)
+            try:
+                click.echo(await look(admin))
+            except NoController as silent:
+                click.echo(f"kraft: {silent}", err=True)
+
+    cluster.ask(show)
 
 
 # --------------------------------------------------------------------------------------------------------- rendering
@@ -144,17 +159,19 @@ def _status_facts(facts: Facts) -> dict[str, Any]:
     }
 
 
-def status_text(facts: Facts) -> str:
-    """The summary as Kafka's tool prints it."""
-    return "\n".join(
+def status_text(facts: Facts, conditions: Sequence[Condition] | None = None) -> str:
+    """The summary as Kafka's tool prints it; then what the voters say, if that was asked."""
+    lines = [
         f"{name + ':':<24}{json.dumps(value) if isinstance(value, list) else value}"
         for name, value in _status_facts(facts).items()
-    )
+    ]
+    return "\n".join([*lines, *(why_lines(conditions, has_leader=True) if conditions is not None else ())])
 
 
-def status_json(facts: Facts) -> str:
+def status_json(facts: Facts, conditions: Sequence[Condition] | None = None) -> str:
     """The same as one JSON object."""
-    return json.dumps({_camel(name): value for name, value in _status_facts(facts).items()})
+    status = {_camel(name): value for name, value in _status_facts(facts).items()}
+    return json.dumps(status if conditions is None else {**status, "why": why_facts(conditions)})
 
 
 def _rows(quorum: QuorumDescription) -> list[dict[str, Any]]:

@@ -25,22 +25,23 @@ _directory_option = click.option(
 @click.command(
     "add",
     short_help="Make a controller a voter.",
-    epilog="Example: kraft quorum add 4@127.0.0.1:9096 --bootstrap-controller 127.0.0.1:9093",
+    epilog="Example: kraft quorum add 4 --bootstrap-controller 127.0.0.1:9093",
 )
-@click.argument("controller", metavar="ID@H:P")
+@click.argument("controller", metavar="ID[@H:P]")
 @_directory_option
 @on_a_cluster
 def add_command(controller: str, *, directory_id: str | None, cluster: Cluster) -> None:
     """Give a controller a vote that runs, was formatted with --no-initial-controllers, and has caught up.
 
-    H:P is where the other controllers reach it.
+    Its directory is the one with which it fetches, its address the one that it has registered, or H:P, where the other
+    controllers reach it.
     """
     node_id, endpoint = _controller(controller)
     directory = _directory(directory_id)
-    found = cluster.ask(lambda admin: add_voter(admin, node_id, endpoint, directory, timeout_ms=cluster.timeout_ms))
+    added = cluster.ask(lambda admin: add_voter(admin, node_id, endpoint, directory, timeout_ms=cluster.timeout_ms))
     cluster.say(
-        {"added": {"id": node_id, "directoryId": str(found), "endpoint": str(endpoint)}},
-        [f"Node {node_id} votes now, with directory {found}."],
+        {"added": {"id": added.id, "directoryId": str(added.directory_id), "endpoint": str(added.endpoint)}},
+        [f"Node {added.id} at {added.endpoint} votes now, with directory {added.directory_id}."],
     )
 
 
@@ -83,14 +84,14 @@ def upgrade_command(*, dry_run: bool, cluster: Cluster) -> None:
     cluster.say({"kraftVersion": DYNAMIC_LEVEL, "dryRun": dry_run}, [text])
 
 
-def _controller(text: str) -> tuple[int, Endpoint]:
+def _controller(text: str) -> tuple[int, Endpoint | None]:
     node_id, at, address = text.partition("@")
     try:
-        if not (at and node_id.isascii() and node_id.isdecimal()):
-            raise ValueError(f"{text!r} is not ID@HOST:PORT")
-        return int(node_id), Endpoint(*parse_host_port(address))
+        if not (node_id.isascii() and node_id.isdecimal()):
+            raise ValueError(f"{text!r} is neither ID nor ID@HOST:PORT")
+        return int(node_id), Endpoint(*parse_host_port(address)) if at else None
     except ValueError as bad:
-        raise UsageError(str(bad), where=_WHERE, hint="For example 4@127.0.0.1:9096.") from bad
+        raise UsageError(str(bad), where=_WHERE, hint="For example 4, or 4@127.0.0.1:9096.") from bad
 
 
 def _directory(text: str | None) -> Uuid | None:

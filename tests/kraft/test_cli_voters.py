@@ -34,12 +34,16 @@ def test_a_quorum_of_one_is_handed_over_to_another_node(capsys: pytest.CaptureFi
         running.enter_context(serving(first)).said("to=Leader")
         joined = running.enter_context(serving(second))
         joined.said("to=Follower")
-        added = run(capsys, "quorum", "add", f"2@127.0.0.1:{second_port}", "--json", *everywhere)
+        stranger = run(capsys, "quorum", "add", "3", *everywhere)
+        assert stranger.code == 1
+        assert "node 3 is no observer" in stranger.err
+        added = run(capsys, "quorum", "add", "2", "--json", *everywhere)
         assert added.code == 0, added.err
         facts = json.loads(added.out)["added"]
+        assert facts["endpoint"] == f"127.0.0.1:{second_port}"
         again = run(capsys, "quorum", "add", f"2@127.0.0.1:{second_port}", *everywhere)
         assert again.code == 1
-        assert "node 2 is no observer" in again.err
+        assert "node 2 votes already" in again.err
         removed = run(capsys, "quorum", "remove", "1", *everywhere)
         assert removed.code == 0, removed.err
         assert "Node 1 with directory" in removed.out
@@ -54,8 +58,8 @@ def test_a_quorum_of_one_is_handed_over_to_another_node(capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("command", "what"),
     [
-        (("add", "127.0.0.1:9093"), "is not ID@HOST:PORT"),
-        (("add", "x@127.0.0.1:9093"), "is not ID@HOST:PORT"),
+        (("add", "127.0.0.1:9093"), "is neither ID nor ID@HOST:PORT"),
+        (("add", "x@127.0.0.1:9093"), "is neither ID nor ID@HOST:PORT"),
         (("add", "4@127.0.0.1"), "is not host:port"),
         (("remove", "4", "--directory-id", "short"), "short"),
     ],

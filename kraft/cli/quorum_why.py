@@ -1,0 +1,79 @@
+"""The words of `kraft quorum status --why`: each controller in a line, then whether a majority answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from kraft.admin.conditions import Condition, Progress, Said
+from kraft.cli.text import count
+from metadata_log.types import NO_NODE, Uuid
+
+_WORTH_TELLING_MS: Final = 2_000
+"""A voter that fetched or was caught up within this time is as it should be."""
+
+
+def why_lines(conditions: Sequence[Condition], *, has_leader: bool) -> list[str]:
+    """A sentence for each controller, and one about all of them."""
+    what = "voter" if has_leader else "controller"
+    lines = [f"{_name(one, what)}: {', '.join(_reasons(one))}." for one in conditions]
+    answering = sum(isinstance(one.said, Said) for one in conditions)
+    verdict = f"{len(conditions) // 2 + 1} make a majority" if has_leader else "nobody leads"
+    return [*lines, f"{answering} of {len(conditions)} answer; {verdict}."]
+
+
+def why_facts(conditions: Sequence[Condition]) -> list[dict[str, Any]]:
+    """The same for programs: who answers has an epoch and a leader, who does not a failure."""
+    return [_facts(one) for one in conditions]
+
+
+def _name(condition: Condition, what: str) -> str:
+    number = "" if condition.id == NO_NODE else f" {condition.id}"
+    address = "" if condition.endpoint is None else f" at {condition.endpoint}"
+    return f"{what.capitalize()}{number}{address}"
+
+
+def _reasons(condition: Condition) -> list[str]:
+    said = condition.said
+    if isinstance(said, str):
+        why = said.removeprefix(f"{condition.endpoint}: ").removesuffix(" (not tried again yet)")
+        reasons = [f"cannot be asked: {why}"]
+    elif said.leader_id == NO_NODE:
+        reasons = [f"knows of no leader in epoch {said.epoch}"]
+    elif said.leader_id == condition.id:
+        reasons = [f"leads in epoch {said.epoch}"]
+    else:
+        reasons = [f"follows {said.leader_id} in epoch {said.epoch}"]
+    if condition.elsewhere:
+        others = " and ".join(map(str, condition.elsewhere))
+        reasons.append(f"fetches with directory {others}, and the voter is {condition.directory_id}")
+    if condition.progress is not None:
+        reasons += _lags(condition.progress)
+    return reasons
+
+
+def _lags(progress: Progress) -> list[str]:
+    lags = []
+    if progress.behind:
+        lags.append(f"behind by {count(progress.behind, 'record')}")
+    for what, since_ms in (("fetched", progress.silent_ms), ("had everything", progress.behind_ms)):
+        if since_ms is not None and since_ms > _WORTH_TELLING_MS:
+            lags.append(f"last {what} {since_ms / 1000:.1f} s ago")
+    return lags
+
+
+def _facts(condition: Condition) -> dict[str, Any]:
+    said, progress = condition.said, condition.progress
+    facts: dict[str, Any] = {
+        "id": None if condition.id == NO_NODE else condition.id,
+        "directoryId": None if condition.directory_id == Uuid.ZERO else str(condition.directory_id),
+        "endpoint": None if condition.endpoint is None else str(condition.endpoint),
+        "otherDirectoryIds": [str(one) for one in condition.elsewhere],
+    }
+    if isinstance(said, str):
+        facts["failure"] = said
+    else:
+        facts |= {"epoch": said.epoch, "leaderId": None if said.leader_id == NO_NODE else said.leader_id}
+    if progress is not None:
+        facts |= {"behind": progress.behind, "behindMs": progress.behind_ms, "silentMs": progress.silent_ms}
+    return facts

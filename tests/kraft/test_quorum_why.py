@@ -1,0 +1,123 @@
+"""`kraft quorum status --why`: each voter's own word beside its leader's, over TCP."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+from command_line import run
+from loopback import free_ports
+from test_embed import configs
+
+from kraft.admin.conditions import Condition, Progress, Said
+from kraft.cli.quorum_why import why_facts, why_lines
+from kraft.config import Config
+from kraft.node.embed import open_node
+from kraft.node.node import Node
+from kraft.replica import host_controller
+from metadata_log.types import NO_NODE, Uuid
+from transport.interface import Endpoint
+
+HERE = Endpoint("127.0.0.1", 9093)
+NEW_DISK = Uuid(bytes(15) + b"\x07")
+
+
+def condition(said: Said | str, **more: object) -> Condition:
+    return Condition(**{"id": 2, "endpoint": HERE, "said": said, **more})
+
+
+FOLLOWS = Said(epoch=5, leader_id=1)
+
+
+@pytest.mark.parametrize(
+    ("one", "sentence"),
+    [
+        (condition(FOLLOWS), "Voter 2 at 127.0.0.1:9093: follows 1 in epoch 5."),
+        (condition(Said(epoch=5, leader_id=2)), "Voter 2 at 127.0.0.1:9093: leads in epoch 5."),
+        (condition(Said(epoch=6, leader_id=NO_NODE)), "Voter 2 at 127.0.0.1:9093: knows of no leader in epoch 6."),
+        (
+            condition("127.0.0.1:9093: Connection refused", progress=Progress(behind=1, behind_ms=90, silent_ms=7200)),
+            "Voter 2 at 127.0.0.1:9093: cannot be asked: Connection refused, behind by 1 record,"
+            " last fetched 7.2 s ago.",
+        ),
+        (
+            condition(FOLLOWS, progress=Progress(behind=1200, behind_ms=9000, silent_ms=100)),
+            "Voter 2 at 127.0.0.1:9093: follows 1 in epoch 5, behind by 1,200 records, last had everything 9.0 s ago.",
+        ),
+        (
+            condition(FOLLOWS, elsewhere=(NEW_DISK,), directory_id=Uuid(bytes(15) + b"\x08")),
+            "Voter 2 at 127.0.0.1:9093: follows 1 in epoch 5, fetches with directory AAAAAAAAAAAAAAAAAAAABw,"
+            " and the voter is AAAAAAAAAAAAAAAAAAAACA.",
+        ),
+        (
+            condition("nothing tells where it listens", endpoint=None),
+            "Voter 2: cannot be asked: nothing tells where it listens.",
+        ),
+    ],
+)
+def test_a_voter_is_told_about_in_a_sentence(one: Condition, sentence: str) -> None:
+    assert why_lines([one], has_leader=True)[0] == sentence
+
+
+def test_the_last_line_says_whether_a_majority_answers() -> None:
+    three = [condition(FOLLOWS), condition(FOLLOWS), condition("x")]
+    assert why_lines(three, has_leader=True)[-1] == "2 of 3 answer; 2 make a majority."
+    alone = [condition("x", id=NO_NODE)]
+    assert why_lines(alone, has_leader=False) == [
+        "Controller at 127.0.0.1:9093: cannot be asked: x.",
+        "0 of 1 answer; nobody leads.",
+    ]
+
+
+def test_programs_get_either_an_epoch_or_a_failure() -> None:
+    asked, silent = why_facts([condition(FOLLOWS), condition("x", id=NO_NODE)])
+    assert (asked["epoch"], asked["leaderId"], "failure" in asked) == (5, 1, False)
+    assert (silent["failure"], silent["id"], "epoch" in silent) == ("x", None, False)
+
+
+async def serve(config: Config, *, task_status: trio.TaskStatus[tuple[Node, trio.CancelScope]]) -> None:
+    with trio.CancelScope() as life:
+        async with open_node(config, application=host_controller) as node:
+            task_status.started((node, life))
+            await trio.sleep_forever()
+
+
+async def test_a_voter_that_is_down_is_named_and_then_so_are_two(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    ports = free_ports(3)
+    everywhere = ",".join(f"127.0.0.1:{port}" for port in ports)
+
+    async def status(seconds: str) -> tuple[int, list[dict[str, object]], str]:
+        words = ("quorum", "status", "--why", "--json", "--timeout", seconds, "--bootstrap-controller", everywhere)
+        done = await trio.to_thread.run_sync(partial(run, capsys, *words))
+        return done.code, json.loads(done.out)["why"], done.err
+
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            lives: dict[int, trio.CancelScope] = {}
+            nodes: dict[int, Node] = {}
+            for config in configs(tmp_path, ports):
+                nodes[config.node_id], lives[config.node_id] = await nursery.start(serve, config)
+            leader = (await nodes[1].wait_for_leader()).leader_id
+            first, second = sorted({1, 2, 3} - {leader})
+            code, why, _ = await status("30")
+            assert code == 0
+            assert [one["leaderId"] for one in why] == [leader] * 3
+            assert [one["behind"] for one in why if one["id"] == leader] == [0]
+            lives[first].cancel()
+            code, why, _ = await status("30")
+            assert code == 0
+            [down] = [one for one in why if "failure" in one]
+            assert (down["id"], down["endpoint"]) == (first, f"127.0.0.1:{ports[first - 1]}")
+            assert down["failure"] == f"127.0.0.1:{ports[first - 1]}: Connection refused"
+            lives[leader].cancel()
+            code, why, err = await status("0.5")
+            assert code == 1
+            assert "no active controller answered within 0.5 s" in err
+            assert {one["id"] for one in why if "failure" in one} == {first, leader}
+            assert [one["leaderId"] for one in why if one["id"] == second] in ([None], [leader])
+            nursery.cancel_scope.cancel()
