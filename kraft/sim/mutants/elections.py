@@ -252,26 +252,6 @@ def stale_begin_is_obeyed(code: Patches) -> None:
     code.replace(leadership, "_adopt_announced", adopt_any)
 
 
-@mutant(Scope.CORE, budget=50)
-def leader_ignores_higher_epochs(code: Patches) -> None:
-    """A leader goes on leading although a higher epoch has begun."""
-    learn_leader = leadership.learn_leader
-
-    def learn_unless_leading(
-        quorum: QuorumState, peer_id: int, epoch: int, leader_id: int, endpoints: Endpoints, now_ms: int, cause: str
-    ) -> Error:
-        if isinstance(quorum.state, LeaderState):
-            return Error.NONE
-        return learn_leader(quorum, peer_id, epoch, leader_id, endpoints, now_ms, cause)
-
-    def consider(quorum: QuorumState, vote: Vote, now_ms: int) -> Error:
-        return Error.FENCED_LEADER_EPOCH if isinstance(quorum.state, LeaderState) else sound(quorum, vote, now_ms)
-
-    sound = elections._consider
-    code.replace(leadership, "learn_leader", learn_unless_leading)
-    code.replace(elections, "_consider", consider)
-
-
 @mutant(Scope.CORE, budget=100)
 def check_quorum_missing(code: Patches) -> None:
     """A leader that no majority fetches from leads on."""

@@ -5,7 +5,6 @@ KIP-595).
 from __future__ import annotations
 
 from collections.abc import Callable
-from weakref import WeakKeyDictionary
 
 from msgspec.structs import replace
 
@@ -15,7 +14,7 @@ from kraft.quorum.leadership import Verdict, begin_leadership
 from kraft.quorum.log_view import LogView, Position, PositionCheck
 from kraft.quorum.messages import Fetch, FetchReply
 from kraft.quorum.quorum_state import QuorumState
-from kraft.quorum.states import EpochState, LeaderState
+from kraft.quorum.states import LeaderState
 from kraft.sim.mutants.registry import Patches, Scope, mutant
 from metadata_log.types import OffsetAndEpoch
 
@@ -66,19 +65,6 @@ def fetch_counts_before_it_is_checked(code: Patches) -> None:
         return judge(quorum, request, now_ms)
 
     code.replace(replication, "_judge", count_and_judge)
-
-
-@mutant(Scope.CORE, budget=100)
-def flush_outlives_a_truncation(code: Patches) -> None:
-    """The end of an fsync counts for whatever stands at these offsets by then."""
-
-    def flushed(log: LogView, offset: int, epoch: int) -> bool:
-        if offset <= log.flushed_offset or offset > log.end_offset:
-            return False
-        log.flushed_offset = offset
-        return True
-
-    code.replace(LogView, "flushed", flushed)
 
 
 # What is committed
@@ -133,30 +119,6 @@ def high_watermark_carried_to_a_new_leader(code: Patches) -> None:
         return leader
 
     code.replace(QuorumState, "become_leader", become_leader_of_all)
-
-
-@mutant(Scope.CORE, budget=200)
-def progress_kept_from_a_former_leadership(code: Patches) -> None:
-    """A leader that is elected again counts what it was told when it led before."""
-    become_leader, resigns = QuorumState.become_leader, QuorumState.transition_to
-    told: WeakKeyDictionary[QuorumState, dict[int, int]] = WeakKeyDictionary()
-
-    def transition_to(
-        quorum: QuorumState, target: EpochState, cause: str, *, persist: bool = True, keep_peers: bool = False
-    ) -> None:
-        match quorum.state:
-            case LeaderState(progress=progress):
-                told[quorum] = {voter_id: one.end_offset for voter_id, one in progress.items()}
-        resigns(quorum, target, cause, persist=persist, keep_peers=keep_peers)
-
-    def become_leader_again(quorum: QuorumState, now_ms: int) -> LeaderState:
-        leader = become_leader(quorum, now_ms)
-        for voter_id, end_offset in told.get(quorum, {}).items():
-            leader.progress[voter_id].end_offset = end_offset
-        return leader
-
-    code.replace(QuorumState, "transition_to", transition_to)
-    code.replace(QuorumState, "become_leader", become_leader_again)
 
 
 @mutant(Scope.CORE, budget=50)
