@@ -260,8 +260,9 @@ class RawLog:
         """Never called: a raw log serves no API of its own."""
         raise AssertionError(f"a raw log does not answer {type(request).__name__}")
 
-    def snapshot(self) -> None:
+    def snapshot(self) -> Callable[[], Iterator[bytes]] | None:
         """Nobody but its host could say what the values mean."""
+        return None
 
     def finalized_features(self) -> tuple[tuple[tuple[str, int], ...], int]:
         """None."""

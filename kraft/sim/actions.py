@@ -42,6 +42,18 @@ class CrashSoon(Happening, frozen=True, tag="crash-soon"):
     seed: int
 
 
+class Wipe(Happening, frozen=True, tag="wipe"):
+    """A node that is down has an empty disk from now on; the seed draws the id of its directory."""
+
+    seed: int
+
+
+class Move(Happening, frozen=True, tag="move"):
+    """A node that is down listens at another port from now on."""
+
+    port: int
+
+
 class Deliver(Happening, frozen=True, tag="deliver"):
     """A request reaches its target, `node`; once more is a duplicate."""
 
@@ -150,6 +162,8 @@ Action = (
     Start
     | Crash
     | CrashSoon
+    | Wipe
+    | Move
     | Deliver
     | Return
     | Fail

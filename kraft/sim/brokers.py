@@ -31,6 +31,11 @@ _REPEATABLE: Final = (ApiKey.BROKER_HEARTBEAT, ApiKey.ALTER_PARTITION, ApiKey.AS
 class Administration:
     """Who asks the controllers of one run for something, beside the brokers themselves."""
 
+    pauses_ms: tuple[int, ...] = (700, 2000, 5000)
+    """Brokers need a quorum for everything they do."""
+    writes_ms: tuple[int, ...] = (300, 1000)
+    """Brokers write more."""
+
     def __init__(self, seed: int, brokers: int) -> None:
         self._rng = Random(f"{seed}/administration")
         self._broker_ids = broker_ids(brokers)
@@ -61,6 +66,12 @@ class Administration:
             body = frame.body
             kind = APIS[frame.api_key].request
             self._sent.append(decode(kind, frame.version, body) if isinstance(body, bytes) else body)
+
+    def on_administered(self, request_id: int) -> None:
+        """Nothing follows."""
+
+    def on_died(self, node_id: int) -> None:
+        """Nothing follows."""
 
     def _administer(self) -> None:
         if not self._is_over:

@@ -18,12 +18,11 @@ FETCH_TIMEOUTS: Final = 3
 class Contacts:
     """When each leader has last heard each voter."""
 
-    def __init__(self, voter_ids: tuple[int, ...], fetch_timeout_ms: int) -> None:
-        self._voter_ids = voter_ids
+    def __init__(self, fetch_timeout_ms: int) -> None:
         self._fetch_timeout_ms = fetch_timeout_ms
         self._heard: dict[tuple[int, int], int] = {}
-        self._led: dict[int, tuple[int, int]] = {}
-        """Of each leader the epoch, and since when it has led it without a break."""
+        self._led: dict[int, tuple[int, tuple[int, ...], int]] = {}
+        """Of each leader the epoch, the voters, and since when it has led them without a break."""
         self._stepped: dict[int, int] = {}
 
     def heard(self, node_id: int, voter_id: int, now_ms: int) -> None:
@@ -34,8 +33,8 @@ class Contacts:
         """The node's clock is another one from now on."""
         self._led.pop(node_id, None)
 
-    def stepped(self, node_id: int, view: View, now_ms: int) -> None:
-        """A node has done something; raises `InvariantViolated`.
+    def stepped(self, node_id: int, view: View, voter_ids: tuple[int, ...], now_ms: int) -> None:
+        """A node has done something in whose log these are the voters; raises `InvariantViolated`.
 
         A leader looks at its clock more often than once in a fetch timeout: if it has not, it was paused, and hears of
         what has come meanwhile in any order.
@@ -45,15 +44,17 @@ class Contacts:
         if view.state != "Leader":
             self._led.pop(node_id, None)
             return
-        epoch, since_ms = self._led.get(node_id, (view.epoch, now_ms))
-        if epoch != view.epoch or now_ms - before_ms > self._fetch_timeout_ms:
+        led = (view.epoch, voter_ids)
+        *known, since_ms = self._led.get(node_id, (*led, now_ms))
+        if known != [*led] or now_ms - before_ms > self._fetch_timeout_ms:
             since_ms = now_ms
-        self._led[node_id] = (view.epoch, since_ms)
+        self._led[node_id] = (*led, since_ms)
         earliest_ms = now_ms - FETCH_TIMEOUTS * self._fetch_timeout_ms
         if since_ms >= earliest_ms:
             return
-        heard = [one for one in self._voter_ids if self._heard.get((node_id, one), since_ms - 1) >= earliest_ms]
-        if len({*heard, node_id}) < majority(len(self._voter_ids)):
+        heard = [one for one in voter_ids if self._heard.get((node_id, one), since_ms - 1) >= earliest_ms]
+        own = {node_id}.intersection(voter_ids)
+        if len(own.union(heard)) < majority(len(voter_ids)):
             raise InvariantViolated(
                 f"node {node_id} leads epoch {view.epoch} on, though it has heard only {heard} since {earliest_ms}"
             )

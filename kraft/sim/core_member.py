@@ -50,11 +50,24 @@ from kraft.quorum.messages import BatchFacts, Fetch, FetchReply, Reply, Request,
 from kraft.quorum.values import ElectionState, Endpoints, ListenerAddress, QuorumConfig, ReplicaKey
 from kraft.quorum.voters import QuorumChange, VoterSet
 from kraft.sim.disk_damage import Damage
-from kraft.sim.member import Answer, Ask, Changed, Crashed, Done, Flush, LogBatch, Outcome, Output, View
+from kraft.sim.member import (
+    Answer,
+    Ask,
+    Changed,
+    Crashed,
+    Done,
+    Flush,
+    LogBatch,
+    Outcome,
+    Output,
+    SnapshotContent,
+    View,
+)
 from metadata_log.epochs import EpochHistory
 from metadata_log.records.control import KRaftVersionRecord, VotersRecord
 from metadata_log.records.frame import decode_control, encode_control
 from metadata_log.serde import Message
+from metadata_log.types import OffsetAndEpoch
 
 _FRAME: Final = Layout(">qqiI")
 _DATA: Final = b"d"
@@ -219,6 +232,18 @@ class CoreMember:
         return self._node_id
 
     @property
+    def key(self) -> ReplicaKey:
+        """Its id; there is no disk that could have one."""
+        return ReplicaKey(self._node_id)
+
+    @property
+    def endpoints(self) -> Endpoints:
+        """Where it would listen."""
+        voter = self._voters.find(self._node_id)
+        own = Endpoints((ListenerAddress("CONTROLLER", f"n{self._node_id}", 9000),))
+        return own if voter is None else voter.endpoints
+
+    @property
     def core(self) -> RaftCore:
         """The core of this life."""
         assert self._core is not None, f"node {self._node_id} is not running"
@@ -233,13 +258,11 @@ class CoreMember:
         """Begin a life with what is on disk."""
         assert self._core is None, self._node_id
         self._old_copy = (tuple(self.log.batches), self._election)
-        voter = self._voters.find(self._node_id)
-        own = Endpoints((ListenerAddress("CONTROLLER", f"n{self._node_id}", 9000),))
         self._core = RaftCore(
             config=self._config,
-            local=ReplicaKey(self._node_id),
+            local=self.key,
             voters=self._voters,
-            endpoints=own if voter is None else voter.endpoints,
+            endpoints=self.endpoints,
             start=CoreStart(
                 election=self._election,
                 log_start_offset=0,
@@ -281,6 +304,10 @@ class CoreMember:
         batches, election = self._old_copy if what is Damage.OLD_COPY else ((), None)
         self.log, self._election = CoreLog(batches), election
         return "the log"
+
+    def move(self, port: int) -> None:
+        """Never asked: there are no ports."""
+        raise AssertionError(f"core {self._node_id} listens nowhere but in memory")
 
     # Events
 
@@ -430,3 +457,19 @@ class CoreMember:
         """The submitted values in a batch."""
         kind, _, *values = batch.content.split(b"\n")
         return tuple(values) if kind == _DATA else ()
+
+    def changes(self, batch: LogBatch) -> tuple[QuorumChange, ...]:
+        """What a batch changes in the quorum."""
+        return tuple(changes_in(batch))
+
+    def voters(self) -> tuple[ReplicaKey, ...]:
+        """Whom the core takes for the voters."""
+        return self.core.voters.keys
+
+    def snapshots(self) -> tuple[OffsetAndEpoch, ...]:
+        """None."""
+        return ()
+
+    def content(self, snapshot: OffsetAndEpoch) -> SnapshotContent:
+        """Never asked: there are no snapshots."""
+        raise AssertionError(f"a bare core has no snapshot {snapshot}")

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kraft.quorum.values import ReplicaKey
 from kraft.quorum.voters import majority
 from kraft.sim.invariants import Invariants
 from metadata_log.types import NO_NODE
@@ -26,6 +27,7 @@ class DiskLosses:
     """Which disks are damaged."""
 
     def __init__(self, voter_ids: tuple[int, ...]) -> None:
+        """`voter_ids` are the static voters: to whom their disks are known by ids, the loss of one does no harm."""
         self._voter_ids = voter_ids
         self._damaged: dict[int, None] = {}
 
@@ -64,5 +66,7 @@ class DiskLosses:
         if needed > len(model):
             return False
         sound = [one for one in running if one not in self._damaged]
-        holders = [one for one in sound if needed == 0 or ledger.has_on_disk(one, needed - 1, model[needed - 1])]
+        holders = [
+            one for one in sound if needed == 0 or ledger.has_on_disk(ReplicaKey(one), needed - 1, model[needed - 1])
+        ]
         return len(holders) >= majority(len(self._voter_ids))

@@ -32,10 +32,12 @@ from operator import attrgetter
 
 from msgspec import Struct
 
-from kraft.quorum.values import ElectionState
-from kraft.quorum.voters import majority
+from kraft.quorum.values import ElectionState, ReplicaKey
+from kraft.quorum.voters import VoterSet
 from kraft.sim.member import Applied, LogBatch, Member, View
+from kraft.sim.snapshot_invariants import SnapshotLedger
 from kraft.sim.state_invariants import illegal
+from kraft.sim.voter_invariants import VoterLedger, VotersInLog
 from metadata_log.types import NO_NODE, NO_OFFSET
 
 _base_offset = attrgetter("base_offset")
@@ -48,8 +50,12 @@ class InvariantViolated(AssertionError):
 
 
 class Known(Struct):
-    """What was seen of one node so far; its log and its promise outlive its crashes."""
+    """What was seen of one disk so far, and of the node on it; its log and its promise outlive its crashes.
 
+    What lies before the beginning of the log counts as part of it: a snapshot has it.
+    """
+
+    key: ReplicaKey
     view: View | None = None
     election: ElectionState | None = None
     former_election: ElectionState | None = None
@@ -59,6 +65,8 @@ class Known(Struct):
     verified: int = 0
     applied_offset: int = 0
     was_interrupted: bool = False
+    start_offset: int = 0
+    voters: VotersInLog = []
 
     @property
     def end_offset(self) -> int:
@@ -78,11 +86,15 @@ def _forgets(known: ElectionState, now: ElectionState | None) -> bool:
 class Invariants:
     """The ledger of one run. Every method raises `InvariantViolated`."""
 
-    def __init__(self, voter_ids: tuple[int, ...]) -> None:
-        self._voter_ids = voter_ids
+    def __init__(self, voters: VoterSet) -> None:
+        """`voters` are those with whom the run begins."""
         self._nodes: dict[int, Known] = {}
+        self._former: dict[int, list[Known]] = {}
+        """The disks that a node had before."""
         self._leaders: dict[int, int] = {}
-        self._votes: dict[tuple[int, int], int] = {}
+        self._votes: dict[tuple[ReplicaKey, int], int] = {}
+        self.voters = VoterLedger(voters)
+        self._snapshots = SnapshotLedger(self.voters)
         self._written: dict[tuple[int, int], tuple[LogBatch, int]] = {}
         """By epoch and offset each batch that was ever written, and the epoch of the one before it."""
         self._leader_progress = (0, NO_OFFSET)
@@ -106,7 +118,7 @@ class Invariants:
 
     def known(self, node_id: int) -> Known:
         """What was seen of a node; nothing before its first start."""
-        return self._nodes.setdefault(node_id, Known())
+        return self._nodes.setdefault(node_id, Known(ReplicaKey(node_id)))
 
     def acknowledged_upto(self, node_id: int, leader_id: int) -> int:
         """How many of the batches in a leader's log another node may have said it has on disk."""
@@ -117,31 +129,78 @@ class Invariants:
             count -= 1
         return count
 
+    def voters_of(self, node_id: int) -> VoterSet:
+        """Who votes as of the log of a node."""
+        return self.voters.in_force(self._nodes[node_id].voters)
+
+    def voter_sets(self) -> list[VoterSet]:
+        """The last voter set that is committed, then those that stand in some log and may become so."""
+        return [
+            self.voters.in_force(self.voters.committed),
+            *(
+                voters
+                for known in self._nodes.values()
+                for place, voters in known.voters
+                if place >= len(self.committed)
+            ),
+        ]
+
     # Events
 
     def started(self, member: Member, *, is_damaged: bool = False) -> View:
         """A node begins a life: what it promised to have on disk must be there, unless the disk was damaged."""
-        node_id = member.node_id
-        log, election = member.read(0), member.election()
-        known = Known() if is_damaged else self.known(node_id)
-        self._check_promise(node_id, known, log)
+        node_id, view, election = member.node_id, member.view(), member.election()
+        known = Known(member.key) if is_damaged else self._disk_of(member)
+        before = self._covered(node_id, view.log_start_offset)
+        log = [*before, *member.read(view.log_start_offset)]
+        self._check_promise(node_id, known, log, is_later=view.log_start_offset > known.start_offset)
         if known.election is not None and not known.was_interrupted and _forgets(known.election, election):
             raise InvariantViolated(f"node {node_id} has forgotten {known.election}; it has {election} on its disk")
-        self._nodes[node_id] = known = Known(election=known.election)
-        self._append(node_id, known, log)
+        self._nodes[node_id] = known = Known(
+            member.key,
+            election=known.election,
+            start_offset=view.log_start_offset,
+            applied_offset=view.snapshots[-1].offset if view.snapshots else 0,
+        )
+        self._take_covered(known, before)
+        self._append(member, known, log[len(before) :])
         return self.stepped(member)
+
+    def _disk_of(self, member: Member) -> Known:
+        """What is known of the disk that a node starts with, which may be another than it had."""
+        known = self._nodes.get(member.node_id)
+        if known is not None and known.key != member.key:
+            self._former.setdefault(member.node_id, []).append(known)
+            known = None
+        if known is None:
+            known = self._nodes[member.node_id] = Known(member.key)
+        return known
+
+    def _covered(self, node_id: int, start_offset: int) -> list[LogBatch]:
+        """What a snapshot has in place of the log: it can only be what was committed."""
+        place = bisect_right(self.committed, start_offset, key=_next_offset)
+        if start_offset > 0 and (place == 0 or self.committed[place - 1].next_offset != start_offset):
+            raise InvariantViolated(
+                f"the log of node {node_id} begins at {start_offset}, where nothing committed ends; "
+                f"{self.committed_end} is committed"
+            )
+        return self.committed[:place]
+
+    def _take_covered(self, known: Known, batches: list[LogBatch]) -> None:
+        known.log = batches
+        known.voters = [entry for entry in self.voters.committed if entry[0] < len(batches)]
 
     def interrupted(self, node_id: int) -> None:
         """A node died within a step or its start: nobody knows how much of it is on its disk."""
         self.known(node_id).was_interrupted = True
 
-    def _check_promise(self, node_id: int, known: Known, log: list[LogBatch]) -> None:
-        """What was flushed is still there. A step that was interrupted may have truncated the log, but not what is
-        committed.
+    def _check_promise(self, node_id: int, known: Known, log: list[LogBatch], *, is_later: bool) -> None:
+        """What was flushed is still there. A step that was interrupted may have truncated the log, or put a snapshot in
+        its place (`is_later`), but what is committed stays.
         """
         promised = bisect_right(known.log, known.flushed_offset, key=_next_offset)
         if known.was_interrupted:
-            promised = min(promised, max(len(log), known.verified))
+            promised = min(promised, known.verified if is_later else max(len(log), known.verified))
         if log[:promised] != known.log[:promised]:
             raise InvariantViolated(
                 f"node {node_id} has lost records below {known.flushed_offset}, which it had flushed"
@@ -158,13 +217,18 @@ class Invariants:
         if view == before:
             return view
         known.view = view
-        problem = illegal(node_id, view, election, is_voter=node_id in self._voter_ids)
-        if problem:
-            raise InvariantViolated(f"node {node_id} cannot be {view}: {problem}")
         if view.leader.leader_id != NO_NODE:
             self._check_leader(node_id, view.epoch, view.leader.leader_id)
+        voters = len(known.voters), self.voters.in_force(known.voters)
         self._check_log(member, known, before)
+        problem = illegal(node_id, view, election, is_voter=self._may_stand(known, view))
+        if problem:
+            raise InvariantViolated(f"node {node_id} cannot be {view}: {problem}")
         self._check_high_watermark(member, known, before)
+        if before is None or voters != (len(known.voters), self.voters.in_force(known.voters)):
+            self._check_voters(member, known)
+        if view.snapshots and (before is None or view.snapshots != before.snapshots):
+            self._check_snapshots(member, view, before)
         known.flushed_offset = view.flushed_offset
         if view.state == "Leader":
             self._check_leading(node_id, known, before)
@@ -233,7 +297,10 @@ class Invariants:
         """The run is over: what is committed must stand in the log of a node, as read anew."""
         known = self._nodes[member.node_id]
         upto = bisect_right(known.log, member.view().high_watermark, key=_next_offset)
-        log = member.read(0)
+        log = [
+            *known.log[: bisect_right(known.log, known.start_offset, key=_next_offset)],
+            *member.read(known.start_offset),
+        ]
         if log != known.log or log[:upto] != self.committed[:upto]:
             raise InvariantViolated(f"node {member.node_id} has other records in its log than it was seen to write")
 
@@ -247,19 +314,19 @@ class Invariants:
         if election.leader_id != NO_NODE:
             self._check_leader(node_id, election.epoch, election.leader_id)
         if election.voted is not None:
-            self._check_vote(node_id, election.epoch, election.voted.id)
+            self._check_vote(known.key, election.epoch, election.voted.id)
         elif (
             election.leader_id != node_id and was is not None and was.epoch == election.epoch and was.voted is not None
         ):
             raise InvariantViolated(f"node {node_id} strikes out its vote: {was}, then {election}")
 
-    def _check_vote(self, node_id: int, epoch: int, candidate_id: int) -> None:
+    def _check_vote(self, key: ReplicaKey, epoch: int, candidate_id: int) -> None:
         """One vote per epoch, and only for who stands in it, that is, has voted for itself: a pre-vote is no vote."""
-        voted = self._votes.setdefault((node_id, epoch), candidate_id)
+        voted = self._votes.setdefault((key, epoch), candidate_id)
         if voted != candidate_id:
-            raise InvariantViolated(f"node {node_id} votes twice in epoch {epoch}: for {voted} and for {candidate_id}")
-        if self._votes.get((candidate_id, epoch)) != candidate_id:
-            raise InvariantViolated(f"node {node_id} votes for {candidate_id}, which does not stand in epoch {epoch}")
+            raise InvariantViolated(f"node {key.id} votes twice in epoch {epoch}: for {voted} and for {candidate_id}")
+        if not self._has_granted(ReplicaKey(candidate_id), epoch, candidate_id):
+            raise InvariantViolated(f"node {key.id} votes for {candidate_id}, which does not stand in epoch {epoch}")
 
     def _check_leader(self, node_id: int, epoch: int, leader_id: int) -> None:
         leader = self._leaders.setdefault(epoch, leader_id)
@@ -269,6 +336,8 @@ class Invariants:
     def _check_log(self, member: Member, known: Known, before: View | None) -> None:
         view = known.view
         assert view is not None
+        if view.log_start_offset != known.start_offset:
+            self._begin_later(member, known, before)
         if view.log_end_offset < known.end_offset:
             if before is not None and view.log_end_offset < before.high_watermark:
                 raise InvariantViolated(
@@ -277,7 +346,7 @@ class Invariants:
             self._cut(member.node_id, known, bisect_right(known.log, view.log_end_offset, key=_next_offset))
         elif view.log_end_offset > known.end_offset:
             batches = member.read(known.end_offset)
-            self._append(member.node_id, known, batches)
+            self._append(member, known, batches)
             if view.state == "Leader" and before is not None and any(batch.epoch != view.epoch for batch in batches):
                 raise InvariantViolated(f"node {member.node_id} leads epoch {view.epoch} and writes {batches}")
         if known.end_offset != view.log_end_offset:
@@ -291,20 +360,74 @@ class Invariants:
         if is_committed and known.log[place] == self.committed[place]:
             raise InvariantViolated(f"node {node_id} cuts off the committed {known.log[place]}: {view}")
         del known.log[place:]
+        while known.voters and known.voters[-1][0] >= place:
+            known.voters.pop()
 
-    def _append(self, node_id: int, known: Known, batches: list[LogBatch]) -> None:
+    def _begin_later(self, member: Member, known: Known, before: View | None) -> None:
+        """The log begins later: what came before is in a snapshot, which may also have taken the place of the rest
+        (LeaderNeverLoadSnapshot).
+        """
+        node_id, view = member.node_id, known.view
+        assert view is not None
+        start_offset = view.log_start_offset
+        if start_offset < known.start_offset or start_offset > view.log_end_offset:
+            raise InvariantViolated(f"the log of node {node_id} began at {known.start_offset}, and now {view}")
+        covered = self._covered(node_id, start_offset)
+        is_whole = len(covered) <= len(known.log) and known.log[: len(covered)] == covered
+        was_cut = known.end_offset > start_offset == view.log_end_offset
+        if view.state == "Leader" and (was_cut or not is_whole):
+            raise InvariantViolated(f"leader {node_id} loads a snapshot: {before}, then {view}")
+        if before is not None and view.log_end_offset < before.high_watermark:
+            raise InvariantViolated(f"node {node_id} loads a snapshot that is too old: {before}, then {view}")
+        known.verified = max(known.verified, len(covered))
+        self._take_covered(known, covered)
+        self._append(member, known, member.read(start_offset))
+        known.start_offset = start_offset
+        known.applied_offset = max(known.applied_offset, start_offset)
+
+    def _append(self, member: Member, known: Known, batches: list[LogBatch]) -> None:
         """An epoch's leader writes an offset once: (epoch, offset) names the same bytes in every log, for ever."""
+        node_id = member.node_id
         for batch in batches:
             last_epoch = known.log[-1].epoch if known.log else 0
             if batch.base_offset != known.end_offset or batch.epoch < last_epoch:
                 raise InvariantViolated(f"node {node_id} appends {batch} after {known.log[-1:]}")
-            written = self._written.setdefault((batch.epoch, batch.base_offset), (batch, last_epoch))
-            if written != (batch, last_epoch):
+            place = batch.epoch, batch.base_offset
+            written = self._written.get(place)
+            if written is None:
+                self._written[place] = (batch, last_epoch)
+                self.voters.written(batch.epoch, batch.base_offset, member.changes(batch))
+            elif written != (batch, last_epoch):
                 raise InvariantViolated(
                     f"node {node_id} has {batch} after epoch {last_epoch}, where before {written[0]} was written"
                     f" after epoch {written[1]}"
                 )
+            voters = self.voters.set_in(batch.epoch, batch.base_offset)
+            if voters is not None:
+                self._raise_if(self.voters.appended(node_id, known.voters, len(known.log), voters))
             known.log.append(batch)
+
+    def _check_voters(self, member: Member, known: Known) -> None:
+        """Who votes as of this log has changed, or a node reads it for the first time."""
+        node_id = member.node_id
+        self._raise_if(self.voters.uncommitted(node_id, known.voters, len(self.committed)))
+        self._raise_if(self.voters.believed(node_id, known.voters, member.voters()))
+
+    def _check_snapshots(self, member: Member, view: View, before: View | None) -> None:
+        """There is another snapshot, or one less."""
+        is_moved = before is not None and view.log_start_offset != before.log_start_offset
+        self._raise_if(self._snapshots.listed(view.snapshots, view.log_start_offset, is_moved=is_moved))
+        if view.snapshots != member.snapshots():
+            raise InvariantViolated(f"node {member.node_id} has {member.snapshots()} on its disk, and believes {view}")
+        for snapshot in view.snapshots:
+            if before is None or snapshot not in before.snapshots:
+                self._raise_if(self._snapshots.wrong_id(snapshot, self.committed))
+                content = member.content(snapshot)
+                self._raise_if(self._snapshots.wrong_content(snapshot, content, self.committed, self._values))
+
+    def _raise_if(self, violation: str | None) -> None:
+        if violation is not None:
+            raise InvariantViolated(violation)
 
     def _check_high_watermark(self, member: Member, known: Known, before: View | None) -> None:
         """It never falls within a life, and below it all logs are equal."""
@@ -331,18 +454,24 @@ class Invariants:
                 self.committed.append(batch)
                 self._committed_in.append(view.epoch)
                 self._values.append(member.values(batch))
+                voters = self.voters.set_in(batch.epoch, batch.base_offset)
+                if voters is not None:
+                    self.voters.committed.append((place, voters))
             elif self.committed[place] != batch:
                 raise InvariantViolated(f"node {node_id} commits {batch}, where {self.committed[place]} was committed")
         known.verified = upto
         if view.state == "Leader" and upto > 0:
-            self._check_majority(node_id, view, upto - 1)
+            self._check_majority(node_id, view, known, upto - 1)
 
-    def _check_majority(self, node_id: int, view: View, place: int) -> None:
+    def _check_majority(self, node_id: int, view: View, known: Known, place: int) -> None:
         """What a leader commits is on the disks of a majority, down nodes too, and not below a former leader's mark."""
         batch = self.committed[place]
-        holders = [one for one in self._voter_ids if self.has_on_disk(one, place, batch)]
-        if len(holders) < majority(len(self._voter_ids)):
-            raise InvariantViolated(f"node {node_id} commits {batch}, which only {holders} have on disk")
+        voters = self.voters.in_force(known.voters)
+        holders = [key.id for key in voters.keys if self.has_on_disk(key, place, batch)]
+        if len(holders) < voters.majority:
+            raise InvariantViolated(
+                f"node {node_id} commits {batch}, which only {holders} of {voters.ids} have on disk"
+            )
         epoch, offset = self._leader_progress
         if view.epoch >= epoch:
             if view.high_watermark < offset:
@@ -351,9 +480,35 @@ class Invariants:
                 )
             self._leader_progress = (view.epoch, view.high_watermark)
 
-    def has_on_disk(self, node_id: int, place: int, batch: LogBatch) -> bool:
-        """Whether a batch, which is the so-many-th of its log, is on the disk of a node, as far as that is known."""
-        known = self._nodes.get(node_id)
+    def _disks(self, key: ReplicaKey) -> list[Known]:
+        """The disks that a voter had, those it has lost too: one, where the voters are known by their disks."""
+        known = self._nodes.get(key.id)
+        disks = [*self._former.get(key.id, ()), *(() if known is None else (known,))]
+        return [disk for disk in disks if key.matches(disk.key)]
+
+    def _may_stand(self, known: Known, view: View) -> bool:
+        """Whether a node is a voter by its log; a leader, whether it was one when it was elected."""
+        voters = self.voters.in_force(known.voters)
+        if view.state == "Leader":
+            voters = self.voters.before(known.voters, bisect_left(known.log, view.epoch, key=_epoch))
+        return voters.contains(known.key)
+
+    def _check_elected(self, known: Known, epoch: int, voters: VoterSet) -> None:
+        """Who leads was voted for by a majority, itself included."""
+        own = known.key
+        granting = [key.id for key in voters.keys if key.matches(own) or self._has_granted(key, epoch, own.id)]
+        if len(granting) < voters.majority:
+            raise InvariantViolated(
+                f"node {own.id} leads epoch {epoch}, and only {granting} of {voters.ids} have voted for it"
+            )
+
+    def _has_granted(self, voter: ReplicaKey, epoch: int, candidate_id: int) -> bool:
+        """Whether a voter has voted so."""
+        return any(self._votes.get((disk.key, epoch)) == candidate_id for disk in self._disks(voter))
+
+    def has_on_disk(self, key: ReplicaKey, place: int, batch: LogBatch) -> bool:
+        """Whether a batch, the so-many-th of its log, is known to be on a voter's disk, or was on it when it was lost."""
+        known = next(reversed(self._disks(key)), None)
         if known is None or place >= len(known.log) or known.log[place] != batch:
             return False
         view = known.view
@@ -366,7 +521,8 @@ class Invariants:
         if before is not None and before.state == "Leader" and before.epoch == view.epoch:
             return
         self._check_leader(node_id, view.epoch, node_id)
-        self._check_elected(node_id, view.epoch)
+        voters = self.voters.before(known.voters, bisect_left(known.log, view.epoch, key=_epoch))
+        self._check_elected(known, view.epoch, voters)
         place = len(self.committed) - 1
         while place >= 0 and self._committed_in[place] >= view.epoch:
             place -= 1
@@ -375,9 +531,3 @@ class Invariants:
                 f"node {node_id} leads epoch {view.epoch} without the committed {self.committed[place]}; "
                 f"its log ends at {known.end_offset}"
             )
-
-    def _check_elected(self, node_id: int, epoch: int) -> None:
-        """Who leads was voted for by a majority, itself included."""
-        granting = [one for one in self._voter_ids if self._votes.get((one, epoch)) == node_id]
-        if len({*granting, node_id}) < majority(len(self._voter_ids)):
-            raise InvariantViolated(f"node {node_id} leads epoch {epoch}, and only {granting} have voted for it")

@@ -13,9 +13,11 @@ from typing import Protocol
 from msgspec import Struct
 
 from kraft.quorum.events import FailureCause
-from kraft.quorum.values import ElectionState, LeaderAndEpoch
+from kraft.quorum.values import ElectionState, Endpoints, LeaderAndEpoch, ReplicaKey
+from kraft.quorum.voters import QuorumChange
 from kraft.sim.disk_damage import Damage
 from metadata_log.serde import Message
+from metadata_log.types import OffsetAndEpoch
 
 
 class LogBatch(Struct, frozen=True):
@@ -25,6 +27,17 @@ class LogBatch(Struct, frozen=True):
     next_offset: int
     epoch: int
     content: bytes
+
+
+class SnapshotContent(Struct, frozen=True):
+    """What a snapshot says. `timestamp_ms` is that of the last record it covers."""
+
+    timestamp_ms: int
+    kraft_version: int
+    voters: tuple[ReplicaKey, ...]
+    values: tuple[bytes, ...]
+    is_of_registers: bool = False
+    """Whether the values are what `kraft.sim.registers` makes of the log."""
 
 
 class Ask(Struct, frozen=True):
@@ -108,6 +121,8 @@ class View(Struct, frozen=True):
     high_watermark: int
     log_end_offset: int
     flushed_offset: int
+    log_start_offset: int = 0
+    snapshots: tuple[OffsetAndEpoch, ...] = ()
 
 
 class Member(Protocol):
@@ -116,6 +131,14 @@ class Member(Protocol):
     @property
     def node_id(self) -> int:
         """Its id."""
+
+    @property
+    def key(self) -> ReplicaKey:
+        """Its id and that of its disk; a static quorum without disks knows only the former."""
+
+    @property
+    def endpoints(self) -> Endpoints:
+        """Where it listens."""
 
     def start(self, rng: Random, now_ms: int) -> list[Output]:
         """Begin a life with what is on disk."""
@@ -134,6 +157,9 @@ class Member(Protocol):
 
     def damage(self, what: Damage, rng: Random) -> str:
         """Let the disk lose something; says what, or nothing if that is not possible here."""
+
+    def move(self, port: int) -> None:
+        """While it is down: listen at another port from the next start on."""
 
     def tick(self, now_ms: int) -> list[Output]:
         """Time has passed."""
@@ -176,3 +202,15 @@ class Member(Protocol):
 
     def values(self, batch: LogBatch) -> tuple[bytes, ...]:
         """The submitted values in a batch; none if it is a control batch."""
+
+    def changes(self, batch: LogBatch) -> tuple[QuorumChange, ...]:
+        """What a batch changes in the quorum; nothing if it is a batch of data."""
+
+    def voters(self) -> tuple[ReplicaKey, ...]:
+        """Whom the running node takes for the voters."""
+
+    def snapshots(self) -> tuple[OffsetAndEpoch, ...]:
+        """The snapshots on its disk, oldest first."""
+
+    def content(self, snapshot: OffsetAndEpoch) -> SnapshotContent:
+        """What a snapshot on its disk says."""

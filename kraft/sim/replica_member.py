@@ -18,14 +18,23 @@ from kraft.controller import QuorumController
 from kraft.controller.deciding import DecisionSettings
 from kraft.quorum.effects import StateChanged
 from kraft.quorum.events import BeginShutdown, FailureCause, Resign, Tick
-from kraft.quorum.values import ElectionState, Endpoints, ListenerAddress, QuorumConfig
-from kraft.quorum.voters import VoterSet
+from kraft.quorum.values import (
+    DEFAULT_LISTENER,
+    ElectionState,
+    Endpoints,
+    ListenerAddress,
+    QuorumConfig,
+    ReplicaKey,
+)
+from kraft.quorum.voters import QuorumChange, VoterSet
 from kraft.replica import events as replica_events
 from kraft.replica.application import ApplicationFactory
 from kraft.replica.broker_host import BrokerHost
 from kraft.replica.controller_host import ControllerHost
 from kraft.replica.options import ReplicaOptions
+from kraft.replica.quorum_records import changes_in
 from kraft.replica.replica import Replica
+from kraft.replica.snapshots import SnapshotOptions
 from kraft.replica.storage import election_of
 from kraft.sim.disk_damage import Damage, damage_file
 from kraft.sim.member import (
@@ -40,17 +49,20 @@ from kraft.sim.member import (
     LogBatch,
     Outcome,
     Output,
+    SnapshotContent,
     View,
 )
+from kraft.sim.registers import RegisterLog
 from kraft.sim.stale_requests import StaleRequests
 from metadata_log.batch import records, scan
 from metadata_log.clean_shutdown import UNCLEAN, take_clean_shutdown, write_clean_shutdown
 from metadata_log.errors import EncodeError
-from metadata_log.log_dir import format_directory
+from metadata_log.log_dir import format_directory, read_meta_properties
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.quorum_state_file import read_quorum_state
 from metadata_log.serde import Message, decode, encode
-from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC, Uuid
+from metadata_log.snapshot import list_snapshots, read_snapshot, read_snapshot_start, snapshot_name
+from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC, OffsetAndEpoch, Uuid
 from transport.protocol.apis import APIS, ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages.fetch import FetchRequest
@@ -69,6 +81,7 @@ OTHER_CLUSTER_ID: Final = "AAAAAAAAAAAAAAAAAAAkrB"
 DIRECTORY: Final = "/log"
 PARTITION: Final = f"{DIRECTORY}/{METADATA_TOPIC}-{METADATA_PARTITION}"
 FORMATTED_MS: Final = 1_600_000_000_000
+PORT: Final = 9000
 _ALL: Final = 2**31
 _SET: Final = 0
 _CLIENT_METRICS: Final = 16
@@ -80,6 +93,14 @@ class Frame(Struct, frozen=True):
     api_key: int
     version: int
     body: bytes | Message
+
+
+class Formatting(Struct, frozen=True):
+    """How a directory of a dynamic quorum is formatted: with the first voters, or to join later."""
+
+    first_voters: VoterSet | None
+    bootstrap: tuple[ListenerAddress, ...]
+    """Where the node asks who leads."""
 
 
 class ReplicaMember:
@@ -97,14 +118,17 @@ class ReplicaMember:
         uses_codecs: bool,
         decisions: DecisionSettings = DecisionSettings(),
         broker: BrokerOptions | None = None,
+        formatting: Formatting | None = None,
+        snapshots: SnapshotOptions = SnapshotOptions(),
     ) -> None:
-        voter = voters.find(node_id)
-        assert (voter is None) == (broker is not None), node_id
+        """`voters` are those of the configuration; a dynamic quorum has none there, but a `formatting`."""
         self._options = ReplicaOptions(
             directory=DIRECTORY,
             node_id=node_id,
             voters=voters,
-            endpoints=_endpoints_of_broker(node_id) if voter is None else voter.endpoints,
+            endpoints=_endpoints_of_broker(node_id) if broker else endpoints_of(node_id),
+            bootstrap=() if formatting is None else formatting.bootstrap,
+            snapshots=snapshots,
             cluster_id=CLUSTER_ID,
             quorum=config,
             segment_bytes=segment_bytes,
@@ -115,8 +139,12 @@ class ReplicaMember:
         self._application = application
         self._versions = versions
         self._uses_codecs = uses_codecs
+        self._formatting = formatting
         self._rng = rng = Random(node_id)
-        self._disk = self._old_copy = _formatted_disk(node_id, rng)
+        is_dynamic, first_voters = formatting is not None, None if formatting is None else formatting.first_voters
+        self._disk = _formatted_disk(node_id, rng, is_dynamic=is_dynamic, first_voters=first_voters)
+        self._old_copy = self._disk
+        self._key = _key_on(self._disk)
         self._replica: Replica | None = None
         self._election: ElectionState | None = None
         self._flushes: dict[int, replica_events.StartFlush] = {}
@@ -125,10 +153,24 @@ class ReplicaMember:
         self.stale = StaleRequests()
         """What must be refused by the controller of this life."""
 
+    def move(self, port: int) -> None:
+        """Listen at another port from the next start on; the former one leads there, too."""
+        self._options = replace(self._options, endpoints=endpoints_of(self.node_id, port))
+
     @property
     def node_id(self) -> int:
         """Its id."""
         return self._options.node_id
+
+    @property
+    def key(self) -> ReplicaKey:
+        """Its id and that of the directory that is its own; another's is refused at the start."""
+        return self._key
+
+    @property
+    def endpoints(self) -> Endpoints:
+        """Where it listens."""
+        return self._options.endpoints
 
     @property
     def replica(self) -> Replica:
@@ -191,7 +233,8 @@ class ReplicaMember:
         """Let the disk lose something."""
         match what:
             case Damage.WIPED:
-                self._disk = _formatted_disk(self.node_id, rng)
+                self._disk = _formatted_disk(self.node_id, rng, is_dynamic=self._formatting is not None)
+                self._key = _key_on(self._disk)
             case Damage.FOREIGN if rng.random() < 0.5:
                 self._disk = _formatted_disk(self.node_id + 1, rng)
             case Damage.FOREIGN:
@@ -330,8 +373,8 @@ class ReplicaMember:
         offset = None
         if isinstance(message, FetchRequest) and message.topics[0].topic_id == Uuid.METADATA_TOPIC:
             offset = message.topics[0].partitions[0].fetch_offset
-        kind = type(message).__name__.removesuffix("Request")
-        return Ask(output.request_id, output.peer_id, Frame(key, version, body), output.timeout_ms, offset, kind)
+        target, kind = int(output.host[1:]), type(message).__name__.removesuffix("Request")
+        return Ask(output.request_id, target, Frame(key, version, body), output.timeout_ms, offset, kind)
 
     def _answer(self, output: replica_events.Answer) -> Answer:
         key, version, vote = self._received.pop(output.request_id)
@@ -376,6 +419,8 @@ class ReplicaMember:
             high_watermark=core.high_watermark,
             log_end_offset=core.log_end_offset,
             flushed_offset=core.flushed_offset,
+            log_start_offset=core.log_start_offset,
+            snapshots=core.snapshots,
         )
 
     def election(self) -> ElectionState | None:
@@ -398,6 +443,42 @@ class ReplicaMember:
         """The submitted values in a batch."""
         (whole,) = scan(batch.content)
         return () if whole.is_control else tuple(record.value or b"" for record in records(whole))
+
+    def changes(self, batch: LogBatch) -> tuple[QuorumChange, ...]:
+        """What a batch changes in the quorum."""
+        (whole,) = scan(batch.content)
+        return tuple(changes_in(whole)) if whole.is_control else ()
+
+    def voters(self) -> tuple[ReplicaKey, ...]:
+        """Whom the core takes for the voters."""
+        return self.replica.core.voters.keys
+
+    def snapshots(self) -> tuple[OffsetAndEpoch, ...]:
+        """The snapshots on its disk."""
+        return list_snapshots(self._disk, PARTITION)
+
+    def content(self, snapshot: OffsetAndEpoch) -> SnapshotContent:
+        """What a snapshot on its disk says."""
+        path = f"{PARTITION}/{snapshot_name(snapshot)}"
+        start = read_snapshot_start(self._disk, path)
+        values = (
+            record.value or b""
+            for batch in read_snapshot(self._disk, path)
+            if not batch.is_control
+            for record in records(batch)
+        )
+        return SnapshotContent(
+            start.header.last_contained_log_timestamp,
+            start.kraft_version,
+            () if start.voters is None else VoterSet.of_record(start.voters).keys,
+            tuple(values),
+            isinstance(self.replica.application, RegisterLog),
+        )
+
+
+def endpoints_of(node_id: int, port: int = PORT) -> Endpoints:
+    """Where a controller listens: at a host of its own."""
+    return Endpoints((ListenerAddress(DEFAULT_LISTENER, f"n{node_id}", port),))
 
 
 def _endpoints_of_broker(node_id: int) -> Endpoints:
@@ -432,7 +513,31 @@ def _grants(message: Message) -> bool:
     return message.topics[0].partitions[0].vote_granted
 
 
-def _formatted_disk(node_id: int, rng: Random, cluster_id: str = CLUSTER_ID) -> MemoryDisk:
+def _formatted_disk(
+    node_id: int,
+    rng: Random,
+    cluster_id: str = CLUSTER_ID,
+    *,
+    is_dynamic: bool = False,
+    first_voters: VoterSet | None = None,
+) -> MemoryDisk:
     disk = MemoryDisk()
-    format_directory(disk, DIRECTORY, node_id=node_id, cluster_id=cluster_id, rng=rng, now_ms=FORMATTED_MS)
+    format_directory(
+        disk,
+        DIRECTORY,
+        node_id=node_id,
+        cluster_id=cluster_id,
+        rng=rng,
+        now_ms=FORMATTED_MS,
+        dynamic=is_dynamic,
+        initial_voters=None if first_voters is None else first_voters.to_record(),
+    )
     return disk
+
+
+def _key_on(disk: MemoryDisk) -> ReplicaKey:
+    """Whose directory a disk has."""
+    formatted = read_meta_properties(disk, DIRECTORY)
+    assert formatted is not None
+    assert formatted.directory_id is not None
+    return ReplicaKey(formatted.node_id, formatted.directory_id)

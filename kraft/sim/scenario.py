@@ -12,6 +12,7 @@ from kraft.quorum.values import QuorumConfig
 from kraft.quorum.voters import VoterSet
 from kraft.sim.cluster import CLUSTER, Cluster
 from kraft.sim.contacts import Contacts
+from kraft.sim.dynamic import DYNAMIC, DynamicQuorum, VoterWatch
 from kraft.sim.members import MEMBERS, MakeMember, draw_config
 from kraft.sim.partition_watch import PartitionWatch
 from kraft.sim.trace import Trace
@@ -22,7 +23,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
     """Everything that a world is made from. `seed` draws what is not said here, such as the versions nodes speak."""
 
     members: str
-    """The kind of the voters: a key of `MEMBERS`, or `cluster`."""
+    """The kind of the voters: a key of `MEMBERS` or of `DYNAMIC`, or `cluster`."""
     nodes: int
     brokers: int = 0
     seed: int = 0
@@ -41,18 +42,22 @@ class Scenario(Struct, frozen=True, kw_only=True):
             KeyError: there is no such kind of members.
         """
         voter_ids = tuple(range(1, self.nodes + 1))
+        contacts = Contacts(self.config.fetch_timeout_ms)
+        if self.members in DYNAMIC:
+            quorum = DynamicQuorum(self.members, self.nodes, self.config, self.seed)
+            first = quorum.first_voters
+            return World(quorum.members(), first, trace=trace, contacts=contacts, watch=VoterWatch())
         voters = VoterSet.parse(",".join(f"{one}@n{one}:9000" for one in voter_ids))
-        contacts = Contacts(voter_ids, self.config.fetch_timeout_ms)
         if self.members == CLUSTER:
             cluster = Cluster(self.seed, self.brokers)
             members = {one: cluster.make_controller(one, voters, self.config) for one in voter_ids}
             members |= {one: cluster.make_broker(one, voters, self.config) for one in cluster.broker_ids}
             watch = PartitionWatch(cluster.broker_ids)
-            return World(members, voter_ids, trace=trace, contacts=contacts, watch=watch)
+            return World(members, voters, trace=trace, contacts=contacts, watch=watch)
         make_member = make_member or MEMBERS[self.members]
         rng = Random(f"{self.seed}/members")
         members = {one: make_member(one, voters, self.config, rng) for one in voter_ids}
-        return World(members, voter_ids, trace=trace, contacts=contacts)
+        return World(members, voters, trace=trace, contacts=contacts)
 
 
 def kind_of(make_member: MakeMember) -> str:

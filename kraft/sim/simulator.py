@@ -26,12 +26,14 @@ from kraft.sim.actions import (
     Deliver,
     Flushed,
     Happening,
+    Move,
     Note,
     Resign,
     ShutDown,
     Start,
     Submit,
     Tick,
+    Wipe,
 )
 from kraft.sim.members import MakeMember, replica_member
 from kraft.sim.nemesis import Nemesis, draw_faults
@@ -50,10 +52,6 @@ CALM_RECORDS: Final = 10
 CALM_NETWORK: Final = Faults(delay_ms=(1, 1))
 PAUSES_MS: Final = (200, 600, 2000)
 """How often on average something goes wrong in a run; one of these."""
-PAUSES_WITH_BROKERS_MS: Final = (700, 2000, 5000)
-"""The same with brokers, who need a quorum for everything they do."""
-RARELY_MS: Final = (300, 1000)
-"""How often on average somebody writes, in a run with brokers, where others write more."""
 SAME_MOMENT_LIMIT: Final = 20_000
 """More events than this without any time passing are a loop."""
 NEVER_MS: Final = 10**9
@@ -77,11 +75,22 @@ class Result(Struct, frozen=True, kw_only=True):
 class Work(Protocol):
     """What else is done to a quorum, beside submissions."""
 
+    pauses_ms: tuple[int, ...]
+    """How often on average something goes wrong meanwhile; one of these."""
+    writes_ms: tuple[int, ...]
+    """How often on average somebody writes meanwhile; one of these."""
+
     def begin(self, simulator: Simulator) -> None:
         """Everybody is about to start."""
 
     def on_asked(self, exchange: Exchange) -> None:
         """A node has sent a request."""
+
+    def on_administered(self, request_id: int) -> None:
+        """A client has its answer."""
+
+    def on_died(self, node_id: int) -> None:
+        """A node has crashed."""
 
 
 class Times(Struct):
@@ -120,10 +129,10 @@ class Simulator:
         network_rng = Random(f"{seed}/network")
         self.faults = FaultPlan(network_rng, draw_faults(network_rng))
         self._network = Network(network_rng, self.faults, self)
-        means_ms = PAUSES_MS if work is None else PAUSES_WITH_BROKERS_MS
+        means_ms = PAUSES_MS if work is None else work.pauses_ms
         self._nemesis = Nemesis(Random(f"{seed}/nemesis"), self.faults, self, means_ms)
         workload_rng = Random(f"{seed}/workload")
-        self._workload = Workload(workload_rng) if work is None else Workload(workload_rng, RARELY_MS)
+        self._workload = Workload(workload_rng) if work is None else Workload(workload_rng, work.writes_ms)
 
     # The heap
 
@@ -258,6 +267,16 @@ class Simulator:
             self._perform(Crash(self.now_ms, node_id, self._draw_seed()))
             self._restart(node_id, down_ms)
 
+    def wipe(self, node_id: int, down_ms: int) -> None:
+        """Crash a node, if it is up, and start it again with an empty disk."""
+        self.crash(node_id, down_ms)
+        self._perform(Wipe(self.now_ms, node_id, self._draw_seed()))
+
+    def move(self, node_id: int, port: int, down_ms: int) -> None:
+        """Crash a node, if it is up, and start it again at another port."""
+        self.crash(node_id, down_ms)
+        self._perform(Move(self.now_ms, node_id, port))
+
     def crash_within_a_step(self, node_id: int, operations: int, down_ms: int) -> None:
         """Crash a node in the middle of one of its next steps, or of its next start."""
         self._times[node_id].crash_down_ms = down_ms
@@ -295,6 +314,8 @@ class Simulator:
     def _restart(self, node_id: int, down_ms: int) -> None:
         times = self._times[node_id]
         times.paused_until_ms = times.crash_down_ms = 0
+        if self._work is not None:
+            self._work.on_died(node_id)
         self.schedule(down_ms, partial(self._start, node_id, self.world.hosts[node_id].life))
 
     def _start(self, node_id: int, life: int) -> None:
@@ -324,6 +345,11 @@ class Simulator:
         """An fsync has begun."""
         flush_ms = self._rng.randint(0, self._times[node_id].flush_ms)
         self.plan(Flushed(self.now_ms + flush_ms, node_id, number))
+
+    def on_administered(self, node_id: int, request_id: int) -> None:
+        """A client has its answer."""
+        if self._work is not None:
+            self._work.on_administered(request_id)
 
     def on_stepped(self, node_id: int) -> None:
         """Wake the node at its deadline; a deadline that has moved since makes the old wake-up void."""

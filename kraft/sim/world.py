@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 
 from msgspec import Struct
 
+from kraft.quorum.voters import VoterSet
 from kraft.sim.actions import (
     Action,
     Administer,
@@ -26,6 +27,7 @@ from kraft.sim.actions import (
     Flushed,
     Happening,
     LimitDisk,
+    Move,
     Note,
     Resign,
     Return,
@@ -34,8 +36,10 @@ from kraft.sim.actions import (
     Start,
     Submit,
     Tick,
+    Wipe,
 )
 from kraft.sim.contacts import Contacts
+from kraft.sim.disk_damage import Damage
 from kraft.sim.disk_losses import DiskLosses
 from kraft.sim.invariants import Invariants
 from kraft.sim.member import (
@@ -55,6 +59,7 @@ from kraft.sim.member import (
 from kraft.sim.trace import Trace
 from metadata_log.errors import MetadataLogError
 from metadata_log.serde import Message, decode
+from metadata_log.types import Uuid
 from transport.protocol.apis import APIS
 
 START_MS: Final = 1_700_000_000_000
@@ -117,6 +122,9 @@ class Driver(Protocol):
     def on_flush(self, node_id: int, number: int) -> None:
         """An fsync has begun."""
 
+    def on_administered(self, node_id: int, request_id: int) -> None:
+        """A client has its answer."""
+
     def on_stepped(self, node_id: int) -> None:
         """A node has done something; it may want to be woken at another time."""
 
@@ -137,6 +145,9 @@ class Onlooker:
         """Nothing follows."""
 
     def on_flush(self, node_id: int, number: int) -> None:
+        """Nothing follows."""
+
+    def on_administered(self, node_id: int, request_id: int) -> None:
         """Nothing follows."""
 
     def on_stepped(self, node_id: int) -> None:
@@ -168,16 +179,15 @@ class World:
     def __init__(
         self,
         members: dict[int, Member],
-        voter_ids: tuple[int, ...],
+        voters: VoterSet,
         *,
         trace: Trace,
         contacts: Contacts,
         watch: Watch | None = None,
     ) -> None:
         self.hosts = {node_id: Host(member) for node_id, member in members.items()}
-        self.voter_ids = voter_ids
-        self.invariants = Invariants(voter_ids)
-        self.disk_losses = DiskLosses(voter_ids)
+        self.invariants = Invariants(voters)
+        self.disk_losses = DiskLosses(tuple(key.id for key in voters.keys if key.directory_id == Uuid.ZERO))
         self.contacts = contacts
         self.trace = trace
         self.watch = watch
@@ -213,8 +223,8 @@ class World:
         return [node_id for node_id, host in self.hosts.items() if host.is_running]
 
     def running_voters(self) -> list[int]:
-        """The voters that are up."""
-        return [node_id for node_id in self.voter_ids if self.hosts[node_id].is_running]
+        """The voters that are up, by the last set that anybody has written down."""
+        return [node_id for node_id in self.invariants.voter_sets()[-1].ids if self.hosts[node_id].is_running]
 
     def may_start(self, node_id: int) -> bool:
         """Whether the quorum can bear that a node comes back with the disk it has."""
@@ -309,6 +319,22 @@ class World:
             return False
         losses.damage(node_id)
         self.trace.add(self.now_ms, node_id, f"{what}: {damaged}")
+        return True
+
+    def _wipe(self, action: Wipe) -> bool:
+        host = self.hosts[action.node]
+        if host.is_running:
+            return False
+        host.member.damage(Damage.WIPED, Random(action.seed))
+        self.trace.add(self.now_ms, action.node, f"disk lost; now {host.member.key.directory_id}")
+        return True
+
+    def _move(self, action: Move) -> bool:
+        host = self.hosts[action.node]
+        if host.is_running:
+            return False
+        host.member.move(action.port)
+        self.trace.add(self.now_ms, action.node, f"moves to port {action.port}")
         return True
 
     def _die(self, host: Host, what: str, failure: Crashed | OSError | MetadataLogError) -> None:
@@ -470,7 +496,8 @@ class World:
             self._die(host, what, failure)
             return True
         host.view = self.invariants.stepped(host.member)
-        self.contacts.stepped(host.member.node_id, host.view, self._clock(host))
+        voter_ids = self.invariants.voters_of(host.member.node_id).ids
+        self.contacts.stepped(host.member.node_id, host.view, voter_ids, self._clock(host))
         if self.watch is not None:
             self.watch.stepped(host.member, outputs, self)
         self._settle(host, outputs, what)
@@ -511,8 +538,8 @@ class World:
                 self._done(node_id, output)
             case Applied():
                 self.invariants.applied(host.member, output)
-            case Administered():
-                pass
+            case Administered(request_id=request_id):
+                self.driver.on_administered(node_id, request_id)
             case Changed(what=what):
                 self.trace.add(self.now_ms, node_id, what)
 
@@ -537,6 +564,8 @@ _PERFORM: Final[dict[type[Happening], Callable[[World, Any], bool]]] = {
     Start: World._start,
     Crash: World._crash,
     CrashSoon: World._crash_soon,
+    Wipe: World._wipe,
+    Move: World._move,
     Deliver: World._deliver,
     Return: World._return,
     Fail: World._fail,

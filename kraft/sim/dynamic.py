@@ -1,0 +1,94 @@
+"""The nodes of a quorum whose voters stand in the log, with settings drawn from the seed (KIP-853)."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final
+
+from msgspec.structs import replace
+
+from kraft.quorum.values import OWN_KRAFT_VERSIONS, QuorumConfig, ReplicaKey
+from kraft.quorum.voters import Voter, VoterSet
+from kraft.replica.application import ApplicationFactory
+from kraft.replica.controller_host import host_controller
+from kraft.replica.snapshots import SnapshotOptions
+from kraft.sim.member import Member, Output
+from kraft.sim.registers import host_registers
+from kraft.sim.replica_member import Formatting, ReplicaMember, endpoints_of
+from kraft.sim.world import World
+from metadata_log.retention import Retention
+from metadata_log.serde import Message
+from metadata_log.types import Uuid
+
+DYNAMIC: Final[dict[str, ApplicationFactory]] = {"dynamic": host_registers, "dynamic-controller": host_controller}
+"""What nodes host, by what a scenario calls its members."""
+
+
+def draw_snapshots(rng: Random) -> SnapshotOptions:
+    """How often snapshots are made, and how little of the past is kept: often, as runs are short."""
+    return SnapshotOptions(
+        max_bytes=rng.choice((200, 1000, 20 << 20)),
+        max_interval_ms=rng.choice((0, 700, 3000)),
+        retention=Retention(max_bytes=rng.choice((1, 3000, 100 << 20))),
+        clean_every_ms=rng.choice((200, 2000)),
+    )
+
+
+class DynamicQuorum:
+    """Some nodes vote from the beginning, and the others were formatted to join them."""
+
+    def __init__(self, kind: str, nodes: int, config: QuorumConfig, seed: int) -> None:
+        rng = Random(f"{seed}/dynamic")
+        self._application = DYNAMIC[kind]
+        self._node_ids = tuple(range(1, nodes + 1))
+        self._config = replace(
+            config,
+            auto_join=rng.random() < 0.3,
+            fetch_snapshot_max_bytes=rng.choice((100, 300, 1_048_576)),
+        )
+        self._snapshots = draw_snapshots(rng)
+        self._segment_bytes = rng.choice((1000, 1_000_000))
+        self._uses_codecs = rng.random() < 0.5
+        self.first_voters = VoterSet(tuple(map(_first_voter, range(1, rng.randint(1, nodes) + 1))))
+
+    def members(self) -> dict[int, Member]:
+        """All nodes."""
+        return {node_id: self._member(node_id) for node_id in self._node_ids}
+
+    def _member(self, node_id: int) -> ReplicaMember:
+        bootstrap = tuple(address for one in self._node_ids for address in endpoints_of(one).listeners)
+        is_voter = node_id in self.first_voters.ids
+        return ReplicaMember(
+            node_id,
+            voters=VoterSet(()),
+            config=self._config,
+            application=self._application,
+            segment_bytes=self._segment_bytes,
+            versions={},
+            uses_codecs=self._uses_codecs,
+            formatting=Formatting(self.first_voters if is_voter else None, bootstrap),
+            snapshots=self._snapshots,
+        )
+
+
+def _first_voter(node_id: int) -> Voter:
+    key = ReplicaKey(node_id, Uuid(Random(f"directory/{node_id}").randbytes(16)))
+    return Voter(key, endpoints_of(node_id), OWN_KRAFT_VERSIONS)
+
+
+class VoterWatch:
+    """The `Watch` of a world in which voters come and go."""
+
+    def administering(self, request: Message) -> None:
+        """What is asked for may be done or refused."""
+
+    def started(self, member: Member, world: World) -> None:
+        """The ledger of the world looks at the voters by itself."""
+
+    def stepped(self, member: Member, outputs: list[Output], world: World) -> None:
+        """The ledger of the world looks at the voters by itself."""
+
+    def unsettled(self, world: World) -> str:
+        """In the end every change is committed or gone, and all nodes know who votes (ReconfigurationNotStuck)."""
+        voters = {host.member.voters() for host in world.hosts.values() if host.is_running}
+        return "" if len(voters) == 1 else f"the nodes take for voters {sorted(voters)}"

@@ -1,0 +1,92 @@
+"""Runs in which voters come and go, under all the other faults (KIP-853; Kafka: the tests of `RaftEventSimulationTest`
+that add, remove and swap voters).
+
+`run_dynamic` is the door.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final
+
+from kraft.sim.actions import Action
+from kraft.sim.scenario import Scenario
+from kraft.sim.simulator import CALM_MS, Result, Simulator, result_of
+from kraft.sim.voter_workload import AskVoters, MoveNode, VoterWorkload, WipeDisk
+from kraft.sim.world import Exchange
+
+CHAOS_MS: Final = 20_000
+
+
+class Reconfiguration:
+    """What befalls the voters of one run, beside what befalls all nodes."""
+
+    pauses_ms: tuple[int, ...] = (500, 1500, 4000)
+    writes_ms: tuple[int, ...] = (20, 100, 500)
+
+    def __init__(self, seed: int) -> None:
+        self._workload = VoterWorkload(Random(f"{seed}/membership"))
+        self._is_over = False
+
+    def begin(self, simulator: Simulator) -> None:
+        """Change who votes from now on."""
+        self._simulator = simulator
+        simulator.schedule(self._workload.pause_ms(), self._change)
+
+    def end(self) -> None:
+        """No more changes, so that everything can come to rest."""
+        self._is_over = True
+
+    def on_asked(self, exchange: Exchange) -> None:
+        """Nothing follows."""
+
+    def on_administered(self, request_id: int) -> None:
+        """A change was made or refused."""
+        self._workload.answered(request_id)
+
+    def on_died(self, node_id: int) -> None:
+        """A node will answer nothing more."""
+        self._workload.died(node_id)
+
+    def _change(self) -> None:
+        if self._is_over:
+            return
+        simulator = self._simulator
+        for step in self._workload.next_steps(simulator.world, simulator.now_ms):
+            match step:
+                case AskVoters(node_id, request_id, request):
+                    simulator.administer(node_id, request_id, request)
+                case WipeDisk(node_id, down_ms):
+                    simulator.wipe(node_id, down_ms)
+                case MoveNode(node_id, port, down_ms):
+                    simulator.move(node_id, port, down_ms)
+        simulator.schedule(self._workload.pause_ms(), self._change)
+
+
+def run_dynamic(
+    seed: int,
+    nodes: int = 5,
+    *,
+    kind: str = "dynamic",
+    chaos_ms: int = CHAOS_MS,
+    calm_ms: int = CALM_MS,
+    keep_trace: bool = False,
+    recorded: list[Action] | None = None,
+) -> Result:
+    """Simulate one quorum whose voters come and go; `kind` is a key of `kraft.sim.dynamic.DYNAMIC`.
+
+    What goes wrong is raised, with the seed and the end of the trace in its notes. What happens is added to `recorded`,
+    up to what went wrong.
+    """
+    scenario = Scenario.drawn(kind, nodes, seed)
+    work = Reconfiguration(seed)
+    simulator = Simulator(scenario, work=work, keep_trace=keep_trace, recorded=recorded)
+    try:
+        simulator.chaos(chaos_ms)
+        work.end()
+        simulator.calm(calm_ms)
+    except Exception as failure:
+        failure.add_note(simulator.world.trace.text)
+        failure.add_note(f"seed {seed}: replay with run_dynamic({seed}, {nodes}, kind={kind!r}, chaos_ms={chaos_ms})")
+        raise
+    return result_of(simulator)

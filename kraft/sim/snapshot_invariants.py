@@ -1,0 +1,84 @@
+"""What must hold of snapshots (Kafka: `SnapshotAtLogStart` and `LeaderNeverLoadSnapshot` of `RaftEventSimulationTest`).
+
+A snapshot is of something committed, and two with one id say the same, whoever wrote them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from operator import attrgetter, itemgetter
+
+from kraft.sim.member import LogBatch, SnapshotContent
+from kraft.sim.registers import Registers
+from kraft.sim.voter_invariants import VoterLedger
+from metadata_log.types import OffsetAndEpoch
+
+_next_offset = attrgetter("next_offset")
+
+
+class SnapshotLedger:
+    """The snapshots of one run."""
+
+    def __init__(self, voters: VoterLedger) -> None:
+        self._voters = voters
+        self._contents: dict[OffsetAndEpoch, SnapshotContent] = {}
+        self._registers: list[tuple[int, Registers]] = [(0, Registers())]
+        """What the committed values come to at the places of the snapshots known."""
+
+    def listed(self, snapshots: tuple[OffsetAndEpoch, ...], log_start_offset: int, *, is_moved: bool) -> str | None:
+        """What is wrong with the snapshots of a node, given where its log begins (SnapshotAtLogStart).
+
+        After a restart a log may begin a little earlier than it did, with the segment in which its first record is.
+        """
+        if log_start_offset == 0:
+            return None
+        if not snapshots or snapshots[0].offset < log_start_offset:
+            return f"the log begins at {log_start_offset}, and the snapshots are {snapshots}"
+        if is_moved and snapshots[0].offset != log_start_offset:
+            return f"the log begins at {log_start_offset} now, and the snapshots are {snapshots}"
+        return None
+
+    def wrong_id(self, snapshot: OffsetAndEpoch, committed: Sequence[LogBatch]) -> str | None:
+        """What is wrong with the name of a snapshot: it ends where a committed batch ends, and has its epoch."""
+        if snapshot.offset == 0:
+            return None
+        place = bisect_left(committed, snapshot.offset, key=_next_offset)
+        if place == len(committed) or committed[place].next_offset != snapshot.offset:
+            return f"snapshot {snapshot} does not end where a committed batch ends"
+        if committed[place].epoch != snapshot.epoch:
+            return f"snapshot {snapshot} ends with a batch of epoch {committed[place].epoch}"
+        return None
+
+    def wrong_content(
+        self,
+        snapshot: OffsetAndEpoch,
+        content: SnapshotContent,
+        committed: Sequence[LogBatch],
+        values: Sequence[tuple[bytes, ...]],
+    ) -> str | None:
+        """What is wrong with what a snapshot says. Its id must be a good one."""
+        known = self._contents.get(snapshot)
+        if known is not None:
+            return None if content == known else f"snapshot {snapshot} is {known} here and {content} there"
+        self._contents[snapshot] = content
+        if snapshot.offset == 0:
+            return None
+        end = bisect_left(committed, snapshot.offset, key=_next_offset) + 1
+        voters = self._voters.before(self._voters.committed, end).keys if content.kraft_version else ()
+        if content.voters != voters:
+            return f"snapshot {snapshot} names the voters {content.voters}, and the log {voters}"
+        if content.is_of_registers:
+            wanted = self._registers_at(end, values).values()
+            if content.values != wanted:
+                return f"snapshot {snapshot} holds {content.values}, and the log comes to {wanted}"
+        return None
+
+    def _registers_at(self, end: int, values: Sequence[tuple[bytes, ...]]) -> Registers:
+        at = bisect_left(self._registers, end + 1, key=itemgetter(0))
+        since, nearest = self._registers[at - 1]
+        registers = nearest.copy()
+        for batch in values[since:end]:
+            registers.apply(batch)
+        self._registers.insert(at, (end, registers))
+        return registers
