@@ -9,19 +9,41 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kraft.config import Config, ConfigError
     from kraft.node.embed import open_node
-    from kraft.node.errors import AppendRejected, NodeError, NodeStopped, NotLeader, OffsetOutOfRange, OutcomeUnknown
+    from kraft.node.errors import (
+        AppendRejected,
+        ChangesSkipped,
+        NodeError,
+        NodeStopped,
+        NotLeader,
+        OffsetOutOfRange,
+        OutcomeUnknown,
+        SessionExpired,
+        Superseded,
+    )
+    from kraft.node.machine_node import ClientSession, MachineNode, Watch
     from kraft.node.node import Node
+    from kraft.state_machine import Change, Position, Refused, StateMachine
 else:
     _HOMES = {
         "AppendRejected": "kraft.node.errors",
+        "Change": "kraft.state_machine",
+        "ChangesSkipped": "kraft.node.errors",
+        "ClientSession": "kraft.node.machine_node",
         "Config": "kraft.config",
         "ConfigError": "kraft.config",
+        "MachineNode": "kraft.node.machine_node",
         "Node": "kraft.node.node",
         "NodeError": "kraft.node.errors",
         "NodeStopped": "kraft.node.errors",
         "NotLeader": "kraft.node.errors",
         "OffsetOutOfRange": "kraft.node.errors",
         "OutcomeUnknown": "kraft.node.errors",
+        "Position": "kraft.state_machine",
+        "Refused": "kraft.state_machine",
+        "SessionExpired": "kraft.node.errors",
+        "StateMachine": "kraft.state_machine",
+        "Superseded": "kraft.node.errors",
+        "Watch": "kraft.node.machine_node",
         "open_node": "kraft.node.embed",
     }
 
@@ -33,13 +55,23 @@ else:
 
 __all__ = [
     "AppendRejected",
+    "Change",
+    "ChangesSkipped",
+    "ClientSession",
     "Config",
     "ConfigError",
+    "MachineNode",
     "Node",
     "NodeError",
     "NodeStopped",
     "NotLeader",
     "OffsetOutOfRange",
     "OutcomeUnknown",
+    "Position",
+    "Refused",
+    "SessionExpired",
+    "StateMachine",
+    "Superseded",
+    "Watch",
     "open_node",
 ]

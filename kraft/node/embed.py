@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from random import Random, SystemRandom
+from typing import Any, overload
 
 import trio
 
 from kraft.config import Config
 from kraft.node.clock import NodeClock
+from kraft.node.machine_node import MachineNode
 from kraft.node.node import Node
 from kraft.node.run import one_cause, run_node
 from kraft.replica.application import ApplicationFactory, host_silent_raw_log
+from kraft.replica.machine_host import host_state_machine
+from kraft.state_machine import C, R, StateMachine
 from metadata_log.disk import Disk, OsDisk
 from transport.interface import Transport
 from transport.tcp import TcpTransport
 
 
-@asynccontextmanager
-async def open_node(
+@overload
+def open_node(
+    config: Config,
+    *,
+    state_machine: Callable[[], StateMachine[C, R]],
+    transport: Transport | None = None,
+    disk: Disk | None = None,
+    rng: Random | None = None,
+    clock: NodeClock | None = None,
+    inline_flush: bool = False,
+) -> AbstractAsyncContextManager[MachineNode[C, R]]: ...
+
+
+@overload
+def open_node(
     config: Config,
     *,
     transport: Transport | None = None,
@@ -29,8 +46,22 @@ async def open_node(
     clock: NodeClock | None = None,
     application: ApplicationFactory = host_silent_raw_log,
     inline_flush: bool = False,
-) -> AsyncIterator[Node]:
-    """Run a node while the block lasts: TCP and this machine's disk unless told otherwise.
+) -> AbstractAsyncContextManager[Node]: ...
+
+
+def open_node(
+    config: Config,
+    *,
+    state_machine: Callable[[], StateMachine[Any, Any]] | None = None,
+    transport: Transport | None = None,
+    disk: Disk | None = None,
+    rng: Random | None = None,
+    clock: NodeClock | None = None,
+    application: ApplicationFactory = host_silent_raw_log,
+    inline_flush: bool = False,
+) -> AbstractAsyncContextManager[Any]:
+    """Run a node while the block lasts: TCP and this machine's disk unless told otherwise. It is a raw log, or drives a
+    state machine: `state_machine` makes a fresh one, as its class does.
 
     At its end the node stops politely, within five seconds; if the block is cancelled or fails, at once. What stops the
     node cancels the block and is raised here; see `run_node`.
@@ -42,9 +73,14 @@ async def open_node(
         disk=OsDisk() if disk is None else disk,
         rng=Random(SystemRandom().getrandbits(64)) if rng is None else rng,
         clock=clock,
-        application=application,
+        application=application if state_machine is None else host_state_machine(state_machine),
         inline_flush=inline_flush,
     )
+    return _running(run)
+
+
+@asynccontextmanager
+async def _running(run: Callable[..., Awaitable[None]]) -> AsyncIterator[Node]:
     with one_cause():
         async with trio.open_nursery() as nursery:
             node: Node = await nursery.start(run)

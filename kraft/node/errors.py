@@ -48,6 +48,24 @@ class NodeStopped(NodeError):
     """The node has stopped, or is about to; what was outstanding may or may not be in the log."""
 
 
+class SessionExpired(NodeError):
+    """The session was not used for so long that the log has forgotten it. The command will not be applied any more; an
+    earlier attempt, if there was one, may have been.
+    """
+
+
+class Superseded(NodeError):
+    """The client has gone on to later commands since; what came of this one is not kept."""
+
+
+class ChangesSkipped(NodeError):
+    """The changes up to `end_offset` will not be seen: they were not fetched in time, or a snapshot stands for them."""
+
+    def __init__(self, why: str, end_offset: int) -> None:
+        super().__init__(f"{why}: changes below offset {end_offset} are missing")
+        self.end_offset = end_offset
+
+
 class OffsetOutOfRange(NodeError):
     """The log no longer holds the offset asked for: a snapshot has taken its place."""
 

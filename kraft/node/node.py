@@ -29,7 +29,9 @@ from kraft.replica.events import (
     CommittedBatch,
     Drop,
     Input,
+    Noted,
     Output,
+    Returned,
     SendWire,
     StartFlush,
     SubmitDone,
@@ -46,7 +48,7 @@ BROKER_SHUTDOWN_BUDGET_MS: Final = 30_000
 OUTSTANDING_APPENDS: Final = 65_536
 _TICK: Final = Tick()
 _TICKS_PER_BURST: Final = 100
-_BUSY: Final = 4
+BUSY: Final = 4
 """With more requests and appends in hand than this, others are served while the log is flushed."""
 _OBLIGED: Final = frozenset({"Leader", "Resigned"})
 """The states that others wait for something from."""
@@ -250,7 +252,7 @@ class Node:
     @property
     def _is_busy(self) -> bool:
         """Whether there are others to be served while the log is flushed."""
-        return self._inbound.unanswered + self._appends.outstanding > _BUSY
+        return self._inbound.unanswered + self._appends.outstanding > BUSY
 
     def _flush(self) -> bool:
         """Begin the flush that is wanted; whether it is done already."""
@@ -259,6 +261,10 @@ class Node:
             return False
         self._inbox.events.append(done)
         return True
+
+    def _on_told(self, told: Returned | Noted) -> None:
+        """The application has something to say to the host; most have not."""
+        raise AssertionError(f"nobody listens to {told}")
 
     @property
     def _is_obliged(self) -> bool:
@@ -272,7 +278,7 @@ class Node:
                 case Answer():
                     self._inbound.answer(output.request_id, output.message)
                 case SubmitDone():
-                    self._appends.finish(output)
+                    self._appends.finish(output.submit_id, output)
                 case SendWire():
                     self._transport.request(
                         Endpoint(output.host, output.port),
@@ -290,6 +296,8 @@ class Node:
                 case Committed():
                     # Readers pull from the log at their own pace; the Trace of the high watermark woke them.
                     pass
+                case Returned() | Noted():
+                    self._on_told(output)
                 case Drop():
                     self._inbound.drop(output.request_id, output.why)
                 case _:

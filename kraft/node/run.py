@@ -18,12 +18,14 @@ from kraft.node.errors import NodeError
 from kraft.node.inbound import Inbound
 from kraft.node.inbox import Inbox
 from kraft.node.logging import NodeLog
+from kraft.node.machine_node import MachineNode
 from kraft.node.node import Node, NodeParts
 from kraft.node.options import listeners_of, needs_own_name, replica_options
 from kraft.replica.application import ApplicationFactory
 from kraft.replica.broker_host import host_broker
 from kraft.replica.controller_host import host_controller
 from kraft.replica.events import Input
+from kraft.replica.machine_host import MachineHost
 from kraft.replica.replica import Replica
 from metadata_log.disk import Disk
 from transport.addresses import name_of_this_machine
@@ -74,18 +76,18 @@ async def run_node(
             )
             for finding in replica.recovered:
                 log.write("recovered", {"what": repr(finding)}, logging.WARNING)
-            node = Node(
-                NodeParts(
-                    replica=replica,
-                    clock=clock,
-                    inbox=inbox,
-                    inbound=inbound,
-                    transport=transport,
-                    flusher=flusher,
-                    log=log,
-                    endpoints=endpoints,
-                )
+            parts = NodeParts(
+                replica=replica,
+                clock=clock,
+                inbox=inbox,
+                inbound=inbound,
+                transport=transport,
+                flusher=flusher,
+                log=log,
+                endpoints=endpoints,
             )
+            hosts_machine = isinstance(replica.application, MachineHost)
+            node: Node = MachineNode(parts) if hosts_machine else Node(parts)
             with _closing(replica, log):
                 await node.run(outputs, task_status)
             leave_cleanly(replica, config, disk)

@@ -15,7 +15,7 @@ from msgspec import Struct
 from kraft.controller.authorizer import Denial
 from kraft.controller.result import ApiError, QuorumLevel, VersionedRecord
 from kraft.quorum.values import LeaderAndEpoch
-from kraft.replica.events import Committed, CommittedBatch, Submit, WireRequest
+from kraft.replica.events import Call, CancelCall, Committed, CommittedBatch, Noted, Returned, Submit, WireRequest
 from kraft.replica.options import ReplicaOptions
 from metadata_log.errors import DirectoryError
 from metadata_log.serde import Message
@@ -91,7 +91,13 @@ class Ask(Struct, frozen=True, gc=False):
     target: tuple[int, str, int] | None = None
 
 
-Action = Proposal | Respond | Redirect | RefuseSubmit | Ask
+class Confirm(Struct, frozen=True, gc=False):
+    """Make sure that nobody else has committed anything; `on_confirmed` with this token follows."""
+
+    token: int
+
+
+Action = Proposal | Respond | Redirect | RefuseSubmit | Ask | Confirm | Returned | Noted
 
 
 class Application(Protocol):
@@ -140,8 +146,16 @@ class Application(Protocol):
     def on_submit(self, submit: Submit) -> Action:
         """Raw values from the host."""
 
+    def on_call(self, call: Call | CancelCall, now_ms: int) -> None:
+        """The host asks for something, or for nothing any more."""
+
     def on_answer(self, token: int, response: Message | None, now_ms: int) -> None:
         """The answer to the `Ask` with this token; None if there will be none."""
+
+    def on_confirmed(self, token: int, *, is_leader: bool) -> None:
+        """After the `Confirm` with this token this replica still led, and everything that anybody had committed when it
+        came is applied; or it does not lead any more.
+        """
 
     def on_begin_shutdown(self, now_ms: int) -> None:
         """The node is about to stop."""
@@ -243,6 +257,14 @@ class RawLog:
         if not submit.values:
             return RefuseSubmit(submit.submit_id, Error.INVALID_REQUEST)
         return Proposal((Unit(submit.values),), ForSubmit(submit.submit_id))
+
+    def on_call(self, call: Call | CancelCall, now_ms: int) -> None:
+        """Never called: a raw log knows nothing but values."""
+        raise AssertionError("a raw log is not called")
+
+    def on_confirmed(self, token: int, *, is_leader: bool) -> None:
+        """Never called: a raw log has nothing to read."""
+        raise AssertionError("a raw log has nothing to read")
 
     def on_answer(self, token: int, response: Message | None, now_ms: int) -> None:
         """Never called: a raw log asks nobody."""

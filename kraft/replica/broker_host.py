@@ -13,7 +13,7 @@ from kraft.controller.result import ApiError
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.application import Action, Ask, RefuseSubmit, Respond, Unit
 from kraft.replica.controller_host import decode_records, encode_image, published_features
-from kraft.replica.events import Committed, CommittedBatch, Submit, WireRequest
+from kraft.replica.events import Call, CancelCall, Committed, CommittedBatch, Submit, WireRequest
 from kraft.replica.options import ReplicaOptions
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, random_uuid
@@ -87,6 +87,14 @@ class BrokerHost:
     def on_submit(self, submit: Submit) -> Action:
         """Refused: only decisions of the controller go into a metadata log."""
         return RefuseSubmit(submit.submit_id, Error.INVALID_REQUEST)
+
+    def on_call(self, call: Call | CancelCall, now_ms: int) -> None:
+        """Never called: a broker is asked over the wire."""
+        raise AssertionError("a broker is asked over the wire")
+
+    def on_confirmed(self, token: int, *, is_leader: bool) -> None:
+        """Never called."""
+        raise AssertionError("a broker does not lead the quorum")
 
     def on_answer(self, token: int, response: Message | None, now_ms: int) -> None:
         """The active controller, or another broker, has answered."""

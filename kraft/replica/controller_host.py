@@ -23,7 +23,7 @@ from kraft.controller.result import ApiError
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.api_versions import QUORUM_APIS
 from kraft.replica.application import Action, Ask, ForRequest, Proposal, Redirect, RefuseSubmit, Respond, Unit
-from kraft.replica.events import Committed, CommittedBatch, Submit, WireRequest
+from kraft.replica.events import Call, CancelCall, Committed, CommittedBatch, Submit, WireRequest
 from kraft.replica.options import ReplicaOptions
 from kraft.replica.refusals import refuse_quorum_request
 from metadata_log.errors import UnsupportedVersion
@@ -171,6 +171,14 @@ class ControllerHost:
         if not self.controller.is_active:
             return Ask(request)
         return Proposal(_units(self.controller.handle_own(request, now_ms)))
+
+    def on_call(self, call: Call | CancelCall, now_ms: int) -> None:
+        """Never called: a controller is asked over the wire."""
+        raise AssertionError("a controller is asked over the wire")
+
+    def on_confirmed(self, token: int, *, is_leader: bool) -> None:
+        """Never called: what a controller answers to reads is the metadata as it knows it, as in Kafka."""
+        raise AssertionError("a controller does not ask whether it leads")
 
     def on_answer(self, token: int, response: Message | None, now_ms: int) -> None:
         """The active controller has taken note of this one, or not."""

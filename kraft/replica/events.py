@@ -61,7 +61,20 @@ class Submit(Struct, frozen=True, gc=False):
     values: tuple[bytes, ...]
 
 
-Input = Tick | WireRequest | WireReply | WireFailed | FlushDone | Submit | Resign | BeginShutdown
+class Call(Struct, frozen=True, gc=False):
+    """The host asks its application for something; `ask` is of the application's own kinds. One `Returned` follows."""
+
+    call_id: int
+    ask: Struct
+
+
+class CancelCall(Struct, frozen=True, gc=False):
+    """Nobody waits for the `Call` with this id any more; no `Returned` need follow."""
+
+    call_id: int
+
+
+Input = Tick | WireRequest | WireReply | WireFailed | FlushDone | Submit | Call | CancelCall | Resign | BeginShutdown
 
 
 class FlushHandle(Protocol):
@@ -143,10 +156,23 @@ class Committed(Struct, frozen=True, gc=False):
     batch: CommittedBatch
 
 
+class Returned(Struct, frozen=True, gc=False):
+    """What came of the `Call` with this id."""
+
+    call_id: int
+    outcome: Struct
+
+
+class Noted(Struct, frozen=True, gc=False):
+    """The application has something to tell that nobody asked for; `what` is of its own kinds."""
+
+    what: Struct
+
+
 class Trace(Struct, frozen=True, gc=False):
     """Something happened inside: `StateChanged`, `LeaderChanged`, `HighWatermarkMoved`, `Suspicious` or `Denial`."""
 
     effect: Effect | Denial
 
 
-Output = SendWire | Answer | Drop | StartFlush | SubmitDone | Committed | Trace
+Output = SendWire | Answer | Drop | StartFlush | SubmitDone | Committed | Returned | Noted | Trace

@@ -30,6 +30,7 @@ from kraft.quorum.effects import (
     InstallSnapshot,
     LeaderChanged,
     PersistElection,
+    ReadConfirmed,
     SendRecords,
     SendReply,
     SendRequest,
@@ -45,6 +46,7 @@ from kraft.quorum.events import (
     FailureCause,
     LogFlushed,
     LogStartRaised,
+    ReadIndex,
     Received,
     Replied,
     RequestFailed,
@@ -62,6 +64,7 @@ from kraft.replica.application import (
     Application,
     ApplicationFactory,
     Ask,
+    Confirm,
     ForRequest,
     ForSubmit,
     Proposal,
@@ -73,11 +76,15 @@ from kraft.replica.applier import Applier
 from kraft.replica.deferred import Deferred, Held
 from kraft.replica.events import (
     Answer,
+    Call,
+    CancelCall,
     CommittedBatch,
     Drop,
     FlushDone,
     Input,
+    Noted,
     Output,
+    Returned,
     SendWire,
     StartFlush,
     Submit,
@@ -166,6 +173,10 @@ class Replica:
         self._claim_offset: int | None = None
         """Where this leader's LeaderChange record is: once that is applied, the application leads, too."""
         self._application_leads = False
+        self._unconfirmed: list[int] = []
+        """What the application asked to have confirmed."""
+        self._confirmed: deque[ReadConfirmed] = deque()
+        """What is confirmed, but not applied so far."""
         self._apply_at_ms = _NEVER_MS
         """When to hand more of what is committed to the application."""
         self._outputs: list[Output] = []
@@ -279,6 +290,8 @@ class Replica:
                 self._perform(self.application.on_submit(event), now_ms)
             case WireReply():
                 self._on_reply(event, now_ms)
+            case Call() | CancelCall():
+                self.application.on_call(event, now_ms)
             case FlushDone():
                 flushed, following = self._storage.flush_done(event.ticket)
                 if following is not None:
@@ -460,6 +473,9 @@ class Replica:
                     storage.snapshots.abandon()
                 case InstallSnapshot():
                     self._install(effect.snapshot, now_ms)
+                case ReadConfirmed():
+                    self._confirmed.append(effect)
+                    self._tell_confirmed()
                 case StateChanged():
                     outputs.append(Trace(effect))
                     if effect.source == "Leader":
@@ -503,10 +519,19 @@ class Replica:
         else:
             self._apply_at_ms = _NEVER_MS
             application.on_caught_up()
+        self._tell_confirmed()
         claim = self._claim_offset
         if claim is not None and applier.next_offset > claim and not self._application_leads:
             self._application_leads = True
             self._todo.extend(application.on_leader(self.core.epoch, self.core.next_append_offset, now_ms))
+
+    def _tell_confirmed(self) -> None:
+        """Tell the application what is confirmed and applied."""
+        confirmed = self._confirmed
+        while confirmed and confirmed[0].offset <= self._applier.next_offset:
+            for token in confirmed.popleft().read_ids:
+                self._unconfirmed.remove(token)
+                self.application.on_confirmed(token, is_leader=True)
 
     def _release(self) -> None:
         """Answer those whose records are committed."""
@@ -563,6 +588,10 @@ class Replica:
             return
         self._application_leads = False
         self.application.on_lost_leadership()
+        self._confirmed.clear()
+        unconfirmed, self._unconfirmed = self._unconfirmed, []
+        for token in unconfirmed:
+            self.application.on_confirmed(token, is_leader=False)
         for held in self._deferred.abandon():
             self._outputs.append(self._refused(held.waiting, Error.NOT_LEADER_OR_FOLLOWER, is_uncertain=True))
 
@@ -578,6 +607,10 @@ class Replica:
                 self._redirect(action, now_ms)
             case Ask():
                 self._ask(action, now_ms)
+            case Confirm():
+                self._confirm(action.token, now_ms)
+            case Returned() | Noted():
+                self._outputs.append(action)
             case RefuseSubmit():
                 self._outputs.append(self._refused(ForSubmit(action.submit_id), action.error, is_uncertain=False))
             case _:
@@ -593,6 +626,13 @@ class Replica:
         node_id, host, port = target
         timeout_ms = self.options.quorum.request_timeout_ms if ask.timeout_ms is None else ask.timeout_ms
         self._outputs.append(SendWire(self._last_ask_id, node_id, host, port, ask.request, timeout_ms, is_raft=False))
+
+    def _confirm(self, token: int, now_ms: int) -> None:
+        if not self._application_leads:
+            self.application.on_confirmed(token, is_leader=False)
+            return
+        self._unconfirmed.append(token)
+        self._carry_out(self.core.step(ReadIndex(token), now_ms), now_ms)
 
     def _leader_target(self) -> tuple[int, str, int] | None:
         """Who leads and where it listens; None if that is nobody, or this very node."""
@@ -709,6 +749,8 @@ class Replica:
         copy._next_append_id = self._next_append_id
         copy._last_ask_id = self._last_ask_id
         copy._tokens = self._tokens.copy()
+        copy._unconfirmed = self._unconfirmed.copy()
+        copy._confirmed = self._confirmed.copy()
         copy._claim_offset = self._claim_offset
         copy._application_leads = self._application_leads
         copy._apply_at_ms = self._apply_at_ms
@@ -731,6 +773,8 @@ class Replica:
             self._claim_offset,
             self._application_leads,
             self._gathered.values,
+            self._unconfirmed,
+            list(self._confirmed),
             self.application.facts(),
         )
         digest.update(repr(facts).encode())

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from msgspec import Struct
+
 from kraft.quorum.events import FailureCause
 from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig
 from kraft.quorum.voters import VoterSet
@@ -32,6 +34,7 @@ from kraft.replica import (
     WireRequest,
     host_raw_log,
 )
+from kraft.replica.events import Call, Noted, Returned
 from metadata_log.log_dir import format_directory
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.serde import Message, decode, encode
@@ -87,9 +90,13 @@ class Net:
         self.disks = disks or {node: formatted_disk(node) for node in range(1, count + 1)}
         self.replicas: dict[int, Replica] = {}
         self.cut: set[int] = set()
+        self.unreachable: set[tuple[int, str]] = set()
+        """A node, and a host name at which it reaches nobody."""
         self.queue: deque[Callable[[], None]] = deque()
         self.committed: dict[int, list[CommittedBatch]] = {}
         self.done: dict[int, SubmitDone] = {}
+        self.returned: dict[int, Struct] = {}
+        self.noted: list[tuple[int, Struct]] = []
         self.answers: dict[int, Message] = {}
         self.traces: list[tuple[int, object]] = []
         self.dropped: list[int] = []
@@ -184,6 +191,11 @@ class Net:
         self.step(node, Submit(submit_id, values))
         return submit_id
 
+    def call(self, node: int, ask: Struct) -> int:
+        call_id = self._new_id()
+        self.step(node, Call(call_id, ask))
+        return call_id
+
     def request(self, node: int, message: Message, version: int | None = None) -> int:
         """Ask a node as a client would, bytes and all."""
         schema = type(message).__schema__
@@ -230,9 +242,10 @@ class Net:
         self.queue.append(arrive)
 
     def _send(self, source: int, sent: SendWire) -> None:
-        # The addresses of a real cluster say nothing here.
-        target = int(sent.host[1:]) if sent.host.startswith("n") else sent.peer_id
-        if target not in self.replicas or source in self.cut or target in self.cut:
+        # The addresses of a real cluster say nothing here; "b1" is another name of "n1".
+        target = int(sent.host[1:]) if sent.host[:1] in ("n", "b") else sent.peer_id
+        is_lost = source in self.cut or target in self.cut or (source, sent.host) in self.unreachable
+        if target not in self.replicas or is_lost:
             self.queue.append(lambda: self.step(source, WireFailed(sent.request_id, FailureCause.TIMEOUT)))
             return
         schema = type(sent.message).__schema__
@@ -247,7 +260,9 @@ class Net:
         message = decode(cls, version, encode(answer.message, version))
         if source == 0:
             self.answers[answer.request_id] = message
-        elif source not in self.cut and node not in self.cut:
+        elif asked_as < 0 and not self.cut.isdisjoint((source, node)):
+            self.queue.append(lambda: self.step(source, WireFailed(asked_as, FailureCause.TIMEOUT)))
+        elif self.cut.isdisjoint((source, node)):
             message = self.on_the_way(node, message)
 
             def arrive() -> None:
@@ -281,6 +296,10 @@ class Net:
                     self.done[output.submit_id] = output
                 case Committed():
                     self.committed[node].append(output.batch)
+                case Returned():
+                    self.returned[output.call_id] = output.outcome
+                case Noted():
+                    self.noted.append((node, output.what))
                 case Trace():
                     self.traces.append((node, output.effect))
                 case Drop():

@@ -1,0 +1,93 @@
+"""Callers who wait, each in its own task, for what the replica has to say about what they asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+import trio
+
+from kraft.node.errors import NodeStopped
+from kraft.node.inbox import Inbox
+from kraft.replica.events import Input
+
+D = TypeVar("D")
+
+
+class _Waiting(Generic[D]):
+    """One caller that waits, and what it waits for."""
+
+    __slots__ = ("done", "task")
+
+    def __init__(self, task: trio.lowlevel.Task) -> None:
+        self.task = task
+        self.done: D | None = None
+
+
+class Waiters(Generic[D]):
+    """What was asked of one node and is not done, at most `limit` of it: further callers wait their turn."""
+
+    def __init__(self, inbox: Inbox[Input], *, limit: int) -> None:
+        self._inbox = inbox
+        self._limit = limit
+        self._next_id = 1
+        self._waiting: dict[int, _Waiting[D]] = {}
+        self._turn = trio.lowlevel.ParkingLot()
+        self._crowd = 0
+        """How many wait for their turn."""
+        self._stopped = False
+
+    @property
+    def outstanding(self) -> int:
+        """How many callers wait."""
+        return len(self._waiting)
+
+    async def ask(self, ask: Callable[[int], Input], take_back: Callable[[int], Input] | None = None) -> D | None:
+        """Put what `ask` makes of a new id into the inbox, and wait for the word on it; None if none will come.
+
+        A caller that is cancelled meanwhile takes it back, if that is possible. Raises `NodeStopped` if the node had
+        stopped before.
+        """
+        while len(self._waiting) >= self._limit and not self._stopped:
+            self._crowd += 1
+            try:
+                await self._turn.park()
+            finally:
+                self._crowd -= 1
+        if self._stopped:
+            raise NodeStopped("the node has stopped")
+        waiting_id = self._next_id
+        self._next_id = waiting_id + 1
+        waiting: _Waiting[D] = _Waiting(trio.lowlevel.current_task())
+        self._waiting[waiting_id] = waiting
+        self._inbox.put(ask(waiting_id))
+
+        def forget(_: Callable[[], None]) -> trio.lowlevel.Abort:
+            self._remove(waiting_id)
+            if take_back is not None:
+                self._inbox.put(take_back(waiting_id))
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(forget)
+        return waiting.done
+
+    def finish(self, waiting_id: int, done: D) -> None:
+        """The replica's word on one of them; its caller may have been cancelled meanwhile."""
+        waiting = self._remove(waiting_id)
+        if waiting is not None:
+            waiting.done = done
+            trio.lowlevel.reschedule(waiting.task)
+
+    def stop(self) -> None:
+        """No word will come any more."""
+        self._stopped = True
+        for waiting in self._waiting.values():
+            trio.lowlevel.reschedule(waiting.task)
+        self._waiting.clear()
+        self._turn.unpark_all()
+
+    def _remove(self, waiting_id: int) -> _Waiting[D] | None:
+        waiting = self._waiting.pop(waiting_id, None)
+        if self._crowd:
+            self._turn.unpark()
+        return waiting

@@ -1,0 +1,149 @@
+"""What stands in the log, in the snapshots and in the envelopes of a quorum that hosts a user's state machine.
+
+MessagePack, arrays with a tag in front. Every node must read the same from it: the meaning of a tag never changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from metadata_log.errors import CorruptBatch
+
+T = TypeVar("T")
+PIECE_BYTES: Final = 512 << 10
+"""A snapshot's records are pieces of this size, so that none is larger than a batch may be."""
+
+
+class OpenSession(Struct, frozen=True, array_like=True, tag=0):
+    """A client begins, or goes on; `attempt` tells this attempt from others of the same client."""
+
+    client: str
+    attempt: str
+    ttl_ms: int
+
+
+class Command(Struct, frozen=True, array_like=True, tag=1):
+    """The command with this number in its session. Of those below `acknowledged` the client wants to know nothing."""
+
+    session: int
+    sequence: int
+    acknowledged: int
+    command: bytes
+
+
+Entry = OpenSession | Command
+
+
+class Opened(Struct, frozen=True, array_like=True, tag=0):
+    """The session, which goes by the offset of its first entry, and the highest number of a command in it so far."""
+
+    session: int
+    last_sequence: int
+
+
+class Result(Struct, frozen=True, array_like=True, tag=1):
+    """The command was applied, now or before; this is what it returned."""
+
+    result: bytes
+
+
+class Refusal(Struct, frozen=True, array_like=True, tag=2):
+    """The state machine refused the command."""
+
+    why: str
+
+
+class Expired(Struct, frozen=True, array_like=True, tag=3):
+    """There is no such session any more: the command was not applied, by this entry."""
+
+
+class Superseded(Struct, frozen=True, array_like=True, tag=4):
+    """The client has said already that it knows what came of the command, or its numbers are too far apart."""
+
+
+Kept = Result | Refusal
+"""What a session keeps, for a client that asks again."""
+Outcome = Opened | Result | Refusal | Expired | Superseded
+
+
+class SessionState(Struct, array_like=True):
+    """One session, as it stands in a snapshot, too."""
+
+    id: int
+    client: str
+    ttl_ms: int
+    touched_ms: int
+    """By the clock of the log."""
+    acknowledged: int
+    last_sequence: int
+    kept: dict[int, Kept]
+
+
+class MachineSnapshot(Struct, frozen=True, array_like=True, tag=0):
+    """The clock of the log, the sessions, those first that have been silent for longest, and the user's state."""
+
+    now_ms: int
+    sessions: tuple[SessionState, ...]
+    state: bytes
+
+
+class Forward(Struct, frozen=True, array_like=True, tag=0):
+    """To whoever leads: entries to append, in this order. It answers once all of them are applied there."""
+
+    entries: tuple[bytes, ...]
+
+
+class AskIndex(Struct, frozen=True, array_like=True, tag=1):
+    """To whoever leads: up to where has one to apply, before one may read?"""
+
+
+class Index(Struct, frozen=True, array_like=True, tag=0):
+    """The answer: everything below this offset."""
+
+    offset: int
+
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_ENTRIES: Final[msgspec.msgpack.Decoder[Entry]] = msgspec.msgpack.Decoder(Entry)
+_SNAPSHOTS: Final = msgspec.msgpack.Decoder(MachineSnapshot)
+_QUESTIONS: Final[msgspec.msgpack.Decoder[Forward | AskIndex]] = msgspec.msgpack.Decoder(Forward | AskIndex)
+_INDEXES: Final = msgspec.msgpack.Decoder(Index)
+encode: Final = _ENCODER.encode
+"""The bytes of any of them."""
+
+
+def decode_entry(data: bytes, where: str) -> Entry:
+    """An entry of the log; raises `CorruptBatch`."""
+    return _decoded(_ENTRIES, data, where)
+
+
+def decode_question(data: bytes) -> Forward | AskIndex:
+    """What stands in an envelope; raises `CorruptBatch`."""
+    return _decoded(_QUESTIONS, data, "envelope")
+
+
+def decode_index(data: bytes) -> Index:
+    """What stands in the answer; raises `CorruptBatch`."""
+    return _decoded(_INDEXES, data, "envelope")
+
+
+def _decoded(decoder: msgspec.msgpack.Decoder[T], data: bytes, where: str) -> T:
+    try:
+        return decoder.decode(data)
+    except msgspec.DecodeError as bad:
+        raise CorruptBatch(f"this is not of a state machine's log: {bad}", where=where) from bad
+
+
+def snapshot_values(snapshot: MachineSnapshot) -> tuple[bytes, ...]:
+    """The record values of a snapshot: its bytes, in pieces."""
+    data = encode(snapshot)
+    return tuple(data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES))
+
+
+def read_snapshot(values: Iterable[bytes], where: str) -> MachineSnapshot:
+    """The snapshot; raises `CorruptBatch`."""
+    return _decoded(_SNAPSHOTS, b"".join(values), where)

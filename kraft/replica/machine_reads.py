@@ -1,0 +1,92 @@
+"""Who waits to read a state machine, and for what: the leader's word, or the log up to where the leader said."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+
+class Reader(Struct, frozen=True, gc=False):
+    """A call of this node's host, or the request of another node."""
+
+    id: int
+    is_remote: bool = False
+
+
+class MachineReads:
+    """Reads of this node wait to be asked for, then for an offset. At a leader, all that ask at a time share a token,
+    by which the quorum's word on it is known.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, None] = {}
+        """In order; a dict, as any of them may be cancelled."""
+        self._asked: dict[int, tuple[Reader, ...]] = {}
+        self._next_token = 1
+        self._until: deque[tuple[int, tuple[int, ...]]] = deque()
+        """Offsets that have to be applied, and the calls that wait for that."""
+
+    @property
+    def is_any_waiting(self) -> bool:
+        """Whether there is somebody to ask for."""
+        return bool(self._waiting)
+
+    def wait(self, call_id: int) -> None:
+        """The host wants to read."""
+        self._waiting[call_id] = None
+
+    def wait_again(self, call_ids: Iterable[int]) -> None:
+        """Nobody could say it; somebody else has to be asked."""
+        self._waiting = dict.fromkeys((*call_ids, *self._waiting))
+
+    def take_waiting(self) -> tuple[int, ...]:
+        """Everybody, for whom one question is asked."""
+        taken, self._waiting = tuple(self._waiting), {}
+        return taken
+
+    def cancel(self, call_id: int) -> None:
+        """Nobody waits for it any more; where it has been asked for already, it is told all the same."""
+        self._waiting.pop(call_id, None)
+
+    # A leader's
+
+    def ask_for(self, *readers: Reader) -> int:
+        """The token of a new question for these."""
+        token = self._next_token
+        self._next_token += 1
+        self._asked[token] = readers
+        return token
+
+    def ask_for_all(self) -> int:
+        """The token of a new question for everybody who waits."""
+        return self.ask_for(*map(Reader, self.take_waiting()))
+
+    def take_asked(self, token: int) -> tuple[Reader, ...]:
+        """For whom it was asked."""
+        return self._asked.pop(token)
+
+    # A follower's
+
+    def learn(self, offset: int, call_ids: tuple[int, ...]) -> None:
+        """The leader says that these may read once everything below `offset` is applied here."""
+        self._until.append((offset, call_ids))
+
+    def release(self, applied_offset: int) -> list[int]:
+        """Those who may read now. The offsets of questions that were asked one after the other never fall."""
+        released: list[int] = []
+        while self._until and self._until[0][0] <= applied_offset:
+            released += self._until.popleft()[1]
+        return released
+
+    def fork(self) -> MachineReads:
+        """An independent copy."""
+        copy = MachineReads()
+        copy._waiting, copy._asked = self._waiting.copy(), self._asked.copy()
+        copy._next_token, copy._until = self._next_token, self._until.copy()
+        return copy
+
+    def facts(self) -> tuple[object, ...]:
+        """What tells this from another."""
+        return (tuple(self._waiting), tuple(self._asked.values()), tuple(self._until))
