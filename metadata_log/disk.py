@@ -205,10 +205,14 @@ class OsFile:
 
     def append(self, data: bytes) -> None:
         """Write all of `data` at the end of the file."""
-        written = os.pwrite(self._fd, data, self._size)
-        while written < len(data):
-            # A signal or a nearly full disk: the next call either goes on or says why not.
-            written += os.pwrite(self._fd, data[written:], self._size + written)
+        try:
+            written = os.pwrite(self._fd, data, self._size)
+            while written < len(data):
+                # A signal or a nearly full disk: the next call either goes on or says why not.
+                written += os.pwrite(self._fd, data[written:], self._size + written)
+        except OSError as failed:
+            failed.filename = self._path
+            raise
         self._size += written
 
     def pread(self, size: int, position: int) -> bytes:

@@ -37,7 +37,7 @@ from kraft.quorum.messages import (
 )
 from kraft.quorum.purgatory import ParkedFetch
 from kraft.quorum.quorum_state import QuorumState
-from kraft.quorum.snapshots import begin_download, download_request
+from kraft.quorum.snapshots import begin_download, download_request, give_up_download
 from kraft.quorum.states import FollowerState, LeaderState, Progress
 from kraft.quorum.voter_history import STATIC
 from metadata_log.types import OffsetAndEpoch, Uuid
@@ -183,6 +183,9 @@ def _count_fetch(quorum: QuorumState, leader: LeaderState, request: Fetch, now_m
     if voter is None:
         leader.observer_progress(replica).fetched(request.offset, quorum.log.end_offset, now_ms)
         return
+    if request.offset < voter.end_offset:
+        what = f"it had fetched up to {voter.end_offset} and asks for {request.offset} now"
+        quorum.suspect(replica.id, f"{what}: its log has lost records, or its question comes late")
     voter.fetched(request.offset, quorum.log.end_offset, now_ms)
     if leader.note_contact(replica.id):
         leader.check_quorum_deadline_ms = quorum.check_quorum_deadline_ms(now_ms)
@@ -354,7 +357,8 @@ def on_fetch_reply(quorum: QuorumState, peer_id: int, reply: FetchReply, now_ms:
     verdict = on_common_reply(quorum, peer_id, reply, now_ms)
     follower = quorum.state
     if verdict is Verdict.CONTINUE:
-        if not isinstance(follower, FollowerState) or peer_id != follower.leader_id:
+        # The leader may have been reached at a bootstrap server's address, and only there (KAFKA-20514).
+        if not isinstance(follower, FollowerState) or follower.leader_id not in (peer_id, reply.leader_id):
             verdict = Verdict.BACK_OFF
         elif reply.error != Error.NONE:
             quorum.suspect(peer_id, f"it answers our fetch with {reply.error.name}")
@@ -365,6 +369,9 @@ def on_fetch_reply(quorum: QuorumState, peer_id: int, reply: FetchReply, now_ms:
 
 
 def _take(quorum: QuorumState, follower: FollowerState, peer_id: int, reply: FetchReply, now_ms: int) -> Verdict:
+    if follower.download is not None and reply.snapshot is None:
+        # Asked for at a bootstrap server's address, while the leader's own did not answer.
+        give_up_download(quorum, follower)
     if reply.diverging is not None:
         verdict = _truncate(quorum, peer_id, reply.diverging, now_ms)
     elif reply.snapshot is not None:

@@ -68,6 +68,8 @@ def _refusal(quorum: QuorumState, request: FetchSnapshot) -> Error:
 def begin_download(quorum: QuorumState, follower: FollowerState, peer_id: int, snapshot: OffsetAndEpoch) -> Verdict:
     """The leader's log begins too late for this one: take its snapshot first."""
     log = quorum.log
+    if follower.download is not None and follower.download.snapshot == snapshot:
+        return Verdict.CONTINUE
     if snapshot.epoch < 0 or snapshot <= log.end or snapshot.offset < log.never_below:
         quorum.suspect(peer_id, f"it sends us to snapshot {snapshot}, but our log ends at {log.end}")
         return Verdict.BACK_OFF
@@ -104,12 +106,12 @@ def _take_piece(
 ) -> Verdict:
     leader_id = follower.leader_id
     if reply.error == Error.SNAPSHOT_NOT_FOUND:
-        _give_up(quorum, follower)
+        give_up_download(quorum, follower)
         follower.fetch_deadline_ms = now_ms + quorum.config.fetch_timeout_ms
         return Verdict.HANDLED
     if reply.error != Error.NONE:
         quorum.suspect(leader_id, f"it answers our request for {download.snapshot} with {reply.error.name}")
-        _give_up(quorum, follower)
+        give_up_download(quorum, follower)
         return Verdict.BACK_OFF
     end = download.position + len(reply.data)
     if (reply.snapshot, reply.position) != (download.snapshot, download.position) or not (
@@ -117,7 +119,7 @@ def _take_piece(
     ):
         sent = f"{len(reply.data)} bytes from {reply.position} of {reply.snapshot}, which has {reply.size}"
         quorum.suspect(leader_id, f"it sent {sent}; those from {download.position} of {download.snapshot} were due")
-        _give_up(quorum, follower)
+        give_up_download(quorum, follower)
         return Verdict.BACK_OFF
     follower.download = replace(download, position=end, is_whole=end == reply.size)
     follower.fetch_deadline_ms = now_ms + quorum.config.fetch_timeout_ms
@@ -136,7 +138,7 @@ def on_snapshot_checked(quorum: QuorumState, event: SnapshotChecked, now_ms: int
             return
     if event.problem is not None:
         quorum.suspect(follower.leader_id, f"its snapshot {snapshot} is damaged: {event.problem}")
-        _give_up(quorum, follower)
+        give_up_download(quorum, follower)
         quorum.peers.back_off(follower.leader_id, now_ms)
         return
     assert download.is_whole, download
@@ -147,7 +149,8 @@ def on_snapshot_checked(quorum: QuorumState, event: SnapshotChecked, now_ms: int
     quorum.move_high_watermark(snapshot.offset)
 
 
-def _give_up(quorum: QuorumState, follower: FollowerState) -> None:
+def give_up_download(quorum: QuorumState, follower: FollowerState) -> None:
+    """Forget what has arrived of a snapshot; the next Fetch tells what to do."""
     follower.download = None
     quorum.emit(AbandonDownload())
 

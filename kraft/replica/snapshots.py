@@ -13,6 +13,7 @@ from typing import Final
 from msgspec import Struct
 
 from kraft.quorum.events import SnapshotChecked
+from kraft.quorum.values import MAX_BATCH_BYTES
 from kraft.quorum.voter_history import VoterHistory
 from kraft.quorum.voters import QuorumChange
 from kraft.replica.events import CommittedBatch
@@ -31,6 +32,8 @@ NEVER_MS: Final = 2**62
 RECORDS_PER_PIECE: Final = 500
 """How many records of a snapshot are written between two events."""
 BATCH_BYTES: Final = 1 << 20
+PIECE_BYTES: Final = MAX_BATCH_BYTES
+"""No answer to a FetchSnapshot carries more, whatever its sender asks for."""
 
 Source = Callable[[], Iterator[bytes]]
 """The record values of an image, from the first on, whenever it is called."""
@@ -74,11 +77,11 @@ class SnapshotFiles:
                     yield record.value or b""
 
     def piece(self, snapshot: OffsetAndEpoch, position: int, max_bytes: int) -> tuple[int, bytes]:
-        """The size of a snapshot's file, and at most `max_bytes` from a position; none past its end."""
+        """The size of a snapshot's file, and at most `max_bytes` from a position, within reason; none past its end."""
         file = self._disk.open(self.path(snapshot), writable=False)
         try:
             size = file.size()
-            return size, file.pread(max(min(max_bytes, size - position), 0), position)
+            return size, file.pread(max(min(max_bytes, size - position, PIECE_BYTES), 0), position)
         finally:
             file.close()
 

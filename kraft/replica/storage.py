@@ -26,7 +26,7 @@ from metadata_log.log_dir import LogDirectory, open_directory, read_bootstrap
 from metadata_log.quorum_state_file import StoredElection, read_quorum_state, write_quorum_state
 from metadata_log.records.frame import decode_record, encode_control
 from metadata_log.serde import Message
-from metadata_log.snapshot import sweep_snapshots
+from metadata_log.snapshot import snapshot_name, sweep_snapshots
 from metadata_log.types import NO_NODE, OffsetAndEpoch, Uuid
 
 ANSWER_BYTES: Final = MAX_BATCH_BYTES
@@ -76,8 +76,9 @@ class Storage:
             path = directory.partition_path
             log = MetadataLog.open(disk, path, segment_bytes=options.segment_bytes, segment_ms=options.segment_ms)
             storage = cls(disk, directory, log)
-            storage.removed = sweep_snapshots(disk, path, log.start_offset)
             storage._reconcile_snapshots()
+            # Last: nothing is removed from a directory that is refused, and what is ahead of the log outdates the rest.
+            storage.removed = sweep_snapshots(disk, path, log.start_offset)
         except BaseException:
             directory.release()
             raise
@@ -99,6 +100,21 @@ class Storage:
         begins_there = log.start_offset == log.end_offset == latest.offset
         if latest > OffsetAndEpoch(epoch=log.last_epoch or 0, offset=log.end_offset) and not begins_there:
             log.reset_to(latest.offset)
+        foreign = [one for one in snapshots if not self._is_of_this_log(one)]
+        if foreign:
+            raise DirectoryError(
+                f"snapshot {snapshot_name(foreign[0])} is not one of this log, which ends at offset {log.end_offset}"
+                f" of epoch {log.last_epoch or 0}",
+                where=path,
+                hint="Remove it if it was put here; else empty the directory: the leader will send everything.",
+            )
+
+    def _is_of_this_log(self, snapshot: OffsetAndEpoch) -> bool:
+        """Whether the last record in a snapshot has the epoch in the log, too; before the log begins nobody knows."""
+        log = self.log
+        if snapshot.offset <= log.start_offset:
+            return True
+        return snapshot.offset <= log.end_offset and log.epochs.epoch_at(snapshot.offset - 1) == snapshot.epoch
 
     @property
     def cluster_id(self) -> str:
