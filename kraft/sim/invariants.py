@@ -6,7 +6,7 @@ the same batch at the same place in their lists. Each check looks only at what h
 
 | who names it | what | where |
 | --- | --- | --- |
-| Kafka | MonotonicHighWatermark | `_check_majority`, and per life `_check_high_watermark` |
+| Kafka | MonotonicHighWatermark | `_check_progress`, and per life `_check_high_watermark` |
 | Kafka | MonotonicEpoch | `_check_election`, `started` |
 | Kafka | MajorityReachedHighWatermark; TLA+ CommittedEntriesReachMajority | `_check_majority` |
 | Kafka | SingleLeader; TLA+ NeverTwoLeadersInSameEpoch | `_check_leader` |
@@ -253,10 +253,12 @@ class Invariants:
             )
 
     def pre_granted(self, node_id: int, epoch: int) -> None:
-        """A node would vote for who asks in `epoch`: unless that is news to it, nothing is written down for that."""
+        """A node would vote for who asks in `epoch`: nothing is written down for that, unless the epoch is news. The
+        time to leave its own epoch may have come all the same.
+        """
         known = self._nodes[node_id]
         before, now = known.former_election, known.election
-        if before is not None and before.epoch >= epoch and before != now:
+        if before is not None and now is not None and epoch <= before.epoch == now.epoch and before != now:
             raise InvariantViolated(f"node {node_id} is asked for a pre-vote, and writes {now} where {before} was")
 
     def applied(self, member: Member, applied: Applied) -> None:
@@ -448,6 +450,7 @@ class Invariants:
             if first == len(known.log) or view.high_watermark <= known.log[first].base_offset:
                 raise InvariantViolated(f"node {node_id} commits nothing of its own epoch first: {before}, {view}")
         upto = bisect_right(known.log, view.high_watermark, key=_next_offset)
+        is_news = upto > len(self.committed)
         for place in range(known.verified, upto):
             batch = known.log[place]
             if place == len(self.committed):
@@ -460,11 +463,13 @@ class Invariants:
             elif self.committed[place] != batch:
                 raise InvariantViolated(f"node {node_id} commits {batch}, where {self.committed[place]} was committed")
         known.verified = upto
-        if view.state == "Leader" and upto > 0:
-            self._check_majority(node_id, view, known, upto - 1)
+        if is_news or (view.state == "Leader" and upto > 0):
+            self._check_majority(node_id, known, upto - 1)
+        if view.state == "Leader":
+            self._check_progress(node_id, view)
 
-    def _check_majority(self, node_id: int, view: View, known: Known, place: int) -> None:
-        """What a leader commits is on the disks of a majority, down nodes too, and not below a former leader's mark."""
+    def _check_majority(self, node_id: int, known: Known, place: int) -> None:
+        """What is committed is on the disks of a majority, down nodes too, when somebody first knows it."""
         batch = self.committed[place]
         voters = self.voters.in_force(known.voters)
         holders = [key.id for key in voters.keys if self.has_on_disk(key, place, batch)]
@@ -472,6 +477,9 @@ class Invariants:
             raise InvariantViolated(
                 f"node {node_id} commits {batch}, which only {holders} of {voters.ids} have on disk"
             )
+
+    def _check_progress(self, node_id: int, view: View) -> None:
+        """No leader's high watermark is below that of a former one."""
         epoch, offset = self._leader_progress
         if view.epoch >= epoch:
             if view.high_watermark < offset:
@@ -507,7 +515,7 @@ class Invariants:
         return any(self._votes.get((disk.key, epoch)) == candidate_id for disk in self._disks(voter))
 
     def has_on_disk(self, key: ReplicaKey, place: int, batch: LogBatch) -> bool:
-        """Whether a batch, the so-many-th of its log, is known to be on a voter's disk, or was on it when it was lost."""
+        """Whether a batch, the so-many-th of its log, is known to be on a voter's disk, or was when that was lost."""
         known = next(reversed(self._disks(key)), None)
         if known is None or place >= len(known.log) or known.log[place] != batch:
             return False
