@@ -9,6 +9,9 @@ agents, too: they register, lead, follow and hand over as Kafka's do, but hold n
         await cluster.leader(among=cluster.others(leader))
         cluster.check()
 
+    async with Cluster(controllers=3, state_machine=Counter) as cluster:
+        assert await cluster.machine(1).submit(Add(5)) == 5
+
     async with Cluster(controllers=3, brokers=3, seed=7) as cluster:
         await cluster.create_topic("orders", partitions=6, replication_factor=3)
         cluster.brokers[101].pause()
@@ -22,7 +25,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from random import Random
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
 import trio
 
@@ -33,6 +36,7 @@ from kraft.config import Config
 from kraft.conformance import InvariantBroken, Ledger
 from kraft.controller.partition_updates import is_active
 from kraft.node.clock import NodeClock
+from kraft.node.machine_node import MachineNode
 from kraft.node.node import Node
 from kraft.node.run import one_cause, run_node
 from kraft.quorum.values import LeaderAndEpoch
@@ -40,6 +44,8 @@ from kraft.quorum.voters import majority
 from kraft.replica.application import ApplicationFactory
 from kraft.replica.broker_host import BrokerHost, host_broker
 from kraft.replica.controller_host import ControllerHost, host_controller
+from kraft.replica.machine_host import host_state_machine
+from kraft.state_machine import StateMachine
 from metadata_log.batch import RecordBatch
 from metadata_log.image import MetadataImage
 from metadata_log.log_dir import format_directory
@@ -120,6 +126,7 @@ class Cluster:
         faults: Faults = NO_FAULTS,
         settings: Mapping[str, str] | None = None,
         application: ApplicationFactory = host_controller,
+        state_machine: Callable[[], StateMachine[Any, Any]] | None = None,
     ) -> None:
         self.ids = tuple(range(1, controllers + 1))
         """The controllers."""
@@ -129,7 +136,7 @@ class Cluster:
         """What each node has on disk, running or not."""
         self._rng = Random(f"cluster {seed}")
         self._settings = dict(settings or {})
-        self._application = application
+        self._application = application if state_machine is None else host_state_machine(state_machine)
         self._lives: dict[int, _Life] = {}
         self._changed = trio.lowlevel.ParkingLot()
         self._ledger = Ledger(self.ids)
@@ -264,6 +271,12 @@ class Cluster:
         """A running node."""
         node = self._life(node_id).node
         assert node is not None
+        return node
+
+    def machine(self, node_id: int) -> MachineNode[Any, Any]:
+        """A running node of a cluster that was made with `state_machine`."""
+        node = self.node(node_id)
+        assert isinstance(node, MachineNode), f"node {node_id} has no state machine"
         return node
 
     def _life(self, node_id: int) -> _Life:
