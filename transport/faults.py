@@ -47,6 +47,7 @@ class FaultPlan:
         self.faults = faults
         self._cut: dict[tuple[str, str, Kind], None] = {}
         self._isolated: dict[str, None] = {}
+        self._slow_ms: dict[tuple[str, str], tuple[int, int]] = {}
 
     def decide(self, source: object, target: object, kind: Kind) -> tuple[int, ...]:
         """How many ms each arriving copy of one message takes: usually one copy, `LOST` for none.
@@ -58,20 +59,22 @@ class FaultPlan:
         if self.is_cut(source, target, kind):
             return LOST
         faults = self.faults
-        if faults is NO_FAULTS:
+        if faults is NO_FAULTS and not self._slow_ms:
             return (0,)
         if faults.drop and self._rng.random() < faults.drop:
             return LOST
         if faults.duplicate and self._rng.random() < faults.duplicate:
-            return self._delay_ms(), self._delay_ms()
-        return (self._delay_ms(),)
+            return self._delay_ms(source, target), self._delay_ms(source, target)
+        return (self._delay_ms(source, target),)
 
-    def _delay_ms(self) -> int:
+    def _delay_ms(self, source: object, target: object) -> int:
         faults = self.faults
         low, high = faults.delay_ms
         delay_ms = self._rng.randint(low, high) if high > low else low
         if faults.slow and self._rng.random() < faults.slow:
             delay_ms += self._rng.randint(*faults.slow_ms)
+        if self._slow_ms:
+            delay_ms += self._rng.randint(*self._slow_ms.get((str(source), str(target)), (0, 0)))
         return delay_ms
 
     def is_cut(self, source: object, target: object, kind: Kind) -> bool:
@@ -99,9 +102,14 @@ class FaultPlan:
         """Lose every message to and from this host."""
         self._isolated[str(host)] = None
 
+    def slow_down(self, one: object, other: object, delay_ms: tuple[int, int]) -> None:
+        """Let every message between two hosts take so much longer from now on, both ways."""
+        self._slow_ms[str(one), str(other)] = self._slow_ms[str(other), str(one)] = delay_ms
+
     def heal(self, *hosts: object) -> None:
-        """Undo every cut, or only those that touch one of `hosts`."""
+        """Undo every cut and slow link, or only those that touch one of `hosts`."""
         if not hosts:
+            self._slow_ms.clear()
             self._cut.clear()
             self._isolated.clear()
             return
@@ -109,3 +117,4 @@ class FaultPlan:
         for name in names:
             self._isolated.pop(name, None)
         self._cut = {cut: None for cut in self._cut if cut[0] not in names and cut[1] not in names}
+        self._slow_ms = {link: ms for link, ms in self._slow_ms.items() if not set(link) & set(names)}

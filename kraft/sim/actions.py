@@ -116,9 +116,12 @@ class ShutDown(Happening, frozen=True, tag="shut-down"):
 
 
 class SetClock(Happening, frozen=True, tag="set-clock"):
-    """From now on the clock of a node is wrong by so much."""
+    """From now on the clock of a node is wrong by so much, but never goes back while the node is up; it goes so many
+    thousandths too fast.
+    """
 
     offset_ms: int
+    drift: int = 0
 
 
 class FailDisk(Happening, frozen=True, tag="fail-disk"):

@@ -4,35 +4,27 @@ scenarios of `RaftEventSimulationTest`).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import Final, Protocol
 
+from kraft.sim.disk_damage import Damage
 from transport.faults import FaultPlan, Faults, Kind
 
-ACTIONS: Final = (
-    "split",
-    "cut-one-way",
-    "cut-requests",
-    "cut-links",
-    "isolate-leader",
-    "heal",
-    "crash",
-    "crash-leader",
-    "crash-all",
-    "crash-within-a-step",
-    "resign",
-    "shut-down",
-    "pause",
-    "slow-disk",
-)
+HOUR_MS: Final = 3_600_000
+DAY_MS: Final = 24 * HOUR_MS
 
 
-class World(Protocol):
+class Victims(Protocol):
     """What the nemesis can do to the nodes."""
 
     @property
     def node_ids(self) -> tuple[int, ...]:
         """All nodes, down ones too."""
+
+    @property
+    def voter_ids(self) -> tuple[int, ...]:
+        """The voters among them."""
 
     def running(self) -> list[int]:
         """The nodes that are up."""
@@ -55,83 +47,262 @@ class World(Protocol):
     def pause(self, node_id: int, pause_ms: int) -> None:
         """Let a node do nothing for a while, as in a long garbage collection."""
 
+    def set_clock(self, node_id: int, jump_ms: int, drift: int) -> None:
+        """Let a node's clock jump ahead, and go so many thousandths too fast from now on."""
+
+    def reset_connections(self, node_id: int) -> None:
+        """Break the connections of a node while requests are under way on them, both ways."""
+
     def slow_disk(self, node_id: int, flush_ms: int) -> None:
         """From now on an fsync at this node takes up to that long."""
 
+    def fail_disk(self, node_id: int, operations: int, down_ms: int) -> None:
+        """Let one of the next operations on a disk fail, and start the node again a while after it has stopped."""
 
-def draw_faults(rng: Random) -> Faults:
-    """How bad the network of one run is, between strikes."""
-    return Faults(
-        drop=rng.choice((0.0, 0.0, 0.01, 0.1)),
-        duplicate=rng.choice((0.0, 0.0, 0.05)),
-        delay_ms=rng.choice(((0, 1), (1, 10), (1, 100))),
-        slow=rng.choice((0.0, 0.0, 0.05)),
-        slow_ms=(100, 3000),
-        reorder=True,
-    )
+    def limit_disk(self, node_id: int, free_bytes: int, full_ms: int) -> None:
+        """Leave a node's disk only so much room for a while."""
+
+    def damage_disk(self, node_id: int, what: Damage, down_ms: int) -> None:
+        """Let a disk lose something for good, unless that is more than the quorum bears."""
 
 
 class Nemesis:
-    """Strikes now and then with one of the actions that this run was given."""
+    """Strikes now and then with one of the faults that there are in this run."""
 
-    def __init__(self, rng: Random, plan: FaultPlan, world: World, means_ms: tuple[int, ...]) -> None:
-        self._rng = rng
-        self._plan = plan
-        self._world = world
-        self._actions = rng.sample(ACTIONS, rng.randint(2, len(ACTIONS)))
-        self._mean_ms = rng.choice(means_ms)
+    def __init__(
+        self, rng: Random, plan: FaultPlan, victims: Victims, means_ms: Iterable[int], names: Iterable[str]
+    ) -> None:
+        self.rng = rng
+        self.plan = plan
+        self.victims = victims
+        possible = [name for name in STRIKES if name in set(names)]
+        self._names = rng.sample(possible, rng.randint(min(2, len(possible)), len(possible)))
+        self._mean_ms = rng.choice(tuple(means_ms))
 
     def pause_ms(self) -> int:
         """How long until the next strike."""
-        return 1 + int(self._rng.expovariate(1 / self._mean_ms))
+        return 1 + int(self.rng.expovariate(1 / self._mean_ms))
 
     def strike(self) -> str:
         """Do some harm; says what. Now and then what was cut heals first, lest nobody ever reaches a majority."""
-        rng, plan, world = self._rng, self._plan, self._world
-        if rng.random() < 0.5:
-            plan.heal()
-        action = rng.choice(self._actions)
-        ids = list(world.node_ids)
-        victim = rng.choice(world.leaders() or world.running() or ids)
-        match action:
-            case "split" | "cut-one-way" | "cut-requests":
-                rng.shuffle(ids)
-                side = rng.randrange(len(ids))
-                one, other = ids[:side], ids[side:]
-                if action == "split":
-                    plan.partition(one, other)
-                else:
-                    plan.cut(one, other, (Kind.REQUEST,) if action == "cut-requests" else (Kind.REQUEST, Kind.REPLY))
-                return f"{action} {one} | {other}"
-            case "cut-links":
-                pairs = [(a, b) for a in ids for b in ids if a < b and rng.random() < 0.4]
-                for a, b in pairs:
-                    plan.partition([a], [b])
-                return f"{action} {pairs}"
-            case "isolate-leader":
-                plan.isolate(victim)
-            case "heal":
-                plan.heal()
-                return action
-            case "crash":
-                victim = rng.choice(ids)
-                world.crash(victim, rng.randint(1, 3000))
-            case "crash-leader":
-                world.crash(victim, rng.randint(1, 3000))
-            case "crash-all":
-                for node_id in ids:
-                    world.crash(node_id, rng.randint(1, 3000))
-                return action
-            case "crash-within-a-step":
-                victim = rng.choice(ids)
-                world.crash_within_a_step(victim, rng.randint(1, 8), rng.randint(1, 3000))
-            case "resign":
-                world.resign(victim)
-            case "shut-down":
-                world.shut_down(victim, 500, rng.randint(1, 3000))
-            case "pause":
-                world.pause(victim, rng.randint(100, 4000))
-            case "slow-disk":
-                victim = rng.choice(ids)
-                world.slow_disk(victim, rng.choice((1, 20, 500, 4000)))
-        return f"{action} {victim}"
+        if self.rng.random() < 0.5:
+            self.plan.heal()
+        if not self._names:
+            return "nothing"
+        name = self.rng.choice(self._names)
+        return f"{name} {STRIKES[name](self)}".rstrip()
+
+    def anybody(self) -> int:
+        """A node, which may be down."""
+        return self.rng.choice(self.victims.node_ids)
+
+    def somebody_important(self) -> int:
+        """A leader if there is one, else a node that is up if there is one."""
+        victims = self.victims
+        return self.rng.choice(victims.leaders() or victims.running() or victims.node_ids)
+
+    def down_ms(self) -> int:
+        """How long a node stays down."""
+        return self.rng.randint(1, 3000)
+
+    def two_sides(self) -> tuple[list[int], list[int]]:
+        """The nodes, divided anyhow."""
+        ids = list(self.victims.node_ids)
+        self.rng.shuffle(ids)
+        side = self.rng.randrange(len(ids))
+        return ids[:side], ids[side:]
+
+    def some_pairs(self) -> list[tuple[int, int]]:
+        """Some of the pairs of nodes."""
+        ids = sorted(self.victims.node_ids)
+        return [(a, b) for a in ids for b in ids if a < b and self.rng.random() < 0.4]
+
+
+# The network
+
+
+def _split(nemesis: Nemesis) -> str:
+    one, other = nemesis.two_sides()
+    nemesis.plan.partition(one, other)
+    return f"{one} | {other}"
+
+
+def _cut_one_way(nemesis: Nemesis) -> str:
+    one, other = nemesis.two_sides()
+    nemesis.plan.cut(one, other)
+    return f"{one} | {other}"
+
+
+def _cut_requests(nemesis: Nemesis) -> str:
+    one, other = nemesis.two_sides()
+    nemesis.plan.cut(one, other, (Kind.REQUEST,))
+    return f"{one} | {other}"
+
+
+def _cut_links(nemesis: Nemesis) -> str:
+    pairs = nemesis.some_pairs()
+    for one, other in pairs:
+        nemesis.plan.partition([one], [other])
+    return str(pairs)
+
+
+def _isolate_leader(nemesis: Nemesis) -> str:
+    victim = nemesis.somebody_important()
+    nemesis.plan.isolate(victim)
+    return str(victim)
+
+
+def _heal(nemesis: Nemesis) -> str:
+    nemesis.plan.heal()
+    return ""
+
+
+def _slow_links(nemesis: Nemesis) -> str:
+    pairs = nemesis.some_pairs()
+    delay_ms = nemesis.rng.choice(((20, 50), (100, 400), (500, 2500)))
+    for one, other in pairs:
+        nemesis.plan.slow_down(one, other, delay_ms)
+    return f"{pairs} {delay_ms}"
+
+
+def _reset_connections(nemesis: Nemesis) -> str:
+    victim = nemesis.somebody_important()
+    nemesis.victims.reset_connections(victim)
+    return str(victim)
+
+
+# The processes
+
+
+def _crash(nemesis: Nemesis) -> str:
+    victim = nemesis.anybody()
+    nemesis.victims.crash(victim, nemesis.down_ms())
+    return str(victim)
+
+
+def _crash_leader(nemesis: Nemesis) -> str:
+    victim = nemesis.somebody_important()
+    nemesis.victims.crash(victim, nemesis.down_ms())
+    return str(victim)
+
+
+def _crash_all(nemesis: Nemesis) -> str:
+    for node_id in nemesis.victims.node_ids:
+        nemesis.victims.crash(node_id, nemesis.down_ms())
+    return ""
+
+
+def _crash_within_a_step(nemesis: Nemesis) -> str:
+    victim = nemesis.anybody()
+    nemesis.victims.crash_within_a_step(victim, nemesis.rng.randint(1, 8), nemesis.down_ms())
+    return str(victim)
+
+
+def _resign(nemesis: Nemesis) -> str:
+    victim = nemesis.somebody_important()
+    nemesis.victims.resign(victim)
+    return str(victim)
+
+
+def _shut_down(nemesis: Nemesis) -> str:
+    victim = nemesis.somebody_important()
+    nemesis.victims.shut_down(victim, 500, nemesis.down_ms())
+    return str(victim)
+
+
+def _pause(nemesis: Nemesis) -> str:
+    victim = nemesis.somebody_important()
+    nemesis.victims.pause(victim, nemesis.rng.randint(100, 4000))
+    return str(victim)
+
+
+def _wrong_clock(nemesis: Nemesis) -> str:
+    victim = nemesis.anybody()
+    jump_ms = nemesis.rng.choice((0, 300, 5000, HOUR_MS, 10 * DAY_MS))
+    drift = nemesis.rng.choice((-300, -20, 0, 20, 300))
+    nemesis.victims.set_clock(victim, jump_ms, drift)
+    return f"{victim} {jump_ms} {drift}"
+
+
+# The disks
+
+
+def _slow_disk(nemesis: Nemesis) -> str:
+    victim = nemesis.anybody()
+    nemesis.victims.slow_disk(victim, nemesis.rng.choice((1, 20, 500, 4000)))
+    return str(victim)
+
+
+def _disk_error(nemesis: Nemesis) -> str:
+    victim = nemesis.anybody()
+    nemesis.victims.fail_disk(victim, nemesis.rng.randint(1, 8), nemesis.down_ms())
+    return str(victim)
+
+
+def _disk_full(nemesis: Nemesis) -> str:
+    victim = nemesis.anybody()
+    nemesis.victims.limit_disk(victim, nemesis.rng.choice((0, 100, 1000, 5000)), nemesis.rng.randint(100, 4000))
+    return str(victim)
+
+
+def _damage(*kinds: Damage) -> Callable[[Nemesis], str]:
+    def strike(nemesis: Nemesis) -> str:
+        victim, what = nemesis.rng.choice(nemesis.victims.voter_ids), nemesis.rng.choice(kinds)
+        nemesis.victims.damage_disk(victim, what, nemesis.down_ms())
+        return f"{victim} {what}"
+
+    return strike
+
+
+STRIKES: Final[dict[str, Callable[[Nemesis], str]]] = {
+    "split": _split,
+    "cut-one-way": _cut_one_way,
+    "cut-requests": _cut_requests,
+    "cut-links": _cut_links,
+    "isolate-leader": _isolate_leader,
+    "heal": _heal,
+    "slow-links": _slow_links,
+    "reset-connections": _reset_connections,
+    "crash": _crash,
+    "crash-leader": _crash_leader,
+    "crash-all": _crash_all,
+    "crash-within-a-step": _crash_within_a_step,
+    "resign": _resign,
+    "shut-down": _shut_down,
+    "pause": _pause,
+    "wrong-clock": _wrong_clock,
+    "slow-disk": _slow_disk,
+    "disk-error": _disk_error,
+    "disk-full": _disk_full,
+    "disk-rot": _damage(Damage.ROT, Damage.ASTRAY, Damage.UNREADABLE, Damage.LOST_FILE),
+    "disk-wiped": _damage(Damage.WIPED),
+    "disk-swapped": _damage(Damage.FOREIGN, Damage.OLD_COPY),
+}
+"""What can befall nodes at one moment, by name."""
+MESSAGE_FAULTS: Final = ("drop", "duplicate", "delay", "slow-messages", "reorder")
+"""What can befall any message between strikes, by name."""
+FAULTS: Final = (*MESSAGE_FAULTS, *STRIKES)
+"""The names of all faults."""
+
+
+def draw_faults(rng: Random, names: Iterable[str] = FAULTS) -> Faults:
+    """How bad the network of one run is, between strikes."""
+    chosen = set(names)
+    drop = rng.choice((0.0, 0.0, 0.01, 0.1))
+    duplicate = rng.choice((0.0, 0.0, 0.05))
+    delay_ms = rng.choice(((0, 1), (1, 10), (1, 100)))
+    slow = rng.choice((0.0, 0.0, 0.05))
+    return Faults(
+        drop=drop if "drop" in chosen else 0.0,
+        duplicate=duplicate if "duplicate" in chosen else 0.0,
+        delay_ms=delay_ms if "delay" in chosen else (1, 1),
+        slow=slow if "slow-messages" in chosen else 0.0,
+        slow_ms=(100, 3000),
+        reorder="reorder" in chosen,
+    )
+
+
+def draw_clock_error_ms(rng: Random, names: Iterable[str] = FAULTS) -> int:
+    """How wrong a clock may be at the start of a node, either way."""
+    error_ms = rng.choice((0, 5000, 5000, HOUR_MS, 30 * DAY_MS))
+    return error_ms if "wrong-clock" in set(names) else 0

@@ -199,7 +199,7 @@ class ReplicaMember:
         self._disk.on_operation = None
         if agent is not None and agent.may_stop and agent.lifecycle.epoch != UNCLEAN:
             write_clean_shutdown(self._disk, DIRECTORY, agent.lifecycle.epoch)
-        self._replica = None
+        self._replica = self._election = None
         self._flushes.clear()
         self._asked.clear()
         self._received.clear()
@@ -388,8 +388,13 @@ class ReplicaMember:
         return Answer(output.request_id, frame, granted=(vote.replica_epoch, vote.replica_id))
 
     def _read_election(self) -> None:
-        stored = read_quorum_state(self._disk, PARTITION)
-        self._election = None if stored is None else election_of(stored)
+        """Look at quorum-state; where it has got lost since it was written, what it said counts."""
+        try:
+            stored = read_quorum_state(self._disk, PARTITION)
+        except OSError:
+            return
+        if stored is not None:
+            self._election = election_of(stored)
 
     # Questions
 

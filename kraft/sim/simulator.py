@@ -16,6 +16,7 @@ from typing import Final, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
+from kraft.quorum.events import FailureCause
 from kraft.sim.actions import (
     WORLD,
     Action,
@@ -23,20 +24,26 @@ from kraft.sim.actions import (
     Conclude,
     Crash,
     CrashSoon,
+    DamageDisk,
     Deliver,
+    Fail,
+    FailDisk,
     Flushed,
     Happening,
+    LimitDisk,
     Move,
     Note,
     Resign,
+    SetClock,
     ShutDown,
     Start,
     Submit,
     Tick,
     Wipe,
 )
+from kraft.sim.disk_damage import Damage
 from kraft.sim.members import MakeMember, replica_member
-from kraft.sim.nemesis import Nemesis, draw_faults
+from kraft.sim.nemesis import FAULTS, Nemesis, draw_clock_error_ms, draw_faults
 from kraft.sim.network import Network
 from kraft.sim.scenario import Scenario, kind_of
 from kraft.sim.trace import Trace
@@ -52,6 +59,8 @@ CALM_RECORDS: Final = 10
 CALM_NETWORK: Final = Faults(delay_ms=(1, 1))
 PAUSES_MS: Final = (200, 600, 2000)
 """How often on average something goes wrong in a run; one of these."""
+AGAIN_MS: Final = 100
+"""How long until somebody tries once more to start a node."""
 SAME_MOMENT_LIMIT: Final = 20_000
 """More events than this without any time passing are a loop."""
 NEVER_MS: Final = 10**9
@@ -113,7 +122,9 @@ class Simulator:
         work: Work | None = None,
         keep_trace: bool = False,
         recorded: list[Action] | None = None,
+        faults: tuple[str, ...] = FAULTS,
     ) -> None:
+        """`faults` are the names of what may go wrong; each seed draws some of these."""
         seed = scenario.seed
         self.scenario = scenario
         self.world = scenario.make_world(Trace(keep_all=keep_trace), make_member)
@@ -127,10 +138,12 @@ class Simulator:
         self._times = {one: Times() for one in self.world.node_ids}
         self._work = work
         network_rng = Random(f"{seed}/network")
-        self.faults = FaultPlan(network_rng, draw_faults(network_rng))
+        self.faults = FaultPlan(network_rng, draw_faults(network_rng, faults))
         self._network = Network(network_rng, self.faults, self)
         means_ms = PAUSES_MS if work is None else work.pauses_ms
-        self._nemesis = Nemesis(Random(f"{seed}/nemesis"), self.faults, self, means_ms)
+        nemesis_rng = Random(f"{seed}/nemesis")
+        self._nemesis = Nemesis(nemesis_rng, self.faults, self, means_ms, faults)
+        self._clock_error_ms = draw_clock_error_ms(nemesis_rng, faults)
         workload_rng = Random(f"{seed}/workload")
         self._workload = Workload(workload_rng) if work is None else Workload(workload_rng, work.writes_ms)
 
@@ -220,6 +233,9 @@ class Simulator:
         self._perform(Note(self.now_ms, WORLD, "calm"))
         for node_id, times in self._times.items():
             times.paused_until_ms, times.flush_ms = 0, 1
+            self._free_disk(node_id)
+            if self.world.disk_losses.is_damaged(node_id):
+                self.crash(node_id, 1)
             self._start(node_id, self.world.hosts[node_id].life)
         target = self.world.invariants.committed_end + records
         world = self.world
@@ -246,12 +262,17 @@ class Simulator:
         body = encode(request, version)
         self._fall_due(Administer(self.now_ms, node_id, request_id, key, version, body))
 
-    # What befalls nodes (`nemesis.World`)
+    # What befalls nodes (`nemesis.Victims`)
 
     @property
     def node_ids(self) -> tuple[int, ...]:
         """All nodes, down ones too."""
         return self.world.node_ids
+
+    @property
+    def voter_ids(self) -> tuple[int, ...]:
+        """The voters among them."""
+        return self.world.invariants.voter_sets()[-1].ids
 
     def running(self) -> list[int]:
         """The nodes that are up."""
@@ -308,6 +329,37 @@ class Simulator:
         """From now on an fsync at this node takes up to that long."""
         self._times[node_id].flush_ms = flush_ms
 
+    def set_clock(self, node_id: int, jump_ms: int, drift: int) -> None:
+        """Let a node's clock jump ahead, and go so many thousandths too fast from now on."""
+        self._perform(SetClock(self.now_ms, node_id, self.world.clock_offset_ms(node_id) + jump_ms, drift))
+
+    def reset_connections(self, node_id: int) -> None:
+        """Break the connections of a node while requests are under way on them, both ways."""
+        for exchange in self.world.under_way(node_id):
+            sender, target = exchange.sender, exchange.target
+            self._fall_due(Fail(self.now_ms, sender, target, exchange.number, FailureCause.RESET, exchange.kind))
+
+    def fail_disk(self, node_id: int, operations: int, down_ms: int) -> None:
+        """Let one of the next operations on a disk fail, and start the node again a while after it has stopped."""
+        self._times[node_id].crash_down_ms = down_ms
+        self._perform(FailDisk(self.now_ms, node_id, operations, self._draw_seed()))
+
+    def limit_disk(self, node_id: int, free_bytes: int, full_ms: int) -> None:
+        """Leave a node's disk only so much room for a while."""
+        self._times[node_id].crash_down_ms = full_ms
+        self._perform(LimitDisk(self.now_ms, node_id, self._draw_seed(), free_bytes))
+        self.schedule(full_ms, partial(self._free_disk, node_id))
+
+    def damage_disk(self, node_id: int, what: Damage, down_ms: int) -> None:
+        """Let a disk lose something for good, unless that is more than the quorum bears."""
+        if what.needs_stop and self.world.disk_losses.is_bearable(node_id):
+            self.crash(node_id, down_ms)
+        self._perform(DamageDisk(self.now_ms, node_id, what, self._draw_seed()))
+
+    def _free_disk(self, node_id: int) -> None:
+        if self.world.hosts[node_id].is_disk_limited:
+            self._perform(LimitDisk(self.now_ms, node_id, self._draw_seed()))
+
     def _draw_seed(self) -> int:
         return self._rng.getrandbits(_SEED_BITS)
 
@@ -319,11 +371,21 @@ class Simulator:
         self.schedule(down_ms, partial(self._start, node_id, self.world.hosts[node_id].life))
 
     def _start(self, node_id: int, life: int) -> None:
-        """Start a node, if it is still down after that life."""
+        """Start a node, if it is still down after that life, as soon as the quorum can bear that.
+
+        If it refuses the disk that it finds, somebody formats that anew, and the node is to try again.
+        """
         host = self.world.hosts[node_id]
-        if host.life == life and not host.is_running:
-            self._times[node_id].tick_at_ms = -1
-            self._perform(Start(self.now_ms, node_id, self._draw_seed(), self._rng.randint(-5000, 5000)))
+        if host.life != life or host.is_running:
+            return
+        if not self.world.may_start(node_id):
+            self.schedule(AGAIN_MS, partial(self._start, node_id, life))
+            return
+        self._times[node_id].tick_at_ms = -1
+        error_ms = self._clock_error_ms
+        self._perform(Start(self.now_ms, node_id, self._draw_seed(), self._rng.randint(-error_ms, error_ms)))
+        if not host.is_running and self.world.disk_losses.is_damaged(node_id):
+            self._perform(DamageDisk(self.now_ms, node_id, Damage.WIPED, self._draw_seed()))
 
     # What follows from what happened (`world.Driver`)
 
@@ -360,8 +422,8 @@ class Simulator:
             self.plan(Tick(at_ms, node_id))
 
     def on_died(self, node_id: int) -> None:
-        """A node has died in the middle of a step."""
-        self._restart(node_id, self._times[node_id].crash_down_ms)
+        """A node has died in the middle of a step, or does not start with the disk it has."""
+        self._restart(node_id, self._times[node_id].crash_down_ms or AGAIN_MS)
 
 
 def run(
@@ -373,13 +435,14 @@ def run(
     calm_ms: int = CALM_MS,
     keep_trace: bool = False,
     recorded: list[Action] | None = None,
+    faults: tuple[str, ...] = FAULTS,
 ) -> Result:
     """Simulate one quorum; what goes wrong in it is raised, with the seed and the end of the trace in its notes.
 
     What happens is added to `recorded`, up to what went wrong.
     """
     scenario = Scenario.drawn(kind_of(make_member), nodes, seed)
-    simulator = Simulator(scenario, make_member=make_member, keep_trace=keep_trace, recorded=recorded)
+    simulator = Simulator(scenario, make_member=make_member, keep_trace=keep_trace, recorded=recorded, faults=faults)
     try:
         simulator.chaos(chaos_ms)
         simulator.calm(calm_ms)

@@ -71,11 +71,10 @@ class NoProgress(AssertionError):
 
 
 class Exchange(Struct):
-    """One request and its way back. `life` is the sender's: a reply to a former life is lost."""
+    """One request and its way back."""
 
     sender: int
     number: int
-    life: int
     target: int
     kind: str
     timeout_ms: int
@@ -93,10 +92,16 @@ class Host(Struct):
     member: Member
     view: View | None = None
     clock_offset_ms: int = 0
+    clock_drift: int = 0
+    """So many thousandths the clock is too fast."""
+    clock_set_ms: int = 0
+    """When it was right but for its offset."""
     life: int = 0
     is_running: bool = False
     crash_seed: int = 0
     requests: int = 0
+    waiting: dict[int, Exchange] = {}
+    """By number the requests that it waits for answers to, in this life."""
     is_disk_failing: bool = False
     """Whether its disk may fail by itself in this life."""
     is_disk_limited: bool = False
@@ -230,6 +235,15 @@ class World:
         """Whether the quorum can bear that a node comes back with the disk it has."""
         return self.disk_losses.may_return(node_id, self.running_voters(), self.invariants)
 
+    def under_way(self, node_id: int) -> list[Exchange]:
+        """The requests from and to a node that are neither answered nor given up."""
+        return [
+            exchange
+            for host in self.hosts.values()
+            for exchange in host.waiting.values()
+            if node_id in (exchange.sender, exchange.target)
+        ]
+
     def leaders(self) -> list[int]:
         """The nodes that take themselves for leaders."""
         return [
@@ -253,10 +267,21 @@ class World:
     def deadline_ms(self, node_id: int) -> int:
         """When a node that is up wants a tick, in virtual time."""
         host = self.hosts[node_id]
-        return host.member.deadline_ms() - START_MS - host.clock_offset_ms
+        deadline_ms = host.member.deadline_ms() - START_MS - host.clock_offset_ms
+        if host.clock_drift:
+            wait_ms = deadline_ms - host.clock_set_ms
+            deadline_ms = host.clock_set_ms - (-wait_ms * 1000 // (1000 + host.clock_drift))
+        return deadline_ms
+
+    def clock_offset_ms(self, node_id: int) -> int:
+        """How wrong the clock of a node is now."""
+        return self._clock(self.hosts[node_id]) - START_MS - self.now_ms
 
     def _clock(self, host: Host) -> int:
-        return START_MS + self.now_ms + host.clock_offset_ms
+        clock_ms = START_MS + self.now_ms + host.clock_offset_ms
+        if host.clock_drift:
+            clock_ms += (self.now_ms - host.clock_set_ms) * host.clock_drift // 1000
+        return clock_ms
 
     # Lives
 
@@ -266,7 +291,7 @@ class World:
             return False
         host.life += 1
         host.is_running = True
-        host.clock_offset_ms = action.clock_offset_ms
+        host.clock_offset_ms, host.clock_set_ms = action.clock_offset_ms, self.now_ms
         self.events += 1
         try:
             outputs = host.member.start(Random(action.seed), self._clock(host))
@@ -352,6 +377,7 @@ class World:
         host.is_running = host.is_disk_failing = False
         host.member.crash(Random(seed))
         host.flushing.clear()
+        host.waiting.clear()
         abandoned, host.asked = host.asked, {}
         for exchange, _ in abandoned.values():
             self.driver.on_abandoned(exchange)
@@ -381,14 +407,15 @@ class World:
         return True
 
     def _return(self, action: Return) -> bool:
-        exchange = self._unsettled(action.node, action.number)
+        host = self.hosts[action.node]
+        exchange = host.waiting.get(action.number)
         if exchange is None or action.copy >= len(exchange.answers):
             return False
         message = exchange.answers[action.copy]
         if message is None:
             return False
+        del host.waiting[action.number]
         exchange.is_settled = True
-        host = self.hosts[action.node]
         self._step(
             host,
             lambda: host.member.on_reply(exchange.request_id, message, self._clock(host)),
@@ -397,25 +424,17 @@ class World:
         return True
 
     def _fail(self, action: Fail) -> bool:
-        exchange = self._unsettled(action.node, action.number)
+        host = self.hosts[action.node]
+        exchange = host.waiting.pop(action.number, None)
         if exchange is None:
             return False
         exchange.is_settled = True
-        host = self.hosts[action.node]
         self._step(
             host,
             lambda: host.member.on_failed(exchange.request_id, action.cause, self._clock(host)),
             f"failed {exchange.target} {action.cause}",
         )
         return True
-
-    def _unsettled(self, sender: int, number: int) -> Exchange | None:
-        """An exchange that a node still waits for in the life in which it asked."""
-        exchange = self.exchanges.get((sender, number))
-        if exchange is None or exchange.is_settled:
-            return None
-        host = self.hosts[sender]
-        return exchange if host.is_running and host.life == exchange.life else None
 
     # Steps
 
@@ -462,9 +481,10 @@ class World:
 
     def _set_clock(self, action: SetClock) -> bool:
         host = self.hosts[action.node]
-        host.clock_offset_ms = action.offset_ms
+        offset_ms = max(action.offset_ms, self.clock_offset_ms(action.node)) if host.is_running else action.offset_ms
+        host.clock_offset_ms, host.clock_drift, host.clock_set_ms = offset_ms, action.drift, self.now_ms
         self.contacts.disturbed(action.node)
-        self.trace.add(self.now_ms, action.node, f"clock {action.offset_ms}")
+        self.trace.add(self.now_ms, action.node, f"clock {offset_ms} {action.drift}")
         if host.is_running:
             self.driver.on_stepped(action.node)
         return True
@@ -545,10 +565,8 @@ class World:
 
     def _ask(self, host: Host, node_id: int, ask: Ask) -> Exchange:
         host.requests = number = host.requests + 1
-        exchange = Exchange(
-            node_id, number, host.life, ask.peer_id, ask.kind, ask.timeout_ms, ask.request_id, ask.message
-        )
-        self.exchanges[node_id, number] = exchange
+        exchange = Exchange(node_id, number, ask.peer_id, ask.kind, ask.timeout_ms, ask.request_id, ask.message)
+        self.exchanges[node_id, number] = host.waiting[number] = exchange
         return exchange
 
     def _done(self, node_id: int, done: Done) -> None:
