@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from dumps import wait_for_registrations
+from kafka_jars import OLDER_VERSION
 from kafka_or_skip import found_or_skipped
 from our_nodes import our_controller, our_format
 from real_kafka import KafkaInstallation, Nodes, kafka_controller, kafka_format, layout_in, running
@@ -14,6 +15,12 @@ from real_kafka import KafkaInstallation, Nodes, kafka_controller, kafka_format,
 @pytest.fixture(scope="session")
 def kafka() -> KafkaInstallation:
     return found_or_skipped()
+
+
+@pytest.fixture(scope="session")
+def older_kafka() -> KafkaInstallation:
+    """The release before Kafka 4, which does not know pre-votes."""
+    return found_or_skipped(OLDER_VERSION)
 
 
 @pytest.fixture(scope="session")

@@ -11,13 +11,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 KAFKA_VERSION = "4.3.1"
+OLDER_VERSION = "3.9.2"
+"""The last line of releases before pre-votes: it knows Vote v1 and Fetch v17."""
 SLF4J_VERSION = "1.7.36"
-MODULES = (
-    ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
-    ("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
-    ("org.apache.kafka", "kafka-shell", KAFKA_VERSION),
-    ("org.slf4j", "slf4j-simple", SLF4J_VERSION),
-)
+RELOAD4J_VERSION = "1.2.25"
+"""The classes of log4j 1, which Apache Kafka before 4.0 needs and leaves to its users."""
 FETCH_SECONDS = 600
 
 IVY_FILE = """<ivy-module version="2.0">
@@ -25,6 +23,7 @@ IVY_FILE = """<ivy-module version="2.0">
   <dependencies>
 {dependencies}
     <exclude org="org.apache.logging.log4j" module="log4j-slf4j-impl"/>
+    <exclude org="org.slf4j" module="slf4j-reload4j"/>
   </dependencies>
 </ivy-module>
 """
@@ -34,10 +33,19 @@ class KafkaUnavailable(Exception):
     """Apache Kafka cannot be run here, and why."""
 
 
-def cache_directory() -> Path:
-    """Where the jars are kept between runs."""
+def modules(version: str) -> list[tuple[str, str, str]]:
+    """What to fetch for a version of Apache Kafka: organisation, name and revision of each module."""
+    parts = ("kafka_2.13", "kafka-tools", "kafka-shell")
+    found = [("org.apache.kafka", part, version) for part in parts]
+    if version == OLDER_VERSION:
+        found.append(("ch.qos.reload4j", "reload4j", RELOAD4J_VERSION))
+    return [*found, ("org.slf4j", "slf4j-simple", SLF4J_VERSION)]
+
+
+def cache_directory(version: str) -> Path:
+    """Where the jars of a version are kept between runs."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "trio-kraft" / f"kafka-{KAFKA_VERSION}"
+    return Path(base) / "trio-kraft" / f"kafka-{version}"
 
 
 def find_java() -> str:
@@ -49,36 +57,36 @@ def find_java() -> str:
     return java
 
 
-def ensure_jars() -> Path:
+def ensure_jars(version: str = KAFKA_VERSION) -> Path:
     """The directory with the jars, fetched if they are not there yet; raises `KafkaUnavailable`."""
-    directory = cache_directory()
+    directory = cache_directory(version)
     directory.parent.mkdir(parents=True, exist_ok=True)
     with (directory.parent / f"{directory.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not directory.exists():
-            _fetch(find_java(), directory)
+            _fetch(find_java(), version, directory)
     return directory
 
 
-def _fetch(java: str, directory: Path) -> None:
+def _fetch(java: str, version: str, directory: Path) -> None:
     """Fetch into a directory beside the final one, which appears whole or not at all."""
     with tempfile.TemporaryDirectory(dir=directory.parent, prefix="fetch-") as scratch:
         libs = Path(scratch) / "libs"
-        _retrieve(java, libs, Path(scratch))
-        missing = [name for _, name, version in MODULES if not (libs / f"{name}-{version}.jar").exists()]
+        _retrieve(java, version, libs, Path(scratch))
+        missing = [name for _, name, revision in modules(version) if not (libs / f"{name}-{revision}.jar").exists()]
         if missing:
             raise KafkaUnavailable(f"the package registry did not give {', '.join(missing)}")
         libs.rename(directory)
 
 
-def _retrieve(java: str, libs: Path, scratch: Path) -> None:
+def _retrieve(java: str, version: str, libs: Path, scratch: Path) -> None:
     spec = find_spec("pyspark")
     ivy = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")) if spec is not None and spec.origin else []
     if not ivy:
         raise KafkaUnavailable("PySpark, whose Ivy fetches the jars, is not installed")
     dependencies = "\n".join(
-        f'    <dependency org="{org}" name="{name}" rev="{version}" conf="default->default"/>'
-        for org, name, version in MODULES
+        f'    <dependency org="{org}" name="{name}" rev="{revision}" conf="default->default"/>'
+        for org, name, revision in modules(version)
     )
     (scratch / "ivy.xml").write_text(IVY_FILE.format(dependencies=dependencies))
     command = [java, f"-Divy.default.ivy.user.dir={scratch / 'ivy'}", "-jar", str(ivy[0])]

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from kafka_jars import KafkaUnavailable
+from kafka_jars import KAFKA_VERSION, KafkaUnavailable
 from real_kafka import KafkaInstallation
 
 
-def found_or_skipped() -> KafkaInstallation:
+def found_or_skipped(version: str = KAFKA_VERSION) -> KafkaInstallation:
     """What can be run; else the test is skipped with the reason, and with CI=true it fails."""
     try:
-        return KafkaInstallation.find()
+        return KafkaInstallation.find(version)
     except KafkaUnavailable as unavailable:
         _skip(f"Apache Kafka cannot be run here: {unavailable}")
 

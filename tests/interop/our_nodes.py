@@ -36,7 +36,8 @@ def our_controller(layout: QuorumLayout) -> Callable[[int], list[str]]:
     return lambda node: [sys.executable, "-m", "kraft", "serve", "-c", str(layout.properties(node))]
 
 
-def our_format(layout: QuorumLayout, *nodes: int) -> None:
-    """Format the directories of nodes, or of all, with `kraft format`."""
+def our_format(layout: QuorumLayout, *nodes: int, release: str | None = None) -> None:
+    """Format the directories of nodes, or of all, with `kraft format`, for a metadata.version or for the latest."""
+    more = () if release is None else ("--release-version", release)
     for node in nodes or tuple(layout.ports):
-        told("format", "-c", str(layout.properties(node)), "--cluster-id", layout.cluster_id)
+        told("format", "-c", str(layout.properties(node)), "--cluster-id", layout.cluster_id, *more)

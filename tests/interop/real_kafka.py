@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from kafka_jars import ensure_jars, find_java
+from kafka_jars import KAFKA_VERSION, ensure_jars, find_java
 from loopback import free_ports
 from msgspec import Struct
 
@@ -42,9 +42,9 @@ class KafkaInstallation(Struct, frozen=True):
     jars: Path
 
     @classmethod
-    def find(cls) -> KafkaInstallation:
+    def find(cls, version: str = KAFKA_VERSION) -> KafkaInstallation:
         """The installation in the user's cache, brought there if needed; raises `KafkaUnavailable`."""
-        return cls(find_java(), ensure_jars())
+        return cls(find_java(), ensure_jars(version))
 
     def command(
         self, main_class: str, *args: str, heap: str = "256m", log: str = "error", options: Sequence[str] = QUICK_START

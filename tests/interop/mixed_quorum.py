@@ -1,0 +1,156 @@
+"""One quorum of Apache Kafka's controllers and ours: started, ended and restarted by node, and its logs compared."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, Literal
+
+import trio
+from our_nodes import our_controller
+from real_kafka import (
+    START_SECONDS,
+    STOP_SECONDS,
+    KafkaInstallation,
+    Nodes,
+    Process,
+    QuorumLayout,
+    eventually,
+    kafka_controller,
+)
+
+from kraft.admin import QuorumDescription, open_admin
+from kraft.cli.administration import parse_bootstrap
+from metadata_log.batch import RecordBatch, records, scan
+from metadata_log.errors import IncompleteBatch
+from metadata_log.records.frame import decode_record
+from metadata_log.records.metadata import ConfigRecord
+
+Make = Literal["ours", "kafka"]
+Way = Literal["kill", "stop"]
+TERMINATED: Final = 128 + signal.SIGTERM
+STREAM: Final = Path(__file__).parent / "AdminStream.java"
+STREAM_PAUSE_MS: Final = 20
+
+
+class MixedQuorum(Nodes):
+    """The nodes of a layout, each of the make that `makes` says at the moment it is started."""
+
+    def __init__(self, kafka: KafkaInstallation, layout: QuorumLayout, makes: Mapping[int, Make]) -> None:
+        self.makes = dict(makes)
+        commands = {"ours": our_controller(layout), "kafka": kafka_controller(kafka, layout)}
+        super().__init__(layout, lambda node: commands[self.makes[node]](node), name="mixed")
+
+    def end(self, node: int, way: Way) -> None:
+        """End a node that runs, politely or not; fails if it has ended by itself, or ends with a complaint."""
+        self.check_that_all_live()
+        process = self.processes.pop(node)
+        if way == "kill":
+            process.kill()
+        else:
+            code = process.stop()
+            assert code == (0 if self.makes[node] == "ours" else TERMINATED), (
+                f"node {node} ended with {code}:\n{process.text[-5000:]}"
+            )
+
+    def check_that_all_live(self) -> None:
+        """Fail with its last lines if one has ended that nobody ended."""
+        for node, process in self.processes.items():
+            assert process.popen.poll() is None, (
+                f"node {node}, {self.makes[node]}, ended by itself:\n{process.text[-5000:]}"
+            )
+
+    def quorum(self) -> QuorumDescription:
+        """As its leader sees it."""
+
+        async def ask() -> QuorumDescription:
+            async with open_admin(parse_bootstrap(self.layout.bootstrap), timeout_ms=STOP_SECONDS * 1000) as admin:
+                return await admin.describe_quorum()
+
+        return trio.run(ask)
+
+    def end_all(self) -> dict[int, list[RecordBatch]]:
+        """Stop all once each has all that is committed; what each has of that, which is the same bytes."""
+        self.check_that_all_live()
+        high_watermark = self.quorum().high_watermark
+        logs = {node: self.layout.partition(node) for node in self.processes}
+        for node, log in logs.items():
+            eventually(lambda log=log: end_of(log) >= high_watermark, f"node {node} has all that is committed")
+        for node in tuple(self.processes):
+            self.processes[node].signal(signal.SIGTERM)
+        for node in tuple(self.processes):
+            assert self.processes.pop(node).wait() in (0, TERMINATED)
+        committed = {
+            node: [batch for batch in batches_in(log) if batch.next_offset <= high_watermark]
+            for node, log in logs.items()
+        }
+        first, *others = ([bytes(batch.data) for batch in batches] for batches in committed.values())
+        assert first
+        assert all(other == first for other in others), f"the logs differ below {high_watermark}"
+        return committed
+
+
+class AdminStream:
+    """Metadata changes through Kafka's own admin client, one after the other, and which of them were acknowledged."""
+
+    def __init__(self, kafka: KafkaInstallation, layout: QuorumLayout) -> None:
+        options = (layout.bootstrap, str(STREAM_PAUSE_MS))
+        command = kafka.command(str(STREAM), *options)
+        self.process = Process(command, layout.root / "stream.log")
+
+    @property
+    def acknowledged(self) -> list[int]:
+        """The numbers of the changes that were, in their order."""
+        return [int(line.split()[1]) for line in self.process.text.splitlines() if line.startswith("acknowledged ")]
+
+    @property
+    def refused(self) -> list[str]:
+        """What the client said of the changes that failed."""
+        return [line for line in self.process.text.splitlines() if line.startswith("refused ")]
+
+    def wait_for_progress(self) -> None:
+        """Wait until some more changes are acknowledged."""
+        wanted = len(self.acknowledged) + 5
+        eventually(lambda: len(self.acknowledged) >= wanted, "changes are acknowledged", START_SECONDS)
+
+
+@contextmanager
+def admin_stream(kafka: KafkaInstallation, layout: QuorumLayout) -> Iterator[AdminStream]:
+    """Changes are written while the block lasts; none of them may be refused."""
+    stream = AdminStream(kafka, layout)
+    try:
+        stream.wait_for_progress()
+        yield stream
+        stream.wait_for_progress()
+    finally:
+        stream.process.kill()
+    assert stream.refused == []
+
+
+def batches_in(partition: Path) -> list[RecordBatch]:
+    """Every batch of a node's log, as it stands there."""
+    return [batch for file in sorted(partition.glob("*.log")) for batch in scan(file.read_bytes())]
+
+
+def end_of(partition: Path) -> int:
+    """The offset behind the last whole batch of a node's log."""
+    end = 0
+    with suppress(IncompleteBatch):
+        for batch in (batch for file in sorted(partition.glob("*.log")) for batch in scan(file.read_bytes())):
+            end = batch.next_offset
+    return end
+
+
+def values_in(batches: list[RecordBatch]) -> list[int]:
+    """The numbers of the stream's changes, in the order of the log."""
+    found: list[int] = []
+    for batch in batches:
+        if not batch.is_control:
+            for record in records(batch):
+                content = decode_record(record.value or b"").record
+                if isinstance(content, ConfigRecord) and content.resource_name == "stream":
+                    found.append(int((content.value or "").removeprefix("value-")))
+    return found
