@@ -6,9 +6,10 @@ pass between two contacts that count. Time is that of the leader's own clock.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
-from kraft.quorum.voters import majority
+from kraft.quorum.voters import VoterSet, majority
 from kraft.sim.invariants import InvariantViolated
 from kraft.sim.member import View
 
@@ -33,8 +34,8 @@ class Contacts:
         """The node's clock is another one from now on."""
         self._led.pop(node_id, None)
 
-    def stepped(self, node_id: int, view: View, voter_ids: tuple[int, ...], now_ms: int) -> None:
-        """A node has done something in whose log these are the voters; raises `InvariantViolated`.
+    def stepped(self, node_id: int, view: View, voters_of: Callable[[int], VoterSet], now_ms: int) -> None:
+        """A node has done something; `voters_of` tells the voters by its log. Raises `InvariantViolated`.
 
         A leader looks at its clock more often than once in a fetch timeout: if it has not, it was paused, and hears of
         what has come meanwhile in any order.
@@ -44,6 +45,7 @@ class Contacts:
         if view.state != "Leader":
             self._led.pop(node_id, None)
             return
+        voter_ids = voters_of(node_id).ids
         led = (view.epoch, voter_ids)
         *known, since_ms = self._led.get(node_id, (*led, now_ms))
         if known != [*led] or now_ms - before_ms > self._fetch_timeout_ms:

@@ -418,14 +418,14 @@ class ReplicaMember:
         """The state of the running node."""
         core = self.replica.core
         return View(
-            epoch=core.epoch,
-            state=core.state_name,
-            leader=core.leader,
-            high_watermark=core.high_watermark,
-            log_end_offset=core.log_end_offset,
-            flushed_offset=core.flushed_offset,
-            log_start_offset=core.log_start_offset,
-            snapshots=core.snapshots,
+            core.epoch,
+            core.state_name,
+            core.leader,
+            core.high_watermark,
+            core.log_end_offset,
+            core.flushed_offset,
+            core.log_start_offset,
+            core.snapshots,
         )
 
     def election(self) -> ElectionState | None:

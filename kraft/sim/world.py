@@ -398,13 +398,7 @@ class World:
         host.asked[request_id] = (exchange, len(exchange.answers))
         exchange.answers.append(None)
         self.contacts.heard(action.node, action.sender, self._clock(host))
-        message = exchange.message
-        self._step(
-            host,
-            lambda: host.member.on_request(request_id, message, self._clock(host)),
-            f"request {action.sender}",
-        )
-        return True
+        return self._step(host, f"request {action.sender}", host.member.on_request, request_id, exchange.message)
 
     def _return(self, action: Return) -> bool:
         host = self.hosts[action.node]
@@ -416,12 +410,7 @@ class World:
             return False
         del host.waiting[action.number]
         exchange.is_settled = True
-        self._step(
-            host,
-            lambda: host.member.on_reply(exchange.request_id, message, self._clock(host)),
-            f"reply {exchange.target}",
-        )
-        return True
+        return self._step(host, f"reply {exchange.target}", host.member.on_reply, exchange.request_id, message)
 
     def _fail(self, action: Fail) -> bool:
         host = self.hosts[action.node]
@@ -429,12 +418,8 @@ class World:
         if exchange is None:
             return False
         exchange.is_settled = True
-        self._step(
-            host,
-            lambda: host.member.on_failed(exchange.request_id, action.cause, self._clock(host)),
-            f"failed {exchange.target} {action.cause}",
-        )
-        return True
+        what = f"failed {exchange.target} {action.cause}"
+        return self._step(host, what, host.member.on_failed, exchange.request_id, action.cause)
 
     # Steps
 
@@ -443,12 +428,11 @@ class World:
         ticket = host.flushing.pop(action.number, None)
         if ticket is None:
             return False
-        self._step(host, lambda: host.member.on_flushed(ticket, self._clock(host)), "flushed")
-        return True
+        return self._step(host, "flushed", host.member.on_flushed, ticket)
 
     def _tick(self, action: Tick) -> bool:
         host = self.hosts[action.node]
-        return self._step(host, lambda: host.member.tick(self._clock(host)), "tick")
+        return self._step(host, "tick", host.member.tick)
 
     def _submit(self, action: Submit) -> bool:
         host = self.hosts[action.node]
@@ -456,7 +440,7 @@ class World:
             return False
         value = action.value.encode()
         self._pending[action.submit_id] = value
-        return self._step(host, lambda: host.member.submit(action.submit_id, value, self._clock(host)), "submit")
+        return self._step(host, "submit", host.member.submit, action.submit_id, value)
 
     def _administer(self, action: Administer) -> bool:
         host = self.hosts[action.node]
@@ -465,19 +449,16 @@ class World:
         request = decode(APIS[action.api_key].request, action.version, action.body)
         if self.watch is not None:
             self.watch.administering(request)
-        return self._step(
-            host,
-            lambda: host.member.administer(action.request_id, request, self._clock(host)),
-            f"admin {type(request).__name__}",
-        )
+        what = f"admin {type(request).__name__}"
+        return self._step(host, what, host.member.administer, action.request_id, request)
 
     def _resign(self, action: Resign) -> bool:
         host = self.hosts[action.node]
-        return self._step(host, lambda: host.member.resign(self._clock(host)), "resign")
+        return self._step(host, "resign", host.member.resign)
 
     def _shut_down(self, action: ShutDown) -> bool:
         host = self.hosts[action.node]
-        return self._step(host, lambda: host.member.shut_down(self._clock(host)), "shut-down")
+        return self._step(host, "shut-down", host.member.shut_down)
 
     def _set_clock(self, action: SetClock) -> bool:
         host = self.hosts[action.node]
@@ -505,19 +486,20 @@ class World:
             raise NoProgress(f"no progress to {target} by {self.now_ms} ms: {views} {unsettled}")
         return True
 
-    def _step(self, host: Host, step: Callable[[], list[Output]], what: str) -> bool:
-        """Let a node take a step, if it is up."""
+    def _step(self, host: Host, what: str, step: Callable[..., list[Output]], *arguments: object) -> bool:
+        """Let a node take a step, if it is up; the last argument of the step is the time by the node's clock."""
         if not host.is_running:
             return False
         self.events += 1
+        clock_ms = self._clock(host)
         try:
-            outputs = step()
+            outputs = step(*arguments, clock_ms)
         except (Crashed, OSError, MetadataLogError) as failure:
             self._die(host, what, failure)
             return True
-        host.view = self.invariants.stepped(host.member)
-        voter_ids = self.invariants.voters_of(host.member.node_id).ids
-        self.contacts.stepped(host.member.node_id, host.view, voter_ids, self._clock(host))
+        member = host.member
+        host.view = view = self.invariants.stepped(member)
+        self.contacts.stepped(member.node_id, view, self.invariants.voters_of, clock_ms)
         if self.watch is not None:
             self.watch.stepped(host.member, outputs, self)
         self._settle(host, outputs, what)
