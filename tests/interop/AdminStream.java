@@ -5,6 +5,7 @@ import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.errors.NotControllerException;
 import org.apache.kafka.common.errors.UnsupportedVersionException;
 
 /**
@@ -14,7 +15,8 @@ import org.apache.kafka.common.errors.UnsupportedVersionException;
  * of one resource to the next number, and is followed by a line: "acknowledged", or "refused", the number and the error.
  *
  * The client asks often who leads, as after an answer that nobody does it would not ask for five minutes. What it is told
- * by a controller of Kafka's that has just started, that the cluster is too old, is no refusal: the change is tried again.
+ * by a controller of Kafka's that has just started, that the cluster is too old, is no refusal, nor is that the active
+ * controller is another one, which clients before Kafka 4 leave to who uses them: the change is tried again.
  */
 public final class AdminStream {
     private static final ConfigResource RESOURCE = new ConfigResource(ConfigResource.Type.CLIENT_METRICS, "stream");
@@ -28,8 +30,9 @@ public final class AdminStream {
                     write(admin, number);
                     System.out.println("acknowledged " + number++);
                 } catch (ExecutionException refusal) {
-                    if (!(refusal.getCause() instanceof UnsupportedVersionException)) {
-                        System.out.println("refused " + number++ + " " + refusal.getCause());
+                    Throwable cause = refusal.getCause();
+                    if (!(cause instanceof UnsupportedVersionException || cause instanceof NotControllerException)) {
+                        System.out.println("refused " + number++ + " " + cause);
                     }
                 }
             }
