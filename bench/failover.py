@@ -4,7 +4,8 @@
 
 Three controllers each, default time-outs, over TCP with fsync. In every round the leader gets SIGKILL, and in another
 one SIGTERM; attempts go to both other nodes every 20 ms. What counts is the time from the signal to the end of the
-first write that was sent after it and committed. Then the node is started again.
+first write that was sent after it and committed. Then the node is started again; the next round begins when all three
+have what is committed.
 """
 
 from __future__ import annotations
@@ -21,6 +22,16 @@ from pathlib import Path
 from load import Address, Refused, ask, connect, error_of, find_leader, frame_of
 from msgspec import Struct
 from quorums import Nodes, QuorumLayout, start_quorum
+
+from metadata_log.types import METADATA_TOPIC
+from transport.protocol.apis import ApiKey
+from transport.protocol.headers import decode_response, encode_request
+from transport.protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartitionData,
+    DescribeQuorumRequestTopicData,
+    DescribeQuorumResponse,
+)
 
 INTERVAL_SECONDS = 0.02
 PATIENCE_SECONDS = 60.0
@@ -80,7 +91,32 @@ def outage_ms(target: Target, number: int, turn: int) -> float:
     target.nodes.processes[leader].wait()
     target.nodes.start(leader)
     target.nodes.wait_until_listening()
+    wait_until_whole(target)
     return 1000 * (min(committed_at) - signalled_at)
+
+
+def wait_until_whole(target: Target) -> None:
+    """Wait until every voter follows and lacks nothing that is committed."""
+    partition = DescribeQuorumRequestPartitionData(partition_index=0)
+    request = DescribeQuorumRequest(
+        topics=[DescribeQuorumRequestTopicData(topic_name=METADATA_TOPIC, partitions=[partition])]
+    )
+    content = encode_request(ApiKey.DESCRIBE_QUORUM, 0, 1, "bench", request)
+    frame = len(content).to_bytes(4, "big") + content
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        leading = find_leader([target.address(node) for node in target.layout.ports])
+        try:
+            with connect(leading) as connection:
+                _, answer = decode_response(ApiKey.DESCRIBE_QUORUM, 0, ask(connection, frame))
+        except OSError:
+            continue
+        assert isinstance(answer, DescribeQuorumResponse)
+        found = answer.topics[0].partitions[0]
+        if found.current_voters and all(one.log_end_offset >= found.high_watermark for one in found.current_voters):
+            return
+        time.sleep(INTERVAL_SECONDS)
+    raise Refused(f"{target.name}: somebody still lacks records after {PATIENCE_SECONDS:.0f} s")
 
 
 def main() -> None:
