@@ -221,7 +221,7 @@ class AdminClient:
 
         `refusal` finds the error in an answer. Raises `RequestRefused` or `NoController`.
         """
-        found, hint = await self._settled(message, answer, lambda found: (refusal(found)[0],))
+        found, hint = await self._settled(message, answer, lambda found: (refusal(found),))
         error, text = refusal(found)
         if error is not Error.NONE:
             raise RequestRefused(error, text, hint=hint)
@@ -242,7 +242,7 @@ class AdminClient:
     ) -> tuple[M, dict[str, RequestRefused]]:
         """As `ask_about_each`; what was refused, in order of the names, is returned with the answer."""
         found, hint = await self._settled(
-            message, answer, lambda found: (Error.of(code) for _, code, _ in verdicts(found))
+            message, answer, lambda found: ((Error.of(code), text) for _, code, text in verdicts(found))
         )
         refused = {
             name: RequestRefused(Error.of(code), text, name=name, hint=hint)
@@ -254,7 +254,7 @@ class AdminClient:
         return found, refused
 
     async def _settled(
-        self, message: Message, answer: type[M], errors: Callable[[M], Iterable[Error]]
+        self, message: Message, answer: type[M], refusals: Callable[[M], Iterable[Refusal]]
     ) -> tuple[M, str | None]:
         """The first answer that is not "not here, or not now"; and what to say to one who is refused by it."""
         is_lost = False
@@ -269,10 +269,10 @@ class AdminClient:
                 is_lost = is_lost or outcome.cause is not Cause.REFUSED
                 self._forget(endpoint, outcome.detail)
                 return None
-            moved = next((error for error in errors(outcome) if error in _MOVED), None)
-            if moved is not None:
-                self._forget(endpoint, f"{endpoint} answered {moved.name}")
-                return None
+            for error, text in refusals(outcome):
+                if error in _MOVED:
+                    self._forget(endpoint, f"{endpoint} answered {error.name}" + (f": {text}" if text else ""))
+                    return None
             return outcome
 
         found = await self._in_time(attempt)

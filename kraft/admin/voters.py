@@ -32,6 +32,7 @@ RETRY_SECONDS: Final = 0.2
 TIMEOUT_MS: Final = 30_000
 SILENT_MS: Final = 5_000
 """A replica that has not fetched for so long beside another of its id is gone: each fetches twice a second."""
+_DONE_BEFORE: Final = (Error.DUPLICATE_VOTER, Error.VOTER_NOT_FOUND)
 _SEE: Final = "See `kraft quorum status`, and name the directory id if there are two."
 
 
@@ -71,12 +72,8 @@ async def add_voter(
         voter_directory_id=found,
         listeners=[Listener(listener, address.host, address.port)],
     )
-    await _until_taken(
-        admin,
-        timeout_ms,
-        lambda: admin.ask_active(request, AddRaftVoterResponse, _refusal),
-        lambda now: (node_id, found) in _keys(now),
-    )
+    asked = admin.ask_active(request, AddRaftVoterResponse, _refusal)
+    await _changed(admin, asked, lambda now: (node_id, found) in _keys(now))
     return AddedVoter(node_id, found, address)
 
 
@@ -106,45 +103,26 @@ def _default_listener(quorum: QuorumDescription) -> str:
     return next((name for voter in quorum.voters for name, _ in voter.listeners), "CONTROLLER")
 
 
-async def remove_voter(
-    admin: AdminClient, node_id: int, directory_id: Uuid | None = None, *, timeout_ms: int = TIMEOUT_MS
-) -> Uuid:
+async def remove_voter(admin: AdminClient, node_id: int, directory_id: Uuid | None = None) -> Uuid:
     """Take a controller's vote away; returns its directory id once that is committed. Errors as of `add_voter`."""
     cluster = await admin.describe_cluster()
     quorum = await admin.describe_quorum()
     found = directory_id or _only([one for one in quorum.voters if one.id == node_id], node_id, "no voter").directory_id
     request = RemoveRaftVoterRequest(cluster_id=cluster.cluster_id, voter_id=node_id, voter_directory_id=found)
-    await _until_taken(
-        admin,
-        timeout_ms,
-        lambda: admin.ask_active(request, RemoveRaftVoterResponse, _refusal),
-        lambda now: (node_id, found) not in _keys(now),
-    )
+    asked = admin.ask_active(request, RemoveRaftVoterResponse, _refusal)
+    await _changed(admin, asked, lambda now: (node_id, found) not in _keys(now))
     return found
 
 
-async def _until_taken(
-    admin: AdminClient,
-    timeout_ms: int,
-    ask: Callable[[], Awaitable[object]],
-    is_done: Callable[[QuorumDescription], bool],
-) -> None:
-    """Ask again as long as the leader says "not now", which it also says of what comes to be done later."""
-    put_off: RequestRefused | None = None
-    until = trio.current_time() + timeout_ms / 1000
-    while put_off is None or trio.current_time() < until:
-        try:
-            await ask()
-        except RequestRefused as refused:
-            if put_off is not None and is_done(await admin.describe_quorum()):
-                return
-            if refused.error is not Error.REQUEST_TIMED_OUT:
-                raise
-            put_off = refused
-        else:
-            return
-        await trio.sleep(RETRY_SECONDS)
-    raise put_off
+async def _changed(admin: AdminClient, asked: Awaitable[object], is_done: Callable[[QuorumDescription], bool]) -> None:
+    """Wait for the answer. The client asks again after "not now", which the leader also says of what comes to be done
+    later: then the second answer is that there is nothing to do.
+    """
+    try:
+        await asked
+    except RequestRefused as refused:
+        if refused.error not in _DONE_BEFORE or not is_done(await admin.describe_quorum()):
+            raise
 
 
 def _fetching(replicas: tuple[ReplicaDescription, ...], node_id: int) -> ReplicaDescription:

@@ -59,7 +59,7 @@ def remove_command(node_id: int, *, directory_id: str | None, cluster: Cluster) 
     A controller with controller.quorum.auto.join.enable comes back by itself.
     """
     directory = _directory(directory_id)
-    found = cluster.ask(lambda admin: remove_voter(admin, node_id, directory, timeout_ms=cluster.timeout_ms))
+    found = cluster.ask(lambda admin: remove_voter(admin, node_id, directory))
     cluster.say(
         {"removed": {"id": node_id, "directoryId": str(found)}},
         [f"Node {node_id} with directory {found} votes no more."],
