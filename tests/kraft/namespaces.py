@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-_TOOLS = ("unshare", "nsenter", "ip", "mount")
+_TOOLS = ("unshare", "nsenter", "ip", "mount", "hostname")
 _WAYS = ((), ("--user", "--map-root-user"))
 """As root, or as the root of a user namespace."""
 _LOBBY = """
@@ -48,7 +48,7 @@ for address; do
 done
 """
 _NAMED = """
-printf %s "$1" > /proc/sys/kernel/hostname
+hostname "$1"
 shift
 exec "$@"
 """
