@@ -164,6 +164,8 @@ class QuorumLayout(Struct, frozen=True):
     extra: tuple[str, ...] = ()
     is_dynamic: bool = False
     """Whether the voters stand in the log, and not in the configuration."""
+    behind: dict[int, int] = {}
+    """Where nodes listen, if not at their port: that is then a proxy's, and they advertise it."""
 
     @property
     def bootstrap(self) -> str:
@@ -191,7 +193,8 @@ class QuorumLayout(Struct, frozen=True):
             f"log.dirs={self.log_dir(node)}",
             "controller.listener.names=CONTROLLER",
             "listener.security.protocol.map=CONTROLLER:PLAINTEXT",
-            f"listeners=CONTROLLER://127.0.0.1:{self.ports[node]}",
+            f"listeners=CONTROLLER://127.0.0.1:{self.behind.get(node, self.ports[node])}",
+            *([f"advertised.listeners=CONTROLLER://127.0.0.1:{self.ports[node]}"] if node in self.behind else []),
             f"controller.quorum.bootstrap.servers={self.bootstrap}"
             if self.is_dynamic
             else f"controller.quorum.voters={self.voters}",

@@ -1,0 +1,205 @@
+"""Faults between and of real processes: links that are cut, slow, reset, nodes that stand still or die, in a quorum of
+both makes under writes; afterwards the files must be those of a quorum that kept its promises.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random, SystemRandom
+from typing import Final
+
+import pytest
+from loopback import free_ports
+from mixed_quorum import MixedQuorum, values_in
+from our_nodes import our_format
+from real_kafka import CLUSTER_ID, KafkaInstallation, QuorumLayout, eventually
+from tcp_proxy import Proxies
+from wire import active_controller, leader_of, set_client_metrics
+
+from kraft.conformance import check_history
+from transport.protocol.errors import Error
+
+pytestmark = pytest.mark.kafka
+
+SECONDS: Final = 25
+SOAK_SECONDS: Final = 1800
+LINGER_0: Final = ("controller.quorum.append.linger.ms=0",)
+SECONDS_PER_KILL: Final = 20
+"""A JVM that starts again keeps a machine busy for some seconds."""
+
+
+class Writer:
+    """One change after the other, to whoever leads; `acknowledged` has the numbers of those that were."""
+
+    def __init__(self, layout: QuorumLayout) -> None:
+        self.acknowledged: list[int] = []
+        self._ports = list(layout.ports.values())
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._write, daemon=True)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Write while the block lasts."""
+        self._thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            self._thread.join(120)
+            assert not self._thread.is_alive(), "a write is never answered"
+
+    def _write(self) -> None:
+        number = 0
+        while not self._stop.is_set():
+            number += 1
+            for port in self._ports:
+                if self._is_acknowledged(port, number):
+                    self.acknowledged.append(number)
+                    break
+            self._stop.wait(0.02)
+
+    def _is_acknowledged(self, port: int, number: int) -> bool:
+        try:
+            return set_client_metrics(port, "stream", metrics=f"value-{number}") is Error.NONE
+        except (OSError, AssertionError):
+            return False
+
+    def wait_for_progress(self) -> None:
+        """Wait until some more changes are acknowledged."""
+        wanted = len(self.acknowledged) + 5
+        eventually(lambda: len(self.acknowledged) >= wanted, "changes are acknowledged", 120)
+
+
+class Havoc:
+    """Draws faults and undoes them; says what it does."""
+
+    def __init__(self, nodes: MixedQuorum, proxies: Proxies, seed: int, kills: int) -> None:
+        self._nodes = nodes
+        self._proxies = proxies
+        self._rng = Random(seed)
+        self._kills = kills
+        self._never = threading.Event()
+        self._begun = time.monotonic()
+
+    def _say(self, what: str) -> None:
+        print(f"{time.monotonic() - self._begun:7.1f} s: {what}")
+
+    def wreak(self, seconds: float) -> None:
+        """One fault after the other, some of them on top of others."""
+        faults = (self._isolate, self._isolate_leader, self._cut, self._delay, self._throttle, self._reset, self._pause)
+        while time.monotonic() < self._begun + seconds:
+            self._nodes.check_that_all_live()
+            one = self._kill if self._kills and self._rng.random() < 0.1 else self._rng.choice(faults)
+            undo = one()
+            self._never.wait(self._rng.uniform(0.5, 5))
+            undo()
+            if self._rng.random() < 0.6:
+                self._say("everything heals")
+                self._proxies.heal()
+                self._never.wait(self._rng.uniform(0, 2))
+        self._proxies.heal()
+
+    def _node(self) -> int:
+        return self._rng.choice(list(self._nodes.layout.ports))
+
+    def _pair(self) -> tuple[int, int]:
+        source, target = self._rng.sample(list(self._nodes.layout.ports), 2)
+        return source, target
+
+    def _leave(self) -> None:
+        """Stays until everything heals."""
+
+    def _isolate(self) -> Callable[[], None]:
+        node = self._node()
+        self._say(f"node {node} is cut from the others")
+        self._proxies.isolate(node)
+        return self._leave
+
+    def _isolate_leader(self) -> Callable[[], None]:
+        leader = active_controller(self._nodes.layout.ports[self._node()])
+        if leader in self._nodes.layout.ports:
+            self._say(f"the leader {leader} is cut from the others")
+            self._proxies.isolate(leader)
+        return self._leave
+
+    def _cut(self) -> Callable[[], None]:
+        source, target = self._pair()
+        self._say(f"{source} does not reach {target}, which reaches it")
+        self._proxies.link(source, target).is_cut = True
+        return self._leave
+
+    def _delay(self) -> Callable[[], None]:
+        for source, target in (self._pair(), self._pair()):
+            self._proxies.link(source, target).delay_s = delay_s = round(self._rng.choice((0.01, 0.1, 0.6)), 2)
+            self._say(f"{source} reaches {target} after {delay_s} s")
+        return self._leave
+
+    def _throttle(self) -> Callable[[], None]:
+        source, target = self._pair()
+        self._proxies.link(source, target).bytes_per_s = speed = self._rng.choice((200, 5000, 100_000))
+        self._say(f"{source} has {speed} bytes a second from and to {target}")
+        return self._leave
+
+    def _reset(self) -> Callable[[], None]:
+        source, target = self._pair()
+        self._say(f"the connections from {source} to {target} are reset")
+        self._proxies.reset(source, target)
+        return self._leave
+
+    def _pause(self) -> Callable[[], None]:
+        node = self._node()
+        process = self._nodes.processes[node]
+        self._say(f"node {node} stands still")
+        process.signal(signal.SIGSTOP)
+        return lambda: process.signal(signal.SIGCONT)
+
+    def _kill(self) -> Callable[[], None]:
+        self._kills -= 1
+        node = self._node()
+        self._say(f"node {node} is killed")
+        self._nodes.end(node, "kill")
+        return lambda: self._nodes.start(node)
+
+
+@pytest.mark.parametrize(
+    ("of_kafka", "seconds"),
+    [
+        pytest.param((3,), SECONDS, id="two-of-ours"),
+        pytest.param((3,), SOAK_SECONDS, id="two-of-ours-long", marks=pytest.mark.soak),
+        pytest.param((2, 3), SOAK_SECONDS, id="two-of-kafkas-long", marks=pytest.mark.soak),
+    ],
+)
+def test_a_quorum_keeps_its_promises(
+    kafka: KafkaInstallation, tmp_path: Path, of_kafka: tuple[int, ...], seconds: int
+) -> None:
+    seed = SystemRandom().getrandbits(32)
+    print(f"seed {seed}")
+    ports = free_ports(6)
+    advertised, behind = dict(zip((1, 2, 3), ports, strict=False)), dict(zip((1, 2, 3), ports[3:], strict=True))
+    layout = QuorumLayout(tmp_path, CLUSTER_ID, advertised, LINGER_0, behind=behind)
+    our_format(layout)
+    nodes = MixedQuorum(kafka, layout, {node: "kafka" if node in of_kafka else "ours" for node in advertised})
+    writer = Writer(layout)
+    with Proxies(advertised, behind) as proxies:
+        try:
+            nodes.start()
+            leader_of(layout)
+            with writer.running():
+                writer.wait_for_progress()
+                Havoc(nodes, proxies, seed, kills=seconds // SECONDS_PER_KILL).wreak(seconds)
+                writer.wait_for_progress()
+            leader_of(layout)
+            logs = nodes.end_all()
+        finally:
+            nodes.kill()
+    print(f"{len(writer.acknowledged)} changes were acknowledged")
+    for node, batches in logs.items():
+        missing = set(writer.acknowledged) - set(values_in(batches))
+        assert not missing, f"node {node} lacks {sorted(missing)}"
+    history = check_history(*(str(layout.log_dir(node)) for node in advertised))
+    assert history.is_legal, "\n".join(map(str, history.findings))
