@@ -45,12 +45,17 @@ class Cleaned(Struct, frozen=True):
 
 
 def clean(log: MetadataLog, disk: Disk, retention: Retention, now_ms: int) -> Cleaned:
-    """One round over a log and its snapshots, by size and then by age; raises `CorruptBatch` for a damaged snapshot."""
+    """One round over a log and its snapshots, by size and then by age; raises `CorruptBatch` for a damaged snapshot.
+
+    A snapshot may be ahead of what is flushed, as a follower knows of commits before its own fsync is done: it waits.
+    """
     gone: list[OffsetAndEpoch] = []
     files: list[str] = []
     for too_much in (_too_large, _too_old):
         for oldest, successor in pairwise(list_snapshots(disk, log.directory)):
-            if not too_much(log, disk, retention, oldest, now_ms) or successor.offset <= log.start_offset:
+            if not too_much(log, disk, retention, oldest, now_ms):
+                break
+            if not log.start_offset < successor.offset <= log.flushed_offset:
                 break
             files += log.raise_start(successor.offset)
             forgotten = [one for one in list_snapshots(disk, log.directory) if one < successor]

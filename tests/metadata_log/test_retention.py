@@ -229,6 +229,19 @@ def test_cleaning_by_size() -> None:
     assert not [name for name in disk.list("d") if name.endswith(".deleted")]
 
 
+def test_a_snapshot_ahead_of_the_disk_waits() -> None:
+    """A follower knows what is committed, and makes a snapshot of it, before its own fsync is done."""
+    disk = MemoryDisk()
+    log = filled(disk, 20)
+    snapshot_at(disk, 10)
+    log.append(build_batch(20, 3, 2000, [b"x" * 10]))
+    ahead = snapshot_at(disk, 21)
+    assert clean(log, disk, Retention(max_bytes=1), 0) == Cleaned()
+    log.flush()
+    assert clean(log, disk, Retention(max_bytes=1), 0).snapshots
+    assert log.start_offset == ahead.offset
+
+
 def test_cleaning_by_age() -> None:
     disk = MemoryDisk()
     log = filled(disk)
