@@ -1,17 +1,9 @@
 """Bugs with names, to be planted on purpose: a simulation that does not find them would be worth nothing."""
 
-from kraft.sim.mutants import brokers, commits, elections, replication, storage
+from kraft.sim.mutants import brokers, commits, elections, membership, replication, snapshots, storage
 from kraft.sim.mutants.registry import MUTANTS, Mutant, Patches, Scope, planted
 
-__all__ = [
-    "MUTANTS",
-    "Mutant",
-    "Patches",
-    "Scope",
-    "brokers",
-    "commits",
-    "elections",
-    "planted",
-    "replication",
-    "storage",
-]
+AREAS = (elections, replication, storage, commits, snapshots, membership, brokers)
+"""The modules that define them."""
+
+__all__ = ["AREAS", "MUTANTS", "Mutant", "Patches", "Scope", "planted"]

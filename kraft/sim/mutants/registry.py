@@ -21,6 +21,8 @@ class Scope(StrEnum):
     """Bare cores over logs in memory."""
     REPLICA = "replica"
     """Whole replicas with disks, over a raw log."""
+    DYNAMIC = "dynamic"
+    """Replicas whose voters come and go, with snapshots."""
     CLUSTER = "cluster"
     """Controllers, brokers and somebody who administers them."""
 

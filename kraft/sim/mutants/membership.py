@@ -1,0 +1,123 @@
+"""Mutants of who votes: changes that overlap, and majorities of the wrong set (KIP-853; Raft, §4 of the thesis)."""
+
+from __future__ import annotations
+
+from kraft.quorum import leadership, membership, replication
+from kraft.quorum.quorum_state import QuorumState
+from kraft.quorum.states import FollowerState, LeaderState
+from kraft.quorum.values import Endpoints, ReplicaKey
+from kraft.quorum.voter_history import VoterHistory
+from kraft.quorum.voters import VoterSet
+from kraft.sim.mutants.registry import Patches, Scope, mutant
+
+# When a change may begin
+
+
+def _refuse_unless(code: Patches, is_overlooked: object) -> None:
+    """Refuse changes as always, but for refusals of which `is_overlooked(quorum, text)` says that they are not made."""
+    assert callable(is_overlooked)
+    sound = membership._refusal
+
+    def refusal(
+        quorum: QuorumState, key: ReplicaKey, endpoints: Endpoints | None, *, is_update: bool = False
+    ) -> membership.Refusal | None:
+        refused = sound(quorum, key, endpoints, is_update=is_update)
+        return None if refused is not None and is_overlooked(quorum, refused[1]) else refused
+
+    code.replace(membership, "_refusal", refusal)
+
+
+@mutant(Scope.DYNAMIC, budget=100)
+def two_pending_voter_changes(code: Patches) -> None:
+    """Once nobody waits for a change of the voters any more the next one begins, committed or not (KAFKA-20740)."""
+
+    def is_uncommitted(quorum: QuorumState, text: str) -> bool:
+        return text == "The last change of the voters is not committed yet."
+
+    _refuse_unless(code, is_uncommitted)
+    code.replace(VoterHistory, "uncommitted_changes", lambda history, high_watermark: 0)
+
+
+@mutant(Scope.DYNAMIC, budget=400)
+def voter_change_before_the_own_epoch_commits(code: Patches) -> None:
+    """A new leader changes the voters before it has committed anything of its epoch (the flaw of 2015 in Raft)."""
+
+    def is_new(quorum: QuorumState, text: str) -> bool:
+        is_first = text == "The leader has committed nothing of its epoch yet."
+        return is_first and not quorum.history.uncommitted_changes(quorum.log.high_watermark)
+
+    _refuse_unless(code, is_new)
+
+
+# Who is counted
+
+
+@mutant(Scope.DYNAMIC, budget=50)
+def removed_voters_count(code: Patches) -> None:
+    """A leader goes on counting who has been removed."""
+    take_voters = LeaderState.take_voters
+
+    def take_voters_and_keep_others(leader: LeaderState, voters: VoterSet) -> None:
+        before = dict(leader.progress)
+        take_voters(leader, voters)
+        leader.progress = {**before, **leader.progress}
+
+    code.replace(LeaderState, "take_voters", take_voters_and_keep_others)
+
+
+@mutant(Scope.DYNAMIC, budget=50)
+def leader_counts_former_voters(code: Patches) -> None:
+    """A leader that changes the voters goes on with majorities of those before."""
+    code.replace(LeaderState, "take_voters", lambda leader, voters: None)
+
+
+@mutant(Scope.DYNAMIC, budget=50)
+def observers_stand(code: Patches) -> None:
+    """Who does not vote stands for election all the same."""
+    take_voters = QuorumState._take_voters
+
+    def take_voters_and_vote(quorum: QuorumState, history: VoterHistory) -> None:
+        take_voters(quorum, history)
+        quorum.is_voter = True
+
+    code.replace(QuorumState, "_take_voters", take_voters_and_vote)
+
+
+@mutant(Scope.DYNAMIC, budget=200)
+def directories_are_not_compared(code: Patches) -> None:
+    """A voter that has lost its disk is taken for who it was."""
+    code.replace(ReplicaKey, "matches", lambda key, other: key.id == other.id)
+
+
+@mutant(Scope.DYNAMIC, budget=50)
+def removed_leader_leads_on(code: Patches) -> None:
+    """A leader that was removed from the voters does not give up when that is committed."""
+
+    def on_commit(quorum: QuorumState, leader: LeaderState, now_ms: int) -> None:
+        sound(quorum, leader, now_ms)
+        leader.is_removed = False
+
+    sound = leadership.on_commit
+    for module in (leadership, replication):
+        code.replace(module, "on_commit", on_commit)
+
+
+# Who knows of it
+
+
+@mutant(Scope.DYNAMIC, budget=50)
+def voters_survive_a_truncation(code: Patches) -> None:
+    """A change of the voters that is cut off the log is not taken back."""
+    code.replace(VoterHistory, "truncated", lambda history, offset: history)
+
+
+@mutant(Scope.DYNAMIC, budget=50)
+def followers_overlook_changes(code: Patches) -> None:
+    """Only the leader takes note of a change of the voters; the others will with their next start."""
+    change_voters = QuorumState.change_voters
+
+    def change_voters_unless_following(quorum: QuorumState, history: VoterHistory, now_ms: int) -> None:
+        if not isinstance(quorum.state, FollowerState) or not quorum.history.sets:
+            change_voters(quorum, history, now_ms)
+
+    code.replace(QuorumState, "change_voters", change_voters_unless_following)

@@ -1,0 +1,99 @@
+"""Mutants of snapshots: what stands in them, when they are adopted, and where the log begins (KIP-630)."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from kraft.quorum import snapshots
+from kraft.quorum.events import SnapshotChecked
+from kraft.quorum.leadership import Verdict
+from kraft.quorum.log_view import LogView
+from kraft.quorum.messages import FetchSnapshotReply
+from kraft.quorum.quorum_state import QuorumState
+from kraft.quorum.states import Download, FollowerState
+from kraft.replica.events import CommittedBatch
+from kraft.replica.quorum_records import changes_of_snapshot
+from kraft.replica.replica import Replica
+from kraft.replica.snapshots import SnapshotFiles, SnapshotMaker
+from kraft.sim.mutants.registry import Patches, Scope, mutant
+from metadata_log.errors import MetadataLogError
+from metadata_log.snapshot_receiver import SnapshotReceiver
+from metadata_log.types import OffsetAndEpoch
+
+# What stands in them
+
+
+@mutant(Scope.DYNAMIC, budget=50)
+def snapshot_holds_more_than_its_name_says(code: Patches) -> None:
+    """A snapshot is named after the batch before the last one that is in it."""
+    note = SnapshotMaker.note
+
+    def note_one_late(maker: SnapshotMaker, batch: CommittedBatch) -> None:
+        before = maker._last
+        note(maker, batch)
+        maker._last = before or batch
+
+    code.replace(SnapshotMaker, "note", note_one_late)
+
+
+@mutant(Scope.DYNAMIC, budget=50)
+def snapshot_without_footer(code: Patches) -> None:
+    """A snapshot is adopted as soon as something of it has arrived, whatever it ends with."""
+    take_piece = snapshots._take_piece
+
+    def take_last_piece(
+        quorum: QuorumState, follower: FollowerState, download: Download, reply: FetchSnapshotReply, now_ms: int
+    ) -> Verdict:
+        return take_piece(quorum, follower, download, replace(reply, size=reply.position + len(reply.data)), now_ms)
+
+    def check(files: SnapshotFiles) -> SnapshotChecked:
+        receiver = files._receiver
+        assert receiver is not None, "nothing is arriving"
+        try:
+            changes = changes_of_snapshot(files._disk, receiver.path, receiver.snapshot)
+        except MetadataLogError:
+            changes = ()
+        return SnapshotChecked(receiver.snapshot, None, changes)
+
+    code.replace(snapshots, "_take_piece", take_last_piece)
+    code.replace(SnapshotFiles, "check", check)
+
+
+# What becomes of the log
+
+
+@mutant(Scope.DYNAMIC, budget=50)
+def snapshot_not_loaded(code: Patches) -> None:
+    """The log begins at the end of a snapshot, and the application does not know what is in it."""
+    code.replace(Replica, "_load_snapshot", lambda replica, snapshot: replica._applier.begin_at(snapshot.offset))
+
+
+@mutant(Scope.DYNAMIC, budget=50)
+def former_epochs_outlive_a_snapshot(code: Patches) -> None:
+    """A log that begins anew at a snapshot keeps the epochs of the one before."""
+
+    def reset_to(log: LogView, snapshot: OffsetAndEpoch) -> None:
+        epochs = log.epochs
+        sound(log, snapshot)
+        log._set_epochs(epochs)
+
+    sound = LogView.reset_to
+    code.replace(LogView, "reset_to", reset_to)
+
+
+@mutant(Scope.DYNAMIC, budget=100)
+def nobody_needs_a_snapshot(code: Patches) -> None:
+    """A leader sends records also to who lacks what comes before its log."""
+    code.replace(LogView, "_needs_snapshot", lambda log, offset, last_epoch: False)
+
+
+@mutant(Scope.DYNAMIC, budget=100)
+def snapshot_published_without_fsync(code: Patches) -> None:
+    """A snapshot gets its name before its content is on disk, and the log that it replaces goes."""
+
+    def publish(receiver: SnapshotReceiver) -> None:
+        receiver._close()
+        receiver._disk.rename(receiver._partial, receiver._path)
+        receiver._disk.fsync_dir(receiver._directory)
+
+    code.replace(SnapshotReceiver, "publish", publish)
