@@ -109,6 +109,7 @@ class QuorumState:
         self.voters = voters
         self.is_voter = voters.contains(self.local)
         """Whether this replica votes; otherwise it is an observer."""
+        self._is_one_of_two = history.removes_one_of_two(self.local)
         self.is_only_voter = voters.is_only(self.local)
         """Whether this replica is a majority all by itself."""
         self.other_voter_ids = voters.other_ids(self.local.id)
@@ -146,6 +147,19 @@ class QuorumState:
         """The endpoints that the voter set names for a node; empty if it is not in it."""
         voter = self.voters.find(node_id)
         return voter.endpoints if voter is not None else Endpoints()
+
+    @property
+    def may_stand(self) -> bool:
+        """Whether this replica may stand for election: as a voter, or as the one of two whose removal may not be
+        committed yet.
+
+        It may be the only one with the record that removes it, and then the other can have neither its vote nor the
+        record (Raft thesis, §4.2.2). Kafka's quorum of two is stuck there for ever.
+        """
+        if self.is_voter:
+            return True
+        offset = self.history.voters_offset
+        return self._is_one_of_two and offset is not None and offset >= self.log.high_watermark
 
     @property
     def own_voter(self) -> Voter:
@@ -236,7 +250,7 @@ class QuorumState:
 
     def _inherited_election_deadline_ms(self, now_ms: int) -> int:
         """A running election timer goes on, so that a stream of higher epochs cannot put off an election for ever."""
-        if not self.is_voter:
+        if not self.may_stand:
             return NEVER_MS
         match self.state:
             case FollowerState() | LeaderState():
@@ -286,13 +300,13 @@ class QuorumState:
 
     def become_candidate(self, now_ms: int, cause: str) -> None:
         """Stand for election in the next epoch, the own vote cast first."""
-        assert self.is_voter, self.local
+        assert self.may_stand, self.local
         deadline_ms = now_ms + self.random_election_timeout_ms()
         self.transition_to(CandidateState(self.epoch + 1, self.local, self.new_tally(), deadline_ms), cause)
 
     def new_tally(self) -> Tally:
-        """A tally in which only this replica has granted."""
-        return Tally(self.voters.ids, (self.local.id,))
+        """A tally in which only this replica has granted, if it votes at all."""
+        return Tally(self.voters.ids, (self.local.id,) if self.is_voter else ())
 
     def become_unattached_in_epoch(self, deadline_ms: int, cause: str) -> None:
         """A Prospective without a leader to return to gives up; what it knew and its vote stay."""

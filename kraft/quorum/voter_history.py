@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from kraft.quorum.values import ReplicaKey
 from kraft.quorum.voters import QuorumChange, VoterSet
 
 T = TypeVar("T")
@@ -81,6 +82,13 @@ class VoterHistory(Struct, frozen=True):
     def begun_with(self, changes: Iterable[QuorumChange]) -> VoterHistory:
         """The history of an empty log that begins where a snapshot with these records ends."""
         return VoterHistory(self.static_voters).with_changes(changes)
+
+    def removes_one_of_two(self, key: ReplicaKey) -> bool:
+        """Whether the last record leaves one voter where this replica was the other one."""
+        if len(self.sets) < 2 or len(self.voters) != 1:
+            return False
+        before = self.sets[-2][1]
+        return len(before) == 2 and before.contains(key) and not self.voters.contains(key)
 
     def uncommitted_changes(self, high_watermark: int) -> int:
         """How often who votes changes in what is not known to be committed: more than once could elect two leaders."""

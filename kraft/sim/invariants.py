@@ -150,7 +150,9 @@ class Invariants:
     def started(self, member: Member, *, is_damaged: bool = False) -> View:
         """A node begins a life: what it promised to have on disk must be there, unless the disk was damaged."""
         node_id, view, election = member.node_id, member.view(), member.election()
-        known = Known(member.key) if is_damaged else self._disk_of(member)
+        known = self._disk_of(member)
+        if is_damaged:
+            known = Known(member.key)
         before = self._covered(node_id, view.log_start_offset)
         log = [*before, *member.read(view.log_start_offset)]
         self._check_promise(node_id, known, log, is_later=view.log_start_offset > known.start_offset)
@@ -495,11 +497,17 @@ class Invariants:
         return [disk for disk in disks if key.matches(disk.key)]
 
     def _may_stand(self, known: Known, view: View) -> bool:
-        """Whether a node is a voter by its log; a leader, whether it was one when it was elected."""
-        voters = self.voters.in_force(known.voters)
+        """Whether a node is a voter by its log; a leader, whether it was one when it was elected. Of two voters the
+        removed one may be needed until that is committed.
+        """
+        end = len(known.log)
         if view.state == "Leader":
-            voters = self.voters.before(known.voters, bisect_left(known.log, view.epoch, key=_epoch))
-        return voters.contains(known.key)
+            end = bisect_left(known.log, view.epoch, key=_epoch)
+        voters = self.voters.before(known.voters, end)
+        if voters.contains(known.key) or len(voters) > 1 or not known.voters:
+            return voters.contains(known.key)
+        former = self.voters.before(known.voters, max(place for place, _ in known.voters if place < end))
+        return len(former) == 2 and former.contains(known.key)
 
     def _check_elected(self, known: Known, epoch: int, voters: VoterSet) -> None:
         """Who leads was voted for by a majority, itself included."""

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from kraft.quorum.values import ReplicaKey
 from kraft.quorum.voters import majority
+from kraft.sim.replica_member import CLUSTER_ID
 from kraft.sim.world import World
 from metadata_log.serde import Message
 from transport.protocol.messages.add_raft_voter import AddRaftVoterRequest, Listener
@@ -119,6 +120,7 @@ class VoterWorkload:
         node_id = self._rng.choice(others)
         key = world.hosts[node_id].member.key
         request = AddRaftVoterRequest(
+            cluster_id=CLUSTER_ID,
             timeout_ms=_TIMEOUT_MS,
             voter_id=key.id,
             voter_directory_id=key.directory_id,
@@ -138,7 +140,7 @@ class VoterWorkload:
             key = world.hosts[leaders[-1]].member.key
         if not self._is_safe(world, now_ms, removed=key):
             return None
-        request = RemoveRaftVoterRequest(voter_id=key.id, voter_directory_id=key.directory_id)
+        request = RemoveRaftVoterRequest(cluster_id=None, voter_id=key.id, voter_directory_id=key.directory_id)
         return self._ask(world, key, request, is_addition=False)
 
     def _ask(self, world: World, key: ReplicaKey, request: Message, *, is_addition: bool) -> Step | None:

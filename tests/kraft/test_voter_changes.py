@@ -345,3 +345,22 @@ def test_a_static_quorum_becomes_dynamic_once_every_voter_has_told_its_directory
 
 def voter_of(replica: Replica) -> Voter:
     return Voter(replica.core.local, replica.options.endpoints, VersionRange(0, 1))
+
+
+def test_of_two_voters_the_one_that_removed_itself_is_elected_once_more_to_have_that_committed() -> None:
+    """Found by the simulator: only it has the record, so the other can neither commit it nor be elected without it."""
+    net = dynamic_net(2)
+    leader = net.elect()
+    other = ({1, 2} - {leader}).pop()
+    net.cut.add(other)
+    net.request(leader, remove(leader))
+    net.until(lambda: net.leader == 0)
+    assert net.replicas[leader].core.voters.ids == (other,)
+    net.cut.clear()
+    agree_on(net, other)
+    net.until(lambda: net.leader == other)
+    net.kill(leader)
+    net.submit(other, b"alone")
+    net.start(leader)
+    net.advance(10_000)
+    assert net.leader == other, "who is removed for good stands no more, restarted or not"

@@ -9,7 +9,7 @@ from kraft.quorum.voters import majority
 
 
 class Tally(Struct, frozen=True):
-    """The answers of one election so far; the candidate itself has granted from the start."""
+    """The answers of one election so far; the candidate itself has granted from the start, if it votes."""
 
     voters: tuple[int, ...]
     granted: tuple[int, ...]
