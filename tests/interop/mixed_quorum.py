@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Literal
@@ -25,23 +25,37 @@ from kraft.admin import QuorumDescription, open_admin
 from kraft.cli.administration import parse_bootstrap
 from metadata_log.batch import RecordBatch, records, scan
 from metadata_log.errors import IncompleteBatch
-from metadata_log.records.frame import decode_record
+from metadata_log.records.control import VotersRecord
+from metadata_log.records.frame import decode_control, decode_record
 from metadata_log.records.metadata import ConfigRecord
+from metadata_log.types import Uuid
 
 Make = Literal["ours", "kafka"]
 Way = Literal["kill", "stop"]
 TERMINATED: Final = 128 + signal.SIGTERM
+AUTO_JOIN: Final = "controller.quorum.auto.join.enable=true"
 STREAM: Final = Path(__file__).parent / "AdminStream.java"
 STREAM_PAUSE_MS: Final = 20
 
 
 class MixedQuorum(Nodes):
-    """The nodes of a layout, each of the make that `makes` says at the moment it is started."""
+    """The nodes of a layout, each of the make that `makes` says at the moment it is started.
 
-    def __init__(self, kafka: KafkaInstallation, layout: QuorumLayout, makes: Mapping[int, Make]) -> None:
+    `auto_join` are those that make themselves voters.
+    """
+
+    def __init__(
+        self, kafka: KafkaInstallation, layout: QuorumLayout, makes: Mapping[int, Make], auto_join: Collection[int] = ()
+    ) -> None:
         self.makes = dict(makes)
+        self.where = ("--bootstrap-controller", layout.bootstrap)
         commands = {"ours": our_controller(layout), "kafka": kafka_controller(kafka, layout)}
-        super().__init__(layout, lambda node: commands[self.makes[node]](node), name="mixed")
+
+        def start(node: int) -> list[str]:
+            more = ("--override", AUTO_JOIN) if node in auto_join else ()
+            return [*commands[self.makes[node]](node), *more]
+
+        super().__init__(layout, start, name="mixed")
 
     def end(self, node: int, way: Way) -> None:
         """End a node that runs, politely or not; fails if it has ended by itself, or ends with a complaint."""
@@ -70,6 +84,21 @@ class MixedQuorum(Nodes):
                 return await admin.describe_quorum()
 
         return trio.run(ask)
+
+    def voters(self) -> set[int]:
+        """The ids of the voters, as their leader sees them."""
+        return {one.id for one in self.quorum().voters}
+
+    def observers(self) -> set[int]:
+        """The ids of those who fetch and do not vote, as their leader sees them."""
+        return {one.id for one in self.quorum().observers}
+
+    def wait_until_agreed(self) -> None:
+        """Wait until the files of all that run name the voters that their leader names, with their directories."""
+        voters = {(one.id, one.directory_id) for one in self.quorum().voters}
+        for node in self.processes:
+            log = self.layout.partition(node)
+            eventually(lambda log=log: voters_in(log) == voters, f"node {node} has written down who votes")
 
     def end_all(self) -> dict[int, list[RecordBatch]]:
         """Stop all once each has all that is committed; what each has of that, which is the same bytes."""
@@ -141,6 +170,20 @@ def end_of(partition: Path) -> int:
         for batch in (batch for file in sorted(partition.glob("*.log")) for batch in scan(file.read_bytes())):
             end = batch.next_offset
     return end
+
+
+def voters_in(partition: Path) -> set[tuple[int, Uuid]]:
+    """Who votes by the last record of it in a node's log, else by the snapshot that the log begins with."""
+    found: set[tuple[int, Uuid]] = set()
+    first_snapshot = partition / "00000000000000000000-0000000000.checkpoint"
+    files = [file for file in (first_snapshot, *sorted(partition.glob("*.log"))) if file.exists()]
+    with suppress(IncompleteBatch):
+        for batch in (batch for file in files for batch in scan(file.read_bytes()) if batch.is_control):
+            for record in records(batch):
+                content = decode_control(record.key or b"", record.value or b"")[1]
+                if isinstance(content, VotersRecord):
+                    found = {(one.voter_id, one.voter_directory_id) for one in content.voters}
+    return found
 
 
 def values_in(batches: list[RecordBatch]) -> list[int]:

@@ -1,140 +1,200 @@
 """One quorum of Apache Kafka's controllers and ours, whose voters stand in the log: each make adds and removes the
-other (KIP-853, KIP-1186).
+other (KIP-853, KIP-1186), and a static quorum becomes such a one while it runs.
 """
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import trio
+from mixed_quorum import Make, MixedQuorum
 from our_nodes import kraft, told
 from real_kafka import (
     CLUSTER_ID,
     QUIET,
     QUORUM_TOOL,
+    STORAGE_TOOL,
     KafkaInstallation,
-    Nodes,
     QuorumLayout,
     eventually,
     free_ports,
     kafka_format,
     layout_in,
 )
+from wire import leader_of
 
-from kraft.admin import QuorumDescription, open_admin
-from kraft.cli.administration import parse_bootstrap
-from metadata_log.disk import OsDisk
-from metadata_log.snapshot import read_snapshot_start
 from metadata_log.types import Uuid
 
 pytestmark = pytest.mark.kafka
 
-THEIRS = 1
-OURS = 2
-JOINING = 3
-AUTO_JOIN = "controller.quorum.auto.join.enable=true"
+FIRST, ADDED, JOINING = NODES = (1, 2, 3)
+DEFAULT_METADATA_VERSION = "4.3-IV0"
+OLDER_METADATA_VERSION = "3.9-IV0"
+FEATURES_TOOL = "org.apache.kafka.tools.FeatureCommand"
+OTHER: dict[Make, Make] = {"ours": "kafka", "kafka": "ours"}
 
 
-class MixedQuorum(Nodes):
-    """Node 1 is Kafka's and the others are ours; the last one joins by itself."""
-
-    def __init__(self, kafka: KafkaInstallation, layout: QuorumLayout) -> None:
-        self.where = ("--bootstrap-controller", layout.bootstrap, "--timeout", "30")
-
-        def start(node: int) -> list[str]:
-            config = str(layout.properties(node))
-            if node == THEIRS:
-                return kafka.command("kafka.Kafka", config, log="info")
-            more = ("--override", AUTO_JOIN) if node == JOINING else ()
-            return [sys.executable, "-m", "kraft", "serve", "-c", config, *more]
-
-        super().__init__(layout, start, name="mixed")
-
-    def quorum(self) -> QuorumDescription:
-        """As its leader sees it."""
-
-        async def ask() -> QuorumDescription:
-            async with open_admin(parse_bootstrap(self.layout.bootstrap), timeout_ms=30_000) as admin:
-                return await admin.describe_quorum()
-
-        return trio.run(ask)
-
-    def voters(self) -> set[int]:
-        return {one.id for one in self.quorum().voters}
-
-    def observers(self) -> set[int]:
-        return {one.id for one in self.quorum().observers}
-
-
-def begun_by(node: int, root: Path) -> QuorumLayout:
-    """Three formatted directories: one voter, two that will be added."""
-    ports = dict(zip((1, 2, 3), free_ports(3), strict=True))
-    layout = QuorumLayout(root, CLUSTER_ID, ports, QUIET, is_dynamic=True)
-    for each in ports:
-        how = "--standalone" if each == node else "--no-initial-controllers"
-        told("format", "-c", str(layout.properties(each)), "--cluster-id", CLUSTER_ID, how)
-    return layout
-
-
-def test_each_make_adds_and_removes_the_other(kafka: KafkaInstallation, tmp_path: Path) -> None:
-    """Kafka's controller adds ours, on wish and by themselves; ours remove it, and add it again."""
-    layout = begun_by(THEIRS, tmp_path)
-    nodes = MixedQuorum(kafka, layout)
+@contextmanager
+def begun_by(
+    kafka: KafkaInstallation,
+    root: Path,
+    make: Make,
+    *,
+    auto_join: tuple[int, ...] = (JOINING,),
+    release: str = DEFAULT_METADATA_VERSION,
+) -> Iterator[MixedQuorum]:
+    """One voter of this make, formatted by its own tool, and two of the other that will be added."""
+    layout = QuorumLayout(root, CLUSTER_ID, dict(zip(NODES, free_ports(3), strict=True)), QUIET, is_dynamic=True)
+    makes: dict[int, Make] = {FIRST: make, ADDED: OTHER[make], JOINING: OTHER[make]}
+    for node in NODES:
+        how = "--standalone" if node == FIRST else "--no-initial-controllers"
+        options = (
+            "format",
+            "-c",
+            str(layout.properties(node)),
+            "--cluster-id",
+            CLUSTER_ID,
+            "--release-version",
+            release,
+            how,
+        )
+        if makes[node] == "ours":
+            told(*options)
+        else:
+            kafka.tool(STORAGE_TOOL, *options)
+    nodes = MixedQuorum(kafka, layout, makes, auto_join)
     try:
         nodes.start()
         nodes.wait_until_listening()
-        eventually(lambda: nodes.voters() == {THEIRS, JOINING}, "ours joins Kafka's by itself")
-        eventually(lambda: nodes.observers() == {OURS}, "ours observes")
-        told("quorum", "add", f"{OURS}@127.0.0.1:{layout.ports[OURS]}", *nodes.where)
-        assert nodes.voters() == {THEIRS, OURS, JOINING}
-        directory = next(one.directory_id for one in nodes.quorum().voters if one.id == THEIRS)
-        kafka.tool(
-            QUORUM_TOOL,
-            *("--bootstrap-controller", layout.bootstrap, "remove-controller"),
-            *("--controller-id", str(THEIRS), "--controller-directory-id", str(directory)),
-        )
-        eventually(lambda: nodes.quorum().leader_id in (OURS, JOINING), "ours leads")
-        eventually(lambda: nodes.observers() == {THEIRS}, "Kafka's observes ours")
-        described = kafka.tool(QUORUM_TOOL, "--bootstrap-controller", layout.bootstrap, "describe", "--status")
-        assert all(str(one.directory_id) in described for one in nodes.quorum().voters)
-        told("quorum", "add", f"{THEIRS}@127.0.0.1:{layout.ports[THEIRS]}", *nodes.where)
-        assert nodes.voters() == {THEIRS, OURS, JOINING}
-        assert kraft("quorum", "remove", str(OURS), *nodes.where).returncode == 0
-        eventually(lambda: nodes.voters() == {THEIRS, JOINING}, "one of ours is removed")
-        assert set(nodes.stop().values()) <= {0, 143}
+        yield nodes
     finally:
         nodes.kill()
-    logs = [b"".join(file.read_bytes() for file in sorted(layout.partition(node).glob("*.log"))) for node in (1, 2, 3)]
-    shortest = min(map(len, logs))
-    assert len({log[:shortest] for log in logs}) == 1
-    (start,) = [
-        read_snapshot_start(OsDisk(), str(file)) for file in layout.partition(THEIRS).glob("*-0000000000.checkpoint")
-    ]
-    assert start.kraft_version == 1
+
+
+def add_with_ours(nodes: MixedQuorum, node: int) -> None:
+    told("quorum", "add", str(node), *nodes.where)
+
+
+def remove_with_ours(nodes: MixedQuorum, node: int) -> None:
+    told("quorum", "remove", str(node), *nodes.where)
+
+
+def directory_of(nodes: MixedQuorum, node: int) -> Uuid:
+    quorum = nodes.quorum()
+    return next(one.directory_id for one in (*quorum.voters, *quorum.observers) if one.id == node)
+
+
+def add_with_kafkas(kafka: KafkaInstallation, nodes: MixedQuorum, node: int) -> None:
+    config = str(nodes.layout.properties(node))
+    kafka.tool(QUORUM_TOOL, *nodes.where, "--command-config", config, "add-controller")
+
+
+def remove_with_kafkas(kafka: KafkaInstallation, nodes: MixedQuorum, node: int) -> None:
+    which = ("--controller-id", str(node), "--controller-directory-id", str(directory_of(nodes, node)))
+    kafka.tool(QUORUM_TOOL, *nodes.where, "remove-controller", *which)
+
+
+def wait_for(nodes: MixedQuorum, voters: set[int], observers: set[int]) -> None:
+    """Wait until these vote and those observe, as the leader says and as all files say."""
+    eventually(lambda: nodes.voters() == voters, f"{voters} vote")
+    eventually(lambda: nodes.observers() == observers, f"{observers} observe")
+    nodes.wait_until_agreed()
+
+
+def test_ours_are_added_to_kafkas(kafka: KafkaInstallation, tmp_path: Path) -> None:
+    """By command and by themselves; Kafka's, which leads, is removed, and comes back to be led by ours."""
+    with begun_by(kafka, tmp_path, "kafka") as nodes:
+        wait_for(nodes, {FIRST, JOINING}, {ADDED})
+        add_with_ours(nodes, ADDED)
+        wait_for(nodes, set(NODES), set())
+        remove_with_kafkas(kafka, nodes, FIRST)
+        wait_for(nodes, {ADDED, JOINING}, {FIRST})
+        described = kafka.tool(QUORUM_TOOL, *nodes.where, "describe", "--status")
+        assert all(str(one.directory_id) in described for one in nodes.quorum().voters)
+        add_with_ours(nodes, FIRST)
+        wait_for(nodes, set(NODES), set())
+        remove_with_ours(nodes, ADDED)
+        wait_for(nodes, {FIRST, JOINING}, {ADDED})
+        nodes.end_all()
 
 
 @pytest.mark.soak
-def test_a_static_quorum_of_both_makes_becomes_dynamic(kafka: KafkaInstallation, tmp_path: Path) -> None:
+def test_kafkas_are_added_to_ours(kafka: KafkaInstallation, tmp_path: Path) -> None:
+    """By Kafka's tool and by themselves; ours, which leads, is removed, and comes back to be led by Kafka's."""
+    with begun_by(kafka, tmp_path, "ours") as nodes:
+        wait_for(nodes, {FIRST, JOINING}, {ADDED})
+        add_with_kafkas(kafka, nodes, ADDED)
+        wait_for(nodes, set(NODES), set())
+        remove_with_ours(nodes, FIRST)
+        wait_for(nodes, {ADDED, JOINING}, {FIRST})
+        add_with_kafkas(kafka, nodes, FIRST)
+        wait_for(nodes, set(NODES), set())
+        remove_with_kafkas(kafka, nodes, ADDED)
+        wait_for(nodes, {FIRST, JOINING}, {ADDED})
+        nodes.end_all()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("make", ["ours", "kafka"])
+def test_each_make_is_added_to_the_other_in_the_release_before(
+    older_kafka: KafkaInstallation, tmp_path: Path, make: Make
+) -> None:
+    """Kafka 3.9 has dynamic quorums, and nobody that joins by himself."""
+    with begun_by(older_kafka, tmp_path, make, auto_join=(), release=OLDER_METADATA_VERSION) as nodes:
+        for node in (ADDED, JOINING):
+            eventually(lambda node=node: node in nodes.observers(), f"{node} observes")
+            if make == "ours":
+                add_with_kafkas(older_kafka, nodes, node)
+            else:
+                add_with_ours(nodes, node)
+        wait_for(nodes, set(NODES), set())
+        remove_with_ours(nodes, FIRST)
+        wait_for(nodes, {ADDED, JOINING}, {FIRST})
+        add_with_ours(nodes, FIRST)
+        wait_for(nodes, set(NODES), set())
+        nodes.end_all()
+
+
+def upgrade_with_ours(_: KafkaInstallation, nodes: MixedQuorum) -> None:
+    told("quorum", "upgrade", *nodes.where)
+
+
+def upgrade_with_kafkas(kafka: KafkaInstallation, nodes: MixedQuorum) -> None:
+    kafka.tool(FEATURES_TOOL, *nodes.where, "upgrade", "--feature", "kraft.version=1")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("upgrade", [upgrade_with_ours, upgrade_with_kafkas])
+@pytest.mark.parametrize("leading", ["ours", "kafka"])
+def test_a_static_quorum_of_both_makes_becomes_dynamic(
+    kafka: KafkaInstallation,
+    tmp_path: Path,
+    leading: Make,
+    upgrade: Callable[[KafkaInstallation, MixedQuorum], None],
+) -> None:
     """Whoever leads: each voter has told it its directory, and all write down the same voters."""
     layout = layout_in(tmp_path)
     kafka_format(kafka, layout)
-    nodes = MixedQuorum(kafka, layout)
+    nodes = MixedQuorum(kafka, layout, {1: "kafka", 2: "ours", 3: "ours"})
     try:
         nodes.start()
         nodes.wait_until_listening()
-        for stopped in (0, THEIRS, OURS):
-            if stopped:
-                nodes.processes.pop(stopped).stop()
-                eventually(lambda gone=stopped: nodes.quorum().leader_id != gone, "another one leads")
-                nodes.start(stopped)
-            eventually(lambda: kraft("quorum", "upgrade", "--dry-run", *nodes.where).returncode == 0, "all have told")
-        print("leader", nodes.quorum().leader_id)
-        told("quorum", "upgrade", *nodes.where)
-        eventually(lambda: all(one.directory_id != Uuid.ZERO for one in nodes.quorum().voters), "directories are known")
-        assert kraft("quorum", "remove", str(OURS), *nodes.where).returncode == 0
-        eventually(lambda: nodes.voters() == {THEIRS, JOINING}, "one of ours is removed")
-        assert set(nodes.stop().values()) <= {0, 143}
+        while nodes.makes[leader := leader_of(layout)] != leading:
+            nodes.end(leader, "stop")
+            nodes.start(leader)
+            nodes.wait_until_listening()
+        eventually(
+            lambda: kraft("quorum", "upgrade", "--dry-run", *nodes.where).returncode == 0,
+            "all have told their directories",
+        )
+        upgrade(kafka, nodes)
+        wait_for(nodes, set(layout.ports), set())
+        remove_with_ours(nodes, 2)
+        wait_for(nodes, {1, 3}, {2})
+        add_with_ours(nodes, 2)
+        wait_for(nodes, set(layout.ports), set())
+        nodes.end_all()
     finally:
         nodes.kill()
