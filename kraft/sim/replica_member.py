@@ -143,8 +143,8 @@ class ReplicaMember:
         self._rng = rng = Random(node_id)
         is_dynamic, first_voters = formatting is not None, None if formatting is None else formatting.first_voters
         self._disk = _formatted_disk(node_id, rng, is_dynamic=is_dynamic, first_voters=first_voters)
-        self._old_copy = self._disk
         self._key = _key_on(self._disk)
+        self._old_copy = self._disk.fork(), self._key
         self._replica: Replica | None = None
         self._election: ElectionState | None = None
         self._flushes: dict[int, replica_events.StartFlush] = {}
@@ -182,7 +182,6 @@ class ReplicaMember:
         """Begin a life with what is on disk."""
         assert self._replica is None, self.node_id
         self._rng = rng
-        self._old_copy = self._disk.fork()
         options = self._options
         if self._broker is not None:
             previous_epoch = take_clean_shutdown(self._disk, (DIRECTORY,))
@@ -190,6 +189,7 @@ class ReplicaMember:
         self._replica, outputs = Replica.open(
             options=options, disk=self._disk, rng=rng, application=self._application, now_ms=now_ms
         )
+        self._old_copy = self._disk.fork(), self._key
         self._read_election()
         return self._translate(outputs, now_ms)
 
@@ -231,6 +231,7 @@ class ReplicaMember:
 
     def damage(self, what: Damage, rng: Random) -> str:
         """Let the disk lose something."""
+        free_bytes = self._disk.free_bytes
         match what:
             case Damage.WIPED:
                 self._disk = _formatted_disk(self.node_id, rng, is_dynamic=self._formatting is not None)
@@ -240,9 +241,11 @@ class ReplicaMember:
             case Damage.FOREIGN:
                 self._disk = _formatted_disk(self.node_id, rng, OTHER_CLUSTER_ID)
             case Damage.OLD_COPY:
-                self._disk = self._old_copy.fork()
+                old_disk, self._key = self._old_copy
+                self._disk = old_disk.fork()
             case _:
                 return damage_file(self._disk, what, rng)
+        self._disk.free_bytes = free_bytes
         return DIRECTORY
 
     # Events
