@@ -13,13 +13,20 @@ from transport.protocol.errors import Error
 _NOT_LEADING: Final = frozenset({Error.NOT_LEADER_OR_FOLLOWER, Error.FENCED_LEADER_EPOCH, Error.NOT_CONTROLLER})
 
 
+_WEIGHT: Final = 1024
+"""Bytes that an append takes beside its values, generously."""
+
+
 class Appends(Waiters[SubmitDone]):
-    """The outstanding appends of one node."""
+    """The outstanding appends of one node; their limit is in bytes."""
 
     async def append(self, values: Sequence[bytes]) -> SubmitDone:
-        """Submit one atomic unit and wait until it is committed; raises what `kraft.node.errors` names."""
+        """Submit one atomic unit and wait until it is committed; raises what `kraft.node.errors` names. While too many
+        bytes wait already, it waits before that.
+        """
         unit = tuple(values)
-        return _outcome(await self.ask(lambda submit_id: Submit(submit_id, unit)))
+        weight = _WEIGHT + sum(map(len, unit))
+        return _outcome(await self.ask(lambda submit_id: Submit(submit_id, unit), weight=weight))
 
 
 def _outcome(done: SubmitDone | None) -> SubmitDone:

@@ -45,7 +45,8 @@ SHUTDOWN_BUDGET_MS: Final = 5000
 """How long a polite stop may take."""
 BROKER_SHUTDOWN_BUDGET_MS: Final = 30_000
 """The same of a broker, which goes only when the others have heard in a heartbeat who leads what it led."""
-OUTSTANDING_APPENDS: Final = 65_536
+OUTSTANDING_APPEND_BYTES: Final = 64 << 20
+"""Less than a leader takes, whose word is a refusal."""
 _TICK: Final = Tick()
 _TICKS_PER_BURST: Final = 100
 BUSY: Final = 4
@@ -84,7 +85,7 @@ class Node:
         self._raft_client_id = f"raft-client-{self._node_id}"
         self._client_id = str(self._node_id)
         """As of Kafka's channel from a node to the active controller, which has a connection to itself, too."""
-        self._appends = Appends(parts.inbox, limit=OUTSTANDING_APPENDS)
+        self._appends = Appends(parts.inbox, limit=OUTSTANDING_APPEND_BYTES)
         self._changed = trio.lowlevel.ParkingLot()
         self._deadline_ms = NEVER_MS
         """When the owner will wake up by itself, which `_scope` sees to."""
@@ -127,8 +128,8 @@ class Node:
         """Append raw record values as one atomic unit; returns the offset of the first once all are committed.
 
         A new leader that is not active yet waits until it is. Raises `NotLeader` (not appended), `OutcomeUnknown`,
-        `AppendRejected` or `NodeStopped`. A cancelled append may still be committed. Beyond 65,536 outstanding appends
-        the caller waits its turn.
+        `AppendRejected` or `NodeStopped`. A cancelled append may still be committed. While so much waits
+        that memory would run short, the caller waits its turn.
         """
         replica = self._replica
         while not replica.is_active and replica.core.is_leader and not self._ended:

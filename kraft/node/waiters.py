@@ -15,23 +15,26 @@ D = TypeVar("D")
 
 
 class _Waiting(Generic[D]):
-    """One caller that waits, and what it waits for."""
+    """One caller that waits, what it waits for, and how much of the limit it takes."""
 
-    __slots__ = ("done", "task")
+    __slots__ = ("done", "task", "weight")
 
-    def __init__(self, task: trio.lowlevel.Task) -> None:
+    def __init__(self, task: trio.lowlevel.Task, weight: int) -> None:
         self.task = task
+        self.weight = weight
         self.done: D | None = None
 
 
 class Waiters(Generic[D]):
-    """What was asked of one node and is not done, at most `limit` of it: further callers wait their turn."""
+    """What was asked of one node and is not done: callers wait their turn while it weighs `limit` or more."""
 
     def __init__(self, inbox: Inbox[Input], *, limit: int) -> None:
         self._inbox = inbox
         self._limit = limit
         self._next_id = 1
         self._waiting: dict[int, _Waiting[D]] = {}
+        self._weight = 0
+        """Of all that wait."""
         self._turn = trio.lowlevel.ParkingLot()
         self._crowd = 0
         """How many wait for their turn."""
@@ -42,24 +45,24 @@ class Waiters(Generic[D]):
         """How many callers wait."""
         return len(self._waiting)
 
-    async def ask(self, ask: Callable[[int], Input], take_back: Callable[[int], Input] | None = None) -> D | None:
+    async def ask(
+        self, ask: Callable[[int], Input], take_back: Callable[[int], Input] | None = None, *, weight: int = 1
+    ) -> D | None:
         """Put what `ask` makes of a new id into the inbox, and wait for the word on it; None if none will come.
 
         A caller that is cancelled meanwhile takes it back, if that is possible. Raises `NodeStopped` if the node had
         stopped before.
         """
-        while len(self._waiting) >= self._limit and not self._stopped:
-            self._crowd += 1
-            try:
-                await self._turn.park()
-            finally:
-                self._crowd -= 1
+        while self._weight >= self._limit and not self._stopped:
+            await self._wait_for_room()
         if self._stopped:
             raise NodeStopped("the node has stopped")
         waiting_id = self._next_id
         self._next_id = waiting_id + 1
-        waiting: _Waiting[D] = _Waiting(trio.lowlevel.current_task())
+        waiting: _Waiting[D] = _Waiting(trio.lowlevel.current_task(), weight)
         self._waiting[waiting_id] = waiting
+        self._weight += weight
+        self._let_in()
         self._inbox.put(ask(waiting_id))
 
         def forget(_: Callable[[], None]) -> trio.lowlevel.Abort:
@@ -88,6 +91,19 @@ class Waiters(Generic[D]):
 
     def _remove(self, waiting_id: int) -> _Waiting[D] | None:
         waiting = self._waiting.pop(waiting_id, None)
-        if self._crowd:
-            self._turn.unpark()
+        if waiting is not None:
+            self._weight -= waiting.weight
+            self._let_in()
         return waiting
+
+    async def _wait_for_room(self) -> None:
+        self._crowd += 1
+        try:
+            await self._turn.park()
+        finally:
+            self._crowd -= 1
+
+    def _let_in(self) -> None:
+        """Whoever comes in lets in the next one, as one that was heavy may have made room for many."""
+        if self._crowd and self._weight < self._limit:
+            self._turn.unpark()

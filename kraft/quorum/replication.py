@@ -53,7 +53,7 @@ def on_append(quorum: QuorumState, event: Append, now_ms: int) -> None:
     if not isinstance(leader, LeaderState) or leader.epoch != event.epoch:
         quorum.emit(AppendRefused(event.request_id, Error.NOT_LEADER_OR_FOLLOWER, quorum.leader))
     elif not leader.accumulator.fits(event.values):
-        quorum.emit(AppendRefused(event.request_id, Error.MESSAGE_TOO_LARGE, quorum.leader))
+        quorum.emit(AppendRefused(event.request_id, Error.RECORD_LIST_TOO_LARGE, quorum.leader))
     else:
         base_offset = leader.accumulator.append(event.values, now_ms)
         last_offset = base_offset + len(event.values) - 1

@@ -165,8 +165,8 @@ class Application(Protocol):
         """Whether nothing holds a node back that is about to stop."""
 
     def refusal(self, request: Message, error: Error, leader: LeaderAndEpoch, text: str | None = None) -> Message:
-        """The answer to a request whose records were refused (`MESSAGE_TOO_LARGE`), or may be lost. `text` says more
-        than the error, if there is more to say.
+        """The answer to a request whose records were refused (`RECORD_LIST_TOO_LARGE`, `REQUEST_TIMED_OUT`), or may be
+        lost. `text` says more than the error, if there is more to say.
         """
 
     def snapshot(self) -> Callable[[], Iterator[bytes]] | None:

@@ -40,6 +40,8 @@ class ReplicaOptions(Struct, frozen=True, kw_only=True):
     snapshots: SnapshotOptions = SnapshotOptions()
     max_waiting: int = 10_000
     """How many requests may wait for a commit; those beyond are answered REQUEST_TIMED_OUT, and nothing is decided."""
+    max_uncommitted_bytes: int = 128 << 20
+    """How much a leader takes before any of it is committed; then the same."""
     max_idle_interval_ms: int = DEFAULT_MAX_IDLE_INTERVAL_MS
     min_insync_replicas: int = 1
     decisions: DecisionSettings = DecisionSettings()

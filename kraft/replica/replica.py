@@ -356,12 +356,19 @@ class Replica:
             if now_ms >= self._apply_at_ms:
                 # What was answered must be seen by whoever asks next.
                 self._apply(now_ms)
-            is_full = len(self._deferred) >= self.options.max_waiting
-            answer = self.application.on_full if is_full else self.application.on_request
+            answer = self.application.on_full if self._is_full else self.application.on_request
             self._perform(answer(request, self.core.leader, now_ms), now_ms)
             self._tell_denials()
         else:
             self._outputs.append(Drop(request.request_id, f"this node does not serve API {key}"))
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether so much waits for a commit that no more may be decided."""
+        options = self.options
+        return (
+            len(self._deferred) >= options.max_waiting or self._gathered.backlog_bytes >= options.max_uncommitted_bytes
+        )
 
     def _tell_denials(self) -> None:
         for denial in self.application.take_denials():
@@ -535,7 +542,9 @@ class Replica:
 
     def _release(self) -> None:
         """Answer those whose records are committed."""
-        released = self._deferred.release(self.core.high_watermark)
+        high_watermark = self.core.high_watermark
+        self._gathered.release(high_watermark)
+        released = self._deferred.release(high_watermark)
         if released:
             leader = self.core.leader
             self._outputs.extend([_success(held, leader) for held in released])
@@ -583,7 +592,7 @@ class Replica:
     def _lose_leadership(self) -> None:
         self._claim_offset = None
         self._applier.forget()
-        self._gathered.take()
+        self._gathered.forget()
         if not self._application_leads:
             return
         self._application_leads = False
@@ -652,6 +661,13 @@ class Replica:
             if waiting is not None:
                 self._outputs.append(self._refused(waiting, Error.NOT_LEADER_OR_FOLLOWER, is_uncertain=False))
             return
+        if (
+            waiting is not None
+            and proposal.units
+            and self._gathered.backlog_bytes >= self.options.max_uncommitted_bytes
+        ):
+            self._outputs.append(self._refused(waiting, Error.REQUEST_TIMED_OUT, is_uncertain=False))
+            return
         obstacle = None if proposal.quorum_level is None else self._take_level(proposal.quorum_level, now_ms)
         if obstacle is not None:
             if waiting is not None:
@@ -666,7 +682,10 @@ class Replica:
                 gathered.base_offset = next_offset
             refused = None if gathered.add(unit.values) else self._gather_anew(unit.values, now_ms)
             if refused is not None:
-                if waiting is not None:
+                if waiting is None:
+                    told = Suspicious(self.core.local.id, f"its own records cannot be written: {refused.name}")
+                    self._outputs.append(Trace(told))
+                else:
                     self._outputs.append(self._refused(waiting, refused, is_uncertain=first_offset is not None))
                 return
             if first_offset is None:
@@ -704,7 +723,7 @@ class Replica:
         if not self._application_leads:
             return Error.NOT_LEADER_OR_FOLLOWER
         gathered.base_offset = self.core.next_append_offset
-        return None if gathered.add(values) else Error.MESSAGE_TOO_LARGE
+        return None if gathered.add(values) else Error.RECORD_LIST_TOO_LARGE
 
     def _hand_over(self, now_ms: int) -> None:
         """Give what was gathered to the core, as one append: also before what may write records of its own."""

@@ -99,7 +99,7 @@ def test_a_value_too_large_for_a_batch_is_refused_and_harms_nobody() -> None:
     refused = net.submit(leader, bytes(9 << 20))
     taken = net.submit(leader, b"small")
     net.settle()
-    assert net.done[refused].error == Error.MESSAGE_TOO_LARGE
+    assert net.done[refused].error == Error.RECORD_LIST_TOO_LARGE
     assert not net.done[refused].is_uncertain
     assert net.done[taken].error == Error.NONE
 
