@@ -1,0 +1,135 @@
+"""How fast does the simulator go? Events, elections and simulated seconds per second of processor time.
+
+    python bench/sim.py [--seeds 40] [--nodes 3] [--first-seed 0] [--only replica] [--profile]
+
+One event is one input to one node with everything that it causes: what the node does, what is checked after it and what
+follows from it on the agenda. All checks are on. Each row runs the same seeds; "steady" is a quorum without faults to
+which somebody writes every few milliseconds, and "elections" are bare cores whose leader resigns as soon as it leads.
+Everything is made once before it is measured, as the codecs are compiled when they are first used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import pstats
+import time
+from collections.abc import Callable
+from typing import Final
+
+from msgspec import Struct
+
+from kraft.quorum.values import QuorumConfig
+from kraft.sim import Scenario, Simulator, core_member, replica_member, run, run_cluster
+
+STEADY_MS: Final = 10_000
+ELECTIONS: Final = 200
+PROFILE_ROWS: Final = 40
+
+
+class Count(Struct, frozen=True):
+    """What happened in one run."""
+
+    events: int
+    elapsed_ms: int
+    elections: int
+
+
+def with_replicas(seed: int, nodes: int) -> Count:
+    """Whole replicas with all faults, then the calm phase."""
+    result = run(seed, nodes, make_member=replica_member)
+    return Count(result.events, result.elapsed_ms, len(result.leaders))
+
+
+def with_cores(seed: int, nodes: int) -> Count:
+    """The same with bare cores over logs in memory."""
+    result = run(seed, nodes, make_member=core_member)
+    return Count(result.events, result.elapsed_ms, len(result.leaders))
+
+
+def with_cluster(seed: int, nodes: int) -> Count:
+    """Controllers, three brokers, and an administrator."""
+    result, _ = run_cluster(seed, nodes)
+    return Count(result.events, result.elapsed_ms, len(result.leaders))
+
+
+def steady(seed: int, nodes: int) -> Count:
+    """Whole replicas to which nothing happens but writes."""
+    scenario = Scenario.drawn("replica", nodes, seed, config=QuorumConfig())
+    simulator = Simulator(scenario, faults=())
+    simulator.chaos(STEADY_MS)
+    return count(simulator)
+
+
+def elections(seed: int, nodes: int) -> Count:
+    """Bare cores; whoever has become the leader for all is asked to resign."""
+    scenario = Scenario.drawn("core", nodes, seed, config=QuorumConfig())
+    simulator = Simulator(scenario, faults=())
+    simulator.begin()
+    for _ in range(ELECTIONS):
+        simulator.run_until(simulator.now_ms + 60_000, lambda: somebody_leads(simulator))
+        simulator.resign(simulator.leaders()[0])
+    return count(simulator)
+
+
+def somebody_leads(simulator: Simulator) -> bool:
+    """Whether there is a leader who has committed all that it has."""
+    views = [host.view for host in simulator.world.hosts.values() if host.view is not None]
+    return any(view.state == "Leader" and view.high_watermark == view.log_end_offset for view in views)
+
+
+def count(simulator: Simulator) -> Count:
+    """What has happened so far."""
+    return Count(simulator.world.events, simulator.now_ms, len(simulator.world.invariants.leaders))
+
+
+SCOPES: Final[dict[str, Callable[[int, int], Count]]] = {
+    "replica": with_replicas,
+    "core": with_cores,
+    "cluster": with_cluster,
+    "steady": steady,
+    "elections": elections,
+}
+
+
+def measure(scope: Callable[[int, int], Count], seeds: range, nodes: int) -> tuple[list[Count], float]:
+    """The runs of these seeds and their processor time in seconds."""
+    start = time.process_time()
+    counts = [scope(seed, nodes) for seed in seeds]
+    return counts, time.process_time() - start
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=40, help="how many seeds, for cluster a quarter of it")
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--nodes", type=int, default=3, help="voters")
+    parser.add_argument("--only", choices=SCOPES, action="append", help="measure only this; may be repeated")
+    parser.add_argument("--profile", action="store_true", help="also print where the time goes")
+    options = parser.parse_args()
+    print(f"{'':<10}{'seeds':>6}{'events':>10}{'events/s':>10}{'virtual s/s':>12}{'elections/s':>12}{'ms/seed':>9}")
+    for name in options.only or SCOPES:
+        scope = SCOPES[name]
+        number = max(options.seeds // 4, 1) if name in ("cluster", "elections") else options.seeds
+        seeds = range(options.first_seed, options.first_seed + number)
+        scope(options.first_seed, options.nodes)
+        profile = cProfile.Profile()
+        counts, seconds = (
+            profile.runcall(measure, scope, seeds, options.nodes)
+            if options.profile
+            else measure(scope, seeds, options.nodes)
+        )
+        events = sum(one.events for one in counts)
+        virtual = sum(one.elapsed_ms for one in counts) / 1000
+        led = sum(one.elections for one in counts)
+        print(
+            f"{name:<10}{number:6}{events:10,}{events / seconds:10,.0f}{virtual / seconds:12,.0f}"
+            f"{led / seconds:12,.0f}{1000 * seconds / number:9.1f}",
+            flush=True,
+        )
+        if options.profile:
+            pstats.Stats(profile).sort_stats("tottime").print_stats(PROFILE_ROWS)
+
+
+if __name__ == "__main__":
+    main()
