@@ -100,8 +100,8 @@ class MixedQuorum(Nodes):
             log = self.layout.partition(node)
             eventually(lambda log=log: voters_in(log) == voters, f"node {node} has written down who votes")
 
-    def end_all(self) -> dict[int, list[RecordBatch]]:
-        """Stop all once each has all that is committed; what each has of that, which is the same bytes."""
+    def settle(self) -> int:
+        """Stop all once each has all that is committed; where that ends."""
         self.check_that_all_live()
         high_watermark = self.quorum().high_watermark
         logs = {node: self.layout.partition(node) for node in self.processes}
@@ -111,9 +111,14 @@ class MixedQuorum(Nodes):
             self.processes[node].signal(signal.SIGTERM)
         for node in tuple(self.processes):
             assert self.processes.pop(node).wait() in (0, TERMINATED)
+        return high_watermark
+
+    def end_all(self) -> dict[int, list[RecordBatch]]:
+        """Stop all once each has all that is committed; what each has of that, which is the same bytes."""
+        high_watermark = self.settle()
         committed = {
-            node: [batch for batch in batches_in(log) if batch.next_offset <= high_watermark]
-            for node, log in logs.items()
+            node: [batch for batch in batches_in(self.layout.partition(node)) if batch.next_offset <= high_watermark]
+            for node in self.layout.ports
         }
         first, *others = ([bytes(batch.data) for batch in batches] for batches in committed.values())
         assert first
@@ -193,6 +198,6 @@ def values_in(batches: list[RecordBatch]) -> list[int]:
         if not batch.is_control:
             for record in records(batch):
                 content = decode_record(record.value or b"").record
-                if isinstance(content, ConfigRecord) and content.resource_name == "stream":
+                if isinstance(content, ConfigRecord) and content.resource_name.startswith("stream"):
                     found.append(int((content.value or "").removeprefix("value-")))
     return found

@@ -15,13 +15,15 @@ from typing import Final
 
 import pytest
 from loopback import free_ports
-from mixed_quorum import MixedQuorum, values_in
+from mixed_quorum import MixedQuorum, batches_in, values_in
 from our_nodes import our_format
 from real_kafka import CLUSTER_ID, KafkaInstallation, QuorumLayout, eventually
 from tcp_proxy import Proxies
 from wire import active_controller, leader_of, set_client_metrics
 
 from kraft.conformance import check_history
+from metadata_log import replay
+from metadata_log.image import ResourceType
 from transport.protocol.errors import Error
 
 pytestmark = pytest.mark.kafka
@@ -31,10 +33,19 @@ SOAK_SECONDS: Final = 1800
 LINGER_0: Final = ("controller.quorum.append.linger.ms=0",)
 SECONDS_PER_KILL: Final = 20
 """A JVM that starts again keeps a machine busy for some seconds."""
+NAMES: Final = 100
+SNAPSHOTS: Final = (
+    "metadata.log.max.record.bytes.between.snapshots=6000",
+    "metadata.max.retention.bytes=20000",
+    "controller.quorum.fetch.snapshot.max.bytes=1000",
+)
+"""Whoever was away for a while may find the log gone, and takes a snapshot in pieces."""
 
 
 class Writer:
-    """One change after the other, to whoever leads; `acknowledged` has the numbers of those that were."""
+    """One change after the other, to whoever leads; `acknowledged` has the numbers of those that were, the last one for
+    each name.
+    """
 
     def __init__(self, layout: QuorumLayout) -> None:
         self.acknowledged: list[int] = []
@@ -65,7 +76,7 @@ class Writer:
 
     def _is_acknowledged(self, port: int, number: int) -> bool:
         try:
-            return set_client_metrics(port, "stream", metrics=f"value-{number}") is Error.NONE
+            return set_client_metrics(port, name_of(number), metrics=f"value-{number}") is Error.NONE
         except (OSError, AssertionError):
             return False
 
@@ -73,6 +84,11 @@ class Writer:
         """Wait until some more changes are acknowledged."""
         wanted = len(self.acknowledged) + 5
         eventually(lambda: len(self.acknowledged) >= wanted, "changes are acknowledged", 120)
+
+
+def name_of(number: int) -> str:
+    """What the change with this number changes."""
+    return f"stream-{number % NAMES}"
 
 
 class Havoc:
@@ -166,6 +182,39 @@ class Havoc:
         return lambda: self._nodes.start(node)
 
 
+def quorum(kafka: KafkaInstallation, root: Path, of_kafka: tuple[int, ...], settings: tuple[str, ...]) -> MixedQuorum:
+    """Three controllers, formatted, that advertise the ports of proxies."""
+    ports = free_ports(6)
+    advertised, behind = dict(zip((1, 2, 3), ports, strict=False)), dict(zip((1, 2, 3), ports[3:], strict=True))
+    layout = QuorumLayout(root, CLUSTER_ID, advertised, settings, behind=behind)
+    our_format(layout)
+    return MixedQuorum(kafka, layout, {node: "kafka" if node in of_kafka else "ours" for node in advertised})
+
+
+def survive(nodes: MixedQuorum, seconds: int) -> list[int]:
+    """Start the nodes, and let them live through so many seconds of faults; which writes were acknowledged."""
+    seed = SystemRandom().getrandbits(32)
+    print(f"seed {seed}")
+    layout = nodes.layout
+    writer = Writer(layout)
+    with Proxies(layout.ports, layout.behind) as proxies:
+        try:
+            nodes.start()
+            leader_of(layout)
+            with writer.running():
+                writer.wait_for_progress()
+                Havoc(nodes, proxies, seed, kills=seconds // SECONDS_PER_KILL).wreak(seconds)
+                writer.wait_for_progress()
+            leader_of(layout)
+            nodes.settle()
+        finally:
+            nodes.kill()
+    print(f"{len(writer.acknowledged)} changes were acknowledged")
+    history = check_history(*(str(layout.log_dir(node)) for node in layout.ports))
+    assert history.is_legal, "\n".join(map(str, history.findings))
+    return writer.acknowledged
+
+
 @pytest.mark.parametrize(
     ("of_kafka", "seconds"),
     [
@@ -177,29 +226,23 @@ class Havoc:
 def test_a_quorum_keeps_its_promises(
     kafka: KafkaInstallation, tmp_path: Path, of_kafka: tuple[int, ...], seconds: int
 ) -> None:
-    seed = SystemRandom().getrandbits(32)
-    print(f"seed {seed}")
-    ports = free_ports(6)
-    advertised, behind = dict(zip((1, 2, 3), ports, strict=False)), dict(zip((1, 2, 3), ports[3:], strict=True))
-    layout = QuorumLayout(tmp_path, CLUSTER_ID, advertised, LINGER_0, behind=behind)
-    our_format(layout)
-    nodes = MixedQuorum(kafka, layout, {node: "kafka" if node in of_kafka else "ours" for node in advertised})
-    writer = Writer(layout)
-    with Proxies(advertised, behind) as proxies:
-        try:
-            nodes.start()
-            leader_of(layout)
-            with writer.running():
-                writer.wait_for_progress()
-                Havoc(nodes, proxies, seed, kills=seconds // SECONDS_PER_KILL).wreak(seconds)
-                writer.wait_for_progress()
-            leader_of(layout)
-            logs = nodes.end_all()
-        finally:
-            nodes.kill()
-    print(f"{len(writer.acknowledged)} changes were acknowledged")
-    for node, batches in logs.items():
-        missing = set(writer.acknowledged) - set(values_in(batches))
+    nodes = quorum(kafka, tmp_path, of_kafka, LINGER_0)
+    acknowledged = survive(nodes, seconds)
+    for node in nodes.layout.ports:
+        missing = set(acknowledged) - set(values_in(batches_in(nodes.layout.partition(node))))
         assert not missing, f"node {node} lacks {sorted(missing)}"
-    history = check_history(*(str(layout.log_dir(node)) for node in advertised))
-    assert history.is_legal, "\n".join(map(str, history.findings))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("of_kafka", [pytest.param((3,), id="two-of-ours"), pytest.param((2, 3), id="two-of-kafkas")])
+def test_a_quorum_with_snapshots_keeps_its_promises(
+    kafka: KafkaInstallation, tmp_path: Path, of_kafka: tuple[int, ...]
+) -> None:
+    """The log is gone where a node that comes back would go on: it takes snapshots of the other make, too."""
+    nodes = quorum(kafka, tmp_path, of_kafka, (*LINGER_0, *SNAPSHOTS))
+    last = {name_of(number): number for number in survive(nodes, SOAK_SECONDS // 2)}
+    for node in nodes.layout.ports:
+        configs = replay(str(nodes.layout.log_dir(node))).configs
+        for name, number in last.items():
+            value = configs.of((ResourceType.CLIENT_METRICS, name))["metrics"]
+            assert int(value.removeprefix("value-")) >= number, f"node {node} has {value} for {name}, not {number}"
