@@ -53,7 +53,7 @@ def sim_command() -> None:
     type=click.Choice(KINDS),
     default="replica",
     show_default=True,
-    help="Bare cores (quickest), whole replicas, controllers, or controllers and brokers.",
+    help="Bare cores (quickest), replicas or controllers, either while voters come and go, or a cluster with brokers.",
 )
 @click.option("--brokers", type=click.IntRange(0, 9), default=3, show_default=True, help="In a cluster.")
 @click.option("--chaos-ms", type=click.IntRange(min=0), metavar="MS", help="How long things go wrong in each run.")

@@ -109,7 +109,8 @@ def on_common_reply(quorum: QuorumState, peer_id: int, reply: LeaderReply, now_m
     if reply.epoch > quorum.epoch or error in (Error.FENCED_LEADER_EPOCH, Error.NOT_LEADER_OR_FOLLOWER):
         learn_leader(quorum, peer_id, reply.epoch, reply.leader_id, endpoints, now_ms, cause)
         return Verdict.HANDLED if quorum.state is not state else Verdict.BACK_OFF
-    if reply.leader_id != NO_NODE and quorum.leader_id == NO_NODE:
+    is_news = quorum.leader_id == NO_NODE or len(endpoints) > len(state.endpoints) == 0
+    if reply.leader_id != NO_NODE and is_news:
         refused = learn_leader(quorum, peer_id, reply.epoch, reply.leader_id, endpoints, now_ms, cause)
         return Verdict.CONTINUE if refused == Error.NONE and error == Error.NONE else Verdict.HANDLED
     if error in (Error.BROKER_NOT_AVAILABLE, Error.INVALID_REQUEST, Error.INVALID_VOTER_KEY):

@@ -6,16 +6,17 @@ from contextlib import nullcontext, suppress
 
 from msgspec import Struct
 
-from kraft.sim import brokers, simulator
+from kraft.sim import brokers, membership, simulator
 from kraft.sim.actions import Action
 from kraft.sim.cluster import CLUSTER
+from kraft.sim.dynamic import DYNAMIC
 from kraft.sim.members import MEMBERS
 from kraft.sim.mutants import planted
 from kraft.sim.scenario import Scenario
 from kraft.sim.schedule import Schedule, check_of
 from kraft.sim.simulator import Result
 
-KINDS = (*MEMBERS, CLUSTER)
+KINDS = (*MEMBERS, *DYNAMIC, CLUSTER)
 """What the nodes of a run may be."""
 
 
@@ -61,6 +62,9 @@ class Hunt(Struct, frozen=True, kw_only=True):
         if self.members == CLUSTER:
             chaos_ms = brokers.CHAOS_MS if self.chaos_ms is None else self.chaos_ms
             return brokers.run_cluster(seed, self.nodes, self.brokers, chaos_ms=chaos_ms, recorded=recorded)[0]
+        if self.members in DYNAMIC:
+            chaos_ms = membership.CHAOS_MS if self.chaos_ms is None else self.chaos_ms
+            return membership.run_dynamic(seed, self.nodes, kind=self.members, chaos_ms=chaos_ms, recorded=recorded)
         make_member = MEMBERS[self.members]
         chaos_ms = simulator.CHAOS_MS if self.chaos_ms is None else self.chaos_ms
         return simulator.run(seed, self.nodes, make_member=make_member, chaos_ms=chaos_ms, recorded=recorded)

@@ -94,7 +94,7 @@ class Invariants:
         self._leaders: dict[int, int] = {}
         self._votes: dict[tuple[ReplicaKey, int], int] = {}
         self.voters = VoterLedger(voters)
-        self._snapshots = SnapshotLedger(self.voters)
+        self.snapshots = SnapshotLedger(self.voters)
         self._written: dict[tuple[int, int], tuple[LogBatch, int]] = {}
         """By epoch and offset each batch that was ever written, and the epoch of the one before it."""
         self._leader_progress = (0, NO_OFFSET)
@@ -420,14 +420,14 @@ class Invariants:
     def _check_snapshots(self, member: Member, view: View, before: View | None) -> None:
         """There is another snapshot, or one less."""
         is_moved = before is not None and view.log_start_offset != before.log_start_offset
-        self._raise_if(self._snapshots.listed(view.snapshots, view.log_start_offset, is_moved=is_moved))
+        self._raise_if(self.snapshots.listed(view.snapshots, view.log_start_offset, is_moved=is_moved))
         if view.snapshots != member.snapshots():
             raise InvariantViolated(f"node {member.node_id} has {member.snapshots()} on its disk, and believes {view}")
         for snapshot in view.snapshots:
             if before is None or snapshot not in before.snapshots:
-                self._raise_if(self._snapshots.wrong_id(snapshot, self.committed))
+                self._raise_if(self.snapshots.wrong_id(snapshot, self.committed))
                 content = member.content(snapshot)
-                self._raise_if(self._snapshots.wrong_content(snapshot, content, self.committed, self._values))
+                self._raise_if(self.snapshots.wrong_content(snapshot, content, self.committed, self._values))
 
     def _raise_if(self, violation: str | None) -> None:
         if violation is not None:

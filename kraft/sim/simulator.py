@@ -78,6 +78,10 @@ class Result(Struct, frozen=True, kw_only=True):
     leaders: tuple[int, ...]
     committed: int
     acknowledged: int
+    voter_sets: int
+    """How many records of the voters were committed."""
+    snapshots: int
+    """How many snapshots there were, those of several nodes with one id counted once."""
     trace: str
 
 
@@ -467,5 +471,7 @@ def result_of(simulator: Simulator) -> Result:
         leaders=world.invariants.leaders,
         committed=world.invariants.committed_end,
         acknowledged=world.acknowledged,
+        voter_sets=len(world.invariants.voters.committed),
+        snapshots=len(world.invariants.snapshots.ids),
         trace=world.trace.text,
     )

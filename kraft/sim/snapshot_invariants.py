@@ -26,6 +26,11 @@ class SnapshotLedger:
         self._registers: list[tuple[int, Registers]] = [(0, Registers())]
         """What the committed values come to at the places of the snapshots known."""
 
+    @property
+    def ids(self) -> tuple[OffsetAndEpoch, ...]:
+        """The snapshots seen so far, without those of formatted directories."""
+        return tuple(snapshot for snapshot in self._contents if snapshot.offset > 0)
+
     def listed(self, snapshots: tuple[OffsetAndEpoch, ...], log_start_offset: int, *, is_moved: bool) -> str | None:
         """What is wrong with the snapshots of a node, given where its log begins (SnapshotAtLogStart).
 

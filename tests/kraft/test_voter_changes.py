@@ -364,3 +364,19 @@ def test_of_two_voters_the_one_that_removed_itself_is_elected_once_more_to_have_
     net.start(leader)
     net.advance(10_000)
     assert net.leader == other, "who is removed for good stands no more, restarted or not"
+
+
+def test_a_node_that_knows_who_leads_but_not_where_follows_once_it_is_told() -> None:
+    """Found by the simulator: who joins and is restarted before it has any record remembers only the leader's id."""
+    net = dynamic_net(1, joining=1)
+    net.kill(2)
+    net.elect()
+    net.start(2)
+    while net.replicas[2].core.leader.leader_id != 1:
+        assert net.once()
+    assert net.replicas[2].core.log_end_offset == 0
+    net.kill(2)
+    net.start(2)
+    assert (net.replicas[2].core.state_name, net.replicas[2].core.leader.leader_id) == ("Unattached", 1)
+    net.until(lambda: net.log_of(2) == net.log_of(1))
+    assert net.replicas[2].core.state_name == "Follower"
