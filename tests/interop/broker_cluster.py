@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
-from our_nodes import our_controller, our_format, told
-from real_kafka import (
-    KafkaInstallation,
-    Nodes,
-    Process,
-    QuorumLayout,
-    eventually,
-    free_ports,
-    kafka_controller,
-    layout_in,
-)
+from mixed_quorum import Make, MixedQuorum
+from our_nodes import our_format, told
+from real_kafka import KafkaInstallation, Process, QuorumLayout, eventually, free_ports, layout_in
 from wire import active_controller
 
 from metadata_log import replay
 from metadata_log.image import Broker, MetadataImage, Partition
 
-Make = Literal["ours", "kafka"]
 BROKERS: Final = (101, 102, 103)
 NOBODY: Final = -1
-TERMINATED: Final = 128 + signal.SIGTERM
 STARTED: Final = "Transition from STARTING to STARTED"
 HEAP: Final = "256m"
 FAILOVER_SECONDS: Final = 120
@@ -54,8 +43,7 @@ class BrokerCluster:
         self.layout: QuorumLayout = layout_in(root, settings)
         self.ports = dict(zip(BROKERS, free_ports(len(BROKERS)), strict=True))
         self.brokers: dict[int, Process] = {}
-        command = our_controller(self.layout) if make == "ours" else kafka_controller(kafka, self.layout)
-        self.controllers = Nodes(self.layout, command, name=make)
+        self.controllers = MixedQuorum(kafka, self.layout, dict.fromkeys(self.layout.ports, make))
 
     @property
     def bootstrap(self) -> str:

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker_cluster import BROKERS, NOBODY, TERMINATED, BrokerCluster, Make, broker_cluster
+from broker_cluster import BROKERS, NOBODY, BrokerCluster, broker_cluster
 from dumps import logs_of
 from kafka import TopicPartitionReplica
 from kafka.admin import ConfigResource, KafkaAdminClient
 from kafka.errors import InvalidReplicationFactorError
+from mixed_quorum import TERMINATED, Make
 from real_kafka import KafkaInstallation, eventually
 
 from metadata_log import replay

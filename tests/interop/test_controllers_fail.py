@@ -7,8 +7,9 @@ import signal
 from collections.abc import Callable, Iterator
 
 import pytest
-from broker_cluster import CONSOLE_CONSUMER, TERMINATED, TOPIC_TOOL, BrokerCluster, broker_cluster
+from broker_cluster import CONSOLE_CONSUMER, TOPIC_TOOL, BrokerCluster, broker_cluster
 from load import ANSWER_LOST, Load
+from mixed_quorum import TERMINATED
 from real_kafka import TOOL_SECONDS, KafkaInstallation, Process, eventually
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak]

@@ -7,7 +7,7 @@ from contextlib import closing
 from itertools import count
 
 import pytest
-from broker_cluster import BROKERS, NOBODY, TERMINATED, BrokerCluster, broker_cluster
+from broker_cluster import BROKERS, NOBODY, BrokerCluster, broker_cluster
 from confluent_kafka import (
     Consumer,
     ConsumerGroupTopicPartitions,
@@ -40,6 +40,7 @@ from kafka import KafkaConsumer, KafkaProducer, errors
 from kafka import TopicPartition as Name
 from kafka import admin as plain
 from load import ANSWER_LOST, Load, read_committed
+from mixed_quorum import TERMINATED
 from real_kafka import KafkaInstallation, eventually
 
 from kraft.config.keys import STANDARD_AUTHORIZER

@@ -7,8 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
-from broker_cluster import CONSOLE_CONSUMER, TOPIC_TOOL, BrokerCluster, Make, broker_cluster
+from broker_cluster import CONSOLE_CONSUMER, TOPIC_TOOL, BrokerCluster, broker_cluster
 from kafka_tools import KafkaTools
+from mixed_quorum import Make
 from real_kafka import CLUSTER_TOOL, CONFIG_TOOL, QUORUM_TOOL, KafkaInstallation, eventually
 
 from kraft.config.keys import STANDARD_AUTHORIZER
