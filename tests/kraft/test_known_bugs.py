@@ -87,6 +87,18 @@ def test_a_leader_that_is_cut_from_its_majority_resigns() -> None:
     assert net.elect() != leader
 
 
+def test_what_is_said_in_a_leaders_own_name_is_no_majority() -> None:
+    """Ours: an update or a FetchSnapshot under the leader's own id was counted as heard from another voter."""
+    net = dynamic_net(3)
+    leader = net.elect()
+    net.cut = {leader}
+    for _ in range(40):
+        if net.replicas[leader].core.is_leader:
+            net.request(leader, update(net, leader, f"n{leader}"))
+        net.advance(100)
+    assert "check-quorum" in causes(net, leader)
+
+
 def test_whoever_only_downloads_a_snapshot_keeps_its_leader() -> None:
     """KAFKA-15489: what counts is a Fetch or a FetchSnapshot; a download takes longer than the leader's patience."""
     net = quorum()
@@ -198,6 +210,18 @@ def test_an_observer_follows_a_leader_that_it_reaches_only_as_a_bootstrap_server
 # Changes of the voters
 
 
+def update(net: Net, node: int, host: str) -> UpdateRaftVoterRequest:
+    """A voter tells where it listens."""
+    return UpdateRaftVoterRequest(
+        cluster_id=CLUSTER_ID,
+        current_leader_epoch=net.replicas[net.leader].core.epoch,
+        voter_id=node,
+        voter_directory_id=directory_id(node),
+        listeners=[Listener("CONTROLLER", host, 9093)],
+        kraft_version_feature=KRaftVersionFeature(0, 1),
+    )
+
+
 def test_an_update_waits_for_a_change_that_nobody_waits_for_any_more() -> None:
     """KAFKA-20740: a removal timed out, its record was in the log, and an update wrote a second uncommitted set."""
     net = dynamic_net(3)
@@ -206,16 +230,8 @@ def test_an_update_waits_for_a_change_that_nobody_waits_for_any_more() -> None:
     net.unreachable = {(node, f"n{leader}") for node in (first, second)}
     assert error_of(net, remove(first)) == Error.REQUEST_TIMED_OUT
     assert net.leader == leader
-    update = UpdateRaftVoterRequest(
-        cluster_id=CLUSTER_ID,
-        current_leader_epoch=net.replicas[leader].core.epoch,
-        voter_id=second,
-        voter_directory_id=directory_id(second),
-        listeners=[Listener("CONTROLLER", "elsewhere", 9093)],
-        kraft_version_feature=KRaftVersionFeature(0, 1),
-    )
     sets = net.replicas[leader].core.history.sets
-    assert error_of(net, update) == Error.REQUEST_TIMED_OUT
+    assert error_of(net, update(net, second, "elsewhere")) == Error.REQUEST_TIMED_OUT
     assert error_of(net, add(net, 9)) == Error.REQUEST_TIMED_OUT
     assert net.replicas[leader].core.history.sets == sets
 

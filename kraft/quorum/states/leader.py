@@ -151,6 +151,9 @@ class LeaderState(Struct):
 
     def note_contact(self, voter_id: int) -> bool:
         """Count another voter's contact for check-quorum; true when a majority has been heard since the last time."""
+        if voter_id == self.local.id:
+            # Anybody can say so.
+            return False
         if voter_id not in self.fetched_voters:
             self.fetched_voters = (*self.fetched_voters, voter_id)
         if len(self.fetched_voters) < self.contacts_wanted:
