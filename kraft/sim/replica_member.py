@@ -54,6 +54,7 @@ from kraft.sim.member import (
 )
 from kraft.sim.registers import RegisterLog
 from kraft.sim.stale_requests import StaleRequests
+from kraft.sim.wire_invariants import check_leader_can_be_found
 from metadata_log.batch import records, scan
 from metadata_log.clean_shutdown import UNCLEAN, take_clean_shutdown, write_clean_shutdown
 from metadata_log.errors import EncodeError
@@ -372,6 +373,7 @@ class ReplicaMember:
         key = type(message).__schema__.api_key
         assert key is not None, message
         version = self._versions.get(key, APIS[key].versions.highest)
+        check_leader_can_be_found(self.node_id, message, version)
         body = encode(message, version) if self._uses_codecs else message
         offset = None
         if isinstance(message, FetchRequest) and message.topics[0].topic_id == Uuid.METADATA_TOPIC:
@@ -382,6 +384,7 @@ class ReplicaMember:
     def _answer(self, output: replica_events.Answer) -> Answer:
         key, version, vote = self._received.pop(output.request_id)
         message = output.message
+        check_leader_can_be_found(self.node_id, message, version)
         body = encode(message, version) if self._uses_codecs else message
         frame = Frame(key, version, body)
         if vote is None or not _grants(message):
