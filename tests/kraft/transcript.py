@@ -1,10 +1,12 @@
 """The language of `tests/transcripts`: `>` begins a command, the lines below are the effects it caused.
 
     > voters 1 2 3             who votes; before any `start`
+    > dynamic 1 2 3            the same, but it stands in the log, where it can change; others may be started, too
     > config name=value …      QuorumConfig of the nodes started after it
     > flush by-hand|at-once    whether an fsync waits for `> flush NODE`
     > start NODE [epoch= leader= voted= log=END@EPOCH,…]     with this on disk
     > crash NODE / restart NODE            what was not fsynced is lost
+    > move NODE PORT / wipe NODE           of one that has crashed: it listens elsewhere, or has another disk: NODE'
     > timeout NODE             time passes, for this node alone, until its state changes
     > wait NODE MS             time passes for this node
     > deliver A B [WHAT]       the oldest message on its way from A to B, of this kind
@@ -26,6 +28,19 @@ from random import Random
 
 from msgspec import Struct
 from msgspec.structs import replace
+from transcript_voters import (
+    DynamicMember,
+    VoterMessage,
+    VoterMessageReply,
+    control_text,
+    key_of,
+    message_text,
+    name_of,
+    voter_message,
+    voter_of,
+    voter_reply,
+    voters_text,
+)
 
 from kraft.quorum.effects import (
     AppendBatch,
@@ -44,6 +59,7 @@ from kraft.quorum.effects import (
     StateChanged,
     Suspicious,
     TruncateLog,
+    VotersChanged,
 )
 from kraft.quorum.events import FailureCause
 from kraft.quorum.messages import (
@@ -54,6 +70,7 @@ from kraft.quorum.messages import (
     EndQuorumEpochReply,
     Fetch,
     FetchReply,
+    ProbeVersions,
     Vote,
     VoteReply,
 )
@@ -85,6 +102,7 @@ class Transcript:
     def __init__(self) -> None:
         self._voters = VoterSet.parse("1@n1:9000,2@n2:9000,3@n3:9000")
         self._config = QuorumConfig(append_linger_ms=0)
+        self._is_dynamic = False
         self._members: dict[int, CoreMember] = {}
         self._clocks: dict[int, int] = {}
         self._flights: list[InFlight] = []
@@ -108,6 +126,11 @@ class Transcript:
         assert not self._members, "voters come before start"
         self._voters = VoterSet.parse(",".join(f"{one}@n{one}:9000" for one in ids))
 
+    def _on_dynamic(self, *ids: str) -> None:
+        assert not self._members, "voters come before start"
+        self._voters = VoterSet.of(voter_of(key_of(one)) for one in ids)
+        self._is_dynamic = True
+
     def _on_config(self, *settings: str) -> None:
         for name, value in _fields(settings).items():
             self._config = replace(self._config, **{name: int(value)})
@@ -123,6 +146,10 @@ class Transcript:
             self._stepped(node_id, self._members[node_id].on_flushed(ticket, self._clocks[node_id]))
 
     def _on_start(self, node: str, *settings: str) -> None:
+        if self._is_dynamic:
+            assert not settings, "members of dynamic quorums begin with nothing"
+            self._begin_with(DynamicMember(key_of(node), voters=self._voters, config=self._config))
+            return
         given = _fields(settings)
         election = None
         if "epoch" in given:
@@ -132,14 +159,14 @@ class Transcript:
                 voted=ReplicaKey(int(given["voted"])) if "voted" in given else None,
                 voters=self._voters.ids,
             )
-        node_id = int(node)
-        member = CoreMember(
-            node_id, voters=self._voters, config=self._config, log=_log(given.get("log", "")), election=election
-        )
-        self._members[node_id] = member
-        self._clocks[node_id] = START_MS
-        self._forget(node_id)
-        self._begin(node_id)
+        log = _log(given.get("log", ""))
+        self._begin_with(CoreMember(int(node), voters=self._voters, config=self._config, log=log, election=election))
+
+    def _begin_with(self, member: CoreMember) -> None:
+        self._members[member.node_id] = member
+        self._clocks[member.node_id] = START_MS
+        self._forget(member.node_id)
+        self._begin(member.node_id)
 
     def _forget(self, node_id: int) -> None:
         """The node begins or ends a life: nothing that was on its way to or from it matters any more."""
@@ -158,6 +185,17 @@ class Transcript:
 
     def _on_restart(self, node: str) -> None:
         self._begin(int(node))
+
+    def _on_move(self, node: str, port: str) -> None:
+        member = self._members[int(node)]
+        assert isinstance(member, DynamicMember), member
+        member.port = int(port)
+
+    def _on_wipe(self, node: str) -> None:
+        member = self._members[int(node)]
+        assert not member.is_running, node
+        new_key = key_of(name_of(member.key) + "'")
+        self._members[int(node)] = DynamicMember(new_key, voters=self._voters, config=self._config)
 
     # Commands: time
 
@@ -282,6 +320,8 @@ class Transcript:
             match output:
                 case Ask():
                     self._last_asked[node_id, output.peer_id] = output.request_id
+                    if isinstance(output.message, ProbeVersions):
+                        continue  # no core answers that: its node does, by `> answer`
                     self._flights.append(InFlight(node_id, output.peer_id, output.request_id, output.message, False))
                 case Answer():
                     caller = self._callers.pop(output.request_id, None)
@@ -300,11 +340,9 @@ class Transcript:
             case AppendBatch(base_offset, epoch, _, values):
                 text = " ".join(value.decode() for value in values)
                 return f"{node_id} appends {base_offset}-{base_offset + len(values)}@{epoch} {text}"
-            case AppendControl(base_offset, epoch, _, (record,)):
-                voters = ",".join(str(one.voter_id) for one in record.voters)
-                granting = ",".join(str(one.voter_id) for one in record.granting_voters)
-                what = f"LeaderChange leader={record.leader_id} voters={voters} granting={granting}"
-                return f"{node_id} appends {base_offset}-{base_offset + 1}@{epoch} {what}"
+            case AppendControl(base_offset, epoch, _, records):
+                what = "; ".join(map(control_text, records))
+                return f"{node_id} appends {base_offset}-{base_offset + len(records)}@{epoch} {what}"
             case AppendFetched(base_offset, next_offset, epoch, _):
                 return f"{node_id} copies {base_offset}-{next_offset}@{epoch}"
             case TruncateLog(offset):
@@ -329,6 +367,8 @@ class Transcript:
                 return f"{node_id} knows leader={_id(leader.leader_id)} epoch={leader.epoch}"
             case HighWatermarkMoved(offset):
                 return f"{node_id} high watermark {offset}"
+            case VotersChanged(voters=voters):
+                return f"{node_id} counts voters {voters_text(voters)}"
             case Suspicious(peer_id, what):
                 return f"{node_id} suspects {peer_id}: {what}"
         raise AssertionError(effect)
@@ -373,8 +413,13 @@ def _endpoints(node_id: int, count: int = 1) -> Endpoints:
     return Endpoints(tuple(ListenerAddress(name, f"n{node_id}", 9000 + at) for at, name in enumerate(names)))
 
 
-def _message(what: str, node_id: int, settings: tuple[str, ...]) -> Vote | BeginQuorumEpoch | EndQuorumEpoch | Fetch:
+def _message(
+    what: str, node_id: int, settings: tuple[str, ...]
+) -> Vote | BeginQuorumEpoch | EndQuorumEpoch | Fetch | VoterMessage:
     given = _fields(settings)
+    about_voter = voter_message(what, given)
+    if about_voter is not None:
+        return about_voter
     epoch, source = int(given["epoch"]), int(given["from"])
     voter = ReplicaKey(int(given.get("voter", node_id)))
     known = _endpoints(source, int(given["endpoints"] or 1)) if "endpoints" in given else Endpoints()
@@ -407,8 +452,11 @@ def _message(what: str, node_id: int, settings: tuple[str, ...]) -> Vote | Begin
 
 def _reply(
     what: str, settings: tuple[str, ...]
-) -> VoteReply | BeginQuorumEpochReply | EndQuorumEpochReply | FetchReply:
+) -> VoteReply | BeginQuorumEpochReply | EndQuorumEpochReply | FetchReply | VoterMessageReply:
     given = _fields(settings)
+    about_voter = voter_reply(what, given)
+    if about_voter is not None:
+        return about_voter
     epoch, leader_id = int(given["epoch"]), int(given.get("leader", -1))
     endpoints = _endpoints(leader_id) if "endpoints" in given else Endpoints()
     error, top_error = Error[given.get("error", "NONE")], Error[given.get("top_error", "NONE")]
@@ -454,7 +502,7 @@ def _offset(offset: int) -> str:
 
 
 def _describe(message: object) -> str:
-    words = [type(message).__name__]
+    words = [type(message).__name__, *message_text(message)]
     match message:
         case Vote():
             words += [f"epoch={message.epoch}", *(["pre"] if message.pre_vote else []), f"last={message.last}"]
