@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 from mixed_quorum import AdminStream, Make, MixedQuorum, Way, admin_stream, values_in
-from our_nodes import our_format, told
+from our_nodes import kraft, our_format, told
 from real_kafka import QUORUM_TOOL, KafkaInstallation, QuorumLayout, eventually, layout_in
 from wire import active_controller, leader_of
 
 pytestmark = pytest.mark.kafka
 
-LINGER_0 = ("controller.quorum.append.linger.ms=0",)
+DEFAULTS = ()
 OLDER_METADATA_VERSION = "3.9-IV0"
+NEWER_METADATA_VERSION = "4.3-IV0"
 NOBODY = -1
 SOAK_TURNS = 10
 """By killing the leader, and as many by stopping it politely."""
@@ -33,7 +34,7 @@ SOAK_TURNS = 10
 def test_leadership_passes_to_each_node(
     kafka: KafkaInstallation, tmp_path: Path, of_kafka: tuple[int, ...], turns: int
 ) -> None:
-    layout = layout_in(tmp_path, LINGER_0)
+    layout = layout_in(tmp_path, DEFAULTS)
     our_format(layout)
     lead_in_turn(kafka, layout, of_kafka, turns)
 
@@ -50,7 +51,7 @@ def test_leadership_passes_between_releases(
     older_kafka: KafkaInstallation, tmp_path: Path, of_kafka: tuple[int, ...], turns: int
 ) -> None:
     """With Kafka 3.9: it is asked in the versions that it knows, for votes without pre-votes."""
-    layout = layout_in(tmp_path, LINGER_0)
+    layout = layout_in(tmp_path, DEFAULTS)
     our_format(layout, release=OLDER_METADATA_VERSION)
     lead_in_turn(older_kafka, layout, of_kafka, turns)
 
@@ -117,3 +118,36 @@ def move_to(nodes: MixedQuorum, stream: AdminStream, leader: int, way: Way, targ
     nodes.end(leader, way)
     nodes.start(third)
     eventually(lambda: active_controller(nodes.layout.ports[target]) == target, f"{target} leads after {leader}")
+
+
+@pytest.mark.soak
+def test_an_older_cluster_is_replaced_and_then_upgraded(older_kafka: KafkaInstallation, tmp_path: Path) -> None:
+    """Controllers of Kafka 3.9 one by one become ours; until the last is gone, metadata.version stays what it knows."""
+    layout = layout_in(tmp_path, DEFAULTS)
+    our_format(layout, release=OLDER_METADATA_VERSION)
+    nodes = MixedQuorum(older_kafka, layout, dict.fromkeys(layout.ports, "kafka"))
+    try:
+        nodes.start()
+        nodes.wait_until_listening()
+        with admin_stream(older_kafka, layout) as stream:
+            for node in layout.ports:
+                nodes.end(node, "stop")
+                nodes.makes[node] = "ours"
+                nodes.start(node)
+                nodes.wait_until_listening()
+                leader_of(layout)
+                stream.wait_for_progress()
+                if "kafka" in nodes.makes.values():
+                    refused = kraft("features", "upgrade", "--release-version", NEWER_METADATA_VERSION, *nodes.where)
+                    assert "INVALID_UPDATE_VERSION" in refused.stderr
+                    static = kraft("quorum", "upgrade", *nodes.where)
+                    assert static.returncode == 1
+                    print(static.stderr)
+            told("features", "upgrade", "--release-version", NEWER_METADATA_VERSION, *nodes.where)
+            told("quorum", "upgrade", *nodes.where)
+            stream.wait_for_progress()
+        logs = nodes.end_all()
+    finally:
+        nodes.kill()
+    for node, batches in logs.items():
+        assert set(stream.acknowledged) <= set(values_in(batches)), f"node {node} lacks changes"

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 from dumps import read_by_kafka, read_by_us
+from kafka_jars import KAFKA_VERSION, OLDER_VERSION
+from kafka_or_skip import found_or_skipped
 from one_controller import single
 from our_nodes import our_controller, our_format
 from real_data import unpack
@@ -64,16 +66,21 @@ def has_written(layout: QuorumLayout, node: int, number: int) -> bool:
 
 
 @pytest.mark.parametrize(
-    "of_kafka",
-    [pytest.param((3,), id="kafka-takes-ours"), pytest.param((1, 2), id="ours-takes-kafkas", marks=pytest.mark.soak)],
+    ("of_kafka", "version", "release"),
+    [
+        pytest.param((3,), KAFKA_VERSION, None, id="kafka-takes-ours"),
+        pytest.param((1, 2), KAFKA_VERSION, None, id="ours-takes-kafkas", marks=pytest.mark.soak),
+        pytest.param((3,), OLDER_VERSION, "3.9-IV0", id="older-takes-ours", marks=pytest.mark.soak),
+        pytest.param((1, 2), OLDER_VERSION, "3.9-IV0", id="ours-takes-older", marks=pytest.mark.soak),
+    ],
 )
 def test_an_empty_node_takes_the_snapshot_of_the_other_make(
-    kafka: KafkaInstallation, tmp_path: Path, of_kafka: tuple[int, ...]
+    kafka: KafkaInstallation, tmp_path: Path, of_kafka: tuple[int, ...], version: str, release: str | None
 ) -> None:
     """Node 3 loses its disk while nodes 1 and 2, of the other make, go on; one of them leads, as they have the log."""
     layout = layout_in(tmp_path, SNAPSHOTS)
-    our_format(layout)
-    ours, theirs = our_controller(layout), kafka_controller(kafka, layout)
+    our_format(layout, release=release)
+    ours, theirs = our_controller(layout), kafka_controller(found_or_skipped(version), layout)
     with running(layout, lambda node: (theirs if node in of_kafka else ours)(node), name="mixed") as nodes:
         leader_of(layout)
         write(layout, 0, 10)
@@ -82,7 +89,7 @@ def test_an_empty_node_takes_the_snapshot_of_the_other_make(
         write(layout, 10, 120)
         eventually(lambda: all(snapshots_of(layout, node) for node in (1, 2)), "there are snapshots")
         shutil.rmtree(layout.log_dir(3))
-        our_format(layout, 3)
+        our_format(layout, 3, release=release)
         nodes.start(3)
         eventually(lambda: bool(snapshots_of(layout, 3)), "node 3 has a snapshot")
         eventually(lambda: has_written(layout, 3, 129), "node 3 has everything")
