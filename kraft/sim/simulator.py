@@ -383,6 +383,7 @@ class Simulator:
         if host.life != life or host.is_running:
             return
         if not self.world.may_start(node_id):
+            self._let_epoch_rise(node_id)
             self.schedule(AGAIN_MS, partial(self._start, node_id, life))
             return
         self._times[node_id].tick_at_ms = -1
@@ -390,6 +391,14 @@ class Simulator:
         self._perform(Start(self.now_ms, node_id, self._draw_seed(), self._rng.randint(-error_ms, error_ms)))
         if not host.is_running and self.world.disk_losses.is_damaged(node_id):
             self._perform(DamageDisk(self.now_ms, node_id, Damage.WIPED, self._draw_seed()))
+
+    def _let_epoch_rise(self, node_id: int) -> None:
+        """Ask a leader to give up who leads in an earlier epoch than a node has seen that is to come back."""
+        election = self.world.invariants.known(node_id).election
+        for leader_id in self.leaders():
+            view = self.world.hosts[leader_id].view
+            if election is not None and view is not None and view.epoch < election.epoch:
+                self.resign(leader_id)
 
     # What follows from what happened (`world.Driver`)
 
