@@ -13,16 +13,20 @@ from typing import Final
 from kraft.sim.actions import Action
 from kraft.sim.admin_workload import AdminWorkload
 from kraft.sim.cluster import CLUSTER, broker_ids
+from kraft.sim.nemesis import FAULTS
 from kraft.sim.partition_invariants import PartitionLedger
 from kraft.sim.partition_watch import PartitionWatch
-from kraft.sim.replica_member import Frame
+from kraft.sim.replica_member import Frame, ReplicaMember
 from kraft.sim.scenario import Scenario
 from kraft.sim.simulator import CALM_MS, Result, Simulator, result_of
 from kraft.sim.world import Exchange
 from metadata_log.serde import Message, decode
 from transport.protocol.apis import APIS, ApiKey
+from transport.protocol.errors import Error
 
 CHAOS_MS: Final = 20_000
+TEND_MS: Final = 3_000
+"""How often somebody looks after the brokers."""
 REMEMBERED: Final = 40
 """So many requests of brokers may come again."""
 _REPEATABLE: Final = (ApiKey.BROKER_HEARTBEAT, ApiKey.ALTER_PARTITION, ApiKey.ASSIGN_REPLICAS_TO_DIRS)
@@ -53,6 +57,7 @@ class Administration:
         self._ledger = watch.ledger
         simulator.schedule(self._workload.pause_ms(), self._administer)
         simulator.schedule(self._repeat_pause_ms(), self._repeat)
+        simulator.schedule(TEND_MS, self._tend)
 
     def end(self) -> None:
         """No more requests, so that everything can come to rest."""
@@ -77,6 +82,18 @@ class Administration:
         if not self._is_over:
             self._ask_controller(self._workload.next_request(self._ledger.image))
             self._simulator.schedule(self._workload.pause_ms(), self._administer)
+
+    def _tend(self) -> None:
+        """Restart each broker whose epoch is stale: it does not register anew by itself, as Kafka's does not.
+
+        The registration of its former life has come late, and has replaced that of this life.
+        """
+        for node_id in self._broker_ids:
+            member = self._simulator.world.hosts[node_id].member
+            assert isinstance(member, ReplicaMember), member
+            if member.agent is not None and member.agent.lifecycle.last_error is Error.STALE_BROKER_EPOCH:
+                self._simulator.crash(node_id, 1)
+        self._simulator.schedule(TEND_MS, self._tend)
 
     def _repeat_pause_ms(self) -> int:
         return 1 + int(self._rng.expovariate(1 / self._repeat_mean_ms))
@@ -106,6 +123,7 @@ def run_cluster(
     calm_ms: int = CALM_MS,
     keep_trace: bool = False,
     recorded: list[Action] | None = None,
+    faults: tuple[str, ...] = FAULTS,
 ) -> tuple[Result, PartitionLedger]:
     """Simulate one cluster; what goes wrong in it is raised, with the seed and the end of the trace in its notes.
 
@@ -113,7 +131,7 @@ def run_cluster(
     """
     scenario = Scenario.drawn(CLUSTER, nodes, seed, brokers)
     work = Administration(seed, brokers)
-    simulator = Simulator(scenario, work=work, keep_trace=keep_trace, recorded=recorded)
+    simulator = Simulator(scenario, work=work, keep_trace=keep_trace, recorded=recorded, faults=faults)
     try:
         simulator.chaos(chaos_ms)
         work.end()
