@@ -79,6 +79,9 @@ def _first_voter(node_id: int) -> Voter:
 class VoterWatch:
     """The `Watch` of a world in which voters come and go."""
 
+    def submitting(self, submit_id: int, line: str, world: World) -> None:
+        """The ledger of the world sees what comes of it."""
+
     def administering(self, request: Message) -> None:
         """What is asked for may be done or refused."""
 
@@ -87,6 +90,9 @@ class VoterWatch:
 
     def stepped(self, member: Member, outputs: list[Output], world: World) -> None:
         """The ledger of the world looks at the voters by itself."""
+
+    def concluded(self, world: World) -> None:
+        """There is nothing that can only be judged now."""
 
     def unsettled(self, world: World) -> str:
         """In the end every change is committed or gone, and all nodes know who votes (ReconfigurationNotStuck)."""

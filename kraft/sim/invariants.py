@@ -15,7 +15,9 @@ the same batch at the same place in their lists. Each check looks only at what h
 | TLA+ | LeaderHasAllAckedValues, AckedValueNotLost | `_check_leading`, `acknowledged`, `_cut` |
 | TLA+ | ValidVotesRecv | `_check_elected`: who leads was voted for by a majority |
 | Raft | LogMatching; (epoch, offset) names the same bytes for ever | `_append` |
-| Raft | LeaderAppendOnly, in its own epoch | `_check_log` |
+| Raft | LeaderAppendOnly, in its own epoch | `_check_log`, `_check_written` |
+| Raft | the voters change only after something of the epoch is committed (2015) | `_check_written` |
+| Kafka | a leader that was removed from the voters goes | `_check_not_removed` |
 | ours | one vote per epoch, for ever, and for who stands | `_check_vote` |
 | ours | a vote is on disk before it leaves, a pre-vote writes nothing | `granted`, `pre_granted` |
 | ours | what is acknowledged is on disk | `fetched` |
@@ -38,6 +40,7 @@ from kraft.sim.member import Applied, LogBatch, Member, View
 from kraft.sim.snapshot_invariants import SnapshotLedger
 from kraft.sim.state_invariants import illegal
 from kraft.sim.voter_invariants import VoterLedger, VotersInLog
+from metadata_log.errors import MetadataLogError
 from metadata_log.types import NO_NODE, NO_OFFSET
 
 _base_offset = attrgetter("base_offset")
@@ -90,6 +93,8 @@ class Invariants:
         """`voters` are those with whom the run begins."""
         self._nodes: dict[int, Known] = {}
         self._former: dict[int, list[Known]] = {}
+        self._ever_damaged: dict[int, None] = {}
+        """Nodes whose disks have lost something."""
         """The disks that a node had before."""
         self._leaders: dict[int, int] = {}
         self._votes: dict[tuple[ReplicaKey, int], int] = {}
@@ -195,6 +200,10 @@ class Invariants:
     def interrupted(self, node_id: int) -> None:
         """A node died within a step or its start: nobody knows how much of it is on its disk."""
         self.known(node_id).was_interrupted = True
+
+    def damaged(self, node_id: int) -> None:
+        """The disk of a node has lost something, and so perhaps a snapshot that nobody has looked at since."""
+        self._ever_damaged[node_id] = None
 
     def _check_promise(self, node_id: int, known: Known, log: list[LogBatch], *, is_later: bool) -> None:
         """What was flushed is still there. A step that was interrupted may have truncated the log, or put a snapshot in
@@ -351,10 +360,20 @@ class Invariants:
         elif view.log_end_offset > known.end_offset:
             batches = member.read(known.end_offset)
             self._append(member, known, batches)
-            if view.state == "Leader" and before is not None and any(batch.epoch != view.epoch for batch in batches):
-                raise InvariantViolated(f"node {member.node_id} leads epoch {view.epoch} and writes {batches}")
+            if view.state == "Leader" and before is not None:
+                self._check_written(known, view, batches)
         if known.end_offset != view.log_end_offset:
             raise InvariantViolated(f"node {member.node_id} says {view}, but its log ends at {known.end_offset}")
+
+    def _check_written(self, known: Known, view: View, batches: list[LogBatch]) -> None:
+        """A leader writes in its own epoch, and changes the voters only when something of that is committed."""
+        if any(batch.epoch != view.epoch for batch in batches):
+            raise InvariantViolated(f"node {known.key.id} leads epoch {view.epoch} and writes {batches}")
+        begin = known.log[bisect_left(known.log, view.epoch, key=_epoch)].base_offset
+        if view.high_watermark <= begin and any(
+            self.voters.set_in(batch.epoch, batch.base_offset) for batch in batches if batch.base_offset > begin
+        ):
+            raise InvariantViolated(f"node {known.key.id} changes the voters before anything of its epoch is committed")
 
     def _cut(self, node_id: int, known: Known, place: int) -> None:
         """Who leads has all that was committed before its epoch, so nobody who follows it has to cut that off."""
@@ -421,12 +440,18 @@ class Invariants:
         """There is another snapshot, or one less."""
         is_moved = before is not None and view.log_start_offset != before.log_start_offset
         self._raise_if(self.snapshots.listed(view.snapshots, view.log_start_offset, is_moved=is_moved))
-        if view.snapshots != member.snapshots():
+        was_damaged = member.node_id in self._ever_damaged
+        if view.snapshots != member.snapshots() and not was_damaged:
             raise InvariantViolated(f"node {member.node_id} has {member.snapshots()} on its disk, and believes {view}")
         for snapshot in view.snapshots:
             if before is None or snapshot not in before.snapshots:
                 self._raise_if(self.snapshots.wrong_id(snapshot, self.committed))
-                content = member.content(snapshot)
+                try:
+                    content = member.content(snapshot)
+                except (OSError, MetadataLogError):
+                    if was_damaged:
+                        continue
+                    raise
                 self._raise_if(self.snapshots.wrong_content(snapshot, content, self.committed, self._values))
 
     def _raise_if(self, violation: str | None) -> None:
@@ -469,6 +494,7 @@ class Invariants:
             self._check_majority(node_id, known, upto - 1)
         if view.state == "Leader":
             self._check_progress(node_id, view)
+            self._check_not_removed(known)
 
     def _check_majority(self, node_id: int, known: Known, place: int) -> None:
         """What is committed is on the disks of a majority, down nodes too, when somebody first knows it."""
@@ -489,6 +515,13 @@ class Invariants:
                     f"node {node_id} leads epoch {view.epoch} at {view.high_watermark}, below {offset}"
                 )
             self._leader_progress = (view.epoch, view.high_watermark)
+
+    def _check_not_removed(self, known: Known) -> None:
+        """A leader that is no voter any more goes when that is committed."""
+        if known.voters and known.voters[-1][0] < known.verified and not known.voters[-1][1].contains(known.key):
+            raise InvariantViolated(
+                f"node {known.key.id} leads on, though it was removed from the voters: {known.view}"
+            )
 
     def _disks(self, key: ReplicaKey) -> list[Known]:
         """The disks that a voter had, those it has lost too: one, where the voters are known by their disks."""

@@ -82,6 +82,8 @@ class Done(Struct, frozen=True):
     submit_id: int
     outcome: Outcome
     base_offset: int | None = None
+    answer: int | None = None
+    """What a state machine has answered."""
 
 
 class Applied(Struct, frozen=True):

@@ -10,9 +10,13 @@ from kraft.quorum.values import QuorumConfig
 from kraft.quorum.voters import VoterSet
 from kraft.replica.application import ApplicationFactory, host_raw_log
 from kraft.replica.controller_host import host_controller
+from kraft.replica.snapshots import SnapshotOptions
 from kraft.sim.core_member import CoreMember
+from kraft.sim.dynamic import draw_snapshots
+from kraft.sim.machine_member import MachineMember, host_counts
 from kraft.sim.member import Member
 from kraft.sim.replica_member import ReplicaMember
+from kraft.sim.steady_core import SteadyCore
 from transport.protocol.apis import APIS, ApiKey
 
 MakeMember = Callable[[int, VoterSet, QuorumConfig, Random], Member]
@@ -39,6 +43,11 @@ def core_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Rando
     return CoreMember(node_id, voters=voters, config=config)
 
 
+def steady_core_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Random) -> Member:
+    """A bare core that draws nothing, for exploring."""
+    return SteadyCore(node_id, voters=voters, config=config)
+
+
 def replica_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Random) -> Member:
     """A whole replica that hosts a raw log; some speak old versions, and some do without the codecs."""
     return _replica(node_id, voters, config, rng, host_raw_log)
@@ -49,21 +58,37 @@ def controller_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng:
     return _replica(node_id, voters, config, rng, host_controller)
 
 
+def machine_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Random) -> Member:
+    """A whole replica that hosts a state machine, with snapshots; clients ask any node."""
+    return _replica(node_id, voters, config, rng, host_counts, make=MachineMember, snapshots=draw_snapshots(rng))
+
+
+MACHINES: Final = "state-machine"
+"""What a scenario of state machines calls its members."""
 MEMBERS: Final[dict[str, MakeMember]] = {
     "core": core_member,
+    "steady-core": steady_core_member,
     "replica": replica_member,
     "controller": controller_member,
+    MACHINES: machine_member,
 }
 """Every kind of voters by the name that a `Scenario` calls it."""
 
 
 def _replica(
-    node_id: int, voters: VoterSet, config: QuorumConfig, rng: Random, application: ApplicationFactory
+    node_id: int,
+    voters: VoterSet,
+    config: QuorumConfig,
+    rng: Random,
+    application: ApplicationFactory,
+    *,
+    make: type[ReplicaMember] = ReplicaMember,
+    snapshots: SnapshotOptions = SnapshotOptions(),
 ) -> ReplicaMember:
     speaks_old = rng.random() < 0.2
     oldest = {ApiKey.FETCH: 15, ApiKey.VOTE: 0, ApiKey.BEGIN_QUORUM_EPOCH: 0, ApiKey.END_QUORUM_EPOCH: 0}
     versions = {int(key): rng.randint(low, APIS[key].versions.highest) for key, low in oldest.items()}
-    return ReplicaMember(
+    return make(
         node_id,
         voters=voters,
         config=config,
@@ -71,4 +96,5 @@ def _replica(
         segment_bytes=rng.choice((1000, 1_000_000)),
         versions=versions if speaks_old else {},
         uses_codecs=rng.random() < 0.5,
+        snapshots=snapshots,
     )

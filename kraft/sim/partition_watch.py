@@ -23,6 +23,9 @@ class PartitionWatch:
         self._checked: dict[int, MetadataImage] = {}
         self._place = 0
 
+    def submitting(self, submit_id: int, line: str, world: World) -> None:
+        """The ledger of the world sees what comes of it."""
+
     def administering(self, request: Message) -> None:
         """From now on partitions may be elected uncleanly if this asks for it; it may be decided on late."""
         if is_unclean_election(request):
@@ -65,6 +68,9 @@ class PartitionWatch:
         if self._checked.get(member.node_id) is not image:
             self._checked[member.node_id] = image
             self.ledger.check_node(member.node_id, image, is_published=controller is None)
+
+    def concluded(self, world: World) -> None:
+        """There is nothing that can only be judged now."""
 
     def unsettled(self, world: World) -> str:
         """What is not yet as it has to become when all faults end; empty if nothing."""

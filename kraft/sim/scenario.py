@@ -10,10 +10,11 @@ from msgspec import Struct
 
 from kraft.quorum.values import QuorumConfig
 from kraft.quorum.voters import VoterSet
+from kraft.sim.client_history import ClientHistory
 from kraft.sim.cluster import CLUSTER, Cluster
 from kraft.sim.contacts import Contacts
 from kraft.sim.dynamic import DYNAMIC, DynamicQuorum, VoterWatch
-from kraft.sim.members import MEMBERS, MakeMember, draw_config
+from kraft.sim.members import MACHINES, MEMBERS, MakeMember, draw_config
 from kraft.sim.partition_watch import PartitionWatch
 from kraft.sim.trace import Trace
 from kraft.sim.world import World
@@ -25,6 +26,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
     members: str
     """The kind of the voters: a key of `MEMBERS` or of `DYNAMIC`, or `cluster`."""
     nodes: int
+    first_id: int = 1
     brokers: int = 0
     seed: int = 0
     config: QuorumConfig
@@ -41,7 +43,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
         Raises:
             KeyError: there is no such kind of members.
         """
-        voter_ids = tuple(range(1, self.nodes + 1))
+        voter_ids = tuple(range(self.first_id, self.first_id + self.nodes))
         contacts = Contacts(self.config.fetch_timeout_ms)
         if self.members in DYNAMIC:
             quorum = DynamicQuorum(self.members, self.nodes, self.config, self.seed)
@@ -57,7 +59,8 @@ class Scenario(Struct, frozen=True, kw_only=True):
         make_member = make_member or MEMBERS[self.members]
         rng = Random(f"{self.seed}/members")
         members = {one: make_member(one, voters, self.config, rng) for one in voter_ids}
-        return World(members, voters, trace=trace, contacts=contacts)
+        history = ClientHistory() if self.members == MACHINES else None
+        return World(members, voters, trace=trace, contacts=contacts, watch=history)
 
 
 def kind_of(make_member: MakeMember) -> str:

@@ -41,8 +41,9 @@ from kraft.sim.actions import (
     Tick,
     Wipe,
 )
+from kraft.sim.client_history import ClientWorkload
 from kraft.sim.disk_damage import Damage
-from kraft.sim.members import MakeMember, replica_member
+from kraft.sim.members import MACHINES, MakeMember, replica_member
 from kraft.sim.nemesis import FAULTS, Nemesis, draw_clock_error_ms, draw_faults
 from kraft.sim.network import Network
 from kraft.sim.scenario import Scenario, kind_of
@@ -149,7 +150,11 @@ class Simulator:
         self._nemesis = Nemesis(nemesis_rng, self.faults, self, means_ms, faults)
         self._clock_error_ms = draw_clock_error_ms(nemesis_rng, faults)
         workload_rng = Random(f"{seed}/workload")
-        self._workload = Workload(workload_rng) if work is None else Workload(workload_rng, work.writes_ms)
+        self._workload: Workload | ClientWorkload
+        if scenario.members == MACHINES:
+            self._workload = ClientWorkload(workload_rng)
+        else:
+            self._workload = Workload(workload_rng) if work is None else Workload(workload_rng, work.writes_ms)
 
     # The heap
 
@@ -252,7 +257,7 @@ class Simulator:
             self.schedule(self._nemesis.pause_ms(), self._strike)
 
     def _submit(self) -> None:
-        candidates = self.leaders() or self.world.running_voters()
+        candidates = self._workload.candidates(self.world)
         if candidates:
             submit_id, node_id, value = self._workload.next_submission(candidates)
             self._fall_due(Submit(self.now_ms, node_id, submit_id, value))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
+from kraft.sim.world import World
+
 
 class Workload:
     """Draws submissions."""
@@ -12,6 +14,10 @@ class Workload:
         self._rng = rng
         self._mean_ms = rng.choice(means_ms)
         self._next_id = 1
+
+    def candidates(self, world: World) -> list[int]:
+        """The nodes to hand a record to: whoever takes itself for the leader, if anybody does."""
+        return world.leaders() or world.running_voters()
 
     def pause_ms(self) -> int:
         """How long until the next submission."""

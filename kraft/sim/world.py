@@ -165,6 +165,9 @@ class Onlooker:
 class Watch(Protocol):
     """More invariants, beside those of the quorum; each method may raise `InvariantViolated`."""
 
+    def submitting(self, submit_id: int, line: str, world: World) -> None:
+        """Somebody is about to hand something over."""
+
     def administering(self, request: Message) -> None:
         """A client is about to ask for something."""
 
@@ -176,6 +179,9 @@ class Watch(Protocol):
 
     def unsettled(self, world: World) -> str:
         """What is not yet as it has to become when all faults end; empty if nothing."""
+
+    def concluded(self, world: World) -> None:
+        """The run is over."""
 
 
 class World:
@@ -343,6 +349,7 @@ class World:
         if not damaged:
             return False
         losses.damage(node_id)
+        self.invariants.damaged(node_id)
         self.trace.add(self.now_ms, node_id, f"{what}: {damaged}")
         return True
 
@@ -439,6 +446,8 @@ class World:
         if not host.is_running or action.submit_id in self._pending:
             return False
         value = action.value.encode()
+        if self.watch is not None:
+            self.watch.submitting(action.submit_id, action.value, self)
         self._pending[action.submit_id] = value
         return self._step(host, "submit", host.member.submit, action.submit_id, value)
 
@@ -479,6 +488,8 @@ class World:
         for node_id in self.running():
             if not self.disk_losses.is_damaged(node_id):
                 self.invariants.concluded(self.hosts[node_id].member)
+        if self.watch is not None:
+            self.watch.concluded(self)
         target = action.settled_at
         if target and not self.has_settled(target):
             views = [host.view for host in self.hosts.values()]
