@@ -19,6 +19,9 @@ Address = tuple[int, SocketAddress]
 BACKLOG: Final = 512
 """Connections that the system holds ready until they are accepted; Kafka's 50 is short for a burst of clients."""
 
+ADDRESS_SECONDS: Final = 0.5
+"""How long to wait for one address of a name while there are others."""
+
 _REFUSED: Final = frozenset({errno.ECONNREFUSED})
 _RESET: Final = frozenset({errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED, errno.ENOTCONN, errno.ESHUTDOWN})
 
@@ -76,10 +79,12 @@ def numeric(endpoint: Endpoint) -> list[Address]:
     return []
 
 
-async def resolve(endpoint: Endpoint) -> list[Address]:
+async def resolve(endpoint: Endpoint, failures: int) -> list[Address]:
     """Every address of a named host, in a thread so that nobody waits; `OSError` if there is none.
 
-    Endpoints come from other nodes: a port or a name that cannot be is an `OSError` like any other.
+    With each failed attempt to connect another one comes first (Kafka: `ClusterConnectionStates.moveToNextAddress`), as
+    one behind which nobody answers may take all the time there is. Endpoints come from other nodes: a port or a name
+    that cannot be is an `OSError` like any other.
     """
     if not 0 < endpoint.port < 1 << 16:
         raise OSError(errno.EINVAL, f"there is no port {endpoint.port}")
@@ -89,7 +94,9 @@ async def resolve(endpoint: Endpoint) -> list[Address]:
         )
     except (OSError, ValueError) as failed:
         raise OSError(errno.EHOSTUNREACH, f"the host name cannot be resolved: {reason_of(failed)}") from None
-    return _in_order(found)
+    addresses = _in_order(found)
+    first = failures % len(addresses)
+    return addresses[first:] + addresses[:first]
 
 
 async def name_of_this_machine() -> str:
@@ -124,6 +131,11 @@ def cause_of(failed: OSError) -> Cause:
     if failed.errno in _RESET:
         return Cause.RESET
     return Cause.TIMEOUT
+
+
+def clearer(one: tuple[Cause, str] | None, other: tuple[Cause, str]) -> tuple[Cause, str]:
+    """Which of two failures says more about why a host cannot be reached: its own word, else the later one."""
+    return one if one is not None and one[0] is Cause.REFUSED else other
 
 
 def refuse_itself(here: SocketAddress, there: SocketAddress) -> None:

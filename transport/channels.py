@@ -71,8 +71,11 @@ class Sockets(Protocol):
     def listen(self, listener: Listener) -> Endpoint:
         """Bind now; `OSError` with a readable text."""
 
-    def connect(self, endpoint: Endpoint, channel: Channel) -> Socket:
-        """Begin to connect; ends with `on_connected` or `on_closed`, never from inside this call."""
+    def connect(self, endpoint: Endpoint, channel: Channel, failures: int) -> Socket:
+        """Begin to connect; ends with `on_connected` or `on_closed`, never from inside this call.
+
+        After so many `failures` in a row; a host with several addresses may begin with another one each time.
+        """
 
     def look(self) -> object:
         """Read now what is there, if that can be seen without waiting."""
@@ -272,7 +275,7 @@ class ClientChannel:
             software=options.software, apis=options.apis, max_frame_bytes=options.max_frame_bytes
         )
         self._client_id = client_id
-        self._open = _Open(self._sockets.connect(self.endpoint, self), connection)
+        self._open = _Open(self._sockets.connect(self.endpoint, self, self._failures), connection)
         return self._open
 
     def on_connected(self) -> None:

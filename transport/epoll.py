@@ -20,11 +20,13 @@ from typing import Final
 import trio
 
 from transport.addresses import (
+    ADDRESS_SECONDS,
     Address,
     SocketAddress,
     bind,
     bound_to,
     cause_of,
+    clearer,
     numeric,
     reason_of,
     refuse_itself,
@@ -72,19 +74,21 @@ class EpollSockets:
         self._epoll.register(bound.fileno(), select.EPOLLIN)
         return bound_to(listener, bound)
 
-    def connect(self, endpoint: Endpoint, channel: Channel) -> Socket:
+    def connect(self, endpoint: Endpoint, channel: Channel, failures: int) -> Socket:
         """Begin to connect; ends with `on_connected` or `on_closed`, never from inside this call."""
         connection = _Connection(self)
         if addresses := numeric(endpoint):
             connection.begin(deque(addresses), channel)
         else:
             assert self._nursery is not None, "the transport is not running"
-            self._nursery.start_soon(self._connect_by_name, endpoint, connection, channel)
+            self._nursery.start_soon(self._connect_by_name, endpoint, connection, channel, failures)
         return connection
 
-    async def _connect_by_name(self, endpoint: Endpoint, connection: _Connection, channel: Channel) -> None:
+    async def _connect_by_name(
+        self, endpoint: Endpoint, connection: _Connection, channel: Channel, failures: int
+    ) -> None:
         try:
-            addresses = await resolve(endpoint)
+            addresses = await resolve(endpoint, failures)
         except OSError as failed:
             if not connection.is_closed:
                 channel.on_closed(cause_of(failed), reason_of(failed))
@@ -233,6 +237,7 @@ class _Connection:
         "_addresses",
         "_channel",
         "_closed",
+        "_failure",
         "_interest",
         "_loop",
         "_out",
@@ -252,6 +257,8 @@ class _Connection:
         self._interest = 0
         self._addresses: deque[Address] | None = None
         """While connecting: the addresses that are left to try."""
+        self._failure: tuple[Cause, str] | None = None
+        """Why those before did not take us."""
         self._out: deque[bytes | memoryview] = deque()
         self._read_bytes = READ_BYTES
 
@@ -293,8 +300,9 @@ class _Connection:
             self._socket = None
 
     def _try_next(self, cause: Cause, detail: str) -> None:
-        """Try the next address; with none left, report why the last one failed."""
+        """Try the next address; with none left, report why they failed."""
         self._let_go()
+        self._failure = clearer(self._failure, (cause, detail))
         while self._addresses:
             family, address = self._addresses.popleft()
             try:
@@ -302,13 +310,20 @@ class _Connection:
                 self._hold(attempt, _WRITE)
                 attempt.connect(address)
             except BlockingIOError:
+                if self._addresses:
+                    self._loop.later(partial(self._pass_over, attempt), ADDRESS_SECONDS)
                 return
             except OSError as failed:
                 self._let_go()
-                cause, detail = cause_of(failed), reason_of(failed)
+                self._failure = clearer(self._failure, (cause_of(failed), reason_of(failed)))
             else:
                 return  # connected already; epoll reports it as writable
-        self._loop.later(partial(self.lose, cause, detail))
+        self._loop.later(partial(self.lose, *self._failure))
+
+    def _pass_over(self, attempt: socket.socket) -> None:
+        """Try the next address if this one still does not answer."""
+        if self._socket is attempt and self._addresses is not None:
+            self._try_next(Cause.TIMEOUT, "no address answers in time")
 
     def lose(self, cause: Cause, detail: str) -> None:
         """Report that the connection is gone; from the loop's own tasks only."""

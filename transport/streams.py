@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import socket
 from collections import deque
 from collections.abc import Callable
@@ -10,7 +11,19 @@ from typing import Final
 
 import trio
 
-from transport.addresses import Address, bind, bound_to, cause_of, numeric, reason_of, refuse_itself, resolve, text_of
+from transport.addresses import (
+    ADDRESS_SECONDS,
+    Address,
+    bind,
+    bound_to,
+    cause_of,
+    clearer,
+    numeric,
+    reason_of,
+    refuse_itself,
+    resolve,
+    text_of,
+)
 from transport.channels import MOST_READ_BYTES, READ_BYTES, Channel, Owner, Socket
 from transport.interface import Cause, Endpoint, Listener
 
@@ -38,11 +51,11 @@ class StreamSockets:
             self._nursery.start_soon(self._accept, bound, listener)
         return endpoint
 
-    def connect(self, endpoint: Endpoint, channel: Channel) -> Socket:
+    def connect(self, endpoint: Endpoint, channel: Channel, failures: int) -> Socket:
         """Begin to connect; ends with `on_connected` or `on_closed`, never from inside this call."""
         assert self._nursery is not None, "the transport is not running"
         connection = _Connection()
-        self._nursery.start_soon(self._connect, endpoint, connection, channel)
+        self._nursery.start_soon(self._connect, endpoint, connection, channel, failures)
         return connection
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
@@ -93,12 +106,14 @@ class StreamSockets:
         with accepted, connection.scope:
             await connection.run(accepted, channel, self._owner.settled)
 
-    async def _connect(self, endpoint: Endpoint, connection: _Connection, channel: Channel) -> None:
+    async def _connect(self, endpoint: Endpoint, connection: _Connection, channel: Channel, failures: int) -> None:
         with connection.scope:
             try:
-                connected = await _connect_to_first(numeric(endpoint) or await resolve(endpoint))
+                connected = await _connect_to_first(numeric(endpoint) or await resolve(endpoint, failures))
             except OSError as failed:
-                channel.on_closed(cause_of(failed), reason_of(failed))
+                connected = cause_of(failed), reason_of(failed)
+            if isinstance(connected, tuple):
+                channel.on_closed(*connected)
                 self._owner.settled()
             else:
                 channel.on_connected()
@@ -106,23 +121,27 @@ class StreamSockets:
                 await connection.run(connected, channel, self._owner.settled)
 
 
-async def _connect_to_first(addresses: list[Address]) -> trio.socket.SocketType:
-    """A socket connected to the first address that takes us; the `OSError` of the last one if none does."""
-    failure = OSError("the host has no address")
-    for family, address in addresses:
+async def _connect_to_first(addresses: list[Address]) -> trio.socket.SocketType | tuple[Cause, str]:
+    """A socket connected to the first address that takes us; why, if none does."""
+    failure: tuple[Cause, str] = (Cause.TIMEOUT, "the host has no address")
+    for left, (family, address) in zip(reversed(range(len(addresses))), addresses, strict=True):
         attempt = trio.socket.socket(family, socket.SOCK_STREAM)
         try:
-            await attempt.connect(address)
+            with trio.fail_after(ADDRESS_SECONDS if left else math.inf):
+                await attempt.connect(address)
             refuse_itself(attempt.getsockname(), attempt.getpeername())
+        except trio.TooSlowError:
+            attempt.close()
+            failure = clearer(failure, (Cause.TIMEOUT, "no address answers in time"))
         except OSError as failed:
             attempt.close()
-            failure = failed
+            failure = clearer(failure, (cause_of(failed), reason_of(failed)))
         except BaseException:
             attempt.close()
             raise
         else:
             return attempt
-    raise failure
+    return failure
 
 
 class _Connection:

@@ -14,14 +14,18 @@ from typing import Any
 import pytest
 from command_line import CLUSTER_ID, run
 from namespaces import Machines, machines
-from test_cli_serve import PATIENCE_SECONDS, Serving
+from test_cli_serve import Serving
 
 KRAFT = (sys.executable, "-m", "kraft")
 PORT = 9093
+PATIENCE_SECONDS = 180
+"""A node that runs for so long is ended, which fails its test."""
 NAMES = ("one", "two", "three")
 ADDRESSES = {"one": ["10.64.0.1", "fd64::1"], "two": ["10.64.0.2", "fd64::2"], "three": ["10.64.0.3", "fd64::3"]}
 """The first node listens only on the first address of its machine, the third only on the second."""
-MOVED = {**ADDRESSES, "one": ["10.64.0.77", "fd64::77"]}
+KNOWN = {**ADDRESSES, "three": ["10.64.0.200", *ADDRESSES["three"]]}
+"""What the names say. Nobody at all has the first address of the third."""
+MOVED = {"one": ["10.64.0.77", "fd64::77"]}
 EVERYWHERE = ",".join(f"{name}.quorum:{PORT}" for name in NAMES)
 
 
@@ -71,7 +75,7 @@ def test_a_quorum_of_names_whose_first_node_moves(capsys: pytest.CaptureFixture[
     with machines(tmp_path / "hosts") as there:
         for name in NAMES:
             there.add(name, *ADDRESSES[name])
-        there.name(ADDRESSES)
+        there.name(KNOWN)
         quorum = Quorum(there, tmp_path)
         configs = [
             quorum.configure(1, "10.64.0.1", "one.quorum"),
@@ -87,7 +91,7 @@ def test_a_quorum_of_names_whose_first_node_moves(capsys: pytest.CaptureFixture[
                 for node in (second, third):
                     node.said("leader=1 epoch=1")
             there.move("one", *MOVED["one"])
-            there.name(MOVED)
+            there.name({**KNOWN, **MOVED})
             quorum.configure(1, "10.64.0.77", "one.quorum")
             with quorum.serving(1) as first:
                 for node in (second, third):
@@ -100,3 +104,28 @@ def test_a_quorum_of_names_whose_first_node_moves(capsys: pytest.CaptureFixture[
             down = quorum.ask("status", "--why")
             assert down["leaderId"] in (2, 3)
             assert [one["id"] for one in down["why"] if "failure" in one] == [1]
+
+
+RESOLVE = """
+import trio
+from transport import Endpoint
+from transport.addresses import resolve
+
+for failures in range(4):
+    print(*[address[0] for _, address in trio.run(resolve, Endpoint("three.quorum", 9093), failures)])
+"""
+
+
+def test_each_failed_attempt_begins_with_another_address(tmp_path: Path) -> None:
+    """Or an address that swallows everything would hide the others for ever."""
+    with machines(tmp_path / "hosts") as there:
+        there.name(KNOWN)
+        command = there.command((sys.executable, "-c", RESOLVE))
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    first, second, third = KNOWN["three"]
+    assert [line.split() for line in said] == [
+        [first, second, third],
+        [second, third, first],
+        [third, first, second],
+        [first, second, third],
+    ]

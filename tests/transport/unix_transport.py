@@ -53,7 +53,7 @@ class UnixSockets:
         finally:
             os.unlink(path)
 
-    def connect(self, endpoint: Endpoint, channel: Channel) -> Connection:
+    def connect(self, endpoint: Endpoint, channel: Channel, failures: int) -> Connection:
         connection = Connection(self._owner)
         self._nursery.start_soon(self._connect, endpoint, channel, connection)
         return connection
