@@ -9,7 +9,7 @@ from typing import Final
 
 from kraft.sim.invariants import InvariantViolated
 from metadata_log.serde import Message
-from metadata_log.types import NO_NODE
+from metadata_log.types import NO_NODE, Uuid
 from transport.protocol.messages import (
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
@@ -50,7 +50,7 @@ def check_leader_can_be_found(node_id: int, message: Message, version: int) -> N
 def _leader_named(message: Message) -> int:
     """The id of the leader that a message names, or -1."""
     match message:
-        case FetchResponse(responses=[topic, *_]):
+        case FetchResponse(responses=[topic, *_]) if topic.topic_id == Uuid.METADATA_TOPIC:
             return topic.partitions[0].current_leader.leader_id
         case FetchSnapshotResponse(topics=[topic, *_]):
             return topic.partitions[0].current_leader.leader_id
