@@ -17,6 +17,8 @@ from kraft.admin.client import (
     ReplicaDescription,
     RequestRefused,
 )
+from kraft.admin.features import UpgradeType, update_features
+from metadata_log.image.features import KRAFT_VERSION
 from metadata_log.types import Uuid
 from transport.interface import Endpoint
 from transport.protocol.errors import Error
@@ -28,6 +30,7 @@ from transport.protocol.messages import (
 )
 from transport.protocol.messages.add_raft_voter import Listener
 
+DYNAMIC: Final = {KRAFT_VERSION: 1}
 RETRY_SECONDS: Final = 0.2
 TIMEOUT_MS: Final = 30_000
 SILENT_MS: Final = 5_000
@@ -112,6 +115,25 @@ async def remove_voter(admin: AdminClient, node_id: int, directory_id: Uuid | No
     asked = admin.ask_active(request, RemoveRaftVoterResponse, _refusal)
     await _changed(admin, asked, lambda now: (node_id, found) not in _keys(now))
     return found
+
+
+async def make_dynamic(admin: AdminClient, *, timeout_ms: int = TIMEOUT_MS) -> None:
+    """Raise kraft.version to 1, for good; returns once the voters stand in the log, each with its directory.
+
+    Raises `RequestRefused`, `NoController`, and `AdminError` if they do not after `timeout_ms`: controllers of Kafka's
+    releases that can only be formatted as dynamic ones note the level among the features, and change nothing.
+    """
+    await update_features(admin, DYNAMIC, UpgradeType.UPGRADE)
+    quorum = await admin.describe_quorum()
+    with trio.move_on_after(timeout_ms / 1000):
+        while any(one.directory_id == Uuid.ZERO for one in quorum.voters):
+            await trio.sleep(RETRY_SECONDS)
+            quorum = await admin.describe_quorum()
+        return
+    raise AdminError(
+        f"the leader, node {quorum.leader_id}, says that {KRAFT_VERSION} is 1, but the quorum is static as before",
+        hint="Its release of Kafka cannot change that while it runs. Let a newer controller lead, and try again.",
+    )
 
 
 async def _changed(admin: AdminClient, asked: Awaitable[object], is_done: Callable[[QuorumDescription], bool]) -> None:

@@ -7,14 +7,13 @@ from typing import Final
 import click
 
 from kraft.admin import UpgradeType, update_features
-from kraft.admin.voters import add_voter, remove_voter
+from kraft.admin.voters import DYNAMIC, add_voter, make_dynamic, remove_voter
 from kraft.cli.administration import Cluster, on_a_cluster
 from kraft.config import UsageError, parse_host_port
 from metadata_log.image.features import KRAFT_VERSION
 from metadata_log.types import Uuid
 from transport.interface import Endpoint
 
-DYNAMIC_LEVEL: Final = 1
 _WHERE: Final = "CONTROLLER"
 
 _directory_option = click.option(
@@ -78,10 +77,14 @@ def upgrade_command(*, dry_run: bool, cluster: Cluster) -> None:
 
     Afterwards controller.quorum.voters has no effect any more; controller.quorum.bootstrap.servers takes its place.
     """
-    levels = {KRAFT_VERSION: DYNAMIC_LEVEL}
-    cluster.ask(lambda admin: update_features(admin, levels, UpgradeType.UPGRADE, validate_only=dry_run))
-    text = f"{KRAFT_VERSION} can be {DYNAMIC_LEVEL}." if dry_run else f"{KRAFT_VERSION} is {DYNAMIC_LEVEL}."
-    cluster.say({"kraftVersion": DYNAMIC_LEVEL, "dryRun": dry_run}, [text])
+    if dry_run:
+        cluster.ask(lambda admin: update_features(admin, DYNAMIC, UpgradeType.UPGRADE, validate_only=True))
+    else:
+        cluster.ask(lambda admin: make_dynamic(admin, timeout_ms=cluster.timeout_ms))
+    level = DYNAMIC[KRAFT_VERSION]
+    cluster.say(
+        {"kraftVersion": level, "dryRun": dry_run}, [f"{KRAFT_VERSION} {'can be' if dry_run else 'is'} {level}."]
+    )
 
 
 def _controller(text: str) -> tuple[int, Endpoint | None]:

@@ -140,7 +140,7 @@ def test_an_older_cluster_is_replaced_and_then_upgraded(older_kafka: KafkaInstal
                 if "kafka" in nodes.makes.values():
                     refused = kraft("features", "upgrade", "--release-version", NEWER_METADATA_VERSION, *nodes.where)
                     assert "INVALID_UPDATE_VERSION" in refused.stderr
-                    static = kraft("quorum", "upgrade", *nodes.where)
+                    static = kraft("quorum", "upgrade", *nodes.where, "--timeout", "2")
                     assert static.returncode == 1
                     print(static.stderr)
             told("features", "upgrade", "--release-version", NEWER_METADATA_VERSION, *nodes.where)

@@ -16,7 +16,9 @@ from kraft.admin import (
     ResourceType,
     open_admin,
 )
+from kraft.admin.voters import make_dynamic
 from kraft.testing import Cluster
+from metadata_log.types import Uuid
 from transport.faults import Faults
 from transport.interface import Endpoint, Listener, Request
 from transport.memory import MemoryNetwork, MemoryTransport
@@ -26,11 +28,19 @@ from transport.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
+from transport.protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    DescribeQuorumResponsePartitionData,
+    DescribeQuorumResponseTopicData,
+    ReplicaState,
+)
 from transport.protocol.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from transport.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
 
 def metrics(
@@ -129,6 +139,8 @@ class Scripted:
         self.active = active
         self.asked: list[str] = []
         self.errors: list[Error] = []
+        self.directories = [Uuid.ZERO, Uuid.ZERO]
+        self.writes_voters = False
 
     def deliver(self, request: object) -> None:
         assert isinstance(request, Request)
@@ -152,8 +164,21 @@ class Scripted:
                     for one in resources
                 ]
                 self.transport.answer(request, IncrementalAlterConfigsResponse(responses=results))
+            case UpdateFeaturesRequest():
+                self.transport.answer(request, UpdateFeaturesResponse())
+            case DescribeQuorumRequest():
+                self.transport.answer(request, quorum_led_by(self.active, self.directories))
+                self.directories = (
+                    [Uuid(bytes([one]) * 16) for one in (1, 2)] if self.writes_voters else self.directories
+                )
             case _:
                 raise AssertionError(request.message)
+
+
+def quorum_led_by(leader: int, directories: list[Uuid]) -> DescribeQuorumResponse:
+    voters = [ReplicaState(replica_id=one, replica_directory_id=each) for one, each in enumerate(directories, 1)]
+    partition = DescribeQuorumResponsePartitionData(leader_id=leader, current_voters=voters)
+    return DescribeQuorumResponse(topics=[DescribeQuorumResponseTopicData(partitions=[partition])])
 
 
 async def run_scripted(
@@ -180,6 +205,22 @@ async def test_a_controller_that_is_not_active_any_more_is_left(autojump_clock: 
         # c1 refused; c2, learnt from c1, was asked first the next time and names itself.
         assert "IncrementalAlterConfigsRequest" in first.asked
         assert second.asked == ["DescribeClusterRequest", "IncrementalAlterConfigsRequest"]
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("writes_voters", [True, False])
+async def test_a_quorum_is_dynamic_when_its_voters_have_directories(
+    autojump_clock: trio.testing.MockClock, writes_voters: bool
+) -> None:
+    """Controllers of Kafka 3.9 say yes to kraft.version 1, and do not write down who votes."""
+    async with trio.open_nursery() as nursery:
+        first, _, client = await run_scripted(nursery, MemoryNetwork(1), active=1)
+        first.writes_voters = writes_voters
+        if writes_voters:
+            await make_dynamic(client)
+        else:
+            with pytest.raises(AdminError, match="static as before"):
+                await make_dynamic(client)
         nursery.cancel_scope.cancel()
 
 
