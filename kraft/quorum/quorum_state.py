@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from kraft.quorum.accumulator import BatchAccumulator
 from kraft.quorum.effects import (
+    AbandonDownload,
     Effect,
     HighWatermarkMoved,
     LeaderChanged,
@@ -27,6 +28,7 @@ from kraft.quorum.peers import Peers
 from kraft.quorum.purgatory import Purgatory
 from kraft.quorum.states import (
     CandidateState,
+    Download,
     EpochState,
     FollowerState,
     LeaderState,
@@ -220,6 +222,8 @@ class QuorumState:
         allowed = WITHIN_EPOCH[source.name] if within else TO_HIGHER_EPOCH[source.name] if higher else ()
         assert target.name in allowed, (source.name, source.epoch, target.name, target.epoch)
         match source:
+            case FollowerState(download=Download()):
+                self.emit(AbandonDownload())
             case LeaderState(change=PendingChange(request_id, AddVoterReply() | RemoveVoterReply() as reply)):
                 error = Error.NOT_LEADER_OR_FOLLOWER
                 self.emit(SendReply(request_id, replace(reply, error=error, text=error.message)))

@@ -11,6 +11,7 @@ from kraft.quorum.values import QuorumConfig
 from kraft.quorum.voters import VoterSet
 from kraft.replica.broker_host import host_broker
 from kraft.replica.controller_host import host_controller
+from kraft.sim.dynamic import draw_snapshots
 from kraft.sim.member import Member
 from kraft.sim.replica_member import ReplicaMember
 from metadata_log.types import Uuid
@@ -36,6 +37,7 @@ class Cluster:
         self._heartbeat_ms = rng.choice((200, 400, 800))
         self._lag_ms = rng.choice((300, 800, 3000))
         self._fetch_ms = rng.choice((50, 100, 250))
+        self._snapshots = draw_snapshots(Random(f"{seed}/snapshots"))
 
     def make_controller(self, node_id: int, voters: VoterSet, config: QuorumConfig) -> Member:
         """A voter."""
@@ -63,6 +65,7 @@ class Cluster:
             uses_codecs=self._uses_codecs,
             decisions=self._decisions,
             broker=broker,
+            snapshots=self._snapshots,
         )
 
 

@@ -20,7 +20,13 @@ from metadata_log.retention import Retention
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
 
-DYNAMIC: Final[dict[str, ApplicationFactory]] = {"dynamic": host_registers, "dynamic-controller": host_controller}
+UPGRADED: Final = "upgraded-controller"
+"""What a scenario calls members that begin as a static quorum and become a dynamic one."""
+DYNAMIC: Final[dict[str, ApplicationFactory]] = {
+    "dynamic": host_registers,
+    "dynamic-controller": host_controller,
+    UPGRADED: host_controller,
+}
 """What nodes host, by what a scenario calls its members."""
 
 
@@ -49,31 +55,38 @@ class DynamicQuorum:
         self._snapshots = draw_snapshots(rng)
         self._segment_bytes = rng.choice((1000, 1_000_000))
         self._uses_codecs = rng.random() < 0.5
-        self.first_voters = VoterSet(tuple(map(_first_voter, range(1, rng.randint(1, nodes) + 1))))
+        self._is_upgraded = kind == UPGRADED
+        self.first_voters = _first_voters(nodes if self._is_upgraded else rng.randint(1, nodes), self._is_upgraded)
 
     def members(self) -> dict[int, Member]:
         """All nodes."""
         return {node_id: self._member(node_id) for node_id in self._node_ids}
 
     def _member(self, node_id: int) -> ReplicaMember:
-        bootstrap = tuple(address for one in self._node_ids for address in endpoints_of(one).listeners)
-        is_voter = node_id in self.first_voters.ids
         return ReplicaMember(
             node_id,
-            voters=VoterSet(()),
+            voters=self.first_voters if self._is_upgraded else VoterSet(()),
             config=self._config,
             application=self._application,
             segment_bytes=self._segment_bytes,
             versions={},
             uses_codecs=self._uses_codecs,
-            formatting=Formatting(self.first_voters if is_voter else None, bootstrap),
+            formatting=None if self._is_upgraded else self._formatting(node_id),
             snapshots=self._snapshots,
         )
 
+    def _formatting(self, node_id: int) -> Formatting:
+        bootstrap = tuple(address for one in self._node_ids for address in endpoints_of(one).listeners)
+        return Formatting(self.first_voters if node_id in self.first_voters.ids else None, bootstrap)
 
-def _first_voter(node_id: int) -> Voter:
-    key = ReplicaKey(node_id, Uuid(Random(f"directory/{node_id}").randbytes(16)))
-    return Voter(key, endpoints_of(node_id), OWN_KRAFT_VERSIONS)
+
+def _first_voters(count: int, is_static: bool) -> VoterSet:
+    """The voters from 1 on; who is one of a static quorum is known by its id alone."""
+    ids = range(1, count + 1)
+    if is_static:
+        return VoterSet(tuple(Voter(ReplicaKey(one), endpoints_of(one)) for one in ids))
+    keys = [ReplicaKey(one, Uuid(Random(f"directory/{one}").randbytes(16))) for one in ids]
+    return VoterSet(tuple(Voter(key, endpoints_of(key.id), OWN_KRAFT_VERSIONS) for key in keys))
 
 
 class VoterWatch:

@@ -10,6 +10,7 @@ from random import Random
 from typing import Final
 
 from kraft.sim.actions import Action
+from kraft.sim.dynamic import UPGRADED
 from kraft.sim.scenario import Scenario
 from kraft.sim.simulator import CALM_MS, Result, Simulator, result_of
 from kraft.sim.voter_workload import AskVoters, MoveNode, VoterWorkload, WipeDisk
@@ -24,8 +25,8 @@ class Reconfiguration:
     pauses_ms: tuple[int, ...] = (500, 1500, 4000)
     writes_ms: tuple[int, ...] = (20, 100, 500)
 
-    def __init__(self, seed: int) -> None:
-        self._workload = VoterWorkload(Random(f"{seed}/membership"))
+    def __init__(self, seed: int, *, upgrades: bool = False) -> None:
+        self._workload = VoterWorkload(Random(f"{seed}/membership"), upgrades=upgrades)
         self._is_over = False
 
     def begin(self, simulator: Simulator) -> None:
@@ -79,7 +80,7 @@ def run_dynamic(
     up to what went wrong.
     """
     scenario = Scenario.drawn(kind, nodes, seed)
-    work = Reconfiguration(seed)
+    work = Reconfiguration(seed, upgrades=kind == UPGRADED)
     simulator = Simulator(scenario, work=work, keep_trace=keep_trace, recorded=recorded)
     try:
         simulator.chaos(chaos_ms)

@@ -13,6 +13,7 @@ from kraft.quorum.voters import VoterSet
 from kraft.sim.client_history import ClientHistory
 from kraft.sim.cluster import CLUSTER, Cluster
 from kraft.sim.contacts import Contacts
+from kraft.sim.disk_losses import DiskLosses
 from kraft.sim.dynamic import DYNAMIC, DynamicQuorum, VoterWatch
 from kraft.sim.members import MACHINES, MEMBERS, MakeMember, draw_config
 from kraft.sim.partition_watch import PartitionWatch
@@ -48,7 +49,10 @@ class Scenario(Struct, frozen=True, kw_only=True):
         if self.members in DYNAMIC:
             quorum = DynamicQuorum(self.members, self.nodes, self.config, self.seed)
             first = quorum.first_voters
-            return World(quorum.members(), first, trace=trace, contacts=contacts, watch=VoterWatch())
+            world = World(quorum.members(), first, trace=trace, contacts=contacts, watch=VoterWatch())
+            # The voters that may be lost are drawn by who knows how they change.
+            world.disk_losses = DiskLosses(())
+            return world
         voters = VoterSet.parse(",".join(f"{one}@n{one}:9000" for one in voter_ids))
         if self.members == CLUSTER:
             cluster = Cluster(self.seed, self.brokers)

@@ -15,12 +15,15 @@ from typing import Final
 from msgspec import Struct
 
 from kraft.quorum.values import ReplicaKey
+from kraft.quorum.voter_history import DYNAMIC
 from kraft.quorum.voters import majority
 from kraft.sim.replica_member import CLUSTER_ID
 from kraft.sim.world import World
+from metadata_log.image.features import KRAFT_VERSION
 from metadata_log.serde import Message
 from transport.protocol.messages.add_raft_voter import AddRaftVoterRequest, Listener
 from transport.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
+from transport.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
 MOST_AT_ONCE: Final = 4
 """So many changes may be asked for before one is answered."""
@@ -28,6 +31,7 @@ LINGER_MS: Final = 12_000
 """What a node said before it lost its disk can still be on its way for so long."""
 PORTS: Final = (9000, 9001, 9002)
 _TIMEOUT_MS: Final = 2000
+_UPGRADE: Final = 1
 
 
 class AskVoters(Struct, frozen=True):
@@ -67,7 +71,8 @@ class _Asked(Struct, frozen=True):
 class VoterWorkload:
     """Draws what befalls the voters in one run."""
 
-    def __init__(self, rng: Random) -> None:
+    def __init__(self, rng: Random, *, upgrades: bool = False) -> None:
+        """With `upgrades` the quorum is a static one at first."""
         self._rng = rng
         self._mean_ms = rng.choice((300, 1000, 3000))
         self._weights = {
@@ -77,6 +82,7 @@ class VoterWorkload:
             "swap": rng.choice((0, 2)),
             "wipe": rng.choice((0, 1, 2)),
             "move": rng.choice((0, 0, 1)),
+            "upgrade": 12 if upgrades else 0,
         }
         self._next_id = 1
         self._asked: dict[int, _Asked] = {}
@@ -108,6 +114,8 @@ class VoterWorkload:
                 rng.shuffle(steps)
             case "wipe":
                 steps = [self._loss(world, now_ms)]
+            case "upgrade":
+                steps = [self._upgrade(world)]
             case _:
                 steps = [MoveNode(rng.choice(world.node_ids), rng.choice(PORTS), rng.randint(1, 2000))]
         return [step for step in steps if step is not None]
@@ -151,6 +159,14 @@ class VoterWorkload:
         request_id, self._next_id = self._next_id, self._next_id + 1
         self._asked[request_id] = _Asked(node_id, key, is_addition)
         return AskVoters(node_id, request_id, request)
+
+    def _upgrade(self, world: World) -> Step | None:
+        leaders = world.leaders()
+        if not leaders:
+            return None
+        update = FeatureUpdateKey(feature=KRAFT_VERSION, max_version_level=DYNAMIC, upgrade_type=_UPGRADE)
+        request_id, self._next_id = self._next_id, self._next_id + 1
+        return AskVoters(self._rng.choice(leaders), request_id, UpdateFeaturesRequest(feature_updates=[update]))
 
     def _loss(self, world: World, now_ms: int) -> Step | None:
         node_id = self._rng.choice(world.node_ids)

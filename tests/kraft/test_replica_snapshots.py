@@ -224,6 +224,24 @@ def test_the_leader_may_change_within_a_download() -> None:
     assert sum(one.position == 0 for one in seen) >= 2
 
 
+def test_what_has_arrived_goes_when_the_leader_is_followed_no_more() -> None:
+    """Found by the simulator: else it lies where this node's own snapshot of the same offset will be written."""
+    net = quorum()
+    write(net, 60)
+    node = follower_of(net)
+    replace_disk(net, node)
+    seen = pieces_seen(net)
+    net.start(node)
+    while len(seen) < 2:
+        assert net.once()
+    assert [name for name in net.disks[node].list(PARTITION) if name.endswith(".part")]
+    net.kill(net.leader)
+    while net.replicas[node].core.state_name == "Follower":
+        if not net.once():
+            net.now_ms = max(net.now_ms, min(one.deadline_ms() for one in net.replicas.values()))
+    assert not [name for name in net.disks[node].list(PARTITION) if name.endswith(".part")]
+
+
 @pytest.mark.parametrize("way", ["flipped", "cut", "of another snapshot", "from elsewhere", "without a footer"])
 def test_what_is_damaged_on_the_way_is_not_adopted(way: str) -> None:
     net = quorum()

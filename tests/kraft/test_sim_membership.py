@@ -37,6 +37,12 @@ def test_a_quorum_of_controllers_keeps_its_promises_while_voters_come_and_go() -
     _run_slice(100, 2, kind="dynamic-controller")
 
 
+def test_a_static_quorum_becomes_a_dynamic_one_under_faults() -> None:
+    """kraft.version goes from 0 to 1 while leaders come and go, and then voters do."""
+    results = _run_slice(0, 4, nodes=3, kind="upgraded-controller")
+    assert sum(result.voter_sets for result in results) > 4
+
+
 @pytest.mark.parametrize("nodes", [2, 3])
 def test_a_small_quorum_keeps_its_promises_while_voters_come_and_go(nodes: int) -> None:
     """Where one voter more or less changes the majority."""
@@ -47,8 +53,9 @@ def test_a_small_quorum_keeps_its_promises_while_voters_come_and_go(nodes: int) 
 @pytest.mark.parametrize("nodes", [2, 3, 4, 5, 7])
 @pytest.mark.parametrize("first", range(1000, 3000, 100))
 def test_a_quorum_keeps_its_promises_while_voters_come_and_go_in_ten_thousand_runs(first: int, nodes: int) -> None:
-    _run_slice(first, 80, nodes)
-    _run_slice(first + 80, 20, nodes, "dynamic-controller")
+    _run_slice(first, 70, nodes)
+    _run_slice(first + 70, 15, nodes, "dynamic-controller")
+    _run_slice(first + 85, 15, nodes, "upgraded-controller")
 
 
 def _seed_with_a_loss() -> int:
