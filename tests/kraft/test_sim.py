@@ -5,27 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from random import Random
 
 import pytest
 
-from kraft.quorum import core, elections, replication
-from kraft.quorum.effects import SendReply
-from kraft.quorum.events import Received
-from kraft.quorum.leadership import known_leader
-from kraft.quorum.log_view import LogView, Position, PositionCheck
-from kraft.quorum.messages import Vote, VoteReply
 from kraft.quorum.quorum_state import QuorumState
-from kraft.quorum.states import LeaderState, ResignedState, UnattachedState, VotedState
-from kraft.quorum.values import QuorumConfig, ReplicaKey
-from kraft.replica import storage
-from kraft.replica.application import ForRequest, ForSubmit
-from kraft.replica.applier import Applier
-from kraft.replica.events import CommittedBatch, FlushDone, Input, Output
+from kraft.quorum.values import QuorumConfig
+from kraft.replica.events import FlushDone, Input, Output
 from kraft.replica.replica import Replica
 from kraft.sim import (
-    InvariantViolated,
     MakeMember,
     Result,
     Scenario,
@@ -35,12 +23,7 @@ from kraft.sim import (
     replica_member,
     run,
 )
-from metadata_log.disk import Disk
-from metadata_log.log import FlushHandle
-from metadata_log.quorum_state_file import StoredElection, format_quorum_state
-from metadata_log.types import OffsetAndEpoch
 from transport.faults import NO_FAULTS
-from transport.protocol.errors import Error
 
 SLICE = 25
 
@@ -188,181 +171,3 @@ def test_a_fork_goes_on_as_its_original_does(monkeypatch: pytest.MonkeyPatch) ->
     for seed in range(4):
         run(seed, 3, make_member=controller_member if seed % 2 else replica_member)
     assert compared > 500
-
-
-# Broken cores
-
-
-def _vote_without_looking_at_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    def on_vote(quorum: QuorumState, event: Received, vote: Vote, now_ms: int) -> None:
-        error = elections._consider(quorum, vote, now_ms)
-        granted = error == 0 and quorum.state.can_grant(vote, up_to_date=True)
-        if granted and not vote.pre_vote and quorum.state.voted is None:
-            quorum.become_voted(vote.candidate, now_ms)
-        leader_id, endpoints = known_leader(quorum)
-        reply = VoteReply(epoch=quorum.epoch, leader_id=leader_id, endpoints=endpoints, error=error, granted=granted)
-        quorum.emit(SendReply(event.request_id, reply))
-
-    monkeypatch.setattr(elections, "on_vote", on_vote)
-
-
-def _vote_in_memory_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    def become_voted(quorum: QuorumState, candidate: ReplicaKey, now_ms: int) -> None:
-        deadline_ms = now_ms + quorum.random_election_timeout_ms()
-        target = VotedState(quorum.epoch, quorum.leader_id, candidate, deadline_ms)
-        quorum.transition_to(target, "vote", persist=False, keep_peers=True)
-
-    monkeypatch.setattr(QuorumState, "become_voted", become_voted)
-
-
-def _vote_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(VotedState, "can_grant", lambda state, vote, *, up_to_date: up_to_date)
-
-
-def _count_the_leader_before_its_flush(monkeypatch: pytest.MonkeyPatch) -> None:
-    drain = replication.drain
-
-    def drain_and_count(quorum: QuorumState, now_ms: int) -> None:
-        drain(quorum, now_ms)
-        if isinstance(quorum.state, LeaderState):
-            quorum.state.progress[quorum.local.id].end_offset = quorum.log.end_offset
-            replication.advance_high_watermark(quorum, quorum.state, now_ms)
-
-    monkeypatch.setattr(replication, "drain", drain_and_count)
-
-
-def _commit_records_of_former_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
-    def advance_high_watermark(quorum: QuorumState, leader: LeaderState, now_ms: int) -> None:
-        offset = sorted(one.end_offset for one in leader.progress.values())[-leader.voters.majority]
-        if offset > leader.high_watermark:
-            leader.high_watermark = offset
-            quorum.move_high_watermark(offset)
-            replication.answer_parked(quorum, now_ms)
-
-    monkeypatch.setattr(replication, "advance_high_watermark", advance_high_watermark)
-
-
-def _commit_what_a_minority_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    def committable(leader: LeaderState) -> int | None:
-        offset = max(one.end_offset for one in leader.progress.values())
-        return offset if offset > max(leader.epoch_start_offset, leader.high_watermark) else None
-
-    monkeypatch.setattr(LeaderState, "committable", committable)
-
-
-def _acknowledge_before_the_flush(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LogView, "is_flushed", True)
-
-
-def _overlook_divergence(monkeypatch: pytest.MonkeyPatch) -> None:
-    def check(log: LogView, offset: int, last_epoch: int) -> PositionCheck:
-        return PositionCheck(Position.VALID, OffsetAndEpoch(epoch=last_epoch, offset=offset))
-
-    monkeypatch.setattr(LogView, "check", check)
-
-
-def _go_on_leading_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
-    first_state = core._first_state
-
-    def lead_on(quorum: QuorumState, election: object, now_ms: int) -> object:
-        state = first_state(quorum, election, now_ms)
-        if not isinstance(state, ResignedState):
-            return state
-        quorum.state = UnattachedState(state.epoch - 1, -1, now_ms)
-        quorum.become_prospective(now_ms, "lead-on")
-        quorum.become_candidate(now_ms, "lead-on")
-        leader = quorum.become_leader(now_ms)
-        quorum.persisted = None
-        quorum.effects.clear()
-        leader.epoch_start_offset -= 1
-        return leader
-
-    monkeypatch.setattr(core, "_first_state", lead_on)
-
-
-CORE_MUTANTS = [
-    _vote_without_looking_at_the_log,
-    _vote_in_memory_only,
-    _vote_again,
-    _count_the_leader_before_its_flush,
-    _commit_records_of_former_epochs,
-    _commit_what_a_minority_has,
-    _acknowledge_before_the_flush,
-    _overlook_divergence,
-    _go_on_leading_after_a_restart,
-]
-
-
-def _hunt(make_member: MakeMember, seeds: int) -> None:
-    for seed in range(seeds):
-        try:
-            run(seed, 3 + seed % 2 * 2, make_member=make_member)
-        except InvariantViolated as found:
-            print(f"found with seed {seed}: {found}")
-            return
-    pytest.fail(f"{seeds} seeds found nothing wrong")
-
-
-@pytest.mark.parametrize("breaks", CORE_MUTANTS, ids=lambda breaks: breaks.__name__[1:])
-def test_a_broken_core_is_found(breaks: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The simulation would be worth nothing if it let these pass."""
-    breaks(monkeypatch)
-    _hunt(core_member, 200)
-
-
-# Broken replicas
-
-
-def _flush_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FlushHandle, "run", lambda handle: None)
-
-
-def _rename_quorum_state_without_a_flush_of_the_directory(monkeypatch: pytest.MonkeyPatch) -> None:
-    def write(disk: Disk, directory: str, state: StoredElection) -> None:
-        file = disk.open(f"{directory}/quorum-state.tmp", create=True)
-        file.truncate(0)
-        file.append(format_quorum_state(state))
-        file.fsync()
-        file.close()
-        disk.rename(f"{directory}/quorum-state.tmp", f"{directory}/quorum-state")
-
-    monkeypatch.setattr(storage, "write_quorum_state", write)
-
-
-def _apply_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    advance = Applier.advance
-
-    def advance_and_repeat(applier: Applier, high_watermark: int) -> list[CommittedBatch]:
-        batches = list(advance(applier, high_watermark))
-        return batches + batches[-1:]
-
-    monkeypatch.setattr(Applier, "advance", advance_and_repeat)
-
-
-def _call_what_is_uncertain_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    refused = Replica._refused
-
-    def surely_refused(
-        replica: Replica, waiting: ForRequest | ForSubmit, error: Error, *, is_uncertain: bool
-    ) -> Output:
-        return refused(replica, waiting, error, is_uncertain=False)
-
-    monkeypatch.setattr(Replica, "_refused", surely_refused)
-
-
-@pytest.mark.parametrize(
-    "breaks",
-    [
-        _call_what_is_uncertain_refused,
-        _flush_nothing,
-        _rename_quorum_state_without_a_flush_of_the_directory,
-        _apply_twice,
-    ],
-    ids=lambda breaks: breaks.__name__[1:],
-)
-def test_a_broken_replica_is_found(
-    breaks: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What the bare core does not have, the files and the application, must be watched as closely."""
-    breaks(monkeypatch)
-    _hunt(replica_member, 40)

@@ -28,24 +28,31 @@ class Scope(StrEnum):
 
 
 class Patches:
-    """What one planted mutant has replaced so far; `where` names it, as `module.Class.method`."""
+    """What one planted mutant has replaced."""
 
     def __init__(self) -> None:
-        self._sound: list[tuple[type | ModuleType, str, object]] = []
-        self.where: tuple[str, ...] = ()
+        self.replaced: tuple[tuple[type | ModuleType, str, object], ...] = ()
+        """The owner of each, its name there, and what it was; oldest first."""
 
     def replace(self, owner: type | ModuleType, name: str, broken: object) -> None:
         """Let `owner.name` be `broken` from now on."""
-        self._sound.append((owner, name, vars(owner)[name]))
-        prefix = f"{owner.__module__}.{owner.__qualname__}" if isinstance(owner, type) else owner.__name__
-        self.where = (*self.where, f"{prefix}.{name}")
+        self.replaced = (*self.replaced, (owner, name, vars(owner)[name]))
         setattr(owner, name, broken)
+
+    @property
+    def where(self) -> tuple[str, ...]:
+        """The names of what is replaced, as `module.Class.method`."""
+        return tuple(f"{_name_of(owner)}.{name}" for owner, name, _ in self.replaced)
 
     def undo(self) -> None:
         """Put everything back, the last replaced first."""
-        while self._sound:
-            owner, name, sound = self._sound.pop()
+        for owner, name, sound in reversed(self.replaced):
             setattr(owner, name, sound)
+        self.replaced = ()
+
+
+def _name_of(owner: type | ModuleType) -> str:
+    return f"{owner.__module__}.{owner.__qualname__}" if isinstance(owner, type) else owner.__name__
 
 
 class Mutant(Struct, frozen=True):

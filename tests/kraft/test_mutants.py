@@ -1,0 +1,77 @@
+"""Bugs planted on purpose: each must be found, and what finds it must not be found in sound code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from kraft.quorum.states import VotedState
+from kraft.sim.hunt import Hunt
+from kraft.sim.mutants import MUTANTS, Mutant, Scope, planted
+from kraft.sim.schedule import Schedule
+from kraft.sim.simulator import Result
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "mutants.md"
+RANGES = range(0, 50_000, 10_000)
+"""Where the soak begins to look for each."""
+
+
+def _hunt(mutant: Mutant, first: int = 0) -> tuple[Schedule | None, int]:
+    """What was found within the mutant's budget of seeds, and after how many."""
+    hunt = Hunt(members=mutant.scope, mutant=mutant.name)
+    print(f"{mutant.name}: {mutant.scope}, seeds from {first}")
+    for count in range(1, mutant.budget + 1):
+        outcome = hunt.run(first + count - 1)
+        if isinstance(outcome, Schedule):
+            print(f"seed {first + count - 1}: {outcome.violated}: {outcome.message}")
+            return outcome, count
+    return None, mutant.budget
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_is_found(name: str) -> None:
+    """A simulation that does not find these would be worth nothing, nor one that finds something without them."""
+    mutant = MUTANTS[name]
+    found, count = _hunt(mutant)
+    assert found is not None, f"{count} seeds found nothing"
+    assert isinstance(Hunt(members=mutant.scope).run(found.scenario.seed), Result), found.message
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_is_found_wherever_one_begins(name: str) -> None:
+    """From whichever seed one looks for it, its budget is enough; the median is what the page says."""
+    outcomes = [_hunt(MUTANTS[name], first) for first in RANGES]
+    assert all(found is not None for found, _ in outcomes)
+    print(f"| `{name}` | median of {[count for _, count in outcomes]}: {median(count for _, count in outcomes)} |")
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_is_gone_when_the_block_ends(name: str) -> None:
+    with planted(name) as patches:
+        replaced = patches.replaced
+        assert all(vars(owner)[attribute] is not sound for owner, attribute, sound in replaced)
+    assert all(vars(owner)[attribute] is sound for owner, attribute, sound in replaced)
+
+
+def test_a_mutant_is_gone_when_something_fails() -> None:
+    """Nothing else in this process may run on broken code; nor does a mutant that nobody knows break anything."""
+    sound = VotedState.can_grant
+    with pytest.raises(KeyError), planted("vote-again"), planted("no-such-thing"):
+        pytest.fail("nothing can have been planted")
+    assert VotedState.can_grant is sound
+
+
+def test_there_are_enough_of_every_kind() -> None:
+    assert len(MUTANTS) >= 40
+    assert {mutant.scope for mutant in MUTANTS.values()} == set(Scope)
+
+
+def test_the_page_names_every_mutant() -> None:
+    """With what is broken, and the runs in which that shows."""
+    rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| `")]
+    wanted = [f"| `{mutant.name}` | {mutant.what} | {mutant.scope} |" for mutant in MUTANTS.values()]
+    assert len(rows) == len(wanted)
+    assert [row for row in wanted if not any(line.startswith(row) for line in rows)] == []
