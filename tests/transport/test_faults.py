@@ -95,3 +95,14 @@ def test_exactly_what_was_cut_is_cut(cuts: list[tuple[str, str]], isolated: list
         for target in HOSTS:
             expected = source != target and ((source, target) in cuts or source in isolated or target in isolated)
             assert plan.is_cut(source, target, Kind.REPLY) == expected
+
+
+def test_a_slow_link_is_slow_both_ways_until_it_heals():
+    plan = FaultPlan(Random(1), Faults(delay_ms=(5, 5)))
+    plan.slow_down("a", "b", (100, 100))
+    assert plan.decide("a", "b", Kind.REQUEST) == plan.decide("b", "a", Kind.REPLY) == (105,)
+    assert plan.decide("a", "c", Kind.REQUEST) == (5,)
+    plan.heal("c")
+    assert plan.decide("a", "b", Kind.REQUEST) == (105,)
+    plan.heal("b")
+    assert plan.decide("a", "b", Kind.REQUEST) == (5,)
