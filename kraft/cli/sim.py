@@ -22,6 +22,7 @@ import msgspec
 from kraft.cli.progress import LongJob
 from kraft.cli.text import count, echo_lines
 from kraft.config import UsageError
+from kraft.sim.explore import Explored, Scope, explore
 from kraft.sim.hunt import KINDS, Hunt
 from kraft.sim.mutants import MUTANTS
 from kraft.sim.schedule import Schedule, decode_schedule, encode_schedule, replay
@@ -102,18 +103,8 @@ def run_command(
     if found is None:
         click.echo(msgspec.json.encode(summary | {"violation": None}) if as_json else _summary_line(summary))
         return
-    path = Path(out) / f"kraft-sim-{found.mutant or members}-{found.scenario.seed}.json"
-    shrunk = _shrink(found)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(encode_schedule(shrunk))
-    violation = {
-        "seed": found.scenario.seed,
-        "violated": found.violated,
-        "message": shrunk.message,
-        "actions": len(found.actions),
-        "shrunk": len(shrunk.actions),
-        "schedule": str(path),
-    }
+    name = f"kraft-sim-{found.mutant or members}-{found.scenario.seed}.json"
+    violation = _save(_shrink(found), Path(out) / name, len(found.actions))
     if as_json:
         click.echo(msgspec.json.encode(summary | {"violation": violation}))
     else:
@@ -150,6 +141,79 @@ def replay_command(context: click.Context, file: str, *, without_mutant: bool, q
             click.echo(replayed.world.trace.text)
         echo_lines(_replay_lines(schedule, skipped, replayed.digest, replayed.failure))
     context.exit(0 if replayed.failure is None else 1)
+
+
+@sim_command.command("explore", short_help="Walk everything that can happen to two or three nodes.")
+@click.option("--nodes", type=click.IntRange(1, 5), default=2, show_default=True, help="How many voters, bare cores.")
+@click.option("--depth", type=click.IntRange(min=1), metavar="N", help="At most so many steps from the start.")
+@click.option("--epochs", type=click.IntRange(min=1), default=2, show_default=True, help="The last epoch.")
+@click.option("--timeouts", type=click.IntRange(min=0), default=2, show_default=True, help="Patience lost, in all.")
+@click.option("--submissions", type=click.IntRange(min=0), default=1, show_default=True, help="Records written.")
+@click.option("--crashes", type=click.IntRange(min=0), default=1, show_default=True, help="Nodes that die.")
+@click.option("--repeats", type=click.IntRange(min=0), default=0, show_default=True, help="Requests sent once more.")
+@click.option("--late", type=click.IntRange(min=0), default=0, show_default=True, help="Answers that may be late.")
+@click.option("--most-states", type=click.IntRange(min=1), metavar="N", help="Give up after so many states.")
+@click.option("--mutant", metavar="NAME", help="Plant this bug first; `kraft sim mutants` names them.")
+@click.option("--out", type=click.Path(file_okay=False), default=".", metavar="DIR", help="Where a schedule is saved.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was found as one JSON object.")
+@click.pass_context
+def explore_command(
+    context: click.Context,
+    *,
+    nodes: int,
+    depth: int | None,
+    epochs: int,
+    timeouts: int,
+    submissions: int,
+    crashes: int,
+    repeats: int,
+    late: int,
+    most_states: int | None,
+    mutant: str | None,
+    out: str,
+    as_json: bool,
+) -> None:
+    """Walk every order of events within these bounds, the shortest ways first.
+
+    States that differ in the names of nodes or in times only are one. If a promise is broken, the schedule is saved
+    and the exit code is 1: no way with fewer steps leads there.
+
+    \b
+    Example:
+        kraft sim explore --nodes 2
+        kraft sim explore --nodes 3 --depth 8 --mutant vote-again
+    """
+    scope = Scope(
+        nodes=nodes,
+        last_epoch=epochs,
+        submissions=submissions,
+        crashes=crashes,
+        timeouts=timeouts,
+        repeats=repeats,
+        late_answers=late,
+        depth=depth,
+    )
+    with LongJob("states", most_states) as job:
+        known = 0
+
+        def on_depth(_depth: int, states: int, _new: int) -> None:
+            nonlocal known
+            job.advance(states - known)
+            known = states
+
+        found = explore(scope, mutant=_known_mutant(mutant), most_states=most_states, on_depth=on_depth)
+    facts = msgspec.structs.asdict(found) | {"schedule": None}
+    if found.schedule is None:
+        click.echo(msgspec.json.encode(facts | {"violation": None}) if as_json else _explored_line(found))
+        return
+    name = f"kraft-explore-{mutant or 'core'}.json"
+    violation = _save(found.schedule, Path(out) / name, len(found.schedule.actions))
+    if as_json:
+        click.echo(msgspec.json.encode(facts | {"violation": violation}))
+    else:
+        echo_lines([f"after {count(found.states, 'state')}, {count(found.depth, 'step')} deep:"])
+        echo_lines(_violation_lines(violation))
+    context.exit(1)
 
 
 @sim_command.command("mutants", short_help="Name the bugs that can be planted.")
@@ -245,7 +309,29 @@ def _shrink(found: Schedule) -> Schedule:
         return shrink(found, on_shorter=on_shorter)
 
 
+def _save(schedule: Schedule, path: Path, length: int) -> dict[str, Any]:
+    """Write a schedule that breaks a promise, and say so; it had that `length` before it was shrunk."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(encode_schedule(schedule))
+    return {
+        "seed": schedule.scenario.seed,
+        "violated": schedule.violated,
+        "message": schedule.message,
+        "actions": length,
+        "shrunk": len(schedule.actions),
+        "schedule": str(path),
+    }
+
+
 # What is printed
+
+
+def _explored_line(found: Explored) -> str:
+    walked = "the whole scope" if found.is_complete else "no end was reached"
+    return (
+        f"{count(found.states, 'state')}, {count(found.steps, 'step')}, {found.depth} deep ({walked}): no violation\n"
+        f"ways with up to {count(found.elections, 'election')} and {count(found.committed, 'record')} committed"
+    )
 
 
 def _result_json(result: Result) -> dict[str, Any]:
@@ -283,9 +369,10 @@ def _summary_line(summary: dict[str, Any]) -> str:
 
 
 def _violation_lines(violation: dict[str, Any]) -> list[str]:
-    shorter = f"{count(violation['actions'], 'action')}, shrunk to {violation['shrunk']:,}"
+    length, shrunk = violation["actions"], violation["shrunk"]
+    shorter = count(length, "action") + (f", shrunk to {shrunk:,}" if shrunk < length else "")
     return [
-        f"seed {violation['seed']}: {violation['violated']}",
+        f"{violation['violated']} (seed {violation['seed']})",
         f"    {violation['message']}",
         f"schedule: {violation['schedule']} ({shorter})",
         f"replay:   kraft sim replay {violation['schedule']}",

@@ -16,8 +16,8 @@ from kraft.sim.scenario import Scenario
 from kraft.sim.schedule import Schedule, check_of
 from kraft.sim.simulator import Result
 
-KINDS = (*MEMBERS, *DYNAMIC, CLUSTER)
-"""What the nodes of a run may be."""
+KINDS = tuple(name for name in (*MEMBERS, *DYNAMIC, CLUSTER) if name != "steady-core")
+"""What the nodes of a run may be; steady cores draw nothing, and so never elect anybody in a run."""
 
 
 class Hunt(Struct, frozen=True, kw_only=True):
