@@ -21,6 +21,8 @@ from kraft.sim.world import World
 from metadata_log.errors import MetadataLogError
 
 FORMAT: Final = 1
+RAISES_FOR_OTHERS: Final = "_raise_if"
+"""Functions of this name only raise what the one that calls them has found."""
 
 
 class BadSchedule(MetadataLogError):
@@ -115,6 +117,8 @@ def check_of(failure: BaseException) -> str:
     place = ""
     traceback: TracebackType | None = failure.__traceback__
     while traceback is not None:
-        place = traceback.tb_frame.f_code.co_qualname
+        code = traceback.tb_frame.f_code
+        if code.co_name != RAISES_FOR_OTHERS:
+            place = code.co_qualname
         traceback = traceback.tb_next
     return f"{type(failure).__name__} by {place}"
