@@ -13,7 +13,7 @@ from kraft.cli.administration import Cluster, image_of, on_a_cluster
 from kraft.cli.failure import CommandFailed
 from kraft.cli.text import table
 from metadata_log.image import Broker, MetadataImage
-from metadata_log.image.names import SECURITY_PROTOCOLS
+from metadata_log.image.names import SECURITY_PROTOCOLS, listener_text
 from metadata_log.image.persistent_map import in_key_order
 
 
@@ -117,7 +117,7 @@ def _brokers(image: MetadataImage) -> list[dict[str, Any]]:
             "epoch": broker.epoch,
             "incarnationId": str(broker.incarnation_id),
             "endpoints": [
-                f"{one.name}://{one.host}:{one.port}"
+                listener_text(one.name, one.host, one.port)
                 + ("" if one.name == (protocol := SECURITY_PROTOCOLS.get(one.security_protocol)) else f" ({protocol})")
                 for one in broker.endpoints
             ],

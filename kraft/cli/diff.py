@@ -36,6 +36,7 @@ from metadata_log.image.names import (
     PATTERN_TYPES,
     PERMISSION_TYPES,
     RESOURCE_TYPES,
+    listener_text,
 )
 from metadata_log.image.topics import NO_LEADER
 from metadata_log.reader import OnDamage
@@ -228,7 +229,7 @@ def _text(value: object) -> str:
         case bool():
             return "yes" if value else "no"
         case BrokerEndpoint() | ControllerEndpoint():
-            return f"{value.name}://{value.host}:{value.port}"
+            return listener_text(value.name, value.host, value.port)
         case (str() as name, int() as lowest, int() as highest):
             return f"{name} {lowest}-{highest}"
         case tuple():

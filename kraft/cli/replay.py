@@ -33,6 +33,7 @@ from metadata_log.image.names import (
     RESOURCE_TYPES,
     SCRAM_MECHANISMS,
     SECURITY_PROTOCOLS,
+    listener_text,
 )
 from metadata_log.image.persistent_map import in_key_order
 from metadata_log.image.quotas import Entity, in_entity_order
@@ -159,7 +160,7 @@ def _state(broker: Broker) -> str:
 
 def _listen(broker: Broker) -> str:
     return " ".join(
-        f"{one.name}://{one.host}:{one.port}"
+        listener_text(one.name, one.host, one.port)
         + (
             ""
             if SECURITY_PROTOCOLS.get(one.security_protocol) == one.name
@@ -176,7 +177,7 @@ def _protocol(code: int) -> str:
 def _controllers(image: MetadataImage) -> tuple[str, list[str]]:
     controllers = [controller for _, controller in in_key_order(image.controllers.by_id)]
     lines = [
-        f"{one.id}  {' '.join(f'{each.name}://{each.host}:{each.port}' for each in one.endpoints)}"
+        f"{one.id}  {' '.join(listener_text(each.name, each.host, each.port) for each in one.endpoints)}"
         for one in controllers
     ]
     return count(len(controllers), "controller"), lines

@@ -18,6 +18,7 @@ from metadata_log.image.names import (
     RESOURCE_TYPES,
     SCRAM_MECHANISMS,
     SECURITY_PROTOCOLS,
+    listener_text,
 )
 from metadata_log.image.quotas import Entity
 from metadata_log.image.tokens import DelegationToken
@@ -70,7 +71,7 @@ def partition_values(partition: Partition) -> Values:
 def _endpoints(endpoints: Iterable[BrokerEndpoint | ControllerEndpoint]) -> tuple[tuple[str, ...], dict[str, str]]:
     ordered = sorted(endpoints, key=lambda one: one.name)
     protocols = {one.name: SECURITY_PROTOCOLS.get(one.security_protocol, str(one.security_protocol)) for one in ordered}
-    return tuple(f"{one.name}://{one.host}:{one.port}" for one in ordered), protocols
+    return tuple(listener_text(one.name, one.host, one.port) for one in ordered), protocols
 
 
 def _features(features: Iterable[tuple[str, int, int]]) -> dict[str, str]:
@@ -179,6 +180,6 @@ def voter_values(voter: VotersRecordVoter) -> Values:
     return (
         voter.voter_id,
         str(voter.voter_directory_id),
-        tuple(f"{one.name}://{one.host}:{one.port}" for one in voter.endpoints),
+        tuple(listener_text(one.name, one.host, one.port) for one in voter.endpoints),
         f"{supported.min_supported_version}-{supported.max_supported_version}",
     )

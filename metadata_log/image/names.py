@@ -1,4 +1,6 @@
-"""The names of the codes that records hold: access rules, SCRAM mechanisms, protocols, recovery (Kafka: its enums)."""
+"""The names of the codes that records hold: access rules, SCRAM mechanisms, protocols, recovery (Kafka: its enums); and
+how listeners are written.
+"""
 
 from __future__ import annotations
 
@@ -37,3 +39,8 @@ OPERATIONS: Final = (
 )
 PERMISSION_TYPES: Final = ("UNKNOWN", "ANY", "DENY", "ALLOW")
 SCRAM_MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+
+
+def listener_text(name: str, host: str, port: int) -> str:
+    """`CONTROLLER://127.0.0.1:9093`; an IPv6 host stands in brackets (Kafka: `Utils.formatAddress`)."""
+    return f"{name}://[{host}]:{port}" if ":" in host else f"{name}://{host}:{port}"

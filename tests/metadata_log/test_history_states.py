@@ -18,9 +18,11 @@ from real_data import archive
 from metadata_log import history, replay
 from metadata_log.history import STATE_VIEWS, VIEWS
 from metadata_log.history.state import state_rows
+from metadata_log.history.values import voter_values
 from metadata_log.image import MetadataImage
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.reader import Damage
+from metadata_log.records.control import Endpoint, VotersRecordVoter
 from metadata_log.records.metadata import (
     AbortTransactionRecord,
     BeginTransactionRecord,
@@ -294,3 +296,12 @@ def test_every_operation_is_known() -> None:
         "dynamic3": 79,
         "old39": 61,
     }
+
+
+@pytest.mark.parametrize(
+    ("host", "text"), [("::1", "C://[::1]:9093"), ("10.0.0.1", "C://10.0.0.1:9093"), ("h", "C://h:9093")]
+)
+def test_an_ipv6_host_stands_in_brackets(host: str, text: str) -> None:
+    """Or nobody could tell the port from the address."""
+    voter = VotersRecordVoter(voter_id=1, endpoints=(Endpoint(name="C", host=host, port=9093),))
+    assert voter_values(voter)[2] == (text,)
