@@ -112,7 +112,7 @@ class _State(Struct):
     """Where its way stands in the list of ways."""
 
 
-class _Silence:
+class _Silence(Trace):
     """The trace of nothing."""
 
     def add(self, now_ms: int, node_id: int, what: str) -> None:
@@ -158,7 +158,7 @@ class _Walk:
         scope = self._scope
         budget = Budget(scope.submissions, scope.crashes, scope.timeouts, scope.repeats, scope.late_answers)
         world = self._scenario.make_world(Trace())
-        world.trace = _Silence()  # type: ignore[assignment]
+        world.trace = _Silence()
         starts: list[Action] = [Start(0, node_id, 0) for node_id in world.node_ids]
         for action in starts:
             world.perform(action)
