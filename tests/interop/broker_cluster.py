@@ -36,7 +36,15 @@ SMALL_TOPICS: Final = (
 class BrokerCluster:
     """Three controllers and three brokers with two log directories each; `settings` go to all of them."""
 
-    def __init__(self, kafka: KafkaInstallation, root: Path, make: Make, settings: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        kafka: KafkaInstallation,
+        root: Path,
+        make: Make,
+        settings: tuple[str, ...] = (),
+        release: str | None = None,
+    ) -> None:
+        self.release = release
         self.kafka = kafka
         self.make = make
         self.settings = settings
@@ -79,9 +87,10 @@ class BrokerCluster:
 
     def format(self) -> None:
         """Format every directory with our own command."""
-        our_format(self.layout)
+        our_format(self.layout, release=self.release)
+        more = () if self.release is None else ("--release-version", self.release)
         for broker in BROKERS:
-            told("format", "-c", str(self.properties(broker)), "--cluster-id", self.layout.cluster_id)
+            told("format", "-c", str(self.properties(broker)), "--cluster-id", self.layout.cluster_id, *more)
 
     def start_broker(self, *brokers: int) -> None:
         """Start brokers without waiting for them."""
@@ -139,10 +148,14 @@ def _size(directory: Path) -> int:
 
 @contextmanager
 def broker_cluster(
-    kafka: KafkaInstallation, root: Path, make: Make = "ours", settings: tuple[str, ...] = ()
+    kafka: KafkaInstallation,
+    root: Path,
+    make: Make = "ours",
+    settings: tuple[str, ...] = (),
+    release: str | None = None,
 ) -> Iterator[BrokerCluster]:
-    """A cluster with all of its brokers unfenced while the block lasts."""
-    cluster = BrokerCluster(kafka, root, make, settings)
+    """A cluster with all of its brokers unfenced while the block lasts, begun with `release` or the latest."""
+    cluster = BrokerCluster(kafka, root, make, settings, release)
     cluster.format()
     try:
         cluster.start_broker(*BROKERS)

@@ -54,6 +54,8 @@ def test_leadership_passes_between_releases(
     layout = layout_in(tmp_path, DEFAULTS)
     our_format(layout, release=OLDER_METADATA_VERSION)
     lead_in_turn(older_kafka, layout, of_kafka, turns)
+    of_ours = [(tmp_path / f"mixed{node}.log").read_text() for node in layout.ports.keys() - set(of_kafka)]
+    assert any(f"no-pre-vote-at-{node}" in text for text in of_ours for node in of_kafka)
 
 
 def lead_in_turn(kafka: KafkaInstallation, layout: QuorumLayout, of_kafka: tuple[int, ...], turns: int) -> None:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 from broker_cluster import BrokerCluster, broker_cluster
+from kafka_jars import KAFKA_VERSION, OLDER_VERSION
+from kafka_or_skip import found_or_skipped
 from load import ANSWER_LOST, Load
 from mixed_quorum import Make
-from real_kafka import KafkaInstallation
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak]
 MAKES: tuple[Make, ...] = ("ours", "kafka")
@@ -24,9 +25,13 @@ def replace(cluster: BrokerCluster, node: int, make: Make) -> None:
     print(f"node {node} is {make}; {leader} leads, {cluster.controllers.makes[leader]}")
 
 
-def test_controllers_are_replaced_one_at_a_time(kafka: KafkaInstallation, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("version", "release"),
+    [pytest.param(KAFKA_VERSION, None, id="same"), pytest.param(OLDER_VERSION, "3.9-IV0", id="older")],
+)
+def test_controllers_are_replaced_one_at_a_time(version: str, release: str | None, tmp_path: Path) -> None:
     """All of Kafka's by ours, and back: no produce fails, no change is lost, and all logs are the same."""
-    with broker_cluster(kafka, tmp_path, "kafka") as cluster:
+    with broker_cluster(found_or_skipped(version), tmp_path, "kafka", release=release) as cluster:
         load = Load(cluster, "rolling")
         with load.running():
             for make in MAKES:
