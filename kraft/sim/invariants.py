@@ -18,6 +18,8 @@ the same batch at the same place in their lists. Each check looks only at what h
 | Raft | LeaderAppendOnly, in its own epoch | `_check_log`, `_check_written` |
 | Raft | the voters change only after something of the epoch is committed (2015) | `_check_written` |
 | Kafka | a leader that was removed from the voters goes | `_check_not_removed` |
+| TLA+ | ValuesNotStuck, EventuallyLeaderElected | `World`, in the end |
+| ours | a leader that a message names has an address | `wire_invariants` |
 | ours | one vote per epoch, for ever, and for who stands | `_check_vote` |
 | ours | a vote is on disk before it leaves, a pre-vote writes nothing | `granted`, `pre_granted` |
 | ours | what is acknowledged is on disk | `fetched` |

@@ -62,6 +62,8 @@ from metadata_log.serde import Message, decode
 from metadata_log.types import Uuid
 from transport.protocol.apis import APIS
 
+STUCK_MS: Final = 5_000
+"""So long after it was made a submission is decided, when all faults have ended (TLA+: ValuesNotStuck)."""
 START_MS: Final = 1_700_000_000_000
 """What a right clock shows when a run begins."""
 
@@ -105,6 +107,8 @@ class Host(Struct):
     is_disk_failing: bool = False
     """Whether its disk may fail by itself in this life."""
     is_disk_limited: bool = False
+    submitted: dict[int, int] = {}
+    """Since when it owes answers to submissions, in this life."""
     flushes: int = 0
     flushing: dict[int, int] = {}
     """By number the tickets of the fsyncs that are not done."""
@@ -385,6 +389,7 @@ class World:
         host.member.crash(Random(seed))
         host.flushing.clear()
         host.waiting.clear()
+        host.submitted.clear()
         abandoned, host.asked = host.asked, {}
         for exchange, _ in abandoned.values():
             self.driver.on_abandoned(exchange)
@@ -449,6 +454,7 @@ class World:
         if self.watch is not None:
             self.watch.submitting(action.submit_id, action.value, self)
         self._pending[action.submit_id] = value
+        host.submitted[action.submit_id] = self.now_ms
         return self._step(host, "submit", host.member.submit, action.submit_id, value)
 
     def _administer(self, action: Administer) -> bool:
@@ -495,6 +501,14 @@ class World:
             views = [host.view for host in self.hosts.values()]
             unsettled = "" if self.watch is None else self.watch.unsettled(self)
             raise NoProgress(f"no progress to {target} by {self.now_ms} ms: {views} {unsettled}")
+        stuck = [
+            (host.member.node_id, submit_id)
+            for host in self.hosts.values()
+            for submit_id, since_ms in host.submitted.items()
+            if target and since_ms < self.now_ms - STUCK_MS
+        ]
+        if stuck:
+            raise NoProgress(f"these submissions to these nodes are not decided after {STUCK_MS} ms: {stuck}")
         return True
 
     def _step(self, host: Host, what: str, step: Callable[..., list[Output]], *arguments: object) -> bool:
@@ -564,6 +578,7 @@ class World:
 
     def _done(self, node_id: int, done: Done) -> None:
         value = self._pending.pop(done.submit_id)
+        del self.hosts[node_id].submitted[done.submit_id]
         if done.outcome is Outcome.COMMITTED:
             self.acknowledged += 1
             self.invariants.acknowledged(node_id, value, done.base_offset)
