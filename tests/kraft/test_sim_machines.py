@@ -1,0 +1,95 @@
+"""State machines in the simulator: what clients hear under faults is linearizable, and what breaks that is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from kraft.quorum import reads
+from kraft.quorum.effects import ReadConfirmed
+from kraft.quorum.quorum_state import QuorumState
+from kraft.quorum.states import LeaderState
+from kraft.replica.machine_log import Command, Outcome, Result
+from kraft.replica.machine_reads import MachineReads
+from kraft.replica.sessions import Sessions
+from kraft.sim import InvariantViolated, run
+from kraft.sim.actions import Action
+from kraft.sim.client_history import ClientHistory
+from kraft.sim.members import MACHINES, machine_member
+from kraft.sim.scenario import Scenario
+from kraft.sim.simulator import Simulator
+from kraft.sim.trace import Trace
+from metadata_log.types import NO_OFFSET
+
+
+def size(seed: int) -> int:
+    return 3 if seed % 3 else 5
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, *(pytest.param(n, marks=pytest.mark.soak) for n in range(100, 500))])
+def test_clients_hear_what_one_machine_would_have_told_them(seed: int) -> None:
+    run(seed, size(seed), make_member=machine_member)
+
+
+def test_the_histories_are_worth_checking() -> None:
+    simulator = Simulator(Scenario.drawn(MACHINES, 3, 4))
+    simulator.chaos(8000)
+    simulator.calm(60_000)
+    history = simulator.world.watch
+    assert isinstance(history, ClientHistory)
+    answered = [one for one in history.operations() if one.returned is not None]
+    assert len(answered) > 10
+    assert {one.input for one in answered} == {"add", "read"}
+
+
+def test_what_was_written_down_happens_again() -> None:
+    recorded: list[Action] = []
+    result = run(2, make_member=machine_member, recorded=recorded)
+    world = Scenario.drawn(MACHINES, 3, 2).make_world(Trace())
+    assert all(world.perform(action) for action in recorded)
+    assert world.trace.digest == result.digest
+
+
+def nobody_is_asked(quorum: QuorumState, leader: LeaderState, now_ms: int) -> None:
+    """A leader takes its own word for it that it leads."""
+    if leader.waiting_reads and leader.high_watermark != NO_OFFSET:
+        quorum.emit(ReadConfirmed(leader.waiting_reads, leader.high_watermark))
+        leader.waiting_reads = ()
+
+
+def nothing_is_waited_for(self: MachineReads, offset: int, call_ids: tuple[int, ...]) -> None:
+    """A follower answers before it has come as far as the leader."""
+    self._until.append((0, call_ids))
+
+
+_admit = Sessions.admit
+
+
+def what_came_twice_is_done_twice(self: Sessions, entry: Command) -> Outcome | None:
+    known = _admit(self, entry)
+    return None if isinstance(known, Result) else known
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "broken", "seed"),
+    [
+        (reads, "advance", nobody_is_asked, 25),
+        (MachineReads, "learn", nothing_is_waited_for, 3),
+        pytest.param(Sessions, "admit", what_came_twice_is_done_twice, None, marks=pytest.mark.soak),
+    ],
+)
+def test_what_breaks_the_promise_is_found(
+    owner: object, name: str, broken: Callable[..., object], seed: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each seed that is named passes with the sound code."""
+    monkeypatch.setattr(owner, name, broken)
+    with pytest.raises(InvariantViolated, match=r"linearizable|answered with"):
+        run_all(range(1, 300) if seed is None else (seed,))
+    monkeypatch.undo()
+    run_all(() if seed is None else (seed,))
+
+
+def run_all(seeds: Iterable[int]) -> None:
+    for seed in seeds:
+        run(seed, size(seed), make_member=machine_member)
