@@ -25,6 +25,7 @@ from kraft.config import UsageError
 from kraft.sim.explore import Explored, Scope, explore
 from kraft.sim.hunt import KINDS, Hunt
 from kraft.sim.mutants import MUTANTS
+from kraft.sim.nemesis import FAULTS
 from kraft.sim.schedule import Schedule, decode_schedule, encode_schedule, replay
 from kraft.sim.shrink import shrink
 from kraft.sim.simulator import Result
@@ -57,6 +58,11 @@ def sim_command() -> None:
     help="Bare cores (quickest), replicas or controllers, either while voters come and go, or a cluster with brokers.",
 )
 @click.option("--brokers", type=click.IntRange(0, 9), default=3, show_default=True, help="In a cluster.")
+@click.option(
+    "--faults",
+    metavar="LIST",
+    help="Only these may go wrong, such as crash,disk-rot; `none` for nothing. By default all.",
+)
 @click.option("--chaos-ms", type=click.IntRange(min=0), metavar="MS", help="How long things go wrong in each run.")
 @click.option("--mutant", metavar="NAME", help="Plant this bug first; `kraft sim mutants` names them.")
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes; as many as processors by default.")
@@ -71,6 +77,7 @@ def run_command(
     members: str,
     brokers: int,
     chaos_ms: int | None,
+    faults: str | None,
     mutant: str | None,
     jobs: int | None,
     out: str,
@@ -85,7 +92,14 @@ def run_command(
         kraft sim run --seeds 0..999 --nodes 5
         kraft sim run --members core --mutant vote-without-log-check
     """
-    hunt = Hunt(members=members, nodes=nodes, brokers=brokers, mutant=_known_mutant(mutant), chaos_ms=chaos_ms)
+    hunt = Hunt(
+        members=members,
+        nodes=nodes,
+        brokers=brokers,
+        mutant=_known_mutant(mutant),
+        chaos_ms=chaos_ms,
+        faults=_faults(faults),
+    )
     wanted = _seeds(seeds)
     begin = time.perf_counter()
     done: list[Result] = []
@@ -248,6 +262,16 @@ def _known_mutant(name: str | None) -> str | None:
     if name is not None and name not in MUTANTS:
         raise UsageError(f"there is no mutant {name}", where="--mutant", hint="`kraft sim mutants` names them all.")
     return name
+
+
+def _faults(text: str | None) -> tuple[str, ...]:
+    if text is None:
+        return FAULTS
+    names = () if text == "none" else tuple(text.split(","))
+    for name in names:
+        if name not in FAULTS:
+            raise UsageError(f"there is no fault {name!r}", where="--faults", hint=f"There are {', '.join(FAULTS)}.")
+    return names
 
 
 # Workers
