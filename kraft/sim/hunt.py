@@ -12,6 +12,7 @@ from kraft.sim.cluster import CLUSTER
 from kraft.sim.dynamic import DYNAMIC
 from kraft.sim.members import MEMBERS
 from kraft.sim.mutants import planted
+from kraft.sim.nemesis import FAULTS
 from kraft.sim.scenario import Scenario
 from kraft.sim.schedule import Schedule, check_of
 from kraft.sim.simulator import Result
@@ -31,6 +32,8 @@ class Hunt(Struct, frozen=True, kw_only=True):
     mutant: str | None = None
     chaos_ms: int | None = None
     """How long things go wrong; None for as long as is usual."""
+    faults: tuple[str, ...] = FAULTS
+    """What may go wrong; each seed draws some of it."""
 
     def run(self, seed: int, recorded: list[Action] | None = None) -> Result | Schedule:
         """One run: what it came to, or the schedule that broke a promise in it. What happens is added to `recorded`.
@@ -61,10 +64,16 @@ class Hunt(Struct, frozen=True, kw_only=True):
     def _simulate(self, seed: int, recorded: list[Action] | None) -> Result:
         if self.members == CLUSTER:
             chaos_ms = brokers.CHAOS_MS if self.chaos_ms is None else self.chaos_ms
-            return brokers.run_cluster(seed, self.nodes, self.brokers, chaos_ms=chaos_ms, recorded=recorded)[0]
+            return brokers.run_cluster(
+                seed, self.nodes, self.brokers, chaos_ms=chaos_ms, recorded=recorded, faults=self.faults
+            )[0]
         if self.members in DYNAMIC:
             chaos_ms = membership.CHAOS_MS if self.chaos_ms is None else self.chaos_ms
-            return membership.run_dynamic(seed, self.nodes, kind=self.members, chaos_ms=chaos_ms, recorded=recorded)
+            return membership.run_dynamic(
+                seed, self.nodes, kind=self.members, chaos_ms=chaos_ms, recorded=recorded, faults=self.faults
+            )
         make_member = MEMBERS[self.members]
         chaos_ms = simulator.CHAOS_MS if self.chaos_ms is None else self.chaos_ms
-        return simulator.run(seed, self.nodes, make_member=make_member, chaos_ms=chaos_ms, recorded=recorded)
+        return simulator.run(
+            seed, self.nodes, make_member=make_member, chaos_ms=chaos_ms, recorded=recorded, faults=self.faults
+        )
