@@ -11,6 +11,7 @@ from typing import Final
 
 from kraft.sim.actions import Action
 from kraft.sim.dynamic import UPGRADED
+from kraft.sim.nemesis import FAULTS
 from kraft.sim.scenario import Scenario
 from kraft.sim.simulator import CALM_MS, Result, Simulator, result_of
 from kraft.sim.voter_workload import AskVoters, MoveNode, VoterWorkload, WipeDisk
@@ -73,6 +74,7 @@ def run_dynamic(
     calm_ms: int = CALM_MS,
     keep_trace: bool = False,
     recorded: list[Action] | None = None,
+    faults: tuple[str, ...] = FAULTS,
 ) -> Result:
     """Simulate one quorum whose voters come and go; `kind` is a key of `kraft.sim.dynamic.DYNAMIC`.
 
@@ -81,7 +83,7 @@ def run_dynamic(
     """
     scenario = Scenario.drawn(kind, nodes, seed)
     work = Reconfiguration(seed, upgrades=kind == UPGRADED)
-    simulator = Simulator(scenario, work=work, keep_trace=keep_trace, recorded=recorded)
+    simulator = Simulator(scenario, work=work, keep_trace=keep_trace, recorded=recorded, faults=faults)
     try:
         simulator.chaos(chaos_ms)
         work.end()
