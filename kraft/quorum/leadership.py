@@ -112,7 +112,9 @@ def on_common_reply(quorum: QuorumState, peer_id: int, reply: LeaderReply, now_m
     is_news = quorum.leader_id == NO_NODE or len(endpoints) > len(state.endpoints) == 0
     if reply.leader_id != NO_NODE and is_news:
         refused = learn_leader(quorum, peer_id, reply.epoch, reply.leader_id, endpoints, now_ms, cause)
-        return Verdict.CONTINUE if refused == Error.NONE and error == Error.NONE else Verdict.HANDLED
+        if refused != Error.NONE:
+            return Verdict.BACK_OFF
+        return Verdict.CONTINUE if error == Error.NONE else Verdict.HANDLED
     if error in (Error.BROKER_NOT_AVAILABLE, Error.INVALID_REQUEST, Error.INVALID_VOTER_KEY):
         if error == Error.INVALID_REQUEST:
             quorum.suspect(peer_id, "it calls our request invalid")

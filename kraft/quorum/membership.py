@@ -36,6 +36,15 @@ from transport.protocol.errors import Error
 
 CAUGHT_UP_WITHIN_MS: Final = 3_600_000
 """A replica that has not fetched for so long is not caught up any more."""
+_ORDINARY_ANSWERS: Final = (
+    Error.NONE,
+    Error.REQUEST_TIMED_OUT,
+    Error.DUPLICATE_VOTER,
+    Error.VOTER_NOT_FOUND,
+    Error.NOT_LEADER_OR_FOLLOWER,
+    Error.BROKER_NOT_AVAILABLE,
+)
+"""What a leader may answer to who wants to vote; it may lead no more by then."""
 
 Refusal = tuple[Error, str]
 
@@ -234,6 +243,6 @@ def on_update_voter_reply(quorum: QuorumState, peer_id: int, reply: UpdateVoterR
 
 def on_joining_reply(quorum: QuorumState, peer_id: int, reply: AddVoterReply | RemoveVoterReply) -> None:
     """The leader has added this replica or removed its former self, or will be asked again when it is time."""
-    if reply.error not in (Error.NONE, Error.REQUEST_TIMED_OUT, Error.DUPLICATE_VOTER, Error.VOTER_NOT_FOUND):
+    if reply.error not in _ORDINARY_ANSWERS:
         quorum.suspect(peer_id, f"it answers our wish to vote with {reply.error.name}: {reply.text}")
     quorum.peers.answered(peer_id)
