@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -120,4 +123,38 @@ async def test_a_voter_that_is_down_is_named_and_then_so_are_two(
             assert "no active controller answered within 0.5 s" in err
             assert {one["id"] for one in why if "failure" in one} == {first, leader}
             assert [one["leaderId"] for one in why if one["id"] == second] in ([None], [leader])
+            nursery.cancel_scope.cancel()
+
+
+async def next_line(stream: trio.abc.ReceiveStream | None) -> str:
+    assert stream is not None
+    line = b""
+    while not line.endswith(b"\n"):
+        piece = await stream.receive_some(1)
+        assert piece, "the command ended"
+        line += piece
+    return line.decode()
+
+
+async def test_watching_goes_on_while_nobody_leads(tmp_path: Path) -> None:
+    [config] = configs(tmp_path, free_ports(1))
+    where = ("--bootstrap-controller", f"127.0.0.1:{config.listeners[0].port}", "--timeout", "1")
+    command = [sys.executable, "-m", "kraft", "quorum", "status", "--watch", "--json", *where]
+    with trio.fail_after(90):
+        async with trio.open_nursery() as nursery:
+            node, life = await nursery.start(serve, config)
+            await node.wait_for_leader()
+            watch = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            try:
+                epoch = json.loads(await next_line(watch.stdout))["leaderEpoch"]
+                life.cancel()
+                assert "kraft: no active controller answered within 1 s" in await next_line(watch.stderr)
+                await nursery.start(serve, config)
+                while json.loads(await next_line(watch.stdout))["leaderEpoch"] == epoch:
+                    pass  # said before the node was stopped
+                watch.send_signal(signal.SIGINT)
+                assert await watch.wait() == 130
+            finally:
+                watch.kill()
+                await watch.wait()
             nursery.cancel_scope.cancel()
