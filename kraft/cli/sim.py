@@ -22,13 +22,15 @@ import msgspec
 from kraft.cli.progress import LongJob
 from kraft.cli.text import count, echo_lines
 from kraft.config import UsageError
+from kraft.sim.diagram import render_diagram
 from kraft.sim.explore import Explored, Scope, explore
 from kraft.sim.hunt import KINDS, Hunt
 from kraft.sim.mutants import MUTANTS
 from kraft.sim.nemesis import FAULTS
-from kraft.sim.schedule import Schedule, decode_schedule, encode_schedule, replay
+from kraft.sim.schedule import Schedule, decode_schedule, encode_schedule
 from kraft.sim.shrink import shrink
 from kraft.sim.simulator import Result
+from kraft.sim.story import story_lines, tell
 
 SEEDS_AT_ONCE: Final = 4
 """A worker is given so many."""
@@ -53,9 +55,8 @@ def sim_command() -> None:
 @click.option(
     "--members",
     type=click.Choice(KINDS),
-    default="replica",
-    show_default=True,
-    help="Bare cores (quickest), replicas or controllers, either while voters come and go, or a cluster with brokers.",
+    help="Bare cores (quickest), replicas or controllers, either while voters come and go, or a cluster with brokers. "
+    "By default replicas, or what a mutant shows in.",
 )
 @click.option("--brokers", type=click.IntRange(0, 9), default=3, show_default=True, help="In a cluster.")
 @click.option(
@@ -74,7 +75,7 @@ def run_command(
     *,
     seeds: str,
     nodes: int,
-    members: str,
+    members: str | None,
     brokers: int,
     chaos_ms: int | None,
     faults: str | None,
@@ -90,16 +91,11 @@ def run_command(
     \b
     Example:
         kraft sim run --seeds 0..999 --nodes 5
-        kraft sim run --members core --mutant vote-without-log-check
+        kraft sim run --mutant vote-without-log-check
     """
-    hunt = Hunt(
-        members=members,
-        nodes=nodes,
-        brokers=brokers,
-        mutant=_known_mutant(mutant),
-        chaos_ms=chaos_ms,
-        faults=_faults(faults),
-    )
+    mutant = _known_mutant(mutant)
+    members = members or ("replica" if mutant is None else MUTANTS[mutant].scope.value)
+    hunt = Hunt(members=members, nodes=nodes, brokers=brokers, mutant=mutant, chaos_ms=chaos_ms, faults=_faults(faults))
     wanted = _seeds(seeds)
     begin = time.perf_counter()
     done: list[Result] = []
@@ -130,21 +126,29 @@ def run_command(
 @click.argument("file", type=click.Path(exists=True, dir_okay=False), metavar="FILE")
 @click.option("--without-mutant", is_flag=True, help="Do not plant the bug that the file names.")
 @click.option("--quiet", is_flag=True, help="Print only what it came to.")
+@click.option(
+    "--html", type=click.Path(dir_okay=False), metavar="OUT", help="Draw it, as a page that needs no network."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print what it came to as one JSON object.")
 @click.pass_context
-def replay_command(context: click.Context, file: str, *, without_mutant: bool, quiet: bool, as_json: bool) -> None:
+def replay_command(
+    context: click.Context, file: str, *, without_mutant: bool, quiet: bool, html: str | None, as_json: bool
+) -> None:
     """Print step by step what happens in a schedule; the exit code is 1 if a promise is broken.
 
     The same file makes the same history on any machine, to the last line: the digest tells.
 
     \b
     Example:
-        kraft sim replay kraft-sim-vote-without-log-check-0.json
+        kraft sim replay kraft-sim-vote-without-log-check-0.json --html picture.html
     """
     schedule = decode_schedule(Path(file).read_bytes(), file)
     if without_mutant:
         schedule = msgspec.structs.replace(schedule, mutant=None)
-    replayed = replay(schedule)
+    story = tell(schedule)
+    replayed = story.replayed
+    if html is not None:
+        Path(html).write_text(render_diagram(story), encoding="utf-8")
     skipped = len(schedule.actions) - len(replayed.performed)
     if as_json:
         report = {"digest": replayed.digest, "actions": len(replayed.performed), "skipped": skipped}
@@ -152,7 +156,7 @@ def replay_command(context: click.Context, file: str, *, without_mutant: bool, q
         click.echo(msgspec.json.encode(report | {"failure": failure, "recorded": schedule.message or None}))
     else:
         if not quiet:
-            click.echo(replayed.world.trace.text)
+            echo_lines(story_lines(story))
         echo_lines(_replay_lines(schedule, skipped, replayed.digest, replayed.failure))
     context.exit(0 if replayed.failure is None else 1)
 

@@ -392,7 +392,7 @@ class CoreMember:
                     message = effect.message
                     self._asked[effect.request_id] = effect.peer_id
                     offset = message.offset if isinstance(message, Fetch) else None
-                    kind = type(message).__name__
+                    kind = "PreVote" if isinstance(message, Vote) and message.pre_vote else type(message).__name__
                     outputs.append(Ask(effect.request_id, effect.peer_id, message, effect.timeout_ms, offset, kind))
                 case SendReply(request_id=request_id, message=message):
                     vote = self._candidates.pop(request_id, None)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import groupby, permutations, product
@@ -135,7 +134,7 @@ def explore(
     `on_depth` is told after each round how deep the walk is, how many states there are, and how many are new.
     """
     scenario = Scenario(members="steady-core", nodes=scope.nodes, first_id=FIRST_ID, config=AT_ONCE)
-    with nullcontext() if mutant is None else planted(mutant):
+    with planted(mutant):
         return _Walk(scope, scenario, mutant, most_states).walk(on_depth)
 
 

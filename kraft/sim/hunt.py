@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 
 from msgspec import Struct
 
@@ -40,7 +40,7 @@ class Hunt(Struct, frozen=True, kw_only=True):
 
         Without that, what happens is only written down when something was found and the same run is made again.
         """
-        with nullcontext() if self.mutant is None else planted(self.mutant):
+        with planted(self.mutant):
             actions = recorded
             if actions is None:
                 actions = []

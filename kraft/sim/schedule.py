@@ -4,8 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import nullcontext
+from collections.abc import Callable
 from types import TracebackType
 from typing import Final
 
@@ -17,7 +16,7 @@ from kraft.sim.members import MakeMember
 from kraft.sim.mutants import MUTANTS, planted
 from kraft.sim.scenario import Scenario
 from kraft.sim.trace import Trace
-from kraft.sim.world import World
+from kraft.sim.world import Driver, World
 from metadata_log.errors import MetadataLogError
 
 FORMAT: Final = 1
@@ -79,34 +78,41 @@ def decode_schedule(data: bytes, source: str) -> Schedule:
     return schedule
 
 
-def replay(schedule: Schedule, *, make_member: MakeMember | None = None, keep_trace: bool = True) -> Replayed:
+def replay(
+    schedule: Schedule,
+    *,
+    make_member: MakeMember | None = None,
+    trace: Trace | None = None,
+    driver: Driver | None = None,
+    on_performed: Callable[[World, Action], None] = lambda world, action: None,
+) -> Replayed:
     """Let everything in a schedule happen again, until a promise is broken.
 
-    `make_member` makes the nodes, if they are of a kind that `MEMBERS` does not name.
+    `make_member` makes the nodes, if they are of a kind that `MEMBERS` does not name. `driver` is told what follows
+    from what, and `on_performed` each thing that has happened.
 
     Raises:
         BadSchedule: there is no such kind of nodes.
     """
-    with nullcontext() if schedule.mutant is None else planted(schedule.mutant):
+    with planted(schedule.mutant):
         try:
-            world = schedule.scenario.make_world(Trace(keep_all=keep_trace), make_member)
+            world = schedule.scenario.make_world(trace or Trace(keep_all=True), make_member)
         except KeyError as unknown:
             raise BadSchedule(f"nodes of the kind {unknown} are not known here") from unknown
-        performed, failure = perform_all(world, schedule.actions)
-    return Replayed(world, tuple(performed), failure)
-
-
-def perform_all(world: World, actions: Iterable[Action]) -> tuple[list[Action], Exception | None]:
-    """Let things happen until a promise is broken, or a node breaks down; what did happen, and the failure."""
-    performed = []
-    for action in actions:
-        try:
-            if world.perform(action):
+        world.driver = driver or world.driver
+        performed = []
+        for action in schedule.actions:
+            failure = None
+            try:
+                has_happened = world.perform(action)
+            except Exception as broken:
+                has_happened, failure = True, broken
+            if has_happened:
                 performed.append(action)
-        except Exception as failure:
-            performed.append(action)
-            return performed, failure
-    return performed, None
+                on_performed(world, action)
+            if failure is not None:
+                return Replayed(world, tuple(performed), failure)
+    return Replayed(world, tuple(performed), None)
 
 
 def check_of(failure: BaseException) -> str:

@@ -7,7 +7,6 @@ action is about is looked for anew, and the shortened schedule names what it fou
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import Final
 
 from msgspec.structs import replace
@@ -44,7 +43,7 @@ def shrink(
     """
     if schedule.violated.startswith(NoProgress.__name__):
         return schedule
-    with nullcontext() if schedule.mutant is None else planted(schedule.mutant):
+    with planted(schedule.mutant):
         search = _Search(schedule, make_member, most_events, on_shorter)
         try:
             search.leave_out()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,10 +14,12 @@ import pytest
 from command_line import run
 
 from kraft.sim.actions import Action, Deliver, Note
+from kraft.sim.diagram import render_diagram
 from kraft.sim.hunt import Hunt
 from kraft.sim.schedule import BadSchedule, Schedule, check_of, decode_schedule, encode_schedule, replay
 from kraft.sim.shrink import shrink
 from kraft.sim.simulator import Result
+from kraft.sim.story import story_lines, tell
 
 CLASSIC = ("vote-without-log-check", "vote-in-memory-only", "former-epochs-commit", "minority-commits")
 
@@ -116,6 +119,41 @@ def test_what_is_no_schedule_is_refused(change: object, says: str) -> None:
         decode_schedule(change(text).encode(), "file")
 
 
+# The story and the picture
+
+
+def test_a_story_tells_who_sent_what_to_whom() -> None:
+    story = tell(shrink(_found("minority-commits")))
+    assert len(story.moments) == len(story.schedule.actions)
+    elected = [at for at, moment in enumerate(story.moments) if "Candidate->Leader elected" in moment.details]
+    assert elected, [moment.details for moment in story.moments]
+    leader = story.moments[elected[0]].node
+    assert story.moments[elected[0]].nodes[leader].state == "Leader"
+    arrived = [arrow for arrow in story.arrows if arrow.arrived is not None]
+    assert {arrow.what for arrow in arrived} >= {"PreVote", "PreVote answered", "Vote", "Vote answered"}
+    assert all(arrow.sent < arrow.arrived for arrow in arrived if arrow.arrived is not None)
+    assert all(story.moments[arrow.arrived].node == arrow.receiver for arrow in arrived if arrow.arrived is not None)
+    lines = list(story_lines(story))
+    assert len(lines) == len(story.moments)
+    assert f"node {leader}  answer of" in lines[elected[0]]
+
+
+def test_the_picture_is_a_page_that_needs_nothing_but_itself() -> None:
+    story = tell(shrink(_found("minority-commits")))
+    page = render_diagram(story)
+    assert "http" not in page
+    assert page.count('class="moment"') == len(story.moments)
+    assert page.count("marker-end") == sum(arrow.arrived is not None for arrow in story.arrows)
+    (data,) = re.findall(r'<script type="application/json" id="moments">(.*?)</script>', page, re.DOTALL)
+    assert [moment["what"] for moment in json.loads(data)] == [moment.what for moment in story.moments]
+
+
+def test_what_nodes_write_does_not_become_part_of_the_page() -> None:
+    note = Note(1, 0, "</script><script>alert(1)</script>")
+    page = render_diagram(tell(Schedule(scenario=Hunt(members="core").scenario(0), actions=(note,))))
+    assert "<script>alert" not in page
+
+
 # The command
 
 
@@ -137,7 +175,9 @@ def test_a_bug_is_found_shrunk_saved_and_replayed(capsys: pytest.CaptureFixture[
     assert one.code == 1
     (file,) = tmp_path.iterdir()
     assert f"kraft sim replay {file}" in one.out
-    again = run(capsys, "sim", "replay", str(file))
+    picture = tmp_path / "picture.html"
+    again = run(capsys, "sim", "replay", str(file), "--html", str(picture))
+    assert "<svg" in picture.read_text()
     assert again.code == 1
     assert decode_schedule(file.read_bytes(), "file").message in again.out
     sound = run(capsys, "sim", "replay", str(file), "--without-mutant", "--quiet")

@@ -85,14 +85,16 @@ def mutant(scope: Scope, *, budget: int) -> Callable[[Callable[[Patches], None]]
 
 
 @contextmanager
-def planted(name: str) -> Iterator[Patches]:
-    """Let the code be broken as the mutant of this name breaks it, until the block ends. Raises `KeyError`.
+def planted(name: str | None) -> Iterator[Patches]:
+    """Let the code be broken as the mutant of this name breaks it, if any, until the block ends. Raises
+    `KeyError`.
 
     It is so for everything in this process, so nothing else may run beside the block.
     """
     patches = Patches()
     try:
-        MUTANTS[name].plant(patches)
+        if name is not None:
+            MUTANTS[name].plant(patches)
         yield patches
     finally:
         patches.undo()

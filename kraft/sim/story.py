@@ -1,0 +1,212 @@
+"""What happened in a schedule, moment by moment, for people: who sent what to whom, and what everybody was by then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from msgspec import Struct
+
+from kraft.sim.actions import (
+    WORLD,
+    Action,
+    Crash,
+    CrashSoon,
+    DamageDisk,
+    Deliver,
+    Fail,
+    FailDisk,
+    Flushed,
+    LimitDisk,
+    Note,
+    Resign,
+    Return,
+    SetClock,
+    ShutDown,
+    Start,
+    Submit,
+    Tick,
+)
+from kraft.sim.members import MakeMember
+from kraft.sim.schedule import Replayed, Schedule, replay
+from kraft.sim.trace import Trace
+from kraft.sim.world import Exchange, Host, Onlooker, World
+
+LOG_BATCHES: Final = 12
+"""So many batches of a log are told, the last ones."""
+
+
+class NodeState(Struct, frozen=True):
+    """What a node is. Offsets are -1 where they are not known."""
+
+    state: str
+    epoch: int
+    leader: int
+    high_watermark: int
+    flushed_offset: int
+    log_end_offset: int
+    vote: int | None
+    """Whom quorum-state has it vote for in the epoch."""
+    log: tuple[tuple[int, int, int], ...]
+    """Of each of the last batches the first offset, the offset after it and the epoch."""
+
+
+class Moment(Struct, frozen=True):
+    """One thing that happened, and what everybody was after it."""
+
+    at_ms: int
+    node: int
+    what: str
+    details: tuple[str, ...]
+    """Changes of state, and what else stands in the trace."""
+    is_fault: bool
+    nodes: dict[int, NodeState]
+
+
+class Arrow(Struct, frozen=True):
+    """A message from the moment of its sending to that of its arrival; None if it never arrived."""
+
+    sender: int
+    receiver: int
+    sent: int
+    arrived: int | None
+    what: str
+
+
+class Story(Struct, frozen=True):
+    """A schedule told from beginning to end."""
+
+    schedule: Schedule
+    moments: tuple[Moment, ...]
+    arrows: tuple[Arrow, ...]
+    replayed: Replayed
+
+
+def tell(schedule: Schedule, *, make_member: MakeMember | None = None) -> Story:
+    """Let a schedule happen again and take notes. Raises `BadSchedule` as `replay` does."""
+    trace = _HeardTrace()
+    notes = _Notes(trace)
+    replayed = replay(schedule, make_member=make_member, trace=trace, driver=notes, on_performed=notes.on_performed)
+    return Story(schedule, tuple(notes.moments), tuple(notes.arrows()), replayed)
+
+
+def story_lines(story: Story) -> Iterator[str]:
+    """The story as text, a line for each moment."""
+    width = max((len(moment.what) for moment in story.moments), default=0)
+    for moment in story.moments:
+        where = "      " if moment.node == WORLD else f"node {moment.node}"
+        now = moment.nodes.get(moment.node)
+        state = "" if now is None else f"{now.state} {now.epoch} {now.high_watermark}/{now.log_end_offset}"
+        details = "; ".join(moment.details)
+        yield f"{moment.at_ms:>8} ms  {where}  {moment.what:<{width}}  {state:<22} {details}".rstrip()
+
+
+class _HeardTrace(Trace):
+    """A trace whose last lines can be had."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: list[str] = []
+
+    def add(self, now_ms: int, node_id: int, what: str) -> None:
+        """Note that something happened at a node."""
+        super().add(now_ms, node_id, what)
+        self.heard.append(what)
+
+
+class _Notes(Onlooker):
+    """Takes notes while a schedule happens again."""
+
+    def __init__(self, trace: _HeardTrace) -> None:
+        self._trace = trace
+        self.moments: list[Moment] = []
+        self._asked: dict[tuple[int, int], tuple[int, Exchange]] = {}
+        self._answered: dict[tuple[int, int, int], tuple[int, Exchange]] = {}
+        self._delivered: dict[tuple[int, int], list[int]] = {}
+        self._returned: dict[tuple[int, int, int], int] = {}
+
+    def on_asked(self, exchange: Exchange) -> None:
+        """A request is on its way."""
+        self._asked[exchange.sender, exchange.number] = (len(self.moments), exchange)
+
+    def on_answered(self, exchange: Exchange, copy: int) -> None:
+        """The answer to a delivery is on its way."""
+        self._answered[exchange.sender, exchange.number, copy] = (len(self.moments), exchange)
+
+    def on_performed(self, world: World, action: Action) -> None:
+        """Something has happened."""
+        place = len(self.moments)
+        match action:
+            case Deliver():
+                self._delivered.setdefault((action.sender, action.number), []).append(place)
+            case Return():
+                self._returned[action.node, action.number, action.copy] = place
+            case _:
+                pass
+        nodes = {node_id: _state_of(world, node_id, host) for node_id, host in world.hosts.items()}
+        details = tuple(line for line in self._trace.heard if "->" in line or "crashes" in line)
+        self._trace.heard.clear()
+        moment = Moment(action.at_ms, action.node, _told(action), details, isinstance(action, _FAULTS), nodes)
+        self.moments.append(moment)
+
+    def arrows(self) -> Iterator[Arrow]:
+        """Every message that was sent."""
+        for name, (sent, exchange) in self._asked.items():
+            for arrived in self._delivered.get(name, [None]):
+                yield Arrow(exchange.sender, exchange.target, sent, arrived, exchange.kind)
+        for (sender, number, copy), (sent, exchange) in self._answered.items():
+            back = self._returned.get((sender, number, copy))
+            yield Arrow(exchange.target, exchange.sender, sent, back, f"{exchange.kind} answered")
+
+
+_FAULTS: Final = (Crash, CrashSoon, FailDisk, LimitDisk, DamageDisk)
+
+
+def _told(action: Action) -> str:
+    match action:
+        case Start():
+            return "starts"
+        case Crash():
+            return "crashes"
+        case CrashSoon():
+            return f"will crash before its operation {action.operations}"
+        case Deliver():
+            return f"{action.kind} from {action.sender}"
+        case Return():
+            return f"answer of {action.peer} to {action.kind}"
+        case Fail():
+            return f"no answer of {action.peer} to {action.kind}: {action.cause}"
+        case Flushed():
+            return "has flushed"
+        case Tick():
+            return "looks at its clock"
+        case Submit():
+            return f"is handed {action.value}"
+        case Resign():
+            return "is asked to resign"
+        case ShutDown():
+            return "is told to stop"
+        case SetClock():
+            return f"clock is {action.offset_ms:+} ms wrong"
+        case FailDisk():
+            return f"disk will fail at its operation {action.operations}"
+        case LimitDisk():
+            return "disk has room again" if action.free_bytes is None else f"disk has {action.free_bytes} bytes left"
+        case DamageDisk():
+            return f"disk loses something: {action.what}"
+        case Note():
+            return action.text
+        case _:
+            return type(action).__name__
+
+
+def _state_of(world: World, node_id: int, host: Host) -> NodeState:
+    known = world.invariants.known(node_id)
+    log = tuple((batch.base_offset, batch.next_offset, batch.epoch) for batch in known.log[-LOG_BATCHES:])
+    election = host.member.election()
+    vote = None if election is None or election.voted is None else election.voted.id
+    if not host.is_running:
+        return NodeState("down", 0 if election is None else election.epoch, -1, -1, -1, known.end_offset, vote, log)
+    view = host.member.view()
+    offsets = view.high_watermark, view.flushed_offset, view.log_end_offset
+    return NodeState(view.state, view.epoch, view.leader.leader_id, *offsets, vote, log)
