@@ -419,10 +419,14 @@ def _append_fetched(quorum: QuorumState, peer_id: int, reply: FetchReply, now_ms
             quorum.suspect(peer_id, f"it sent {sent}, where offset {expected} of epoch {epoch} or later was due")
             return Verdict.BACK_OFF
         expected, epoch = batch.next_offset, batch.epoch
-    _emit_append(quorum, batches, reply.data)
     changes = tuple(change for batch in batches if batch.changes for change in batch.changes)
+    history = quorum.history.with_changes(changes) if changes else quorum.history
+    if history.is_contradictory:
+        quorum.suspect(peer_id, f"it sent a voter set, but kraft.version is {history.kraft_version}")
+        return Verdict.BACK_OFF
+    _emit_append(quorum, batches, reply.data)
     if changes:
-        quorum.change_voters(quorum.history.with_changes(changes), now_ms)
+        quorum.change_voters(history, now_ms)
     return Verdict.CONTINUE
 
 

@@ -48,6 +48,11 @@ class VoterHistory(Struct, frozen=True):
         """Where the voter set in force was recorded: -1 for that of a formatted directory, None for the static one."""
         return self.sets[-1][0] if self.sets else None
 
+    @property
+    def is_contradictory(self) -> bool:
+        """Whether voters stand in the log though its kraft.version does not provide for that: no replica writes so."""
+        return bool(self.sets) and self.kraft_version == STATIC
+
     def voters_at(self, offset: int) -> VoterSet | None:
         """The recorded voter set that holds for the record at `offset`; None if there was none."""
         return _at(self.sets, offset)

@@ -12,15 +12,15 @@ from kraft.quorum.core import CoreStart
 from kraft.quorum.effects import AppendBatch, AppendControl, AppendFetched, FlushLog, TruncateLog
 from kraft.quorum.events import LogFlushed
 from kraft.quorum.values import MAX_BATCH_BYTES, ElectionState, ReplicaKey
-from kraft.quorum.voter_history import STATIC
-from kraft.quorum.voters import QuorumChange
+from kraft.quorum.voter_history import STATIC, VoterHistory
+from kraft.quorum.voters import QuorumChange, VoterSet
 from kraft.replica.events import StartFlush
 from kraft.replica.options import ReplicaOptions
 from kraft.replica.quorum_records import changes_in, changes_of_snapshot
 from kraft.replica.snapshots import SnapshotFiles
 from metadata_log.batch import build_batch, build_control_batch
 from metadata_log.disk import Disk
-from metadata_log.errors import DirectoryError, MetadataLogError, UnsupportedVersion
+from metadata_log.errors import CorruptBatch, DirectoryError, MetadataLogError, UnsupportedVersion
 from metadata_log.log import MetadataLog
 from metadata_log.log_dir import LogDirectory, open_directory, read_bootstrap
 from metadata_log.quorum_state_file import StoredElection, read_quorum_state, write_quorum_state
@@ -137,7 +137,11 @@ class Storage:
         return tuple(found)
 
     def start(self) -> CoreStart:
-        """What the core begins with."""
+        """What the core begins with; raises `CorruptBatch` if what the log says of the voters contradicts itself."""
+        changes = tuple(self._changes())
+        if VoterHistory(VoterSet(())).with_changes(changes).is_contradictory:
+            where = self._directory.partition_path
+            raise CorruptBatch("a voter set stands in the log, but its kraft.version is 0", where=where)
         stored = read_quorum_state(self._disk, self._directory.partition_path)
         return CoreStart(
             election=None if stored is None else election_of(stored),
@@ -145,7 +149,7 @@ class Storage:
             log_end_offset=self.log.end_offset,
             epochs=self.log.epochs,
             snapshots=self.snapshots.ids(),
-            changes=tuple(self._changes()),
+            changes=changes,
         )
 
     def _changes(self) -> Iterator[QuorumChange]:

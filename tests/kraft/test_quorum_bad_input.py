@@ -12,16 +12,21 @@ from collections.abc import Callable
 
 import pytest
 from command_line import CLUSTER_ID as FORMATTED_CLUSTER_ID
-from replica_net import CLUSTER_ID, DIRECTORY, Net, formatted_disk
+from msgspec import structs
+from replica_net import CLUSTER_ID, DIRECTORY, START_MS, Net, formatted_disk
 from test_controller_quorum import alter, controller_of
-from test_dynamic_quorum import directory_id, dynamic_net
+from test_dynamic_quorum import directory_id, dynamic_net, voter
 from test_known_bugs import PARTITION, goes_on, others, reports
 from test_replica_snapshots import OFTEN, SCARCE, are_equal, follower_of, quorum, replace_disk, snapshots, write
 
+from kraft.quorum.voters import VoterSet
 from kraft.replica import host_controller
 from kraft.replica.snapshots import SnapshotFiles
-from metadata_log.errors import DirectoryError
+from metadata_log.batch import build_control_batch
+from metadata_log.errors import CorruptBatch, DirectoryError
 from metadata_log.memory_disk import MemoryDisk
+from metadata_log.records.frame import encode_control
+from metadata_log.serde import Message
 from metadata_log.snapshot import snapshot_name
 from metadata_log.types import METADATA_TOPIC, OffsetAndEpoch, Uuid
 from transport.protocol.errors import Error
@@ -335,3 +340,44 @@ def test_a_quorum_that_stood_still_for_hours_goes_on() -> None:
     write(net, 5, first=100)
     net.until(lambda: are_equal(net))
     assert max(one.core.epoch for one in net.replicas.values()) <= before + 3
+
+
+# Voters where there can be none
+
+
+def voters_in_a_static_log(offset: int, epoch: int) -> bytes:
+    """A batch that no replica writes."""
+    kind, _, value = encode_control(VoterSet.of([voter(1), voter(2)]).to_record())
+    return build_control_batch(offset, epoch, START_MS, [(kind, value)])
+
+
+def test_voters_in_the_log_of_a_static_quorum_are_refused() -> None:
+    """A later snapshot could not say so (Kafka's process ends then)."""
+    net = Net(3)
+    leader = net.elect()
+    lies: list[int] = []
+
+    def lie(sender: int, answer: Message) -> Message:
+        if lies or not isinstance(answer, FetchResponse):
+            return answer
+        lies.append(sender)
+        core = net.replicas[leader].core
+        part = structs.replace(
+            answer.responses[0].partitions[0], records=voters_in_a_static_log(core.log_end_offset, core.epoch)
+        )
+        return structs.replace(answer, responses=[structs.replace(answer.responses[0], partitions=[part])])
+
+    net.on_the_way = lie
+    net.advance(600)
+    assert any("but kraft.version is 0" in what for node in net.replicas for what in reports(net, node))
+    goes_on(net)
+    node = others(net, leader)[0]
+    core = net.replicas[node].core
+    batch = voters_in_a_static_log(core.log_end_offset, core.epoch)
+    net.kill(node)
+    file = net.disks[node].open(f"{PARTITION}/00000000000000000000.log")
+    file.append(batch)
+    file.fsync()
+    file.close()
+    with pytest.raises(CorruptBatch, match="a voter set stands in the log"):
+        net.start(node)
