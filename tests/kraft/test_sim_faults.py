@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -55,6 +57,11 @@ def test_a_run_draws_some_of_the_faults() -> None:
         seen.update({line.split()[2] for line in trace.splitlines() if line.split()[1] == "0"} & set(STRIKES))
     assert set(seen) > set(DISK_FAULTS) - {"slow-disk"}
     assert all(times < seeds for times in seen.values()), seen
+
+
+def test_the_documentation_names_every_fault() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "simulated-faults.md").read_text()
+    assert set(FAULTS) <= set(re.findall(r"`([a-z-]+)`", text))
 
 
 def test_message_faults_can_be_left_out() -> None:
