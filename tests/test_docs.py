@@ -107,6 +107,48 @@ async def test_the_example_of_a_replicated_log(tmp_path: Path) -> None:
     assert len(set(greetings)) == 1
 
 
+async def test_the_example_of_a_state_machine(tmp_path: Path) -> None:
+    """Three programs, one counter: numbers are typed into any of them."""
+    path = program("your-own-state-machine.md", "counter.py", tmp_path)
+    format_three(tmp_path)
+    processes = [
+        await trio.lowlevel.open_process(
+            [sys.executable, str(path), f"c{node_id}.properties"],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        for node_id in (1, 2, 3)
+    ]
+    conversation = ((0, "", "the total is 0"), (1, "", "the total is 0"), (2, "", "the total is 0"))
+    conversation += (
+        (0, "5", "the total is now 5"),
+        (1, "-7", "refused: there are only 5"),
+        (2, "-2", "the total is now 3"),
+    )
+    try:
+        with trio.fail_after(60):
+            for at, typed, wanted in conversation:
+                assert await converse(processes[at], typed) == wanted
+    finally:
+        for process in processes:
+            process.kill()
+            await process.wait()
+
+
+async def converse(process: trio.Process, typed: str) -> str:
+    """Type a line, if it is one, and read the next."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    if typed:
+        await process.stdin.send_all(f"{typed}\n".encode())
+    said = b""
+    while not said.endswith(b"\n"):
+        said += await process.stdout.receive_some(1)
+    return said.decode().rstrip()
+
+
 def format_three(folder: Path) -> None:
     """Three properties files and formatted directories, on ports that are free now."""
     ports = dict(zip((1, 2, 3), free_ports(3), strict=True))
