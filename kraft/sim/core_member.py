@@ -43,6 +43,7 @@ from kraft.quorum.events import (
     Received,
     Replied,
     RequestFailed,
+    ReadIndex,
     Resign,
     Tick,
 )
@@ -364,6 +365,10 @@ class CoreMember:
     def resign(self, now_ms: int) -> list[Output]:
         """Ask a leader to give up."""
         return self._step(Resign(self.core.epoch), now_ms)
+
+    def read_index(self, read_id: int, now_ms: int) -> list[Output]:
+        """Somebody wants to read from this leader."""
+        return self._step(ReadIndex(read_id), now_ms)
 
     def shut_down(self, now_ms: int) -> list[Output]:
         """The node is about to stop."""

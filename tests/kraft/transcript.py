@@ -15,7 +15,7 @@
     > receive NODE WHAT from=… …           a message that no node of this transcript has sent
     > answer NODE PEER WHAT …              an answer to the last request of NODE to PEER
     > fail NODE PEER CAUSE                 that request fails
-    > append NODE VALUE… / flush NODE / resign NODE / shutdown NODE / show NODE
+    > append NODE VALUE… / flush NODE / read NODE ID / resign NODE / shutdown NODE / show NODE
 
 Every node has its own clock, which only `timeout` and `wait` move: what it prints is what passed.
 `pytest tests/kraft/test_transcripts.py --rewrite-transcripts` writes what the cores do now; read the diff.
@@ -53,6 +53,7 @@ from kraft.quorum.effects import (
     HighWatermarkMoved,
     LeaderChanged,
     PersistElection,
+    ReadConfirmed,
     SendRecords,
     SendReply,
     SendRequest,
@@ -294,6 +295,10 @@ class Transcript:
         if self._members[int(node)].deadline_ms() <= self._clocks[int(node)]:
             self._tick(int(node), self._clocks[int(node)])
 
+    def _on_read(self, node: str, read_id: str) -> None:
+        member = self._members[int(node)]
+        self._stepped(int(node), member.read_index(int(read_id), self._clocks[int(node)]))
+
     def _on_resign(self, node: str) -> None:
         self._stepped(int(node), self._members[int(node)].resign(self._clocks[int(node)]))
 
@@ -365,6 +370,8 @@ class Transcript:
                 return f"{node_id}: {source} -> {target} epoch={epoch} cause={cause}"
             case LeaderChanged(leader):
                 return f"{node_id} knows leader={_id(leader.leader_id)} epoch={leader.epoch}"
+            case ReadConfirmed(read_ids, offset):
+                return f"{node_id} confirms reads={','.join(map(str, read_ids))} below {offset}"
             case HighWatermarkMoved(offset):
                 return f"{node_id} high watermark {offset}"
             case VotersChanged(voters=voters):
