@@ -4,6 +4,8 @@ both makes under writes; afterwards the files must be those of a quorum that kep
 
 from __future__ import annotations
 
+import re
+import shutil
 import signal
 import threading
 import time
@@ -14,13 +16,17 @@ from random import Random, SystemRandom
 from typing import Final
 
 import pytest
+import trio
 from loopback import free_ports
-from mixed_quorum import MixedQuorum, batches_in, values_in
-from our_nodes import our_format
+from mixed_quorum import Make, MixedQuorum, batches_in, values_in
+from our_nodes import our_format, told
 from real_kafka import CLUSTER_ID, KafkaInstallation, QuorumLayout, eventually
 from tcp_proxy import Proxies
 from wire import active_controller, leader_of, set_client_metrics
 
+from kraft.admin import AdminError, open_admin
+from kraft.admin.voters import remove_voter
+from kraft.cli.administration import parse_bootstrap
 from kraft.conformance import check_history
 from metadata_log import replay
 from metadata_log.image import ResourceType
@@ -31,6 +37,8 @@ pytestmark = pytest.mark.kafka
 SECONDS: Final = 25
 SOAK_SECONDS: Final = 1800
 LINGER_0: Final = ("controller.quorum.append.linger.ms=0",)
+PATIENCE_SECONDS: Final = 120
+FIRST: Final = 1
 SECONDS_PER_KILL: Final = 20
 """A JVM that starts again keeps a machine busy for some seconds."""
 NAMES: Final = 100
@@ -107,7 +115,9 @@ class Havoc:
 
     def wreak(self, seconds: float) -> None:
         """One fault after the other, some of them on top of others."""
-        faults = (self._isolate, self._isolate_leader, self._cut, self._delay, self._throttle, self._reset, self._pause)
+        faults = [self._isolate, self._isolate_leader, self._cut, self._delay, self._throttle, self._reset, self._pause]
+        if self._nodes.layout.is_dynamic:
+            faults += [self._remove, self._remove]
         while time.monotonic() < self._begun + seconds:
             self._nodes.check_that_all_live()
             one = self._kill if self._kills and self._rng.random() < 0.1 else self._rng.choice(faults)
@@ -177,18 +187,89 @@ class Havoc:
     def _kill(self) -> Callable[[], None]:
         self._kills -= 1
         node = self._node()
+        if self._nodes.layout.is_dynamic and self._rng.random() < 0.5:
+            self._lose_disk(node)
+            return self._leave
         self._say(f"node {node} is killed")
         self._nodes.end(node, "kill")
         return lambda: self._nodes.start(node)
 
+    def _lose_disk(self, node: int) -> None:
+        """The node comes back as another replica. Until that votes one voter is gone for good, and who removed another
+        would leave no majority.
+        """
+        self._proxies.heal()
+        wait_until_all_vote(self._nodes)
+        self._say(f"node {node} loses its disk")
+        self._nodes.end(node, "kill")
+        shutil.rmtree(self._nodes.layout.log_dir(node))
+        format_to_join(self._nodes.layout, node)
+        self._nodes.start(node)
+        wait_until_all_vote(self._nodes)
 
-def quorum(kafka: KafkaInstallation, root: Path, of_kafka: tuple[int, ...], settings: tuple[str, ...]) -> MixedQuorum:
-    """Three controllers, formatted, that advertise the ports of proxies."""
+    def _remove(self) -> Callable[[], None]:
+        """Take a node's vote away, which it asks back for by itself."""
+        node = self._node()
+        answer = "done"
+        try:
+            trio.run(self._without, node)
+        except (AdminError, trio.TooSlowError) as refused:
+            answer = str(refused)
+        self._say(f"node {node} is not to vote: {answer}")
+        return self._leave
+
+    async def _without(self, node: int) -> None:
+        where = parse_bootstrap(self._nodes.layout.bootstrap)
+        with trio.fail_after(5):
+            async with open_admin(where, timeout_ms=4000) as admin:
+                await remove_voter(admin, node)
+
+
+def quorum(
+    kafka: KafkaInstallation,
+    root: Path,
+    of_kafka: tuple[int, ...],
+    settings: tuple[str, ...],
+    *,
+    is_dynamic: bool = False,
+) -> MixedQuorum:
+    """Three controllers, formatted, that advertise the ports of proxies. In a dynamic quorum the first begins, and all
+    make themselves voters.
+    """
     ports = free_ports(6)
     advertised, behind = dict(zip((1, 2, 3), ports, strict=False)), dict(zip((1, 2, 3), ports[3:], strict=True))
-    layout = QuorumLayout(root, CLUSTER_ID, advertised, settings, behind=behind)
-    our_format(layout)
-    return MixedQuorum(kafka, layout, {node: "kafka" if node in of_kafka else "ours" for node in advertised})
+    layout = QuorumLayout(root, CLUSTER_ID, advertised, settings, is_dynamic, behind)
+    makes: dict[int, Make] = {node: "kafka" if node in of_kafka else "ours" for node in advertised}
+    if is_dynamic:
+        for node in advertised:
+            format_to_join(layout, node, "--standalone" if node == FIRST else "--no-initial-controllers")
+    else:
+        our_format(layout)
+    return MixedQuorum(kafka, layout, makes, auto_join=advertised if is_dynamic else ())
+
+
+def format_to_join(layout: QuorumLayout, node: int, how: str = "--no-initial-controllers") -> None:
+    """Format a directory of a dynamic quorum."""
+    told("format", "-c", str(layout.properties(node)), "--cluster-id", layout.cluster_id, how)
+
+
+def wait_until_all_vote(nodes: MixedQuorum) -> None:
+    """Wait until each node's vote counts, under its present directory."""
+
+    layout = nodes.layout
+    present = {(node, directory_id(layout.log_dir(node))) for node in layout.ports} if layout.is_dynamic else set()
+    eventually(
+        lambda: present <= {(one.id, str(one.directory_id)) for one in nodes.quorum().voters},
+        "all vote",
+        PATIENCE_SECONDS,
+    )
+
+
+def directory_id(log_dir: Path) -> str:
+    """Which directory this is, whatever its path."""
+    found = re.search(r"^directory\.id=(\S+)$", (log_dir / "meta.properties").read_text(), re.MULTILINE)
+    assert found
+    return found[1]
 
 
 def survive(nodes: MixedQuorum, seconds: int) -> list[int]:
@@ -206,6 +287,7 @@ def survive(nodes: MixedQuorum, seconds: int) -> list[int]:
                 Havoc(nodes, proxies, seed, kills=seconds // SECONDS_PER_KILL).wreak(seconds)
                 writer.wait_for_progress()
             leader_of(layout)
+            wait_until_all_vote(nodes)
             nodes.settle()
         finally:
             nodes.kill()
@@ -233,8 +315,24 @@ def test_a_quorum_keeps_its_promises(
         assert not missing, f"node {node} lacks {sorted(missing)}"
 
 
+BOTH: Final = [pytest.param((3,), id="two-of-ours"), pytest.param((2, 3), id="two-of-kafkas")]
+
+
 @pytest.mark.soak
-@pytest.mark.parametrize("of_kafka", [pytest.param((3,), id="two-of-ours"), pytest.param((2, 3), id="two-of-kafkas")])
+@pytest.mark.parametrize("of_kafka", BOTH)
+def test_a_quorum_whose_voters_come_and_go_keeps_its_promises(
+    kafka: KafkaInstallation, tmp_path: Path, of_kafka: tuple[int, ...]
+) -> None:
+    """Votes are taken away, also the leader's, and disks are lost; all nodes join again by themselves."""
+    nodes = quorum(kafka, tmp_path, of_kafka, LINGER_0, is_dynamic=True)
+    acknowledged = survive(nodes, SOAK_SECONDS // 2)
+    for node in nodes.layout.ports:
+        missing = set(acknowledged) - set(values_in(batches_in(nodes.layout.partition(node))))
+        assert not missing, f"node {node} lacks {sorted(missing)}"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("of_kafka", BOTH)
 def test_a_quorum_with_snapshots_keeps_its_promises(
     kafka: KafkaInstallation, tmp_path: Path, of_kafka: tuple[int, ...]
 ) -> None:
