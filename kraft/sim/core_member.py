@@ -40,10 +40,10 @@ from kraft.quorum.events import (
     Event,
     FailureCause,
     LogFlushed,
+    ReadIndex,
     Received,
     Replied,
     RequestFailed,
-    ReadIndex,
     Resign,
     Tick,
 )
