@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     )
     from kraft.node.machine_node import ClientSession, MachineNode, Watch
     from kraft.node.node import Node
+    from kraft.node.watching import MetadataChange
     from kraft.state_machine import Change, Position, Refused, StateMachine
 else:
     _HOMES = {
@@ -32,6 +33,7 @@ else:
         "Config": "kraft.config",
         "ConfigError": "kraft.config",
         "MachineNode": "kraft.node.machine_node",
+        "MetadataChange": "kraft.node.watching",
         "Node": "kraft.node.node",
         "NodeError": "kraft.node.errors",
         "NodeStopped": "kraft.node.errors",
@@ -61,6 +63,7 @@ __all__ = [
     "Config",
     "ConfigError",
     "MachineNode",
+    "MetadataChange",
     "Node",
     "NodeError",
     "NodeStopped",

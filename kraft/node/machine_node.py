@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final, Generic, TypeVar
 from weakref import WeakSet
 
@@ -25,7 +25,7 @@ MOST_UNREAD_CHANGES: Final = 65_536
 """A watcher that is further behind is told that it has missed some."""
 
 
-class Watch(Generic[C, R]):
+class Watch(AsyncIterator[Change[C, R]], Generic[C, R]):
     """An asynchronous iterator over the commands that this node applies, from now on: each once, in order.
 
     Ends when the node stops. Raises `ChangesSkipped` where some will not come: then look at the state and watch anew.

@@ -7,8 +7,8 @@ While it sleeps, what the transport delivers is dealt with in the transport's ow
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, NoReturn, assert_never
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final, NoReturn, assert_never
 
 import trio
 from msgspec import Struct
@@ -20,9 +20,10 @@ from kraft.node.committed import CommittedBatches, read_committed
 from kraft.node.inbound import Inbound
 from kraft.node.inbox import Inbox
 from kraft.node.logging import NodeLog
+from kraft.node.watching import MetadataWatch
 from kraft.quorum.events import BeginShutdown, Tick
 from kraft.quorum.values import NEVER_MS, LeaderAndEpoch
-from kraft.replica.application import Application
+from kraft.replica.application import Application, RawLog
 from kraft.replica.events import (
     Answer,
     Committed,
@@ -142,6 +143,17 @@ class Node:
         Ends when the node stops. Raises `OffsetOutOfRange` where the log begins later.
         """
         return CommittedBatches(from_offset, self._read_committed, self.wait_for_change)
+
+    def watch(self, types: Sequence[str] = ()) -> AsyncIterator[Any]:
+        """What the application of this node applies from now on, of these types only, if any are given: the metadata
+        records of a controller or a broker, as `MetadataChange`. Ends when the node stops.
+
+        Raises `OffsetOutOfRange` where a snapshot took the place of what comes next. A raw log is read by `committed`.
+        """
+        if isinstance(self._replica.application, RawLog):
+            raise TypeError("a raw log has no types to watch: iterate over `committed`")
+        status = self.status()
+        return MetadataWatch(self.committed(max(status.high_watermark, status.log_start_offset)), types)
 
     def _read_committed(self, offset: int) -> tuple[list[CommittedBatch], int]:
         if self._ended:

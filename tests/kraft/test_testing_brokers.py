@@ -8,6 +8,7 @@ import pytest
 from trio.testing import MockClock
 
 from kraft.broker import LifecycleState, RegistrationFailed
+from kraft.replica.application import host_raw_log
 from kraft.testing import Cluster
 from metadata_log.image import MetadataImage
 
@@ -73,3 +74,27 @@ async def test_a_broker_that_finds_no_quorum_gives_up(autojump_clock: MockClock)
 
     with pytest.raises(RegistrationFailed, match="could not register in 60000 ms"):
         await run()
+
+
+async def test_a_program_is_told_of_every_change_of_the_metadata(autojump_clock: MockClock) -> None:
+    async with Cluster(controllers=3, brokers=1, seed=12) as cluster:
+        await cluster.wait_for_brokers()
+        watches = [cluster.node(node_id).watch(types=("TopicRecord",)) for node_id in (*cluster.ids, *cluster.brokers)]
+        await cluster.create_topic("orders")
+        await cluster.create_topic("bills")
+        for watch in watches:
+            changes = [await anext(watch), await anext(watch)]
+            assert [(change.type, change.record.name) for change in changes] == [
+                ("TopicRecord", "orders"),
+                ("TopicRecord", "bills"),
+            ]
+        everything = cluster.node(1).watch()
+        await cluster.create_topic("more")
+        offsets = [(await anext(everything)).offset for _ in range(3)]
+        assert offsets == sorted(offsets)
+
+
+async def test_a_raw_log_has_no_types_to_watch(autojump_clock: MockClock) -> None:
+    async with Cluster(controllers=1, seed=13, application=host_raw_log) as cluster:
+        with pytest.raises(TypeError, match="iterate over `committed`"):
+            cluster.node(1).watch()
