@@ -35,31 +35,28 @@ def check_leader_can_be_found(node_id: int, message: Message, version: int) -> N
     first = FIRST_WITH_ENDPOINTS.get(type(message))
     if first is None or version < first:
         return
-    leader_id = _leader_named(message)
-    if leader_id == NO_NODE:
-        return
-    if isinstance(message, BeginQuorumEpochRequest):
-        is_found = bool(message.leader_endpoints)
-    else:
-        endpoints = message.node_endpoints  # type: ignore[attr-defined]
-        is_found = any(endpoint.node_id == leader_id and endpoint.host for endpoint in endpoints)
-    if not is_found:
+    leader_id, addressed = _named(message)
+    if leader_id not in (NO_NODE, *addressed):
         raise InvariantViolated(f"node {node_id} names the leader {leader_id} and no address of it: {message}")
 
 
-def _leader_named(message: Message) -> int:
-    """The id of the leader that a message names, or -1."""
+def _named(message: Message) -> tuple[int, list[int]]:
+    """The id of the leader that a message names, or -1, and whose addresses it has."""
     match message:
         case FetchResponse(responses=[topic, *_]) if topic.topic_id == Uuid.METADATA_TOPIC:
-            return topic.partitions[0].current_leader.leader_id
+            endpoints = [one.node_id for one in message.node_endpoints if one.host]
+            return topic.partitions[0].current_leader.leader_id, endpoints
         case FetchSnapshotResponse(topics=[topic, *_]):
-            return topic.partitions[0].current_leader.leader_id
+            endpoints = [one.node_id for one in message.node_endpoints if one.host]
+            return topic.partitions[0].current_leader.leader_id, endpoints
         case (
             VoteResponse(topics=[topic, *_])
             | BeginQuorumEpochResponse(topics=[topic, *_])
             | EndQuorumEpochResponse(topics=[topic, *_])
-            | BeginQuorumEpochRequest(topics=[topic, *_])
         ):
-            return topic.partitions[0].leader_id
+            return topic.partitions[0].leader_id, [one.node_id for one in message.node_endpoints if one.host]
+        case BeginQuorumEpochRequest(topics=[topic, *_]):
+            leader_id = topic.partitions[0].leader_id
+            return leader_id, [leader_id] if message.leader_endpoints else []
         case _:
-            return NO_NODE
+            return NO_NODE, []
