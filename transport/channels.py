@@ -26,6 +26,8 @@ READ_BYTES: Final = 64 * 1024
 """Bytes to read at once, so that small requests of one connection come in bounded numbers."""
 MOST_READ_BYTES: Final = 1024 * 1024
 """Bytes to read at once while a big frame is under way."""
+NOT_TRIED: Final = " (not tried again yet)"
+"""Behind the reason of the failure before, where a peer is left alone for a while."""
 MAX_UNSENT_BYTES: Final = 1 << 20
 """A connection whose peer leaves this much unread is not read from until it has caught up."""
 
@@ -258,7 +260,7 @@ class ClientChannel:
         if opened is None:
             if now < self._retry_at:
                 cause, detail = self._failure
-                self._owner.finish_later(Failed(token, cause, f"{detail} (not tried again yet)"))
+                self._owner.finish_later(Failed(token, cause, detail + NOT_TRIED))
                 return
             opened = self._connect(client_id)
         try:

@@ -22,6 +22,7 @@ from kraft.admin.client import (
 )
 from metadata_log.serde import Message
 from metadata_log.types import METADATA_PARTITION, NO_NODE, Uuid
+from transport.channels import NOT_TRIED
 from transport.interface import Endpoint, Failed
 from transport.protocol.errors import Error
 from transport.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -154,7 +155,7 @@ async def _answer_of(admin: AdminClient, endpoint: Endpoint, message: Message, a
         outcome = await admin.ask(endpoint, message, answer, timeout_ms=ANSWER_MS)
     except AdminError as failed:
         return str(failed)
-    return outcome.detail if isinstance(outcome, Failed) else outcome
+    return outcome.detail.removesuffix(NOT_TRIED) if isinstance(outcome, Failed) else outcome
 
 
 def _progress(quorum: QuorumDescription, voter: ReplicaDescription) -> Progress | None:

@@ -36,8 +36,7 @@ def _name(condition: Condition, what: str) -> str:
 def _reasons(condition: Condition) -> list[str]:
     said = condition.said
     if isinstance(said, str):
-        why = said.removeprefix(f"{condition.endpoint}: ").removesuffix(" (not tried again yet)")
-        reasons = [f"cannot be asked: {why}"]
+        reasons = [f"cannot be asked: {said.removeprefix(f'{condition.endpoint}: ')}"]
     elif said.leader_id == NO_NODE:
         reasons = [f"knows of no leader in epoch {said.epoch}"]
     elif said.leader_id == condition.id:

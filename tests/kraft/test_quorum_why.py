@@ -24,6 +24,8 @@ from kraft.replica import host_controller
 from metadata_log.types import NO_NODE, Uuid
 from transport.interface import Endpoint
 
+UNHURRIED = {"controller.quorum.election.timeout.ms": "500", "controller.quorum.fetch.timeout.ms": "2000"}
+"""So that a busy machine does not make elections."""
 HERE = Endpoint("127.0.0.1", 9093)
 NEW_DISK = Uuid(bytes(15) + b"\x07")
 
@@ -102,14 +104,15 @@ async def test_a_voter_that_is_down_is_named_and_then_so_are_two(
     with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             lives: dict[int, trio.CancelScope] = {}
-            nodes: dict[int, Node] = {}
-            for config in configs(tmp_path, ports):
-                nodes[config.node_id], lives[config.node_id] = await nursery.start(serve, config)
-            leader = (await nodes[1].wait_for_leader()).leader_id
+            for config in configs(tmp_path, ports, **UNHURRIED):
+                _, lives[config.node_id] = await nursery.start(serve, config)
+            why: list[dict[str, object]] = []
+            while len({one["leaderId"] for one in why}) != 1 or why[0]["leaderId"] is None:
+                code, why, _ = await status("30")
+                assert code == 0
+            leader = why[0]["leaderId"]
+            assert isinstance(leader, int)
             first, second = sorted({1, 2, 3} - {leader})
-            code, why, _ = await status("30")
-            assert code == 0
-            assert [one["leaderId"] for one in why] == [leader] * 3
             assert [one["behind"] for one in why if one["id"] == leader] == [0]
             lives[first].cancel()
             code, why, _ = await status("30")
@@ -122,7 +125,7 @@ async def test_a_voter_that_is_down_is_named_and_then_so_are_two(
             assert code == 1
             assert "no active controller answered within 0.5 s" in err
             assert {one["id"] for one in why if "failure" in one} == {first, leader}
-            assert [one["leaderId"] for one in why if one["id"] == second] in ([None], [leader])
+            assert [one["id"] for one in why if "epoch" in one] == [second]
             nursery.cancel_scope.cancel()
 
 

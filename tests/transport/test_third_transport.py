@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -16,6 +17,7 @@ from unix_transport import unix_transport
 
 from kraft.config import Config
 from kraft.node.embed import open_node
+from kraft.node.errors import NotLeader, OutcomeUnknown
 from kraft.node.node import Node
 from metadata_log.disk import OsDisk
 from metadata_log.log_dir import format_directory
@@ -33,7 +35,7 @@ def config(node_id: int, directory: Path) -> Config:
         f"process.roles=controller\nnode.id={node_id}\ncontroller.listener.names=CONTROLLER\n"
         f"controller.quorum.voters={VOTERS}\nlog.dirs={log_dir}\n"
         f"listeners=CONTROLLER://{VOTERS.split(',')[node_id - 1].split('@')[1]}\n"
-        "controller.quorum.election.timeout.ms=200\ncontroller.quorum.fetch.timeout.ms=400\n"
+        "controller.quorum.election.timeout.ms=500\ncontroller.quorum.fetch.timeout.ms=1000\n"
     )
 
 
@@ -55,29 +57,38 @@ async def leader_of(nodes: dict[int, Node]) -> int:
     return leader.leader_id
 
 
-async def values_of(node: Node, count: int) -> list[bytes]:
-    values: list[bytes] = []
+async def commit(nodes: dict[int, Node], value: bytes) -> int:
+    """Append to whoever leads, again if that changes meanwhile; returns who led."""
+    while True:
+        leader = await leader_of(nodes)
+        with suppress(NotLeader, OutcomeUnknown):
+            await nodes[leader].append([value])
+            return leader
+
+
+async def read_until(node: Node, last: bytes) -> list[bytes]:
+    """The committed values up to this one, each once."""
+    values: dict[bytes, None] = {}
     async for batch in node.committed():
-        values.extend(batch.values)
-        if len(values) >= count:
-            return values
+        values.update(dict.fromkeys(batch.values))
+        if last in values:
+            return list(values)
     raise AssertionError(f"the node ended after {values}")
 
 
 async def test_a_quorum_elects_commits_and_fails_over_through_files() -> None:
     nodes: dict[int, Node] = {}
-    with TemporaryDirectory() as folder, trio.fail_after(60):
+    with TemporaryDirectory() as folder, trio.fail_after(120):
         directory = Path(folder)
         async with trio.open_nursery() as nursery:
             lives = {one: await nursery.start(live, one, directory, nodes) for one in (1, 2, 3)}
             assert {"one:1", "two:1", "three:1"} <= set(os.listdir(directory))
-            leader = await leader_of(nodes)
-            await nodes[leader].append([b"before"])
+            leader = await commit(nodes, b"before")
             lives[leader].cancel()
             del nodes[leader]
-            await nodes[await leader_of(nodes)].append([b"after"])
+            await commit(nodes, b"after")
             for node in nodes.values():
-                assert await values_of(node, 2) == [b"before", b"after"]
+                assert await read_until(node, b"after") == [b"before", b"after"]
             nursery.cancel_scope.cancel()
 
 
