@@ -41,6 +41,8 @@ PATIENCE_SECONDS: Final = 120
 FIRST: Final = 1
 SECONDS_PER_KILL: Final = 20
 """A JVM that starts again keeps a machine busy for some seconds."""
+KAFKAS_END: Final = "Unexpected acknowledgement from non-voter"
+"""A leader of Kafka 4.3.1 ends that hears from a voter which it has removed since it announced its epoch to it."""
 NAMES: Final = 100
 SNAPSHOTS: Final = (
     "metadata.log.max.record.bytes.between.snapshots=6000",
@@ -119,7 +121,7 @@ class Havoc:
         if self._nodes.layout.is_dynamic:
             faults += [self._remove, self._remove]
         while time.monotonic() < self._begun + seconds:
-            self._nodes.check_that_all_live()
+            self._revive()
             one = self._kill if self._kills and self._rng.random() < 0.1 else self._rng.choice(faults)
             undo = one()
             self._never.wait(self._rng.uniform(0.5, 5))
@@ -129,6 +131,16 @@ class Havoc:
                 self._proxies.heal()
                 self._never.wait(self._rng.uniform(0, 2))
         self._proxies.heal()
+        self._revive()
+
+    def _revive(self) -> None:
+        """Start a controller of Kafka's again that its own bug has ended; nobody else may have ended."""
+        for node, process in self._nodes.processes.items():
+            ended = process.popen.poll() is not None
+            if ended and self._nodes.makes[node] == "kafka" and KAFKAS_END in process.text:
+                self._say(f"node {node} has ended, as a voter answered that it had just removed")
+                self._nodes.start(node)
+        self._nodes.check_that_all_live()
 
     def _node(self) -> int:
         return self._rng.choice(list(self._nodes.layout.ports))

@@ -269,6 +269,27 @@ def test_the_active_controller_is_removed() -> None:
     net.until(lambda: are_equal(net))
 
 
+def test_a_removed_voter_answers_the_announcement_of_the_epoch() -> None:
+    """Kafka 4.3.1: the leader's process ended with "Unexpected acknowledgement from non-voter"."""
+    net = dynamic_net(3)
+    leader = net.elect()
+    gone = others(net, leader)[0]
+    asked: list[int] = []
+
+    def remove_before_it_arrives(sender: int, answer: Message) -> Message:
+        if sender == gone and isinstance(answer, BeginQuorumEpochResponse) and not asked:
+            asked.append(net.request(leader, remove(gone)))
+        return answer
+
+    net.on_the_way = remove_before_it_arrives
+    net.unreachable = {(gone, f"n{leader}")}
+    net.until(lambda: bool(asked) and asked[0] in net.answers)
+    assert gone not in net.replicas[leader].core.voters.ids
+    net.unreachable = set()
+    goes_on(net)
+    assert net.leader == leader
+
+
 def test_an_added_voter_is_described_with_its_address() -> None:
     """KAFKA-17604: what had been fetched as an observer was kept, and the address was not."""
     net = dynamic_net(1, joining=1)
