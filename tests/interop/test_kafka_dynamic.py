@@ -4,12 +4,15 @@ other (KIP-853, KIP-1186), and a static quorum becomes such a one while it runs.
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random, SystemRandom
 
 import pytest
-from mixed_quorum import Make, MixedQuorum
+from mixed_quorum import Make, MixedQuorum, admin_stream, values_in
 from our_nodes import kraft, told
 from real_kafka import (
     CLUSTER_ID,
@@ -17,6 +20,7 @@ from real_kafka import (
     QUORUM_TOOL,
     STORAGE_TOOL,
     KafkaInstallation,
+    Process,
     QuorumLayout,
     eventually,
     free_ports,
@@ -33,6 +37,7 @@ FIRST, ADDED, JOINING = NODES = (1, 2, 3)
 DEFAULT_METADATA_VERSION = "4.3-IV0"
 OLDER_METADATA_VERSION = "3.9-IV0"
 FEATURES_TOOL = "org.apache.kafka.tools.FeatureCommand"
+CHANGES = 20
 OTHER: dict[Make, Make] = {"ours": "kafka", "kafka": "ours"}
 
 
@@ -198,3 +203,54 @@ def test_a_static_quorum_of_both_makes_becomes_dynamic(
         nodes.end_all()
     finally:
         nodes.kill()
+
+
+@pytest.mark.soak
+def test_voters_change_while_nodes_are_killed(kafka: KafkaInstallation, tmp_path: Path) -> None:
+    """Two of each make are added and removed while others, or they themselves, are killed, and changes go on."""
+    seed = SystemRandom().randrange(1 << 32)
+    rng = Random(seed)
+    print(f"seed {seed}")
+    layout = QuorumLayout(
+        tmp_path, CLUSTER_ID, dict(zip((1, 2, 3, 4), free_ports(4), strict=True)), QUIET, is_dynamic=True
+    )
+    for node in layout.ports:
+        how = "--standalone" if node == 1 else "--no-initial-controllers"
+        told("format", "-c", str(layout.properties(node)), "--cluster-id", CLUSTER_ID, how)
+    nodes = MixedQuorum(kafka, layout, {1: "ours", 2: "kafka", 3: "ours", 4: "kafka"})
+    try:
+        nodes.start()
+        nodes.wait_until_listening()
+        for node in (2, 3, 4):
+            eventually(lambda node=node: node in nodes.observers(), f"{node} observes")
+            add_with_ours(nodes, node)
+        with admin_stream(kafka, layout) as stream:
+            for number in range(CHANGES):
+                change_while_one_is_killed(nodes, rng, number)
+                stream.wait_for_progress()
+        logs = nodes.end_all()
+    finally:
+        nodes.kill()
+    for batches in logs.values():
+        assert set(stream.acknowledged) <= set(values_in(batches))
+
+
+def change_while_one_is_killed(nodes: MixedQuorum, rng: Random, number: int) -> None:
+    """Ask for a change, kill a node at some moment of it, and see all agree on what has become of it."""
+    voters = nodes.voters()
+    changed = rng.choice(sorted(voters)) if len(voters) == 4 else next(iter(nodes.layout.ports.keys() - voters))
+    what = "remove" if changed in voters else "add"
+    command = [sys.executable, "-m", "kraft", "quorum", what, str(changed), *nodes.where]
+    asked = Process(command, nodes.layout.root / f"change{number}.log")
+    killed = rng.choice(sorted(nodes.layout.ports))
+    threading.Event().wait(rng.uniform(0, 1.5))
+    nodes.end(killed, "kill")
+    code = asked.wait()
+    print(f"{number}: {what} {changed}, {killed} is killed: {code} {asked.text.strip()}")
+    assert code in (0, 1)
+    nodes.start(killed)
+    nodes.wait_until_listening()
+    everybody = nodes.layout.ports.keys()
+    eventually(lambda: nodes.voters() | nodes.observers() == everybody, "all are there")
+    nodes.wait_until_agreed()
+    nodes.check_that_all_live()

@@ -106,7 +106,7 @@ def move_to_each(nodes: MixedQuorum, stream: AdminStream, turns: int) -> None:
 
 
 def end_leader(nodes: MixedQuorum, stream: AdminStream, leader: int, way: Way, target: int | None) -> None:
-    """End who leads; ours is quicker to follow, so to let one of Kafka's, ours is away meanwhile, and falls behind."""
+    """End who leads; ours is quicker to follow, so to let one of Kafka's, ours is away, and falls behind."""
     quicker = next(
         (node for node in nodes.layout.ports if node not in (leader, target) and nodes.makes[node] == "ours"), None
     )
