@@ -63,7 +63,8 @@ class UnixSockets:
             try:
                 stream = await trio.open_unix_socket(self._path(endpoint))
             except OSError as failed:
-                channel.on_closed(Cause.REFUSED, failed.strerror)
+                is_there = not isinstance(failed, FileNotFoundError | ConnectionRefusedError)
+                channel.on_closed(Cause.TIMEOUT if is_there else Cause.REFUSED, str(failed.strerror))
                 self._owner.settled()
             else:
                 channel.on_connected()
