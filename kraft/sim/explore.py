@@ -16,6 +16,7 @@ from itertools import groupby, permutations, product
 from operator import itemgetter
 from typing import Final
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -309,10 +310,10 @@ def _fork(world: World, node_ids: set[int]) -> World:
     """A copy in which only these nodes may take a step; it shares the others with its original."""
     hosts = {}
     for node_id, host in world.hosts.items():
-        member = host.member
-        hosts[node_id] = replace(
-            host, member=forked(member) if node_id in node_ids else member, flushing=host.flushing.copy()
-        )
+        facts = msgspec.structs.asdict(host)
+        member, waiting, asked = facts.pop("member"), facts.pop("waiting"), facts.pop("asked")
+        member = forked(member) if node_id in node_ids else member
+        hosts[node_id] = Host(**forked(facts), member=member, waiting=waiting, asked=asked)
     copy = object.__new__(World)
     copy.__dict__.update(forked({name: value for name, value in vars(world).items() if name != "hosts"}))
     copy.hosts = hosts
