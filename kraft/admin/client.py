@@ -328,6 +328,7 @@ class AdminClient:
     async def _find_cluster(self) -> ClusterDescription | None:
         """What the first controller says that knows an active one; None if there is none such now."""
         request = DescribeClusterRequest(endpoint_type=CONTROLLERS)
+        before = self.last_failure
         for endpoint in self.addresses:
             outcome = await self.ask(endpoint, request, DescribeClusterResponse)
             if isinstance(outcome, Failed):
@@ -344,6 +345,8 @@ class AdminClient:
             )
             self._known = tuple(address for _, address in controllers)
             if outcome.controller_id in dict(controllers):
+                # Who could not tell does not matter any more; what the active controller last said may.
+                self.last_failure = before
                 return ClusterDescription(
                     cluster_id=outcome.cluster_id, controller_id=outcome.controller_id, controllers=controllers
                 )

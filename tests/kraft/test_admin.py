@@ -224,6 +224,24 @@ async def test_a_quorum_is_dynamic_when_its_voters_have_directories(
         nursery.cancel_scope.cancel()
 
 
+async def test_what_the_active_controller_says_is_told_and_not_who_was_not_there(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """A controller that is down is asked, too, who leads, each time that the leader says "not now"."""
+    async with trio.open_nursery() as nursery:
+        network = MemoryNetwork(1)
+        leader = Scripted(network, "c2", active=2)
+        leader.errors = [Error.REQUEST_TIMED_OUT] * 10_000
+        await nursery.start(leader.transport.run, leader.deliver)
+        leader.transport.listen(Listener("CONTROLLER", "", 1))
+        transport = MemoryTransport(network, host="me")
+        client = AdminClient(transport, [Endpoint("c1", 1), Endpoint("c2", 1)], client_id="t", timeout_ms=1000)
+        await nursery.start(transport.run, client.deliver)
+        with pytest.raises(NoController, match="c2:1 answered REQUEST_TIMED_OUT"):
+            await client.alter_configs([metrics("x", "1000")])
+        nursery.cancel_scope.cancel()
+
+
 async def test_two_resources_go_in_one_request(autojump_clock: trio.testing.MockClock) -> None:
     async with trio.open_nursery() as nursery:
         first, second, client = await run_scripted(nursery, MemoryNetwork(1), active=2)
