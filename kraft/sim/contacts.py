@@ -22,7 +22,7 @@ class Contacts:
     def __init__(self, fetch_timeout_ms: int) -> None:
         self._fetch_timeout_ms = fetch_timeout_ms
         self._heard: dict[tuple[int, int], int] = {}
-        self._led: dict[int, tuple[int, tuple[int, ...], int]] = {}
+        self._led: dict[int, tuple[int, VoterSet, int]] = {}
         """Of each leader the epoch, the voters, and since when it has led them without a break."""
         self._stepped: dict[int, int] = {}
 
@@ -45,15 +45,15 @@ class Contacts:
         if view.state != "Leader":
             self._led.pop(node_id, None)
             return
-        voter_ids = voters_of(node_id).ids
-        led = (view.epoch, voter_ids)
-        *known, since_ms = self._led.get(node_id, (*led, now_ms))
-        if known != [*led] or now_ms - before_ms > self._fetch_timeout_ms:
+        voters = voters_of(node_id)
+        epoch, known, since_ms = self._led.get(node_id, (-1, voters, now_ms))
+        if epoch != view.epoch or known is not voters or now_ms - before_ms > self._fetch_timeout_ms:
             since_ms = now_ms
-        self._led[node_id] = (*led, since_ms)
+            self._led[node_id] = (view.epoch, voters, since_ms)
         earliest_ms = now_ms - FETCH_TIMEOUTS * self._fetch_timeout_ms
         if since_ms >= earliest_ms:
             return
+        voter_ids = voters.ids
         heard = [one for one in voter_ids if self._heard.get((node_id, one), since_ms - 1) >= earliest_ms]
         own = {node_id}.intersection(voter_ids)
         if len(own.union(heard)) < majority(len(voter_ids)):

@@ -422,7 +422,8 @@ class ReplicaMember:
 
     def view(self) -> View:
         """The state of the running node."""
-        core = self.replica.core
+        assert self._replica is not None, self.node_id
+        core = self._replica.core
         return View(
             core.epoch,
             core.state_name,
