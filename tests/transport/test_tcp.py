@@ -17,7 +17,7 @@ import trio
 from conversation import LISTENER, Node, echo, numbered, versions_of
 
 from transport import Cause, Endpoint, Listener, Reply, Request, TcpTransport
-from transport.addresses import refuse_itself
+from transport.addresses import clearer, refuse_itself
 from transport.channels import MAX_UNANSWERED, MAX_UNSENT_BYTES
 from transport.protocol.apis import APIS, ApiKey
 from transport.protocol.connection import FrameReader
@@ -402,6 +402,13 @@ class TestAddresses:
         async with server.running(), client.running():
             client.ask(endpoint)
             assert (await server.next_request()).peer.startswith("[::1]:")
+
+    def test_of_several_addresses_the_one_that_refuses_says_most(self):
+        """It is the host's own word, also where its other address is not routed here."""
+        silence, refusal, later = (Cause.TIMEOUT, "a"), (Cause.REFUSED, "b"), (Cause.TIMEOUT, "c")
+        assert clearer(None, silence) == silence
+        assert clearer(silence, refusal) == refusal
+        assert clearer(refusal, later) == refusal
 
     async def test_listeners_of_the_constructor_are_bound_by_run(self, new_node: NewNode):
         server, client = new_node(listeners=[LISTENER]), new_node()
