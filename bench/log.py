@@ -43,19 +43,27 @@ controller.quorum.append.linger.ms=0
 
 async def open_leader(root: Path, stack: AsyncExitStack) -> Node:
     """Three nodes on fresh directories until the stack closes; the one that leads."""
+    nodes = [
+        await stack.enter_async_context(open_node(config, transport=transport, rng=Random(config.node_id)))
+        for config, transport in make_nodes(root)
+    ]
+    leader = await nodes[0].wait_for_leader()
+    return nodes[leader.leader_id - 1]
+
+
+def make_nodes(root: Path) -> list[tuple[Config, MemoryTransport]]:
+    """Three fresh directories, and a network in memory."""
     network, rng = MemoryNetwork(use_codec=False), Random(7)
     cluster_id = str(random_uuid(rng))
-    nodes = []
+    made = []
     for node in NODES:
         directory = str(root / f"node-{node}")
         config = Config.parse(SETTINGS.format(node=node, directory=directory))
         format_directory(
             OsDisk(), directory, node_id=node, cluster_id=cluster_id, rng=rng, now_ms=time.time_ns() // 10**6
         )
-        opened = open_node(config, transport=MemoryTransport(network, f"node-{node}"), rng=Random(node))
-        nodes.append(await stack.enter_async_context(opened))
-    leader = await nodes[0].wait_for_leader()
-    return nodes[leader.leader_id - 1]
+        made.append((config, MemoryTransport(network, f"node-{node}")))
+    return made
 
 
 async def measure(leader: Node, tasks: int, seconds: float, values: list[bytes]) -> tuple[float, float, float]:

@@ -10,7 +10,7 @@ from weakref import WeakSet
 import trio
 
 from kraft.node.errors import AppendRejected, ChangesSkipped, NodeStopped, SessionExpired, Superseded
-from kraft.node.node import BUSY, Node, NodeParts
+from kraft.node.node import BUSY, OUTSTANDING_APPEND_BYTES, Node, NodeParts
 from kraft.node.waiters import Waiters
 from kraft.replica import machine_log as log
 from kraft.replica.events import Call, CancelCall, Noted, Output, Returned
@@ -20,7 +20,8 @@ from kraft.state_machine import C, Change, R, Refused, StateMachine
 from transport.protocol.errors import Error
 
 T = TypeVar("T")
-OUTSTANDING_CALLS: Final = 65_536
+_WEIGHT: Final = 1024
+"""Bytes that a call takes beside its command, generously."""
 MOST_UNREAD_CHANGES: Final = 65_536
 """A watcher that is further behind is told that it has missed some."""
 
@@ -105,7 +106,7 @@ class MachineNode(Node, Generic[C, R]):
         host = parts.replica.application
         assert isinstance(host, MachineHost), host
         self._host = host
-        self._calls: Waiters[Returned] = Waiters(parts.inbox, limit=OUTSTANDING_CALLS)
+        self._calls: Waiters[Returned] = Waiters(parts.inbox, limit=OUTSTANDING_APPEND_BYTES)
         self._watches: WeakSet[Watch[C, R]] = WeakSet()
 
     @property
@@ -174,7 +175,8 @@ class MachineNode(Node, Generic[C, R]):
         return watch
 
     async def _call(self, ask: SubmitCall | OpenCall | ReadCall) -> object:
-        returned = await self._calls.ask(lambda call_id: Call(call_id, ask), CancelCall)
+        weight = _WEIGHT + (len(ask.command) if isinstance(ask, SubmitCall) else 0)
+        returned = await self._calls.ask(lambda call_id: Call(call_id, ask), CancelCall, weight=weight)
         if returned is None:
             raise NodeStopped("the node stopped before this was done; a command may or may not be applied")
         return returned.outcome

@@ -72,6 +72,14 @@ def key_of(entry: Entry) -> Key:
     return entry.attempt if isinstance(entry, OpenSession) else (entry.session, entry.sequence)
 
 
+class Sent(Struct, frozen=True, gc=False):
+    """An entry on its way to whoever leads."""
+
+    call_id: int
+    key: Key
+    entry: bytes
+
+
 class MachineCalls:
     """The entries that are not applied so far, by the ids of their calls, in the order of the calls."""
 
@@ -160,21 +168,19 @@ class MachineCalls:
         """Whether to `take`."""
         return bool(self._unsent)
 
-    def take(self) -> tuple[tuple[int, ...], tuple[bytes, ...]]:
-        """The next calls and their entries, as many as one message should have."""
-        taken: list[int] = []
-        entries: list[bytes] = []
+    def take(self) -> tuple[Sent, ...]:
+        """What is to be sent next, as much as one message should have; nothing if nobody waits for it any more."""
+        taken: list[Sent] = []
         size = 0
         while self._unsent and size < FORWARD_BYTES and len(taken) < FORWARD_ENTRIES:
             call_id = self._unsent.popleft()
             pending = self._pending.get(call_id)
             if pending is not None:
                 pending.was_sent = True
-                entry = encode(self._entry(call_id, pending))
-                taken.append(call_id)
-                entries.append(entry)
-                size += len(entry)
-        return tuple(taken), tuple(entries)
+                sent = Sent(call_id, self._key(call_id, pending), encode(self._entry(call_id, pending)))
+                taken.append(sent)
+                size += len(sent.entry)
+        return tuple(taken)
 
     def _entry(self, call_id: int, pending: _Pending) -> Entry:
         if isinstance(pending.ask, OpenCall):

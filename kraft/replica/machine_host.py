@@ -62,6 +62,7 @@ SESSION_TTL_MS: Final = 3_600_000
 """A session that is not used for so long, by the clock of the log, is forgotten."""
 MAX_FORWARDED: Final = 65_536
 """So many entries of other nodes may be under way at a leader; whoever comes then has to come again."""
+_ASK_INDEX: Final = encode(AskIndex())
 _FORWARD, _INDEX = 0, 1
 _KINDS: Final = 2
 
@@ -220,7 +221,13 @@ class MachineHost:
         except CorruptBatch:
             return _answer(request.request_id, Error.INVALID_REQUEST)
 
-    on_full = on_request
+    def on_full(self, request: WireRequest, leader: LeaderAndEpoch, now_ms: int) -> Action:
+        """Whoever wants something written has to come again."""
+        message = request.message
+        assert isinstance(message, EnvelopeRequest), message
+        if self._is_leader and message.request_data != _ASK_INDEX:
+            return _answer(request.request_id, Error.REQUEST_TIMED_OUT)
+        return self.on_request(request, leader, now_ms)
 
     def _take_over(self, request_id: int, forward: Forward) -> Action:
         """Propose another node's entries, and answer once they are applied."""
@@ -331,21 +338,17 @@ class MachineHost:
 
     def _propose(self) -> Iterator[Action]:
         """Own entries, but for those that are on their way into the log already."""
-        call_ids, entries = self._calls.take()
-        while call_ids:
-            keys = {key_of(decode_entry(data, "own call")): data for data in entries}
-            units = tuple(Unit((data,)) for key, data in keys.items() if key not in self._proposed)
-            for key in keys:
-                self._proposed.setdefault(key, ())
-            if units:
-                yield Proposal(units)
-            call_ids, entries = self._calls.take()
+        while taken := self._calls.take():
+            entries = {sent.key: sent.entry for sent in taken if sent.key not in self._proposed}
+            self._proposed |= dict.fromkeys(entries, ())
+            yield Proposal(tuple(Unit((entry,)) for entry in entries.values()))
 
     def _questions(self) -> Iterator[Action]:
         if self._calls.is_any_unsent and _FORWARD not in self._asked:
-            call_ids, entries = self._calls.take()
-            if call_ids:
-                yield self._ask(_FORWARD, call_ids, Forward(entries))
+            taken = self._calls.take()
+            if taken:
+                call_ids = tuple(sent.call_id for sent in taken)
+                yield self._ask(_FORWARD, call_ids, Forward(tuple(sent.entry for sent in taken)))
         if self._reads.is_any_waiting and _INDEX not in self._asked:
             yield self._ask(_INDEX, self._reads.take_waiting(), AskIndex())
 
