@@ -12,6 +12,8 @@ from pathlib import Path
 from random import Random, SystemRandom
 
 import pytest
+from kafka_jars import KAFKA_VERSION, OLDER_VERSION
+from kafka_or_skip import found_or_skipped
 from mixed_quorum import Make, MixedQuorum, admin_stream, values_in
 from our_nodes import kraft, told
 from real_kafka import (
@@ -206,17 +208,25 @@ def test_a_static_quorum_of_both_makes_becomes_dynamic(
 
 
 @pytest.mark.soak
-def test_voters_change_while_nodes_are_killed(kafka: KafkaInstallation, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("version", "release"),
+    [
+        pytest.param(KAFKA_VERSION, DEFAULT_METADATA_VERSION, id="same"),
+        pytest.param(OLDER_VERSION, OLDER_METADATA_VERSION, id="older"),
+    ],
+)
+def test_voters_change_while_nodes_are_killed(version: str, release: str, tmp_path: Path) -> None:
     """Two of each make are added and removed while others, or they themselves, are killed, and changes go on."""
     seed = SystemRandom().randrange(1 << 32)
     rng = Random(seed)
     print(f"seed {seed}")
+    kafka = found_or_skipped(version)
     layout = QuorumLayout(
         tmp_path, CLUSTER_ID, dict(zip((1, 2, 3, 4), free_ports(4), strict=True)), QUIET, is_dynamic=True
     )
     for node in layout.ports:
         how = "--standalone" if node == 1 else "--no-initial-controllers"
-        told("format", "-c", str(layout.properties(node)), "--cluster-id", CLUSTER_ID, how)
+        told("format", "-c", str(layout.properties(node)), "-t", CLUSTER_ID, "--release-version", release, how)
     nodes = MixedQuorum(kafka, layout, {1: "ours", 2: "kafka", 3: "ours", 4: "kafka"})
     try:
         nodes.start()
