@@ -32,6 +32,8 @@ bootstrap_option: Final = click.option(
     metavar="H:P[,H:P]",
     help="Where some of the controllers listen.",
 )
+LONGEST_RETRY_MS: Final = 200
+"""Nobody who waits for a command notices that, and a controller that says "not now" is not asked without end."""
 MOST_FAILURES: Final = 10
 _HINTS: Final = {
     Error.TOPIC_ALREADY_EXISTS: "See `kraft topics describe`.",
@@ -70,7 +72,7 @@ class Cluster(Struct, frozen=True):
             raise
 
     async def _ask(self, work: Callable[[AdminClient], Awaitable[T]]) -> T:
-        async with open_admin(self.bootstrap, timeout_ms=self.timeout_ms) as admin:
+        async with open_admin(self.bootstrap, timeout_ms=self.timeout_ms, longest_retry_ms=LONGEST_RETRY_MS) as admin:
             return await work(admin)
 
     def say(self, facts: Mapping[str, Any], lines: Iterable[str]) -> None:
