@@ -63,7 +63,7 @@ class StateMachine(ABC, Generic[C, R]):
 
     def value(self) -> R:
         """What `read` returns where it is not told what to look at."""
-        raise NotImplementedError(f"{type(self).__name__} has no `value`: tell `read` what to look at")
+        raise TypeError(f"{type(self).__name__} has no `value`: tell `read` what to look at")
 
 
 class Codec(Generic[C, R]):
@@ -72,6 +72,7 @@ class Codec(Generic[C, R]):
     def __init__(self, machine: StateMachine[C, R]) -> None:
         """Raises `TypeError` where msgspec cannot encode the types that the machine's class names."""
         command, result = _types_of(type(machine))
+        self.command_type: type[C] = command
         self._encoder = msgspec.msgpack.Encoder()
         self._commands: msgspec.msgpack.Decoder[C] = msgspec.msgpack.Decoder(command)
         self._results: msgspec.msgpack.Decoder[R] = msgspec.msgpack.Decoder(result)

@@ -360,3 +360,14 @@ async def test_what_clients_see_is_what_one_machine_would_have_shown_them(
     assert len(answered) > seconds
     finding = check(operations, 0, register)
     assert finding.verdict is Verdict.LINEARIZABLE, finding
+
+
+class NoValue(Accounts):
+    value = kraft.StateMachine.value
+
+
+async def test_a_machine_without_a_value_is_told_what_to_look_at(autojump_clock: MockClock) -> None:
+    async with Cluster(controllers=1, seed=12, state_machine=NoValue) as cluster:
+        with pytest.raises(TypeError, match="tell `read` what to look at"):
+            await cluster.machine(1).read()
+        assert await cluster.machine(1).read(lambda accounts: accounts.of("a")) == 0
