@@ -33,10 +33,10 @@ DYNAMIC: Final[dict[str, ApplicationFactory]] = {
 def draw_snapshots(rng: Random) -> SnapshotOptions:
     """How often snapshots are made, and how little of the past is kept: often, as runs are short."""
     return SnapshotOptions(
-        max_bytes=rng.choice((200, 1000, 20 << 20)),
-        max_interval_ms=rng.choice((0, 700, 3000)),
+        max_bytes=rng.choice((500, 3000, 20 << 20)),
+        max_interval_ms=rng.choice((0, 1500, 5000)),
         retention=Retention(max_bytes=rng.choice((1, 3000, 100 << 20))),
-        clean_every_ms=rng.choice((200, 2000)),
+        clean_every_ms=rng.choice((1000, 4000)),
     )
 
 
