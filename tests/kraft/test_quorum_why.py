@@ -8,6 +8,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -96,7 +97,7 @@ async def test_a_voter_that_is_down_is_named_and_then_so_are_two(
     ports = free_ports(3)
     everywhere = ",".join(f"127.0.0.1:{port}" for port in ports)
 
-    async def status(seconds: str) -> tuple[int, list[dict[str, object]], str]:
+    async def status(seconds: str) -> tuple[int, list[dict[str, Any]], str]:
         words = ("quorum", "status", "--why", "--json", "--timeout", seconds, "--bootstrap-controller", everywhere)
         done = await trio.to_thread.run_sync(partial(run, capsys, *words))
         return done.code, json.loads(done.out)["why"], done.err
@@ -106,25 +107,24 @@ async def test_a_voter_that_is_down_is_named_and_then_so_are_two(
             lives: dict[int, trio.CancelScope] = {}
             for config in configs(tmp_path, ports, **UNHURRIED):
                 _, lives[config.node_id] = await nursery.start(serve, config)
-            why: list[dict[str, object]] = []
-            while len({one["leaderId"] for one in why}) != 1 or why[0]["leaderId"] is None:
+            why: list[dict[str, Any]] = []
+            while len({one.get("leaderId") for one in why}) != 1 or why[0].get("leaderId") is None:
                 code, why, _ = await status("30")
                 assert code == 0
             leader = why[0]["leaderId"]
-            assert isinstance(leader, int)
             first, second = sorted({1, 2, 3} - {leader})
             assert [one["behind"] for one in why if one["id"] == leader] == [0]
             lives[first].cancel()
-            code, why, _ = await status("30")
-            assert code == 0
-            [down] = [one for one in why if "failure" in one]
-            assert (down["id"], down["endpoint"]) == (first, f"127.0.0.1:{ports[first - 1]}")
-            assert down["failure"] == f"127.0.0.1:{ports[first - 1]}: Connection refused"
+            place = f"127.0.0.1:{ports[first - 1]}"
+            while [one.get("failure") for one in why if one["id"] == first] != [f"{place}: Connection refused"]:
+                code, why, _ = await status("30")  # which may come while the node is still closing
+                assert code == 0
+            assert [one["endpoint"] for one in why if "failure" in one] == [place]
             lives[leader].cancel()
-            code, why, err = await status("0.5")
+            while {one["id"] for one in why if "failure" in one} != {first, leader}:
+                code, why, err = await status("0.5")
             assert code == 1
             assert "no active controller answered within 0.5 s" in err
-            assert {one["id"] for one in why if "failure" in one} == {first, leader}
             assert [one["id"] for one in why if "epoch" in one] == [second]
             nursery.cancel_scope.cancel()
 
