@@ -25,7 +25,7 @@ from transport.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 # Leaders and those in sync
 
 
-@mutant(Scope.CLUSTER, budget=40)
+@mutant(Scope.CLUSTER, budget=20)
 def fenced_brokers_in_an_isr(code: Patches) -> None:
     """A leader lets brokers into the ISR that are fenced, and the controller agrees."""
     code.replace(isr, "_is_eligible", lambda *_: True)
@@ -42,7 +42,7 @@ def leader_epoch_stays(code: Patches) -> None:
     code.replace(topics_delta, "merge", merge_without_epoch)
 
 
-@mutant(Scope.CLUSTER, budget=40)
+@mutant(Scope.CLUSTER, budget=20)
 def leader_from_outside_of_the_isr(code: Patches) -> None:
     """Any replica may be elected, in sync or not."""
 
@@ -63,7 +63,7 @@ def fenced_broker_leads_on(code: Patches) -> None:
     code.replace(broker_heartbeat, "fence", fence)
 
 
-@mutant(Scope.CLUSTER, budget=40)
+@mutant(Scope.CLUSTER, budget=50)
 def every_restart_is_trusted(code: Patches) -> None:
     """A broker that comes back counts as complete, though its last life did not end cleanly."""
 
@@ -78,7 +78,7 @@ def every_restart_is_trusted(code: Patches) -> None:
 # Who is listened to
 
 
-@mutant(Scope.CLUSTER, budget=40)
+@mutant(Scope.CLUSTER, budget=50)
 def former_lives_are_listened_to(code: Patches) -> None:
     """A heartbeat of a broker's former incarnation counts for the present one."""
     registered = broker_heartbeat._registered
@@ -91,7 +91,7 @@ def former_lives_are_listened_to(code: Patches) -> None:
     code.replace(broker_heartbeat, "_registered", registered_with_any_epoch)
 
 
-@mutant(Scope.CLUSTER, budget=100)
+@mutant(Scope.CLUSTER, budget=20)
 def partition_epochs_are_overlooked(code: Patches) -> None:
     """A leader that does not know the last change of its partition changes the ISR all the same."""
     sound = isr._error
@@ -112,7 +112,7 @@ def partition_epochs_are_overlooked(code: Patches) -> None:
 # Changes of a partition
 
 
-@mutant(Scope.CLUSTER, budget=40)
+@mutant(Scope.CLUSTER, budget=20)
 def reassignment_without_catching_up(code: Patches) -> None:
     """A reassignment is completed before its new replicas are in sync, and they count as if they were."""
 
@@ -125,7 +125,7 @@ def reassignment_without_catching_up(code: Patches) -> None:
     code.replace(partition_change, "complete", complete_at_once)
 
 
-@mutant(Scope.CLUSTER, budget=100)
+@mutant(Scope.CLUSTER, budget=50)
 def unclean_election_without_a_mark(code: Patches) -> None:
     """A leader that may lack records is elected as if it had them all."""
 

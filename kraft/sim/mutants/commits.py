@@ -32,13 +32,13 @@ def apply_what_is_not_committed(code: Patches) -> None:
     code.replace(Applier, "advance", lambda applier, high_watermark: advance(applier, applier._log.end_offset))
 
 
-@mutant(Scope.REPLICA, budget=100)
+@mutant(Scope.REPLICA, budget=200)
 def apply_what_was_appended(code: Patches) -> None:
     """Who has lost the leadership applies what it had appended, not what came to stand in its place."""
     code.replace(Applier, "forget", lambda applier: None)
 
 
-@mutant(Scope.CLUSTER, budget=40)
+@mutant(Scope.CLUSTER, budget=20)
 def no_rollback(code: Patches) -> None:
     """A controller that loses the leadership keeps the metadata of records that were never committed."""
 
@@ -65,7 +65,7 @@ def acknowledge_what_is_appended(code: Patches) -> None:
     code.replace(Replica, "_hand_over", hand_over_and_acknowledge)
 
 
-@mutant(Scope.REPLICA, budget=50)
+@mutant(Scope.REPLICA, budget=20)
 def acknowledge_what_is_lost(code: Patches) -> None:
     """Who loses the leadership tells those who wait that all is well."""
     refused = Replica._refused

@@ -56,7 +56,7 @@ def vote_without_log_check(code: Patches) -> None:
     _judge_logs_by(code, lambda log, last: True)
 
 
-@mutant(Scope.CORE, budget=100)
+@mutant(Scope.CORE, budget=600)
 def vote_by_offset_alone(code: Patches) -> None:
     """The longer log wins, whatever the epoch of its last record."""
 
@@ -66,7 +66,7 @@ def vote_by_offset_alone(code: Patches) -> None:
     _judge_logs_by(code, is_longer)
 
 
-@mutant(Scope.CORE, budget=100)
+@mutant(Scope.CORE, budget=200)
 def vote_by_epoch_alone(code: Patches) -> None:
     """A candidate's log may be shorter, if its last record is of the same epoch."""
 
@@ -86,34 +86,22 @@ def vote_by_high_watermark(code: Patches) -> None:
     _judge_logs_by(code, has_committed)
 
 
-@mutant(Scope.CORE, budget=20)
+@mutant(Scope.CORE, budget=200)
 def vote_again(code: Patches) -> None:
     """Who has voted gives a second vote in the same epoch."""
     code.replace(VotedState, "can_grant", lambda state, vote, *, up_to_date: up_to_date)
 
 
-@mutant(Scope.CORE, budget=20)
+@mutant(Scope.CORE, budget=200)
 def candidate_votes_for_others(code: Patches) -> None:
     """A candidate, which has voted for itself, gives its vote to another one, too."""
     code.replace(CandidateState, "can_grant", lambda state, vote, *, up_to_date: up_to_date)
 
 
-@mutant(Scope.CORE, budget=50)
-def vote_in_a_past_epoch(code: Patches) -> None:
-    """A request for a vote in an epoch that is over is granted."""
-    consider = elections._consider
-
-    def consider_any_epoch(quorum: QuorumState, vote: Vote, now_ms: int) -> Error:
-        error = consider(quorum, vote, now_ms)
-        return Error.NONE if error is Error.FENCED_LEADER_EPOCH else error
-
-    code.replace(elections, "_consider", consider_any_epoch)
-
-
 # What must be on disk
 
 
-@mutant(Scope.CORE, budget=50)
+@mutant(Scope.CORE, budget=20)
 def vote_in_memory_only(code: Patches) -> None:
     """A vote is given without being written to quorum-state: a voter that restarts votes again (as PySyncObj did)."""
 
@@ -137,7 +125,7 @@ def epoch_in_memory_only(code: Patches) -> None:
     code.replace(QuorumState, "become_candidate", become_candidate)
 
 
-@mutant(Scope.CORE, budget=50)
+@mutant(Scope.CORE, budget=20)
 def vote_forgotten_on_following(code: Patches) -> None:
     """Who learns the leader of an epoch strikes out the vote that it gave in it."""
     become_follower = QuorumState.become_follower
@@ -155,7 +143,7 @@ def vote_forgotten_on_following(code: Patches) -> None:
     code.replace(QuorumState, "become_follower", become_follower_without_vote)
 
 
-@mutant(Scope.CORE, budget=50)
+@mutant(Scope.CORE, budget=20)
 def pre_vote_that_persists(code: Patches) -> None:
     """A pre-vote is written down as if it were a vote."""
     on_vote = elections.on_vote
@@ -172,7 +160,7 @@ def pre_vote_that_persists(code: Patches) -> None:
     code.replace(elections, "on_vote", on_vote_or_pre_vote)
 
 
-@mutant(Scope.CORE, budget=50)
+@mutant(Scope.CORE, budget=600)
 def lead_on_after_a_restart(code: Patches) -> None:
     """A leader that restarts goes on in its epoch, and uses the offsets of the tail that it lost a second time."""
     first_state = core._first_state
@@ -202,7 +190,7 @@ def minority_elects(code: Patches) -> None:
     code.replace(Tally, "is_won", property(lambda tally: len(tally.granted) >= len(tally.voters) // 2))
 
 
-@mutant(Scope.CORE, budget=50)
+@mutant(Scope.CORE, budget=20)
 def pre_votes_count_as_votes(code: Patches) -> None:
     """Who has won the pre-vote leads at once, as if all these had voted for it."""
     become_candidate = QuorumState.become_candidate
@@ -216,14 +204,14 @@ def pre_votes_count_as_votes(code: Patches) -> None:
     code.replace(QuorumState, "become_candidate", become_candidate_with_pre_votes)
 
 
-@mutant(Scope.CORE, budget=50)
+@mutant(Scope.CORE, budget=20)
 def refusal_counts_as_vote(code: Patches) -> None:
     """Every answer to a request for a vote is taken for a vote."""
     record = Tally.record
     code.replace(Tally, "record", lambda tally, voter_id, *, granted: record(tally, voter_id, granted=True))
 
 
-@mutant(Scope.CORE, budget=200)
+@mutant(Scope.CORE, budget=50)
 def vote_of_a_past_epoch_counts(code: Patches) -> None:
     """Answers are taken whatever request, and whatever epoch, they belong to."""
     on_common_reply = leadership.on_common_reply
@@ -240,7 +228,7 @@ def vote_of_a_past_epoch_counts(code: Patches) -> None:
 # Who leads
 
 
-@mutant(Scope.CORE, budget=50)
+@mutant(Scope.CORE, budget=600)
 def stale_begin_is_obeyed(code: Patches) -> None:
     """Who announces itself as the leader of an epoch that is over is taken for the leader of the present one."""
     adopt_announced = leadership._adopt_announced
@@ -252,7 +240,7 @@ def stale_begin_is_obeyed(code: Patches) -> None:
     code.replace(leadership, "_adopt_announced", adopt_any)
 
 
-@mutant(Scope.CORE, budget=100)
+@mutant(Scope.CORE, budget=200)
 def check_quorum_missing(code: Patches) -> None:
     """A leader that no majority fetches from leads on."""
 

@@ -27,7 +27,7 @@ def _refuse_unless(code: Patches, is_overlooked: object) -> None:
     code.replace(membership, "_refusal", refusal)
 
 
-@mutant(Scope.DYNAMIC, budget=100)
+@mutant(Scope.DYNAMIC, budget=400)
 def two_pending_voter_changes(code: Patches) -> None:
     """Once nobody waits for a change of the voters any more the next one begins, committed or not (KAFKA-20740)."""
 
@@ -38,7 +38,7 @@ def two_pending_voter_changes(code: Patches) -> None:
     code.replace(VoterHistory, "uncommitted_changes", lambda history, high_watermark: 0)
 
 
-@mutant(Scope.DYNAMIC, budget=400)
+@mutant(Scope.DYNAMIC, budget=200)
 def voter_change_before_the_own_epoch_commits(code: Patches) -> None:
     """A new leader changes the voters before it has committed anything of its epoch (the flaw of 2015 in Raft)."""
 
@@ -52,7 +52,7 @@ def voter_change_before_the_own_epoch_commits(code: Patches) -> None:
 # Who is counted
 
 
-@mutant(Scope.DYNAMIC, budget=50)
+@mutant(Scope.DYNAMIC, budget=20)
 def removed_voters_count(code: Patches) -> None:
     """A leader goes on counting who has been removed."""
     take_voters = LeaderState.take_voters
@@ -65,13 +65,13 @@ def removed_voters_count(code: Patches) -> None:
     code.replace(LeaderState, "take_voters", take_voters_and_keep_others)
 
 
-@mutant(Scope.DYNAMIC, budget=50)
+@mutant(Scope.DYNAMIC, budget=20)
 def leader_counts_former_voters(code: Patches) -> None:
     """A leader that changes the voters goes on with majorities of those before."""
     code.replace(LeaderState, "take_voters", lambda leader, voters: None)
 
 
-@mutant(Scope.DYNAMIC, budget=50)
+@mutant(Scope.DYNAMIC, budget=20)
 def observers_stand(code: Patches) -> None:
     """Who does not vote stands for election all the same."""
     take_voters = QuorumState._take_voters

@@ -53,7 +53,7 @@ def what_is_sent_counts(code: Patches) -> None:
     code.replace(replication, "_count_fetch", count_what_is_sent)
 
 
-@mutant(Scope.CORE, budget=50)
+@mutant(Scope.CORE, budget=200)
 def fetch_counts_before_it_is_checked(code: Patches) -> None:
     """The offset of a Fetch counts, of whatever epoch it is and whether or not the logs agree."""
     judge = replication._judge
@@ -70,7 +70,7 @@ def fetch_counts_before_it_is_checked(code: Patches) -> None:
 # What is committed
 
 
-@mutant(Scope.CORE, budget=100)
+@mutant(Scope.CORE, budget=20)
 def former_epochs_commit(code: Patches) -> None:
     """A leader commits records of former epochs as soon as a majority has them (Raft figure 8)."""
 
@@ -107,7 +107,7 @@ def minority_commits(code: Patches) -> None:
     _commit_with(code, lambda voters: max(voters // 2, 1))
 
 
-@mutant(Scope.CORE, budget=50)
+@mutant(Scope.CORE, budget=20)
 def high_watermark_carried_to_a_new_leader(code: Patches) -> None:
     """A new leader takes all of its log for committed."""
     become_leader = QuorumState.become_leader
@@ -136,7 +136,7 @@ def follower_believes_any_high_watermark(code: Patches) -> None:
     code.replace(replication, "_follow_high_watermark", follow_high_watermark)
 
 
-@mutant(Scope.CORE, budget=50)
+@mutant(Scope.CORE, budget=20)
 def follower_commits_all_it_has(code: Patches) -> None:
     """A follower takes whatever the leader sends for committed."""
 
@@ -150,7 +150,7 @@ def follower_commits_all_it_has(code: Patches) -> None:
 # What is cut off
 
 
-@mutant(Scope.CORE, budget=20)
+@mutant(Scope.CORE, budget=50)
 def divergence_overlooked(code: Patches) -> None:
     """A leader does not compare logs: who is not as long as its own log follows it."""
 
@@ -160,7 +160,7 @@ def divergence_overlooked(code: Patches) -> None:
     code.replace(LogView, "check", check)
 
 
-@mutant(Scope.CORE, budget=50)
+@mutant(Scope.CORE, budget=20)
 def divergence_not_cut(code: Patches) -> None:
     """A follower that is told to cut its log does not, and asks again."""
     code.replace(replication, "_truncate", lambda quorum, peer_id, diverging, now_ms: Verdict.CONTINUE)
