@@ -174,6 +174,22 @@ class MemoryDisk:
 
     # ------------------------------------------------------------------------------- what a disk of iron cannot do
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether an fsync has failed since the last crash, so that only a crash shows what is on the disk."""
+        return bool(self._stuck) or any(content.is_stuck for content in self._inodes.values())
+
+    def kill(self) -> None:
+        """The process ends and the machine goes on: open files are stale and locks are gone.
+
+        What was written is there, and what was not fsynced is still not durable: the next process can read it, and lose
+        it.
+        """
+        self._open.clear()
+        self._locks.clear()
+        self._life += 1
+        self._collect()
+
     def crash(self, rng: Random | None = None) -> None:
         """The power fails and comes back: only what is durable is left, open files are stale, locks are gone.
 

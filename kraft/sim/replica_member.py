@@ -205,7 +205,11 @@ class ReplicaMember:
         self._asked.clear()
         self._received.clear()
         self.stale = StaleRequests()
-        self._disk.crash(rng)
+        # A process that dies alone leaves behind what it has written, on its way to the disk.
+        if rng.random() < 0.5 and not self._disk.has_failed:
+            self._disk.kill()
+        else:
+            self._disk.crash(rng)
 
     def crash_soon(self, operations: int) -> None:
         """Die in the middle of what comes next, before the so-many-th operation on the disk."""

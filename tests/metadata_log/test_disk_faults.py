@@ -13,6 +13,7 @@ from metadata_log.disk import OsDisk, make_directory, replace_file
 from metadata_log.errors import CorruptBatch, MetadataLogError
 from metadata_log.log import MetadataLog
 from metadata_log.memory_disk import MemoryDisk
+from metadata_log.quorum_state_file import StoredElection, read_quorum_state, write_quorum_state
 
 
 def new_disk(content: bytes = b"") -> MemoryDisk:
@@ -28,6 +29,18 @@ def fails(wanted: str) -> Callable[[str, str], None]:
     def hook(operation: str, path: str) -> None:
         if operation == wanted:
             raise OSError(errno.EIO, "input/output error", path)
+
+    return hook
+
+
+class Killed(Exception):
+    pass
+
+
+def dies_before(wanted: str) -> Callable[[str, str], None]:
+    def hook(operation: str, path: str) -> None:
+        if operation == wanted:
+            raise Killed
 
     return hook
 
@@ -126,6 +139,49 @@ def test_a_lost_name_is_lost_for_good() -> None:
     assert disk.list("/d") == []
     with pytest.raises(FileNotFoundError):
         disk.lose_name("/d/g")
+
+
+def test_a_killed_process_leaves_what_it_wrote_and_nothing_durable() -> None:
+    disk = new_disk(b"durable")
+    lock, file = disk.lock("/d/.lock"), disk.open("/d/f")
+    file.append(b" and not")
+    disk.rename("/d/f", "/d/g")
+    disk.kill()
+    assert disk.read("/d/g") == b"durable and not"
+    with pytest.raises(OSError, match="before a crash"):
+        file.append(b"x")
+    disk.lock("/d/.lock")
+    lock.release()
+    with pytest.raises(BlockingIOError):
+        disk.lock("/d/.lock")
+    disk.crash()
+    assert disk.read("/d/f") == b"durable"
+
+
+def test_only_a_crash_shows_what_a_failed_fsync_has_left() -> None:
+    disk = new_disk(b"durable")
+    disk.on_operation = fails("fsync")
+    with pytest.raises(OSError, match="input/output"):
+        disk.open("/d/f").fsync()
+    assert disk.has_failed
+    disk.crash()
+    assert not disk.has_failed
+
+
+def test_what_a_killed_process_wrote_is_durable_once_the_log_is_opened() -> None:
+    """Who vouches for it must not lose it to the next power failure; nor the vote in a file beside it."""
+    disk = new_disk()
+    log = open_log(disk)
+    log.append(build_batch(0, 1, 0, [b"value"]))
+    disk.on_operation = dies_before("fsync_dir")
+    with pytest.raises(Killed):
+        write_quorum_state(disk, "/d/p", StoredElection(leader_epoch=3, voted_id=2))
+    disk.on_operation = None
+    disk.kill()
+    assert open_log(disk).flushed_offset == 1
+    disk.crash()
+    assert open_log(disk).end_offset == 1
+    assert read_quorum_state(disk, "/d/p") == StoredElection(leader_epoch=3, voted_id=2)
 
 
 def open_log(disk: MemoryDisk) -> MetadataLog:
