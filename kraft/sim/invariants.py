@@ -16,7 +16,7 @@ the same batch at the same place in their lists. Each check looks only at what h
 | TLA+ | ValidVotesRecv | `_check_elected`: who leads was voted for by a majority |
 | Raft | LogMatching; (epoch, offset) names the same bytes for ever | `_append` |
 | Raft | LeaderAppendOnly, in its own epoch | `_check_log`, `_check_written` |
-| Raft | the voters change only after something of the epoch is committed (2015) | `_check_written` |
+| Raft | the voters change only after something of the epoch is committed (2015) | `_check_change` |
 | Kafka | a leader that was removed from the voters goes | `_check_not_removed` |
 | TLA+ | ValuesNotStuck, EventuallyLeaderElected | `World`, in the end |
 | ours | a leader that a message names has an address | `wire_invariants` |
@@ -24,7 +24,7 @@ the same batch at the same place in their lists. Each check looks only at what h
 | ours | a vote is on disk before it leaves, a pre-vote writes nothing | `granted`, `pre_granted` |
 | ours | what is acknowledged is on disk | `fetched` |
 | ours | what was flushed is there after a crash | `_check_promise` |
-| ours | who leads commits its own epoch first | `_check_high_watermark` |
+| Raft | who leads commits its own epoch first | `_check_own_epoch_first` |
 | ours | each record is applied once, in order, as committed | `applied` |
 | ours | what was refused is nowhere | `refused` |
 """
@@ -368,9 +368,13 @@ class Invariants:
             raise InvariantViolated(f"node {member.node_id} says {view}, but its log ends at {known.end_offset}")
 
     def _check_written(self, known: Known, view: View, batches: list[LogBatch]) -> None:
-        """A leader writes in its own epoch, and changes the voters only when something of that is committed."""
+        """A leader writes in its own epoch."""
         if any(batch.epoch != view.epoch for batch in batches):
             raise InvariantViolated(f"node {known.key.id} leads epoch {view.epoch} and writes {batches}")
+        self._check_change(known, view, batches)
+
+    def _check_change(self, known: Known, view: View, batches: list[LogBatch]) -> None:
+        """A leader changes the voters only when something of its epoch is committed."""
         begin = known.log[bisect_left(known.log, view.epoch, key=_epoch)].base_offset
         if view.high_watermark <= begin and any(
             self.voters.set_in(batch.epoch, batch.base_offset) for batch in batches if batch.base_offset > begin
@@ -475,9 +479,7 @@ class Invariants:
         elif view.high_watermark < before.high_watermark:
             raise InvariantViolated(f"the high watermark of node {node_id} falls: {before}, then {view}")
         elif view.state == "Leader":
-            first = bisect_left(known.log, view.epoch, key=_epoch)
-            if first == len(known.log) or view.high_watermark <= known.log[first].base_offset:
-                raise InvariantViolated(f"node {node_id} commits nothing of its own epoch first: {before}, {view}")
+            self._check_own_epoch_first(known, view)
         upto = bisect_right(known.log, view.high_watermark, key=_next_offset)
         is_news = upto > len(self.committed)
         for place in range(known.verified, upto):
@@ -497,6 +499,12 @@ class Invariants:
         if view.state == "Leader":
             self._check_progress(node_id, view)
             self._check_not_removed(known)
+
+    def _check_own_epoch_first(self, known: Known, view: View) -> None:
+        """A leader commits what former ones have left only together with something of its own (Raft §5.4.2)."""
+        first = bisect_left(known.log, view.epoch, key=_epoch)
+        if first == len(known.log) or view.high_watermark <= known.log[first].base_offset:
+            raise InvariantViolated(f"node {known.key.id} commits nothing of its own epoch first: {view}")
 
     def _check_majority(self, node_id: int, known: Known, place: int) -> None:
         """What is committed is on the disks of a majority, down nodes too, when somebody first knows it."""

@@ -15,6 +15,7 @@ from kraft.quorum.log_view import LogView, Position, PositionCheck
 from kraft.quorum.messages import Fetch, FetchReply
 from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.states import LeaderState
+from kraft.sim.invariants import Invariants
 from kraft.sim.mutants.registry import Patches, Scope, mutant
 from metadata_log.types import OffsetAndEpoch
 
@@ -82,6 +83,14 @@ def former_epochs_commit(code: Patches) -> None:
             replication.answer_parked(quorum, now_ms)
 
     code.replace(replication, "advance_high_watermark", advance_high_watermark)
+
+
+@mutant(Scope.CORE, budget=400)
+def raft_figure_8(code: Patches) -> None:
+    """A leader commits records of former epochs, and nothing is said until one of them is lost."""
+    former_epochs_commit(code)
+    code.replace(Invariants, "_check_own_epoch_first", lambda ledger, known, view: None)
+    code.replace(Invariants, "_check_progress", lambda ledger, node_id, view: None)
 
 
 def _commit_with(code: Patches, is_enough: Callable[[int], int]) -> None:
