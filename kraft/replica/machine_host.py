@@ -165,8 +165,9 @@ class MachineHost:
     def _apply_command(self, entry: Command, at: Position, changes: list[Change[Any, Any]]) -> Result | Refusal:
         try:
             command = self.codec.command(entry.command)
-        except DecodeError as bad:
-            return Refusal(f"the command cannot be read: {bad}")
+        except DecodeError:
+            # No more than that: it is kept, and every node has to keep the same.
+            return Refusal("the command cannot be read")
         try:
             result = self.machine.apply(command, at)
         except Refused as refused:
