@@ -18,7 +18,7 @@ from test_replica_snapshots import SCARCE, are_equal, follower_of, pieces_seen, 
 from test_voter_changes import add, agree_on, error_of, remove
 
 from kraft.quorum.effects import StateChanged, Suspicious
-from kraft.quorum.values import QuorumConfig
+from kraft.quorum.values import ListenerAddress, QuorumConfig
 from kraft.replica import SnapshotOptions, host_controller
 from metadata_log.batch import build_batch, scan
 from metadata_log.errors import DirectoryError, MetadataLogError
@@ -197,8 +197,7 @@ def test_an_observer_follows_a_leader_that_it_reaches_only_as_a_bootstrap_server
     """KAFKA-20514: where the advertised address of the leader leads nowhere, the observer can keep asking there."""
     net, leader, observer = observed()
     net.kill(observer)
-    bootstrap = [structs.replace(one, host=one.host.replace("n", "b")) for one in net.changes["bootstrap"]]  # type: ignore[attr-defined]
-    net.changes["bootstrap"] = tuple(bootstrap)
+    net.changes["bootstrap"] = tuple(ListenerAddress("CONTROLLER", f"b{node}", 9093) for node in (1, 2, 3))
     net.unreachable = {(observer, f"n{node}") for node in (1, 2, 3)}
     net.start(observer)
     catches_up(net, observer, b"by the other address")
@@ -391,10 +390,6 @@ def test_a_snapshot_ends_where_a_batch_ends_and_outside_of_transactions() -> Non
     assert taken[0].offset >= 104, "the transaction is over"
 
 
-class PowerFailure(Exception):
-    """The node ends here."""
-
-
 def test_a_snapshot_that_replaced_the_log_leaves_no_older_one() -> None:
     """Ours: after a power failure between the two, the older snapshot stayed; as leader the node then sent a follower,
     whose log began where its own did, to the snapshot that this follower had, again and again.
@@ -449,7 +444,7 @@ def goes_on(net: Net) -> None:
 LIES: dict[str, Callable[[Net, int, int], BeginQuorumEpochRequest]] = {
     "a leader without an address": lambda net, node, epoch: announcement(net, node, 99, epoch + 5),
     "another leader of this epoch": lambda net, node, epoch: announcement(
-        net, node, others(net, node)[others(net, node)[0] == net.leader], epoch, "n9"
+        net, node, ({1, 2, 3} - {node, net.leader}).pop(), epoch, "n9"
     ),
     "the asked one leads": lambda net, node, epoch: announcement(net, node, node, epoch + 1),
 }
