@@ -63,7 +63,7 @@ from metadata_log.types import Uuid
 from transport.protocol.apis import APIS
 
 STUCK_MS: Final = 5_000
-"""So long after it was made a submission is decided, when all faults have ended (TLA+: ValuesNotStuck)."""
+"""A submission that was made so long ago is decided, when all faults have ended (TLA+: ValuesNotStuck)."""
 START_MS: Final = 1_700_000_000_000
 """What a right clock shows when a run begins."""
 
@@ -263,7 +263,9 @@ class World:
         ]
 
     def has_settled(self, target: int) -> bool:
-        """Whether everybody is up, follows one leader and knows that everything below `target` is committed."""
+        """Whether everybody is up, follows one leader, knows that everything below `target` is committed, and has
+        decided on what was submitted a while ago.
+        """
         if self.invariants.committed_end < target:
             return False
         views = [host.view for host in self.hosts.values() if host.is_running and host.view is not None]
@@ -272,7 +274,17 @@ class World:
             and all(view.high_watermark >= target for view in views)
             and all(view.leader == views[0].leader for view in views)
             and (self.watch is None or not self.watch.unsettled(self))
+            and not self._stuck()
         )
+
+    def _stuck(self) -> list[tuple[int, int]]:
+        """By node and id the submissions that have not been decided for long (TLA+: ValuesNotStuck)."""
+        return [
+            (host.member.node_id, submit_id)
+            for host in self.hosts.values()
+            for submit_id, since_ms in host.submitted.items()
+            if since_ms < self.now_ms - STUCK_MS
+        ]
 
     def deadline_ms(self, node_id: int) -> int:
         """When a node that is up wants a tick, in virtual time."""
@@ -500,15 +512,10 @@ class World:
         if target and not self.has_settled(target):
             views = [host.view for host in self.hosts.values()]
             unsettled = "" if self.watch is None else self.watch.unsettled(self)
-            raise NoProgress(f"no progress to {target} by {self.now_ms} ms: {views} {unsettled}")
-        stuck = [
-            (host.member.node_id, submit_id)
-            for host in self.hosts.values()
-            for submit_id, since_ms in host.submitted.items()
-            if target and since_ms < self.now_ms - STUCK_MS
-        ]
-        if stuck:
-            raise NoProgress(f"these submissions to these nodes are not decided after {STUCK_MS} ms: {stuck}")
+            undecided = (
+                f"; these submissions to these nodes are not decided: {stuck}" if (stuck := self._stuck()) else ""
+            )
+            raise NoProgress(f"no progress to {target} by {self.now_ms} ms: {views} {unsettled}{undecided}")
         return True
 
     def _step(self, host: Host, what: str, step: Callable[..., list[Output]], *arguments: object) -> bool:
@@ -581,7 +588,7 @@ class World:
         del self.hosts[node_id].submitted[done.submit_id]
         if done.outcome is Outcome.COMMITTED:
             self.acknowledged += 1
-            self.invariants.acknowledged(node_id, value, done.base_offset)
+            self.invariants.acknowledged(node_id, value if done.record is None else done.record, done.base_offset)
         elif done.outcome is Outcome.REFUSED:
             self.refused.append(value)
 
