@@ -32,6 +32,8 @@ from transport.protocol.messages.add_raft_voter import Listener
 
 DYNAMIC: Final = {KRAFT_VERSION: 1}
 RETRY_SECONDS: Final = 0.2
+HEARD_SECONDS: Final = 3.0
+"""More than a fetch timeout: whoever fetches has found a new leader by then."""
 TIMEOUT_MS: Final = 30_000
 SILENT_MS: Final = 5_000
 """A replica that has not fetched for so long beside another of its id is gone: each fetches twice a second."""
@@ -65,7 +67,7 @@ async def add_voter(
     quorum = await admin.describe_quorum()
     if any(one.id == node_id and directory_id in (None, one.directory_id) for one in quorum.voters):
         raise AdminError(f"node {node_id} votes already", hint=_SEE)
-    found = directory_id or _fetching(quorum.observers, node_id).directory_id
+    found = directory_id or (await _observer(admin, node_id)).directory_id
     address = endpoint or await _registered(admin, node_id, timeout_ms)
     listener = _listener(cluster, quorum) if endpoint is None else _default_listener(quorum)
     request = AddRaftVoterRequest(
@@ -78,6 +80,16 @@ async def add_voter(
     asked = admin.ask_active(request, AddRaftVoterResponse, _refusal)
     await _changed(admin, asked, lambda now: (node_id, found) in _keys(now))
     return AddedVoter(node_id, found, address)
+
+
+async def _observer(admin: AdminClient, node_id: int) -> ReplicaDescription:
+    """The observer of this id, which a leader that is new hears of within moments."""
+    deadline = trio.current_time() + HEARD_SECONDS
+    while True:
+        observers = (await admin.describe_quorum()).observers
+        if any(one.id == node_id for one in observers) or trio.current_time() >= deadline:
+            return _fetching(observers, node_id)
+        await trio.sleep(RETRY_SECONDS)
 
 
 async def _registered(admin: AdminClient, node_id: int, timeout_ms: int) -> Endpoint:

@@ -16,13 +16,14 @@ from kraft.admin import (
     ResourceType,
     open_admin,
 )
-from kraft.admin.voters import make_dynamic
+from kraft.admin.voters import add_voter, make_dynamic
 from kraft.testing import Cluster
 from metadata_log.types import Uuid
 from transport.faults import Faults
 from transport.interface import Endpoint, Listener, Request
 from transport.memory import MemoryNetwork, MemoryTransport
 from transport.protocol.errors import Error
+from transport.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from transport.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -142,6 +143,7 @@ class Scripted:
         self.is_slow_after_them = False
         self.directories = [Uuid.ZERO, Uuid.ZERO]
         self.writes_voters = False
+        self.observers: list[list[int]] = []
 
     def deliver(self, request: object) -> None:
         assert isinstance(request, Request)
@@ -169,8 +171,11 @@ class Scripted:
                 self.transport.answer(request, IncrementalAlterConfigsResponse(responses=results))
             case UpdateFeaturesRequest():
                 self.transport.answer(request, UpdateFeaturesResponse())
+            case AddRaftVoterRequest():
+                self.transport.answer(request, AddRaftVoterResponse())
             case DescribeQuorumRequest():
-                self.transport.answer(request, quorum_led_by(self.active, self.directories))
+                observers = self.observers.pop(0) if self.observers else []
+                self.transport.answer(request, quorum_led_by(self.active, self.directories, observers))
                 self.directories = (
                     [Uuid(bytes([one]) * 16) for one in (1, 2)] if self.writes_voters else self.directories
                 )
@@ -178,9 +183,16 @@ class Scripted:
                 raise AssertionError(request.message)
 
 
-def quorum_led_by(leader: int, directories: list[Uuid]) -> DescribeQuorumResponse:
-    voters = [ReplicaState(replica_id=one, replica_directory_id=each) for one, each in enumerate(directories, 1)]
-    partition = DescribeQuorumResponsePartitionData(leader_id=leader, current_voters=voters)
+def replica(node_id: int, directory_id: Uuid) -> ReplicaState:
+    return ReplicaState(replica_id=node_id, replica_directory_id=directory_id)
+
+
+def quorum_led_by(leader: int, directories: list[Uuid], observers: list[int]) -> DescribeQuorumResponse:
+    partition = DescribeQuorumResponsePartitionData(
+        leader_id=leader,
+        current_voters=[replica(one, each) for one, each in enumerate(directories, 1)],
+        observers=[replica(one, Uuid(bytes([one]) * 16)) for one in observers],
+    )
     return DescribeQuorumResponse(topics=[DescribeQuorumResponseTopicData(partitions=[partition])])
 
 
@@ -224,6 +236,19 @@ async def test_a_quorum_is_dynamic_when_its_voters_have_directories(
         else:
             with pytest.raises(AdminError, match="static as before"):
                 await make_dynamic(client)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_voter_to_be_that_a_new_leader_has_not_heard_of_is_waited_for(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with trio.open_nursery() as nursery:
+        first, _, client = await run_scripted(nursery, MemoryNetwork(1), active=1)
+        first.observers = [[], [], [3]]
+        added = await add_voter(client, 3, Endpoint("c3", 1))
+        assert (added.id, added.directory_id) == (3, Uuid(bytes([3]) * 16))
+        with pytest.raises(AdminError, match="node 4 is no observer"):
+            await add_voter(client, 4, Endpoint("c4", 1))
         nursery.cancel_scope.cancel()
 
 
