@@ -237,6 +237,10 @@ class MachineCalls:
         returned: list[Returned] = []
         for call_id, pending in tuple(self._pending.items()):
             if pending.session == NO_SESSION:
+                if isinstance(pending.ask, OpenCall) and pending.was_sent:
+                    # The session may be open by now; whoever asks once more is told so.
+                    pending.was_sent = False
+                    self._unsent.append(call_id)
                 continue
             known: Outcome | MaybeApplied | None = sessions.known(pending.session, pending.sequence)
             if isinstance(known, Expired) and pending.is_own:

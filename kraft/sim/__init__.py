@@ -5,6 +5,7 @@ from kraft.sim.invariants import InvariantViolated
 from kraft.sim.members import MakeMember, controller_member, core_member, replica_member
 from kraft.sim.scenario import Scenario
 from kraft.sim.simulator import Result, Simulator, run
+from kraft.sim.trial import Trial, trial_of
 from kraft.sim.world import NoProgress, World
 
 __all__ = [
@@ -14,10 +15,12 @@ __all__ = [
     "Result",
     "Scenario",
     "Simulator",
+    "Trial",
     "World",
     "controller_member",
     "core_member",
     "replica_member",
     "run",
     "run_cluster",
+    "trial_of",
 ]

@@ -6,40 +6,48 @@ The history is judged when the run is over. Before that, whoever has applied the
 from __future__ import annotations
 
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 
 from kraft.replica.machine_log import encode
 from kraft.sim.invariants import InvariantViolated
 from kraft.sim.linearizability import Operation, Verdict, check
-from kraft.sim.machine_member import MachineMember
+from kraft.sim.machine_member import Line, MachineMember
 from kraft.sim.member import Done, Member, Output
-from kraft.sim.world import World
+from kraft.sim.trial import Trial
+from kraft.sim.world import STUCK_MS, World
 from metadata_log.serde import Message
 
-KEYS: Final = 3
 CLIENTS: Final = 3
-
-
-def count(state: int, kind: str) -> tuple[int, int]:
-    """What the checker takes a key for."""
-    return (state + 1, state + 1) if kind == "add" else (state, state)
+"""So many ask with numbers."""
+NUMBERED: Final = 0.65
+"""How many of the commands are theirs."""
+GOES_ON: Final = 0.4
+"""How often such a client asks for something new."""
 
 
 class Asked(Struct):
     """One operation: from when it was first asked for, whatever became of that, to the first answer."""
 
-    line: str
+    line: Line
     invoked_ms: int
     returned_ms: int | None = None
-    answer: int | None = None
+    answer: Any = None
+
+    def hear(self, answer: Any, now_ms: int) -> None:
+        """An answer has come; whoever asks again hears the same."""
+        if self.returned_ms is None:
+            self.returned_ms, self.answer = now_ms, answer
+        elif self.answer != answer:
+            raise InvariantViolated(f"'{self.line}' is answered with {self.answer!r} first and {answer!r} then")
 
 
 class ClientHistory:
     """The `Watch` of a world with state machines."""
 
-    def __init__(self) -> None:
+    def __init__(self, trial: Trial) -> None:
+        self._trial = trial
         self._asked: dict[object, Asked] = {}
         self._of_submission: dict[int, object] = {}
         self._states: dict[int, bytes] = {}
@@ -48,9 +56,10 @@ class ClientHistory:
 
     def submitting(self, submit_id: int, line: str, world: World) -> None:
         """A client is about to ask. One with a number asks for the same thing, however often it does."""
-        name = line if len(line.split()) == 4 else submit_id
+        parsed = Line.parse(line)
+        name = submit_id if parsed.client is None else line
         self._of_submission[submit_id] = name
-        self._asked.setdefault(name, Asked(line, world.now_ms))
+        self._asked.setdefault(name, Asked(parsed, world.now_ms))
 
     def administering(self, request: Message) -> None:
         """A state machine is not administered."""
@@ -67,12 +76,7 @@ class ClientHistory:
             if isinstance(output, Done):
                 asked = self._asked[self._of_submission[output.submit_id]]
                 if output.answer is not None:
-                    if asked.returned_ms is None:
-                        asked.returned_ms, asked.answer = world.now_ms, output.answer
-                    elif asked.answer != output.answer:
-                        raise InvariantViolated(
-                            f"{asked.line!r} is answered with {asked.answer} first and {output.answer} then"
-                        )
+                    asked.hear(output.answer[0], world.now_ms)
 
     def _compare(self, member: Member) -> None:
         """Whoever has come to the same offset has the same state, sessions included (StateMachineConsistency)."""
@@ -89,41 +93,46 @@ class ClientHistory:
             )
 
     def unsettled(self, world: World) -> str:
-        """Nothing is demanded beyond a quorum that works."""
-        return ""
+        """When all faults end, everybody is answered before long, also who has waited while they lasted."""
+        waiting = [
+            (node_id, submit_id)
+            for node_id, host in world.hosts.items()
+            for submit_id, since_ms in host.submitted.items()
+            if since_ms < world.now_ms - STUCK_MS
+        ]
+        return f"these nodes have not answered these submissions: {waiting}" if waiting else ""
 
     def concluded(self, world: World) -> None:
         """The run is over: there must be an order of all operations that explains all answers (Linearizability)."""
-        finding = check(self.operations(), 0, count)
+        finding = check(self.operations(), self._trial.initial, self._trial.step)
         if finding.verdict is Verdict.VIOLATED:
             raise InvariantViolated(f"what clients heard is not linearizable: {finding.why}")
 
     def operations(self) -> list[Operation]:
         """The history so far."""
-        found = []
-        for name, asked in self._asked.items():
-            kind, key, *numbered = asked.line.split()
-            found.append(
-                Operation(
-                    client=numbered[0] if numbered else name,
-                    invoked=asked.invoked_ms,
-                    returned=asked.returned_ms,
-                    input=kind,
-                    output=asked.answer,
-                    key=key,
-                )
+        return [
+            Operation(
+                client=asked.line.client or name,
+                invoked=asked.invoked_ms,
+                returned=asked.returned_ms,
+                input=asked.line.ask,
+                output=asked.answer,
+                key=self._trial.key(asked.line.ask),
             )
-        return found
+            for name, asked in self._asked.items()
+        ]
 
 
 class ClientWorkload:
     """Draws what clients ask, and whom: any node. Those with numbers ask again and again, before they go on."""
 
-    def __init__(self, rng: Random, means_ms: tuple[int, ...] = (20, 100, 300)) -> None:
+    def __init__(self, rng: Random, trial: Trial, means_ms: tuple[int, ...] = (20, 100, 300)) -> None:
         self._rng = rng
+        self._trial = trial
         self._mean_ms = rng.choice(means_ms)
         self._next_id = 1
-        self._numbers = dict.fromkeys(range(1, CLIENTS + 1), 1)
+        self._under_way: dict[str, Line] = {}
+        """What each client with numbers asks, until it goes on."""
 
     def candidates(self, world: World) -> list[int]:
         """The nodes that a client may ask: any that is up."""
@@ -138,16 +147,14 @@ class ClientWorkload:
         rng = self._rng
         submit_id = self._next_id
         self._next_id += 1
-        key = f"k{rng.randrange(KEYS)}"
-        kind = rng.random()
-        if kind < 0.45:
-            line = f"read {key}"
-        elif kind < 0.65:
-            line = f"add {key}"
-        else:
-            client = rng.randint(1, CLIENTS)
-            number = self._numbers[client]
-            line = f"add k{(client + number) % KEYS} client-{client} {number}"
-            if rng.random() < 0.4:
-                self._numbers[client] += 1
-        return submit_id, rng.choice(candidates), line
+        line = Line(self._trial.draw(rng))
+        if not line.is_read and rng.random() < NUMBERED:
+            line = self._numbered(line.ask, f"client-{rng.randint(1, CLIENTS)}")
+        return submit_id, rng.choice(candidates), str(line)
+
+    def _numbered(self, ask: str, client: str) -> Line:
+        """What a client asks again, or if it goes on, this."""
+        last = self._under_way.get(client)
+        if last is None or self._rng.random() < GOES_ON:
+            last = self._under_way[client] = Line(ask, client, 1 if last is None else last.number + 1)
+        return last

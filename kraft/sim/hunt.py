@@ -16,6 +16,7 @@ from kraft.sim.nemesis import FAULTS
 from kraft.sim.scenario import Scenario
 from kraft.sim.schedule import Schedule, check_of
 from kraft.sim.simulator import Result
+from kraft.sim.trial import Trial
 
 KINDS = tuple(name for name in (*MEMBERS, *DYNAMIC, CLUSTER) if name != "steady-core")
 """What the nodes of a run may be; steady cores draw nothing, and so never elect anybody in a run."""
@@ -29,6 +30,8 @@ class Hunt(Struct, frozen=True, kw_only=True):
     nodes: int = 3
     brokers: int = 3
     """How many, if the members are a cluster."""
+    trial: Trial | None = None
+    """Which state machine the members host, if that is what they do, and not counters."""
     mutant: str | None = None
     chaos_ms: int | None = None
     """How long things go wrong; None for as long as is usual."""
@@ -75,5 +78,11 @@ class Hunt(Struct, frozen=True, kw_only=True):
         make_member = MEMBERS[self.members]
         chaos_ms = simulator.CHAOS_MS if self.chaos_ms is None else self.chaos_ms
         return simulator.run(
-            seed, self.nodes, make_member=make_member, chaos_ms=chaos_ms, recorded=recorded, faults=self.faults
+            seed,
+            self.nodes,
+            make_member=make_member,
+            trial=self.trial,
+            chaos_ms=chaos_ms,
+            recorded=recorded,
+            faults=self.faults,
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import Enum
 from random import Random
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -82,8 +82,10 @@ class Done(Struct, frozen=True):
     submit_id: int
     outcome: Outcome
     base_offset: int | None = None
-    answer: int | None = None
-    """What a state machine has answered."""
+    answer: tuple[Any] | None = None
+    """What a state machine has answered, if it has."""
+    record: bytes | None = None
+    """What must be committed now, if not what was submitted."""
 
 
 class Applied(Struct, frozen=True):

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from kraft.quorum.values import QuorumConfig
 from kraft.quorum.voters import VoterSet
 from kraft.replica.application import ApplicationFactory, host_raw_log
 from kraft.replica.controller_host import host_controller
-from kraft.replica.snapshots import SnapshotOptions
 from kraft.sim.core_member import CoreMember
 from kraft.sim.dynamic import draw_snapshots
-from kraft.sim.machine_member import MachineMember, host_counts
+from kraft.sim.machine_member import COUNTS, MachineMember
 from kraft.sim.member import Member
 from kraft.sim.replica_member import ReplicaMember
 from kraft.sim.steady_core import SteadyCore
+from kraft.sim.trial import Trial
 from transport.protocol.apis import APIS, ApiKey
 
 MakeMember = Callable[[int, VoterSet, QuorumConfig, Random], Member]
@@ -58,9 +58,14 @@ def controller_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng:
     return _replica(node_id, voters, config, rng, host_controller)
 
 
-def machine_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Random) -> Member:
-    """A whole replica that hosts a state machine, with snapshots; clients ask any node."""
-    return _replica(node_id, voters, config, rng, host_counts, make=MachineMember, snapshots=draw_snapshots(rng))
+def machine_members(trial: Trial) -> MakeMember:
+    """Whole replicas that host the state machine of a trial, with snapshots; clients ask any node."""
+
+    def machine_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Random) -> Member:
+        snapshots = draw_snapshots(rng)
+        return MachineMember(node_id, trial=trial, voters=voters, config=config, snapshots=snapshots, **_draw(rng))
+
+    return machine_member
 
 
 MACHINES: Final = "state-machine"
@@ -70,31 +75,24 @@ MEMBERS: Final[dict[str, MakeMember]] = {
     "steady-core": steady_core_member,
     "replica": replica_member,
     "controller": controller_member,
-    MACHINES: machine_member,
+    MACHINES: machine_members(COUNTS),
 }
 """Every kind of voters by the name that a `Scenario` calls it."""
 
 
 def _replica(
-    node_id: int,
-    voters: VoterSet,
-    config: QuorumConfig,
-    rng: Random,
-    application: ApplicationFactory,
-    *,
-    make: type[ReplicaMember] = ReplicaMember,
-    snapshots: SnapshotOptions = SnapshotOptions(),
+    node_id: int, voters: VoterSet, config: QuorumConfig, rng: Random, application: ApplicationFactory
 ) -> ReplicaMember:
+    return ReplicaMember(node_id, voters=voters, config=config, application=application, **_draw(rng))
+
+
+def _draw(rng: Random) -> dict[str, Any]:
+    """What is drawn for each replica."""
     speaks_old = rng.random() < 0.2
     oldest = {ApiKey.FETCH: 15, ApiKey.VOTE: 0, ApiKey.BEGIN_QUORUM_EPOCH: 0, ApiKey.END_QUORUM_EPOCH: 0}
     versions = {int(key): rng.randint(low, APIS[key].versions.highest) for key, low in oldest.items()}
-    return make(
-        node_id,
-        voters=voters,
-        config=config,
-        application=application,
-        segment_bytes=rng.choice((1000, 1_000_000)),
-        versions=versions if speaks_old else {},
-        uses_codecs=rng.random() < 0.5,
-        snapshots=snapshots,
-    )
+    return {
+        "segment_bytes": rng.choice((1000, 1_000_000)),
+        "versions": versions if speaks_old else {},
+        "uses_codecs": rng.random() < 0.5,
+    }

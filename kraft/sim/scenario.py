@@ -15,9 +15,11 @@ from kraft.sim.cluster import CLUSTER, Cluster
 from kraft.sim.contacts import Contacts
 from kraft.sim.disk_losses import DiskLosses
 from kraft.sim.dynamic import DYNAMIC, DynamicQuorum, VoterWatch
-from kraft.sim.members import MACHINES, MEMBERS, MakeMember, draw_config
+from kraft.sim.machine_member import COUNTS
+from kraft.sim.members import MACHINES, MEMBERS, MakeMember, draw_config, machine_members
 from kraft.sim.partition_watch import PartitionWatch
 from kraft.sim.trace import Trace
+from kraft.sim.trial import Trial
 from kraft.sim.world import World
 
 
@@ -38,8 +40,9 @@ class Scenario(Struct, frozen=True, kw_only=True):
         config = config or draw_config(Random(f"{seed}/config"))
         return Scenario(members=members, nodes=nodes, brokers=brokers, seed=seed, config=config)
 
-    def make_world(self, trace: Trace, make_member: MakeMember | None = None) -> World:
-        """The world at its beginning; `make_member` makes nodes of a kind that `MEMBERS` does not name.
+    def make_world(self, trace: Trace, make_member: MakeMember | None = None, trial: Trial | None = None) -> World:
+        """The world at its beginning; `make_member` makes nodes of a kind that `MEMBERS` does not name, and `trial`
+        says which state machine they host, if not counters.
 
         Raises:
             KeyError: there is no such kind of members.
@@ -60,10 +63,12 @@ class Scenario(Struct, frozen=True, kw_only=True):
             members |= {one: cluster.make_broker(one, voters, self.config) for one in cluster.broker_ids}
             watch = PartitionWatch(cluster.broker_ids)
             return World(members, voters, trace=trace, contacts=contacts, watch=watch)
+        if trial is not None:
+            make_member = machine_members(trial)
         make_member = make_member or MEMBERS[self.members]
         rng = Random(f"{self.seed}/members")
         members = {one: make_member(one, voters, self.config, rng) for one in voter_ids}
-        history = ClientHistory() if self.members == MACHINES else None
+        history = ClientHistory(trial or COUNTS) if self.members == MACHINES else None
         return World(members, voters, trace=trace, contacts=contacts, watch=history)
 
 

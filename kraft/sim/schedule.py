@@ -16,6 +16,7 @@ from kraft.sim.members import MakeMember
 from kraft.sim.mutants import MUTANTS, planted
 from kraft.sim.scenario import Scenario
 from kraft.sim.trace import Trace
+from kraft.sim.trial import Trial
 from kraft.sim.world import Driver, World
 from metadata_log.errors import MetadataLogError
 
@@ -82,13 +83,15 @@ def replay(
     schedule: Schedule,
     *,
     make_member: MakeMember | None = None,
+    trial: Trial | None = None,
     trace: Trace | None = None,
     driver: Driver | None = None,
     on_performed: Callable[[World, Action], None] = lambda world, action: None,
 ) -> Replayed:
     """Let everything in a schedule happen again, until a promise is broken.
 
-    `make_member` makes the nodes, if they are of a kind that `MEMBERS` does not name. `driver` is told what follows
+    `make_member` makes the nodes, if they are of a kind that `MEMBERS` does not name; `trial` says which state machine
+    they host, if not counters. `driver` is told what follows
     from what, and `on_performed` each thing that has happened.
 
     Raises:
@@ -96,7 +99,7 @@ def replay(
     """
     with planted(schedule.mutant):
         try:
-            world = schedule.scenario.make_world(trace or Trace(keep_all=True), make_member)
+            world = schedule.scenario.make_world(trace or Trace(keep_all=True), make_member, trial)
         except KeyError as unknown:
             raise BadSchedule(f"nodes of the kind {unknown} are not known here") from unknown
         world.driver = driver or world.driver

@@ -16,6 +16,7 @@ from kraft.sim.members import MakeMember
 from kraft.sim.mutants import planted
 from kraft.sim.schedule import Schedule, check_of
 from kraft.sim.trace import Trace
+from kraft.sim.trial import Trial
 from kraft.sim.world import Exchange, NoProgress, World
 
 MOST_EVENTS: Final = 2_000_000
@@ -32,6 +33,7 @@ def shrink(
     schedule: Schedule,
     *,
     make_member: MakeMember | None = None,
+    trial: Trial | None = None,
     most_events: int = MOST_EVENTS,
     on_shorter: Callable[[int], None] = lambda length: None,
 ) -> Schedule:
@@ -44,7 +46,7 @@ def shrink(
     if schedule.violated.startswith(NoProgress.__name__):
         return schedule
     with planted(schedule.mutant):
-        search = _Search(schedule, make_member, most_events, on_shorter)
+        search = _Search(schedule, make_member, trial, most_events, on_shorter)
         try:
             search.leave_out()
             search.simplify()
@@ -61,11 +63,13 @@ class _Search:
         self,
         schedule: Schedule,
         make_member: MakeMember | None,
+        trial: Trial | None,
         most_events: int,
         on_shorter: Callable[[int], None],
     ) -> None:
         self.best = schedule
         self._make_member = make_member
+        self._trial = trial
         self._events_left = most_events
         self._on_shorter = on_shorter
 
@@ -111,7 +115,7 @@ class _Search:
         """Let these happen, and take what did for the best if it breaks the same promise and is no longer."""
         if self._events_left <= 0:
             raise _Spent
-        world = self.best.scenario.make_world(Trace(), self._make_member)
+        world = self.best.scenario.make_world(Trace(), self._make_member, self._trial)
         performed: list[Action] = []
         failure: Exception | None = None
         for action in actions:

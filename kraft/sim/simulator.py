@@ -43,11 +43,13 @@ from kraft.sim.actions import (
 )
 from kraft.sim.client_history import ClientWorkload
 from kraft.sim.disk_damage import Damage
+from kraft.sim.machine_member import COUNTS
 from kraft.sim.members import MACHINES, MakeMember, replica_member
 from kraft.sim.nemesis import FAULTS, Nemesis, draw_clock_error_ms, draw_faults
 from kraft.sim.network import Network
 from kraft.sim.scenario import Scenario, kind_of
 from kraft.sim.trace import Trace
+from kraft.sim.trial import Trial
 from kraft.sim.workload import Workload
 from kraft.sim.world import Exchange
 from metadata_log.serde import Message, encode
@@ -124,6 +126,7 @@ class Simulator:
         scenario: Scenario,
         *,
         make_member: MakeMember | None = None,
+        trial: Trial | None = None,
         work: Work | None = None,
         keep_trace: bool = False,
         recorded: list[Action] | None = None,
@@ -132,7 +135,7 @@ class Simulator:
         """`faults` are the names of what may go wrong; each seed draws some of these."""
         seed = scenario.seed
         self.scenario = scenario
-        self.world = scenario.make_world(Trace(keep_all=keep_trace), make_member)
+        self.world = scenario.make_world(Trace(keep_all=keep_trace), make_member, trial)
         self.world.driver = self
         self.now_ms = 0
         self._recorded = recorded
@@ -152,7 +155,7 @@ class Simulator:
         workload_rng = Random(f"{seed}/workload")
         self._workload: Workload | ClientWorkload
         if scenario.members == MACHINES:
-            self._workload = ClientWorkload(workload_rng)
+            self._workload = ClientWorkload(workload_rng, trial or COUNTS)
         else:
             self._workload = Workload(workload_rng) if work is None else Workload(workload_rng, work.writes_ms)
 
@@ -449,6 +452,7 @@ def run(
     nodes: int = 3,
     *,
     make_member: MakeMember = replica_member,
+    trial: Trial | None = None,
     chaos_ms: int = CHAOS_MS,
     calm_ms: int = CALM_MS,
     keep_trace: bool = False,
@@ -457,17 +461,25 @@ def run(
 ) -> Result:
     """Simulate one quorum; what goes wrong in it is raised, with the seed and the end of the trace in its notes.
 
-    What happens is added to `recorded`, up to what went wrong.
+    With a `trial` the nodes host its state machine, and what its clients hear must be linearizable. What happens is
+    added to `recorded`, up to what went wrong.
     """
-    scenario = Scenario.drawn(kind_of(make_member), nodes, seed)
-    simulator = Simulator(scenario, make_member=make_member, keep_trace=keep_trace, recorded=recorded, faults=faults)
+    kind = kind_of(make_member) if trial is None else MACHINES
+    simulator = Simulator(
+        Scenario.drawn(kind, nodes, seed),
+        make_member=make_member,
+        trial=trial,
+        keep_trace=keep_trace,
+        recorded=recorded,
+        faults=faults,
+    )
     try:
         simulator.chaos(chaos_ms)
         simulator.calm(calm_ms)
     except Exception as failure:
         failure.add_note(simulator.world.trace.text)
         failure.add_note(
-            f"seed {seed}: replay with run({seed}, {nodes}, make_member={make_member.__name__}, chaos_ms={chaos_ms})"
+            f"seed {seed}: run again with run({seed}, {nodes}, chaos_ms={chaos_ms}, …), of members of the kind {kind}"
         )
         raise
     return result_of(simulator)

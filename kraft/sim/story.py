@@ -30,6 +30,7 @@ from kraft.sim.actions import (
 from kraft.sim.members import MakeMember
 from kraft.sim.schedule import Replayed, Schedule, replay
 from kraft.sim.trace import Trace
+from kraft.sim.trial import Trial
 from kraft.sim.world import Exchange, Host, Onlooker, World
 
 LOG_BATCHES: Final = 12
@@ -82,11 +83,13 @@ class Story(Struct, frozen=True):
     replayed: Replayed
 
 
-def tell(schedule: Schedule, *, make_member: MakeMember | None = None) -> Story:
-    """Let a schedule happen again and take notes. Raises `BadSchedule` as `replay` does."""
+def tell(schedule: Schedule, *, make_member: MakeMember | None = None, trial: Trial | None = None) -> Story:
+    """Let a schedule happen again and take notes; nodes are made and errors raised as by `replay`."""
     trace = _HeardTrace()
     notes = _Notes(trace)
-    replayed = replay(schedule, make_member=make_member, trace=trace, driver=notes, on_performed=notes.on_performed)
+    replayed = replay(
+        schedule, make_member=make_member, trial=trial, trace=trace, driver=notes, on_performed=notes.on_performed
+    )
     return Story(schedule, tuple(notes.moments), tuple(notes.arrows()), replayed)
 
 

@@ -16,7 +16,7 @@ from kraft.replica.sessions import Sessions
 from kraft.sim import InvariantViolated, run
 from kraft.sim.actions import Action
 from kraft.sim.client_history import ClientHistory
-from kraft.sim.members import MACHINES, machine_member
+from kraft.sim.members import MACHINES, MEMBERS
 from kraft.sim.scenario import Scenario
 from kraft.sim.simulator import Simulator
 from kraft.sim.trace import Trace
@@ -29,7 +29,7 @@ def size(seed: int) -> int:
 
 @pytest.mark.parametrize("seed", [1, 2, 3, *(pytest.param(n, marks=pytest.mark.soak) for n in range(100, 500))])
 def test_clients_hear_what_one_machine_would_have_told_them(seed: int) -> None:
-    run(seed, size(seed), make_member=machine_member)
+    run(seed, size(seed), make_member=MEMBERS[MACHINES])
 
 
 def test_the_histories_are_worth_checking() -> None:
@@ -40,12 +40,12 @@ def test_the_histories_are_worth_checking() -> None:
     assert isinstance(history, ClientHistory)
     answered = [one for one in history.operations() if one.returned is not None]
     assert len(answered) > 10
-    assert {one.input for one in answered} == {"add", "read"}
+    assert {str(one.input).split()[0] for one in answered} == {"add", "read"}
 
 
 def test_what_was_written_down_happens_again() -> None:
     recorded: list[Action] = []
-    result = run(2, make_member=machine_member, recorded=recorded)
+    result = run(2, make_member=MEMBERS[MACHINES], recorded=recorded)
     world = Scenario.drawn(MACHINES, 3, 2).make_world(Trace())
     assert all(world.perform(action) for action in recorded)
     assert world.trace.digest == result.digest
@@ -92,4 +92,4 @@ def test_what_breaks_the_promise_is_found(
 
 def run_all(seeds: Iterable[int]) -> None:
     for seed in seeds:
-        run(seed, size(seed), make_member=machine_member)
+        run(seed, size(seed), make_member=MEMBERS[MACHINES])

@@ -1,0 +1,85 @@
+"""A state machine to be tried in the simulator: what its clients ask, and how their answers are judged.
+
+What a client asks is a line of text, as it stands in schedules and traces. `trial_of` makes a trial from a state
+machine alone: its commands as JSON, and the machine itself for its own specification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from random import Random
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from kraft.state_machine import Codec, Position, Refused, StateMachine
+
+C = TypeVar("C")
+READ: Final = "read"
+"""What a line begins with that only looks."""
+READS: Final = 0.45
+"""How many of what `trial_of` draws are reads."""
+REFUSED: Final = "refused"
+"""The answer to a command that was refused begins with it."""
+_NOWHERE: Final = Position(offset=0, epoch=0, timestamp_ms=0)
+
+
+class Trial(Struct, frozen=True, kw_only=True):
+    """A state machine and its clients."""
+
+    make: Callable[[], StateMachine[Any, Any]]
+    """Makes a machine in its first state, such as its class."""
+    draw: Callable[[Random], str]
+    """The line that somebody asks next."""
+    command: Callable[[str], Any]
+    """The command of a line that is no `read`."""
+    look: Callable[[Any, str], Any]
+    """What a `read` of a machine returns."""
+    initial: Hashable
+    step: Callable[[Any, str], tuple[Any, Any]]
+    """The specification: from a state and a line to a new state and an answer, as `linearizability.check` wants it."""
+    key: Callable[[str], Hashable] = lambda line: None
+    """Lines of different keys do not affect each other."""
+
+
+def trial_of(
+    make: Callable[[], StateMachine[C, Any]],
+    draw_command: Callable[[Random], C],
+    *,
+    look: Callable[[Any], Any] | None = None,
+    reads: float = READS,
+) -> Trial:
+    """A trial of a state machine by commands that are drawn; `look` is what a read returns, or else the `value`.
+
+    The machine is its own specification: what its clients hear must be what one machine, on one computer, would have
+    answered in some order. So what `apply` returns may not depend on where in the log a command stands.
+    """
+    codec = Codec(make())
+    lines = msgspec.json.Decoder(codec.command_type)
+    looked = look or (lambda machine: machine.value())
+
+    def draw(rng: Random) -> str:
+        if rng.random() < reads:
+            return READ
+        return msgspec.json.encode(draw_command(rng)).decode()
+
+    def step(state: bytes, line: str) -> tuple[bytes, Any]:
+        machine = make()
+        machine.restore(state)
+        if line == READ:
+            return state, looked(machine)
+        try:
+            result = machine.apply(lines.decode(line), _NOWHERE)
+        except Refused as refused:
+            return state, (REFUSED, str(refused))
+        return machine.snapshot(), codec.result(codec.encode(result))
+
+    return Trial(
+        make=make,
+        draw=draw,
+        command=lines.decode,
+        look=lambda machine, line: looked(machine),
+        initial=make().snapshot(),
+        step=step,
+    )
