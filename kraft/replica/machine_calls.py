@@ -250,6 +250,8 @@ class MachineCalls:
                 returned.append(Returned(call_id, known))
         if self._session != NO_SESSION and isinstance(sessions.known(self._session, self._last_sequence), Expired):
             self._begin_anew()
+        # Where a session was opened is not told by a snapshot: it is asked for once more.
+        self.send_all_again()
         self._number()
         return tuple(returned)
 

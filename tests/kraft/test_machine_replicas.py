@@ -334,6 +334,25 @@ def test_a_command_whose_entry_stands_in_a_snapshot_is_answered_from_there() -> 
     assert words(net, leader).count("second") == 1
 
 
+def test_a_session_whose_entry_stands_in_a_snapshot_is_asked_for_once_more() -> None:
+    retention = Retention(max_bytes=1, max_ms=1)
+    net = machines(snapshots=SnapshotOptions(max_bytes=500, retention=retention), segment_bytes=500)
+    leader = net.elect()
+    slow = follower(net)
+    asked, command = net.call(slow, OpenCall("till-7")), submit(net, slow, "waits for the node's own session")
+    net.once()
+    net.cut = {slow}
+    for at in range(100):
+        assert result(net, submit(net, leader, f"word {at}")) == at + 1
+    net.advance(70_000)
+    assert asked not in net.returned
+    assert net.replicas[leader].log.start_offset > 5
+    net.cut = set()
+    opened = outcome(net, asked)
+    assert isinstance(opened, Opened)
+    assert result(net, command) == 101
+
+
 def test_a_node_that_was_away_for_longer_than_its_session_lives_says_that_it_does_not_know() -> None:
     retention = Retention(max_bytes=1, max_ms=1)
     net = machines(snapshots=SnapshotOptions(max_bytes=500, retention=retention), segment_bytes=500)
