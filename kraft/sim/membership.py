@@ -26,8 +26,9 @@ class Reconfiguration:
     pauses_ms: tuple[int, ...] = (500, 1500, 4000)
     writes_ms: tuple[int, ...] = (20, 100, 500)
 
-    def __init__(self, seed: int, *, upgrades: bool = False) -> None:
-        self._workload = VoterWorkload(Random(f"{seed}/membership"), upgrades=upgrades)
+    def __init__(self, scenario: Scenario) -> None:
+        rng, timeout_ms = Random(f"{scenario.seed}/membership"), scenario.config.request_timeout_ms
+        self._workload = VoterWorkload(rng, timeout_ms, upgrades=scenario.members == UPGRADED)
         self._is_over = False
 
     def begin(self, simulator: Simulator) -> None:
@@ -82,7 +83,7 @@ def run_dynamic(
     up to what went wrong.
     """
     scenario = Scenario.drawn(kind, nodes, seed)
-    work = Reconfiguration(seed, upgrades=kind == UPGRADED)
+    work = Reconfiguration(scenario)
     simulator = Simulator(scenario, work=work, keep_trace=keep_trace, recorded=recorded, faults=faults)
     try:
         simulator.chaos(chaos_ms)

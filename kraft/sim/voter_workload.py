@@ -71,9 +71,10 @@ class _Asked(Struct, frozen=True):
 class VoterWorkload:
     """Draws what befalls the voters in one run."""
 
-    def __init__(self, rng: Random, *, upgrades: bool = False) -> None:
-        """With `upgrades` the quorum is a static one at first."""
+    def __init__(self, rng: Random, timeout_ms: int, *, upgrades: bool = False) -> None:
+        """A leader gives up waiting for a change after `timeout_ms`. With `upgrades` the quorum is static at first."""
         self._rng = rng
+        self._timeout_ms = timeout_ms
         self._mean_ms = rng.choice((300, 1000, 3000))
         self._weights = {
             "add": 4,
@@ -90,6 +91,9 @@ class VoterWorkload:
 
     def pause_ms(self) -> int:
         """How long until the next change."""
+        if self._rng.random() < 0.3:
+            # Then a leader that could not commit the last change has just given up waiting for it.
+            return self._timeout_ms + self._rng.randint(1, 100)
         return 1 + int(self._rng.expovariate(1 / self._mean_ms))
 
     def answered(self, request_id: int) -> None:
