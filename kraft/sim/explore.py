@@ -45,7 +45,7 @@ FIRST_ID: Final = 101
 """Ids that are nothing else than ids, offsets and epochs being small: so they can be told apart in any text."""
 MOST_NODES: Final = 9
 MOST_TIMERS: Final = 8
-TEXTS: Final = 50_000
+TEXTS: Final = 10_000
 """So many texts are remembered, as a step changes one or two of them."""
 LOSES_ALL: Final = 2
 """The seed of a crash after which nothing is left of what was not fsynced, and of one after which all is."""
