@@ -6,14 +6,18 @@ from pathlib import Path
 from statistics import median
 
 import pytest
+from msgspec.structs import replace
 
 from kraft.quorum.states import VotedState
 from kraft.sim.hunt import Hunt
 from kraft.sim.mutants import MUTANTS, Mutant, Scope, planted
-from kraft.sim.schedule import Schedule
+from kraft.sim.schedule import Schedule, check_of, decode_schedule, replay
 from kraft.sim.simulator import Result
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "mutants.md"
+DOCS = Path(__file__).parent.parent.parent / "docs"
+SCHEDULES = sorted((DOCS / "schedules").glob("*.json"))
+FOUND = [name for name, mutant in MUTANTS.items() if mutant.budget]
+"""Those that a seed finds."""
 RANGES = range(0, 50_000, 10_000)
 """Where the soak begins to look for each."""
 
@@ -30,7 +34,7 @@ def _hunt(mutant: Mutant, first: int = 0) -> tuple[Schedule | None, int]:
     return None, mutant.budget
 
 
-@pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.parametrize("name", FOUND)
 def test_a_mutant_is_found(name: str) -> None:
     """A simulation that does not find these would be worth nothing, nor one that finds something without them."""
     mutant = MUTANTS[name]
@@ -40,12 +44,27 @@ def test_a_mutant_is_found(name: str) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.parametrize("name", FOUND)
 def test_a_mutant_is_found_wherever_one_begins(name: str) -> None:
     """From whichever seed one looks for it, its budget is enough; the median is what the page says."""
     outcomes = [_hunt(MUTANTS[name], first) for first in RANGES]
     assert all(found is not None for found, _ in outcomes)
     print(f"| `{name}` | median of {[count for _, count in outcomes]}: {median(count for _, count in outcomes)} |")
+
+
+@pytest.mark.parametrize("path", SCHEDULES, ids=lambda path: path.stem)
+def test_a_saved_schedule_breaks_what_it_did(path: Path) -> None:
+    """And nothing without the mutant, in which the same may not even be possible."""
+    schedule = decode_schedule(path.read_bytes(), path.name)
+    assert schedule.mutant == path.stem
+    failure = replay(schedule).failure
+    assert failure is not None
+    assert check_of(failure) == schedule.violated
+    assert replay(replace(schedule, mutant=None)).failure is None
+
+
+def test_what_no_seed_finds_has_a_schedule() -> None:
+    assert set(MUTANTS) - set(FOUND) <= {path.stem for path in SCHEDULES}
 
 
 @pytest.mark.parametrize("name", MUTANTS)
@@ -71,7 +90,7 @@ def test_there_are_enough_of_every_kind() -> None:
 
 def test_the_page_names_every_mutant() -> None:
     """With what is broken, and the runs in which that shows."""
-    rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| `")]
+    rows = [line for line in (DOCS / "mutants.md").read_text().splitlines() if line.startswith("| `")]
     wanted = [f"| `{mutant.name}` | {mutant.what} | {mutant.scope} |" for mutant in MUTANTS.values()]
     assert len(rows) == len(wanted)
     assert [row for row in wanted if not any(line.startswith(row) for line in rows)] == []

@@ -3,7 +3,17 @@
 from kraft.sim.mutants import brokers, commits, elections, membership, replication, snapshots, storage
 from kraft.sim.mutants.registry import MUTANTS, Mutant, Patches, Scope, planted
 
-AREAS = (elections, replication, storage, commits, snapshots, membership, brokers)
-"""The modules that define them."""
-
-__all__ = ["AREAS", "MUTANTS", "Mutant", "Patches", "Scope", "planted"]
+__all__ = [
+    "MUTANTS",
+    "Mutant",
+    "Patches",
+    "Scope",
+    "brokers",
+    "commits",
+    "elections",
+    "membership",
+    "planted",
+    "replication",
+    "snapshots",
+    "storage",
+]

@@ -8,6 +8,7 @@ from kraft.quorum.states import FollowerState, LeaderState
 from kraft.quorum.values import Endpoints, ReplicaKey
 from kraft.quorum.voter_history import VoterHistory
 from kraft.quorum.voters import VoterSet
+from kraft.sim.invariants import Invariants
 from kraft.sim.mutants.registry import Patches, Scope, mutant
 
 # When a change may begin
@@ -47,6 +48,13 @@ def voter_change_before_the_own_epoch_commits(code: Patches) -> None:
         return is_first and not quorum.history.uncommitted_changes(quorum.log.high_watermark)
 
     _refuse_unless(code, is_new)
+
+
+@mutant(Scope.DYNAMIC, budget=0)
+def single_server_change_of_2015(code: Patches) -> None:
+    """A new leader changes the voters before it has committed anything, and nothing is said until a record is lost."""
+    voter_change_before_the_own_epoch_commits(code)
+    code.replace(Invariants, "_check_change", lambda ledger, known, view, batches: None)
 
 
 # Who is counted

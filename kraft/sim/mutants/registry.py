@@ -56,7 +56,9 @@ def _name_of(owner: type | ModuleType) -> str:
 
 
 class Mutant(Struct, frozen=True):
-    """One bug. A run of its scope finds it within `budget` seeds, whichever seed is the first."""
+    """One bug. A run of its scope finds it within `budget` seeds, whichever seed is the first; 0 if so much has to come
+    together that only a schedule shows it.
+    """
 
     name: str
     what: str
