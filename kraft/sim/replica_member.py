@@ -75,6 +75,8 @@ from transport.protocol.messages.incremental_alter_configs import (
 )
 from transport.protocol.messages.vote import VoteRequest, VoteRequestPartitionData, VoteResponse
 
+KILLED: Final = 0.25
+"""The share of crashes in which only the process dies; in the others the power fails."""
 ADMINISTERED: Final = 1 << 40
 """Requests of `administer` have ids below minus this."""
 CLUSTER_ID: Final = "AAAAAAAAAAAAAAAAAAAkrA"
@@ -206,7 +208,7 @@ class ReplicaMember:
         self._received.clear()
         self.stale = StaleRequests()
         # A process that dies alone leaves behind what it has written, on its way to the disk.
-        if rng.random() < 0.5 and not self._disk.has_failed:
+        if rng.random() < KILLED and not self._disk.has_failed:
             self._disk.kill()
         else:
             self._disk.crash(rng)
