@@ -4,11 +4,7 @@ and recoveries that keep or drop too much.
 
 from __future__ import annotations
 
-from kraft.quorum.effects import FlushLog
-from kraft.quorum.events import LogFlushed
 from kraft.replica import storage
-from kraft.replica.events import StartFlush
-from kraft.replica.storage import Storage
 from kraft.sim.mutants.registry import Patches, Scope, mutant
 from metadata_log import log
 from metadata_log.batch import scan
@@ -74,36 +70,7 @@ def flush_nothing(code: Patches) -> None:
     code.replace(FlushHandle, "run", lambda handle: None)
 
 
-@mutant(Scope.REPLICA, budget=100)
-def one_flush_for_all(code: Patches) -> None:
-    """An fsync that is done counts for what was appended while it ran."""
-
-    def flush_done(files: Storage, ticket: int) -> tuple[LogFlushed, StartFlush | None]:
-        done = files._flush.wanted or files._flush.running
-        assert isinstance(done, FlushLog), done
-        sound(files, ticket)
-        files._flush.running = None
-        files.log.flushing = None
-        return LogFlushed(done.offset, done.epoch), None
-
-    sound = Storage.flush_done
-    code.replace(Storage, "flush_done", flush_done)
-
-
-@mutant(Scope.REPLICA, budget=100)
-def segment_not_flushed_when_full(code: Patches) -> None:
-    """A new segment is begun before the last one is on disk, which no later fsync makes up for."""
-
-    def roll(of: MetadataLog) -> None:
-        last = of._segments[-1]
-        if last.base_offset < of.end_offset:
-            last.write_indexes()
-            of._segments.append(of._new_segment(of.end_offset))
-
-    code.replace(MetadataLog, "roll", roll)
-
-
-@mutant(Scope.REPLICA, budget=100)
+@mutant(Scope.REPLICA, budget=200)
 def segment_without_directory_flush(code: Patches) -> None:
     """A new segment's name is not brought to the disk: after a crash it is gone, with all that was fsynced in it."""
 
@@ -133,7 +100,7 @@ def recovery_drops_the_last_batch(code: Patches) -> None:
     code.replace(log, "_settle", settle_without_last)
 
 
-@mutant(Scope.REPLICA, budget=100)
+@mutant(Scope.REPLICA, budget=400)
 def recovery_trusts_every_batch(code: Patches) -> None:
     """A log that is opened keeps batches without a look at their checksums."""
     code.replace(log, "scan_file", lambda file, *rest, **named: scan_file(file, *rest, **{**named, "verify": False}))
