@@ -21,6 +21,7 @@ from kraft.sim.replica_member import CLUSTER_ID
 from kraft.sim.world import World
 from metadata_log.image.features import KRAFT_VERSION
 from metadata_log.serde import Message
+from metadata_log.types import Uuid
 from transport.protocol.messages.add_raft_voter import AddRaftVoterRequest, Listener
 from transport.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from transport.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
@@ -175,7 +176,7 @@ class VoterWorkload:
     def _loss(self, world: World, now_ms: int) -> Step | None:
         node_id = self._rng.choice(world.node_ids)
         key = world.hosts[node_id].member.key
-        if not self._is_safe(world, now_ms, lost=key):
+        if _is_static_somewhere(world) or not self._is_safe(world, now_ms, lost=key):
             return None
         self._lingering = [one for one in self._lingering if one[0] > now_ms]
         self._lingering.append((now_ms + LINGER_MS, key))
@@ -195,6 +196,13 @@ class VoterWorkload:
             for voters in world.invariants.voter_sets()
             for keys in _outcomes(voters.keys, changes)
         )
+
+
+def _is_static_somewhere(world: World) -> bool:
+    """Whether some log still has voters that are known by their ids alone: they count who has lost its disk."""
+    ledger = world.invariants
+    sets = [ledger.voters.in_force(ledger.known(node_id).voters) for node_id in world.node_ids]
+    return any(key.directory_id == Uuid.ZERO for voters in sets for key in voters.keys)
 
 
 def _outcomes(keys: Iterable[ReplicaKey], changes: list[tuple[ReplicaKey, bool]]) -> Iterator[set[ReplicaKey]]:
