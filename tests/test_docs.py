@@ -187,6 +187,22 @@ def test_the_example_of_simulated_clusters(tmp_path: Path) -> None:
     )
 
 
+def test_the_examples_of_testing_a_state_machine(tmp_path: Path) -> None:
+    accounts = program("../testing.md", "test_accounts.py", tmp_path)
+    assert "4 passed" in run_program("-m", "pytest", "-q", "-p", "no:cacheprovider", str(accounts), folder=tmp_path)
+    said = run_program(str(program("../testing.md", "history.py", tmp_path)), folder=tmp_path)
+    assert said in (HOWTO / "../testing.md").read_text()
+
+
+@pytest.mark.soak
+def test_the_example_of_a_schedule_that_is_shrunk(tmp_path: Path) -> None:
+    program("../testing.md", "test_accounts.py", tmp_path)
+    said = run_program(str(program("../testing.md", "find.py", tmp_path)), folder=tmp_path)
+    first, second, *_ = said.splitlines()
+    assert f"{first}\n{second}\n" in (HOWTO / "../testing.md").read_text()
+    assert "<svg" in (tmp_path / "picture.html").read_text()
+
+
 def test_the_example_of_reading_a_log(tmp_path: Path) -> None:
     """On a directory of a real Kafka controller."""
     path = program("read-a-metadata-log.md", "configs.py", tmp_path)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import DecodeError, Struct, msgpack
 
 from kraft.replica.machine_log import encode
 from kraft.sim.invariants import InvariantViolated
@@ -50,7 +50,7 @@ class ClientHistory:
         self._trial = trial
         self._asked: dict[object, Asked] = {}
         self._of_submission: dict[int, object] = {}
-        self._states: dict[int, bytes] = {}
+        self._states: dict[int, tuple[bytes, bytes]] = {}
         """By the offset that was applied, what that came to."""
         self._applied: dict[int, int] = {}
 
@@ -85,12 +85,14 @@ class ClientHistory:
         if self._applied.get(member.node_id) == host.applied_offset:
             return
         self._applied[member.node_id] = host.applied_offset
-        state = encode((host.sessions.now_ms, host.sessions.states(), host.machine.snapshot()))
-        known = self._states.setdefault(host.applied_offset, state)
-        if state != known:
-            raise InvariantViolated(
-                f"node {member.node_id} comes to {state!r} at offset {host.applied_offset}, and another to {known!r}"
-            )
+        sessions, machine = encode((host.sessions.now_ms, host.sessions.states())), host.machine.snapshot()
+        known = self._states.setdefault(host.applied_offset, (sessions, machine))
+        for what, one, other in (("machine", machine, known[1]), ("sessions", sessions, known[0])):
+            if one != other:
+                raise InvariantViolated(
+                    f"at offset {host.applied_offset} the {what} of node {member.node_id} is {_shown(one)},"
+                    f" and that of another node was {_shown(other)}"
+                )
 
     def unsettled(self, world: World) -> str:
         """When all faults end, everybody is answered before long, also who has waited while they lasted."""
@@ -121,6 +123,14 @@ class ClientHistory:
             )
             for name, asked in self._asked.items()
         ]
+
+
+def _shown(state: bytes) -> str:
+    """A state for people, if it is MessagePack."""
+    try:
+        return repr(msgpack.decode(state))
+    except DecodeError:
+        return repr(state)
 
 
 class ClientWorkload:

@@ -106,6 +106,7 @@ class _Search:
         self._step = step
         self._budget = budget
         self._is_late = is_late
+        self._is_out_of_time = False
         self._answered = sum(one.returned is not None for one in operations)
         self._link()
 
@@ -129,34 +130,26 @@ class _Search:
         if answered == self._answered:
             return Verdict.LINEARIZABLE
         seen = {(taken, state)}
-        path: list[tuple[int, Any, Iterator[int]]] = []
-        candidates = self._candidates()
+        path: list[tuple[int, Any, Iterator[tuple[int, Any]]]] = []
+        options = self._options(state)
         while True:
-            for number in candidates:
-                operation = self._operations[number]
-                self.steps += 1
-                if self.steps > self._budget or self._has_run_out_of_time():
-                    return Verdict.UNDECIDED
-                after, output = self._step(state, operation.input)
-                if operation.returned is None:
-                    if after == state:
-                        continue
-                elif output != operation.output:
-                    continue
+            if self.steps > self._budget or self._is_out_of_time:
+                return Verdict.UNDECIDED
+            for number, after in options:
                 place = (taken | 1 << number, after)
                 if place in seen:
                     continue
                 seen.add(place)
-                path.append((number, state, candidates))
+                path.append((number, state, options))
                 taken, state = place
-                answered += operation.returned is not None
+                answered += self._operations[number].returned is not None
                 self._take(number)
-                candidates = self._candidates()
+                options = self._options(state)
                 break
             else:
                 if not path:
                     return Verdict.VIOLATED
-                number, state, candidates = path.pop()
+                number, state, options = path.pop()
                 self._put_back(number)
                 taken ^= 1 << number
                 answered -= self._operations[number].returned is not None
@@ -164,24 +157,39 @@ class _Search:
             if answered == self._answered:
                 return Verdict.LINEARIZABLE
 
-    def _has_run_out_of_time(self) -> bool:
-        return self._is_late is not None and self.steps % _CLOCK_STEPS == 0 and self._is_late()
+    def _options(self, state: Any) -> Iterator[tuple[int, Any]]:
+        """What may be next, and the state that it leaves.
 
-    def _candidates(self) -> Iterator[int]:
-        """Who may be next: first those that were answered, then the others, of which equal ones take turns."""
-        answered, open_inputs = [], []
-        unanswered = []
+        An answer that is explained here and changes nothing can only be harder to explain later: it is the only option
+        then. What was answered goes before what was not; of equal ones that were not, the first stands for all.
+        """
+        answered: list[tuple[int, Any]] = []
+        open_ones: list[tuple[int, Any]] = []
+        inputs: list[Any] = []
         entry = self._next[self._head]
         while entry != self._head and entry % 2 == 0:
             number = entry // 2
-            operation = self._operations[number]
-            if operation.returned is not None:
-                answered.append(number)
-            elif operation.input not in open_inputs:
-                open_inputs.append(operation.input)
-                unanswered.append(number)
             entry = self._next[entry]
-        return iter(answered + unanswered)
+            operation = self._operations[number]
+            is_open = operation.returned is None
+            if is_open and operation.input in inputs:
+                continue
+            self._count_step()
+            after, output = self._step(state, operation.input)
+            if is_open:
+                inputs.append(operation.input)
+                if after != state:
+                    open_ones.append((number, after))
+            elif output == operation.output:
+                if after == state:
+                    return iter(((number, after),))
+                answered.append((number, after))
+        return iter(answered + open_ones)
+
+    def _count_step(self) -> None:
+        self.steps += 1
+        if self._is_late is not None and self.steps % _CLOCK_STEPS == 0 and self._is_late():
+            self._is_out_of_time = True
 
     def _take(self, number: int) -> None:
         for entry in self._entries(number):

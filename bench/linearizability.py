@@ -1,0 +1,64 @@
+"""How long does it take to judge what the simulator's clients heard? Histories of a thousand operations and more.
+
+    python bench/linearizability.py [--seeds 10] [--operations 1000] [--nodes 3]
+
+Each seed is simulated under all faults until clients have asked so often, then the history is checked, key by key. Many
+operations never get an answer, as nodes die, and may have happened or not. "simulated" is the processor time of the run
+that the history comes from, "ratio" how much of it the check takes, and "steps" how often the model was asked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+
+from kraft.sim import Scenario, Simulator
+from kraft.sim.client_history import ClientHistory
+from kraft.sim.linearizability import Operation, Verdict, check
+from kraft.sim.machine_member import COUNTS
+from kraft.sim.members import MACHINES
+
+PIECE_MS = 1000
+
+
+def simulate(seed: int, nodes: int, operations: int) -> tuple[list[Operation], float]:
+    """A history of at least so many operations, and the processor time that it took to make it."""
+    began = time.process_time()
+    simulator = Simulator(Scenario.drawn(MACHINES, nodes, seed))
+    history = simulator.world.watch
+    assert isinstance(history, ClientHistory)
+    simulator.chaos(PIECE_MS)
+    while len(history.operations()) < operations:
+        simulator.run_until(simulator.now_ms + PIECE_MS)
+    return history.operations(), time.process_time() - began
+
+
+def judge(history: Sequence[Operation]) -> tuple[float, int]:
+    """Seconds, and how often the model was asked."""
+    began = time.process_time()
+    found = check(history, COUNTS.initial, COUNTS.step)
+    assert found.verdict is Verdict.LINEARIZABLE, found.why
+    return time.process_time() - began, found.steps
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--operations", type=int, default=1000)
+    parser.add_argument("--nodes", type=int, default=3)
+    options = parser.parse_args()
+    print(f"{'seed':>6}{'asked':>8}{'answered':>10}{'simulated s':>13}{'check ms':>10}{'ratio':>8}{'steps':>8}")
+    for seed in range(options.seeds):
+        history, simulated = simulate(seed, options.nodes, options.operations)
+        checked, steps = judge(history)
+        answered = sum(one.returned is not None for one in history)
+        print(
+            f"{seed:6}{len(history):8}{answered:10}{simulated:13.1f}{1000 * checked:10.1f}{checked / simulated:8.3f}"
+            f"{steps:8}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
