@@ -5,6 +5,7 @@ Which state may follow which is written down as data; a step off the table is a 
 
 from __future__ import annotations
 
+from copy import copy
 from random import Random
 from typing import Final
 
@@ -363,23 +364,21 @@ class QuorumState:
     def fork(self) -> QuorumState:
         """An independent copy, without effects still to be carried out."""
         assert not self.effects, "forked in the middle of a step"
-        rng = Random()
-        rng.setstate(self.rng.getstate())
-        copy = QuorumState(
+        fork = QuorumState(
             config=self.config,
             local=self.local,
             endpoints=self.endpoints,
             history=self.history,
             bootstrap=self.bootstrap,
             log=self.log.fork(),
-            rng=rng,
+            rng=copy(self.rng),
             state=self.state.fork() if isinstance(self.state, LeaderState) else replace(self.state),
         )
-        copy.peers = self.peers.fork()
-        copy.purgatory = self.purgatory.fork()
-        copy.is_shutting_down = self.is_shutting_down
-        copy.persisted = self.persisted
-        return copy
+        fork.peers = self.peers.fork()
+        fork.purgatory = self.purgatory.fork()
+        fork.is_shutting_down = self.is_shutting_down
+        fork.persisted = self.persisted
+        return fork
 
     def facts(self) -> tuple[object, ...]:
         """Everything that decides what comes next, in a canonical order."""
