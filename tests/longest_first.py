@@ -21,6 +21,7 @@ FIRST = (
     "tests/metadata_log/test_fuzz_files.py",
     "tests/metadata_log/test_serde_fuzz.py",
     "tests/metadata_log/test_arrow.py",
+    "tests/kraft/test_mutants.py",
     "tests/kraft/test_sim.py",
     "tests/kraft/test_articles.py",
     "tests/test_processes.py",

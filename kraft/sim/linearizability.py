@@ -20,6 +20,8 @@ BUDGET: Final = 1_000_000
 """So many steps of the model are tried before the search gives up: seconds."""
 _SHOWN: Final = 6
 _CLOCK_STEPS: Final = 1024
+_MOST_OPEN: Final = (1, 2, 4)
+_PARTS: Final = (10_000, 100_000)
 
 
 class Operation(Struct, frozen=True, kw_only=True):
@@ -125,40 +127,66 @@ class _Search:
             self._previous[other] = one
 
     def run(self) -> Verdict:
-        """Search until an order is found, none is left, or the budget is spent."""
-        state, taken, answered = self._initial, 0, 0
-        if answered == self._answered:
+        """Search until an order is found, none is left, or the budget is spent.
+
+        Mostly few of the unanswered operations have happened in a row, so orders with few are looked for as well. No
+        search knows beforehand whether it will be short: all begin with a small part of the budget.
+        """
+        if self._answered == 0:
             return Verdict.LINEARIZABLE
-        seen = {(taken, state)}
-        path: list[tuple[int, Any, Iterator[tuple[int, Any]]]] = []
-        options = self._options(state)
+        limits = dict.fromkeys((len(self._operations), *_MOST_OPEN))
+        for part in (*_PARTS, self._budget):
+            for most_open in tuple(limits):
+                verdict = self._search(most_open, min(self.steps + part, self._budget))
+                is_whole = most_open == len(self._operations)
+                if verdict is Verdict.LINEARIZABLE or (verdict is Verdict.VIOLATED and is_whole):
+                    return verdict
+                if verdict is Verdict.VIOLATED:
+                    del limits[most_open]
+                elif self.steps >= self._budget or self._is_out_of_time:
+                    return verdict
+        return Verdict.UNDECIDED
+
+    def _search(self, most_open: int, last_step: int) -> Verdict:
+        """Search the orders with at most so many unanswered operations between two answered ones."""
+        state, taken, answered, streak = self._initial, 0, 0, 0
+        seen = {(taken, state, streak)}
+        path: list[tuple[int, Any, int, Iterator[tuple[int, Any]]]] = []
+        options = self._options(state, most_open)
         while True:
-            if self.steps > self._budget or self._is_out_of_time:
+            if self.steps >= last_step or self._is_out_of_time:
+                self._undo(path)
                 return Verdict.UNDECIDED
             for number, after in options:
-                place = (taken | 1 << number, after)
+                is_open = self._operations[number].returned is None
+                place = (taken | 1 << number, after, streak + 1 if is_open else 0)
                 if place in seen:
                     continue
                 seen.add(place)
-                path.append((number, state, options))
-                taken, state = place
-                answered += self._operations[number].returned is not None
+                path.append((number, state, streak, options))
+                taken, state, streak = place
+                answered += not is_open
                 self._take(number)
-                options = self._options(state)
+                options = self._options(state, most_open - streak)
                 break
             else:
                 if not path:
                     return Verdict.VIOLATED
-                number, state, options = path.pop()
+                number, state, streak, options = path.pop()
                 self._put_back(number)
                 taken ^= 1 << number
                 answered -= self._operations[number].returned is not None
                 continue
             if answered == self._answered:
+                self._undo(path)
                 return Verdict.LINEARIZABLE
 
-    def _options(self, state: Any) -> Iterator[tuple[int, Any]]:
-        """What may be next, and the state that it leaves.
+    def _undo(self, path: list[tuple[int, Any, int, Iterator[tuple[int, Any]]]]) -> None:
+        while path:
+            self._put_back(path.pop()[0])
+
+    def _options(self, state: Any, most_open: int) -> Iterator[tuple[int, Any]]:
+        """What may be next, and the state that it leaves; unanswered operations only if any more may follow.
 
         An answer that is explained here and changes nothing can only be harder to explain later: it is the only option
         then. What was answered goes before what was not; of equal ones that were not, the first stands for all.
@@ -172,7 +200,7 @@ class _Search:
             entry = self._next[entry]
             operation = self._operations[number]
             is_open = operation.returned is None
-            if is_open and operation.input in inputs:
+            if is_open and (most_open <= 0 or operation.input in inputs):
                 continue
             self._count_step()
             after, output = self._step(state, operation.input)
