@@ -28,6 +28,10 @@ class LogBatch(Struct, frozen=True):
     epoch: int
     content: bytes
 
+    def __repr__(self) -> str:
+        offsets = f"{self.base_offset} to {self.next_offset - 1}"
+        return f"<offsets {offsets} of epoch {self.epoch}, {len(self.content)} bytes, the last {self.content[-24:]!r}>"
+
 
 class SnapshotContent(Struct, frozen=True):
     """What a snapshot says. `timestamp_ms` is that of the last record it covers."""
