@@ -18,7 +18,7 @@ from kraft.sim.partition_invariants import PartitionLedger
 from kraft.sim.partition_watch import PartitionWatch
 from kraft.sim.replica_member import Frame, ReplicaMember
 from kraft.sim.scenario import Scenario
-from kraft.sim.simulator import CALM_MS, Result, Simulator, result_of
+from kraft.sim.simulator import CALM_MS, Result, Simulator, whole_run
 from kraft.sim.world import Exchange
 from metadata_log.serde import Message, decode
 from transport.protocol.apis import APIS, ApiKey
@@ -132,14 +132,9 @@ def run_cluster(
     scenario = Scenario.drawn(CLUSTER, nodes, seed, brokers)
     work = Administration(seed, brokers)
     simulator = Simulator(scenario, work=work, keep_trace=keep_trace, recorded=recorded, faults=faults)
-    try:
-        simulator.chaos(chaos_ms)
-        work.end()
-        simulator.calm(calm_ms)
-    except Exception as failure:
-        failure.add_note(simulator.world.trace.text)
-        failure.add_note(f"seed {seed}: replay with run_cluster({seed}, {nodes}, {brokers}, chaos_ms={chaos_ms})")
-        raise
+    result = whole_run(
+        simulator, chaos_ms, calm_ms, again=f"run_cluster({seed}, {nodes}, {brokers}, chaos_ms={chaos_ms})"
+    )
     watch = simulator.world.watch
     assert isinstance(watch, PartitionWatch), watch
-    return result_of(simulator), watch.ledger
+    return result, watch.ledger

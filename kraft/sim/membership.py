@@ -13,7 +13,7 @@ from kraft.sim.actions import Action
 from kraft.sim.dynamic import UPGRADED
 from kraft.sim.nemesis import FAULTS
 from kraft.sim.scenario import Scenario
-from kraft.sim.simulator import CALM_MS, Result, Simulator, result_of
+from kraft.sim.simulator import CALM_MS, Result, Simulator, whole_run
 from kraft.sim.voter_workload import AskVoters, MoveNode, VoterWorkload, WipeDisk
 from kraft.sim.world import Exchange
 
@@ -85,12 +85,6 @@ def run_dynamic(
     scenario = Scenario.drawn(kind, nodes, seed)
     work = Reconfiguration(scenario)
     simulator = Simulator(scenario, work=work, keep_trace=keep_trace, recorded=recorded, faults=faults)
-    try:
-        simulator.chaos(chaos_ms)
-        work.end()
-        simulator.calm(calm_ms)
-    except Exception as failure:
-        failure.add_note(simulator.world.trace.text)
-        failure.add_note(f"seed {seed}: replay with run_dynamic({seed}, {nodes}, kind={kind!r}, chaos_ms={chaos_ms})")
-        raise
-    return result_of(simulator)
+    return whole_run(
+        simulator, chaos_ms, calm_ms, again=f"run_dynamic({seed}, {nodes}, kind={kind!r}, chaos_ms={chaos_ms})"
+    )

@@ -99,6 +99,9 @@ class Work(Protocol):
     def begin(self, simulator: Simulator) -> None:
         """Everybody is about to start."""
 
+    def end(self) -> None:
+        """All faults are about to end; nothing more is done, so that everything can come to rest."""
+
     def on_asked(self, exchange: Exchange) -> None:
         """A node has sent a request."""
 
@@ -240,6 +243,8 @@ class Simulator:
     def calm(self, duration_ms: int, records: int = CALM_RECORDS) -> None:
         """End all faults; soon everybody must follow one leader and have so many records more committed."""
         self._is_calm = True
+        if self._work is not None:
+            self._work.end()
         self.faults.heal()
         self.faults.faults = CALM_NETWORK
         self._perform(Note(self.now_ms, WORLD, "calm"))
@@ -473,14 +478,22 @@ def run(
         recorded=recorded,
         faults=faults,
     )
+    return whole_run(
+        simulator,
+        chaos_ms,
+        calm_ms,
+        again=f"run({seed}, {nodes}, chaos_ms={chaos_ms}, …), of members of the kind {kind}",
+    )
+
+
+def whole_run(simulator: Simulator, chaos_ms: int, calm_ms: int, *, again: str) -> Result:
+    """Chaos, then calm; what goes wrong is raised, with the end of the trace in its notes and how to have it `again`."""
     try:
         simulator.chaos(chaos_ms)
         simulator.calm(calm_ms)
     except Exception as failure:
         failure.add_note(simulator.world.trace.text)
-        failure.add_note(
-            f"seed {seed}: run again with run({seed}, {nodes}, chaos_ms={chaos_ms}, …), of members of the kind {kind}"
-        )
+        failure.add_note(f"seed {simulator.scenario.seed}: it happens again with {again}")
         raise
     return result_of(simulator)
 
