@@ -487,7 +487,7 @@ def run(
 
 
 def whole_run(simulator: Simulator, chaos_ms: int, calm_ms: int, *, again: str) -> Result:
-    """Chaos, then calm; what goes wrong is raised, with the end of the trace in its notes and how to have it `again`."""
+    """Chaos, then calm. What goes wrong is raised, with the end of the trace and how to have it `again` as notes."""
     try:
         simulator.chaos(chaos_ms)
         simulator.calm(calm_ms)
