@@ -201,7 +201,7 @@ def test_kafka_python_administers(cluster: BrokerCluster, python: plain.KafkaAdm
 def test_confluent_kafka_writes_and_a_group_reads(cluster: BrokerCluster, confluent: AdminClient, topic: str) -> None:
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "enable.idempotence": True})
     for number in range(MESSAGES):
-        producer.produce(topic, str(number).encode())
+        producer.produce(topic, str(number).encode(), partition=number % 3)
     assert producer.flush(SECONDS) == 0
     group = f"{topic}-group"
     settings = {"bootstrap.servers": cluster.bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
