@@ -6,6 +6,8 @@ and `-s` work. `-n` decides in either case: `pytest -n 4`, `pytest -n 0`.
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 from hypothesis import settings
 from longest_first import LongestFirst
@@ -16,6 +18,11 @@ WORKERS = 2
 # A machine that is busy with other things must not fail a test: no property here is about speed.
 settings.register_profile("repository", deadline=None, print_blob=True)
 settings.load_profile("repository")
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # So begins what a shell starts in the background, and every process that a test presses Ctrl-C in would inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)
