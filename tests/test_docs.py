@@ -6,6 +6,8 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import click
@@ -83,26 +85,10 @@ def test_the_search_for_commands_finds_some() -> None:
 async def test_the_example_of_a_replicated_log(tmp_path: Path) -> None:
     """Three programs, one log: all of them print the greeting of whoever leads."""
     path = program("embed-a-replicated-log.md", "replicated.py", tmp_path)
-    format_three(tmp_path)
-    processes = [
-        await trio.lowlevel.open_process(
-            [sys.executable, str(path), f"c{node_id}.properties"],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdout=subprocess.PIPE,
-        )
-        for node_id in (1, 2, 3)
-    ]
     greetings: list[str] = []
-    try:
-        with trio.fail_after(60):
-            async with trio.open_nursery() as nursery:
-                for process in processes:
-                    nursery.start_soon(wait_for_greeting, process, greetings)
-    finally:
+    async with three_of(path) as processes, trio.open_nursery() as nursery:
         for process in processes:
-            process.kill()
-            await process.wait()
+            nursery.start_soon(wait_for_greeting, process, greetings)
     assert len(greetings) == 3
     assert len(set(greetings)) == 1
 
@@ -110,27 +96,34 @@ async def test_the_example_of_a_replicated_log(tmp_path: Path) -> None:
 async def test_the_example_of_a_state_machine(tmp_path: Path) -> None:
     """Three programs, one counter: numbers are typed into any of them."""
     path = program("your-own-state-machine.md", "counter.py", tmp_path)
-    format_three(tmp_path)
-    processes = [
-        await trio.lowlevel.open_process(
-            [sys.executable, str(path), f"c{node_id}.properties"],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        for node_id in (1, 2, 3)
-    ]
     conversation = ((0, "", "the total is 0"), (1, "", "the total is 0"), (2, "", "the total is 0"))
     conversation += (
         (0, "5", "the total is now 5"),
         (1, "-7", "refused: there are only 5"),
         (2, "-2", "the total is now 3"),
     )
+    async with three_of(path) as processes:
+        for at, typed, wanted in conversation:
+            assert await converse(processes[at], typed) == wanted
+
+
+@asynccontextmanager
+async def three_of(path: Path) -> AsyncIterator[list[trio.Process]]:
+    """A program on each of three nodes, which talk through their standard streams; for a minute at most."""
+    format_three(path.parent)
+    processes = [
+        await trio.lowlevel.open_process(
+            [sys.executable, str(path), f"c{node_id}.properties"],
+            cwd=path.parent,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        for node_id in (1, 2, 3)
+    ]
     try:
         with trio.fail_after(60):
-            for at, typed, wanted in conversation:
-                assert await converse(processes[at], typed) == wanted
+            yield processes
     finally:
         for process in processes:
             process.kill()

@@ -101,9 +101,9 @@ def read_node(disk: Disk, path: str, advance: Callable[[int], None]) -> NodeFile
     partition = f"{base}/{PARTITION_DIRECTORY}"
     if not disk.exists(partition):
         base, partition = base.rpartition("/")[0], base
-    segments = _segments(disk, partition)
+    segments, snapshots = _segments(disk, partition), list_snapshots(disk, partition)
     node = NodeFiles(path=path, partition=partition)
-    if not segments and not list_snapshots(disk, partition):
+    if not segments and not snapshots:
         raise MetadataLogError("there is no metadata log", where=path, hint="Name log directories, as in log.dirs.")
     meta = f"{base}/{META_PROPERTIES}"
     if disk.exists(meta):
@@ -112,7 +112,7 @@ def read_node(disk: Disk, path: str, advance: Callable[[int], None]) -> NodeFile
     epochs = f"{partition}/{EPOCHS_FILE}"
     if disk.exists(epochs):
         node.epochs = parse_epochs(_content(disk, epochs), where=epochs)
-    for snapshot in list_snapshots(disk, partition):
+    for snapshot in snapshots:
         node.snapshots[snapshot] = f"{partition}/{snapshot_name(snapshot)}"
         _read_snapshot(disk, node, snapshot)
     for base_offset, segment in segments:

@@ -52,6 +52,12 @@ def machines(count: int = 3, **changes: Any) -> Net:
     return Net(count, application=host_state_machine(Words, session_ttl_ms=TTL_MS), **changes)
 
 
+def forgetful() -> Net:
+    """Three machines whose logs soon begin at a snapshot."""
+    retention = Retention(max_bytes=1, max_ms=1)
+    return machines(snapshots=SnapshotOptions(max_bytes=500, retention=retention), segment_bytes=500)
+
+
 def host(net: Net, node: int) -> MachineHost:
     application = net.replicas[node].application
     assert isinstance(application, MachineHost)
@@ -314,8 +320,7 @@ def test_an_empty_node_takes_the_state_from_a_snapshot_and_says_that_it_has_skip
 
 
 def test_a_command_whose_entry_stands_in_a_snapshot_is_answered_from_there() -> None:
-    retention = Retention(max_bytes=1, max_ms=1)
-    net = machines(snapshots=SnapshotOptions(max_bytes=500, retention=retention), segment_bytes=500)
+    net = forgetful()
     leader = net.elect()
     slow = follower(net)
     assert result(net, submit(net, slow, "first")) == 1
@@ -335,8 +340,7 @@ def test_a_command_whose_entry_stands_in_a_snapshot_is_answered_from_there() -> 
 
 
 def test_a_session_whose_entry_stands_in_a_snapshot_is_asked_for_once_more() -> None:
-    retention = Retention(max_bytes=1, max_ms=1)
-    net = machines(snapshots=SnapshotOptions(max_bytes=500, retention=retention), segment_bytes=500)
+    net = forgetful()
     leader = net.elect()
     slow = follower(net)
     asked, command = net.call(slow, OpenCall("till-7")), submit(net, slow, "waits for the node's own session")
@@ -354,8 +358,7 @@ def test_a_session_whose_entry_stands_in_a_snapshot_is_asked_for_once_more() -> 
 
 
 def test_a_node_that_was_away_for_longer_than_its_session_lives_says_that_it_does_not_know() -> None:
-    retention = Retention(max_bytes=1, max_ms=1)
-    net = machines(snapshots=SnapshotOptions(max_bytes=500, retention=retention), segment_bytes=500)
+    net = forgetful()
     leader = net.elect()
     slow = follower(net)
     assert result(net, submit(net, slow, "first")) == 1
