@@ -1,9 +1,9 @@
 """What reading and writing costs, by message and record type, beside kio in the same run.
 
 Processor time, the least of many short rounds in turn with kio's, with values that a quorum really sends; kio decodes
-in native code. "decode" and "encode" are the functions that everybody calls; "bare" is what `decode` looks up, which is
-what kio's `entity_reader` hands out. "general" is a Fetch unlike those before it, "shape seen last" one that differs
-from those before in its offset only; "template" writes such a Fetch from a `Template`.
+in native code. "decode" and "encode" are the functions that everybody calls; "bare" is what they look up, which is
+what kio's `entity_reader` and `entity_writer` hand out. "general" is a Fetch unlike those before it, "shape seen last"
+one that differs from those before in its offset only; "template" writes such a Fetch from a `Template`.
 `python bench/codec.py [NAME…]` limits it to these names.
 """
 
@@ -32,7 +32,7 @@ from metadata_log.records.metadata import (
 )
 from metadata_log.serde import Message, compiler, decode, encode, schema_of
 from metadata_log.serde.declare_tables import snake_case
-from metadata_log.serde.shape import ShapeReader, Template
+from metadata_log.serde.shape import ShapeReader, ShapeWriter, Template
 from metadata_log.types import Uuid
 from transport.protocol.messages import FetchRequest, FetchResponse, VoteRequest, VoteResponse
 from transport.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -175,8 +175,9 @@ class Row(Struct, frozen=True):
     title: str
     size: int
     read: float
-    bare: float
+    bare_read: float
     write: float
+    bare_write: float
     kio_read: float
     kio_write: float
 
@@ -185,35 +186,40 @@ def fetch_rows() -> Iterator[Row]:
     """The three ways of a Fetch; kio has one."""
     message, raw = fetch(1234), encode(fetch(1234), 17)
     general, writer = compiler.reader(FetchRequest, 17, True), compiler.writer(FetchRequest, 17, True)
-    learned = [general]
-    learner = ShapeReader(FetchRequest, 17, general, learned.append)
+    readers, writers = [general], [writer]
+    learner = ShapeReader(FetchRequest, 17, general, readers.append)
+    learning_writer = ShapeWriter(FetchRequest, 17, writer, writers.append)
     for offset in range(100):
         learner.read(encode(fetch(offset), 17), 0)
+        learning_writer.write(fetch(offset), b"")
         decode(FetchRequest, 17, encode(fetch(offset), 17))
-    shape = learned[-1]
+    read_shape, write_shape = readers[-1], writers[-1]
     patch = Template(message, 17, ("topics[0].partitions[0].fetchOffset",)).encode
-    assert len(learned) > 1
-    assert shape(raw, 0) == general(raw, 0)
-    assert patch(1234) == raw
+    assert len(readers) > 1
+    assert len(writers) > 1
+    assert read_shape(raw, 0) == general(raw, 0)
+    assert write_shape(message, b"") == patch(1234) == raw
     kios = kio_pair(message, 17, raw)
+    by_shape = lambda: decode(FetchRequest, 17, raw), lambda: read_shape(raw, 0)
     ways = {
-        "general": (lambda: general(raw, 0), lambda: general(raw, 0), lambda: writer(message, b"")),
-        "shape seen last": (
-            lambda: decode(FetchRequest, 17, raw),
-            lambda: shape(raw, 0),
-            lambda: encode(message, 17),
-        ),
-        "template": (lambda: decode(FetchRequest, 17, raw), lambda: shape(raw, 0), lambda: patch(1234)),
+        "general": (*[lambda: general(raw, 0)] * 2, *[lambda: writer(message, b"")] * 2),
+        "shape seen last": (*by_shape, lambda: encode(message, 17), lambda: write_shape(message, b"")),
+        "template": (*by_shape, *[lambda: patch(1234)] * 2),
     }
     for name, ours in ways.items():
         yield Row(f"Fetch v17, {name}", len(raw), *best(*ours, *kios))
 
 
 def our_ways(message: Message, version: int, raw: bytes) -> tuple[Callable[[], object], ...]:
-    """Our reading through the door and bare, and our writing."""
+    """Our reading through the door and bare, and our writing likewise."""
     cls = type(message)
-    reader = compiler.reader(cls, version, True)
-    return lambda: decode(cls, version, raw), lambda: reader(raw, 0), lambda: encode(message, version)
+    read, write = compiler.reader(cls, version, True), compiler.writer(cls, version, True)
+    return (
+        lambda: decode(cls, version, raw),
+        lambda: read(raw, 0),
+        lambda: encode(message, version),
+        lambda: write(message, b""),
+    )
 
 
 def message_rows() -> Iterator[Row]:
@@ -228,13 +234,17 @@ def wanted(name: str) -> bool:
     return len(sys.argv) == 1 or name in sys.argv[1:]
 
 
+def beside_kio(size: int, door: float, bare: float, kio: float) -> str:
+    """The columns of one direction."""
+    return f"{door * 1e6:9.2f} {kio / door:5.1f}x {bare * 1e6:8.2f} {kio / bare:5.1f}x {size / door / 1e6:6.0f}"
+
+
 def main() -> None:
-    print(f"{'message':26} {'bytes':>6} | {'decode µs':>9} {'kio':>6} {'bare µs':>8} {'kio':>6} {'MB/s':>6}", end="")
-    print(f" | {'encode µs':>9} {'kio':>6} {'MB/s':>6}")
+    columns = f"{'kio':>6} {'bare µs':>8} {'kio':>6} {'MB/s':>6}"
+    print(f"{'message':26} {'bytes':>6} | {'decode µs':>9} {columns} | {'encode µs':>9} {columns}")
     for row in [*fetch_rows(), *message_rows()]:
-        decoded = f"{row.read * 1e6:9.2f} {row.kio_read / row.read:5.2f}x {row.bare * 1e6:8.2f}"
-        decoded += f" {row.kio_read / row.bare:5.2f}x {row.size / row.read / 1e6:6.0f}"
-        encoded = f"{row.write * 1e6:9.2f} {row.kio_write / row.write:5.1f}x {row.size / row.write / 1e6:6.0f}"
+        decoded = beside_kio(row.size, row.read, row.bare_read, row.kio_read)
+        encoded = beside_kio(row.size, row.write, row.bare_write, row.kio_write)
         print(f"{row.title:26} {row.size:6} | {decoded} | {encoded}")
     print(f"\n{'record, with its frame':34} {'bytes':>6} | {'decode/s':>10} {'MB/s':>6} | {'encode/s':>10} {'MB/s':>6}")
     for record, version in RECORDS:
