@@ -72,6 +72,14 @@ class Return(Happening, frozen=True, tag="return"):
     kind: str = ""
 
 
+class RoundTrip(Happening, frozen=True, tag="round-trip"):
+    """A request of `node` reaches its target, and the answer, if there is one at once, `node`."""
+
+    peer: int
+    number: int
+    kind: str = ""
+
+
 class Fail(Happening, frozen=True, tag="fail"):
     """`node` learns that there will be no answer to its request."""
 
@@ -169,6 +177,7 @@ Action = (
     | Move
     | Deliver
     | Return
+    | RoundTrip
     | Fail
     | Flushed
     | Tick

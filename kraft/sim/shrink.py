@@ -1,4 +1,5 @@
-"""Makes a schedule that breaks a promise as short as it can be (Zeller's ddmin, with messages that are found again).
+"""Makes a schedule that breaks a promise as short as it can be (Zeller's ddmin, with messages that are found again; then
+a request and its answer are one round trip, and two actions are left out at once).
 
 When something is left out, what follows has other numbers: the third Vote of node 2 may be its second now. So what an
 action is about is looked for anew, and the shortened schedule names what it found.
@@ -7,11 +8,12 @@ action is about is looked for anew, and the shortened schedule names what it fou
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import combinations
 from typing import Final
 
 from msgspec.structs import replace
 
-from kraft.sim.actions import Action, Deliver, Fail, Flushed, Note, Return, SetClock, Start, Submit
+from kraft.sim.actions import Action, Deliver, Fail, Flushed, Note, Return, RoundTrip, SetClock, Start, Submit
 from kraft.sim.members import MakeMember
 from kraft.sim.mutants import planted
 from kraft.sim.schedule import Schedule, check_of
@@ -48,9 +50,13 @@ def shrink(
     with planted(schedule.mutant):
         search = _Search(schedule, make_member, trial, most_events, on_shorter)
         try:
+            search.leave_out_groups()
             search.leave_out()
             search.simplify()
+            search.join()
             search.leave_out()
+            search.leave_out_pairs()
+            search.simplify()
         except _Spent:
             pass
         return search.best
@@ -77,9 +83,15 @@ class _Search:
     def _actions(self) -> tuple[Action, ...]:
         return self.best.actions
 
+    def leave_out_groups(self) -> None:
+        """Leave out all actions of a kind, and all that happens at a node."""
+        for kind in dict.fromkeys(type(action) for action in self._actions):
+            self._try([action for action in self._actions if type(action) is not kind])
+        for node_id in dict.fromkeys(action.node for action in self._actions):
+            self._try([action for action in self._actions if action.node != node_id])
+
     def leave_out(self) -> None:
         """Leave out ever smaller parts, the last first, until each action is needed."""
-        self._try([action for action in self._actions if not isinstance(action, Note)])
         part = max(len(self._actions) // 2, 1)
         while True:
             before = len(self._actions)
@@ -91,6 +103,34 @@ class _Search:
             if part == 1 and len(self._actions) == before:
                 return
             part = max(part // 2, 1)
+
+    def leave_out_pairs(self) -> None:
+        """Leave out any two actions at once, until no two can go."""
+        pairs = combinations(range(len(self._actions)), 2)
+        while (pair := next(pairs, None)) is not None:
+            if self._try([action for place, action in enumerate(self._actions) if place not in pair]):
+                self.leave_out()
+                pairs = combinations(range(len(self._actions)), 2)
+
+    def join(self) -> None:
+        """Let answers come at once, or requests arrive when their answers are awaited: the two are a round trip."""
+        place = 0
+        while place < len(self._actions):
+            action = self._actions[place]
+            if not isinstance(action, Deliver) or not self._join(action, place):
+                place += 1
+
+    def _join(self, request: Deliver, place: int) -> bool:
+        asked = request.sender, request.number
+        for end in range(place + 1, len(self._actions)):
+            answer = self._actions[end]
+            if isinstance(answer, Return) and (answer.node, answer.number) == asked:
+                before, between, after = self._actions[:place], self._actions[place + 1 : end], self._actions[end + 1 :]
+                trip = RoundTrip(request.at_ms, answer.node, request.node, request.number, request.kind)
+                return self._try([*before, trip, *between, *after]) or self._try(
+                    [*before, *between, replace(trip, at_ms=answer.at_ms), *after]
+                )
+        return False
 
     def simplify(self) -> None:
         """Right the clocks, count submissions from one, and close the gaps in time."""
@@ -143,6 +183,12 @@ def _found_again(world: World, action: Action) -> Action | None:
     """The action, about the newest such message or fsync if its own is not there; None if there is none at all."""
     match action:
         case Deliver(node=target, sender=sender, kind=kind):
+            own = world.exchanges.get((sender, action.number))
+            if own is not None and own.target == target and own.kind == kind:
+                return action
+            found = _newest(world, sender, target, kind, lambda exchange: not exchange.answers)
+            return None if found is None else replace(action, number=found.number)
+        case RoundTrip(node=sender, peer=target, kind=kind):
             own = world.exchanges.get((sender, action.number))
             if own is not None and own.target == target and own.kind == kind:
                 return action

@@ -21,6 +21,7 @@ from kraft.sim.actions import (
     Note,
     Resign,
     Return,
+    RoundTrip,
     SetClock,
     ShutDown,
     Start,
@@ -109,12 +110,12 @@ class _HeardTrace(Trace):
 
     def __init__(self) -> None:
         super().__init__()
-        self.heard: list[str] = []
+        self.heard: list[tuple[int, str]] = []
 
     def add(self, now_ms: int, node_id: int, what: str) -> None:
         """Note that something happened at a node."""
         super().add(now_ms, node_id, what)
-        self.heard.append(what)
+        self.heard.append((node_id, what))
 
 
 class _Notes(Onlooker):
@@ -144,10 +145,20 @@ class _Notes(Onlooker):
                 self._delivered.setdefault((action.sender, action.number), []).append(place)
             case Return():
                 self._returned[action.node, action.number, action.copy] = place
+            case RoundTrip():
+                asked = action.node, action.number
+                self._delivered.setdefault(asked, []).append(place)
+                copy = len(world.exchanges[asked].answers) - 1
+                if (*asked, copy) in self._answered:
+                    self._returned[*asked, copy] = place
             case _:
                 pass
         nodes = {node_id: _state_of(world, node_id, host) for node_id, host in world.hosts.items()}
-        details = tuple(line for line in self._trace.heard if "->" in line or "crashes" in line)
+        details = tuple(
+            what if node_id == action.node else f"node {node_id}: {what}"
+            for node_id, what in self._trace.heard
+            if "->" in what or "crashes" in what
+        )
         self._trace.heard.clear()
         moment = Moment(action.at_ms, action.node, _told(action), details, isinstance(action, _FAULTS), nodes)
         self.moments.append(moment)
@@ -177,6 +188,8 @@ def _told(action: Action) -> str:
             return f"{action.kind} from {action.sender}"
         case Return():
             return f"answer of {action.peer} to {action.kind}"
+        case RoundTrip():
+            return f"asks {action.peer}: {action.kind}"
         case Fail():
             return f"no answer of {action.peer} to {action.kind}: {action.cause}"
         case Flushed():

@@ -31,6 +31,7 @@ from kraft.sim.actions import (
     Note,
     Resign,
     Return,
+    RoundTrip,
     SetClock,
     ShutDown,
     Start,
@@ -436,6 +437,14 @@ class World:
         exchange.is_settled = True
         return self._step(host, f"reply {exchange.target}", host.member.on_reply, exchange.request_id, message)
 
+    def _round_trip(self, action: RoundTrip) -> bool:
+        at_ms, sender, target, number, kind = action.at_ms, action.node, action.peer, action.number, action.kind
+        if not self._deliver(Deliver(at_ms, target, sender, number, kind)):
+            return False
+        copy = len(self.exchanges[sender, number].answers) - 1
+        self._return(Return(at_ms, sender, target, number, copy, kind))
+        return True
+
     def _fail(self, action: Fail) -> bool:
         host = self.hosts[action.node]
         exchange = host.waiting.pop(action.number, None)
@@ -601,6 +610,7 @@ _PERFORM: Final[dict[type[Happening], Callable[[World, Any], bool]]] = {
     Move: World._move,
     Deliver: World._deliver,
     Return: World._return,
+    RoundTrip: World._round_trip,
     Fail: World._fail,
     Flushed: World._flushed,
     Tick: World._tick,
