@@ -1,5 +1,7 @@
-"""Makes a schedule that breaks a promise as short as it can be (Zeller's ddmin, with messages that are found again; then
-a request and its answer are one round trip, and two actions are left out at once).
+"""Makes a schedule that breaks a promise as short as it can be (Zeller's ddmin, with messages that are found again).
+
+Parts are left out, large ones first; then a request and its answer become one round trip where that does, and any two
+actions are left out at once.
 
 When something is left out, what follows has other numbers: the third Vote of node 2 may be its second now. So what an
 action is about is looked for anew, and the shortened schedule names what it found.
@@ -13,7 +15,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from kraft.sim.actions import Action, Deliver, Fail, Flushed, Note, Return, RoundTrip, SetClock, Start, Submit
+from kraft.sim.actions import Action, Deliver, Fail, Flushed, Return, RoundTrip, SetClock, Start, Submit
 from kraft.sim.members import MakeMember
 from kraft.sim.mutants import planted
 from kraft.sim.schedule import Schedule, check_of

@@ -10,6 +10,7 @@ from msgspec import Struct
 from kraft.sim.actions import (
     WORLD,
     Action,
+    Administer,
     Crash,
     CrashSoon,
     DamageDisk,
@@ -33,6 +34,7 @@ from kraft.sim.schedule import Replayed, Schedule, replay
 from kraft.sim.trace import Trace
 from kraft.sim.trial import Trial
 from kraft.sim.world import Exchange, Host, Onlooker, World
+from transport.protocol.apis import APIS
 
 LOG_BATCHES: Final = 12
 """So many batches of a log are told, the last ones."""
@@ -198,6 +200,8 @@ def _told(action: Action) -> str:
             return "looks at its clock"
         case Submit():
             return f"is handed {action.value}"
+        case Administer():
+            return f"is asked to {APIS[action.api_key].name}"
         case Resign():
             return "is asked to resign"
         case ShutDown():
