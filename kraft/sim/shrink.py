@@ -47,7 +47,7 @@ def shrink(
     Nothing becomes of one in which nobody got anywhere: that is easy with nothing at all. `on_shorter` is told each
     shorter length.
     """
-    if schedule.violated.startswith(NoProgress.__name__):
+    if not can_shrink(schedule):
         return schedule
     with planted(schedule.mutant):
         search = _Search(schedule, make_member, trial, most_events, on_shorter)
@@ -62,6 +62,11 @@ def shrink(
         except _Spent:
             pass
         return search.best
+
+
+def can_shrink(schedule: Schedule) -> bool:
+    """Whether what is broken is more than that nobody got anywhere."""
+    return not schedule.violated.startswith(NoProgress.__name__)
 
 
 class _Search:

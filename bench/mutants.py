@@ -1,0 +1,127 @@
+"""How many seeds does each planted bug take, and how short is the schedule that shows it? Makes the table of
+docs/mutants.md.
+
+    python bench/mutants.py [NAME …] [--scope core] [--write] [--keep DIR]
+
+Each bug is looked for from five first seeds, with three voters each. The shortest of the five schedules is shrunk; what
+has a saved schedule in docs/schedules is no longer than that. `--write` puts the rows into the page, `--keep` the
+shrunk schedules into a directory. All of them take about an hour of one processor.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import time
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from msgspec import Struct
+
+from kraft.sim.hunt import Hunt
+from kraft.sim.mutants import MUTANTS, Mutant, Scope
+from kraft.sim.schedule import Schedule, decode_schedule, encode_schedule
+from kraft.sim.shrink import MOST_EVENTS, can_shrink, shrink
+
+DOCS: Final = Path(__file__).parent.parent / "docs"
+PAGE: Final = DOCS / "mutants.md"
+FIRST_SEEDS: Final = range(0, 50_000, 10_000)
+NOT_MEASURED: Final = "—"
+
+
+class Measured(Struct, frozen=True):
+    """What was found out about one mutant. `seeds` is the median, `steps` the length of the shrunk schedule."""
+
+    mutant: Mutant
+    found_by: tuple[str, ...]
+    seeds: float | None
+    steps: int | None
+
+    @property
+    def row(self) -> str:
+        """Its line in the table."""
+        mutant = self.mutant
+        seeds = NOT_MEASURED if self.seeds is None else f"{self.seeds:g}"
+        steps = NOT_MEASURED if self.steps is None else str(self.steps)
+        cells = f"`{mutant.name}`", mutant.what, mutant.scope.value, " or ".join(self.found_by), seeds, steps
+        return f"| {' | '.join(cells)} |"
+
+
+def measure(mutant: Mutant, most_events: int, keep: Path | None) -> Measured:
+    """Look for one mutant from every first seed, and shrink the shortest schedule.
+
+    Raises:
+        AssertionError: its budget was not enough somewhere.
+    """
+    hunts = [look_for(mutant, first) for first in FIRST_SEEDS] if mutant.budget else []
+    schedules = [schedule for _, schedule in hunts]
+    shrinkable = [schedule for schedule in schedules if can_shrink(schedule)]
+    saved = DOCS / "schedules" / f"{mutant.name}.json"
+    shortest = [decode_schedule(saved.read_bytes(), saved.name)] if saved.exists() else []
+    if shrinkable:
+        found = min(shrinkable, key=lambda schedule: len(schedule.actions))
+        shortest.append(shrink(found, most_events=most_events))
+        if keep is not None:
+            (keep / f"{mutant.name}.json").write_bytes(encode_schedule(shortest[-1]))
+    return Measured(
+        mutant,
+        tuple(dict.fromkeys(told(schedule.violated) for schedule in schedules or shortest)),
+        median(count for count, _ in hunts) if hunts else None,
+        min((len(schedule.actions) for schedule in shortest), default=None),
+    )
+
+
+def look_for(mutant: Mutant, first: int) -> tuple[int, Schedule]:
+    """How many seeds it takes from this one on, and what was found."""
+    hunt = Hunt(members=mutant.scope, mutant=mutant.name)
+    for seed in range(first, first + mutant.budget):
+        outcome = hunt.run(seed)
+        if isinstance(outcome, Schedule):
+            return seed - first + 1, outcome
+    raise AssertionError(f"{mutant.budget} seeds from {first} on did not find {mutant.name}")
+
+
+def told(violated: str) -> str:
+    """A check, as `check_of` names it, in the words of the page."""
+    failure, _, place = violated.partition(" by ")
+    function = re.sub(r"\.<locals>.*", "", place).rpartition(".")[2]
+    match failure:
+        case "InvariantViolated":
+            return f"`{function}`"
+        case "NoProgress":
+            return "no progress in the end"
+        case "AssertionError":
+            return f"the node's own assertion in `{function}`"
+        case _:
+            return f"`{failure}` in `{function}`"
+
+
+def write(measured: Measured) -> None:
+    """Put a row in its place in the page."""
+    beginning = f"| `{measured.mutant.name}` |"
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    PAGE.write_text("".join(f"{measured.row if one.startswith(beginning) else one}\n" for one in lines), "utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="by default all")
+    parser.add_argument("--scope", choices=[scope.value for scope in Scope], help="only those that show in such runs")
+    parser.add_argument("--most-events", type=int, default=MOST_EVENTS, help="what shrinking one may cost")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="save the shrunk schedules there")
+    parser.add_argument("--write", action="store_true", help="put the rows into docs/mutants.md")
+    options = parser.parse_args()
+    for name in options.names or MUTANTS:
+        mutant = MUTANTS[name]
+        if options.scope not in (None, mutant.scope):
+            continue
+        start = time.process_time()
+        measured = measure(mutant, options.most_events, options.keep)
+        print(f"{measured.row} {time.process_time() - start:.0f} s", flush=True)
+        if options.write:
+            write(measured)
+
+
+if __name__ == "__main__":
+    main()
