@@ -28,6 +28,8 @@ MOST_READ_BYTES: Final = 1024 * 1024
 """Bytes to read at once while a big frame is under way."""
 NOT_TRIED: Final = " (not tried again yet)"
 """Behind the reason of the failure before, where a peer is left alone for a while."""
+UNREADY_SECONDS: Final = 2.0
+"""A connection that nobody waits for and that is not there after so long is given up."""
 MAX_UNSENT_BYTES: Final = 1 << 20
 """A connection whose peer leaves this much unread is not read from until it has caught up."""
 
@@ -271,6 +273,18 @@ class ClientChannel:
         if released:
             opened.socket.write(released)
 
+    def keep(self, client_id: str) -> None:
+        """Connect if there is no connection, so that the next request finds one."""
+        now = self._owner.now()
+        opened = self._open
+        if opened is not None and self.is_idle and not opened.connection.ready:
+            # A host that was unreachable may be there again long before the system tries once more.
+            if now - self.last_active >= UNREADY_SECONDS:
+                self.end(Cause.TIMEOUT, f"{self.endpoint}: not connected in time")
+        elif opened is None and now >= self._retry_at:
+            self.last_active = now
+            self._connect(client_id)
+
     def _connect(self, client_id: str) -> _Open:
         options = self._options
         connection = ClientConnection(
@@ -316,19 +330,20 @@ class ClientChannel:
             self._owner.finish(outcome)
 
     def end(self, cause: Cause, detail: str) -> list[Failed]:
-        """Close, and keep away for a while if the connection was of no use; returns what was not answered."""
+        """Close, and keep away for a while if it was wanted and of no use; returns what was not answered."""
         if self._open is None:
             return []
         connection = self._open.connection
         self._open.socket.close()
         self._open = None
-        if cause is not Cause.CLOSED and (not connection.ready or cause is Cause.BAD_BYTES):
+        unanswered = connection.lost(cause, detail)
+        if cause is Cause.BAD_BYTES or (cause is not Cause.CLOSED and unanswered and not connection.ready):
             options = self._options
             backoff_ms = min(options.backoff_ms << min(self._failures, 16), options.backoff_max_ms)
             self._failures += 1
             self._failure = (cause, detail)
             self._retry_at = self._owner.now() + backoff_ms / 1000
-        return connection.lost(cause, detail)
+        return unanswered
 
     @property
     def is_idle(self) -> bool:

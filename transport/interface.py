@@ -6,7 +6,7 @@ Trio thread; `TcpTransport` and `MemoryTransport` pass one contract test. `docs/
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 import trio
@@ -75,6 +75,14 @@ class Transport(Protocol):
         Exactly one `Reply` or `Failed` with this token is delivered later, never from inside this call. The version is
         the highest that both sides know. While the peer is within its reconnect back-off (50 ms growing to 500 ms) the
         request fails at once with the cause of the last attempt.
+        """
+
+    def keep(self, endpoints: Collection[Endpoint], client_id: str) -> None:
+        """Have connections to these peers at hand, so that no request waits for one: made now, and again soon after
+        they are lost. Takes the place of what was kept for this client id before.
+
+        A failure is delivered to nobody and keeps no request away. Where there are no connections to make, this does
+        nothing.
         """
 
     def answer(self, request: Request, message: Message) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from random import Random
 from typing import Final
@@ -224,6 +224,9 @@ class MemoryTransport:
         link.tokens[token] = None
         for at in link.arrivals(self.network.plan, Kind.REQUEST, now):
             link.server._timer.at(at, partial(link.server._receive, link, token, sent))
+
+    def keep(self, endpoints: Collection[Endpoint], client_id: str) -> None:
+        """Nothing to do; see `Transport.keep`."""
 
     def _be_refused(self, endpoint: Endpoint, token: int, now: float) -> None:
         """Nobody listens: the host says so, if the question and its answer get through."""

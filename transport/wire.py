@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -24,6 +24,10 @@ from transport.timer import Timer
 log = logging.getLogger("transport")
 
 SOFTWARE_NAME: Final = "trio-kraft"
+_KEEP_SECONDS: Final = 0.5
+"""How often lost connections that are to be kept are made again, if nobody comes by."""
+_KEEP_APART_SECONDS: Final = 0.05
+"""They are made again when a peer connects, who may be the one that was away, but not more often than this."""
 
 
 class WireTransport:
@@ -67,6 +71,10 @@ class WireTransport:
         """Seconds on Trio's clock."""
         self._peers: dict[tuple[Endpoint, str], ClientChannel] = {}
         """One connection for each client id, because answers leave in the order of their requests."""
+        self._kept: dict[str, tuple[Endpoint, ...]] = {}
+        """By client id, the peers to have connections to."""
+        self._kept_at = 0.0
+        """When that was last seen to."""
         self._accepted: dict[ServerChannel, None] = {}
         self._outstanding: dict[int, ClientChannel] = {}
         """The channel of every request, by token, until its outcome was delivered."""
@@ -106,12 +114,32 @@ class WireTransport:
     def request(self, endpoint: Endpoint, token: int, message: Message, *, timeout_ms: int, client_id: str) -> None:
         """Send a request, connecting first where needed; see `Transport.request`."""
         assert token not in self._outstanding, f"token {token} is in use"
+        peer = self._outstanding[token] = self._peer(endpoint, client_id)
+        self._timer.start(token, self.now() + timeout_ms / 1000)
+        peer.request(token, message, client_id)
+
+    def _peer(self, endpoint: Endpoint, client_id: str) -> ClientChannel:
         peer = self._peers.get((endpoint, client_id))
         if peer is None:
             peer = self._peers[endpoint, client_id] = ClientChannel(self, self._sockets, endpoint, self._options)
-        self._outstanding[token] = peer
-        self._timer.start(token, self.now() + timeout_ms / 1000)
-        peer.request(token, message, client_id)
+        return peer
+
+    def keep(self, endpoints: Collection[Endpoint], client_id: str) -> None:
+        """Have connections to these peers at hand; see `Transport.keep`."""
+        if not self._kept:
+            self.later(self._keep_on, _KEEP_SECONDS)
+        self._kept[client_id] = tuple(endpoints)
+        self.later(self._connect_kept)
+
+    def _keep_on(self) -> None:
+        self._connect_kept()
+        self.later(self._keep_on, _KEEP_SECONDS)
+
+    def _connect_kept(self) -> None:
+        self._kept_at = self.now()
+        for client_id, endpoints in self._kept.items():
+            for endpoint in endpoints:
+                self._peer(endpoint, client_id).keep(client_id)
 
     def answer(self, request: Request, message: Message) -> None:
         """Answer a request; see `Transport.answer`. Nothing happens if its connection is closed by now."""
@@ -156,6 +184,9 @@ class WireTransport:
             max_frame_bytes=self._options.max_frame_bytes,
         )
         self._accepted[channel] = None
+        if self._kept and channel.last_active - self._kept_at >= _KEEP_APART_SECONDS:
+            self._kept_at = channel.last_active
+            self.later(self._connect_kept)
         return channel
 
     def forget(self, channel: ServerChannel) -> None:

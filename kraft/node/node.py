@@ -21,6 +21,7 @@ from kraft.node.inbound import Inbound
 from kraft.node.inbox import Inbox
 from kraft.node.logging import NodeLog
 from kraft.node.watching import MetadataWatch
+from kraft.quorum.effects import VotersChanged
 from kraft.quorum.events import BeginShutdown, Tick
 from kraft.quorum.values import NEVER_MS, LeaderAndEpoch
 from kraft.replica.application import Application, RawLog
@@ -200,6 +201,7 @@ class Node:
     async def _own(self, outputs: Sequence[Output]) -> NoReturn:
         """The owner. A scope lasts as long as no deadline passes: making one for every burst would be dear."""
         inbox = self._inbox
+        self._keep_connections()
         self._carry_out(outputs)
         inbox.in_place = self._burst_in_place
         while True:
@@ -285,6 +287,15 @@ class Node:
         core = self._replica.core
         return core.state_name in _OBLIGED and not core.may_stop
 
+    def _keep_connections(self) -> None:
+        """Voters have connections to each other at hand: an election is a few small questions among those who had
+        nothing to say to each other before, and would take twice as long.
+        """
+        core = self._replica.core
+        peers = core.voters.voters if core.is_voter else ()
+        addresses = [one.endpoints.default for one in peers if one.id != self._node_id]
+        self._transport.keep([Endpoint(at.host, at.port) for at in addresses if at is not None], self._raft_client_id)
+
     def _carry_out(self, outputs: Sequence[Output]) -> None:
         for output in outputs:
             match output:
@@ -304,6 +315,8 @@ class Node:
                     self._log.trace(output.effect)
                     if self._changed:
                         self._changed.unpark_all()
+                    if isinstance(output.effect, VotersChanged):
+                        self._keep_connections()
                 case StartFlush():
                     self._flusher.start(output)
                 case Committed():

@@ -300,6 +300,65 @@ async def raw_server() -> AsyncIterator[tuple[RawServer, Endpoint]]:
         yield server, await server.open()
 
 
+class TestKeptConnections:
+    async def test_are_there_before_the_first_request_and_again_after_they_were_lost(
+        self, new_node: NewNode, mock_clock: trio.testing.MockClock
+    ):
+        client = new_node()
+        async with raw_server() as (server, endpoint), client.running():
+            client.transport.keep([endpoint], "raft-client-1")
+            for _ in range(2):
+                async with await server.accept_and_shake_hands():
+                    pass
+                await trio.testing.wait_all_tasks_blocked(0.01)
+                mock_clock.jump(0.5)
+            async with await server.accept_and_shake_hands() as stream:
+                client.ask(endpoint)
+                assert len(await read_frames(stream, 1)) == 1
+        assert list(client.outcomes) == [1]
+
+    async def test_are_made_again_when_somebody_connects(self, new_node: NewNode, mock_clock: trio.testing.MockClock):
+        """Who was away says so by connecting."""
+        client = new_node()
+        async with raw_server() as (server, endpoint), serving(client) as own:
+            client.transport.keep([endpoint], "raft-client-1")
+            await (await server.accept()).aclose()
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            mock_clock.jump(0.1)
+            async with await connect(own), await server.accept():
+                pass
+
+    async def test_that_do_not_come_to_be_are_given_up(self, new_node: NewNode, mock_clock: trio.testing.MockClock):
+        """The peer takes the connection and says nothing, as a host does that died meanwhile."""
+        client = new_node()
+        async with raw_server() as (server, endpoint), client.running():
+            client.transport.keep([endpoint], "raft-client-1")
+            async with await server.accept() as stream:
+                assert len(await read_frames(stream, 1)) == 1
+                for _ in range(5):
+                    await trio.testing.wait_all_tasks_blocked(0.01)
+                    mock_clock.jump(0.5)
+                assert await read_to_end(stream) == b""
+            await (await server.accept_and_shake_hands()).aclose()
+
+    async def test_are_forgotten_when_others_are_to_be_kept(
+        self, new_node: NewNode, mock_clock: trio.testing.MockClock
+    ):
+        client = new_node()
+        async with raw_server() as (first, former), raw_server() as (second, latter), client.running():
+            client.transport.keep([former], "raft-client-1")
+            await (await first.accept()).aclose()
+            client.transport.keep([latter], "raft-client-1")
+            await (await second.accept()).aclose()
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            mock_clock.jump(0.5)
+            await (await second.accept()).aclose()
+            with trio.move_on_after(1) as waiting:
+                mock_clock.jump(1)
+                await first.accept()
+            assert waiting.cancelled_caught
+
+
 class TestBrokenPeers:
     @pytest.mark.parametrize(
         "answer", [b"\xff\xff\xff\xff", b"HTTP/1.1 400 Bad Request\r\n", framed(b"\x00\x00\x00\x63"), framed(b"")]
