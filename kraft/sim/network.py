@@ -1,16 +1,21 @@
 """Messages between simulated nodes: each request is delivered, lost, repeated or late as the `FaultPlan` decides, and
 ends at its sender with exactly one reply or failure, as `transport.interface` promises.
+
+What a transport may do can happen here, and more: `tests/transport/test_simulated_network.py` has the differences.
 """
 
 from __future__ import annotations
 
 from random import Random
-from typing import Protocol
+from typing import Final, Protocol
 
 from kraft.quorum.events import FailureCause
 from kraft.sim.actions import Action, Deliver, Fail, Return
 from kraft.sim.world import Exchange
 from transport.faults import FaultPlan, Kind
+
+_OF_QUORUM: Final = frozenset(("PreVote", "Vote", "BeginQuorumEpoch", "EndQuorumEpoch", "Fetch", "FetchSnapshot"))
+"""The kinds of requests that go by one connection; what the application asks for goes by another."""
 
 
 class Agenda(Protocol):
@@ -29,19 +34,38 @@ class Network:
         self._rng = rng
         self._plan = plan
         self._agenda = agenda
+        self._latest: dict[tuple[int, int, bool, Kind], tuple[Exchange, int]] = {}
+        """By connection and direction the last message and when it arrives, where the order is kept."""
 
     def send(self, exchange: Exchange) -> None:
         """Put a request on its way."""
-        sender, target, now_ms = exchange.sender, exchange.target, self._agenda.now_ms
-        for delay_ms in self._plan.decide(sender, target, Kind.REQUEST):
-            self._agenda.plan(Deliver(now_ms + delay_ms, target, sender, exchange.number, exchange.kind))
-        self._fail(exchange, now_ms + exchange.timeout_ms, FailureCause.TIMEOUT)
+        sender, target = exchange.sender, exchange.target
+        for at_ms in self._arrivals(exchange, Kind.REQUEST):
+            self._agenda.plan(Deliver(at_ms, target, sender, exchange.number, exchange.kind))
+        self._fail(exchange, self._agenda.now_ms + exchange.timeout_ms, FailureCause.TIMEOUT)
 
     def answer(self, exchange: Exchange, copy: int) -> None:
         """Put the reply to one delivery on its way."""
-        sender, target, now_ms = exchange.sender, exchange.target, self._agenda.now_ms
-        for delay_ms in self._plan.decide(target, sender, Kind.REPLY):
-            self._agenda.plan(Return(now_ms + delay_ms, sender, target, exchange.number, copy, exchange.kind))
+        sender, target = exchange.sender, exchange.target
+        for at_ms in self._arrivals(exchange, Kind.REPLY):
+            self._agenda.plan(Return(at_ms, sender, target, exchange.number, copy, exchange.kind))
+
+    def _arrivals(self, exchange: Exchange, kind: Kind) -> list[int]:
+        """When each copy of a message sent now arrives: in no order, if `Faults.reorder` says so.
+
+        A connection ends with the first of its requests that fails, and the next one does not wait for what was sent by
+        it.
+        """
+        ends = exchange.sender, exchange.target
+        source, target = ends if kind is Kind.REQUEST else ends[::-1]
+        arrivals = [self._agenda.now_ms + delay_ms for delay_ms in self._plan.decide(source, target, kind)]
+        if arrivals and not self._plan.faults.reorder:
+            connection = (*ends, exchange.kind in _OF_QUORUM, kind)
+            before, earliest_ms = self._latest.get(connection, (exchange, 0))
+            if not before.is_settled:
+                arrivals = [max(at_ms, earliest_ms) for at_ms in arrivals]
+            self._latest[connection] = exchange, max(arrivals)
+        return arrivals
 
     def break_off(self, exchange: Exchange) -> None:
         """The target is not there, or has died over the request; perhaps the sender notices before its timeout."""

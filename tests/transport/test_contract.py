@@ -1,4 +1,8 @@
-"""What every transport must do, run against all of them: a node cannot tell which one it has, so none may differ."""
+"""What every transport must do, run against all of them: a node cannot tell which one it has, so none may differ.
+
+The network of the simulator is one of them, but for what the tests say. What it does instead is in
+`test_simulated_network`.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ import msgspec
 import pytest
 import trio
 from conversation import LISTENER, Node, echo, numbered
+from simulated_transport import SimulatedTransport, Talk
 from unix_transport import unix_transport
 
 from metadata_log.serde import Versions
@@ -21,17 +26,37 @@ from transport.protocol.messages import EnvelopeRequest, EnvelopeResponse, Fetch
 from transport.protocol.messages.vote import VoteRequest, VoteRequestPartitionData, VoteRequestTopicData
 
 NewNode = Callable[..., Node]
+Test = Callable[..., Any]
+MOST_NODES = 41
+TRANSPORTS = ["epoll", "streams", "unix", "memory"]
 
 
-@pytest.fixture(params=["epoll", "streams", "unix", "memory"])
+def not_simulated(why: str) -> Callable[[Test], Test]:
+    """The network of the simulator does not promise what this test wants, and why."""
+
+    def mark(test: Test) -> Test:
+        vars(test)["not_simulated"] = why
+        return test
+
+    return mark
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    simulated = [] if "not_simulated" in vars(metafunc.function) else ["simulated"]
+    metafunc.parametrize("new_node", TRANSPORTS + simulated, indirect=True)
+
+
+@pytest.fixture
 def new_node(request: pytest.FixtureRequest) -> Iterator[NewNode]:
-    network = MemoryNetwork(seed=5)
-    hosts = iter(range(1000))
+    network, talk = MemoryNetwork(seed=5), Talk(MOST_NODES) if request.param == "simulated" else None
+    hosts, node_ids = iter(range(1000)), iter(range(1, 1 + MOST_NODES))
 
     def make(**options: Any) -> Node:
         served = options.get("served", APIS)
         if request.param == "memory":
             return Node(MemoryTransport(network, f"host{next(hosts)}", **options), served)
+        if talk is not None:
+            return Node(SimulatedTransport(talk, next(node_ids), **options))
         if request.param == "unix":
             return Node(unix_transport(Path(directory), **options), served)
         return Node(TcpTransport(use_epoll=request.param == "epoll", **options), served)
@@ -53,6 +78,7 @@ async def test_a_request_gets_its_reply(new_node: NewNode):
         assert await client.outcome(token) == Reply(token, VoteResponse(error_code=3))
 
 
+@not_simulated("an answer may overtake another one there, which nodes have to bear from their own former connections")
 async def test_answers_given_in_any_order_reach_their_requests_in_order(new_node: NewNode):
     server, client = new_node(), new_node()
     endpoint = server.transport.listen(LISTENER)
@@ -112,6 +138,7 @@ async def test_many_connections(new_node: NewNode):
             nursery.start_soon(converse, number)
 
 
+@not_simulated("a run has one thread, in which nothing waits")
 async def test_another_thread_can_wake_the_user(new_node: NewNode):
     node, woken = new_node(), trio.Event()
     node.settled = lambda: woken.set() is None
@@ -147,6 +174,7 @@ async def test_big_messages_both_ways(new_node: NewNode):
             assert reply.message.response_data == bytes([number]) + data[::-1]
 
 
+@not_simulated("a refusal may be lost there, or look like a reset")
 async def test_nobody_listening_is_refused(new_node: NewNode):
     server, client = new_node(), new_node()
     endpoint = server.transport.listen(LISTENER)
@@ -159,6 +187,21 @@ async def test_nobody_listening_is_refused(new_node: NewNode):
         assert str(endpoint) in failed.detail
 
 
+@not_simulated("there are no connections there that could be kept")
+async def test_peers_that_are_kept_are_asked_as_others_are(new_node: NewNode):
+    """Nobody hears of a connection that could not be made beforehand."""
+    server, client = new_node(), new_node()
+    endpoint = server.transport.listen(LISTENER)
+    async with server.running(), client.running():
+        client.transport.keep([endpoint, Endpoint("127.0.0.1", 1)], "raft-client-1")
+        for number in range(2):
+            token = client.ask(endpoint, numbered(number))
+            server.transport.answer(await server.next_request(), VoteResponse(error_code=number))
+            assert await client.outcome(token) == Reply(token, VoteResponse(error_code=number))
+    assert len(client.outcomes) == 2
+
+
+@not_simulated("a node that drops a request of another one is a bug there, and ends the run")
 async def test_a_dropped_request_is_a_reset_for_all_on_its_connection(new_node: NewNode):
     server, client = new_node(), new_node()
     endpoint = server.transport.listen(LISTENER)
@@ -173,6 +216,7 @@ async def test_a_dropped_request_is_a_reset_for_all_on_its_connection(new_node: 
         assert isinstance(await client.call(endpoint, numbered(1)), Reply)
 
 
+@not_simulated("whether and how a sender notices is drawn there")
 async def test_a_peer_that_ends_resets_and_then_refuses(new_node: NewNode):
     """The difference between these and a time-out is what lets a follower notice a killed leader at once."""
     server, client = new_node(), new_node()
@@ -202,6 +246,7 @@ async def test_time_runs_out(new_node: NewNode, mock_clock: trio.testing.MockClo
         assert isinstance(await client.call(endpoint, numbered(1)), Reply)
 
 
+@not_simulated("each exchange ends by itself there; a struck connection is a fault, `reset-connections`")
 async def test_requests_behind_one_out_of_time_fail_with_it(new_node: NewNode, mock_clock: trio.testing.MockClock):
     """Their answers could only come after its answer."""
     server, client = new_node(), new_node()
@@ -214,6 +259,7 @@ async def test_requests_behind_one_out_of_time_fail_with_it(new_node: NewNode, m
             assert (await client.outcome(token)).cause is Cause.TIMEOUT
 
 
+@not_simulated("the members of a run say which versions they speak; nobody asks")
 async def test_an_api_that_the_peer_does_not_serve(new_node: NewNode):
     server = new_node(served={key: APIS[key] for key in (ApiKey.API_VERSIONS, ApiKey.VOTE)})
     client = new_node()
@@ -227,6 +273,7 @@ async def test_an_api_that_the_peer_does_not_serve(new_node: NewNode):
         assert isinstance(await client.call(endpoint, numbered(1)), Reply)
 
 
+@not_simulated("the members of a run say which versions they speak; nobody asks")
 async def test_the_highest_common_version_and_what_it_cannot_say(new_node: NewNode):
     """Asking an older peer for a pre-vote must fail by name, not turn into a real vote."""
     older = {**APIS, ApiKey.VOTE: msgspec.structs.replace(APIS[ApiKey.VOTE], versions=Versions(0, 1))}
@@ -243,6 +290,7 @@ async def test_the_highest_common_version_and_what_it_cannot_say(new_node: NewNo
             assert (await client.call(endpoint, pre_vote)).cause is Cause.UNSUPPORTED_VERSION
 
 
+@not_simulated("an answer that cannot be written is a bug there, and ends the run")
 async def test_an_answer_that_cannot_be_written_closes_the_connection(
     new_node: NewNode, caplog: pytest.LogCaptureFixture
 ):
@@ -273,6 +321,7 @@ async def test_closing_a_peer_fails_what_waits_for_it(new_node: NewNode):
         client.transport.close_peer(Endpoint("nobody", 1))
 
 
+@not_simulated("a node that ends there has crashed, and nobody is left to be told")
 async def test_the_end_fails_what_is_outstanding(new_node: NewNode):
     """Whoever waits for an outcome must not wait for ever."""
     server, client = new_node(), new_node()
@@ -284,6 +333,7 @@ async def test_the_end_fails_what_is_outstanding(new_node: NewNode):
         assert client.outcomes[token].cause is Cause.CLOSED
 
 
+@not_simulated("nodes are known by their ids there")
 async def test_an_address_is_taken_once(new_node: NewNode):
     first, second = new_node(), new_node()
     endpoint = first.transport.listen(LISTENER)
@@ -293,6 +343,7 @@ async def test_an_address_is_taken_once(new_node: NewNode):
         pass
 
 
+@not_simulated("a node has one listener there")
 async def test_one_node_with_several_listeners(new_node: NewNode):
     server, client = new_node(), new_node()
     endpoints = [server.transport.listen(Listener(name, "127.0.0.1", 0)) for name in ("CONTROLLER", "OTHER")]
@@ -302,6 +353,7 @@ async def test_one_node_with_several_listeners(new_node: NewNode):
             assert (await server.next_request()).listener == name
 
 
+@not_simulated("a failure in a node ends the whole run there")
 async def test_a_failure_of_the_user_stops_the_transport(new_node: NewNode):
     """If one part of a node fails, all stop."""
     server, client = new_node(), new_node()
