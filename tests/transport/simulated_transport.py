@@ -197,13 +197,13 @@ class SimulatedTransport:
             self._poked.set()
 
     def drop(self, request: Request) -> None:
-        raise NotImplementedError("a simulated node drops nobody")
+        raise AssertionError("a simulated node drops nobody")
 
     def keep(self, endpoints: Collection[Endpoint], client_id: str) -> None:
-        raise NotImplementedError("there are no connections that could be kept")
+        raise AssertionError("there are no connections that could be kept")
 
     def look(self) -> None:
-        raise NotImplementedError("messages arrive at their own times")
+        raise AssertionError("messages arrive at their own times")
 
     def wake(self) -> None:
-        raise NotImplementedError("there is one thread")
+        raise AssertionError("there is one thread")
