@@ -11,11 +11,12 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from typing import Final
 
-from metadata_log.batch import Record, RecordBatch, scan
+from metadata_log.batch import Record, RecordBatch, read_batch, scan
 from metadata_log.disk import Disk, File, make_directory
 from metadata_log.epochs import FILE_NAME as EPOCHS_FILE
 from metadata_log.epochs import EpochHistory, format_epochs, write_epochs
 from metadata_log.errors import CorruptBatch, UnsupportedVersion
+from metadata_log.indexes import NO_TIMESTAMP
 from metadata_log.segment import INDEX_SUFFIXES, MAX_RELATIVE_OFFSET, SUFFIX, Segment, parse_file_name, scan_file
 
 DEFAULT_SEGMENT_BYTES: Final = 1 << 30
@@ -120,8 +121,8 @@ class MetadataLog:
         if offset >= limit:
             return b""
         if self._tail_offsets and offset >= self._tail_offsets[0]:
-            pieces = [batch.data for batch in self._read_tail(offset, max_bytes, limit)]
-            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            found = self._read_tail(offset, max_bytes, limit)
+            return found[0].data if len(found) == 1 else b"".join([batch.data for batch in found])
         return self._segment_of(offset).read(offset, max_bytes, limit)
 
     def read_batches(self, offset: int, max_bytes: int, *, end_offset: int) -> Iterable[RecordBatch]:
@@ -168,12 +169,13 @@ class MetadataLog:
 
         Nothing is on the disk before a flush. The epoch history is, when an epoch is new (`LeaderEpochFileCache`).
         """
-        batches = list(scan(data, verify=False))
-        assert batches, "nothing to append"
-        self._roll_for(data, batches)
+        assert data, "nothing to append"
+        first = read_batch(data, verify=False)
+        batches = [first] if first.size_bytes == len(data) else list(scan(data, verify=False))
         epochs = self.epochs
         end = self.end_offset
         last = epochs.last_epoch
+        newest = NO_TIMESTAMP
         for batch in batches:
             assert batch.base_offset == end, (batch.base_offset, end)
             assert batch.last_offset_delta >= 0, batch.last_offset_delta
@@ -181,7 +183,10 @@ class MetadataLog:
                 assert last is None or batch.epoch > last, (batch.epoch, last)
                 epochs = epochs.assign(batch.epoch, batch.base_offset)
                 last = batch.epoch
-            end = batch.next_offset
+            end += batch.last_offset_delta + 1
+            newest = max(newest, batch.max_timestamp)
+        if self._is_to_roll(len(data), newest, end - 1):
+            self.roll()
         if epochs is not self.epochs:
             write_epochs(self._disk, self.directory, epochs)
             self.epochs = epochs
@@ -189,16 +194,14 @@ class MetadataLog:
         self.end_offset = end
         self._remember(batches)
 
-    def _roll_for(self, data: bytes, batches: list[RecordBatch]) -> None:
-        """Begin a new segment if the last one is too full or too old for these batches (`LogSegment.shouldRoll`)."""
+    def _is_to_roll(self, size_bytes: int, newest_timestamp: int, last_offset: int) -> bool:
+        """Whether the last segment is too full or too old for batches up to these (`LogSegment.shouldRoll`)."""
         last = self._segments[-1]
-        if last.size_bytes == 0:
-            return
-        too_full = last.size_bytes + len(data) > self._segment_bytes
-        too_old = max([batch.max_timestamp for batch in batches]) - last.first_timestamp > self._segment_ms
-        too_far = batches[-1].last_offset - last.base_offset > MAX_RELATIVE_OFFSET
-        if too_full or too_old or too_far:
-            self.roll()
+        return last.size_bytes > 0 and (
+            last.size_bytes + size_bytes > self._segment_bytes
+            or newest_timestamp - last.first_timestamp > self._segment_ms
+            or last_offset - last.base_offset > MAX_RELATIVE_OFFSET
+        )
 
     def roll(self) -> None:
         """Close the last segment, durably, and begin another one at the end of the log."""

@@ -115,8 +115,8 @@ class WireTransport:
         """Send a request, connecting first where needed; see `Transport.request`."""
         assert token not in self._outstanding, f"token {token} is in use"
         peer = self._outstanding[token] = self._peer(endpoint, client_id)
-        self._timer.start(token, self.now() + timeout_ms / 1000)
         peer.request(token, message, client_id)
+        self._timer.start(token, self.now() + timeout_ms / 1000)
 
     def _peer(self, endpoint: Endpoint, client_id: str) -> ClientChannel:
         peer = self._peers.get((endpoint, client_id))

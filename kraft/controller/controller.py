@@ -25,7 +25,7 @@ from kraft.controller.features import DEFAULT_BOOTSTRAP, activation, check_suppo
 from kraft.controller.heartbeats import BrokerSessions
 from kraft.controller.periodic import NEVER_MS, NO_OP, Periodic
 from kraft.controller.permissions import check_cluster
-from kraft.controller.permitted import permit_items
+from kraft.controller.permitted import Permitted, permit_items
 from kraft.controller.registration import Registrar
 from kraft.controller.result import ApiError, ControllerResult, VersionedRecord
 from kraft.controller.tokens import remove_expired
@@ -97,6 +97,7 @@ class QuorumController:
         self._unclean_elections = Periodic(settings.decisions.unclean_election_interval_ms)
         self._token_removal = Periodic(settings.admin.token_check_interval_ms if settings.admin.token_secret else 0)
         self._next_offset = 0
+        self._voter_ids = tuple([node_id for node_id, _, _ in settings.voters])
         # Its own, so that a copy of this controller draws what this one would.
         self._rng = Random(int.from_bytes(settings.incarnation_id))
         self._defaults = TopicDefaults(
@@ -258,16 +259,18 @@ class QuorumController:
         if isinstance(request, DescribeClusterRequest):
             return self._describe_cluster(deciding, request, leader_id)
         api = APIS[type(request)]
-        check_cluster(deciding, api.key)
-        permitted = permit_items(deciding, request)
-        asked = permitted.request
+        permitted: Permitted | None = None
+        if deciding.authorizer is not None:
+            check_cluster(deciding, api.key)
+            permitted = permit_items(deciding, request)
+            request = permitted.request
         if isinstance(api, Write):
-            if not self.is_active and not api.is_empty(asked):
+            if self.active_epoch == NOT_ACTIVE and not api.is_empty(request):
                 raise _not_controller(leader_id)
-            if isinstance(asked, BrokerHeartbeatRequest):
-                self.note_contact(asked, deciding.now_ms)
-        result = api.decide(deciding, asked)
-        return structs.replace(result, response=permitted.finish(result.response))
+            if isinstance(request, BrokerHeartbeatRequest):
+                self.note_contact(request, deciding.now_ms)
+        result = api.decide(deciding, request)
+        return result if permitted is None else structs.replace(result, response=permitted.finish(result.response))
 
     def note_contact(self, beat: BrokerHeartbeatRequest, now_ms: int) -> None:
         """A broker was heard, whatever it is answered: who is busy must not take others for dead."""
@@ -295,7 +298,7 @@ class QuorumController:
             denials=self._denials,
             authorizer=None if rules is None else Authorizer(rules, committed.acls, self._is_loaded),
             own_settings=self.settings.own_settings,
-            voters=tuple(node_id for node_id, _, _ in self.settings.voters),
+            voters=self._voter_ids,
             admin=self.settings.admin,
         )
 

@@ -23,12 +23,8 @@ class Inbound:
         self._log = log
         self._limit = limit
         self._next_id = 1
-        self._unanswered: dict[int, Request] = {}
-
-    @property
-    def unanswered(self) -> int:
-        """How many requests, parked fetches included, wait for an answer."""
-        return len(self._unanswered)
+        self.unanswered: dict[int, Request] = {}
+        """The requests, parked fetches included, that wait for an answer."""
 
     def deliver(self, thing: Request | Reply | Failed) -> None:
         """The transport's callback; nobody is woken, as `Inbox.settled` follows.
@@ -36,13 +32,13 @@ class Inbound:
         Beyond the limit of unanswered requests a connection is closed, not queued for.
         """
         if isinstance(thing, Request):
-            if len(self._unanswered) >= self._limit:
-                self._log.warn("overloaded", None, {"peer": thing.peer, "unanswered": len(self._unanswered)})
+            if len(self.unanswered) >= self._limit:
+                self._log.warn("overloaded", None, {"peer": thing.peer, "unanswered": len(self.unanswered)})
                 self._transport.drop(thing)
                 return
             request_id = self._next_id
             self._next_id = request_id + 1
-            self._unanswered[request_id] = thing
+            self.unanswered[request_id] = thing
             self._inbox.events.append(
                 WireRequest(
                     request_id=request_id,
@@ -61,10 +57,10 @@ class Inbound:
 
     def answer(self, request_id: int, message: Message) -> None:
         """Send the replica's answer to the connection that the request came by."""
-        self._transport.answer(self._unanswered.pop(request_id), message)
+        self._transport.answer(self.unanswered.pop(request_id), message)
 
     def drop(self, request_id: int, why: str) -> None:
         """Close the connection that a request came by."""
-        request = self._unanswered.pop(request_id)
+        request = self.unanswered.pop(request_id)
         self._log.warn("dropped", None, {"peer": request.peer, "why": repr(why)})
         self._transport.drop(request)

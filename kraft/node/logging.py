@@ -39,15 +39,16 @@ class NodeLog:
     def trace(self, effect: Effect | Denial) -> None:
         """Write the line of an effect, if it has one."""
         match effect:
+            case HighWatermarkMoved(offset=offset):
+                if self._high_watermark_wanted:
+                    self._high_watermark_wanted = False
+                    self.write("high-watermark", {"offset": offset})
             case StateChanged(source=source, target=target, epoch=epoch, cause=cause):
                 self.write("state", {"from": source, "to": target, "epoch": epoch, "cause": cause})
             case LeaderChanged(leader=leader):
                 self._high_watermark_wanted = True
                 name = "none" if leader.leader_id == NO_NODE else leader.leader_id
                 self.write("leader", {"leader": name, "epoch": leader.epoch})
-            case HighWatermarkMoved(offset=offset) if self._high_watermark_wanted:
-                self._high_watermark_wanted = False
-                self.write("high-watermark", {"offset": offset})
             case Suspicious(peer_id=peer_id, what=what):
                 self.warn("suspicious", peer_id, {"peer": peer_id, "what": repr(what)})
             case Denial(caller=caller):

@@ -267,7 +267,7 @@ class Node:
     @property
     def _is_busy(self) -> bool:
         """Whether there are others to be served while the log is flushed."""
-        return self._inbound.unanswered + self._appends.outstanding > BUSY
+        return len(self._inbound.unanswered) + self._appends.outstanding > BUSY
 
     def _flush(self) -> bool:
         """Begin the flush that is wanted; whether it is done already."""

@@ -37,13 +37,13 @@ class BatchAccumulator:
         self.drain_at_ms: int | None = None
         """When `drain` is due; None while there is nothing to write."""
 
-    def fits(self, values: tuple[bytes, ...]) -> bool:
-        """Whether these values can stand in one batch."""
-        return _size(values) + BATCH_OVERHEAD <= self._max_batch_bytes
-
-    def append(self, values: tuple[bytes, ...], now_ms: int) -> int:
-        """Take the values, which stay together in one batch; returns the offset of the first."""
-        size = _size(values)
+    def append(self, values: tuple[bytes, ...], now_ms: int) -> int | None:
+        """Take the values, which stay together in one batch; returns the offset of the first, or None where one batch
+        cannot hold them.
+        """
+        size = sum(map(len, values)) + RECORD_OVERHEAD * len(values)
+        if size + BATCH_OVERHEAD > self._max_batch_bytes:
+            return None
         if self._open and self._open_bytes + size > self._max_batch_bytes:
             self._complete_open()
             self.drain_at_ms = now_ms
@@ -87,7 +87,3 @@ class BatchAccumulator:
     def facts(self) -> tuple[object, ...]:
         """What tells this from another, for fingerprints."""
         return (self.next_offset, tuple(self._complete), tuple(self._open), self._open_since_ms, self.drain_at_ms)
-
-
-def _size(values: tuple[bytes, ...]) -> int:
-    return sum(map(len, values)) + RECORD_OVERHEAD * len(values)

@@ -259,7 +259,8 @@ class RaftCore:
                 replication.on_append(quorum, event, now_ms)
             case Tick():
                 replication.drain(quorum, now_ms)
-                replication.expire_parked(quorum, now_ms)
+                if now_ms >= quorum.purgatory.deadline_ms:
+                    replication.expire_parked(quorum, now_ms)
             case RequestFailed():
                 self._on_failure(event, now_ms)
             case SnapshotChecked():
@@ -355,8 +356,10 @@ class RaftCore:
             while quorum.state is not before:
                 before = quorum.state
                 self._poll(before, now_ms)
-        if isinstance(quorum.state, LeaderState):
-            reads.advance(quorum, quorum.state, now_ms)
+        state = quorum.state
+        if isinstance(state, LeaderState):
+            if state.waiting_reads or state.read_round is not None:
+                reads.advance(quorum, state, now_ms)
         elif quorum.purgatory.deadline_ms < NEVER_MS:
             replication.fail_parked(quorum)
         self._deadline_ms = None

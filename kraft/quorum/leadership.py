@@ -7,6 +7,7 @@ reported instead: a peer's mistake must not take this node down.
 from __future__ import annotations
 
 from enum import Enum, auto
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -29,6 +30,8 @@ from kraft.quorum.voters import VoterSet
 from metadata_log.records.control import KRaftVersionRecord, LeaderChangeMessage, LeaderChangeMessageVoter
 from metadata_log.types import NO_NODE, NO_OFFSET
 from transport.protocol.errors import Error
+
+_NO_ENDPOINTS: Final = Endpoints()
 
 
 class Verdict(Enum):
@@ -102,16 +105,15 @@ def on_common_reply(quorum: QuorumState, peer_id: int, reply: LeaderReply, now_m
         return Verdict.BACK_OFF
     state = quorum.state
     error = reply.error
-    if reply.epoch < quorum.epoch or error == Error.UNKNOWN_LEADER_EPOCH:
+    if reply.epoch < state.epoch or error == Error.UNKNOWN_LEADER_EPOCH:
         return Verdict.BACK_OFF
-    endpoints = getattr(reply, "endpoints", Endpoints())
-    cause = f"told-by-{peer_id}"
-    if reply.epoch > quorum.epoch or error in (Error.FENCED_LEADER_EPOCH, Error.NOT_LEADER_OR_FOLLOWER):
-        learn_leader(quorum, peer_id, reply.epoch, reply.leader_id, endpoints, now_ms, cause)
+    endpoints = getattr(reply, "endpoints", _NO_ENDPOINTS)
+    if reply.epoch > state.epoch or error in (Error.FENCED_LEADER_EPOCH, Error.NOT_LEADER_OR_FOLLOWER):
+        learn_leader(quorum, peer_id, reply.epoch, reply.leader_id, endpoints, now_ms, f"told-by-{peer_id}")
         return Verdict.HANDLED if quorum.state is not state else Verdict.BACK_OFF
-    is_news = quorum.leader_id == NO_NODE or len(endpoints) > len(state.endpoints) == 0
+    is_news = state.leader_id == NO_NODE or (not state.endpoints.listeners and endpoints.listeners)
     if reply.leader_id != NO_NODE and is_news:
-        refused = learn_leader(quorum, peer_id, reply.epoch, reply.leader_id, endpoints, now_ms, cause)
+        refused = learn_leader(quorum, peer_id, reply.epoch, reply.leader_id, endpoints, now_ms, f"told-by-{peer_id}")
         if refused != Error.NONE:
             return Verdict.BACK_OFF
         return Verdict.CONTINUE if error == Error.NONE else Verdict.HANDLED

@@ -25,6 +25,11 @@ class Purgatory:
         self.deadline_ms = NEVER_MS
         """When the first fetch loses patience."""
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody waits."""
+        return not self._parked
+
     def park(self, fetch: ParkedFetch) -> None:
         """Keep a fetch."""
         self._parked.append(fetch)
@@ -32,9 +37,8 @@ class Purgatory:
 
     def take_all(self) -> list[ParkedFetch]:
         """Hand out every parked fetch; the caller answers them all."""
-        taken = self._parked
-        if taken:
-            self._keep([])
+        taken, self._parked = self._parked, []
+        self.deadline_ms = NEVER_MS
         return taken
 
     def hasten(self, reply: FetchReply, deadline_ms: int) -> None:

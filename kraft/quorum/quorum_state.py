@@ -140,8 +140,9 @@ class QuorumState:
 
     def address_of(self, peer_id: int) -> ListenerAddress | None:
         """Where a peer can be asked: the leader where it said it is, any other voter where the voter set has it."""
-        if peer_id == self.leader_id and len(self.state.endpoints):
-            return self.state.endpoints.default
+        state = self.state
+        if peer_id == state.leader_id and state.endpoints.listeners:
+            return state.endpoints.listeners[0]
         if peer_id <= BOOTSTRAP_ID:
             return self.bootstrap[BOOTSTRAP_ID - peer_id]
         return self.endpoints_of(peer_id).default

@@ -52,10 +52,11 @@ def on_append(quorum: QuorumState, event: Append, now_ms: int) -> None:
     assert event.values, "an append without records"
     if not isinstance(leader, LeaderState) or leader.epoch != event.epoch:
         quorum.emit(AppendRefused(event.request_id, Error.NOT_LEADER_OR_FOLLOWER, quorum.leader))
-    elif not leader.accumulator.fits(event.values):
+        return
+    base_offset = leader.accumulator.append(event.values, now_ms)
+    if base_offset is None:
         quorum.emit(AppendRefused(event.request_id, Error.RECORD_LIST_TOO_LARGE, quorum.leader))
     else:
-        base_offset = leader.accumulator.append(event.values, now_ms)
         last_offset = base_offset + len(event.values) - 1
         quorum.emit(Appended(event.request_id, base_offset, last_offset, leader.epoch))
 
@@ -102,6 +103,8 @@ def advance_high_watermark(quorum: QuorumState, leader: LeaderState, now_ms: int
     quorum.move_high_watermark(offset)
     if leader.change is not None or not leader.is_voter:
         on_commit(quorum, leader, now_ms)
+    if quorum.purgatory.is_empty:
+        return
     if quorum.config.commit_news_delay_ms:
         quorum.purgatory.hasten(_empty_reply(quorum, leader), now_ms + quorum.config.commit_news_delay_ms)
     else:
@@ -219,12 +222,14 @@ def answer_parked(quorum: QuorumState, now_ms: int) -> None:
     """Look at every parked fetch anew and answer it, even if there is still nothing to send."""
     leader = quorum.state
     assert isinstance(leader, LeaderState), leader
+    reply = _empty_reply(quorum, leader)
     for parked in quorum.purgatory.take_all():
         request = parked.request
         if request.offset < quorum.log.end_offset:
             # It was found valid when it was parked, and this leader's log has only grown since.
             _count_fetch(quorum, leader, request, now_ms)
-            reply = _empty_reply(quorum, leader)
+            if reply.high_watermark != leader.high_watermark:
+                reply = _empty_reply(quorum, leader)
             quorum.emit(SendRecords(parked.request_id, reply, request.offset, request.max_bytes))
         else:
             request = replace(request, max_wait_ms=0)
@@ -419,13 +424,15 @@ def _append_fetched(quorum: QuorumState, peer_id: int, reply: FetchReply, now_ms
             quorum.suspect(peer_id, f"it sent {sent}, where offset {expected} of epoch {epoch} or later was due")
             return Verdict.BACK_OFF
         expected, epoch = batch.next_offset, batch.epoch
-    changes = tuple(change for batch in batches if batch.changes for change in batch.changes)
-    history = quorum.history.with_changes(changes) if changes else quorum.history
+    history = quorum.history
+    for batch in batches:
+        if batch.changes:
+            history = history.with_changes(batch.changes)
     if history.is_contradictory:
         quorum.suspect(peer_id, f"it sent a voter set, but kraft.version is {history.kraft_version}")
         return Verdict.BACK_OFF
     _emit_append(quorum, batches, reply.data)
-    if changes:
+    if history is not quorum.history:
         quorum.change_voters(history, now_ms)
     return Verdict.CONTINUE
 

@@ -16,7 +16,7 @@ from kraft.controller import ControllerResult, ControllerSettings, QuorumControl
 from kraft.controller.apis import APIS, Read
 from kraft.controller.authorizer import Denial
 from kraft.controller.caller import Caller, host_of_peer
-from kraft.controller.controller import RECORDS_PER_BATCH
+from kraft.controller.controller import NOT_ACTIVE, RECORDS_PER_BATCH
 from kraft.controller.envelope import Forwarded, api_key_of, refuse_envelope, seal
 from kraft.controller.features import DEFAULT_BOOTSTRAP, SUPPORTED_FEATURES
 from kraft.controller.result import ApiError
@@ -94,7 +94,7 @@ class ControllerHost:
 
     def _answers_at_once(self, request: WireRequest) -> bool:
         """Whether a request never waits for a commit."""
-        return request.api_key in _READS or not self.controller.is_active
+        return request.api_key in _READS or self.controller.active_epoch == NOT_ACTIVE
 
     def on_full(self, request: WireRequest, leader: LeaderAndEpoch, now_ms: int) -> Action:
         """Decide nothing, as Kafka where a request was in its queue for too long. A broker was heard all the same."""

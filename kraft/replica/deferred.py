@@ -20,22 +20,19 @@ class Held(Struct, frozen=True, gc=False):
 class Deferred:
     """Those who wait, in the order of their offsets."""
 
-    __slots__ = ("_held",)
+    __slots__ = ("held",)
 
     def __init__(self) -> None:
-        self._held: deque[Held] = deque()
-
-    def __len__(self) -> int:
-        return len(self._held)
+        self.held: deque[Held] = deque()
 
     def hold(self, held: Held) -> None:
         """Keep somebody waiting."""
-        assert not self._held or held.last_offset >= self._held[-1].last_offset, (held, self._held[-1])
-        self._held.append(held)
+        assert not self.held or held.last_offset >= self.held[-1].last_offset, (held, self.held[-1])
+        self.held.append(held)
 
     def release(self, committed_offset: int) -> list[Held]:
         """Those whose records are all below `committed_offset`."""
-        held = self._held
+        held = self.held
         released: list[Held] = []
         while held and held[0].last_offset < committed_offset:
             released.append(held.popleft())
@@ -43,19 +40,19 @@ class Deferred:
 
     def abandon(self) -> list[Held]:
         """Everybody: what they wait for may never be committed."""
-        abandoned = list(self._held)
-        self._held.clear()
+        abandoned = list(self.held)
+        self.held.clear()
         return abandoned
 
     def fork(self) -> Deferred:
         """An independent copy."""
         copy = Deferred()
-        copy._held = self._held.copy()
+        copy.held = self.held.copy()
         return copy
 
     def facts(self) -> tuple[object, ...]:
         """Who waits for what."""
         return tuple(
             (one.last_offset, one.waiting.request_id if isinstance(one.waiting, ForRequest) else ~one.waiting.submit_id)
-            for one in self._held
+            for one in self.held
         )

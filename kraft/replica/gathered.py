@@ -15,15 +15,15 @@ from kraft.quorum.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD
 class Gathered:
     """The values that the core does not have yet; the first of them has `base_offset`."""
 
-    __slots__ = ("_bytes", "_handed_over", "_max_batch_bytes", "_uncommitted_bytes", "base_offset", "values")
+    __slots__ = ("_bytes", "_handed_over", "_max_batch_bytes", "backlog_bytes", "base_offset", "values")
 
     def __init__(self, max_batch_bytes: int) -> None:
         self._max_batch_bytes = max_batch_bytes
         self._bytes = BATCH_OVERHEAD
         self._handed_over: deque[tuple[int, int]] = deque()
         """What is not committed: where each burst ends, and its bytes."""
-        self._uncommitted_bytes = 0
-        """The sum of those."""
+        self.backlog_bytes = 0
+        """What was taken and is not committed."""
         self.base_offset = 0
         self.values: list[bytes] = []
 
@@ -32,25 +32,20 @@ class Gathered:
         """The offset of the next value."""
         return self.base_offset + len(self.values)
 
-    @property
-    def backlog_bytes(self) -> int:
-        """What was taken and is not committed."""
-        return self._uncommitted_bytes + self._bytes - BATCH_OVERHEAD
-
     def add(self, values: tuple[bytes, ...]) -> bool:
         """Take the values, or refuse them if they cannot stand in one batch with those gathered so far."""
-        size = self._bytes + sum(map(len, values)) + RECORD_OVERHEAD * len(values)
-        if size > self._max_batch_bytes:
+        size = sum(map(len, values)) + RECORD_OVERHEAD * len(values)
+        if self._bytes + size > self._max_batch_bytes:
             return False
-        self._bytes = size
+        self._bytes += size
+        self.backlog_bytes += size
         self.values.extend(values)
         return True
 
     def take(self) -> tuple[bytes, ...]:
         """Hand out what was gathered and begin anew."""
         taken = tuple(self.values)
-        self._handed_over.append((self.next_offset, self._bytes - BATCH_OVERHEAD))
-        self._uncommitted_bytes += self._bytes - BATCH_OVERHEAD
+        self._handed_over.append((self.base_offset + len(taken), self._bytes - BATCH_OVERHEAD))
         self._clear()
         return taken
 
@@ -58,12 +53,12 @@ class Gathered:
         """Everything below `committed_offset` is committed."""
         handed_over = self._handed_over
         while handed_over and handed_over[0][0] <= committed_offset:
-            self._uncommitted_bytes -= handed_over.popleft()[1]
+            self.backlog_bytes -= handed_over.popleft()[1]
 
     def forget(self) -> None:
         """Nothing that was taken is this replica's to commit any more."""
         self._handed_over.clear()
-        self._uncommitted_bytes = 0
+        self.backlog_bytes = 0
         self._clear()
 
     def _clear(self) -> None:
@@ -77,5 +72,5 @@ class Gathered:
         copy.base_offset = self.base_offset
         copy.values = self.values.copy()
         copy._handed_over = self._handed_over.copy()
-        copy._uncommitted_bytes = self._uncommitted_bytes
+        copy.backlog_bytes = self.backlog_bytes
         return copy

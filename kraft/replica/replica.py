@@ -367,7 +367,8 @@ class Replica:
         """Whether so much waits for a commit that no more may be decided."""
         options = self.options
         return (
-            len(self._deferred) >= options.max_waiting or self._gathered.backlog_bytes >= options.max_uncommitted_bytes
+            len(self._deferred.held) >= options.max_waiting
+            or self._gathered.backlog_bytes >= options.max_uncommitted_bytes
         )
 
     def _tell_denials(self) -> None:
@@ -427,11 +428,16 @@ class Replica:
     def _carry_out(self, effects: Iterable[Effect], now_ms: int) -> None:
         """Do what the core asks for, strictly in order; disk effects are done when this returns."""
         storage, outputs = self._storage, self._outputs
+        last_read: tuple[int, int] | None = None
+        data = b""
         for effect in effects:
             match effect:
                 case SendRecords():
                     request = self._received.pop(effect.request_id)
-                    data = storage.read(effect.offset, effect.max_bytes)
+                    # Followers who keep up all ask for the same.
+                    if (effect.offset, effect.max_bytes) != last_read:
+                        last_read = (effect.offset, effect.max_bytes)
+                        data = storage.read(effect.offset, effect.max_bytes)
                     outputs.append(Answer(effect.request_id, self._rpc.reply_to_wire(request, effect.reply, data)))
                 case SendReply():
                     request = self._received.pop(effect.request_id)
@@ -449,10 +455,10 @@ class Replica:
                 case FlushLog():
                     self._flush(effect, now_ms)
                 case HighWatermarkMoved():
-                    outputs.append(Trace(effect))
                     # Clients wait for their answers, and nobody for the application: it comes last.
                     self._apply_at_ms = now_ms
-                    self._release()
+                    self._release(effect.offset)
+                    outputs.append(Trace(effect))
                 case Appended():
                     pass
                 case AppendRefused():
@@ -540,14 +546,14 @@ class Replica:
                 self._unconfirmed.remove(token)
                 self.application.on_confirmed(token, is_leader=True)
 
-    def _release(self) -> None:
+    def _release(self, committed_offset: int) -> None:
         """Answer those whose records are committed."""
-        high_watermark = self.core.high_watermark
-        self._gathered.release(high_watermark)
-        released = self._deferred.release(high_watermark)
-        if released:
+        if self._gathered.backlog_bytes:
+            self._gathered.release(committed_offset)
+        if self._deferred.held:
             leader = self.core.leader
-            self._outputs.extend([_success(held, leader) for held in released])
+            for held in self._deferred.release(committed_offset):
+                self._outputs.append(_success(held, leader))
 
     # Snapshots
 

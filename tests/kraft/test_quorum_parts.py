@@ -224,6 +224,7 @@ def test_batches_keep_order_offsets_units_and_the_size_limit(units: list[list[by
     assert accumulator.next_offset == 7 + sum(map(len, units))
     edges = [batch.base_offset for batch in batches]
     for base, unit in zip(bases, units, strict=True):
+        assert base is not None
         assert not any(base < edge < base + len(unit) for edge in edges), "a unit was split"
     for batch in batches:
         assert len(build_batch(batch.base_offset, 2**31 - 1, 2**62, batch.values)) <= limit
@@ -244,7 +245,7 @@ def test_a_full_batch_does_not_wait_for_its_linger() -> None:
     for _ in range(3):
         accumulator.append((bytes(10),), 100)
     assert accumulator.drain_at_ms == 100
-    assert not accumulator.fits((bytes(size),))
+    assert accumulator.append((bytes(size),), 100) is None
 
 
 # Ranked back-off after EndQuorumEpoch

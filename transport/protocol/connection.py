@@ -16,7 +16,13 @@ from metadata_log.errors import DecodeError, EncodeError
 from metadata_log.serde import Message, Versions, decode, decode_from, schema_of
 from transport.protocol.apis import APIS, Api, ApiKey
 from transport.protocol.errors import Error
-from transport.protocol.headers import decode_request_header, decode_response, encode_request, encode_response
+from transport.protocol.headers import (
+    decode_request_header,
+    decode_response,
+    decode_response_body,
+    encode_request,
+    encode_response,
+)
 from transport.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
 MAX_FRAME_BYTES: Final = 104_857_600
@@ -94,6 +100,8 @@ class FrameReader:
 
     def feed(self, data: bytes) -> list[bytes]:
         """The frames that `data` completes. Holds no more than one frame's bytes, however they are sliced."""
+        if not self._parts and len(data) - 4 == int.from_bytes(data[:4], "big") <= self._max_frame_bytes:
+            return [data[4:]]  # as nearly always
         if self._parts:
             self._parts.append(data)
             self._held += len(data)
@@ -395,7 +403,7 @@ class ClientConnection:
 
     def _read_answer(self, frame: bytes) -> Reply:
         asked = self._take(frame)
-        _, message = decode_response(asked.api_key, asked.version, frame)
+        message = decode_response_body(asked.api_key, asked.version, frame)
         self._in_flight.popleft()
         return Reply(asked.token, message)
 
