@@ -9,11 +9,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from msgspec import Struct
+
 from kraft.quorum.voters import VoterSet, majority
 from kraft.sim.invariants import InvariantViolated
 from kraft.sim.member import View
 
 FETCH_TIMEOUTS: Final = 3
+
+
+class Leadership(Struct):
+    """Of a leader its epoch and voters, and since when it has led them without a break."""
+
+    epoch: int
+    voters: VoterSet
+    since_ms: int
+    stepped_ms: int
+    """When it was last seen to do something."""
+    safe_until_ms: int
+    """Until then it has heard enough of them lately, even if it hears nothing more."""
 
 
 class Contacts:
@@ -22,9 +36,7 @@ class Contacts:
     def __init__(self, fetch_timeout_ms: int) -> None:
         self._fetch_timeout_ms = fetch_timeout_ms
         self._heard: dict[tuple[int, int], int] = {}
-        self._led: dict[int, tuple[int, VoterSet, int]] = {}
-        """Of each leader the epoch, the voters, and since when it has led them without a break."""
-        self._stepped: dict[int, int] = {}
+        self._led: dict[int, Leadership] = {}
 
     def heard(self, node_id: int, voter_id: int, now_ms: int) -> None:
         """A request of a voter reaches a node."""
@@ -40,23 +52,31 @@ class Contacts:
         A leader looks at its clock more often than once in a fetch timeout: if it has not, it was paused, and hears of
         what has come meanwhile in any order.
         """
-        before_ms = self._stepped.get(node_id, now_ms)
-        self._stepped[node_id] = now_ms
+        led = self._led.get(node_id)
         if view.state != "Leader":
-            self._led.pop(node_id, None)
+            if led is not None:
+                del self._led[node_id]
             return
-        voters = voters_of(node_id)
-        epoch, known, since_ms = self._led.get(node_id, (-1, voters, now_ms))
-        if epoch != view.epoch or known is not voters or now_ms - before_ms > self._fetch_timeout_ms:
-            since_ms = now_ms
-            self._led[node_id] = (view.epoch, voters, since_ms)
-        earliest_ms = now_ms - FETCH_TIMEOUTS * self._fetch_timeout_ms
-        if since_ms >= earliest_ms:
+        voters, patience_ms = voters_of(node_id), FETCH_TIMEOUTS * self._fetch_timeout_ms
+        if (
+            led is None
+            or led.epoch != view.epoch
+            or led.voters is not voters
+            or now_ms - led.stepped_ms > self._fetch_timeout_ms
+        ):
+            self._led[node_id] = Leadership(view.epoch, voters, now_ms, now_ms, now_ms + patience_ms)
             return
+        led.stepped_ms = now_ms
+        if now_ms <= led.safe_until_ms:
+            return
+        earliest_ms = now_ms - patience_ms
         voter_ids = voters.ids
-        heard = [one for one in voter_ids if self._heard.get((node_id, one), since_ms - 1) >= earliest_ms]
-        own = {node_id}.intersection(voter_ids)
-        if len(own.union(heard)) < majority(len(voter_ids)):
+        heard_ms = {one: self._heard.get((node_id, one), led.since_ms - 1) for one in voter_ids if one != node_id}
+        heard = [one for one, at_ms in heard_ms.items() if at_ms >= earliest_ms]
+        others = majority(len(voter_ids)) - (node_id in voter_ids)
+        if len(heard) < others:
             raise InvariantViolated(
                 f"node {node_id} leads epoch {view.epoch} on, though it has heard only {heard} since {earliest_ms}"
             )
+        if others > 0:
+            led.safe_until_ms = sorted(heard_ms.values())[-others] + patience_ms

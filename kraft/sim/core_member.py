@@ -63,6 +63,7 @@ from kraft.sim.member import (
     Output,
     SnapshotContent,
     View,
+    view_of,
 )
 from metadata_log.epochs import EpochHistory
 from metadata_log.records.control import KRaftVersionRecord, VotersRecord
@@ -221,7 +222,9 @@ class CoreMember:
         formatted: tuple[QuorumChange, ...] = (),
     ) -> None:
         """`formatted` is what the directory says of the quorum before its first record."""
-        self._node_id = node_id
+        self.node_id = node_id
+        self.key = ReplicaKey(node_id)
+        """Its id; there is no disk that could have one."""
         self._formatted = formatted
         self._voters = voters
         self._config = config
@@ -241,26 +244,16 @@ class CoreMember:
         self._old_copy = (log, election)
 
     @property
-    def node_id(self) -> int:
-        """Its id."""
-        return self._node_id
-
-    @property
-    def key(self) -> ReplicaKey:
-        """Its id; there is no disk that could have one."""
-        return ReplicaKey(self._node_id)
-
-    @property
     def endpoints(self) -> Endpoints:
         """Where it would listen."""
-        voter = self._voters.find(self._node_id)
-        own = Endpoints((ListenerAddress("CONTROLLER", f"n{self._node_id}", 9000),))
+        voter = self._voters.find(self.node_id)
+        own = Endpoints((ListenerAddress("CONTROLLER", f"n{self.node_id}", 9000),))
         return own if voter is None else voter.endpoints
 
     @property
     def core(self) -> RaftCore:
         """The core of this life."""
-        assert self._core is not None, f"node {self._node_id} is not running"
+        assert self._core is not None, f"node {self.node_id} is not running"
         return self._core
 
     @property
@@ -270,7 +263,7 @@ class CoreMember:
 
     def start(self, rng: Random, now_ms: int) -> list[Output]:
         """Begin a life with what is on disk."""
-        assert self._core is None, self._node_id
+        assert self._core is None, self.node_id
         self._old_copy = (tuple(self.log.batches), self._election)
         self._core = RaftCore(
             config=self._config,
@@ -321,7 +314,7 @@ class CoreMember:
 
     def move(self, port: int) -> None:
         """Never asked: there are no ports."""
-        raise AssertionError(f"core {self._node_id} listens nowhere but in memory")
+        raise AssertionError(f"core {self.node_id} listens nowhere but in memory")
 
     # Events
 
@@ -385,14 +378,6 @@ class CoreMember:
                 if self._effects_left <= 0:
                     raise self._failure
             match effect:
-                case PersistElection(state=state):
-                    self._election = state
-                case AppendBatch() | AppendControl() | AppendFetched() | TruncateLog():
-                    self._write(effect)
-                case FlushLog():
-                    self._flushes[self._next_ticket] = (self.log.sync_point(), effect)
-                    outputs.append(Flush(self._next_ticket))
-                    self._next_ticket += 1
                 case SendRequest():
                     message = effect.message
                     self._asked[effect.request_id] = effect.peer_id
@@ -405,6 +390,14 @@ class CoreMember:
                     outputs.append(_answer(request_id, message, vote if granted else None))
                 case SendRecords():
                     outputs.append(Answer(effect.request_id, self._with_records(effect)))
+                case AppendBatch() | AppendControl() | AppendFetched() | TruncateLog():
+                    self._write(effect)
+                case FlushLog():
+                    self._flushes[self._next_ticket] = (self.log.sync_point(), effect)
+                    outputs.append(Flush(self._next_ticket))
+                    self._next_ticket += 1
+                case PersistElection(state=state):
+                    self._election = state
                 case Appended():
                     self._submitted[effect.request_id] = effect
                 case AppendRefused():
@@ -453,15 +446,7 @@ class CoreMember:
 
     def view(self) -> View:
         """The state of the running node."""
-        core = self.core
-        return View(
-            epoch=core.epoch,
-            state=core.state_name,
-            leader=core.leader,
-            high_watermark=core.high_watermark,
-            log_end_offset=core.log_end_offset,
-            flushed_offset=core.flushed_offset,
-        )
+        return view_of(self.core)
 
     def election(self) -> ElectionState | None:
         """What stands in quorum-state on disk."""

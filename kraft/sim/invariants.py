@@ -65,6 +65,8 @@ class Known(Struct):
     election: ElectionState | None = None
     former_election: ElectionState | None = None
     """As it was before the last step."""
+    judged_election: ElectionState | None = None
+    """As it was when the state was last compared with it."""
     log: list[LogBatch] = []
     flushed_offset: int = 0
     verified: int = 0
@@ -227,24 +229,33 @@ class Invariants:
         if election is not known.election and election != known.election:
             self._check_election(node_id, known, election)
         before = known.view
-        if view == before:
-            return view
+        if before is not None and view == before:
+            return before
         known.view = view
-        if view.leader.leader_id != NO_NODE:
+        is_settled = (
+            before is not None
+            and view.state == before.state
+            and view.epoch == before.epoch
+            and view.leader == before.leader
+        )
+        if not is_settled and view.leader.leader_id != NO_NODE:
             self._check_leader(node_id, view.epoch, view.leader.leader_id)
-        voters = len(known.voters), self.voters.in_force(known.voters)
+        changes, voters = len(known.voters), self.voters.in_force(known.voters)
         self._check_log(member, known, before)
-        problem = illegal(node_id, view, election, is_voter=self._may_stand(known, view))
-        if problem:
-            raise InvariantViolated(f"node {node_id} cannot be {view}: {problem}")
+        has_same_voters = len(known.voters) == changes and self.voters.in_force(known.voters) is voters
+        if not (is_settled and has_same_voters and election is known.judged_election):
+            known.judged_election = election
+            problem = illegal(node_id, view, election, is_voter=self._may_stand(known, view))
+            if problem:
+                raise InvariantViolated(f"node {node_id} cannot be {view}: {problem}")
         self._check_high_watermark(member, known, before)
-        if before is None or voters != (len(known.voters), self.voters.in_force(known.voters)):
+        if before is None or not has_same_voters:
             self._check_voters(member, known)
         if view.snapshots and (before is None or view.snapshots != before.snapshots):
             self._check_snapshots(member, view, before)
         known.flushed_offset = view.flushed_offset
-        if view.state == "Leader":
-            self._check_leading(node_id, known, before)
+        if view.state == "Leader" and not is_settled:
+            self._check_leading(node_id, known)
         return view
 
     def fetched(self, node_id: int, offset: int) -> None:
@@ -353,14 +364,17 @@ class Invariants:
         assert view is not None
         if view.log_start_offset != known.start_offset:
             self._begin_later(member, known, before)
-        if view.log_end_offset < known.end_offset:
+        end_offset = known.end_offset
+        if view.log_end_offset == end_offset:
+            return
+        if view.log_end_offset < end_offset:
             if before is not None and view.log_end_offset < before.high_watermark:
                 raise InvariantViolated(
                     f"node {member.node_id} truncates below its high watermark: {before}, then {view}"
                 )
             self._cut(member.node_id, known, bisect_right(known.log, view.log_end_offset, key=_next_offset))
-        elif view.log_end_offset > known.end_offset:
-            batches = member.read(known.end_offset)
+        else:
+            batches = member.read(end_offset)
             self._append(member, known, batches)
             if view.state == "Leader" and before is not None:
                 self._check_written(known, view, batches)
@@ -573,12 +587,10 @@ class Invariants:
         view = known.view
         return (known.flushed_offset if view is None else view.flushed_offset) >= batch.next_offset
 
-    def _check_leading(self, node_id: int, known: Known, before: View | None) -> None:
+    def _check_leading(self, node_id: int, known: Known) -> None:
         """A new leader has every record that was committed in an epoch before its own; it may be stale itself."""
         view = known.view
         assert view is not None
-        if before is not None and before.state == "Leader" and before.epoch == view.epoch:
-            return
         self._check_leader(node_id, view.epoch, node_id)
         voters = self.voters.before(known.voters, bisect_left(known.log, view.epoch, key=_epoch))
         self._check_elected(known, view.epoch, voters)

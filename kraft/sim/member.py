@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from kraft.quorum.core import RaftCore
 from kraft.quorum.events import FailureCause
 from kraft.quorum.values import ElectionState, Endpoints, LeaderAndEpoch, ReplicaKey
 from kraft.quorum.voters import QuorumChange
@@ -131,6 +132,22 @@ class View(Struct, frozen=True):
     flushed_offset: int
     log_start_offset: int = 0
     snapshots: tuple[OffsetAndEpoch, ...] = ()
+
+
+def view_of(core: RaftCore) -> View:
+    """What there is to see of a core. It is looked at after every event, hence past its properties."""
+    quorum = core._quorum
+    state, log = quorum.state, quorum.log
+    return View(
+        state.epoch,
+        state.name,
+        quorum.leader,
+        log.high_watermark,
+        log.end_offset,
+        log.flushed_offset,
+        log.start_offset,
+        log.snapshots,
+    )
 
 
 class Member(Protocol):

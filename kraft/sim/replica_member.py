@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Mapping
+from functools import cache, lru_cache
 from random import Random
 from typing import Final
 
@@ -51,16 +52,17 @@ from kraft.sim.member import (
     Output,
     SnapshotContent,
     View,
+    view_of,
 )
 from kraft.sim.registers import RegisterLog
 from kraft.sim.stale_requests import StaleRequests
 from kraft.sim.wire_invariants import check_leader_can_be_found
-from metadata_log.batch import records, scan
+from metadata_log.batch import RecordBatch, records, scan
 from metadata_log.clean_shutdown import UNCLEAN, take_clean_shutdown, write_clean_shutdown
 from metadata_log.errors import EncodeError
 from metadata_log.log_dir import format_directory, read_meta_properties
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.quorum_state_file import read_quorum_state
+from metadata_log.quorum_state_file import FILE_NAME, parse_quorum_state
 from metadata_log.serde import Message, decode, encode
 from metadata_log.snapshot import list_snapshots, read_snapshot, read_snapshot_start, snapshot_name
 from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC, OffsetAndEpoch, Uuid
@@ -83,6 +85,9 @@ CLUSTER_ID: Final = "AAAAAAAAAAAAAAAAAAAkrA"
 OTHER_CLUSTER_ID: Final = "AAAAAAAAAAAAAAAAAAAkrB"
 DIRECTORY: Final = "/log"
 PARTITION: Final = f"{DIRECTORY}/{METADATA_TOPIC}-{METADATA_PARTITION}"
+QUORUM_STATE: Final = f"{PARTITION}/{FILE_NAME}"
+REMEMBERED: Final = 1024
+"""So many files and batches are not parsed anew if they are met again."""
 FORMATTED_MS: Final = 1_600_000_000_000
 PORT: Final = 9000
 _ALL: Final = 2**31
@@ -125,6 +130,7 @@ class ReplicaMember:
         snapshots: SnapshotOptions = SnapshotOptions(),
     ) -> None:
         """`voters` are those of the configuration; a dynamic quorum has none there, but a `formatting`."""
+        self.node_id = node_id
         self._options = ReplicaOptions(
             directory=DIRECTORY,
             node_id=node_id,
@@ -146,8 +152,9 @@ class ReplicaMember:
         self._rng = rng = Random(node_id)
         is_dynamic, first_voters = formatting is not None, None if formatting is None else formatting.first_voters
         self._disk = _formatted_disk(node_id, rng, is_dynamic=is_dynamic, first_voters=first_voters)
-        self._key = _key_on(self._disk)
-        self._old_copy = self._disk.fork(), self._key
+        self.key = _key_on(self._disk)
+        """Its id and that of the directory that is its own; another's is refused at the start."""
+        self._old_copy = self._disk.fork(), self.key
         self._replica: Replica | None = None
         self._election: ElectionState | None = None
         self._flushes: dict[int, replica_events.StartFlush] = {}
@@ -159,16 +166,6 @@ class ReplicaMember:
     def move(self, port: int) -> None:
         """Listen at another port from the next start on; the former one leads there, too."""
         self._options = replace(self._options, endpoints=endpoints_of(self.node_id, port))
-
-    @property
-    def node_id(self) -> int:
-        """Its id."""
-        return self._options.node_id
-
-    @property
-    def key(self) -> ReplicaKey:
-        """Its id and that of the directory that is its own; another's is refused at the start."""
-        return self._key
 
     @property
     def endpoints(self) -> Endpoints:
@@ -192,7 +189,7 @@ class ReplicaMember:
         self._replica, outputs = Replica.open(
             options=options, disk=self._disk, rng=rng, application=self._application, now_ms=now_ms
         )
-        self._old_copy = self._disk.fork(), self._key
+        self._old_copy = self._disk.fork(), self.key
         self._read_election()
         return self._translate(outputs, now_ms)
 
@@ -242,13 +239,13 @@ class ReplicaMember:
         match what:
             case Damage.WIPED:
                 self._disk = _formatted_disk(self.node_id, rng, is_dynamic=self._formatting is not None)
-                self._key = _key_on(self._disk)
+                self.key = _key_on(self._disk)
             case Damage.FOREIGN if rng.random() < 0.5:
                 self._disk = _formatted_disk(self.node_id + 1, rng)
             case Damage.FOREIGN:
                 self._disk = _formatted_disk(self.node_id, rng, OTHER_CLUSTER_ID)
             case Damage.OLD_COPY:
-                old_disk, self._key = self._old_copy
+                old_disk, self.key = self._old_copy
                 self._disk = old_disk.fork()
             case _:
                 return damage_file(self._disk, what, rng)
@@ -259,8 +256,8 @@ class ReplicaMember:
 
     def step(self, event: replica_events.Input, now_ms: int) -> list[Output]:
         """Hand an event to the replica."""
-        if isinstance(event, replica_events.WireRequest) and self.controller is not None:
-            self.stale.asked(event, self.controller)
+        if type(event) is replica_events.WireRequest and (controller := self.controller) is not None:
+            self.stale.asked(event, controller)
         return self._translate(self.replica.step(event, now_ms), now_ms)
 
     def tick(self, now_ms: int) -> list[Output]:
@@ -338,53 +335,55 @@ class ReplicaMember:
         translated: list[Output] = []
         refused: list[int] = []
         for output in outputs:
-            if isinstance(output, replica_events.Answer):
-                self.stale.answered(output.request_id, output.message)
             match output:
                 case replica_events.SendWire():
                     try:
                         translated.append(self._ask(output))
                     except EncodeError:
                         refused.append(output.request_id)
-                case replica_events.Answer() if output.request_id <= -ADMINISTERED:
-                    translated.append(Administered(-ADMINISTERED - output.request_id, output.message))
-                case replica_events.Answer(message=IncrementalAlterConfigsResponse() as response):
-                    is_committed = response.responses[0].error_code == Error.NONE
-                    outcome = Outcome.COMMITTED if is_committed else Outcome.UNKNOWN
-                    translated.append(Done(-output.request_id, outcome))
                 case replica_events.Answer():
-                    translated.append(self._answer(output))
+                    translated.append(self._answered(output))
                 case replica_events.StartFlush():
                     self._flushes[output.ticket] = output
                     if self._rng.random() < 0.5:
                         output.run()
                     translated.append(Flush(output.ticket))
-                case replica_events.SubmitDone():
-                    translated.append(Done(output.submit_id, _outcome(output), output.base_offset))
+                case replica_events.Trace(effect=effect):
+                    if isinstance(effect, StateChanged):
+                        self._read_election()
+                        translated.append(Changed(f"{effect.source}->{effect.target} {effect.cause}"))
                 case replica_events.Committed(batch=batch):
                     translated.append(Applied(batch.base_offset, batch.next_offset, batch.values))
-                case replica_events.Trace(effect=StateChanged() as changed):
-                    self._read_election()
-                    translated.append(Changed(f"{changed.source}->{changed.target} {changed.cause}"))
-                case replica_events.Trace():
-                    pass
+                case replica_events.SubmitDone():
+                    translated.append(Done(output.submit_id, _outcome(output), output.base_offset))
                 case replica_events.Drop():
                     raise AssertionError(f"node {self.node_id} drops a connection: {output}")
         for request_id in refused:
             translated += self.on_failed(request_id, FailureCause.UNSUPPORTED_VERSION, now_ms)
         return translated
 
+    def _answered(self, output: replica_events.Answer) -> Output:
+        """An answer to a peer, to a client, or to who has submitted something."""
+        request_id, message = output.request_id, output.message
+        self.stale.answered(request_id, message)
+        if request_id >= 0:
+            return self._answer(output)
+        if request_id <= -ADMINISTERED:
+            return Administered(-ADMINISTERED - request_id, message)
+        assert isinstance(message, IncrementalAlterConfigsResponse), message
+        is_committed = message.responses[0].error_code == Error.NONE
+        return Done(-request_id, Outcome.COMMITTED if is_committed else Outcome.UNKNOWN)
+
     def _ask(self, output: replica_events.SendWire) -> Ask:
         message = output.message
-        key = type(message).__schema__.api_key
-        assert key is not None, message
-        version = self._versions.get(key, APIS[key].versions.highest)
+        key, highest, kind = _kind_of(type(message))
+        version = self._versions.get(key, highest)
         check_leader_can_be_found(self.node_id, message, version)
         body = encode(message, version) if self._uses_codecs else message
         offset = None
         if isinstance(message, FetchRequest) and message.topics[0].topic_id == Uuid.METADATA_TOPIC:
             offset = message.topics[0].partitions[0].fetch_offset
-        target, kind = int(output.host[1:]), type(message).__name__.removesuffix("Request")
+        target = int(output.host[1:])
         return Ask(output.request_id, target, Frame(key, version, body), output.timeout_ms, offset, kind)
 
     def _answer(self, output: replica_events.Answer) -> Answer:
@@ -402,11 +401,10 @@ class ReplicaMember:
     def _read_election(self) -> None:
         """Look at quorum-state; where it has got lost since it was written, what it said counts."""
         try:
-            stored = read_quorum_state(self._disk, PARTITION)
+            content = self._disk.read(QUORUM_STATE)
         except OSError:
             return
-        if stored is not None:
-            self._election = election_of(stored)
+        self._election = _election_in(content)
 
     # Questions
 
@@ -428,18 +426,7 @@ class ReplicaMember:
 
     def view(self) -> View:
         """The state of the running node."""
-        assert self._replica is not None, self.node_id
-        core = self._replica.core
-        return View(
-            core.epoch,
-            core.state_name,
-            core.leader,
-            core.high_watermark,
-            core.log_end_offset,
-            core.flushed_offset,
-            core.log_start_offset,
-            core.snapshots,
-        )
+        return view_of(self.replica.core)
 
     def election(self) -> ElectionState | None:
         """What stands in quorum-state on disk."""
@@ -459,12 +446,12 @@ class ReplicaMember:
 
     def values(self, batch: LogBatch) -> tuple[bytes, ...]:
         """The submitted values in a batch."""
-        (whole,) = scan(batch.content)
+        whole = _parsed(batch.content)
         return () if whole.is_control else tuple(record.value or b"" for record in records(whole))
 
     def changes(self, batch: LogBatch) -> tuple[QuorumChange, ...]:
         """What a batch changes in the quorum."""
-        (whole,) = scan(batch.content)
+        whole = _parsed(batch.content)
         return tuple(changes_in(whole)) if whole.is_control else ()
 
     def voters(self) -> tuple[ReplicaKey, ...]:
@@ -501,6 +488,27 @@ def endpoints_of(node_id: int, port: int = PORT) -> Endpoints:
 
 def _endpoints_of_broker(node_id: int) -> Endpoints:
     return Endpoints((ListenerAddress("PLAINTEXT", f"b{node_id}", 9092),))
+
+
+@cache
+def _kind_of(message: type[Message]) -> tuple[int, int, str]:
+    """The API key of a kind of requests, its highest version, and what a trace calls it."""
+    key = message.__schema__.api_key
+    assert key is not None, message
+    return key, APIS[key].versions.highest, message.__name__.removesuffix("Request")
+
+
+@lru_cache(REMEMBERED)
+def _election_in(content: bytes) -> ElectionState:
+    """What a quorum-state file says; the same few are read again and again."""
+    return election_of(parse_quorum_state(content))
+
+
+@lru_cache(REMEMBERED)
+def _parsed(content: bytes) -> RecordBatch:
+    """The one batch that bytes are."""
+    (whole,) = scan(content)
+    return whole
 
 
 def _open(frame: Frame, kind: type[Message]) -> Message:

@@ -29,7 +29,6 @@ from kraft.sim.actions import (
     Fail,
     FailDisk,
     Flushed,
-    Happening,
     LimitDisk,
     Move,
     Note,
@@ -67,6 +66,7 @@ AGAIN_MS: Final = 100
 SAME_MOMENT_LIMIT: Final = 20_000
 """More events than this without any time passing are a loop."""
 NEVER_MS: Final = 10**9
+"""A deadline that is farther away than this is none."""
 _SEED_BITS: Final = 32
 
 
@@ -141,8 +141,8 @@ class Simulator:
         self.world = scenario.make_world(Trace(keep_all=keep_trace), make_member, trial)
         self.world.driver = self
         self.now_ms = 0
-        self._recorded = recorded
-        self._heap: list[tuple[int, int, Action | Callable[[], None]]] = []
+        self._perform = self.world.perform if recorded is None else partial(self._record, recorded)
+        self._heap: list[tuple[int, int, Action | None, Callable[[], None] | None]] = []
         self._sequence = 0
         self._rng = Random(f"{seed}/world")
         self._is_calm = False
@@ -167,27 +167,27 @@ class Simulator:
     def schedule(self, delay_ms: int, call: Callable[[], None]) -> None:
         """Call something when this much virtual time has passed; what comes at one moment keeps this order."""
         self._sequence += 1
-        heappush(self._heap, (self.now_ms + delay_ms, self._sequence, call))
+        heappush(self._heap, (self.now_ms + delay_ms, self._sequence, None, call))
 
     def plan(self, action: Action) -> None:
         """Let something happen at its time, or when the node is awake."""
         self._sequence += 1
-        heappush(self._heap, (action.at_ms, self._sequence, action))
+        heappush(self._heap, (action.at_ms, self._sequence, action, None))
 
     def run_until(self, end_ms: int, is_done: Callable[[], bool] | None = None) -> None:
         """Let events happen until `is_done`, at the latest until the time has come."""
-        moment = 0
-        while self._heap and self._heap[0][0] <= end_ms:
+        moment, heap = 0, self._heap
+        while heap and heap[0][0] <= end_ms:
             if is_done is not None and is_done():
                 return
-            at_ms, _, due = heappop(self._heap)
+            at_ms, _, action, call = heappop(heap)
             moment = moment + 1 if at_ms == self.now_ms else 0
             assert moment < SAME_MOMENT_LIMIT, f"a loop in which no time passes, at {at_ms}"
             self.now_ms = at_ms
-            if isinstance(due, Happening):
-                self._fall_due(due)
-            else:
-                due()
+            if action is not None:
+                self._fall_due(action)
+            elif call is not None:
+                call()
         self.now_ms = max(self.now_ms, end_ms)
 
     def _fall_due(self, action: Action) -> None:
@@ -215,14 +215,13 @@ class Simulator:
 
         self.schedule(action.at_ms - self.now_ms, wake)
 
-    def _perform(self, action: Action) -> None:
-        recorded = self._recorded
-        if recorded is None:
-            self.world.perform(action)
-            return
+    def _record(self, recorded: list[Action], action: Action) -> bool:
+        """Perform an action; whatever it breaks, it is the last that was recorded."""
         recorded.append(action)
-        if not self.world.perform(action):
+        has_happened = self.world.perform(action)
+        if not has_happened:
             recorded.pop()
+        return has_happened
 
     # A run
 

@@ -57,6 +57,8 @@ class StaleRequests:
 
     def answered(self, request_id: int, response: Message) -> None:
         """A request is answered; raises `InvariantViolated` if it should have been refused."""
+        if not self._of_former_lives and not self._out_of_date:
+            return
         former = self._of_former_lives.pop(request_id, None)
         stale = self._out_of_date.pop(request_id, set())
         if former is not None:

@@ -94,6 +94,8 @@ class Host(Struct):
 
     member: Member
     view: View | None = None
+    shown: str = ""
+    """The view, for the trace."""
     clock_offset_ms: int = 0
     clock_drift: int = 0
     """So many thousandths the clock is too fast."""
@@ -321,11 +323,11 @@ class World:
         except (Crashed, OSError, MetadataLogError) as failure:
             self._die(host, "start", failure)
             return True
-        host.view = self.invariants.started(host.member, is_damaged=self.disk_losses.is_damaged(action.node))
+        view = self.invariants.started(host.member, is_damaged=self.disk_losses.is_damaged(action.node))
         self.disk_losses.end(action.node)
         if self.watch is not None:
             self.watch.started(host.member, self)
-        self._settle(host, outputs, "started")
+        self._settle(host, view, outputs, "started")
         return True
 
     def _crash(self, action: Crash) -> bool:
@@ -539,22 +541,22 @@ class World:
             self._die(host, what, failure)
             return True
         member = host.member
-        host.view = view = self.invariants.stepped(member)
+        view = self.invariants.stepped(member)
         self.contacts.stepped(member.node_id, view, self.invariants.voters_of, clock_ms)
         if self.watch is not None:
-            self.watch.stepped(host.member, outputs, self)
-        self._settle(host, outputs, what)
+            self.watch.stepped(member, outputs, self)
+        self._settle(host, view, outputs, what)
         return True
 
-    def _settle(self, host: Host, outputs: list[Output], what: str) -> None:
-        node_id, view = host.member.node_id, host.view
-        assert view is not None
-        self.trace.add(
-            self.now_ms,
-            node_id,
-            f"{what}: {view.state} {view.epoch} {view.leader.leader_id}"
-            f" {view.high_watermark}/{view.flushed_offset}/{view.log_end_offset}",
-        )
+    def _settle(self, host: Host, view: View, outputs: list[Output], what: str) -> None:
+        node_id = host.member.node_id
+        if view is not host.view:
+            host.view = view
+            host.shown = (
+                f"{view.state} {view.epoch} {view.leader.leader_id}"
+                f" {view.high_watermark}/{view.flushed_offset}/{view.log_end_offset}"
+            )
+        self.trace.add(self.now_ms, node_id, f"{what}: {host.shown}")
         for output in outputs:
             self._carry_out(host, node_id, output)
         self.driver.on_stepped(node_id)
