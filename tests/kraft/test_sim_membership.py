@@ -8,6 +8,7 @@ from kraft.quorum.values import ReplicaKey
 from kraft.quorum.voters import QuorumChange, Voter, VoterSet
 from kraft.sim.actions import Action, Move, Wipe
 from kraft.sim.hunt import Hunt
+from kraft.sim.invariants import InvariantViolated
 from kraft.sim.member import LogBatch, SnapshotContent
 from kraft.sim.membership import run_dynamic
 from kraft.sim.registers import Registers
@@ -41,6 +42,21 @@ def test_a_static_quorum_becomes_a_dynamic_one_under_faults() -> None:
     """kraft.version goes from 0 to 1 while leaders come and go, and then voters do."""
     results = _run_slice(0, 4, nodes=3, kind="upgraded-controller")
     assert sum(result.voter_sets for result in results) > 4
+
+
+def test_a_disk_that_is_lost_before_all_have_the_record_of_the_voters_costs_what_was_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A majority has it, so the upgrade is done; but whoever has not knows the others by their ids alone, and is made
+    leader by one that has lost its disk. So says docs/howto/dynamic-quorum.md, and so runs do not let it happen.
+    """
+    seed = 1887
+    assert run_dynamic(seed, 3, kind="upgraded-controller").committed > 40
+    monkeypatch.setattr("kraft.sim.voter_workload._is_static_somewhere", lambda world: False)
+    actions: list[Action] = []
+    with pytest.raises(InvariantViolated, match=r"without the committed .*CONTROLLER"):
+        run_dynamic(seed, 3, kind="upgraded-controller", recorded=actions)
+    assert Wipe in set(map(type, actions))
 
 
 @pytest.mark.parametrize("nodes", [2, 3])
