@@ -18,6 +18,7 @@ from kraft.admin.client import (
     RequestRefused,
 )
 from kraft.admin.features import UpgradeType, update_features
+from kraft.quorum.voters import majority
 from metadata_log.image.features import KRAFT_VERSION
 from metadata_log.types import Uuid
 from transport.interface import Endpoint
@@ -35,6 +36,8 @@ RETRY_SECONDS: Final = 0.2
 HEARD_SECONDS: Final = 3.0
 """More than a fetch timeout: whoever fetches has found a new leader by then."""
 TIMEOUT_MS: Final = 30_000
+BEHIND_MS: Final = 2_000
+"""A voter that has lacked something for longer than Kafka's fetch timeout is no part of a majority now."""
 SILENT_MS: Final = 5_000
 """A replica that has not fetched for so long beside another of its id is gone: each fetches twice a second."""
 _DONE_BEFORE: Final = (Error.DUPLICATE_VOTER, Error.VOTER_NOT_FOUND)
@@ -118,15 +121,48 @@ def _default_listener(quorum: QuorumDescription) -> str:
     return next((name for voter in quorum.voters for name, _ in voter.listeners), "CONTROLLER")
 
 
-async def remove_voter(admin: AdminClient, node_id: int, directory_id: Uuid | None = None) -> Uuid:
-    """Take a controller's vote away; returns its directory id once that is committed. Errors as of `add_voter`."""
+async def remove_voter(
+    admin: AdminClient, node_id: int, directory_id: Uuid | None = None, *, force: bool = False
+) -> Uuid:
+    """Take a controller's vote away; returns its directory id once that is committed. Errors as of `add_voter`.
+
+    The majority of those who remain has to commit that. If too few of them keep up with the leader, which a new leader
+    knows within moments, nothing is asked and `AdminError` raised, unless with `force`: no leader refuses it, neither
+    ours nor Kafka's, and nothing could be committed before one of the others is back.
+    """
     cluster = await admin.describe_cluster()
     quorum = await admin.describe_quorum()
     found = directory_id or _only([one for one in quorum.voters if one.id == node_id], node_id, "no voter").directory_id
+    if not force:
+        await _require_majority_without(admin, quorum, node_id, found)
     request = RemoveRaftVoterRequest(cluster_id=cluster.cluster_id, voter_id=node_id, voter_directory_id=found)
     asked = admin.ask_active(request, RemoveRaftVoterResponse, _refusal)
     await _changed(admin, asked, lambda now: (node_id, found) not in _keys(now))
     return found
+
+
+async def _require_majority_without(
+    admin: AdminClient, quorum: QuorumDescription, node_id: int, directory_id: Uuid
+) -> None:
+    deadline = trio.current_time() + HEARD_SECONDS
+    while missing := missing_without(quorum, node_id, directory_id):
+        if trio.current_time() >= deadline:
+            ids = ", ".join(str(one.id) for one in missing)
+            raise AdminError(
+                f"node {node_id} is needed: of the voters that would remain, these do not keep up: {ids}",
+                hint="Remove first whoever is lost, or wait until they are back; --force removes it all the same, and"
+                " nothing is committed until then.",
+            )
+        await trio.sleep(RETRY_SECONDS)
+        quorum = await admin.describe_quorum()
+
+
+def missing_without(quorum: QuorumDescription, node_id: int, directory_id: Uuid) -> tuple[ReplicaDescription, ...]:
+    """The voters that do not keep up, if the others, without this one, would be no majority of the voters then."""
+    remaining = [one for one in quorum.voters if (one.id, one.directory_id) != (node_id, directory_id)]
+    now_ms = max((one.last_caught_up_ms for one in quorum.voters), default=-1)
+    missing = tuple(one for one in remaining if one.last_caught_up_ms < now_ms - BEHIND_MS)
+    return missing if missing and len(remaining) - len(missing) < majority(len(remaining)) else ()
 
 
 async def make_dynamic(admin: AdminClient, *, timeout_ms: int = TIMEOUT_MS) -> None:

@@ -51,14 +51,15 @@ def add_command(controller: str, *, directory_id: str | None, cluster: Cluster) 
 )
 @click.argument("node_id", metavar="ID", type=click.IntRange(min=0))
 @_directory_option
+@click.option("--force", is_flag=True, help="Even if then no majority keeps up that could commit anything.")
 @on_a_cluster
-def remove_command(node_id: int, *, directory_id: str | None, cluster: Cluster) -> None:
+def remove_command(node_id: int, *, directory_id: str | None, force: bool, cluster: Cluster) -> None:
     """Make a voter an observer; the leader, too: it resigns when that is committed.
 
     A controller with controller.quorum.auto.join.enable comes back by itself.
     """
     directory = _directory(directory_id)
-    found = cluster.ask(lambda admin: remove_voter(admin, node_id, directory))
+    found = cluster.ask(lambda admin: remove_voter(admin, node_id, directory, force=force))
     cluster.say(
         {"removed": {"id": node_id, "directoryId": str(found)}},
         [f"Node {node_id} with directory {found} votes no more."],

@@ -12,11 +12,13 @@ from kraft.admin import (
     ConfigChange,
     NoController,
     Operation,
+    QuorumDescription,
+    ReplicaDescription,
     RequestRefused,
     ResourceType,
     open_admin,
 )
-from kraft.admin.voters import add_voter, make_dynamic
+from kraft.admin.voters import add_voter, make_dynamic, missing_without, remove_voter
 from kraft.testing import Cluster
 from metadata_log.types import Uuid
 from transport.faults import Faults
@@ -41,6 +43,7 @@ from transport.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from transport.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from transport.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
 
@@ -143,6 +146,8 @@ class Scripted:
         self.is_slow_after_them = False
         self.directories = [Uuid.ZERO, Uuid.ZERO]
         self.writes_voters = False
+        self.caught_up_ms: dict[int, list[int]] = {}
+        """What is said of each voter from one time to the next, the last for ever."""
         self.observers: list[list[int]] = []
 
     def deliver(self, request: object) -> None:
@@ -173,24 +178,33 @@ class Scripted:
                 self.transport.answer(request, UpdateFeaturesResponse())
             case AddRaftVoterRequest():
                 self.transport.answer(request, AddRaftVoterResponse())
+            case RemoveRaftVoterRequest():
+                self.transport.answer(request, RemoveRaftVoterResponse())
             case DescribeQuorumRequest():
                 observers = self.observers.pop(0) if self.observers else []
-                self.transport.answer(request, quorum_led_by(self.active, self.directories, observers))
+                self.transport.answer(
+                    request, quorum_led_by(self.active, self.directories, observers, self._caught_up_now())
+                )
                 self.directories = (
                     [Uuid(bytes([one]) * 16) for one in (1, 2)] if self.writes_voters else self.directories
                 )
             case _:
                 raise AssertionError(request.message)
 
+    def _caught_up_now(self) -> dict[int, int]:
+        return {one: times.pop(0) if len(times) > 1 else times[0] for one, times in self.caught_up_ms.items()}
 
-def replica(node_id: int, directory_id: Uuid) -> ReplicaState:
-    return ReplicaState(replica_id=node_id, replica_directory_id=directory_id)
+
+def replica(node_id: int, directory_id: Uuid, caught_up_ms: int = -1) -> ReplicaState:
+    return ReplicaState(replica_id=node_id, replica_directory_id=directory_id, last_caught_up_timestamp=caught_up_ms)
 
 
-def quorum_led_by(leader: int, directories: list[Uuid], observers: list[int]) -> DescribeQuorumResponse:
+def quorum_led_by(
+    leader: int, directories: list[Uuid], observers: list[int], caught_up_ms: dict[int, int]
+) -> DescribeQuorumResponse:
     partition = DescribeQuorumResponsePartitionData(
         leader_id=leader,
-        current_voters=[replica(one, each) for one, each in enumerate(directories, 1)],
+        current_voters=[replica(one, each, caught_up_ms.get(one, -1)) for one, each in enumerate(directories, 1)],
         observers=[replica(one, Uuid(bytes([one]) * 16)) for one in observers],
     )
     return DescribeQuorumResponse(topics=[DescribeQuorumResponseTopicData(partitions=[partition])])
@@ -250,6 +264,51 @@ async def test_a_voter_to_be_that_a_new_leader_has_not_heard_of_is_waited_for(
         with pytest.raises(AdminError, match="node 4 is no observer"):
             await add_voter(client, 4, Endpoint("c4", 1))
         nursery.cancel_scope.cancel()
+
+
+async def test_a_voter_without_whom_no_majority_keeps_up_is_removed_only_by_force(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with trio.open_nursery() as nursery:
+        first, _, client = await run_scripted(nursery, MemoryNetwork(1), active=1)
+        directory = Uuid(bytes([1]) * 16)
+        first.directories = [directory, *(Uuid(bytes([one]) * 16) for one in (2, 3))]
+        first.caught_up_ms = {1: [90_000], 2: [89_500], 3: [80_000]}
+        with pytest.raises(AdminError, match=r"node 1 is needed: .* do not keep up: 3"):
+            await remove_voter(client, 1)
+        assert "RemoveRaftVoterRequest" not in first.asked
+        assert await remove_voter(client, 1, force=True) == directory
+        assert await remove_voter(client, 3) == first.directories[2], "who is lost can go"
+        first.caught_up_ms[3] = [-1, -1, 89_000]
+        assert await remove_voter(client, 1) == directory, "a new leader has not heard of everybody at once"
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("caught_up_ms", "removed", "missing"),
+    [
+        ((90_000, 89_000, 88_500), 1, ()),
+        ((90_000, 89_000, 20_000), 2, (3,)),
+        ((90_000, 89_000, -1), 1, (3,)),
+        ((90_000, 89_000, 20_000), 3, ()),
+        ((90_000, 20_000), 2, ()),
+        ((90_000, 20_000), 1, (2,)),
+        ((90_000, 89_000, 88_000, 20_000), 3, ()),
+        ((90_000, 89_000, 20_000, 20_000), 2, (3, 4)),
+        ((-1, -1, -1), 1, ()),
+        ((90_000,), 1, ()),
+    ],
+)
+def test_who_is_missing_for_a_majority(caught_up_ms: tuple[int, ...], removed: int, missing: tuple[int, ...]) -> None:
+    """Of the voters 1, 2, … one is removed; what a leader of an old release does not say counts against nobody."""
+    voters = tuple(
+        ReplicaDescription(
+            id=one, directory_id=Uuid.ZERO, log_end_offset=9, last_fetch_ms=at_ms, last_caught_up_ms=at_ms
+        )
+        for one, at_ms in enumerate(caught_up_ms, 1)
+    )
+    quorum = QuorumDescription(leader_id=1, leader_epoch=1, high_watermark=9, voters=voters, observers=())
+    assert tuple(one.id for one in missing_without(quorum, removed, Uuid.ZERO)) == missing
 
 
 async def test_what_the_active_controller_says_is_told_and_not_who_was_not_there(
