@@ -29,6 +29,8 @@ class BatchAccumulator:
     def __init__(self, *, next_offset: int, linger_ms: int, max_batch_bytes: int) -> None:
         self.next_offset = next_offset
         self._linger_ms = linger_ms
+        self._lingers = False
+        """The first batch of a leader does not: whoever sent it has waited for the election."""
         self._max_batch_bytes = max_batch_bytes
         self._complete: list[GatheredBatch] = []
         self._open: list[bytes] = []
@@ -50,7 +52,7 @@ class BatchAccumulator:
         if not self._open:
             self._open_since_ms = now_ms
         if self.drain_at_ms is None:
-            self.drain_at_ms = now_ms + self._linger_ms
+            self.drain_at_ms = now_ms + (self._linger_ms if self._lingers else 0)
         base_offset = self.next_offset
         self._open.extend(values)
         self._open_bytes += size
@@ -71,12 +73,14 @@ class BatchAccumulator:
         self._complete.append(GatheredBatch(base_offset, self._open_since_ms, tuple(self._open)))
         self._open = []
         self._open_bytes = BATCH_OVERHEAD
+        self._lingers = True
 
     def fork(self) -> BatchAccumulator:
         """An independent copy."""
         copy = BatchAccumulator(
             next_offset=self.next_offset, linger_ms=self._linger_ms, max_batch_bytes=self._max_batch_bytes
         )
+        copy._lingers = self._lingers
         copy._complete = list(self._complete)
         copy._open = list(self._open)
         copy._open_bytes = self._open_bytes
@@ -86,4 +90,5 @@ class BatchAccumulator:
 
     def facts(self) -> tuple[object, ...]:
         """What tells this from another, for fingerprints."""
-        return (self.next_offset, tuple(self._complete), tuple(self._open), self._open_since_ms, self.drain_at_ms)
+        batches = (tuple(self._complete), tuple(self._open), self._open_since_ms)
+        return (self.next_offset, *batches, self._lingers, self.drain_at_ms)

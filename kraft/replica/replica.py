@@ -115,6 +115,8 @@ _NEVER_MS: Final = 2**62
 _TICK: Final = Tick()
 _OwnEvent = LogFlushed | SnapshotChecked
 """What comes of an effect and must not overtake the effects behind it."""
+FINISH_MS: Final = 500
+"""How long a leader that stops waits for what it has written to be committed."""
 
 
 class ReplicaStatus(Struct, frozen=True, kw_only=True):
@@ -173,6 +175,10 @@ class Replica:
         self._claim_offset: int | None = None
         """Where this leader's LeaderChange record is: once that is applied, the application leads, too."""
         self._application_leads = False
+        self._early: list[WireRequest] = []
+        """What came between the election and that moment: a client who was sent away would come back much later."""
+        self._finish_by_ms = _NEVER_MS
+        """When a leader that stops resigns at the latest. Meanwhile it takes nothing new and finishes what it has."""
         self._unconfirmed: list[int] = []
         """What the application asked to have confirmed."""
         self._confirmed: deque[ReadConfirmed] = deque()
@@ -180,7 +186,7 @@ class Replica:
         self._apply_at_ms = _NEVER_MS
         """When to hand more of what is committed to the application."""
         self._outputs: list[Output] = []
-        self._todo: deque[Action | _OwnEvent] = deque()
+        self._todo: deque[Action | WireRequest | _OwnEvent] = deque()
 
     @classmethod
     def open(
@@ -273,7 +279,7 @@ class Replica:
         if self._apply_at_ms < _NEVER_MS and (core.is_leader or not self._storage.is_flushing):
             return self._apply_at_ms
         snapshots_at_ms = min(self._maker.deadline_ms, self._cleaner.deadline_ms)
-        return min(core.deadline_ms(), self.application.deadline_ms(), snapshots_at_ms)
+        return min(core.deadline_ms(), self.application.deadline_ms(), snapshots_at_ms, self._finish_by_ms)
 
     # Life
 
@@ -309,7 +315,9 @@ class Replica:
                 self._carry_out(core.step(event, now_ms), now_ms)
             case BeginShutdown():
                 self.application.on_begin_shutdown(now_ms)
-                self._carry_out(core.step(event, now_ms), now_ms)
+                self._hand_over(now_ms)
+                self._finish_by_ms = now_ms + FINISH_MS
+                self._leave_if_finished(now_ms)
             case _:
                 assert_never(event)
         if self._todo:
@@ -324,8 +332,18 @@ class Replica:
             next_one = todo.popleft()
             if isinstance(next_one, _OwnEvent):
                 self._carry_out(self.core.step(next_one, now_ms), now_ms)
+            elif isinstance(next_one, WireRequest):
+                self._on_request(next_one, now_ms)
             else:
                 self._perform(next_one, now_ms)
+
+    def _leave_if_finished(self, now_ms: int) -> None:
+        """Begin the core's shutdown, with which a leader resigns, unless it has written what is not committed."""
+        core = self.core
+        if core.is_leader and core.high_watermark < core.next_append_offset and now_ms < self._finish_by_ms:
+            return
+        self._finish_by_ms = _NEVER_MS
+        self._carry_out(core.step(BeginShutdown(), now_ms), now_ms)
 
     def abandon(self) -> None:
         """Unlock the directory and write nothing more: what failed once cannot be trusted with a last flush."""
@@ -353,6 +371,9 @@ class Replica:
             versions = describe_versions(self.application, message, request.version, level)
             self._outputs.append(Answer(request.request_id, versions))
         elif key in self.application.apis:
+            if self._claim_offset is not None and not self._application_leads:
+                self._early.append(request)
+                return
             if now_ms >= self._apply_at_ms:
                 # What was answered must be seen by whoever asks next.
                 self._apply(now_ms)
@@ -414,6 +435,8 @@ class Replica:
         """Timed work of the application first, so that what it appends is written by the same Tick."""
         if now_ms >= self._apply_at_ms:
             self._apply(now_ms)
+        if self._finish_by_ms < _NEVER_MS:
+            self._leave_if_finished(now_ms)
         if now_ms >= self.application.deadline_ms():
             for action in self.application.on_tick(now_ms):
                 self._perform(action, now_ms)
@@ -537,6 +560,12 @@ class Replica:
         if claim is not None and applier.next_offset > claim and not self._application_leads:
             self._application_leads = True
             self._todo.extend(application.on_leader(self.core.epoch, self.core.next_append_offset, now_ms))
+            self._take_up_early()
+
+    def _take_up_early(self) -> None:
+        """Deal with what came too early, now that it is known whether this replica leads."""
+        self._todo.extend(self._early)
+        self._early.clear()
 
     def _tell_confirmed(self) -> None:
         """Tell the application what is confirmed and applied."""
@@ -597,6 +626,7 @@ class Replica:
 
     def _lose_leadership(self) -> None:
         self._claim_offset = None
+        self._take_up_early()
         self._applier.forget()
         self._gathered.forget()
         if not self._application_leads:
@@ -662,7 +692,8 @@ class Replica:
 
     def _propose(self, proposal: Proposal, now_ms: int) -> None:
         waiting = proposal.waiting
-        if not self._application_leads:
+        is_leaving = self._finish_by_ms < _NEVER_MS and waiting is not None
+        if is_leaving or not self._application_leads:
             # It did when the application asked, earlier in this step.
             if waiting is not None:
                 self._outputs.append(self._refused(waiting, Error.NOT_LEADER_OR_FOLLOWER, is_uncertain=False))
@@ -778,6 +809,8 @@ class Replica:
         copy._confirmed = self._confirmed.copy()
         copy._claim_offset = self._claim_offset
         copy._application_leads = self._application_leads
+        copy._early = self._early.copy()
+        copy._finish_by_ms = self._finish_by_ms
         copy._apply_at_ms = self._apply_at_ms
         return copy
 
@@ -797,6 +830,8 @@ class Replica:
             sorted(self._received),
             self._claim_offset,
             self._application_leads,
+            [request.request_id for request in self._early],
+            self._finish_by_ms,
             self._gathered.values,
             self._unconfirmed,
             list(self._confirmed),

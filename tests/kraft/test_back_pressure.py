@@ -48,6 +48,9 @@ def batch_sizes(net: Net, node: int) -> list[int]:
 def test_within_the_linger_all_stands_in_one_batch_and_afterwards_it_is_written_without_being_asked() -> None:
     net = Net(quorum=QuorumConfig(append_linger_ms=25))
     leader = net.elect()
+    at_once = net.submit(leader, b"the first of a leader")
+    net.settle()
+    assert at_once in net.done
     before = len(batch_sizes(net, leader))
     first = net.submit(leader, b"one")
     net.advance(10)

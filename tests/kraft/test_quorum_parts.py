@@ -231,8 +231,17 @@ def test_batches_keep_order_offsets_units_and_the_size_limit(units: list[list[by
     assert accumulator.drain_at_ms is None
 
 
+def lingering(max_batch_bytes: int) -> BatchAccumulator:
+    """An accumulator that has handed out its first batch."""
+    accumulator = BatchAccumulator(next_offset=0, linger_ms=25, max_batch_bytes=max_batch_bytes)
+    accumulator.append((b"first",), 50)
+    assert accumulator.drain_at_ms == 50, "nothing is gained by waiting after an election"
+    accumulator.drain()
+    return accumulator
+
+
 def test_linger_starts_with_the_first_record() -> None:
-    accumulator = BatchAccumulator(next_offset=0, linger_ms=25, max_batch_bytes=10_000)
+    accumulator = lingering(10_000)
     accumulator.append((b"a",), 100)
     accumulator.append((b"b",), 120)
     assert accumulator.drain_at_ms == 125
@@ -241,9 +250,11 @@ def test_linger_starts_with_the_first_record() -> None:
 
 def test_a_full_batch_does_not_wait_for_its_linger() -> None:
     size = BATCH_OVERHEAD + 2 * (RECORD_OVERHEAD + 10)
-    accumulator = BatchAccumulator(next_offset=0, linger_ms=25, max_batch_bytes=size)
-    for _ in range(3):
-        accumulator.append((bytes(10),), 100)
+    accumulator = lingering(size)
+    accumulator.append((bytes(10),), 100)
+    accumulator.append((bytes(10),), 100)
+    assert accumulator.drain_at_ms == 125
+    accumulator.append((bytes(10),), 100)
     assert accumulator.drain_at_ms == 100
     assert accumulator.append((bytes(size),), 100) is None
 

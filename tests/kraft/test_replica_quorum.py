@@ -10,7 +10,11 @@ from replica_net import Net
 from kraft.quorum.effects import StateChanged
 from kraft.quorum.events import BeginShutdown
 from kraft.replica import FlushDone, Tick, host_controller
+from kraft.replica.replica import FINISH_MS
+from metadata_log.image import ResourceType
 from transport.protocol.errors import Error
+from transport.protocol.messages import IncrementalAlterConfigsRequest
+from transport.protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource
 
 
 def test_three_replicas_elect_and_commit() -> None:
@@ -112,6 +116,70 @@ def test_a_polite_stop_hands_leadership_over_quickly() -> None:
     net.advance(50)
     assert net.replicas[old].core.may_stop
     assert net.leader not in (0, old)
+
+
+def test_a_polite_stop_first_commits_what_is_written_and_takes_nothing_new() -> None:
+    net = Net()
+    old = net.elect()
+    written = net.submit(old, b"written")
+    net.step(old, BeginShutdown())
+    assert net.replicas[old].core.is_leader
+    refused = net.submit(old, b"refused")
+    assert (net.done[refused].error, net.done[refused].is_uncertain) == (Error.NOT_LEADER_OR_FOLLOWER, False)
+    net.until(lambda: net.leader not in (0, old) and net.replicas[net.leader].is_active)
+    assert net.done[written].error == Error.NONE
+    assert net.values_of(net.leader) == [b"written"]
+
+
+def test_a_polite_stop_does_not_wait_for_ever_for_a_majority() -> None:
+    net = Net()
+    old = net.elect()
+    written = net.submit(old, b"written")
+    net.cut = {old}
+    net.step(old, BeginShutdown())
+    net.advance(FINISH_MS - 1)
+    assert net.replicas[old].core.is_leader
+    net.advance(1)
+    assert net.replicas[old].core.state_name == "Resigned"
+    assert net.done[written].is_uncertain
+
+
+def until_elected(net: Net) -> int:
+    """A polite stop, up to the moment at which the next leader has begun its epoch and committed nothing."""
+    old = net.elect()
+    net.step(old, BeginShutdown())
+    while net.leader in (0, old):
+        if not net.once():
+            net.advance(1)
+    assert not net.replicas[net.leader].is_active
+    return net.leader
+
+
+def ask_now(net: Net, node: int) -> int:
+    """A write that arrives at once."""
+    wanted = AlterableConfig(name="metrics", config_operation=0, value="x")
+    resource = AlterConfigsResource(resource_type=ResourceType.CLIENT_METRICS, resource_name="m", configs=[wanted])
+    request_id = net.request(node, IncrementalAlterConfigsRequest(resources=[resource]))
+    net.queue.pop()()
+    return request_id
+
+
+def test_what_is_asked_of_a_leader_before_its_first_commit_is_answered_after_it() -> None:
+    net = Net(application=host_controller)
+    new = until_elected(net)
+    early = ask_now(net, new)
+    assert early not in net.answers
+    net.settle()
+    assert [one.error_code for one in net.answers[early].responses] == [Error.NONE]
+
+
+def test_what_is_asked_of_a_leader_that_never_commits_is_sent_to_the_next_one() -> None:
+    net = Net(application=host_controller)
+    new = until_elected(net)
+    early = ask_now(net, new)
+    net.cut = {new}
+    net.until(lambda: early in net.answers)
+    assert [one.error_code for one in net.answers[early].responses] == [Error.NOT_CONTROLLER]
 
 
 def test_all_nodes_lose_power_and_everything_acknowledged_is_there() -> None:
