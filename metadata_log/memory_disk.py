@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from functools import lru_cache
 from hashlib import blake2b
 from random import Random
 from typing import Final
@@ -25,6 +26,8 @@ another one does not bring it back though it says so (Linux: the pages are clean
 """
 
 _ROOT: Final = ""
+PATHS: Final = 1024
+"""So many spellings of paths are remembered."""
 
 
 class _Link(Struct, frozen=True):
@@ -427,6 +430,7 @@ class MemoryFile:
         self._life = -1
 
 
+@lru_cache(PATHS)
 def _normal(path: str) -> str:
     return "/".join(part for part in path.split("/") if part not in {"", "."})
 

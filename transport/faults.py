@@ -6,13 +6,13 @@ Kafka: the `MockNetwork` filters of `RaftEventSimulationTest`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import Enum
+from enum import StrEnum
 from random import Random
 
 from msgspec import Struct
 
 
-class Kind(Enum):
+class Kind(StrEnum):
     """Which way a message goes: Kafka's own simulation also cuts requests while replies still pass."""
 
     REQUEST = "request"

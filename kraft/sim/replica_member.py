@@ -437,10 +437,7 @@ class ReplicaMember:
         log = self.replica.log
         batches: list[LogBatch] = []
         while offset < log.end_offset:
-            batches += [
-                LogBatch(batch.base_offset, batch.next_offset, batch.epoch, bytes(batch.data))
-                for batch in scan(log.read(offset, _ALL))
-            ]
+            batches += _batches_in(log.read(offset, _ALL))
             offset = batches[-1].next_offset
         return batches
 
@@ -502,6 +499,12 @@ def _kind_of(message: type[Message]) -> tuple[int, int, str]:
 def _election_in(content: bytes) -> ElectionState:
     """What a quorum-state file says; the same few are read again and again."""
     return election_of(parse_quorum_state(content))
+
+
+@lru_cache(REMEMBERED)
+def _batches_in(data: bytes) -> tuple[LogBatch, ...]:
+    """What a piece of a log holds; several nodes append the same."""
+    return tuple(LogBatch(batch.base_offset, batch.next_offset, batch.epoch, bytes(batch.data)) for batch in scan(data))
 
 
 @lru_cache(REMEMBERED)
