@@ -4,6 +4,7 @@ other (KIP-853, KIP-1186), and a static quorum becomes such a one while it runs.
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -31,6 +32,7 @@ from real_kafka import (
 )
 from wire import leader_of
 
+from kraft.admin.voters import missing_without
 from metadata_log.types import Uuid
 
 pytestmark = pytest.mark.kafka
@@ -40,6 +42,7 @@ DEFAULT_METADATA_VERSION = "4.3-IV0"
 OLDER_METADATA_VERSION = "3.9-IV0"
 FEATURES_TOOL = "org.apache.kafka.tools.FeatureCommand"
 CHANGES = 20
+WEDGED_SECONDS = 10
 OTHER: dict[Make, Make] = {"ours": "kafka", "kafka": "ours"}
 
 
@@ -49,12 +52,14 @@ def begun_by(
     root: Path,
     make: Make,
     *,
+    others: Make | None = None,
     auto_join: tuple[int, ...] = (JOINING,),
     release: str = DEFAULT_METADATA_VERSION,
 ) -> Iterator[MixedQuorum]:
-    """One voter of this make, formatted by its own tool, and two of the other that will be added."""
+    """One voter of this make, formatted by its own tool, and two that will be added: of the other make, or as said."""
     layout = QuorumLayout(root, CLUSTER_ID, dict(zip(NODES, free_ports(3), strict=True)), QUIET, is_dynamic=True)
-    makes: dict[int, Make] = {FIRST: make, ADDED: OTHER[make], JOINING: OTHER[make]}
+    others = others or OTHER[make]
+    makes: dict[int, Make] = {FIRST: make, ADDED: others, JOINING: others}
     for node in NODES:
         how = "--standalone" if node == FIRST else "--no-initial-controllers"
         options = (
@@ -205,6 +210,43 @@ def test_a_static_quorum_of_both_makes_becomes_dynamic(
         nodes.end_all()
     finally:
         nodes.kill()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("make", ["kafka", "ours"])
+def test_a_quorum_waits_for_a_lost_voter_that_it_is_left_with(
+    kafka: KafkaInstallation, tmp_path: Path, make: Make
+) -> None:
+    """No leader refuses to remove a voter while another one is away, and then nobody leads until that is back; our
+    command does refuse, unless it is forced.
+    """
+    with begun_by(kafka, tmp_path, make, others=make, auto_join=()) as nodes:
+        for node in (ADDED, JOINING):
+            eventually(lambda node=node: node in nodes.observers(), f"{node} observes")
+            add_with_ours(nodes, node)
+        wait_for(nodes, set(NODES), set())
+        lost, removed = (node for node in NODES if node != nodes.quorum().leader_id)
+        directory = directory_of(nodes, removed)
+        nodes.end(lost, "kill")
+        eventually(lambda: missing_without(nodes.quorum(), removed, directory) != (), f"{lost} is missed")
+        refused = kraft("quorum", "remove", str(removed), *nodes.where)
+        assert refused.returncode == 1
+        assert f"node {removed} is needed: " in refused.stderr
+        assert nodes.voters() == set(NODES)
+        forced = kraft("quorum", "remove", str(removed), "--force", "--timeout", "5", *nodes.where)
+        assert forced.returncode == 1, forced.stdout
+        eventually(lambda: status_of(nodes).returncode == 1, "nobody leads")
+        threading.Event().wait(WEDGED_SECONDS)
+        assert status_of(nodes).returncode == 1, "somebody leads again"
+        nodes.start(lost)
+        wait_for(nodes, set(NODES) - {removed}, {removed})
+        add_with_ours(nodes, removed)
+        wait_for(nodes, set(NODES), set())
+        nodes.end_all()
+
+
+def status_of(nodes: MixedQuorum) -> subprocess.CompletedProcess[str]:
+    return kraft("quorum", "status", "--timeout", "3", *nodes.where)
 
 
 @pytest.mark.soak
