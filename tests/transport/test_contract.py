@@ -78,7 +78,7 @@ async def test_a_request_gets_its_reply(new_node: NewNode):
         assert await client.outcome(token) == Reply(token, VoteResponse(error_code=3))
 
 
-@not_simulated("an answer may overtake another one there, which nodes have to bear from their own former connections")
+@not_simulated("an answer does not wait there for those to earlier requests: nodes must bear worse, `reorder`")
 async def test_answers_given_in_any_order_reach_their_requests_in_order(new_node: NewNode):
     server, client = new_node(), new_node()
     endpoint = server.transport.listen(LISTENER)
