@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
@@ -34,6 +35,8 @@ from kraft.sim.story import story_lines, tell
 
 SEEDS_AT_ONCE: Final = 4
 """A worker is given so many."""
+OBJECTS_AT_ONCE: Final = 50_000
+"""So many more objects than before, and garbage is looked for."""
 AHEAD: Final = 3
 """So many times as much as there are workers waits to be worked on."""
 
@@ -284,7 +287,8 @@ def _faults(text: str | None) -> tuple[str, ...]:
 def _outcomes(hunt: Hunt, seeds: range, jobs: int) -> Iterator[Result | Schedule]:
     """What each run came to, in the order of seeds."""
     if jobs == 1 or len(seeds) == 1:
-        yield from map(hunt.run, seeds)
+        with garbage_collected_seldom():
+            yield from map(hunt.run, seeds)
         return
     parts = (seeds[first : first + SEEDS_AT_ONCE] for first in range(0, len(seeds), SEEDS_AT_ONCE))
     with _workers(jobs) as workers:
@@ -317,12 +321,26 @@ def _ignore_ctrl_c() -> None:
 def _run_part(hunt: Hunt, seeds: range) -> list[Result | Schedule]:
     """The runs of some seeds, up to the first that breaks a promise."""
     outcomes: list[Result | Schedule] = []
-    for seed in seeds:
-        outcome = hunt.run(seed)
-        outcomes.append(outcome)
-        if isinstance(outcome, Schedule):
-            break
+    with garbage_collected_seldom():
+        for seed in seeds:
+            outcome = hunt.run(seed)
+            outcomes.append(outcome)
+            if isinstance(outcome, Schedule):
+                break
     return outcomes
+
+
+@contextmanager
+def garbage_collected_seldom() -> Iterator[None]:
+    """Most of what a run makes lives until its end: to look for garbage all the time takes up to a tenth of it."""
+    thresholds = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(OBJECTS_AT_ONCE)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
 
 
 def _shrink(found: Schedule) -> Schedule:

@@ -117,6 +117,11 @@ class Invariants:
         return self.committed[-1].next_offset if self.committed else 0
 
     @property
+    def elections(self) -> int:
+        """How many epochs have had a leader."""
+        return len(self._leaders)
+
+    @property
     def leaders(self) -> tuple[int, ...]:
         """Who led, in the order of epochs."""
         return tuple(self._leaders[epoch] for epoch in sorted(self._leaders))
