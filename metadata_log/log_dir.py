@@ -210,6 +210,8 @@ def open_directory(
             replace_file(disk, directory, META_PROPERTIES, format_meta_properties(meta, now_ms))
         opened = LogDirectory(directory, meta, directory_id, lock)
         make_directory(disk, opened.partition_path)
+        # Who was killed before it had done this has left a directory that a power failure would take, with all in it.
+        disk.fsync_dir(directory)
         ensure_partition_metadata(disk, opened.partition_path)
     except BaseException:
         lock.release()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from itertools import pairwise
 from random import Random
 from typing import Any
@@ -37,6 +38,10 @@ STATIC = [
     & set(case["options"] or ())
 ]
 META = "d/meta.properties"
+
+
+class Killed(Exception):
+    """The process has died before an operation of its disk."""
 
 
 def options(case: dict[str, Any]) -> dict[str, Any]:
@@ -179,6 +184,32 @@ def test_opening() -> None:
         opened(disk)
     directory.release()
     opened(disk).release()
+
+
+def test_who_is_killed_while_opening_leaves_nothing_that_a_power_failure_takes_later() -> None:
+    """A process that dies alone leaves names that can be read and are not durable; the next one must make them so."""
+    seen: list[str] = []
+    for operations in range(1, 20):
+        disk = formatted()
+        left = iter(range(operations - 1, -1, -1))
+
+        def die_in_time(operation: str, path: str, left: Iterator[int] = left) -> None:
+            if next(left) == 0:
+                raise Killed(operation)
+
+        disk.on_operation = die_in_time
+        try:
+            opened(disk)
+            break
+        except Killed as killed:
+            seen.append(str(killed))
+        disk.on_operation = None
+        disk.kill()
+        path = opened(disk).partition_path
+        disk.crash()
+        assert disk.exists(path), f"killed before {seen[-1]}"
+    assert "mkdir" in seen
+    assert "fsync_dir" in seen
 
 
 def test_opening_what_is_not_ours() -> None:
