@@ -234,7 +234,7 @@ class Havoc:
         where = parse_bootstrap(self._nodes.layout.bootstrap)
         with trio.fail_after(5):
             async with open_admin(where, timeout_ms=4000) as admin:
-                await remove_voter(admin, node)
+                await remove_voter(admin, node, force=True)
 
 
 def quorum(
