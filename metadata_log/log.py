@@ -11,6 +11,8 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from typing import Final
 
+from msgspec import Struct
+
 from metadata_log.batch import Record, RecordBatch, read_batch, scan
 from metadata_log.disk import Disk, File, make_directory
 from metadata_log.epochs import FILE_NAME as EPOCHS_FILE
@@ -26,17 +28,16 @@ TAIL_BYTES: Final = 4 << 20
 """How much of the end of the log is kept in memory for those who fetch it."""
 
 
-class FlushHandle:
+class FlushHandle(Struct, frozen=True, eq=False):
     """One fsync of the log, to be run in any thread while the owner goes on appending."""
 
-    def __init__(self, file: File, offset: int, generation: int) -> None:
-        self.offset = offset
-        self.generation = generation
-        self._file = file
+    file: File
+    offset: int
+    generation: int
 
     def run(self) -> None:
         """Return once everything below `offset` is on the disk. Raises `OSError`; never to be repeated then."""
-        self._file.fsync()
+        self.file.fsync()
 
 
 class MetadataLog:
@@ -135,8 +136,9 @@ class MetadataLog:
         return scan(self.read(offset, max_bytes, end_offset=end_offset), where=self.directory)
 
     def _limit(self, offset: int, end_offset: int | None) -> int:
-        assert self.start_offset <= offset <= self.end_offset, (self.start_offset, offset, self.end_offset)
-        return self.end_offset if end_offset is None else min(end_offset, self.end_offset)
+        end = self.end_offset
+        assert self.start_offset <= offset <= end, (self.start_offset, offset, end)
+        return end if end_offset is None or end_offset > end else end_offset
 
     def find_time(self, timestamp_ms: int) -> Record | None:
         """The first record that is not older than `timestamp_ms`, or None (`UnifiedLog.fetchOffsetByTimestamp`)."""

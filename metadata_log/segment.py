@@ -100,17 +100,18 @@ class Segment:
 
     def note(self, batch: RecordBatch) -> None:
         """Take the next batch of the file, which is already there, into the indexes."""
+        last_offset = batch.last_offset
         if self.size_bytes == 0:
             self.first_timestamp = batch.max_timestamp
         if batch.max_timestamp > self._max_timestamp:
             self._max_timestamp = batch.max_timestamp
-            self._max_timestamp_offset = batch.last_offset
+            self._max_timestamp_offset = last_offset
         if self._since_entry > self._interval:
-            self._offsets.append(batch.last_offset, self.size_bytes)
+            self._offsets.append(last_offset, self.size_bytes)
             self._times.maybe_append(self._max_timestamp, self._max_timestamp_offset)
             self._since_entry = 0
         self.size_bytes += batch.size_bytes
-        self.end_offset = batch.next_offset
+        self.end_offset = last_offset + 1
         self._since_entry += batch.size_bytes
 
     def end_recovery(self) -> None:

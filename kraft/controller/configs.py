@@ -102,7 +102,8 @@ def alter(
     `is_new` is a topic that is being created by the same request. A change of what a partition needs in sync ends the
     eligibility of those that have left (KIP-966).
     """
-    _check_kind(resource[0])
+    if resource[0] not in _VALIDATORS:
+        raise _wrong_kind(resource[0])
     before = deciding.image.configs.of(resource)
     after = dict(before)
     # The last operation on a key wins, as the changes are gathered by key first.
@@ -113,7 +114,8 @@ def alter(
             after.pop(name, None)
         else:
             after[name] = value
-    _check_eligibility(deciding, resource, wanted, after)
+    if resource[0] == ResourceType.BROKER and MIN_ISR in wanted:
+        _check_eligibility(deciding, resource, after)
     _validate(resource, after)
     if not is_new:
         _check_exists(deciding.image, resource)
@@ -138,13 +140,12 @@ def _elr_enabled(deciding: Deciding) -> bool:
     return deciding.image.features.level(ELIGIBLE_LEADER_REPLICAS) > 0
 
 
-def _check_kind(kind: int) -> None:
-    """Refuse what is configured elsewhere, and what is no kind of resource."""
-    if kind not in _VALIDATORS:
-        if kind in list(ResourceType) and kind != ResourceType.UNKNOWN:
-            text = f"Resources of type {ResourceType(kind).name} are not served by this controller."
-            raise ApiError(Error.UNSUPPORTED_VERSION, text)
-        raise ApiError(Error.UNSUPPORTED_VERSION, f"Unknown resource type {kind}.")
+def _wrong_kind(kind: int) -> ApiError:
+    """The refusal of what is configured elsewhere, or is no kind of resource."""
+    if kind in list(ResourceType) and kind != ResourceType.UNKNOWN:
+        text = f"Resources of type {ResourceType(kind).name} are not served by this controller."
+        return ApiError(Error.UNSUPPORTED_VERSION, text)
+    return ApiError(Error.UNSUPPORTED_VERSION, f"Unknown resource type {kind}.")
 
 
 def _check_exists(image: MetadataImage, resource: Resource) -> None:
@@ -197,11 +198,9 @@ _VALIDATORS: Final[dict[int, Callable[[str, Mapping[str, str]], None]]] = {
 }
 
 
-def _check_eligibility(
-    deciding: Deciding, resource: Resource, wanted: Mapping[str, AlterableConfig], after: Mapping[str, str]
-) -> None:
+def _check_eligibility(deciding: Deciding, resource: Resource, after: Mapping[str, str]) -> None:
     """While leaders may be elected from outside the ISR, min.insync.replicas has to be the same on every broker."""
-    if resource[0] != ResourceType.BROKER or MIN_ISR not in wanted or not _elr_enabled(deciding):
+    if not _elr_enabled(deciding):
         return
     if resource[1]:
         text = "Broker-level min.insync.replicas cannot be altered while ELR is enabled."

@@ -156,7 +156,7 @@ class QuorumController:
     def on_appended(self, records: Sequence[VersionedRecord], base_offset: int) -> None:
         """One batch of this active controller's own records has its offsets."""
         end = OffsetAndEpoch(epoch=self.active_epoch, offset=base_offset + len(records))
-        self.history.appended(self.replay((one.record for one in records), base_offset, end))
+        self.history.appended(self.replay([one.record for one in records], base_offset, end))
         self._next_offset = end.offset
 
     def on_committed(self, next_offset: int) -> None:

@@ -364,7 +364,8 @@ class RaftCore:
             replication.fail_parked(quorum)
         self._deadline_ms = None
         self._stepped_at_ms = now_ms
-        effects, quorum.effects = quorum.effects, []
+        effects = quorum.effects.copy()
+        quorum.effects.clear()
         return effects
 
     def _poll(self, state: EpochState, now_ms: int) -> None:

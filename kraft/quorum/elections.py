@@ -58,7 +58,7 @@ def _consider(quorum: QuorumState, vote: Vote, now_ms: int) -> Error:
 
 def poll_unattached(quorum: QuorumState, state: UnattachedState | VotedState, now_ms: int) -> None:
     """Stand for election when the time has come; meanwhile ask the others who leads."""
-    if quorum.may_stand and now_ms >= state.election_deadline_ms and not quorum.is_shutting_down:
+    if now_ms >= state.election_deadline_ms and quorum.may_stand and not quorum.is_shutting_down:
         stand(quorum, now_ms, "election-timeout")
     else:
         fetch_from_bootstrap(quorum, now_ms)
@@ -66,7 +66,7 @@ def poll_unattached(quorum: QuorumState, state: UnattachedState | VotedState, no
 
 def poll_following(quorum: QuorumState, follower: FollowerState, now_ms: int) -> None:
     """Stand for election when the leader was silent for too long; else go on fetching, as observers always do."""
-    if quorum.may_stand and now_ms >= follower.fetch_deadline_ms and not quorum.is_shutting_down:
+    if now_ms >= follower.fetch_deadline_ms and quorum.may_stand and not quorum.is_shutting_down:
         stand(quorum, now_ms, "leader-gone" if follower.is_leader_gone else "fetch-timeout")
     else:
         poll_follower(quorum, follower, now_ms)

@@ -104,6 +104,9 @@ class QuorumState:
         self.is_shutting_down = False
         self.persisted: ElectionState | None = None
         self.effects: list[Effect] = []
+        """What is asked for, in the order in which it is to be carried out."""
+        self.emit = self.effects.append
+        """Ask for an effect."""
 
     def _take_voters(self, history: VoterHistory) -> None:
         voters = history.voters
@@ -176,10 +179,6 @@ class QuorumState:
         return base + self.rng.randrange(base) if base else 0
 
     # Effects
-
-    def emit(self, effect: Effect) -> None:
-        """Ask for an effect; effects are carried out in the order in which they were asked for."""
-        self.effects.append(effect)
 
     def suspect(self, peer_id: int, what: str) -> None:
         """Report what a peer cannot have meant; nothing else comes of it."""

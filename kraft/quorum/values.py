@@ -46,7 +46,10 @@ class Endpoints(Struct, frozen=True):
 
     def find(self, name: str) -> ListenerAddress | None:
         """The address of one listener, or None."""
-        return next((listener for listener in self.listeners if listener.name == name), None)
+        for listener in self.listeners:
+            if listener.name == name:
+                return listener
+        return None
 
     @property
     def default(self) -> ListenerAddress | None:

@@ -261,7 +261,7 @@ def _units(result: ControllerResult) -> tuple[Unit, ...]:
 
 
 def _unit(records: tuple[VersionedRecord, ...]) -> Unit:
-    return Unit(tuple(encode_record(one.record, one.version) for one in records), records)
+    return Unit(tuple([encode_record(one.record, one.version) for one in records]), records)
 
 
 def published_features(image: MetadataImage) -> tuple[tuple[tuple[str, int], ...], int]:

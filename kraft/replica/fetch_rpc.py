@@ -11,7 +11,7 @@ from kraft.quorum.values import ReplicaKey
 from kraft.replica.events import WireRequest
 from kraft.replica.quorum_records import changes_in
 from kraft.replica.rpc_parts import NO_LEADER_EPOCH, leader_endpoints
-from metadata_log.batch import scan
+from metadata_log.batch import read_batch
 from metadata_log.errors import DecodeError, IncompleteBatch, MetadataLogError
 from metadata_log.serde import Message
 from metadata_log.types import METADATA_PARTITION, NO_NODE, OffsetAndEpoch, Uuid
@@ -153,12 +153,15 @@ def facts_of(data: bytes) -> tuple[tuple[BatchFacts, ...], str | None]:
     A batch that is merely cut is how Kafka fills an answer up to its size, and nothing wrong.
     """
     found: list[BatchFacts] = []
+    position = 0
     try:
-        for batch in scan(data):
+        while position < len(data):
+            batch = read_batch(data, position)
             if batch.last_offset_delta < 0:
                 return tuple(found), f"a batch ends {-batch.last_offset_delta} offsets before it begins"
+            position += batch.size_bytes
             changes = tuple(changes_in(batch)) if batch.is_control else ()
-            found.append(BatchFacts(batch.base_offset, batch.next_offset, batch.epoch, batch.end_position, changes))
+            found.append(BatchFacts(batch.base_offset, batch.next_offset, batch.epoch, position, changes))
     except IncompleteBatch:
         pass
     except MetadataLogError as bad:

@@ -468,7 +468,11 @@ class Replica:
                     outputs.append(Answer(effect.request_id, self._sealed(effect.request_id, reply)))
                 case SendRequest():
                     self._asked[effect.request_id] = effect.peer_id
-                    outputs.append(self._wire_request(effect))
+                    message = self._rpc.request_to_wire(effect.message)
+                    to = effect.address
+                    outputs.append(
+                        SendWire(effect.request_id, effect.peer_id, to.host, to.port, message, effect.timeout_ms)
+                    )
                 case AppendBatch():
                     size = storage.append_batch(effect)
                     if self.application.reads_batches:
@@ -520,11 +524,6 @@ class Replica:
                     outputs.append(Trace(effect))
                 case _:
                     assert_never(effect)
-
-    def _wire_request(self, effect: SendRequest) -> SendWire:
-        message = self._rpc.request_to_wire(effect.message)
-        address = effect.address
-        return SendWire(effect.request_id, effect.peer_id, address.host, address.port, message, effect.timeout_ms)
 
     def _flush(self, effect: FlushLog, now_ms: int) -> None:
         if self.options.inline_flush:
