@@ -245,9 +245,11 @@ class Invariants:
         )
         if not is_settled and view.leader.leader_id != NO_NODE:
             self._check_leader(node_id, view.epoch, view.leader.leader_id)
-        changes, voters = len(known.voters), self.voters.in_force(known.voters)
-        self._check_log(member, known, before)
-        has_same_voters = len(known.voters) == changes and self.voters.in_force(known.voters) is voters
+        has_same_voters = True
+        if view.log_end_offset != known.end_offset or view.log_start_offset != known.start_offset:
+            changes, voters = len(known.voters), self.voters.in_force(known.voters)
+            self._check_log(member, known, before)
+            has_same_voters = len(known.voters) == changes and self.voters.in_force(known.voters) is voters
         if not (is_settled and has_same_voters and election is known.judged_election):
             known.judged_election = election
             problem = illegal(node_id, view, election, is_voter=self._may_stand(known, view))
@@ -370,15 +372,13 @@ class Invariants:
         if view.log_start_offset != known.start_offset:
             self._begin_later(member, known, before)
         end_offset = known.end_offset
-        if view.log_end_offset == end_offset:
-            return
         if view.log_end_offset < end_offset:
             if before is not None and view.log_end_offset < before.high_watermark:
                 raise InvariantViolated(
                     f"node {member.node_id} truncates below its high watermark: {before}, then {view}"
                 )
             self._cut(member.node_id, known, bisect_right(known.log, view.log_end_offset, key=_next_offset))
-        else:
+        elif view.log_end_offset > end_offset:
             batches = member.read(end_offset)
             self._append(member, known, batches)
             if view.state == "Leader" and before is not None:

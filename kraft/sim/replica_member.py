@@ -256,9 +256,12 @@ class ReplicaMember:
 
     def step(self, event: replica_events.Input, now_ms: int) -> list[Output]:
         """Hand an event to the replica."""
+        replica = self._replica
+        assert replica is not None, self.node_id
         if type(event) is replica_events.WireRequest and (controller := self.controller) is not None:
             self.stale.asked(event, controller)
-        return self._translate(self.replica.step(event, now_ms), now_ms)
+        outputs = replica.step(event, now_ms)
+        return self._translate(outputs, now_ms) if outputs else []
 
     def tick(self, now_ms: int) -> list[Output]:
         """Time has passed."""
@@ -422,11 +425,13 @@ class ReplicaMember:
 
     def deadline_ms(self) -> int:
         """When `tick` is wanted."""
-        return self.replica.deadline_ms()
+        assert self._replica is not None, self.node_id
+        return self._replica.deadline_ms()
 
     def view(self) -> View:
         """The state of the running node."""
-        return view_of(self.replica.core)
+        assert self._replica is not None, self.node_id
+        return view_of(self._replica.core)
 
     def election(self) -> ElectionState | None:
         """What stands in quorum-state on disk."""
