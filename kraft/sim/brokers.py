@@ -13,13 +13,13 @@ from typing import Final
 from kraft.sim.actions import Action
 from kraft.sim.admin_workload import AdminWorkload
 from kraft.sim.cluster import CLUSTER, broker_ids
+from kraft.sim.driver import Exchange
 from kraft.sim.nemesis import FAULTS
 from kraft.sim.partition_invariants import PartitionLedger
 from kraft.sim.partition_watch import PartitionWatch
 from kraft.sim.replica_member import Frame, ReplicaMember
 from kraft.sim.scenario import Scenario
 from kraft.sim.simulator import CALM_MS, Result, Simulator, whole_run
-from kraft.sim.world import Exchange
 from metadata_log.serde import Message, decode
 from transport.protocol.apis import APIS, ApiKey
 from transport.protocol.errors import Error

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from kraft.quorum.events import FailureCause
 from kraft.sim.actions import Action, Crash, Deliver, Fail, Flushed, Resign, Return, Start, Tick
-from kraft.sim.world import Exchange, Host, World
+from kraft.sim.driver import Exchange
+from kraft.sim.world import Host, World
 
 NEVER_MS = 10**9
 

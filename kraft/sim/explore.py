@@ -32,6 +32,7 @@ from kraft.sim.actions import (
     Submit,
     Tick,
 )
+from kraft.sim.driver import Exchange
 from kraft.sim.forking import forked
 from kraft.sim.member import Changed
 from kraft.sim.mutants import planted
@@ -39,7 +40,7 @@ from kraft.sim.scenario import Scenario
 from kraft.sim.schedule import Schedule, check_of
 from kraft.sim.steady_core import SteadyCore
 from kraft.sim.trace import Trace
-from kraft.sim.world import START_MS, Exchange, Host, World
+from kraft.sim.world import START_MS, Host, World
 
 FIRST_ID: Final = 101
 """Ids that are nothing else than ids, offsets and epochs being small: so they can be told apart in any text."""

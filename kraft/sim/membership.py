@@ -10,12 +10,12 @@ from random import Random
 from typing import Final
 
 from kraft.sim.actions import Action
+from kraft.sim.driver import Exchange
 from kraft.sim.dynamic import UPGRADED
 from kraft.sim.nemesis import FAULTS
 from kraft.sim.scenario import Scenario
 from kraft.sim.simulator import CALM_MS, Result, Simulator, whole_run
 from kraft.sim.voter_workload import AskVoters, MoveNode, VoterWorkload, WipeDisk
-from kraft.sim.world import Exchange
 
 CHAOS_MS: Final = 20_000
 

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from kraft.quorum.events import FailureCause
 from kraft.sim.actions import Action, Deliver, Fail, Return
-from kraft.sim.world import Exchange
+from kraft.sim.driver import Exchange
 from transport.faults import FaultPlan, Kind
 
 _OF_QUORUM: Final = frozenset(("PreVote", "Vote", "BeginQuorumEpoch", "EndQuorumEpoch", "Fetch", "FetchSnapshot"))

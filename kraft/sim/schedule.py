@@ -12,12 +12,13 @@ import msgspec
 from msgspec import Struct
 
 from kraft.sim.actions import Action
+from kraft.sim.driver import Driver
 from kraft.sim.members import MakeMember
 from kraft.sim.mutants import MUTANTS, planted
 from kraft.sim.scenario import Scenario
 from kraft.sim.trace import Trace
 from kraft.sim.trial import Trial
-from kraft.sim.world import Driver, World
+from kraft.sim.world import World
 from metadata_log.errors import MetadataLogError
 
 FORMAT: Final = 1

@@ -15,13 +15,14 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from kraft.sim.actions import Action, Deliver, Fail, Flushed, Return, RoundTrip, SetClock, Start, Submit
+from kraft.sim.actions import WORLD, Action, Deliver, Fail, Flushed, Return, RoundTrip, SetClock, Start, Submit, Tick
+from kraft.sim.driver import Exchange
 from kraft.sim.members import MakeMember
 from kraft.sim.mutants import planted
 from kraft.sim.schedule import Schedule, check_of
 from kraft.sim.trace import Trace
 from kraft.sim.trial import Trial
-from kraft.sim.world import Exchange, NoProgress, World
+from kraft.sim.world import NoProgress, World
 
 MOST_EVENTS: Final = 2_000_000
 """So many inputs to nodes in all a search may cost: some minutes."""
@@ -140,11 +141,19 @@ class _Search:
         return False
 
     def simplify(self) -> None:
-        """Right the clocks, count submissions from one, and close the gaps in time."""
+        """Right the clocks, count submissions from one, say where only time passes, and close the gaps in that."""
         self._try([_with_right_clock(action) for action in self._actions])
         self._try(_renumbered(self._actions))
         for place in range(len(self._actions)):
+            self._let_time_pass(place)
             self._close_gap(place)
+
+    def _let_time_pass(self, place: int) -> None:
+        """A node that only sees by this action how late it is may as well look at its clock."""
+        if place < len(self._actions):
+            action = self._actions[place]
+            if not isinstance(action, Tick) and action.node != WORLD:
+                self._try([*self._actions[:place], Tick(action.at_ms, action.node), *self._actions[place + 1 :]])
 
     def _close_gap(self, place: int) -> None:
         """Let everything from this action on happen as early as it may."""

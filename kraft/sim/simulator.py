@@ -42,6 +42,7 @@ from kraft.sim.actions import (
 )
 from kraft.sim.client_history import ClientWorkload
 from kraft.sim.disk_damage import Damage
+from kraft.sim.driver import Exchange
 from kraft.sim.machine_member import COUNTS
 from kraft.sim.members import MACHINES, MakeMember, replica_member
 from kraft.sim.nemesis import FAULTS, Nemesis, draw_clock_error_ms, draw_faults
@@ -50,7 +51,6 @@ from kraft.sim.scenario import Scenario, kind_of
 from kraft.sim.trace import Trace
 from kraft.sim.trial import Trial
 from kraft.sim.workload import Workload
-from kraft.sim.world import Exchange
 from metadata_log.serde import Message, encode
 from transport.faults import FaultPlan, Faults
 from transport.protocol.apis import APIS

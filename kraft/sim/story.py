@@ -29,11 +29,12 @@ from kraft.sim.actions import (
     Submit,
     Tick,
 )
+from kraft.sim.driver import Exchange, Onlooker
 from kraft.sim.members import MakeMember
 from kraft.sim.schedule import Replayed, Schedule, replay
 from kraft.sim.trace import Trace
 from kraft.sim.trial import Trial
-from kraft.sim.world import Exchange, Host, Onlooker, World
+from kraft.sim.world import Host, World
 from transport.protocol.apis import APIS
 
 LOG_BATCHES: Final = 12

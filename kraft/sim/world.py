@@ -42,6 +42,7 @@ from kraft.sim.actions import (
 from kraft.sim.contacts import Contacts
 from kraft.sim.disk_damage import Damage
 from kraft.sim.disk_losses import DiskLosses
+from kraft.sim.driver import Driver, Exchange, Onlooker
 from kraft.sim.invariants import Invariants
 from kraft.sim.member import (
     Administered,
@@ -73,22 +74,6 @@ class NoProgress(AssertionError):
     """All faults were over, and still nobody got anywhere."""
 
 
-class Exchange(Struct):
-    """One request and its way back."""
-
-    sender: int
-    number: int
-    target: int
-    kind: str
-    timeout_ms: int
-    request_id: int
-    message: object
-    answers: list[object | None] = []
-    """To each delivery what was answered; None as long as nothing was."""
-    is_settled: bool = False
-    """Whether the sender has its reply, or knows that there will be none."""
-
-
 class Host(Struct):
     """One node and its place in the world. `life` counts its starts."""
 
@@ -117,56 +102,6 @@ class Host(Struct):
     """By number the tickets of the fsyncs that are not done."""
     asked: dict[int, tuple[Exchange, int]] = {}
     """By the id it has here each delivery that awaits its answer."""
-
-
-class Driver(Protocol):
-    """Who chooses what happens, and so wants to know what could. None of these may perform an action at once."""
-
-    def on_asked(self, exchange: Exchange) -> None:
-        """A request is on its way."""
-
-    def on_answered(self, exchange: Exchange, copy: int) -> None:
-        """The answer to a delivery is on its way."""
-
-    def on_abandoned(self, exchange: Exchange) -> None:
-        """The target is not there, or has died over the request."""
-
-    def on_flush(self, node_id: int, number: int) -> None:
-        """An fsync has begun."""
-
-    def on_administered(self, node_id: int, request_id: int) -> None:
-        """A client has its answer."""
-
-    def on_stepped(self, node_id: int) -> None:
-        """A node has done something; it may want to be woken at another time."""
-
-    def on_died(self, node_id: int) -> None:
-        """A node has died in the middle of a step, or does not start with the disk it has."""
-
-
-class Onlooker:
-    """The driver of a world to which only happens what is written down."""
-
-    def on_asked(self, exchange: Exchange) -> None:
-        """Nothing follows."""
-
-    def on_answered(self, exchange: Exchange, copy: int) -> None:
-        """Nothing follows."""
-
-    def on_abandoned(self, exchange: Exchange) -> None:
-        """Nothing follows."""
-
-    def on_flush(self, node_id: int, number: int) -> None:
-        """Nothing follows."""
-
-    def on_administered(self, node_id: int, request_id: int) -> None:
-        """Nothing follows."""
-
-    def on_stepped(self, node_id: int) -> None:
-        """Nothing follows."""
-
-    def on_died(self, node_id: int) -> None:
-        """Nothing follows."""
 
 
 class Watch(Protocol):

@@ -1,0 +1,75 @@
+"""Who chooses what happens in a `World`, and what it is told for that: which requests are under way, which fsyncs have
+begun, who has done something (Kafka: the `EventQueue` and `MessageRouter` of `RaftEventSimulationTest`).
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from msgspec import Struct
+
+
+class Exchange(Struct):
+    """One request and its way back."""
+
+    sender: int
+    number: int
+    target: int
+    kind: str
+    timeout_ms: int
+    request_id: int
+    message: object
+    answers: list[object | None] = []
+    """To each delivery what was answered; None as long as nothing was."""
+    is_settled: bool = False
+    """Whether the sender has its reply, or knows that there will be none."""
+
+
+class Driver(Protocol):
+    """Who chooses what happens, and so wants to know what could. None of these may perform an action at once."""
+
+    def on_asked(self, exchange: Exchange) -> None:
+        """A request is on its way."""
+
+    def on_answered(self, exchange: Exchange, copy: int) -> None:
+        """The answer to a delivery is on its way."""
+
+    def on_abandoned(self, exchange: Exchange) -> None:
+        """The target is not there, or has died over the request."""
+
+    def on_flush(self, node_id: int, number: int) -> None:
+        """An fsync has begun."""
+
+    def on_administered(self, node_id: int, request_id: int) -> None:
+        """A client has its answer."""
+
+    def on_stepped(self, node_id: int) -> None:
+        """A node has done something; it may want to be woken at another time."""
+
+    def on_died(self, node_id: int) -> None:
+        """A node has died in the middle of a step, or does not start with the disk it has."""
+
+
+class Onlooker:
+    """The driver of a world to which only happens what is written down."""
+
+    def on_asked(self, exchange: Exchange) -> None:
+        """Nothing follows."""
+
+    def on_answered(self, exchange: Exchange, copy: int) -> None:
+        """Nothing follows."""
+
+    def on_abandoned(self, exchange: Exchange) -> None:
+        """Nothing follows."""
+
+    def on_flush(self, node_id: int, number: int) -> None:
+        """Nothing follows."""
+
+    def on_administered(self, node_id: int, request_id: int) -> None:
+        """Nothing follows."""
+
+    def on_stepped(self, node_id: int) -> None:
+        """Nothing follows."""
+
+    def on_died(self, node_id: int) -> None:
+        """Nothing follows."""
