@@ -223,7 +223,7 @@ class RaftCore:
         if not quorum.is_voter or quorum.is_only_voter:
             return True
         if isinstance(quorum.state, ResignedState):
-            return not quorum.state.unacknowledged
+            return not quorum.state.unacknowledged and self._stepped_at_ms >= quorum.state.stay_until_ms
         return quorum.leader_id not in (NO_NODE, quorum.local.id)
 
     def deadline_ms(self) -> int:
@@ -396,6 +396,8 @@ class RaftCore:
             timer_ms = min(state.deadline_ms(), quorum.purgatory.deadline_ms)
             return timer_ms if state.read_round is None else min(timer_ms, quorum.peers.next_ready_ms(now_ms))
         timer_ms = state.deadline_ms()
+        if quorum.is_shutting_down and isinstance(state, ResignedState):
+            timer_ms = state.stay_until_ms
         ready_ms = quorum.peers.next_ready_ms(now_ms)
         return ready_ms if timer_ms <= now_ms else min(timer_ms, ready_ms)
 

@@ -31,6 +31,10 @@ from metadata_log.records.control import KRaftVersionRecord, LeaderChangeMessage
 from metadata_log.types import NO_NODE, NO_OFFSET
 from transport.protocol.errors import Error
 
+STAY_MS: Final = 250
+"""How long a leader that stops stays for the vote of its successor, who asks at once: others have heard this leader a
+moment ago and may refuse the pre-vote. Kafka waits for five seconds, even if nobody is left to ask.
+"""
 _NO_ENDPOINTS: Final = Endpoints()
 
 
@@ -327,4 +331,5 @@ def on_end_reply(quorum: QuorumState, peer_id: int, reply: EndQuorumEpochReply, 
     match quorum.state:
         case ResignedState() as resigned if verdict is Verdict.CONTINUE and reply.error == Error.NONE:
             resigned.unacknowledged = tuple(one for one in resigned.unacknowledged if one != peer_id)
+            resigned.stay_until_ms = now_ms + STAY_MS
     settle(quorum, peer_id, verdict, now_ms)

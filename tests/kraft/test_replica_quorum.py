@@ -9,6 +9,7 @@ from replica_net import Net
 
 from kraft.quorum.effects import StateChanged
 from kraft.quorum.events import BeginShutdown
+from kraft.quorum.leadership import STAY_MS
 from kraft.replica import FlushDone, Tick, host_controller
 from kraft.replica.replica import FINISH_MS
 from metadata_log.image import ResourceType
@@ -116,6 +117,21 @@ def test_a_polite_stop_hands_leadership_over_quickly() -> None:
     net.advance(50)
     assert net.replicas[old].core.may_stop
     assert net.leader not in (0, old)
+
+
+def test_a_leader_that_stops_stays_for_a_moment_for_the_votes_of_who_has_heard_that_it_resigns() -> None:
+    """Here they stop, too, and so nobody asks for its vote."""
+    net = Net()
+    old = net.elect()
+    for node in (*(net.replicas.keys() - {old}), old):
+        net.step(node, BeginShutdown())
+    net.settle()
+    core = net.replicas[old].core
+    assert core.state_name == "Resigned"
+    net.advance(STAY_MS - 1)
+    assert not core.may_stop
+    net.advance(1)
+    assert core.may_stop
 
 
 def test_a_polite_stop_first_commits_what_is_written_and_takes_nothing_new() -> None:

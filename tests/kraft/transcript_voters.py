@@ -54,18 +54,13 @@ class DynamicMember(CoreMember):
     def __init__(self, key: ReplicaKey, *, voters: VoterSet, config: QuorumConfig) -> None:
         formatted = recorded_in(0, DYNAMIC, voters) if key in voters.keys else ()
         super().__init__(key.id, voters=voters, config=config, formatted=formatted)
-        self._key = key
+        self.key = key
         self.port = PORT
-
-    @property
-    def key(self) -> ReplicaKey:
-        """Its id and directory."""
-        return self._key
 
     @property
     def endpoints(self) -> Endpoints:
         """Where it listens in this life."""
-        return voter_of(self._key, self.port).endpoints
+        return voter_of(self.key, self.port).endpoints
 
 
 def control_text(record: ControlRecord) -> str:

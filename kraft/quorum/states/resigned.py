@@ -23,6 +23,8 @@ class ResignedState(Struct):
     unacknowledged: tuple[int, ...]
     successors: tuple[ReplicaKey, ...]
     election_deadline_ms: int
+    stay_until_ms: int = 0
+    """Until when a node that stops stays for the votes of its successors, once all have heard that it resigns."""
 
     name: ClassVar[str] = "Resigned"
     voted: ClassVar[ReplicaKey | None] = None
