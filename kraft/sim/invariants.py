@@ -90,6 +90,11 @@ def _forgets(known: ElectionState, now: ElectionState | None) -> bool:
     return known.voted.id != now.voted.id
 
 
+def _have_same_role(one: View, other: View) -> bool:
+    """Whether a node is the same in both, in the same epoch and under the same leader."""
+    return one.state == other.state and one.epoch == other.epoch and one.leader == other.leader
+
+
 class Invariants:
     """The ledger of one run. Every method raises `InvariantViolated`."""
 
@@ -237,12 +242,7 @@ class Invariants:
         if before is not None and view == before:
             return before
         known.view = view
-        is_settled = (
-            before is not None
-            and view.state == before.state
-            and view.epoch == before.epoch
-            and view.leader == before.leader
-        )
+        is_settled = before is not None and _have_same_role(before, view)
         if not is_settled and view.leader.leader_id != NO_NODE:
             self._check_leader(node_id, view.epoch, view.leader.leader_id)
         has_same_voters = True
@@ -250,6 +250,7 @@ class Invariants:
             changes, voters = len(known.voters), self.voters.in_force(known.voters)
             self._check_log(member, known, before)
             has_same_voters = len(known.voters) == changes and self.voters.in_force(known.voters) is voters
+        # What a node may be depends on its role, its voters and its file alone.
         if not (is_settled and has_same_voters and election is known.judged_election):
             known.judged_election = election
             problem = illegal(node_id, view, election, is_voter=self._may_stand(known, view))
