@@ -98,10 +98,14 @@ def told(violated: str) -> str:
 
 
 def write(measured: Measured) -> None:
-    """Put a row in its place in the page."""
-    beginning = f"| `{measured.mutant.name}` |"
-    lines = PAGE.read_text(encoding="utf-8").splitlines()
-    PAGE.write_text("".join(f"{measured.row if one.startswith(beginning) else one}\n" for one in lines), "utf-8")
+    """Put a row in its place in the page; rows of bugs that are gone go, those of new ones wait to be measured."""
+    before, after = PAGE.read_text(encoding="utf-8").split("| --- |\n", 1)
+    rows = {line.split("`")[1]: line for line in after.splitlines() if line.startswith("| `")}
+    rows[measured.mutant.name] = measured.row
+    rest = [line for line in after.splitlines() if not line.startswith("| `")]
+    table = [rows.get(name) or Measured(mutant, (), None, None).row for name, mutant in MUTANTS.items()]
+    lines = [before + "| --- |", *table, *rest]
+    PAGE.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 def main() -> None:

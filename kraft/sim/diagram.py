@@ -99,13 +99,14 @@ def render_diagram(story: Story) -> str:
     node_ids = tuple(story.moments[-1].nodes) if story.moments else ()
     lanes = {node_id: LEFT + INSET + LANE * at for at, node_id in enumerate(node_ids)}
     width, height = LEFT + INSET + LANE * max(len(lanes), 1), TOP + ROW * (len(story.moments) + 1)
+    level = {arrow.sent for arrow in story.arrows if arrow.sent == arrow.arrived}
     parts = [
         f'<svg width="{width}" height="{height}" role="img" aria-label="what happened, from top to bottom">',
         '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
         '<path d="M0,0 L8,4 L0,8 z" fill="#444"/></marker></defs>',
         *_bands(story, lanes),
         *(line for arrow in story.arrows for line in _arrow(arrow, lanes)),
-        *(line for at, moment in enumerate(story.moments) for line in _moment(at, moment, lanes, width)),
+        *(line for at, moment in enumerate(story.moments) for line in _moment(at, moment, lanes, width, at in level)),
         "</svg>",
     ]
     data = msgspec.json.encode(story.moments).decode().replace("<", "\\u003c")
@@ -167,7 +168,7 @@ def _arrow(arrow: Arrow, lanes: dict[int, int]) -> Iterator[str]:
     yield f'<line x1="{x1 + edge}" y1="{y1}" {end}><title>{escape(what)}</title></line>'
 
 
-def _moment(at: int, moment: Moment, lanes: dict[int, int], width: int) -> Iterator[str]:
+def _moment(at: int, moment: Moment, lanes: dict[int, int], width: int, has_level_arrow: bool) -> Iterator[str]:
     y = _y(at)
     if moment.node == WORLD or moment.node not in lanes:
         yield f'<line x1="{LEFT}" y1="{y}" x2="{width}" y2="{y}" stroke="#f0d9a8"/>'
@@ -177,7 +178,8 @@ def _moment(at: int, moment: Moment, lanes: dict[int, int], width: int) -> Itera
         )
         return
     x, now = lanes[moment.node], moment.nodes[moment.node]
-    label = "; ".join((moment.what, *(detail.partition("->")[2] or detail for detail in moment.details[-1:])))
+    own = [detail for detail in moment.details if not detail.startswith("node ")]
+    label = "; ".join((moment.what, *(detail.partition("->")[2] or detail for detail in own[-1:])))
     mark = (
         f'<path d="M{x - 6},{y - 6} l12,12 m0,-12 l-12,12" stroke="#c1121f" stroke-width="3"/>'
         if moment.is_fault
@@ -187,5 +189,5 @@ def _moment(at: int, moment: Moment, lanes: dict[int, int], width: int) -> Itera
     yield (
         f'<g class="moment" data-at="{at}" tabindex="0"><title>{escape(label)}</title>'
         f'<text class="time" x="{LEFT - 16}" y="{y + 4}" text-anchor="end">{moment.at_ms} ms</text>{mark}'
-        f'<text class="what" x="{x + 12}" y="{y + 4}">{escape(shown)}</text></g>'
+        f'<text class="what" x="{x + 12}" y="{y - 5 if has_level_arrow else y + 4}">{escape(shown)}</text></g>'
     )

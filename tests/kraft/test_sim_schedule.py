@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import combinations
 from pathlib import Path
 
 import msgspec
@@ -11,7 +12,7 @@ import pytest
 from command_line import run
 from hash_seeds import outputs_of
 
-from kraft.sim.actions import Action, Deliver, Note
+from kraft.sim.actions import Action, Deliver, Note, Return, RoundTrip
 from kraft.sim.diagram import render_diagram
 from kraft.sim.hunt import Hunt
 from kraft.sim.schedule import BadSchedule, Schedule, check_of, decode_schedule, encode_schedule, replay
@@ -69,12 +70,27 @@ def test_the_classic_bugs_shrink_to_what_a_person_can_read(mutant: str) -> None:
     assert replay(msgspec.structs.replace(shrunk, mutant=None)).failure is None, "the sound code breaks it, too"
 
 
-def test_nothing_can_be_left_out_of_a_shrunk_schedule() -> None:
+@pytest.mark.parametrize("count", [1, 2])
+def test_nothing_can_be_left_out_of_a_shrunk_schedule(count: int) -> None:
     shrunk = shrink(_found("minority-commits"))
-    for place in range(len(shrunk.actions)):
-        rest = (*shrunk.actions[:place], *shrunk.actions[place + 1 :])
+    for left_out in combinations(range(len(shrunk.actions)), count):
+        rest = tuple(action for place, action in enumerate(shrunk.actions) if place not in left_out)
         failure = replay(msgspec.structs.replace(shrunk, actions=rest)).failure
-        assert failure is None or check_of(failure) != shrunk.violated, shrunk.actions[place]
+        assert failure is None or check_of(failure) != shrunk.violated, left_out
+
+
+def test_a_round_trip_is_a_request_and_an_answer_that_comes_at_once() -> None:
+    shrunk = shrink(_found("minority-commits"))
+    one_by_one: list[Action] = []
+    for action in shrunk.actions:
+        if isinstance(action, RoundTrip):
+            at_ms, sender, target, number, kind = action.at_ms, action.node, action.peer, action.number, action.kind
+            one_by_one.append(Deliver(at_ms, target, sender, number, kind))
+            one_by_one.append(Return(at_ms, sender, target, number, 0, kind))
+        else:
+            one_by_one.append(action)
+    assert len(one_by_one) > len(shrunk.actions)
+    assert replay(msgspec.structs.replace(shrunk, actions=tuple(one_by_one))).digest == replay(shrunk).digest
 
 
 def test_a_search_that_may_cost_nothing_changes_nothing() -> None:
