@@ -115,7 +115,7 @@ _NEVER_MS: Final = 2**62
 _TICK: Final = Tick()
 _OwnEvent = LogFlushed | SnapshotChecked
 """What comes of an effect and must not overtake the effects behind it."""
-FINISH_MS: Final = 500
+FINISH_MS: Final = 1000
 """How long a leader that stops waits for what it has written to be committed."""
 
 

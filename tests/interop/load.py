@@ -46,6 +46,11 @@ class Seen:
             self._errors[attempt, name] += 1
 
     @property
+    def count(self) -> int:
+        """How many."""
+        return sum(self.errors.values())
+
+    @property
     def errors(self) -> dict[tuple[str, str], int]:
         """How often each was seen."""
         with self._lock:
