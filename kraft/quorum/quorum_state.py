@@ -115,7 +115,7 @@ class QuorumState:
         self.voters = voters
         self.is_voter = voters.contains(self.local)
         """Whether this replica votes; otherwise it is an observer."""
-        self._is_one_of_two = history.removes_one_of_two(self.local)
+        self._is_removed_last = history.removes(self.local)
         self.is_only_voter = voters.is_only(self.local)
         """Whether this replica is a majority all by itself."""
         self.other_voter_ids = voters.other_ids(self.local.id)
@@ -157,16 +157,15 @@ class QuorumState:
 
     @property
     def may_stand(self) -> bool:
-        """Whether this replica may stand for election: as a voter, or as the one of two whose removal may not be
-        committed yet.
+        """Whether this replica may stand for election: as a voter, or as one whose removal may not be committed yet.
 
-        It may be the only one with the record that removes it, and then the other can have neither its vote nor the
-        record (Raft thesis, §4.2.2). Kafka's quorum of two is stuck there for ever.
+        It may be the only one left with the record that removes it. The others then cannot do without its vote, have a
+        shorter log than it, and would wait for it for ever, as Kafka's do (Raft thesis, §4.2.2).
         """
         if self.is_voter:
             return True
         offset = self.history.voters_offset
-        return self._is_one_of_two and offset is not None and offset >= self.log.high_watermark
+        return self._is_removed_last and offset is not None and offset >= self.log.high_watermark
 
     @property
     def own_voter(self) -> Voter:

@@ -88,12 +88,9 @@ class VoterHistory(Struct, frozen=True):
         """The history of an empty log that begins where a snapshot with these records ends."""
         return VoterHistory(self.static_voters).with_changes(changes)
 
-    def removes_one_of_two(self, key: ReplicaKey) -> bool:
-        """Whether the last record leaves one voter where this replica was the other one."""
-        if len(self.sets) < 2 or len(self.voters) != 1:
-            return False
-        before = self.sets[-2][1]
-        return len(before) == 2 and before.contains(key) and not self.voters.contains(key)
+    def removes(self, key: ReplicaKey) -> bool:
+        """Whether the last record takes a replica's vote away that it had by the record before."""
+        return len(self.sets) > 1 and self.sets[-2][1].contains(key) and not self.voters.contains(key)
 
     def uncommitted_changes(self, high_watermark: int) -> int:
         """How often who votes changes in what is not known to be committed: more than once could elect two leaders."""

@@ -560,17 +560,17 @@ class Invariants:
         return [disk for disk in disks if key.matches(disk.key)]
 
     def _may_stand(self, known: Known, view: View) -> bool:
-        """Whether a node is a voter by its log; a leader, whether it was one when it was elected. Of two voters the
-        removed one may be needed until that is committed.
+        """Whether a node is a voter by its log; a leader, whether it was one when it was elected. One that the last
+        record removed may be needed until that is committed.
         """
         end = len(known.log)
         if view.state == "Leader":
             end = bisect_left(known.log, view.epoch, key=_epoch)
         voters = self.voters.before(known.voters, end)
-        if voters.contains(known.key) or len(voters) > 1 or not known.voters:
+        if voters.contains(known.key) or not known.voters:
             return voters.contains(known.key)
         former = self.voters.before(known.voters, max(place for place, _ in known.voters if place < end))
-        return len(former) == 2 and former.contains(known.key)
+        return former.contains(known.key)
 
     def _check_elected(self, known: Known, epoch: int, voters: VoterSet) -> None:
         """Who leads was voted for by a majority, itself included."""

@@ -366,6 +366,21 @@ def test_of_two_voters_the_one_that_removed_itself_is_elected_once_more_to_have_
     assert net.leader == other, "who is removed for good stands no more, restarted or not"
 
 
+def test_one_that_was_removed_stands_where_only_it_and_a_lost_leader_had_the_record() -> None:
+    """Found by the simulator: its log is longer than that of the two who are left, and they need its vote."""
+    net = dynamic_net(4)
+    leader = net.elect()
+    removed, *others = sorted({1, 2, 3, 4} - {leader})
+    net.cut.update(others)
+    net.request(leader, remove(removed, net.replicas[removed].core.local.directory_id))
+    net.until(lambda: not net.replicas[removed].core.voters.contains(net.replicas[removed].core.local))
+    net.kill(leader)
+    net.cut.clear()
+    net.until(lambda: net.leader in others)
+    assert net.replicas[net.leader].core.voters.ids == tuple(sorted({leader, *others}))
+    assert not net.replicas[removed].core.voters.contains(net.replicas[removed].core.local)
+
+
 def test_a_node_that_knows_who_leads_but_not_where_follows_once_it_is_told() -> None:
     """Found by the simulator: who joins and is restarted before it has any record remembers only the leader's id."""
     net = dynamic_net(1, joining=1)
