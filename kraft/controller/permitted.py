@@ -51,7 +51,7 @@ class Permitted(Struct, frozen=True):
 def permit_items(deciding: Deciding, request: Message) -> Permitted:
     """What of a request the caller may ask for: all of it, if its API has no items with permissions of their own."""
     permit = _PERMITS.get(type(request))
-    return Permitted(request) if permit is None or deciding.authorizer is None else permit(deciding, request)
+    return Permitted(request) if permit is None else permit(deciding, request)
 
 
 def _once(things: Iterable[T]) -> list[T]:

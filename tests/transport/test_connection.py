@@ -91,6 +91,7 @@ class TestFrames:
         assert reader.feed(framed(b"good") + length) == [b"good"]
         assert reader.broken is not None
         assert "at most 100" in reader.broken
+        assert reader.feed(framed(b"more")) == []
 
 
 class TestServer:

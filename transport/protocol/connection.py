@@ -100,7 +100,8 @@ class FrameReader:
 
     def feed(self, data: bytes) -> list[bytes]:
         """The frames that `data` completes. Holds no more than one frame's bytes, however they are sliced."""
-        if not self._parts and len(data) - 4 == int.from_bytes(data[:4], "big") <= self._max_frame_bytes:
+        is_whole = len(data) - 4 == int.from_bytes(data[:4], "big") <= self._max_frame_bytes
+        if is_whole and not self._parts and self.broken is None:
             return [data[4:]]  # as nearly always
         if self._parts:
             self._parts.append(data)
