@@ -1,7 +1,7 @@
 """Makes a schedule that breaks a promise as short as it can be (Zeller's ddmin, with messages that are found again).
 
 Parts are left out, large ones first; then a request and its answer become one round trip where that does, and any two
-actions are left out at once.
+actions are left out at once. That is repeated as long as it helps.
 
 When something is left out, what follows has other numbers: the third Vote of node 2 may be its second now. So what an
 action is about is looked for anew, and the shortened schedule names what it found.
@@ -45,8 +45,8 @@ def shrink(
     """A schedule that breaks the same promise with as few actions as can be found, no clocks that are wrong without
     need, and no waiting without need.
 
-    Nothing becomes of one in which nobody got anywhere: that is easy with nothing at all. `on_shorter` is told each
-    shorter length.
+    One in which nobody got anywhere stays as it is: that is easy with nothing at all. `on_shorter` is told each shorter
+    length.
     """
     if not can_shrink(schedule):
         return schedule
@@ -55,11 +55,13 @@ def shrink(
         try:
             search.leave_out_groups()
             search.leave_out()
-            search.simplify()
-            search.join()
-            search.leave_out()
-            search.leave_out_pairs()
-            search.simplify()
+            length = len(schedule.actions) + 1
+            while len(search.best.actions) < length:
+                length = len(search.best.actions)
+                search.simplify()
+                search.join()
+                search.leave_out()
+                search.leave_out_pairs()
         except _Spent:
             pass
         return search.best
