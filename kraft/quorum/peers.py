@@ -15,11 +15,11 @@ from kraft.quorum.values import NEVER_MS
 
 
 class PeerRequest(Struct, frozen=True):
-    """The request in flight to one peer (`awaiting` is its id), or a back-off until `retry_at_ms`."""
+    """The request in flight to one peer, `awaiting` is its id, or a back-off."""
 
     awaiting: int | None
-    sent_at_ms: int
-    retry_at_ms: int
+    ready_at_ms: int
+    """When the request has timed out, or the back-off is over."""
 
 
 class Peers:
@@ -38,33 +38,33 @@ class Peers:
 
     def is_ready(self, peer_id: int, now_ms: int) -> bool:
         """Whether a request may be sent to this peer now."""
-        return self.ready_at_ms(peer_id) <= now_ms
+        request = self._requests.get(peer_id)
+        return request is None or request.ready_at_ms <= now_ms
 
     def ready_at_ms(self, peer_id: int) -> int:
         """When this peer may be asked, if nothing comes back before."""
         request = self._requests.get(peer_id)
-        if request is None:
-            return 0
-        return request.retry_at_ms if request.awaiting is None else request.sent_at_ms + self._request_timeout_ms
+        return 0 if request is None else request.ready_at_ms
 
     def is_awaiting(self, peer_id: int, now_ms: int) -> bool:
         """Whether an answer may still come from this peer."""
         request = self._requests.get(peer_id)
-        return request is not None and request.awaiting is not None and not self.is_ready(peer_id, now_ms)
+        return request is not None and request.awaiting is not None and request.ready_at_ms > now_ms
 
     def has_timed_out(self, peer_id: int, now_ms: int) -> bool:
         """Whether this peer has left its last request unanswered for too long."""
         request = self._requests.get(peer_id)
-        return request is not None and request.awaiting is not None and self.is_ready(peer_id, now_ms)
+        return request is not None and request.awaiting is not None and request.ready_at_ms <= now_ms
 
     def is_backing_off(self, peer_id: int, now_ms: int) -> bool:
         """Whether the last request to this peer failed a moment ago."""
         request = self._requests.get(peer_id)
-        return request is not None and request.awaiting is None and request.retry_at_ms > now_ms
+        return request is not None and request.awaiting is None and request.ready_at_ms > now_ms
 
     def is_any_awaiting(self, now_ms: int) -> bool:
         """Whether an answer may still come from anybody."""
-        return any(self.is_awaiting(peer_id, now_ms) for peer_id in self._requests)
+        requests = self._requests.values()
+        return any(request.awaiting is not None and request.ready_at_ms > now_ms for request in requests)
 
     def choose_ready(self, peer_ids: tuple[int, ...], now_ms: int, rng: Random) -> int | None:
         """One of the peers, starting at random, if nothing is in flight to anybody (`findReadyBootstrapServer`)."""
@@ -76,13 +76,17 @@ class Peers:
 
     def next_ready_ms(self, now_ms: int) -> int:
         """The next moment at which a peer, that may not be asked now, can be; `NEVER_MS` without such."""
-        return min([ready for ready in map(self.ready_at_ms, self._requests) if ready > now_ms], default=NEVER_MS)
+        next_ms = NEVER_MS
+        for request in self._requests.values():
+            if now_ms < request.ready_at_ms < next_ms:
+                next_ms = request.ready_at_ms
+        return next_ms
 
     def sent(self, peer_id: int, now_ms: int) -> int:
         """Note a new request; returns its id."""
         request_id = self._next_request_id
         self._next_request_id += 1
-        self._requests[peer_id] = PeerRequest(request_id, now_ms, 0)
+        self._requests[peer_id] = PeerRequest(request_id, now_ms + self._request_timeout_ms)
         return request_id
 
     def is_expected(self, peer_id: int, request_id: int) -> bool:
@@ -96,7 +100,7 @@ class Peers:
 
     def back_off(self, peer_id: int, now_ms: int) -> None:
         """The request failed, or its answer was of no use; wait a moment before the next."""
-        self._requests[peer_id] = PeerRequest(None, 0, now_ms + self._retry_backoff_ms)
+        self._requests[peer_id] = PeerRequest(None, now_ms + self._retry_backoff_ms)
 
     def forget(self, peer_id: int) -> None:
         """Give up waiting for this peer's answer."""
