@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from random import Random
 from typing import Final
 
@@ -28,6 +29,8 @@ META_PROPERTIES: Final = "meta.properties"
 BOOTSTRAP_CHECKPOINT: Final = "bootstrap.checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 LOCK_FILE: Final = ".lock"
+_REMEMBERED: Final = 64
+"""So many files are parsed once only: a simulation opens the same few directories again and again."""
 ARCHIVE_MANIFEST: Final = "manifest.json"
 """What makes a partition directory an archive: a history that is kept, and no node's."""
 PARTITION_DIRECTORY: Final = f"{METADATA_TOPIC}-{METADATA_PARTITION}"
@@ -77,6 +80,7 @@ def format_meta_properties(meta: MetaProperties, now_ms: int) -> bytes:
     return ("\n".join(lines) + "\n").encode("latin-1")
 
 
+@lru_cache(_REMEMBERED)
 def parse_meta_properties(text: bytes, *, where: str | None = None) -> MetaProperties:
     """Read the text of meta.properties; raises `DirectoryError`."""
 

@@ -13,8 +13,8 @@ from msgspec import Struct
 from metadata_log import java_text
 from metadata_log.disk import Disk, replace_file
 from metadata_log.errors import DecodeError, UnsupportedVersion
-from metadata_log.records.control import QuorumStateData, QuorumStateDataVoter
-from metadata_log.serde import from_json, to_json
+from metadata_log.records.control import QuorumStateData
+from metadata_log.serde import from_json
 from metadata_log.types import NO_NODE, Uuid
 
 FILE_NAME: Final = "quorum-state"
@@ -46,17 +46,15 @@ class StoredElection(Struct, frozen=True, kw_only=True):
 
 def format_quorum_state(state: StoredElection) -> bytes:
     """The content of the file, byte for byte as Kafka writes it. Version 0 has no place for the voted directory id."""
-    old = state.data_version == 0
-    data = QuorumStateData(
-        leader_id=state.leader_id,
-        leader_epoch=state.leader_epoch,
-        voted_id=state.voted_id,
-        voted_directory_id=Uuid.ZERO if old else state.voted_directory_id,
-        current_voters=tuple(QuorumStateDataVoter(voter) for voter in state.current_voters) if old else (),
-    )
-    fields = to_json(data, state.data_version)
-    assert isinstance(fields, dict), fields
-    return json.dumps({**fields, _VERSION_FIELD: state.data_version}, separators=(",", ":")).encode("ascii")
+    version = state.data_version
+    assert 0 <= version <= _HIGHEST_VERSION, version
+    ids = f'"leaderId":{state.leader_id},"leaderEpoch":{state.leader_epoch},"votedId":{state.voted_id}'
+    if version > 0:
+        text = f'{{{ids},"votedDirectoryId":"{state.voted_directory_id}","{_VERSION_FIELD}":{version}}}'
+    else:
+        voters = ",".join([f'{{"voterId":{voter_id}}}' for voter_id in state.current_voters])
+        text = f'{{"clusterId":"",{ids},"appliedOffset":0,"currentVoters":[{voters}],"{_VERSION_FIELD}":0}}'
+    return text.encode("ascii")
 
 
 def parse_quorum_state(content: bytes, *, where: str | None = None) -> StoredElection:
