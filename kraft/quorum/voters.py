@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 
 from msgspec import Struct
 
@@ -29,7 +30,7 @@ class Voter(Struct, frozen=True):
         return self.key.id
 
 
-class VoterSet(Struct, frozen=True):
+class VoterSet(Struct, frozen=True, dict=True):
     """The voters in ascending order of their ids."""
 
     voters: tuple[Voter, ...]
@@ -94,12 +95,12 @@ class VoterSet(Struct, frozen=True):
         """The set without the voter of this id."""
         return VoterSet(tuple(one for one in self.voters if one.id != node_id))
 
-    @property
+    @cached_property
     def keys(self) -> tuple[ReplicaKey, ...]:
         """Who votes, in the order of the ids."""
         return tuple(voter.key for voter in self.voters)
 
-    @property
+    @cached_property
     def ids(self) -> tuple[int, ...]:
         """The node ids, ascending."""
         return tuple(voter.id for voter in self.voters)
