@@ -100,7 +100,8 @@ class MetadataLog:
     @property
     def start_offset(self) -> int:
         """The offset of the first record that the log can still hold."""
-        return max(self._start_offset, self._segments[0].base_offset)
+        base_offset = self._segments[0].base_offset
+        return base_offset if base_offset > self._start_offset else self._start_offset
 
     @property
     def last_epoch(self) -> int | None:

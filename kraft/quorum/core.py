@@ -152,7 +152,7 @@ class RaftCore:
     @property
     def is_leader(self) -> bool:
         """Whether this replica leads its epoch."""
-        return isinstance(self._quorum.state, LeaderState)
+        return type(self._quorum.state) is LeaderState
 
     @property
     def epoch_start_offset(self) -> int:
@@ -351,13 +351,13 @@ class RaftCore:
         """Let the state act on the new situation until it rests, and note when it wants to act next."""
         quorum = self._quorum
         state = quorum.state
-        if not isinstance(state, LeaderState) or leadership.is_poll_due(state, now_ms):
+        if type(state) is not LeaderState or leadership.is_poll_due(state, now_ms):
             before: EpochState | None = None
             while quorum.state is not before:
                 before = quorum.state
                 self._poll(before, now_ms)
         state = quorum.state
-        if isinstance(state, LeaderState):
+        if type(state) is LeaderState:
             if state.waiting_reads or state.read_round is not None:
                 reads.advance(quorum, state, now_ms)
         elif quorum.purgatory.deadline_ms < NEVER_MS:
@@ -392,14 +392,14 @@ class RaftCore:
         """
         quorum = self._quorum
         state = quorum.state
-        if isinstance(state, LeaderState):
+        if type(state) is LeaderState:
             timer_ms = min(state.deadline_ms(), quorum.purgatory.deadline_ms)
             return timer_ms if state.read_round is None else min(timer_ms, quorum.peers.next_ready_ms(now_ms))
         timer_ms = state.deadline_ms()
         if quorum.is_shutting_down and isinstance(state, ResignedState):
             timer_ms = state.stay_until_ms
         ready_ms = quorum.peers.next_ready_ms(now_ms)
-        return ready_ms if timer_ms <= now_ms else min(timer_ms, ready_ms)
+        return timer_ms if now_ms < timer_ms < ready_ms else ready_ms
 
     # Exploration
 

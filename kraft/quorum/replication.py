@@ -339,8 +339,10 @@ def fetch_from_bootstrap(quorum: QuorumState, now_ms: int) -> None:
     """Ask any voter for records; its answer names the leader."""
     if not quorum.log.is_flushed:
         return
-    others = tuple(peer for peer in quorum.contact_ids if peer != quorum.leader_id)
-    peer_id = quorum.peers.choose_ready(others or quorum.contact_ids, now_ms, quorum.rng)
+    contact_ids, leader_id = quorum.contact_ids, quorum.leader_id
+    if leader_id in contact_ids:
+        contact_ids = tuple([peer_id for peer_id in contact_ids if peer_id != leader_id]) or contact_ids
+    peer_id = quorum.peers.choose_ready(contact_ids, now_ms, quorum.rng)
     if peer_id is not None:
         send(quorum, peer_id, _fetch(quorum), now_ms)
 

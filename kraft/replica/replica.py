@@ -278,8 +278,13 @@ class Replica:
         # A follower's flush is waited for by the leader and so by clients, its application by nobody.
         if self._apply_at_ms < _NEVER_MS and (core.is_leader or not self._storage.is_flushing):
             return self._apply_at_ms
-        snapshots_at_ms = min(self._maker.deadline_ms, self._cleaner.deadline_ms)
-        return min(core.deadline_ms(), self.application.deadline_ms(), snapshots_at_ms, self._finish_by_ms)
+        return min(
+            core.deadline_ms(),
+            self.application.deadline_ms(),
+            self._maker.deadline_ms,
+            self._cleaner.deadline_ms,
+            self._finish_by_ms,
+        )
 
     # Life
 
@@ -292,19 +297,19 @@ class Replica:
         match event:
             case WireRequest():
                 self._on_request(event, now_ms)
-            case Submit():
-                self._perform(self.application.on_submit(event), now_ms)
+            case Tick():
+                self._on_tick(now_ms)
             case WireReply():
                 self._on_reply(event, now_ms)
-            case Call() | CancelCall():
-                self.application.on_call(event, now_ms)
             case FlushDone():
                 flushed, following = self._storage.flush_done(event.ticket)
                 if following is not None:
                     self._outputs.append(following)
                 self._carry_out(core.step(flushed, now_ms), now_ms)
-            case Tick():
-                self._on_tick(now_ms)
+            case Submit():
+                self._perform(self.application.on_submit(event), now_ms)
+            case Call() | CancelCall():
+                self.application.on_call(event, now_ms)
             case WireFailed() if event.request_id < 0:
                 self.application.on_answer(self._tokens.pop(event.request_id), None, now_ms)
             case WireFailed():
@@ -441,7 +446,7 @@ class Replica:
             for action in self.application.on_tick(now_ms):
                 self._perform(action, now_ms)
         self._hand_over(now_ms)
-        if now_ms >= min(self._maker.deadline_ms, self._cleaner.deadline_ms):
+        if now_ms >= self._maker.deadline_ms or now_ms >= self._cleaner.deadline_ms:
             self._tend_snapshots(now_ms)
         if now_ms >= self.core.deadline_ms():
             self._carry_out(self.core.step(_TICK, now_ms), now_ms)

@@ -440,9 +440,10 @@ class Simulator:
 
     def on_stepped(self, node_id: int) -> None:
         """Wake the node at its deadline; a deadline that has moved since makes the old wake-up void."""
-        at_ms = max(self.world.deadline_ms(node_id), self.now_ms)
+        deadline_ms, now_ms = self.world.deadline_ms(node_id), self.now_ms
+        at_ms = deadline_ms if deadline_ms > now_ms else now_ms
         times = self._times[node_id]
-        if at_ms != times.tick_at_ms and at_ms <= self.now_ms + NEVER_MS:
+        if at_ms != times.tick_at_ms and at_ms <= now_ms + NEVER_MS:
             times.tick_at_ms = at_ms
             self.plan(Tick(at_ms, node_id))
 

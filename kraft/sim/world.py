@@ -161,7 +161,8 @@ class World:
         Raises:
             AssertionError: a promise was broken, by the quorum (`InvariantViolated`) or to itself.
         """
-        self.now_ms = max(self.now_ms, action.at_ms)
+        at_ms = action.at_ms
+        self.now_ms = at_ms if at_ms > self.now_ms else self.now_ms
         return _PERFORM[type(action)](self, action)
 
     # Questions
