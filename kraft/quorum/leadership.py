@@ -53,9 +53,9 @@ def known_leader(quorum: QuorumState) -> tuple[int, Endpoints]:
     """The leader to name in a reply: none whom the receiver might be unable to reach, as that would end a Kafka
     process.
     """
-    leader_id = quorum.leader_id
-    endpoints = quorum.state.endpoints if len(quorum.state.endpoints) else quorum.endpoints_of(leader_id)
-    return (leader_id, endpoints) if len(endpoints) else (NO_NODE, Endpoints())
+    state = quorum.state
+    endpoints = state.endpoints if state.endpoints.listeners else quorum.endpoints_of(state.leader_id)
+    return (state.leader_id, endpoints) if endpoints.listeners else (NO_NODE, _NO_ENDPOINTS)
 
 
 def send(quorum: QuorumState, peer_id: int, message: Request, now_ms: int) -> None:
@@ -75,7 +75,7 @@ def learn_leader(
             return Error.NONE
         quorum.suspect(peer_id, f"it takes this node for the leader of epoch {epoch}, which it is not")
         return Error.INVALID_REQUEST
-    resolved = endpoints if len(endpoints) else quorum.endpoints_of(leader_id)
+    resolved = endpoints if endpoints.listeners else quorum.endpoints_of(leader_id)
     if leader_id == quorum.leader_id and not len(resolved):
         # A leader that was removed from the voters names no address when it resigns (KAFKA-17608).
         resolved = quorum.state.endpoints

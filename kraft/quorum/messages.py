@@ -231,10 +231,10 @@ class ProbeVersionsReply(Struct, frozen=True):
 VoterRequest = AddVoter | RemoveVoter | UpdateVoter
 VoterReply = AddVoterReply | RemoveVoterReply | UpdateVoterReply
 LeaderReply = (
-    VoteReply | BeginQuorumEpochReply | EndQuorumEpochReply | FetchReply | FetchSnapshotReply | UpdateVoterReply
+    FetchReply | VoteReply | BeginQuorumEpochReply | EndQuorumEpochReply | FetchSnapshotReply | UpdateVoterReply
 )
-"""Those that say who leads."""
+"""Those that say who leads. What comes most stands first, here and below: `isinstance` asks in this order."""
 Request = (
-    Vote | BeginQuorumEpoch | EndQuorumEpoch | Fetch | FetchSnapshot | DescribeQuorum | VoterRequest | ProbeVersions
+    Fetch | Vote | BeginQuorumEpoch | EndQuorumEpoch | FetchSnapshot | DescribeQuorum | VoterRequest | ProbeVersions
 )
 Reply = LeaderReply | DescribeQuorumReply | AddVoterReply | RemoveVoterReply | ProbeVersionsReply

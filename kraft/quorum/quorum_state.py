@@ -58,6 +58,7 @@ from transport.protocol.errors import Error
 
 BOOTSTRAP_ID: Final = -2
 """The first bootstrap server goes by this id, the next ones by those below."""
+_NO_ENDPOINTS: Final = Endpoints()
 WITHIN_EPOCH: Final[dict[str, tuple[str, ...]]] = {
     "Unattached": ("Voted", "Prospective", "Follower"),
     "Voted": ("Prospective", "Follower"),
@@ -124,7 +125,7 @@ class QuorumState:
         """Whom to ask who leads: the other voters, and the bootstrap servers under ids that no node has."""
 
     def _enter(self, state: EpochState) -> None:
-        leader_id = NO_NODE if isinstance(state, ResignedState) else state.leader_id
+        leader_id = NO_NODE if type(state) is ResignedState else state.leader_id
         self.state = state
         self.leader = LeaderAndEpoch(leader_id, state.epoch)
         """The leader and the epoch. A resigned leader is none any more for those who look for one."""
@@ -153,7 +154,7 @@ class QuorumState:
     def endpoints_of(self, node_id: int) -> Endpoints:
         """The endpoints that the voter set names for a node; empty if it is not in it."""
         voter = self.voters.find(node_id)
-        return voter.endpoints if voter is not None else Endpoints()
+        return voter.endpoints if voter is not None else _NO_ENDPOINTS
 
     @property
     def may_stand(self) -> bool:

@@ -493,10 +493,16 @@ class Replica:
                     outputs.append(Trace(effect))
                 case Appended():
                     pass
-                case AppendRefused():
-                    raise AssertionError(f"the core refuses what its own leader gathered: {effect}")
+                case StateChanged():
+                    outputs.append(Trace(effect))
+                    if effect.source == "Leader":
+                        self._lose_leadership()
+                case LeaderChanged() | VotersChanged() | Suspicious():
+                    outputs.append(Trace(effect))
                 case PersistElection():
                     storage.persist_election(effect.state, effect.kraft_version)
+                case AppendRefused():
+                    raise AssertionError(f"the core refuses what its own leader gathered: {effect}")
                 case TruncateLog():
                     storage.truncate(effect)
                 case AppendControl():
@@ -521,12 +527,6 @@ class Replica:
                 case ReadConfirmed():
                     self._confirmed.append(effect)
                     self._tell_confirmed()
-                case StateChanged():
-                    outputs.append(Trace(effect))
-                    if effect.source == "Leader":
-                        self._lose_leadership()
-                case LeaderChanged() | VotersChanged() | Suspicious():
-                    outputs.append(Trace(effect))
                 case _:
                     assert_never(effect)
 
