@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 from bisect import bisect_right
 from collections.abc import Iterator
+from functools import lru_cache
 from operator import attrgetter
 from random import Random
 from struct import Struct as Layout
@@ -74,6 +75,8 @@ from metadata_log.types import OffsetAndEpoch
 _FRAME: Final = Layout(">qqiI")
 _DATA: Final = b"d"
 _CONTROL: Final = b"c"
+REMEMBERED: Final = 1024
+"""So many control batches are not taken apart again."""
 _base_offset = attrgetter("base_offset")
 
 
@@ -177,17 +180,25 @@ def pack_batches(batches: list[LogBatch], max_bytes: int) -> tuple[tuple[BatchFa
         if facts and len(data) + size > max_bytes:
             break
         data += _FRAME.pack(batch.base_offset, batch.next_offset, batch.epoch, len(batch.content)) + batch.content
-        changes = tuple(changes_in(batch))
+        changes = changes_in(batch)
         facts.append(BatchFacts(batch.base_offset, batch.next_offset, batch.epoch, len(data), changes))
     return tuple(facts), bytes(data)
 
 
-def changes_in(batch: LogBatch) -> Iterator[QuorumChange]:
+def changes_in(batch: LogBatch) -> tuple[QuorumChange, ...]:
     """What a control batch changes in the quorum."""
-    if not batch.content.startswith(_CONTROL):
-        return
-    _, _, *lines = batch.content.split(b"\n")
-    for offset, line in enumerate(lines, batch.base_offset):
+    return _changes_in(batch.content, batch.base_offset) if batch.content.startswith(_CONTROL) else ()
+
+
+@lru_cache(REMEMBERED)
+def _changes_in(content: bytes, base_offset: int) -> tuple[QuorumChange, ...]:
+    """The same of the content of a control batch; several nodes have the same."""
+    return tuple(_changes(content, base_offset))
+
+
+def _changes(content: bytes, base_offset: int) -> Iterator[QuorumChange]:
+    _, _, *lines = content.split(b"\n")
+    for offset, line in enumerate(lines, base_offset):
         key, _, value = line.decode().partition(":")
         match decode_control(bytes.fromhex(key), bytes.fromhex(value))[1]:
             case KRaftVersionRecord() as version:
@@ -328,7 +339,7 @@ class CoreMember:
     def on_request(self, request_id: int, message: object, now_ms: int) -> list[Output]:
         """A peer asks."""
         assert isinstance(message, Request), message
-        if isinstance(message, Vote):
+        if type(message) is Vote:
             self._candidates[request_id] = message
         return self._step(Received(request_id, message), now_ms)
 
@@ -381,29 +392,13 @@ class CoreMember:
                 case SendRequest():
                     message = effect.message
                     self._asked[effect.request_id] = effect.peer_id
-                    offset = message.offset if isinstance(message, Fetch) else None
-                    kind = "PreVote" if isinstance(message, Vote) and message.pre_vote else type(message).__name__
+                    offset = message.offset if type(message) is Fetch else None
+                    kind = "PreVote" if type(message) is Vote and message.pre_vote else type(message).__name__
                     outputs.append(Ask(effect.request_id, effect.peer_id, message, effect.timeout_ms, offset, kind))
                 case SendReply(request_id=request_id, message=message):
                     vote = self._candidates.pop(request_id, None)
                     granted = isinstance(message, VoteReply) and message.granted
                     outputs.append(_answer(request_id, message, vote if granted else None))
-                case SendRecords():
-                    outputs.append(Answer(effect.request_id, self._with_records(effect)))
-                case AppendBatch() | AppendControl() | AppendFetched() | TruncateLog():
-                    self._write(effect)
-                case FlushLog():
-                    self._flushes[self._next_ticket] = (self.log.sync_point(), effect)
-                    outputs.append(Flush(self._next_ticket))
-                    self._next_ticket += 1
-                case PersistElection(state=state):
-                    self._election = state
-                case Appended():
-                    self._submitted[effect.request_id] = effect
-                case AppendRefused():
-                    outputs.append(Done(effect.request_id, Outcome.REFUSED))
-                case HighWatermarkMoved(offset=offset):
-                    outputs.extend(self._committed(offset))
                 case StateChanged():
                     outputs.append(Changed(f"{effect.source}->{effect.target} {effect.cause}"))
                     if effect.source == "Leader":
@@ -411,6 +406,22 @@ class CoreMember:
                         self._submitted.clear()
                 case LeaderChanged() | VotersChanged() | Suspicious():
                     pass
+                case PersistElection(state=state):
+                    self._election = state
+                case FlushLog():
+                    self._flushes[self._next_ticket] = (self.log.sync_point(), effect)
+                    outputs.append(Flush(self._next_ticket))
+                    self._next_ticket += 1
+                case SendRecords():
+                    outputs.append(Answer(effect.request_id, self._with_records(effect)))
+                case AppendBatch() | AppendControl() | AppendFetched() | TruncateLog():
+                    self._write(effect)
+                case Appended():
+                    self._submitted[effect.request_id] = effect
+                case AppendRefused():
+                    outputs.append(Done(effect.request_id, Outcome.REFUSED))
+                case HighWatermarkMoved(offset=offset):
+                    outputs.extend(self._committed(offset))
         return outputs
 
     def _write(self, effect: AppendBatch | AppendControl | AppendFetched | TruncateLog) -> None:
@@ -463,7 +474,7 @@ class CoreMember:
 
     def changes(self, batch: LogBatch) -> tuple[QuorumChange, ...]:
         """What a batch changes in the quorum."""
-        return tuple(changes_in(batch))
+        return changes_in(batch)
 
     def voters(self) -> tuple[ReplicaKey, ...]:
         """Whom the core takes for the voters."""

@@ -587,7 +587,9 @@ class Invariants:
 
     def has_on_disk(self, key: ReplicaKey, place: int, batch: LogBatch) -> bool:
         """Whether a batch, the so-many-th of its log, is known to be on a voter's disk, or was when that was lost."""
-        known = next(reversed(self._disks(key)), None)
+        known = self._nodes.get(key.id)
+        if known is None or not key.matches(known.key):
+            known = next(reversed(self._disks(key)), None)
         if known is None or place >= len(known.log) or known.log[place] != batch:
             return False
         view = known.view

@@ -56,15 +56,16 @@ class Network:
         A connection ends with the first of its requests that fails, and the next one does not wait for what was sent by
         it.
         """
-        ends = exchange.sender, exchange.target
-        source, target = ends if kind is Kind.REQUEST else ends[::-1]
-        arrivals = [self._agenda.now_ms + delay_ms for delay_ms in self._plan.decide(source, target, kind)]
-        if arrivals and not self._plan.faults.reorder:
-            connection = (*ends, exchange.kind in _OF_QUORUM, kind)
-            before, earliest_ms = self._latest.get(connection, (exchange, 0))
-            if not before.is_settled:
-                arrivals = [max(at_ms, earliest_ms) for at_ms in arrivals]
-            self._latest[connection] = exchange, max(arrivals)
+        sender, target, plan, now_ms = exchange.sender, exchange.target, self._plan, self._agenda.now_ms
+        decided = plan.decide(sender, target, kind) if kind is Kind.REQUEST else plan.decide(target, sender, kind)
+        arrivals = [now_ms + delay_ms for delay_ms in decided]
+        if arrivals and not plan.faults.reorder:
+            connection = sender, target, exchange.kind in _OF_QUORUM, kind
+            before = self._latest.get(connection)
+            if before is not None and not before[0].is_settled:
+                earliest_ms = before[1]
+                arrivals = [at_ms if at_ms > earliest_ms else earliest_ms for at_ms in arrivals]
+            self._latest[connection] = exchange, arrivals[0] if len(arrivals) == 1 else max(arrivals)
         return arrivals
 
     def break_off(self, exchange: Exchange) -> None:

@@ -538,7 +538,7 @@ def _alter_config(name: str) -> IncrementalAlterConfigsRequest:
 
 def _vote_asked(message: Message) -> VoteRequestPartitionData | None:
     """What a request for a vote asks; None for everything else."""
-    return message.topics[0].partitions[0] if isinstance(message, VoteRequest) and message.topics else None
+    return message.topics[0].partitions[0] if type(message) is VoteRequest and message.topics else None
 
 
 def _grants(message: Message) -> bool:

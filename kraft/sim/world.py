@@ -515,14 +515,14 @@ class World:
                 host.flushes += 1
                 host.flushing[host.flushes] = ticket
                 self.driver.on_flush(node_id, host.flushes)
+            case Changed(what=what):
+                self.trace.add(self.now_ms, node_id, what)
             case Done():
                 self._done(node_id, output)
             case Applied():
                 self.invariants.applied(host.member, output)
             case Administered(request_id=request_id):
                 self.driver.on_administered(node_id, request_id)
-            case Changed(what=what):
-                self.trace.add(self.now_ms, node_id, what)
 
     def _ask(self, host: Host, node_id: int, ask: Ask) -> Exchange:
         host.requests = number = host.requests + 1
