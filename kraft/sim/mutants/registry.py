@@ -21,6 +21,8 @@ class Scope(StrEnum):
     """Bare cores over logs in memory."""
     REPLICA = "replica"
     """Whole replicas with disks, over a raw log."""
+    MACHINE = "state-machine"
+    """Replicas that host a state machine, and clients whose answers must be linearizable."""
     DYNAMIC = "dynamic"
     """Replicas whose voters come and go, with snapshots."""
     CLUSTER = "cluster"

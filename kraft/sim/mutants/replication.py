@@ -28,6 +28,17 @@ def fetch_before_flush(code: Patches) -> None:
     code.replace(LogView, "is_flushed", True)
 
 
+@mutant(Scope.CORE, budget=2000)
+def one_flush_for_all(code: Patches) -> None:
+    """An fsync that is done counts for what was appended after it had begun, too."""
+
+    def flushed(log: LogView, offset: int, epoch: int) -> bool:
+        return sound(log, log.end_offset, log.last_epoch)
+
+    sound = LogView.flushed
+    code.replace(LogView, "flushed", flushed)
+
+
 @mutant(Scope.CORE, budget=50)
 def leader_counts_itself_before_its_flush(code: Patches) -> None:
     """A leader counts its own log as far as it is written, flushed or not."""
@@ -85,7 +96,7 @@ def former_epochs_commit(code: Patches) -> None:
     code.replace(replication, "advance_high_watermark", advance_high_watermark)
 
 
-@mutant(Scope.CORE, budget=400)
+@mutant(Scope.CORE, budget=0)
 def raft_figure_8(code: Patches) -> None:
     """A leader commits records of former epochs, and nothing is said until one of them is lost."""
     former_epochs_commit(code)

@@ -1,0 +1,82 @@
+"""Mutants of state machines and their clients: copies that count, and reads that are stale (Raft dissertation §6.3 and
+§6.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from kraft.quorum import reads, replication
+from kraft.quorum.effects import ReadConfirmed
+from kraft.quorum.messages import Fetch
+from kraft.quorum.quorum_state import QuorumState
+from kraft.quorum.states import LeaderState
+from kraft.quorum.states.leader import ReadRound
+from kraft.replica import machine_host
+from kraft.replica.machine_log import Command, Expired, Outcome, SessionState
+from kraft.replica.machine_reads import MachineReads
+from kraft.replica.sessions import Sessions
+from kraft.sim.mutants.registry import Patches, Scope, mutant
+from metadata_log.types import NO_OFFSET
+
+# Commands
+
+
+@mutant(Scope.MACHINE, budget=400)
+def copies_are_applied(code: Patches) -> None:
+    """A command that is sent again, perhaps to another leader, is applied again."""
+    admit = Sessions.admit
+
+    def admit_copies(sessions: Sessions, entry: Command) -> Outcome | None:
+        known = admit(sessions, entry)
+        return known if isinstance(known, Expired) else None
+
+    code.replace(Sessions, "admit", admit_copies)
+
+
+@mutant(Scope.MACHINE, budget=50)
+def snapshot_without_sessions(code: Patches) -> None:
+    """Who takes a snapshot does not know any more who has asked for what."""
+
+    def sessions_without_results(now_ms: int = 0, sessions: Iterable[SessionState] = ()) -> Sessions:
+        return Sessions(now_ms, [replace(one, kept={}) for one in sessions])
+
+    code.replace(machine_host, "Sessions", sessions_without_results)
+
+
+# Reads
+
+
+@mutant(Scope.MACHINE, budget=1000)
+def reads_without_a_majority(code: Patches) -> None:
+    """A leader lets read without asking whether it still leads."""
+
+    def confirm_at_once(quorum: QuorumState, leader: LeaderState, now_ms: int) -> None:
+        if leader.high_watermark != NO_OFFSET:
+            quorum.emit(ReadConfirmed(leader.waiting_reads, leader.high_watermark))
+            leader.waiting_reads = ()
+
+    code.replace(reads, "advance", confirm_at_once)
+
+
+@mutant(Scope.MACHINE, budget=2000)
+def fetches_confirm_the_leader(code: Patches) -> None:
+    """Who fetches is taken for a follower still, though it may have sent that before it elected somebody else."""
+    count_fetch = replication._count_fetch
+
+    def count_and_confirm(quorum: QuorumState, leader: LeaderState, request: Fetch, now_ms: int) -> None:
+        count_fetch(quorum, leader, request, now_ms)
+        current, voter_id = leader.read_round, request.replica.id
+        if isinstance(current, ReadRound) and voter_id in leader.progress and voter_id not in current.confirmed:
+            leader.read_round = replace(current, confirmed=(*current.confirmed, voter_id))
+
+    code.replace(replication, "_count_fetch", count_and_confirm)
+
+
+@mutant(Scope.MACHINE, budget=50)
+def reads_do_not_wait(code: Patches) -> None:
+    """Who has the leader's word reads at once, and not only when it has applied as much."""
+    release = MachineReads.release
+    code.replace(MachineReads, "release", lambda waiting, applied_offset: release(waiting, 2**63))
