@@ -56,7 +56,7 @@ class FaultPlan:
         """
         if source == target:
             return (0,)
-        if self.is_cut(source, target, kind):
+        if (self._cut or self._isolated) and self.is_cut(source, target, kind):
             return LOST
         faults = self.faults
         if faults is NO_FAULTS and not self._slow_ms:

@@ -160,6 +160,8 @@ class ReplicaMember:
         self._flushes: dict[int, replica_events.StartFlush] = {}
         self._asked: dict[int, tuple[int, int]] = {}
         self._received: dict[int, tuple[int, int, VoteRequestPartitionData | None]] = {}
+        self._sent: tuple[Message | None, int, bytes | Message] = (None, 0, b"")
+        """The last message that was sent, its version, and what was sent of it."""
         self.stale = StaleRequests()
         """What must be refused by the controller of this life."""
 
@@ -381,8 +383,7 @@ class ReplicaMember:
         message = output.message
         key, highest, kind = _kind_of(type(message))
         version = self._versions.get(key, highest)
-        check_leader_can_be_found(self.node_id, message, version)
-        body = encode(message, version) if self._uses_codecs else message
+        body = self._body(message, version)
         offset = None
         if isinstance(message, FetchRequest) and message.topics[0].topic_id == Uuid.METADATA_TOPIC:
             offset = message.topics[0].partitions[0].fetch_offset
@@ -392,14 +393,21 @@ class ReplicaMember:
     def _answer(self, output: replica_events.Answer) -> Answer:
         key, version, vote = self._received.pop(output.request_id)
         message = output.message
-        check_leader_can_be_found(self.node_id, message, version)
-        body = encode(message, version) if self._uses_codecs else message
-        frame = Frame(key, version, body)
+        frame = Frame(key, version, self._body(message, version))
         if vote is None or not _grants(message):
             return Answer(output.request_id, frame)
         if vote.pre_vote:
             return Answer(output.request_id, frame, pre_granted=vote.replica_epoch)
         return Answer(output.request_id, frame, granted=(vote.replica_epoch, vote.replica_id))
+
+    def _body(self, message: Message, version: int) -> bytes | Message:
+        """What of a message is under way; a leader sends the same to several followers."""
+        sent, sent_version, body = self._sent
+        if message is not sent or version != sent_version:
+            check_leader_can_be_found(self.node_id, message, version)
+            body = encode(message, version) if self._uses_codecs else message
+            self._sent = message, version, body
+        return body
 
     def _read_election(self) -> None:
         """Look at quorum-state; where it has got lost since it was written, what it said counts."""
