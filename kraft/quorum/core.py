@@ -227,10 +227,26 @@ class RaftCore:
         return quorum.leader_id not in (NO_NODE, quorum.local.id)
 
     def deadline_ms(self) -> int:
-        """When `step(Tick())` is wanted if nothing happens before: for appends without linger that is at once."""
-        deadline_ms = self._deadline_ms
-        if deadline_ms is None:
-            deadline_ms = self._deadline_ms = self._next_deadline_ms(self._stepped_at_ms)
+        """When `step(Tick())` is wanted if nothing happens before: for appends without linger that is at once.
+
+        A timer that is due and still has not acted (an observer's, a stopping node's) is no reason to wake up; only a
+        leader's drain may be due now, as it waits for the end of the burst.
+        """
+        if self._deadline_ms is not None:
+            return self._deadline_ms
+        quorum, now_ms = self._quorum, self._stepped_at_ms
+        state = quorum.state
+        timer_ms = state.deadline_ms()
+        if type(state) is LeaderState:
+            deadline_ms = min(timer_ms, quorum.purgatory.deadline_ms)
+            if state.read_round is not None:
+                deadline_ms = min(deadline_ms, quorum.peers.next_ready_ms(now_ms))
+        else:
+            if quorum.is_shutting_down and isinstance(state, ResignedState):
+                timer_ms = state.stay_until_ms
+            ready_ms = quorum.peers.next_ready_ms(now_ms)
+            deadline_ms = timer_ms if now_ms < timer_ms < ready_ms else ready_ms
+        self._deadline_ms = deadline_ms
         return deadline_ms
 
     # Life
@@ -385,21 +401,6 @@ class RaftCore:
                 leadership.poll_resigned(quorum, state, now_ms)
             case _:
                 assert_never(state)
-
-    def _next_deadline_ms(self, now_ms: int) -> int:
-        """The earliest timer. A timer that is due and still has not acted (an observer's, a stopping node's) is no
-        reason to wake up; only a leader's drain may be due now, as it waits for the end of the burst.
-        """
-        quorum = self._quorum
-        state = quorum.state
-        if type(state) is LeaderState:
-            timer_ms = min(state.deadline_ms(), quorum.purgatory.deadline_ms)
-            return timer_ms if state.read_round is None else min(timer_ms, quorum.peers.next_ready_ms(now_ms))
-        timer_ms = state.deadline_ms()
-        if quorum.is_shutting_down and isinstance(state, ResignedState):
-            timer_ms = state.stay_until_ms
-        ready_ms = quorum.peers.next_ready_ms(now_ms)
-        return timer_ms if now_ms < timer_ms < ready_ms else ready_ms
 
     # Exploration
 
