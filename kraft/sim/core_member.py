@@ -330,7 +330,9 @@ class CoreMember:
     # Events
 
     def _step(self, event: Event, now_ms: int) -> list[Output]:
-        return self._carry_out(self.core.step(event, now_ms))
+        core = self._core
+        assert core is not None, self.node_id
+        return self._carry_out(core.step(event, now_ms))
 
     def tick(self, now_ms: int) -> list[Output]:
         """Time has passed."""
@@ -453,11 +455,15 @@ class CoreMember:
 
     def deadline_ms(self) -> int:
         """When `tick` is wanted."""
-        return self.core.deadline_ms()
+        core = self._core
+        assert core is not None, self.node_id
+        return core.deadline_ms()
 
     def view(self) -> View:
         """The state of the running node."""
-        return view_of(self.core)
+        core = self._core
+        assert core is not None, self.node_id
+        return view_of(core)
 
     def election(self) -> ElectionState | None:
         """What stands in quorum-state on disk."""
