@@ -140,7 +140,7 @@ def _ask_for_votes(quorum: QuorumState, tally: Tally, now_ms: int, *, pre_vote: 
                 epoch=quorum.epoch,
                 candidate=quorum.local,
                 voter=voter.key,
-                last=quorum.log.end,
+                last=quorum.log.flushed_end,
                 pre_vote=pre_vote,
             )
             send(quorum, voter_id, vote, now_ms)

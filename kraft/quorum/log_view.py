@@ -61,6 +61,19 @@ class LogView:
         return OffsetAndEpoch(epoch=self.last_epoch, offset=self.end_offset)
 
     @property
+    def flushed_end(self) -> OffsetAndEpoch:
+        """What a candidate says of its log. After a crash it stands again in the same epoch, and who has voted for it
+        then does so again: it must not have less in its log than it has said.
+        """
+        offset = self.flushed_offset
+        if offset == self.end_offset:
+            return self.end
+        epoch = self.epochs.epoch_at(offset - 1)
+        if epoch is None:
+            epoch = next((one.epoch for one in self.snapshots if one.offset == offset), 0)
+        return OffsetAndEpoch(epoch=epoch, offset=offset)
+
+    @property
     def is_flushed(self) -> bool:
         """Whether every record is on disk."""
         return self.flushed_offset == self.end_offset

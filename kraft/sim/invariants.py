@@ -107,6 +107,10 @@ class Invariants:
         """The disks that a node had before."""
         self._leaders: dict[int, int] = {}
         self._votes: dict[tuple[ReplicaKey, int], int] = {}
+        self._forgotten: dict[ReplicaKey, int] = {}
+        """Up to which epoch a node that came back with a damaged disk need not know whom it has voted for."""
+        self._former_votes: dict[tuple[ReplicaKey, int, int], None] = {}
+        """Votes that were forgotten and given again: of a node, in an epoch, for a candidate."""
         self.voters = VoterLedger(voters)
         self.snapshots = SnapshotLedger(self.voters)
         self._written: dict[tuple[int, int], tuple[LogBatch, int]] = {}
@@ -171,6 +175,8 @@ class Invariants:
         node_id, view, election = member.node_id, member.view(), member.election()
         known = self._disk_of(member)
         if is_damaged:
+            epochs = (epoch for key, epoch in self._votes if key.id == node_id)
+            self._forgotten[member.key] = max(epochs, default=0)
             known = Known(member.key)
         before = self._covered(node_id, view.log_start_offset)
         log = [*before, *member.read(view.log_start_offset)]
@@ -275,13 +281,13 @@ class Invariants:
             )
 
     def granted(self, node_id: int, epoch: int, candidate_id: int) -> None:
-        """A vote leaves a node: it must be on disk by then, as this node must not give another after a crash."""
-        election = self._nodes[node_id].election
-        assert election is not None
-        voted = None if election.epoch != epoch or election.voted is None else election.voted.id
-        if voted != candidate_id:
+        """A vote leaves a node: it must be on disk by then, as this node must not give another after a crash. In the
+        same step it may have gone on to a later epoch, where it voted long ago and is only asked again.
+        """
+        known = self._nodes[node_id]
+        if self._votes.get((known.key, epoch)) != candidate_id:
             raise InvariantViolated(
-                f"node {node_id} votes for {candidate_id} in epoch {epoch} with {election} on its disk"
+                f"node {node_id} votes for {candidate_id} in epoch {epoch} with {known.election} on its disk"
             )
 
     def pre_granted(self, node_id: int, epoch: int) -> None:
@@ -358,7 +364,12 @@ class Invariants:
         """One vote per epoch, and only for who stands in it, that is, has voted for itself: a pre-vote is no vote."""
         voted = self._votes.setdefault((key, epoch), candidate_id)
         if voted != candidate_id:
-            raise InvariantViolated(f"node {key.id} votes twice in epoch {epoch}: for {voted} and for {candidate_id}")
+            if epoch > self._forgotten.get(key, 0):
+                raise InvariantViolated(
+                    f"node {key.id} votes twice in epoch {epoch}: for {voted} and for {candidate_id}"
+                )
+            self._former_votes[key, epoch, voted] = None
+            self._votes[key, epoch] = candidate_id
         if not self._has_granted(ReplicaKey(candidate_id), epoch, candidate_id):
             raise InvariantViolated(f"node {key.id} votes for {candidate_id}, which does not stand in epoch {epoch}")
 
@@ -583,7 +594,10 @@ class Invariants:
 
     def _has_granted(self, voter: ReplicaKey, epoch: int, candidate_id: int) -> bool:
         """Whether a voter has voted so."""
-        return any(self._votes.get((disk.key, epoch)) == candidate_id for disk in self._disks(voter))
+        return any(
+            self._votes.get((disk.key, epoch)) == candidate_id or (disk.key, epoch, candidate_id) in self._former_votes
+            for disk in self._disks(voter)
+        )
 
     def has_on_disk(self, key: ReplicaKey, place: int, batch: LogBatch) -> bool:
         """Whether a batch, the so-many-th of its log, is known to be on a voter's disk, or was when that was lost."""

@@ -173,10 +173,12 @@ class PartitionLedger:
         return new.leader in self._complete[key] or _is_completion(old, new) or is_left_over
 
     def _advance(self, key: PartitionKey, image: MetadataImage) -> None:
-        """While enough are in sync records are acknowledged that nobody else has."""
+        """While enough are in sync records are acknowledged that nobody else has. A leader goes by the replicas of its
+        own partition (`Partition.effectiveMinIsr`), and the controllers, which may ask for less, by those of the first.
+        """
         partition = _partition(image, key)
         wanted = int(_setting(image, key, "min.insync.replicas") or 1)
-        min_isr = min(wanted, len(image.topics.by_id[key[0]].partitions[0].replicas))
+        min_isr = min(wanted, len(partition.replicas))
         has_elr = image.features.level("eligible.leader.replicas.version") > 0
         if partition.leader != NO_LEADER and (len(partition.isr) >= min_isr or not has_elr):
             self._complete[key] = frozenset(partition.isr)

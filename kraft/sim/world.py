@@ -327,8 +327,10 @@ class World:
     def _die(self, host: Host, what: str, failure: Crashed | OSError | MetadataLogError) -> None:
         """A node has died within a step; raises the failure again if nothing has been done to the node for that."""
         node_id = host.member.node_id
+        losses = self.disk_losses
         is_failing = isinstance(failure, OSError) and (host.is_disk_failing or host.is_disk_limited)
-        if not isinstance(failure, Crashed) and not is_failing and not self.disk_losses.is_damaged(node_id):
+        is_expected = isinstance(failure, Crashed) or is_failing or losses.is_damaged(node_id)
+        if not is_expected and not losses.found_late(node_id):
             raise failure
         self.trace.add(self.now_ms, node_id, f"{what}: {type(failure).__name__} {failure}")
         self.invariants.interrupted(node_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from itertools import combinations
@@ -11,6 +12,7 @@ import msgspec
 import pytest
 from command_line import run
 from hash_seeds import outputs_of
+from real_data import DATA
 
 from kraft.sim.actions import Action, Deliver, Note, Return, RoundTrip
 from kraft.sim.diagram import render_diagram
@@ -21,6 +23,12 @@ from kraft.sim.simulator import Result
 from kraft.sim.story import story_lines, tell
 
 CLASSIC = ("vote-without-log-check", "vote-in-memory-only", "former-epochs-commit", "minority-commits")
+
+FOUND = [
+    decode_schedule(line, "found_schedules.jsonl.gz")
+    for line in gzip.decompress((DATA / "found_schedules.jsonl.gz").read_bytes()).splitlines()
+]
+"""What searches over many seeds once found in the code, or in the checks themselves, as it was shrunk then."""
 
 
 def _found(mutant: str, seeds: int = 100, members: str = "core") -> Schedule:
@@ -217,3 +225,14 @@ def test_a_file_that_is_no_schedule_is_named(capsys: pytest.CaptureFixture[str],
 def test_the_mutants_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     lines = run(capsys, "sim", "mutants", "--json").out.splitlines()
     assert {json.loads(line)["name"] for line in lines} > set(CLASSIC)
+
+
+@pytest.mark.parametrize(
+    "schedule", FOUND, ids=lambda schedule: f"{schedule.scenario.members}-{schedule.scenario.seed}"
+)
+def test_what_was_found_once_is_mended(schedule: Schedule) -> None:
+    """A vote that was told of records not yet on disk; and damage of a disk, minimum ISRs and repeated votes that the
+    checks did not understand.
+    """
+    replayed = replay(schedule)
+    assert replayed.failure is None, f"again: {schedule.message}"
