@@ -308,10 +308,10 @@ def _workers(jobs: int) -> Iterator[ProcessPoolExecutor]:
     try:
         yield workers
     finally:
-        processes = list((workers._processes or {}).values())
-        workers.shutdown(wait=False, cancel_futures=True)
-        for process in processes:
+        for process in list((workers._processes or {}).values()):
             process.terminate()
+        # Without waiting, its thread would close what the interpreter writes to at its end.
+        workers.shutdown(wait=True, cancel_futures=True)
 
 
 def _ignore_ctrl_c() -> None:
