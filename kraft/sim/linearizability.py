@@ -188,9 +188,11 @@ class _Search:
     def _options(self, state: Any, most_open: int) -> Iterator[tuple[int, Any]]:
         """What may be next, and the state that it leaves; unanswered operations only if any more may follow.
 
-        An answer that is explained here and changes nothing can only be harder to explain later: it is the only option
-        then. What was answered goes before what was not; of equal ones that were not, the first stands for all.
+        What was answered and changes nothing here goes first, as reads can only be harder to explain later; but a write
+        of what is there already may be needed after another one, so the rest must be tried, too. What was not answered
+        goes last; of equal ones, the first stands for all.
         """
+        unchanging: list[tuple[int, Any]] = []
         answered: list[tuple[int, Any]] = []
         open_ones: list[tuple[int, Any]] = []
         inputs: list[Any] = []
@@ -210,9 +212,10 @@ class _Search:
                     open_ones.append((number, after))
             elif output == operation.output:
                 if after == state:
-                    return iter(((number, after),))
-                answered.append((number, after))
-        return iter(answered + open_ones)
+                    unchanging.append((number, after))
+                else:
+                    answered.append((number, after))
+        return iter(unchanging + answered + open_ones)
 
     def _count_step(self) -> None:
         self.steps += 1
