@@ -30,22 +30,10 @@ class DiskLosses:
         """`voter_ids` are the static voters: to whom their disks are known by ids, the loss of one does no harm."""
         self._voter_ids = voter_ids
         self._damaged: dict[int, None] = {}
-        self._ever_damaged: dict[int, None] = {}
 
     def is_damaged(self, node_id: int) -> bool:
         """Whether the disk of a node has lost something since its last start."""
         return node_id in self._damaged
-
-    def found_late(self, node_id: int) -> bool:
-        """A node cannot read or understand a file: whether that may be a damage that nobody noticed when it started.
-
-        If the quorum bears that, its disk counts as damaged again, so that it will be replaced.
-        """
-        if node_id not in self._ever_damaged:
-            return False
-        if self.is_bearable(node_id):
-            self.damage(node_id)
-        return True
 
     def is_bearable(self, node_id: int) -> bool:
         """Whether this node's disk may be damaged, too."""
@@ -54,7 +42,7 @@ class DiskLosses:
 
     def damage(self, node_id: int) -> None:
         """The disk of a node has lost something."""
-        self._damaged[node_id] = self._ever_damaged[node_id] = None
+        self._damaged[node_id] = None
 
     def end(self, node_id: int) -> None:
         """A node has started, so what is on its disk is what it knows now."""

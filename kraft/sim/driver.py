@@ -4,8 +4,6 @@ begun, who has done something (Kafka: the `EventQueue` and `MessageRouter` of `R
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from msgspec import Struct
 
 
@@ -25,8 +23,11 @@ class Exchange(Struct):
     """Whether the sender has its reply, or knows that there will be none."""
 
 
-class Driver(Protocol):
-    """Who chooses what happens, and so wants to know what could. None of these may perform an action at once."""
+class Driver:
+    """Who chooses what happens, and so wants to know what could. None of these may perform an action at once.
+
+    This one does nothing about it: only what is written down happens.
+    """
 
     def on_asked(self, exchange: Exchange) -> None:
         """A request is on its way."""
@@ -48,28 +49,3 @@ class Driver(Protocol):
 
     def on_died(self, node_id: int) -> None:
         """A node has died in the middle of a step, or does not start with the disk it has."""
-
-
-class Onlooker:
-    """The driver of a world to which only happens what is written down."""
-
-    def on_asked(self, exchange: Exchange) -> None:
-        """Nothing follows."""
-
-    def on_answered(self, exchange: Exchange, copy: int) -> None:
-        """Nothing follows."""
-
-    def on_abandoned(self, exchange: Exchange) -> None:
-        """Nothing follows."""
-
-    def on_flush(self, node_id: int, number: int) -> None:
-        """Nothing follows."""
-
-    def on_administered(self, node_id: int, request_id: int) -> None:
-        """Nothing follows."""
-
-    def on_stepped(self, node_id: int) -> None:
-        """Nothing follows."""
-
-    def on_died(self, node_id: int) -> None:
-        """Nothing follows."""

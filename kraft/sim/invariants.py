@@ -102,15 +102,14 @@ class Invariants:
         """`voters` are those with whom the run begins."""
         self._nodes: dict[int, Known] = {}
         self._former: dict[int, list[Known]] = {}
-        self._ever_damaged: dict[int, None] = {}
-        """Nodes whose disks have lost something."""
         """The disks that a node had before."""
+        self._ever_damaged: set[int] = set()
         self._leaders: dict[int, int] = {}
         self._votes: dict[tuple[ReplicaKey, int], int] = {}
-        self._forgotten: dict[ReplicaKey, int] = {}
-        """Up to which epoch a node that came back with a damaged disk need not know whom it has voted for."""
-        self._former_votes: dict[tuple[ReplicaKey, int, int], None] = {}
-        """Votes that were forgotten and given again: of a node, in an epoch, for a candidate."""
+        self._former_votes: set[tuple[ReplicaKey, int, int]] = set()
+        """Votes that the disk may have lost: of a node, in an epoch, for a candidate. They have elected leaders, but
+        bind nobody.
+        """
         self.voters = VoterLedger(voters)
         self.snapshots = SnapshotLedger(self.voters)
         self._written: dict[tuple[int, int], tuple[LogBatch, int]] = {}
@@ -175,8 +174,7 @@ class Invariants:
         node_id, view, election = member.node_id, member.view(), member.election()
         known = self._disk_of(member)
         if is_damaged:
-            epochs = (epoch for key, epoch in self._votes if key.id == node_id)
-            self._forgotten[member.key] = max(epochs, default=0)
+            self._release_votes(node_id)
             known = Known(member.key)
         before = self._covered(node_id, view.log_start_offset)
         log = [*before, *member.read(view.log_start_offset)]
@@ -192,6 +190,11 @@ class Invariants:
         self._take_covered(known, before)
         self._append(member, known, log[len(before) :])
         return self.stepped(member)
+
+    def _release_votes(self, node_id: int) -> None:
+        """A node comes back with a damaged disk: it need not know whom it has voted for."""
+        for key, epoch in [vote for vote in self._votes if vote[0].id == node_id]:
+            self._former_votes.add((key, epoch, self._votes.pop((key, epoch))))
 
     def _disk_of(self, member: Member) -> Known:
         """What is known of the disk that a node starts with, which may be another than it had."""
@@ -223,7 +226,11 @@ class Invariants:
 
     def damaged(self, node_id: int) -> None:
         """The disk of a node has lost something, and so perhaps a snapshot that nobody has looked at since."""
-        self._ever_damaged[node_id] = None
+        self._ever_damaged.add(node_id)
+
+    def was_damaged(self, node_id: int) -> bool:
+        """Whether the disk of a node has ever lost something."""
+        return node_id in self._ever_damaged
 
     def _check_promise(self, node_id: int, known: Known, log: list[LogBatch], *, is_later: bool) -> None:
         """What was flushed is still there. A step that was interrupted may have truncated the log, or put a snapshot in
@@ -364,12 +371,7 @@ class Invariants:
         """One vote per epoch, and only for who stands in it, that is, has voted for itself: a pre-vote is no vote."""
         voted = self._votes.setdefault((key, epoch), candidate_id)
         if voted != candidate_id:
-            if epoch > self._forgotten.get(key, 0):
-                raise InvariantViolated(
-                    f"node {key.id} votes twice in epoch {epoch}: for {voted} and for {candidate_id}"
-                )
-            self._former_votes[key, epoch, voted] = None
-            self._votes[key, epoch] = candidate_id
+            raise InvariantViolated(f"node {key.id} votes twice in epoch {epoch}: for {voted} and for {candidate_id}")
         if not self._has_granted(ReplicaKey(candidate_id), epoch, candidate_id):
             raise InvariantViolated(f"node {key.id} votes for {candidate_id}, which does not stand in epoch {epoch}")
 
@@ -477,7 +479,7 @@ class Invariants:
         """There is another snapshot, or one less."""
         is_moved = before is not None and view.log_start_offset != before.log_start_offset
         self._raise_if(self.snapshots.listed(view.snapshots, view.log_start_offset, is_moved=is_moved))
-        was_damaged = member.node_id in self._ever_damaged
+        was_damaged = self.was_damaged(member.node_id)
         if view.snapshots != member.snapshots() and not was_damaged:
             raise InvariantViolated(f"node {member.node_id} has {member.snapshots()} on its disk, and believes {view}")
         for snapshot in view.snapshots:
@@ -577,11 +579,8 @@ class Invariants:
         end = len(known.log)
         if view.state == "Leader":
             end = bisect_left(known.log, view.epoch, key=_epoch)
-        voters = self.voters.before(known.voters, end)
-        if voters.contains(known.key) or not known.voters:
-            return voters.contains(known.key)
-        former = self.voters.before(known.voters, max(place for place, _ in known.voters if place < end))
-        return former.contains(known.key)
+        last = max((place for place, _ in known.voters if place < end), default=end)
+        return any(self.voters.before(known.voters, place).contains(known.key) for place in (end, last))
 
     def _check_elected(self, known: Known, epoch: int, voters: VoterSet) -> None:
         """Who leads was voted for by a majority, itself included."""

@@ -200,13 +200,7 @@ class _Search:
 def _found_again(world: World, action: Action) -> Action | None:
     """The action, about the newest such message or fsync if its own is not there; None if there is none at all."""
     match action:
-        case Deliver(node=target, sender=sender, kind=kind):
-            own = world.exchanges.get((sender, action.number))
-            if own is not None and own.target == target and own.kind == kind:
-                return action
-            found = _newest(world, sender, target, kind, lambda exchange: not exchange.answers)
-            return None if found is None else replace(action, number=found.number)
-        case RoundTrip(node=sender, peer=target, kind=kind):
+        case Deliver(node=target, sender=sender, kind=kind) | RoundTrip(node=sender, peer=target, kind=kind):
             own = world.exchanges.get((sender, action.number))
             if own is not None and own.target == target and own.kind == kind:
                 return action

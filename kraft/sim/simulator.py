@@ -42,7 +42,7 @@ from kraft.sim.actions import (
 )
 from kraft.sim.client_history import ClientWorkload
 from kraft.sim.disk_damage import Damage
-from kraft.sim.driver import Exchange
+from kraft.sim.driver import Driver, Exchange
 from kraft.sim.machine_member import COUNTS
 from kraft.sim.members import MACHINES, MakeMember, replica_member
 from kraft.sim.nemesis import FAULTS, Nemesis, draw_clock_error_ms, draw_faults
@@ -121,7 +121,7 @@ class Times(Struct):
     flush_ms: int = 1
 
 
-class Simulator:
+class Simulator(Driver):
     """Drives a `World`: the heap of what is to come, and who draws it."""
 
     def __init__(
@@ -412,7 +412,7 @@ class Simulator:
             if election is not None and view is not None and view.epoch < election.epoch:
                 self.resign(leader_id)
 
-    # What follows from what happened (`world.Driver`)
+    # What follows from what happened (`Driver`)
 
     def on_asked(self, exchange: Exchange) -> None:
         """A request is on its way."""

@@ -29,7 +29,7 @@ from kraft.sim.actions import (
     Submit,
     Tick,
 )
-from kraft.sim.driver import Exchange, Onlooker
+from kraft.sim.driver import Driver, Exchange
 from kraft.sim.members import MakeMember
 from kraft.sim.schedule import Replayed, Schedule, replay
 from kraft.sim.trace import Trace
@@ -121,7 +121,7 @@ class _HeardTrace(Trace):
         self.heard.append((node_id, what))
 
 
-class _Notes(Onlooker):
+class _Notes(Driver):
     """Takes notes while a schedule happens again."""
 
     def __init__(self, trace: _HeardTrace) -> None:

@@ -42,7 +42,7 @@ from kraft.sim.actions import (
 from kraft.sim.contacts import Contacts
 from kraft.sim.disk_damage import Damage
 from kraft.sim.disk_losses import DiskLosses
-from kraft.sim.driver import Driver, Exchange, Onlooker
+from kraft.sim.driver import Driver, Exchange
 from kraft.sim.invariants import Invariants
 from kraft.sim.member import (
     Administered,
@@ -144,7 +144,7 @@ class World:
         self.contacts = contacts
         self.trace = trace
         self.watch = watch
-        self.driver: Driver = Onlooker()
+        self.driver = Driver()
         self.now_ms = 0
         self.events = 0
         """How many inputs nodes were given."""
@@ -330,8 +330,12 @@ class World:
         losses = self.disk_losses
         is_failing = isinstance(failure, OSError) and (host.is_disk_failing or host.is_disk_limited)
         is_expected = isinstance(failure, Crashed) or is_failing or losses.is_damaged(node_id)
-        if not is_expected and not losses.found_late(node_id):
-            raise failure
+        if not is_expected:
+            if not self.invariants.was_damaged(node_id):
+                raise failure
+            # A damage that nobody noticed when the node started; if the quorum bears that, the disk will be replaced.
+            if losses.is_bearable(node_id):
+                losses.damage(node_id)
         self.trace.add(self.now_ms, node_id, f"{what}: {type(failure).__name__} {failure}")
         self.invariants.interrupted(node_id)
         self._end_life(host, host.crash_seed)
