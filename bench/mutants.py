@@ -22,7 +22,7 @@ from msgspec import Struct
 from kraft.sim.hunt import Hunt
 from kraft.sim.mutants import MUTANTS, Mutant, Scope
 from kraft.sim.schedule import Schedule, decode_schedule, encode_schedule
-from kraft.sim.shrink import MOST_EVENTS, can_shrink, shrink
+from kraft.sim.shrink import MOST_EVENTS, shrink
 
 DOCS: Final = Path(__file__).parent.parent / "docs"
 PAGE: Final = DOCS / "mutants.md"
@@ -56,11 +56,10 @@ def measure(mutant: Mutant, most_events: int, keep: Path | None) -> Measured:
     """
     hunts = [look_for(mutant, first) for first in FIRST_SEEDS] if mutant.budget else []
     schedules = [schedule for _, schedule in hunts]
-    shrinkable = [schedule for schedule in schedules if can_shrink(schedule)]
     saved = DOCS / "schedules" / f"{mutant.name}.json"
     shortest = [decode_schedule(saved.read_bytes(), saved.name)] if saved.exists() else []
-    if shrinkable:
-        found = min(shrinkable, key=lambda schedule: len(schedule.actions))
+    if schedules:
+        found = min(schedules, key=lambda schedule: len(schedule.actions))
         shortest.append(shrink(found, most_events=most_events))
         if keep is not None:
             (keep / f"{mutant.name}.json").write_bytes(encode_schedule(shortest[-1]))

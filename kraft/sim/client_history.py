@@ -134,7 +134,7 @@ class ClientWorkload:
         self._rng = rng
         self._trial = trial
         self._mean_ms = rng.choice(means_ms)
-        self._next_id = 1
+        self.next_id = 1
         self._under_way: dict[str, Line] = {}
         """What each client with numbers asks, until it goes on."""
 
@@ -149,8 +149,8 @@ class ClientWorkload:
     def next_submission(self, candidates: list[int]) -> tuple[int, int, str]:
         """The id of a new submission, the node to hand it to, and the line."""
         rng = self._rng
-        submit_id = self._next_id
-        self._next_id += 1
+        submit_id = self.next_id
+        self.next_id += 1
         line = Line(self._trial.draw(rng))
         if not line.is_read and rng.random() < NUMBERED:
             line = self._numbered(line.ask, f"client-{rng.randint(1, CLIENTS)}")

@@ -11,11 +11,12 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from kraft.sim.actions import Action
+from kraft.sim.actions import Action, Submit
 from kraft.sim.driver import Driver
 from kraft.sim.members import MakeMember
 from kraft.sim.mutants import MUTANTS, planted
 from kraft.sim.scenario import Scenario
+from kraft.sim.simulator import Simulator
 from kraft.sim.trace import Trace
 from kraft.sim.trial import Trial
 from kraft.sim.world import World
@@ -39,6 +40,8 @@ class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     violated: str = ""
     """Which check failed in the end, as `check_of` names it; empty if none did."""
     message: str = ""
+    calm_ms: int = 0
+    """If given: when all of this has happened, all faults end, and so much later everybody must have got somewhere."""
     actions: tuple[Action, ...]
 
 
@@ -116,7 +119,24 @@ def replay(
                 on_performed(world, action)
             if failure is not None:
                 return Replayed(world, tuple(performed), failure)
+        try:
+            end_in_calm(world, schedule)
+        except Exception as broken:
+            return Replayed(world, tuple(performed), broken)
     return Replayed(world, tuple(performed), None)
+
+
+def end_in_calm(world: World, schedule: Schedule) -> None:
+    """Let all faults end, if the schedule says so, in the world that its actions have made.
+
+    Raises:
+        AssertionError: a promise is broken then, or nobody gets anywhere (`NoProgress`).
+    """
+    if schedule.calm_ms:
+        submitted = (action.submit_id for action in schedule.actions if isinstance(action, Submit))
+        simulator = Simulator(schedule.scenario, world=world, faults=())
+        simulator.resume(1 + max(submitted, default=0))
+        simulator.calm(schedule.calm_ms)
 
 
 def check_of(failure: BaseException) -> str:

@@ -15,11 +15,26 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from kraft.sim.actions import WORLD, Action, Deliver, Fail, Flushed, Return, RoundTrip, SetClock, Start, Submit, Tick
+from kraft.sim.actions import (
+    WORLD,
+    Action,
+    Deliver,
+    Fail,
+    Flushed,
+    Note,
+    Return,
+    RoundTrip,
+    SetClock,
+    Start,
+    Submit,
+    Tick,
+)
+from kraft.sim.cluster import CLUSTER
 from kraft.sim.driver import Exchange
-from kraft.sim.members import MakeMember
+from kraft.sim.members import MACHINES, MakeMember
 from kraft.sim.mutants import planted
-from kraft.sim.schedule import Schedule, check_of
+from kraft.sim.schedule import Schedule, check_of, end_in_calm, replay
+from kraft.sim.simulator import CALM
 from kraft.sim.trace import Trace
 from kraft.sim.trial import Trial
 from kraft.sim.world import NoProgress, World
@@ -28,6 +43,8 @@ MOST_EVENTS: Final = 2_000_000
 """So many inputs to nodes in all a search may cost: some minutes."""
 _RECENT: Final = 20
 """So many of a node's last requests are looked through."""
+_CALM_MS: Final = 20_000
+"""Who gets nowhere in so long a calm is stuck."""
 
 
 class _Spent(Exception):
@@ -45,31 +62,44 @@ def shrink(
     """A schedule that breaks the same promise with as few actions as can be found, no clocks that are wrong without
     need, and no waiting without need.
 
-    One in which nobody got anywhere stays as it is: that is easy with nothing at all. `on_shorter` is told each shorter
-    length.
+    One in which nobody got anywhere ends where all faults did, and the calm after that is made anew each time; with a
+    mutant, the sound code must get somewhere in it. `on_shorter` is told each shorter length.
     """
-    if not can_shrink(schedule):
+    shortened = _without_calm(schedule)
+    if shortened is None:
         return schedule
-    with planted(schedule.mutant):
-        search = _Search(schedule, make_member, trial, most_events, on_shorter)
-        try:
-            search.leave_out_groups()
+    search = _Search(shortened, make_member, trial, most_events, on_shorter)
+    try:
+        search.leave_out_groups()
+        search.leave_out()
+        length = len(schedule.actions) + 1
+        while len(search.best.actions) < length:
+            length = len(search.best.actions)
+            search.simplify()
+            search.join()
             search.leave_out()
-            length = len(schedule.actions) + 1
-            while len(search.best.actions) < length:
-                length = len(search.best.actions)
-                search.simplify()
-                search.join()
-                search.leave_out()
-                search.leave_out_pairs()
-        except _Spent:
-            pass
-        return search.best
+            search.leave_out_pairs()
+    except _Spent:
+        pass
+    return search.best
 
 
-def can_shrink(schedule: Schedule) -> bool:
-    """Whether what is broken is more than that nobody got anywhere."""
-    return not schedule.violated.startswith(NoProgress.__name__)
+def _without_calm(schedule: Schedule) -> Schedule | None:
+    """The schedule up to where all faults end, if it breaks no other promise than to get somewhere then; None if that
+    takes more than a calm, such as clients that go on where they were.
+    """
+    if not _is_stuck(schedule) or schedule.calm_ms:
+        return schedule
+    ends = [place for place, action in enumerate(schedule.actions) if isinstance(action, Note) and action.text == CALM]
+    if schedule.scenario.members in (CLUSTER, MACHINES) or not ends:
+        return None
+    ended = replace(schedule, actions=schedule.actions[: ends[-1]], calm_ms=_CALM_MS)
+    failure = replay(ended).failure
+    return ended if failure is not None and check_of(failure) == schedule.violated else None
+
+
+def _is_stuck(schedule: Schedule) -> bool:
+    return schedule.violated.startswith(NoProgress.__name__)
 
 
 class _Search:
@@ -173,28 +203,41 @@ class _Search:
         """Let these happen, and take what did for the best if it breaks the same promise and is no longer."""
         if self._events_left <= 0:
             raise _Spent
-        world = self.best.scenario.make_world(Trace(), self._make_member, self._trial)
-        performed: list[Action] = []
-        failure: Exception | None = None
-        for action in actions:
-            found = _found_again(world, action)
-            if found is None:
-                continue
-            performed.append(found)
-            try:
-                if not world.perform(found):
-                    performed.pop()
-            except Exception as broken:
-                failure = broken
-                break
-        self._events_left -= world.events
+        performed, failure = self._perform(actions, self.best.mutant)
         if failure is None or check_of(failure) != self.best.violated or len(performed) > len(self._actions):
+            return False
+        if _is_stuck(self.best) and self.best.mutant is not None and self._perform(performed, None)[1] is not None:
             return False
         is_shorter = len(performed) < len(self._actions)
         self.best = replace(self.best, actions=tuple(performed), message=str(failure))
         if is_shorter:
             self._on_shorter(len(performed))
         return True
+
+    def _perform(self, actions: Sequence[Action], mutant: str | None) -> tuple[list[Action], Exception | None]:
+        """What of this happens if these shall, and what it breaks."""
+        world = self.best.scenario.make_world(Trace(), self._make_member, self._trial)
+        performed: list[Action] = []
+        failure: Exception | None = None
+        with planted(mutant):
+            for action in actions:
+                found = _found_again(world, action)
+                if found is None:
+                    continue
+                performed.append(found)
+                try:
+                    if not world.perform(found):
+                        performed.pop()
+                except Exception as broken:
+                    failure = broken
+                    break
+            else:
+                try:
+                    end_in_calm(world, replace(self.best, actions=tuple(performed)))
+                except Exception as broken:
+                    failure = broken
+        self._events_left -= world.events
+        return performed, failure
 
 
 def _found_again(world: World, action: Action) -> Action | None:

@@ -51,6 +51,7 @@ from kraft.sim.scenario import Scenario, kind_of
 from kraft.sim.trace import Trace
 from kraft.sim.trial import Trial
 from kraft.sim.workload import Workload
+from kraft.sim.world import World
 from metadata_log.serde import Message, encode
 from transport.faults import FaultPlan, Faults
 from transport.protocol.apis import APIS
@@ -58,6 +59,8 @@ from transport.protocol.apis import APIS
 CHAOS_MS: Final = 8_000
 CALM_MS: Final = 60_000
 CALM_RECORDS: Final = 10
+CALM: Final = "calm"
+"""What the note says that stands where all faults end."""
 CALM_NETWORK: Final = Faults(delay_ms=(1, 1))
 PAUSES_MS: Final = (200, 600, 2000)
 """How often on average something goes wrong in a run; one of these."""
@@ -134,13 +137,16 @@ class Simulator(Driver):
         keep_trace: bool = False,
         recorded: list[Action] | None = None,
         faults: tuple[str, ...] = FAULTS,
+        world: World | None = None,
     ) -> None:
-        """`faults` are the names of what may go wrong; each seed draws some of these."""
+        """`faults` are the names of what may go wrong; each seed draws some of these. A `world` is driven on from where
+        it is.
+        """
         seed = scenario.seed
         self.scenario = scenario
-        self.world = scenario.make_world(Trace(keep_all=keep_trace), make_member, trial)
+        self.world = world or scenario.make_world(Trace(keep_all=keep_trace), make_member, trial)
         self.world.driver = self
-        self.now_ms = 0
+        self.now_ms = self.world.now_ms
         self._perform = self.world.perform if recorded is None else partial(self._record, recorded)
         self._heap: list[tuple[int, int, Action | None, Callable[[], None] | None]] = []
         self._sequence = 0
@@ -233,6 +239,19 @@ class Simulator(Driver):
         if self._work is not None:
             self._work.begin(self)
 
+    def resume(self, first_submission: int) -> None:
+        """Go on in a world to which something has happened: what is under way there is lost, and fsyncs are done."""
+        now_ms = self.now_ms
+        for node_id, host in self.world.hosts.items():
+            for one in host.waiting.values():
+                self.plan(Fail(now_ms, node_id, one.target, one.number, FailureCause.RESET, one.kind))
+            for number in host.flushing:
+                self.plan(Flushed(now_ms, node_id, number))
+            if host.is_running:
+                self.on_stepped(node_id)
+        self._workload.next_id = first_submission
+        self.schedule(self._workload.pause_ms(), self._submit)
+
     def chaos(self, duration_ms: int) -> None:
         """Let the nemesis loose for a while."""
         self.begin()
@@ -246,7 +265,7 @@ class Simulator(Driver):
             self._work.end()
         self.faults.heal()
         self.faults.faults = CALM_NETWORK
-        self._perform(Note(self.now_ms, WORLD, "calm"))
+        self._perform(Note(self.now_ms, WORLD, CALM))
         for node_id, times in self._times.items():
             times.paused_until_ms, times.flush_ms = 0, 1
             self._free_disk(node_id)

@@ -13,7 +13,8 @@ class Workload:
     def __init__(self, rng: Random, means_ms: tuple[int, ...] = (20, 100, 500)) -> None:
         self._rng = rng
         self._mean_ms = rng.choice(means_ms)
-        self._next_id = 1
+        self.next_id = 1
+        """Of the next submission."""
 
     def candidates(self, world: World) -> list[int]:
         """The nodes to hand a record to: whoever takes itself for the leader, if anybody does."""
@@ -25,6 +26,6 @@ class Workload:
 
     def next_submission(self, candidates: list[int]) -> tuple[int, int, str]:
         """The id of a new submission, the node to hand it to, and the record."""
-        submit_id = self._next_id
-        self._next_id += 1
+        submit_id = self.next_id
+        self.next_id += 1
         return submit_id, self._rng.choice(candidates), f"value-{submit_id}"

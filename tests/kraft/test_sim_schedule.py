@@ -21,6 +21,7 @@ from kraft.sim.schedule import BadSchedule, Schedule, check_of, decode_schedule,
 from kraft.sim.shrink import shrink
 from kraft.sim.simulator import Result
 from kraft.sim.story import story_lines, tell
+from kraft.sim.world import NoProgress
 
 CLASSIC = ("vote-without-log-check", "vote-in-memory-only", "former-epochs-commit", "minority-commits")
 
@@ -76,6 +77,17 @@ def test_the_classic_bugs_shrink_to_what_a_person_can_read(mutant: str) -> None:
     assert check_of(replayed.failure) == found.violated, "another bug than the one that was found"
     assert replayed.performed == shrunk.actions, "what cannot happen does not stand in it"
     assert replay(msgspec.structs.replace(shrunk, mutant=None)).failure is None, "the sound code breaks it, too"
+
+
+def test_what_leaves_somebody_behind_shrinks_to_how_it_came_to_that() -> None:
+    """The calm after it is made anew each time, and the sound code gets somewhere in it."""
+    shrunk = shrink(_found("divergence-not-cut"), most_events=400_000)
+    assert len(shrunk.actions) < 30
+    again = decode_schedule(encode_schedule(shrunk), "memory")
+    failure = replay(again).failure
+    assert isinstance(failure, NoProgress)
+    assert check_of(failure) == shrunk.violated
+    assert replay(msgspec.structs.replace(again, mutant=None)).failure is None
 
 
 @pytest.mark.parametrize("count", [1, 2])

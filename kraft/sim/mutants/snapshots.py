@@ -68,7 +68,7 @@ def snapshot_not_loaded(code: Patches) -> None:
     code.replace(Replica, "_load_snapshot", lambda replica, snapshot: replica._applier.begin_at(snapshot.offset))
 
 
-@mutant(Scope.DYNAMIC, budget=50)
+@mutant(Scope.DYNAMIC, budget=300)
 def former_epochs_outlive_a_snapshot(code: Patches) -> None:
     """A log that begins anew at a snapshot keeps the epochs of the one before."""
 
