@@ -65,11 +65,17 @@ def poll_unattached(quorum: QuorumState, state: UnattachedState | VotedState, no
 
 
 def poll_following(quorum: QuorumState, follower: FollowerState, now_ms: int) -> None:
-    """Stand for election when the leader was silent for too long; else go on fetching, as observers always do."""
-    if now_ms >= follower.fetch_deadline_ms and quorum.may_stand and not quorum.is_shutting_down:
-        stand(quorum, now_ms, "leader-gone" if follower.is_leader_gone else "fetch-timeout")
-    else:
-        poll_follower(quorum, follower, now_ms)
+    """Stand for election when the leader was silent for too long; else go on fetching, as observers always do.
+
+    But they refuse no pre-votes any longer, as Kafka's do until another one leads: by the candidate's log this may be a
+    voter, and the one without which nobody can be elected.
+    """
+    if now_ms >= follower.fetch_deadline_ms and not quorum.is_shutting_down:
+        if quorum.may_stand:
+            stand(quorum, now_ms, "leader-gone" if follower.is_leader_gone else "fetch-timeout")
+            return
+        follower.has_fetched = False
+    poll_follower(quorum, follower, now_ms)
 
 
 def on_leader_gone(quorum: QuorumState, peer_id: int, now_ms: int) -> None:

@@ -52,7 +52,7 @@ from kraft.quorum.values import (
     ReplicaKey,
 )
 from kraft.quorum.voter_history import VoterHistory
-from kraft.quorum.voters import Voter
+from kraft.quorum.voters import Voter, VoterSet
 from metadata_log.types import NO_NODE
 from transport.protocol.errors import Error
 
@@ -121,8 +121,16 @@ class QuorumState:
         """Whether this replica is a majority all by itself."""
         self.other_voter_ids = voters.other_ids(self.local.id)
         """The ids of the voters on other nodes."""
-        self.contact_ids = (*self.other_voter_ids, *(BOOTSTRAP_ID - at for at in range(len(self.bootstrap))))
-        """Whom to ask who leads: the other voters, and the bootstrap servers under ids that no node has."""
+        self.contact_ids = self.other_voter_ids + self._bootstrap_ids(history.static_voters)
+        """Whom to ask who leads: the other voters, and where one bootstraps from, under ids that no voter has."""
+
+    def _bootstrap_ids(self, static_voters: VoterSet) -> tuple[int, ...]:
+        """The bootstrap servers; without any the voters of the configuration, whoever votes by now, as in Kafka: this
+        log may end where this replica, or the disk that it had, was the only voter.
+        """
+        if self.bootstrap:
+            return tuple(BOOTSTRAP_ID - at for at in range(len(self.bootstrap)))
+        return tuple(one for one in static_voters.other_ids(self.local.id) if one not in self.other_voter_ids)
 
     def _enter(self, state: EpochState) -> None:
         leader_id = NO_NODE if type(state) is ResignedState else state.leader_id
@@ -143,13 +151,16 @@ class QuorumState:
         return self.state.leader_id
 
     def address_of(self, peer_id: int) -> ListenerAddress | None:
-        """Where a peer can be asked: the leader where it said it is, any other voter where the voter set has it."""
+        """Where a peer can be asked: the leader where it said it is, any other voter where the voter set has it, or
+        else the configuration.
+        """
         state = self.state
         if peer_id == state.leader_id and state.endpoints.listeners:
             return state.endpoints.listeners[0]
         if peer_id <= BOOTSTRAP_ID:
             return self.bootstrap[BOOTSTRAP_ID - peer_id]
-        return self.endpoints_of(peer_id).default
+        voter = self.voters.find(peer_id) or self.history.static_voters.find(peer_id)
+        return None if voter is None else voter.endpoints.default
 
     def endpoints_of(self, node_id: int) -> Endpoints:
         """The endpoints that the voter set names for a node; empty if it is not in it."""

@@ -642,7 +642,7 @@ class Replica:
         for token in unconfirmed:
             self.application.on_confirmed(token, is_leader=False)
         for held in self._deferred.abandon():
-            self._outputs.append(self._refused(held.waiting, Error.NOT_LEADER_OR_FOLLOWER, is_uncertain=True))
+            self._refuse(held.waiting, Error.NOT_LEADER_OR_FOLLOWER, is_uncertain=True)
 
     # What the application wants
 
@@ -661,7 +661,7 @@ class Replica:
             case Returned() | Noted():
                 self._outputs.append(action)
             case RefuseSubmit():
-                self._outputs.append(self._refused(ForSubmit(action.submit_id), action.error, is_uncertain=False))
+                self._refuse(ForSubmit(action.submit_id), action.error)
             case _:
                 assert_never(action)
 
@@ -699,21 +699,22 @@ class Replica:
         is_leaving = self._finish_by_ms < _NEVER_MS and waiting is not None
         if is_leaving or not self._application_leads:
             # It did when the application asked, earlier in this step.
-            if waiting is not None:
-                self._outputs.append(self._refused(waiting, Error.NOT_LEADER_OR_FOLLOWER, is_uncertain=False))
+            self._refuse(waiting, Error.NOT_LEADER_OR_FOLLOWER)
             return
         if (
             waiting is not None
             and proposal.units
             and self._gathered.backlog_bytes >= self.options.max_uncommitted_bytes
         ):
-            self._outputs.append(self._refused(waiting, Error.REQUEST_TIMED_OUT, is_uncertain=False))
+            self._refuse(waiting, Error.REQUEST_TIMED_OUT)
             return
         obstacle = None if proposal.quorum_level is None else self._take_level(proposal.quorum_level, now_ms)
         if obstacle is not None:
-            if waiting is not None:
-                error = Error.INVALID_UPDATE_VERSION
-                self._outputs.append(self._refused(waiting, error, is_uncertain=False, text=obstacle))
+            self._refuse(waiting, Error.INVALID_UPDATE_VERSION, text=obstacle)
+            return
+        if not self._application_leads:
+            # It was time to resign when the level was written.
+            self._refuse(waiting, Error.NOT_LEADER_OR_FOLLOWER, is_uncertain=True)
             return
         first_offset = None
         next_offset = self._next_offset()
@@ -726,8 +727,7 @@ class Replica:
                 if waiting is None:
                     told = Suspicious(self.core.local.id, f"its own records cannot be written: {refused.name}")
                     self._outputs.append(Trace(told))
-                else:
-                    self._outputs.append(self._refused(waiting, refused, is_uncertain=first_offset is not None))
+                self._refuse(waiting, refused, is_uncertain=first_offset is not None)
                 return
             if first_offset is None:
                 first_offset = next_offset
@@ -776,13 +776,24 @@ class Replica:
         self._next_append_id += 1
         self._carry_out(core.step(append, now_ms), now_ms)
 
-    def _refused(
-        self, waiting: ForRequest | ForSubmit, error: Error, *, is_uncertain: bool, text: str | None = None
-    ) -> Output:
+    def _refuse(
+        self,
+        waiting: ForRequest | ForSubmit | None,
+        error: Error,
+        *,
+        is_uncertain: bool = False,
+        text: str | None = None,
+    ) -> None:
+        """Tell whoever waits, if anybody does."""
         leader = self.core.leader
-        if isinstance(waiting, ForRequest):
-            return Answer(waiting.request_id, self.application.refusal(waiting.request, error, leader, text))
-        return SubmitDone(submit_id=waiting.submit_id, error=error, is_uncertain=is_uncertain, leader=leader)
+        match waiting:
+            case ForRequest(request_id=request_id, request=request):
+                self._outputs.append(Answer(request_id, self.application.refusal(request, error, leader, text)))
+            case ForSubmit(submit_id=submit_id):
+                done = SubmitDone(submit_id=submit_id, error=error, is_uncertain=is_uncertain, leader=leader)
+                self._outputs.append(done)
+            case None:
+                pass
 
     # Exploration
 

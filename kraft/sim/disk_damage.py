@@ -1,7 +1,8 @@
 """What becomes of the disk of one node, beyond what a power failure does to it.
 
-Two files carry no checksum that would tell: `quorum-state`, and in a batch's header the epoch. They may be lost as a
-whole or together with what is around them, but not rot by themselves: nobody could notice, in Kafka neither.
+Two things carry no checksum that would tell: `quorum-state`, and in a batch's header what comes before it, such as the
+epoch. They may be lost as a whole or together with what is around them, but not rot by themselves, and no batch gets
+all that another one has behind them: nobody could notice, in Kafka neither.
 """
 
 from __future__ import annotations
@@ -64,7 +65,10 @@ def damage_file(disk: MemoryDisk, what: Damage, rng: Random) -> str:
             start = rng.randrange(len(source))
             piece = source[start : start + rng.randint(32, 4096)]
             position = min(position, max(size - len(piece), 0))
-            disk.overwrite(path, position, piece[: size - position])
+            piece = piece[: size - position]
+            if not _shows(content, content[:position] + piece + content[position + len(piece) :]):
+                return ""
+            disk.overwrite(path, position, piece)
         case Damage.UNREADABLE:
             disk.spoil(path, position)
         case Damage.LOST_FILE:
@@ -73,6 +77,15 @@ def damage_file(disk: MemoryDisk, what: Damage, rng: Random) -> str:
         case _:
             raise AssertionError(what)
     return f"{path} at {position}"
+
+
+def _shows(before: bytes, after: bytes) -> bool:
+    """Whether checksums or offsets tell that something else stands in a file than was written."""
+    try:
+        offsets = [batch.base_offset for batch in scan(after)]
+        return offsets != [batch.base_offset for batch in scan(before)]
+    except MetadataLogError:
+        return True
 
 
 def _past_the_epoch(content: bytes, position: int) -> int:

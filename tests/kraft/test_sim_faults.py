@@ -19,6 +19,7 @@ from kraft.sim.state_invariants import illegal
 from kraft.sim.trace import Trace
 from kraft.sim.wire_invariants import check_leader_can_be_found
 from kraft.sim.world import START_MS
+from metadata_log.batch import build_batch
 from metadata_log.disk import make_directory, replace_file
 from metadata_log.memory_disk import MemoryDisk
 from transport.protocol.messages.vote import (
@@ -189,6 +190,31 @@ def test_damage_changes_one_file_or_makes_it_unreadable(what: Damage) -> None:
     damaged = [path for path, content in contents.items() if read_or_none(disk, path) != content]
     assert damaged == [said.split()[0]]
     assert (read_or_none(disk, damaged[0]) is None) == (what in (Damage.UNREADABLE, Damage.LOST_FILE))
+
+
+class Drawn(Random):
+    """Draws what it is told to."""
+
+    def __init__(self, *numbers: int) -> None:
+        super().__init__(0)
+        self._numbers = list(numbers)
+
+    def randrange(self, *_bounds: int) -> int:
+        return self._numbers.pop(0)
+
+    def randint(self, *_bounds: int) -> int:
+        return self._numbers.pop(0)
+
+
+def test_a_log_does_not_become_another_one_that_nobody_can_tell_from_it() -> None:
+    """Offset and epoch of a batch have no checksum: what follows them may be that of another batch. Found in a run."""
+    batches = [build_batch(offset, 1, 5, [value]) for offset, value in enumerate((b"one", b"two"))]
+    size = len(batches[0])
+    disk = MemoryDisk()
+    replace_file(disk, "/", "a.log", b"".join(batches))
+    for start, length, is_damaged in ((size + 16, size - 16, False), (size + 16, size - 20, True), (size, size, True)):
+        drawn = Drawn(start - size, start, length)
+        assert bool(damage_file(disk.fork(), Damage.ASTRAY, drawn)) == is_damaged, (start, length)
 
 
 def test_an_empty_disk_has_nothing_to_damage() -> None:

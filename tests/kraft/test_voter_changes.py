@@ -343,6 +343,26 @@ def test_a_static_quorum_becomes_dynamic_once_every_voter_has_told_its_directory
     agree_on(net, *sorted({1, 2, 3} - {other}))
 
 
+def test_who_knows_only_voters_that_are_gone_asks_those_of_its_configuration() -> None:
+    """As in Kafka. Found by the simulator: a node asked nobody but the voters that stand in its log."""
+    net = Net(3, application=host_controller)
+    first = net.elect()
+    net.advance(3500)
+    assert update_error(net, raise_kraft_version()) == Error.NONE
+    second, third = sorted({1, 2, 3} - {first})
+    for node in (second, third):
+        assert error_of(net, remove(node, net.replicas[node].core.local.directory_id)) == Error.NONE
+    agree_on(net, first)
+    net.kill(third)
+    assert error_of(net, add(net, second)) == Error.NONE
+    assert error_of(net, remove(first, net.replicas[first].core.local.directory_id)) == Error.NONE
+    net.until(lambda: net.leader == second)
+    net.kill(first)
+    net.start(third)
+    assert net.replicas[third].core.voters.ids == (first,)
+    net.until(lambda: net.log_of(third) == net.log_of(second))
+
+
 def voter_of(replica: Replica) -> Voter:
     return Voter(replica.core.local, replica.options.endpoints, VersionRange(0, 1))
 
@@ -379,6 +399,25 @@ def test_one_that_was_removed_stands_where_only_it_and_a_lost_leader_had_the_rec
     net.until(lambda: net.leader in others)
     assert net.replicas[net.leader].core.voters.ids == tuple(sorted({leader, *others}))
     assert not net.replicas[removed].core.voters.contains(net.replicas[removed].core.local)
+
+
+def test_a_voter_that_does_not_know_yet_that_it_is_one_lets_another_lead() -> None:
+    """Found by the simulator: as an observer by its own log it heard the leader that is lost, and, as Kafka's, refused
+    pre-votes ever after, without which nobody can be elected.
+    """
+    net = dynamic_net(2, joining=1)
+    first = net.elect()
+    second = ({1, 2} - {first}).pop()
+    net.advance(1000)
+    net.unreachable = {(3, f"n{first}")}
+    net.advance(600)
+    net.request(first, add(net, 3))
+    net.until(lambda: net.replicas[second].core.voters.contains(net.replicas[3].core.local))
+    assert net.leader == first
+    net.kill(first)
+    assert not net.replicas[3].core.is_voter
+    net.until(lambda: net.leader == second)
+    net.until(lambda: net.replicas[3].core.is_voter)
 
 
 def test_a_node_that_knows_who_leads_but_not_where_follows_once_it_is_told() -> None:

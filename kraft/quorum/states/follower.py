@@ -20,7 +20,8 @@ class Download(Struct, frozen=True):
 
 
 class FollowerState(Struct):
-    """`has_fetched` turns true with the first good answer of this leader: from then on pre-votes of others are refused.
+    """`has_fetched` turns true with a good answer of this leader: from then on pre-votes of others are refused, by an
+    observer until the leader is silent for too long.
 
     `is_leader_gone` turns true when the leader's address then refuses a connection. While there is a `download`, the
     leader is asked for a snapshot and for no records.

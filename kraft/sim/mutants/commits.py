@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kraft.replica.application import ForRequest, ForSubmit
 from kraft.replica.applier import Applier
-from kraft.replica.events import CommittedBatch, Output, SubmitDone
+from kraft.replica.events import CommittedBatch, SubmitDone
 from kraft.replica.replica import Replica, _success
 from kraft.sim.mutants.registry import Patches, Scope, mutant
 from metadata_log.image import ImageHistory
@@ -68,26 +70,37 @@ def acknowledge_what_is_appended(code: Patches) -> None:
 @mutant(Scope.REPLICA, budget=20)
 def acknowledge_what_is_lost(code: Patches) -> None:
     """Who loses the leadership tells those who wait that all is well."""
-    refused = Replica._refused
+    refuse = Replica._refuse
 
     def not_refused(
-        replica: Replica, waiting: ForRequest | ForSubmit, error: Error, *, is_uncertain: bool, text: str | None = None
-    ) -> Output:
+        replica: Replica,
+        waiting: ForRequest | ForSubmit | None,
+        error: Error,
+        *,
+        is_uncertain: bool = False,
+        **more: Any,
+    ) -> None:
         if is_uncertain and isinstance(waiting, ForSubmit):
-            return SubmitDone(submit_id=waiting.submit_id, leader=replica.core.leader)
-        return refused(replica, waiting, error, is_uncertain=is_uncertain, text=text)
+            replica._outputs.append(SubmitDone(submit_id=waiting.submit_id, leader=replica.core.leader))
+        else:
+            refuse(replica, waiting, error, is_uncertain=is_uncertain, **more)
 
-    code.replace(Replica, "_refused", not_refused)
+    code.replace(Replica, "_refuse", not_refused)
 
 
 @mutant(Scope.REPLICA, budget=50)
 def refuse_what_is_uncertain(code: Patches) -> None:
     """Who loses the leadership tells those who wait that nothing was written, though it may yet be committed."""
-    refused = Replica._refused
+    refuse = Replica._refuse
 
     def surely_refused(
-        replica: Replica, waiting: ForRequest | ForSubmit, error: Error, *, is_uncertain: bool, text: str | None = None
-    ) -> Output:
-        return refused(replica, waiting, error, is_uncertain=False, text=text)
+        replica: Replica,
+        waiting: ForRequest | ForSubmit | None,
+        error: Error,
+        *,
+        is_uncertain: bool = False,
+        **more: Any,
+    ) -> None:
+        refuse(replica, waiting, error, is_uncertain=False, **more)
 
-    code.replace(Replica, "_refused", surely_refused)
+    code.replace(Replica, "_refuse", surely_refused)
