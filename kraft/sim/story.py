@@ -32,6 +32,7 @@ from kraft.sim.actions import (
 from kraft.sim.driver import Driver, Exchange
 from kraft.sim.members import MakeMember
 from kraft.sim.schedule import Replayed, Schedule, replay
+from kraft.sim.simulator import CALM
 from kraft.sim.trace import Trace
 from kraft.sim.trial import Trial
 from kraft.sim.world import Host, World
@@ -94,6 +95,8 @@ def tell(schedule: Schedule, *, make_member: MakeMember | None = None, trial: Tr
     replayed = replay(
         schedule, make_member=make_member, trial=trial, trace=trace, driver=notes, on_performed=notes.on_performed
     )
+    if (WORLD, CALM) in trace.heard:
+        notes.on_calm(replayed.world, schedule.calm_ms)
     return Story(schedule, tuple(notes.moments), tuple(notes.arrows()), replayed)
 
 
@@ -156,15 +159,19 @@ class _Notes(Driver):
                     self._returned[*asked, copy] = place
             case _:
                 pass
-        nodes = {node_id: _state_of(world, node_id, host) for node_id, host in world.hosts.items()}
         details = tuple(
             what if node_id == action.node else f"node {node_id}: {what}"
             for node_id, what in self._trace.heard
             if "->" in what or "crashes" in what
         )
         self._trace.heard.clear()
-        moment = Moment(action.at_ms, action.node, _told(action), details, isinstance(action, _FAULTS), nodes)
-        self.moments.append(moment)
+        is_fault = isinstance(action, _FAULTS)
+        self.moments.append(Moment(action.at_ms, action.node, _told(action), details, is_fault, _states_in(world)))
+
+    def on_calm(self, world: World, calm_ms: int) -> None:
+        """All faults have ended, and so much time has passed."""
+        what = f"all faults end, and {calm_ms} ms pass"
+        self.moments.append(Moment(world.now_ms, WORLD, what, (), False, _states_in(world)))
 
     def arrows(self) -> Iterator[Arrow]:
         """Every message that was sent."""
@@ -219,6 +226,10 @@ def _told(action: Action) -> str:
             return action.text
         case _:
             return type(action).__name__
+
+
+def _states_in(world: World) -> dict[int, NodeState]:
+    return {node_id: _state_of(world, node_id, host) for node_id, host in world.hosts.items()}
 
 
 def _state_of(world: World, node_id: int, host: Host) -> NodeState:

@@ -87,6 +87,7 @@ def test_what_leaves_somebody_behind_shrinks_to_how_it_came_to_that() -> None:
     failure = replay(again).failure
     assert isinstance(failure, NoProgress)
     assert check_of(failure) == shrunk.violated
+    assert "all faults end" in list(story_lines(tell(again)))[-1]
     assert replay(msgspec.structs.replace(again, mutant=None)).failure is None
 
 
