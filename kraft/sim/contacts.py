@@ -1,7 +1,8 @@
 """A leader that hears from no majority of the voters gives up in time (Kafka: the check-quorum timer of `LeaderState`).
 
 Kafka's timer is one and a half fetch timeouts long and begins anew with each majority heard, so that two of them may
-pass between two contacts that count. Time is that of the leader's own clock.
+pass between two contacts that count. Each may be over for a while before the leader looks at its clock, and hears one
+more voter in the same moment. Time is that of the leader's own clock.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from kraft.quorum.voters import VoterSet, majority
 from kraft.sim.invariants import InvariantViolated
 from kraft.sim.member import View
 
-FETCH_TIMEOUTS: Final = 3
+FETCH_TIMEOUTS: Final = 4
+"""Twice Kafka's one and a half, and twice the half that the leader may be late."""
 
 
 class Leadership(Struct):
@@ -49,8 +51,8 @@ class Contacts:
     def stepped(self, node_id: int, view: View, voters_of: Callable[[int], VoterSet], now_ms: int) -> None:
         """A node has done something; `voters_of` tells the voters by its log. Raises `InvariantViolated`.
 
-        A leader looks at its clock more often than once in a fetch timeout: if it has not, it was paused, and hears of
-        what has come meanwhile in any order.
+        A leader looks at its clock twice in a fetch timeout, when it announces itself: if it has not, it was paused,
+        and hears of what has come meanwhile in any order.
         """
         led = self._led.get(node_id)
         if view.state != "Leader":
@@ -62,7 +64,7 @@ class Contacts:
             led is None
             or led.epoch != view.epoch
             or led.voters is not voters
-            or now_ms - led.stepped_ms > self._fetch_timeout_ms
+            or now_ms - led.stepped_ms > self._fetch_timeout_ms // 2
         ):
             self._led[node_id] = Leadership(view.epoch, voters, now_ms, now_ms, now_ms + patience_ms)
             return

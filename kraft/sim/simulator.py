@@ -269,6 +269,8 @@ class Simulator(Driver):
         for node_id, times in self._times.items():
             times.paused_until_ms, times.flush_ms = 0, 1
             self._free_disk(node_id)
+            if self.world.hosts[node_id].clock_drift:
+                self.set_clock(node_id, 0, 0)
             if self.world.disk_losses.is_damaged(node_id):
                 self.crash(node_id, 1)
             self._start(node_id, self.world.hosts[node_id].life)
