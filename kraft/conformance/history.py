@@ -195,7 +195,7 @@ def _voters_change_one_by_one(check: _Check) -> None:
             new = {(voter.voter_id, voter.voter_directory_id) for voter in behind.record.voters}
             is_named = all(directory != Uuid.ZERO for _, directory in old)
             if is_named and len(old ^ new) > 1:
-                what = f"the voters change from {_ids(old)} to {_ids(new)} at once"
+                what = f"the voters change from {_ids(old)} to {_ids(new)} at once, at {behind.offset}"
                 check.found("OneVoterAtATime", node, what, behind.offset)
 
 

@@ -144,10 +144,12 @@ class Proxies:
             sink = await trio.open_tcp_stream("127.0.0.1", self._behind[target])
         link.streams.add(sink)
         try:
-            async with sink, trio.open_nursery() as nursery:
+            async with sink:
+                # Outside of the nursery, which would wrap the error of a node that dies just now.
                 await sink.send_all(first)
-                nursery.start_soon(_pump, sink, source, link, True, nursery.cancel_scope)
-                await _pump(source, sink, link, False, nursery.cancel_scope)
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(_pump, sink, source, link, True, nursery.cancel_scope)
+                    await _pump(source, sink, link, False, nursery.cancel_scope)
         finally:
             link.streams.discard(sink)
 
