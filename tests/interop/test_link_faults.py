@@ -27,9 +27,10 @@ from wire import active_controller, leader_of, set_client_metrics
 from kraft.admin import AdminError, open_admin
 from kraft.admin.voters import remove_voter
 from kraft.cli.administration import parse_bootstrap
-from kraft.conformance import check_history
+from kraft.conformance import Finding, History, check_history
 from metadata_log import replay
 from metadata_log.image import ResourceType
+from metadata_log.types import NO_NODE
 from transport.protocol.errors import Error
 
 pytestmark = pytest.mark.kafka
@@ -305,8 +306,25 @@ def survive(nodes: MixedQuorum, seconds: int) -> list[int]:
             nodes.kill()
     print(f"{len(writer.acknowledged)} changes were acknowledged")
     history = check_history(*(str(layout.log_dir(node)) for node in layout.ports))
-    assert history.is_legal, "\n".join(map(str, history.findings))
+    unexplained = [one for one in history.findings if not is_kafkas(one, history, nodes)]
+    assert not unexplained, "\n".join(map(str, unexplained))
     return writer.acknowledged
+
+
+def is_kafkas(finding: Finding, history: History, nodes: MixedQuorum) -> bool:
+    """Whether voters changed two at a time under a leader of Kafka's.
+
+    One that has truncated its log does not read what takes the place of that, up to where its log ended before, and so
+    may know an older voter set than stands there (4.3.1: `KRaftControlRecordStateMachine.truncateNewEntries` leaves
+    `nextOffset` as it is).
+    """
+    offset = finding.offset
+    if finding.rule != "OneVoterAtATime" or offset is None:
+        return False
+    batches = (batch for node in nodes.layout.ports for batch in batches_in(nodes.layout.partition(node)))
+    epochs = {batch.epoch for batch in batches if batch.base_offset <= offset < batch.next_offset}
+    leaders = {history.leaders.get(epoch, NO_NODE) for epoch in epochs}
+    return bool(leaders) and all(nodes.makes.get(leader) == "kafka" for leader in leaders)
 
 
 @pytest.mark.parametrize(
