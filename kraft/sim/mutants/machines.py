@@ -61,7 +61,7 @@ def reads_without_a_majority(code: Patches) -> None:
     code.replace(reads, "advance", confirm_at_once)
 
 
-@mutant(Scope.MACHINE, budget=2000)
+@mutant(Scope.MACHINE, budget=8000)
 def fetches_confirm_the_leader(code: Patches) -> None:
     """Who fetches is taken for a follower still, though it may have sent that before it elected somebody else."""
     count_fetch = replication._count_fetch
