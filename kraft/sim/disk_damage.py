@@ -7,11 +7,13 @@ all that another one has behind them: nobody could notice, in Kafka neither.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from enum import StrEnum
 from random import Random
 from typing import Final
 
-from metadata_log.batch import scan
+from metadata_log.batch import RecordBatch, scan
 from metadata_log.errors import MetadataLogError
 from metadata_log.memory_disk import MemoryDisk
 
@@ -66,7 +68,7 @@ def damage_file(disk: MemoryDisk, what: Damage, rng: Random) -> str:
             piece = source[start : start + rng.randint(32, 4096)]
             position = min(position, max(size - len(piece), 0))
             piece = piece[: size - position]
-            if not _shows(content, content[:position] + piece + content[position + len(piece) :]):
+            if _forges(content, content[:position] + piece + content[position + len(piece) :]):
                 return ""
             disk.overwrite(path, position, piece)
         case Damage.UNREADABLE:
@@ -79,13 +81,16 @@ def damage_file(disk: MemoryDisk, what: Damage, rng: Random) -> str:
     return f"{path} at {position}"
 
 
-def _shows(before: bytes, after: bytes) -> bool:
-    """Whether checksums or offsets tell that something else stands in a file than was written."""
-    try:
-        offsets = [batch.base_offset for batch in scan(after)]
-        return offsets != [batch.base_offset for batch in scan(before)]
-    except MetadataLogError:
-        return True
+def _forges(before: bytes, after: bytes) -> bool:
+    """Whether a batch has become another one at its own offset, and its checksum does not tell."""
+    known = {batch.base_offset: batch.data for batch in _sound_batches(before)}
+    return any(known.get(batch.base_offset, batch.data) != batch.data for batch in _sound_batches(after))
+
+
+def _sound_batches(content: bytes) -> Iterator[RecordBatch]:
+    """The batches of a file up to the first one that is damaged."""
+    with suppress(MetadataLogError):
+        yield from scan(content)
 
 
 def _past_the_epoch(content: bytes, position: int) -> int:

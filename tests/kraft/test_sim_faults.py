@@ -212,7 +212,8 @@ def test_a_log_does_not_become_another_one_that_nobody_can_tell_from_it() -> Non
     size = len(batches[0])
     disk = MemoryDisk()
     replace_file(disk, "/", "a.log", b"".join(batches))
-    for start, length, is_damaged in ((size + 16, size - 16, False), (size + 16, size - 20, True), (size, size, True)):
+    moves = (size + 16, size - 16, False), (size + 8, 2 * size, False), (size + 16, size - 20, True), (size, size, True)
+    for start, length, is_damaged in moves:
         drawn = Drawn(start - size, start, length)
         assert bool(damage_file(disk.fork(), Damage.ASTRAY, drawn)) == is_damaged, (start, length)
 
