@@ -83,22 +83,19 @@ def damage_file(disk: MemoryDisk, what: Damage, rng: Random) -> str:
 
 def _forges(before: bytes, after: bytes) -> bool:
     """Whether a batch has become another one at its own offset, and its checksum does not tell."""
-    known = {batch.base_offset: batch.data for batch in _sound_batches(before)}
-    return any(known.get(batch.base_offset, batch.data) != batch.data for batch in _sound_batches(after))
+    known = {batch.base_offset: batch.data for batch in _batches(before)}
+    return any(known.get(batch.base_offset, batch.data) != batch.data for batch in _batches(after))
 
 
-def _sound_batches(content: bytes) -> Iterator[RecordBatch]:
+def _batches(content: bytes, *, verify: bool = True) -> Iterator[RecordBatch]:
     """The batches of a file up to the first one that is damaged."""
     with suppress(MetadataLogError):
-        yield from scan(content)
+        yield from scan(content, verify=verify)
 
 
 def _past_the_epoch(content: bytes, position: int) -> int:
     """The position, or if it lies in the epoch of a batch one behind that."""
-    try:
-        for batch in scan(content, verify=False):
-            if batch.position + _EPOCH_BEGIN <= position < batch.position + _EPOCH_END:
-                return position + _EPOCH_END - _EPOCH_BEGIN
-    except MetadataLogError:
-        pass  # what was damaged before ends it
+    for batch in _batches(content, verify=False):
+        if batch.position + _EPOCH_BEGIN <= position < batch.position + _EPOCH_END:
+            return position + _EPOCH_END - _EPOCH_BEGIN
     return position

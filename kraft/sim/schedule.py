@@ -107,33 +107,46 @@ def replay(
         except KeyError as unknown:
             raise BadSchedule(f"nodes of the kind {unknown} are not known here") from unknown
         world.driver = driver or world.driver
-        performed = []
-        for action in schedule.actions:
-            failure = None
-            try:
-                has_happened = world.perform(action)
-            except Exception as broken:
-                has_happened, failure = True, broken
-            if has_happened:
-                performed.append(action)
-                on_performed(world, action)
-            if failure is not None:
-                return Replayed(world, tuple(performed), failure)
+        return perform_all(world, schedule, on_performed=on_performed)
+
+
+def perform_all(
+    world: World,
+    schedule: Schedule,
+    *,
+    find: Callable[[World, Action], Action | None] = lambda world, action: action,
+    on_performed: Callable[[World, Action], None] = lambda world, action: None,
+) -> Replayed:
+    """Let everything in a schedule happen in a world as it was at its beginning, until a promise is broken.
+
+    `find` says what an action is in this world, and None if it is nothing there.
+    """
+    performed: list[Action] = []
+    for action in schedule.actions:
+        found = find(world, action)
+        if found is None:
+            continue
+        failure = None
         try:
-            end_in_calm(world, schedule)
+            has_happened = world.perform(found)
         except Exception as broken:
-            return Replayed(world, tuple(performed), broken)
+            has_happened, failure = True, broken
+        if has_happened:
+            performed.append(found)
+            on_performed(world, found)
+        if failure is not None:
+            return Replayed(world, tuple(performed), failure)
+    try:
+        _end_in_calm(world, schedule, performed)
+    except Exception as broken:
+        return Replayed(world, tuple(performed), broken)
     return Replayed(world, tuple(performed), None)
 
 
-def end_in_calm(world: World, schedule: Schedule) -> None:
-    """Let all faults end, if the schedule says so, in the world that its actions have made.
-
-    Raises:
-        AssertionError: a promise is broken then, or nobody gets anywhere (`NoProgress`).
-    """
+def _end_in_calm(world: World, schedule: Schedule, performed: list[Action]) -> None:
+    """Let all faults end, if the schedule says so. Raises what is broken then, `NoProgress` where nobody gets on."""
     if schedule.calm_ms:
-        submitted = (action.submit_id for action in schedule.actions if isinstance(action, Submit))
+        submitted = (action.submit_id for action in performed if isinstance(action, Submit))
         simulator = Simulator(schedule.scenario, world=world, faults=())
         simulator.resume(1 + max(submitted, default=0))
         simulator.calm(schedule.calm_ms)

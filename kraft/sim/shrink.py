@@ -34,7 +34,7 @@ from kraft.sim.driver import Exchange
 from kraft.sim.dynamic import DYNAMIC
 from kraft.sim.members import MACHINES, MakeMember
 from kraft.sim.mutants import planted
-from kraft.sim.schedule import Schedule, check_of, end_in_calm, replay
+from kraft.sim.schedule import Replayed, Schedule, check_of, perform_all, replay
 from kraft.sim.simulator import CALM
 from kraft.sim.trace import Trace
 from kraft.sim.trial import Trial
@@ -66,7 +66,7 @@ def shrink(
     One in which nobody got anywhere ends where all faults did, and the calm after that is made anew each time; with a
     mutant, the sound code must get somewhere in it. `on_shorter` is told each shorter length.
     """
-    shortened = _without_calm(schedule)
+    shortened = _without_calm(schedule, make_member)
     if shortened is None:
         return schedule
     search = _Search(shortened, make_member, trial, most_events, on_shorter)
@@ -85,7 +85,7 @@ def shrink(
     return search.best
 
 
-def _without_calm(schedule: Schedule) -> Schedule | None:
+def _without_calm(schedule: Schedule, make_member: MakeMember | None) -> Schedule | None:
     """The schedule up to where all faults end, if it breaks no other promise than to get somewhere then.
 
     None if that takes more than a calm, such as clients that go on where they were; or if nobody may get anywhere once
@@ -98,7 +98,7 @@ def _without_calm(schedule: Schedule) -> Schedule | None:
     if members in (CLUSTER, MACHINES) or (members in DYNAMIC and schedule.mutant is None) or not ends:
         return None
     ended = replace(schedule, actions=schedule.actions[: ends[-1]], calm_ms=_CALM_MS)
-    failure = replay(ended).failure
+    failure = replay(ended, make_member=make_member).failure
     return ended if failure is not None and check_of(failure) == schedule.violated else None
 
 
@@ -207,41 +207,28 @@ class _Search:
         """Let these happen, and take what did for the best if it breaks the same promise and is no longer."""
         if self._events_left <= 0:
             raise _Spent
-        performed, failure = self._perform(actions, self.best.mutant)
+        shortened = self._perform(replace(self.best, actions=tuple(actions)))
+        performed, failure = shortened.performed, shortened.failure
         if failure is None or check_of(failure) != self.best.violated or len(performed) > len(self._actions):
             return False
-        if _is_stuck(self.best) and self.best.mutant is not None and self._perform(performed, None)[1] is not None:
-            return False
+        candidate = replace(self.best, actions=performed, message=str(failure))
+        if _is_stuck(candidate) and candidate.mutant is not None:
+            sound = self._perform(replace(candidate, mutant=None))
+            if sound.failure is not None:
+                return False
         is_shorter = len(performed) < len(self._actions)
-        self.best = replace(self.best, actions=tuple(performed), message=str(failure))
+        self.best = candidate
         if is_shorter:
             self._on_shorter(len(performed))
         return True
 
-    def _perform(self, actions: Sequence[Action], mutant: str | None) -> tuple[list[Action], Exception | None]:
-        """What of this happens if these shall, and what it breaks."""
-        world = self.best.scenario.make_world(Trace(), self._make_member, self._trial)
-        performed: list[Action] = []
-        failure: Exception | None = None
-        with planted(mutant):
-            for action in actions:
-                found = _found_again(world, action)
-                if found is None:
-                    continue
-                performed.append(found)
-                try:
-                    if not world.perform(found):
-                        performed.pop()
-                except Exception as broken:
-                    failure = broken
-                    break
-            else:
-                try:
-                    end_in_calm(world, replace(self.best, actions=tuple(performed)))
-                except Exception as broken:
-                    failure = broken
+    def _perform(self, schedule: Schedule) -> Replayed:
+        """What of a schedule happens in a world of its own, and what it breaks."""
+        world = schedule.scenario.make_world(Trace(), self._make_member, self._trial)
+        with planted(schedule.mutant):
+            replayed = perform_all(world, schedule, find=_found_again)
         self._events_left -= world.events
-        return performed, failure
+        return replayed
 
 
 def _found_again(world: World, action: Action) -> Action | None:

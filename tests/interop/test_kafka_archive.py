@@ -55,6 +55,11 @@ def busy(kafka: KafkaInstallation, tmp_path: Path) -> Iterator[Nodes]:
 def test_a_running_quorum(kafka: KafkaInstallation, busy: Nodes, tmp_path: Path) -> None:
     """Its controllers go on while their logs are kept, and Kafka reads what was kept."""
     disk, to = OsDisk(), tmp_path / "kept"
+    partitions = [busy.layout.partition(node) for node in (1, 2, 3)]
+    # A first leader may lose its office before anybody has its first record, which is then rightly set aside.
+    eventually(
+        lambda: bool(first_batch(partitions[0])) and len(set(map(first_batch, partitions))) == 1, "one beginning"
+    )
     archive = open_archive(disk, str(to))
     sources = [open_source(disk, str(busy.layout.log_dir(node))) for node in (1, 2, 3)]
     first = [archive.add(source, now_ms=0) for source in sources]
@@ -62,9 +67,7 @@ def test_a_running_quorum(kafka: KafkaInstallation, busy: Nodes, tmp_path: Path)
     eventually(lambda: max(archive.add(source, now_ms=0).end_offset for source in sources) > grown, "the log grows")
     archive.close()
     found = verify_archive(disk, str(to))
-    assert (found.damages, found.start_offset) == ((), 0)
-    # On a busy machine there is an election meanwhile: what nobody else had of the former leader's log is set aside.
-    assert all(one.epoch < one.by_epoch for one in found.superseded)
+    assert (found.damages, found.start_offset, found.superseded) == ((), 0, ())
     files = sorted([*to.glob("*.log"), *to.glob("*.checkpoint")])
     assert read_by_kafka(kafka, *files) == read_by_us(*files)
     assert busy.layout.log_dir(1).joinpath("meta.properties").read_bytes() == (to / "meta.properties").read_bytes()
@@ -137,6 +140,12 @@ def test_followed_while_leaders_fail(kafka: KafkaInstallation, busy: Nodes, tmp_
 def logged(partition: Path) -> bytes:
     """The bytes of all batches in a directory, whole segments or not."""
     return b"".join(item.data for item in read_log(OsDisk(), str(partition)) if isinstance(item, RecordBatch))
+
+
+def first_batch(partition: Path) -> bytes:
+    """The batch that a log begins with; nothing while it is empty."""
+    items = read_log(OsDisk(), str(partition))
+    return next((item.data for item in items if isinstance(item, RecordBatch)), b"")
 
 
 def dumped(partition: Path) -> list[dict[str, object]]:
