@@ -62,6 +62,7 @@ def measure(mutant: Mutant, most_events: int, keep: Path | None) -> Measured:
         found = min(schedules, key=lambda schedule: len(schedule.actions))
         shortest.append(shrink(found, most_events=most_events))
         if keep is not None:
+            keep.mkdir(parents=True, exist_ok=True)
             (keep / f"{mutant.name}.json").write_bytes(encode_schedule(shortest[-1]))
     return Measured(
         mutant,

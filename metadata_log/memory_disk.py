@@ -116,7 +116,9 @@ class MemoryDisk:
         directory = _normal(path)
         if directory not in self._directories:
             raise _missing(path)
-        return sorted(_last(name) for name in (*self._names, *self._directories) if name and _parent(name) == directory)
+        prefix = f"{directory}/" if directory else ""
+        below = [name.removeprefix(prefix) for name in (*self._names, *self._directories) if name.startswith(prefix)]
+        return sorted(name for name in below if name and "/" not in name)
 
     def mkdir(self, path: str) -> None:
         """Make a directory and its parents."""
@@ -381,7 +383,8 @@ class MemoryFile:
         """Write all of `data` at the end of the file."""
         self._check(writing=True)
         disk = self._disk
-        disk._about_to("append", self._path)
+        if disk.on_operation is not None:
+            disk.on_operation("append", self._path)
         content = disk._own(self._inode).data
         free = disk.free_bytes
         if free is None:
@@ -411,12 +414,14 @@ class MemoryFile:
     def fsync(self) -> None:
         """Return once everything written so far is durable."""
         self._check(writing=True)
-        content = self._disk._own(self._inode)
-        try:
-            self._disk._about_to("fsync", self._path)
-        except OSError:
-            content.is_stuck = True
-            raise
+        disk = self._disk
+        content = disk._own(self._inode)
+        if disk.on_operation is not None:
+            try:
+                disk.on_operation("fsync", self._path)
+            except OSError:
+                content.is_stuck = True
+                raise
         content.fsync()
 
     def close(self) -> None:
@@ -435,12 +440,9 @@ def _normal(path: str) -> str:
     return "/".join(part for part in path.split("/") if part not in {"", "."})
 
 
+@lru_cache(PATHS)
 def _parent(name: str) -> str:
     return name.rpartition("/")[0]
-
-
-def _last(name: str) -> str:
-    return name.rpartition("/")[2]
 
 
 def _missing(path: str) -> FileNotFoundError:

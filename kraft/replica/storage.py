@@ -138,7 +138,8 @@ class Storage:
 
     def start(self) -> CoreStart:
         """What the core begins with; raises `CorruptBatch` if what the log says of the voters contradicts itself."""
-        changes = tuple(self._changes())
+        snapshots = self.snapshots.ids()
+        changes = tuple(self._changes(snapshots))
         if VoterHistory(VoterSet(())).with_changes(changes).is_contradictory:
             where = self._directory.partition_path
             raise CorruptBatch("a voter set stands in the log, but its kraft.version is 0", where=where)
@@ -148,14 +149,13 @@ class Storage:
             log_start_offset=self.log.start_offset,
             log_end_offset=self.log.end_offset,
             epochs=self.log.epochs,
-            snapshots=self.snapshots.ids(),
+            snapshots=snapshots,
             changes=changes,
         )
 
-    def _changes(self) -> Iterator[QuorumChange]:
+    def _changes(self, snapshots: tuple[OffsetAndEpoch, ...]) -> Iterator[QuorumChange]:
         """What the newest snapshot and the log after it say of the quorum; raises as `quorum_records` does."""
         since = 0
-        snapshots = self.snapshots.ids()
         if snapshots:
             since = snapshots[-1].offset
             yield from changes_of_snapshot(self._disk, self.snapshots.path(snapshots[-1]), snapshots[-1])

@@ -32,6 +32,10 @@ class Asked(Struct):
 
     line: Line
     invoked_ms: int
+    committed_end: int
+    """Where the last command ends that was committed by then."""
+    epoch: int
+    """That a majority of the voters had come to by then."""
     returned_ms: int | None = None
     answer: Any = None
 
@@ -56,10 +60,10 @@ class ClientHistory:
 
     def submitting(self, submit_id: int, line: str, world: World) -> None:
         """A client is about to ask. One with a number asks for the same thing, however often it does."""
-        parsed = Line.parse(line)
+        parsed, ledger = Line.parse(line), world.invariants
         name = submit_id if parsed.client is None else line
         self._of_submission[submit_id] = name
-        self._asked.setdefault(name, Asked(parsed, world.now_ms))
+        self._asked.setdefault(name, Asked(parsed, world.now_ms, ledger.values_end, ledger.majority_epoch))
 
     def administering(self, request: Message) -> None:
         """A state machine is not administered."""
@@ -76,7 +80,27 @@ class ClientHistory:
             if isinstance(output, Done):
                 asked = self._asked[self._of_submission[output.submit_id]]
                 if output.answer is not None:
+                    self._check_read(member, asked)
                     asked.hear(output.answer[0], world.now_ms)
+
+    def _check_read(self, member: Member, asked: Asked) -> None:
+        """A leader answers who reads only if it may have led when it was asked. Anybody who does has applied what
+        anybody knew to be committed by then, whether or not that shows in the answer.
+        """
+        assert isinstance(member, MachineMember), member
+        if not asked.line.is_read:
+            return
+        view, applied_offset = member.view(), member.host.applied_offset
+        if view.state == "Leader" and view.epoch < asked.epoch:
+            raise InvariantViolated(
+                f"node {member.node_id} leads epoch {view.epoch} and answers '{asked.line}', though a majority had come"
+                f" to epoch {asked.epoch} before it was asked"
+            )
+        if applied_offset < asked.committed_end:
+            raise InvariantViolated(
+                f"node {member.node_id} answers '{asked.line}' as of offset {applied_offset}, though everything below"
+                f" {asked.committed_end} was committed before it was asked"
+            )
 
     def _compare(self, member: Member) -> None:
         """Whoever has come to the same offset has the same state, sessions included (StateMachineConsistency)."""

@@ -36,7 +36,8 @@ class Contacts:
     """When each leader has last heard each voter."""
 
     def __init__(self, fetch_timeout_ms: int) -> None:
-        self._fetch_timeout_ms = fetch_timeout_ms
+        self._longest_pause_ms = fetch_timeout_ms // 2
+        self._patience_ms = FETCH_TIMEOUTS * fetch_timeout_ms
         self._heard: dict[tuple[int, int], int] = {}
         self._led: dict[int, Leadership] = {}
 
@@ -54,24 +55,22 @@ class Contacts:
         A leader looks at its clock twice in a fetch timeout, when it announces itself: if it has not, it was paused,
         and hears of what has come meanwhile in any order.
         """
-        led = self._led.get(node_id)
         if view.state != "Leader":
-            if led is not None:
-                del self._led[node_id]
+            self._led.pop(node_id, None)
             return
-        voters, patience_ms = voters_of(node_id), FETCH_TIMEOUTS * self._fetch_timeout_ms
+        led, voters = self._led.get(node_id), voters_of(node_id)
         if (
             led is None
             or led.epoch != view.epoch
             or led.voters is not voters
-            or now_ms - led.stepped_ms > self._fetch_timeout_ms // 2
+            or now_ms - led.stepped_ms > self._longest_pause_ms
         ):
-            self._led[node_id] = Leadership(view.epoch, voters, now_ms, now_ms, now_ms + patience_ms)
+            self._led[node_id] = Leadership(view.epoch, voters, now_ms, now_ms, now_ms + self._patience_ms)
             return
         led.stepped_ms = now_ms
         if now_ms <= led.safe_until_ms:
             return
-        earliest_ms = now_ms - patience_ms
+        earliest_ms = now_ms - self._patience_ms
         voter_ids = voters.ids
         heard_ms = {one: self._heard.get((node_id, one), led.since_ms - 1) for one in voter_ids if one != node_id}
         heard = [one for one, at_ms in heard_ms.items() if at_ms >= earliest_ms]
@@ -81,4 +80,4 @@ class Contacts:
                 f"node {node_id} leads epoch {view.epoch} on, though it has heard only {heard} since {earliest_ms}"
             )
         if others > 0:
-            led.safe_until_ms = sorted(heard_ms.values())[-others] + patience_ms
+            led.safe_until_ms = sorted(heard_ms.values())[-others] + self._patience_ms

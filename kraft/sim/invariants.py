@@ -90,11 +90,6 @@ def _forgets(known: ElectionState, now: ElectionState | None) -> bool:
     return known.voted.id != now.voted.id
 
 
-def _have_same_role(one: View, other: View) -> bool:
-    """Whether a node is the same in both, in the same epoch and under the same leader."""
-    return one.state == other.state and one.epoch == other.epoch and one.leader == other.leader
-
-
 class Invariants:
     """The ledger of one run. Every method raises `InvariantViolated`."""
 
@@ -118,11 +113,20 @@ class Invariants:
         self.committed: list[LogBatch] = []
         self._committed_in: list[int] = []
         self._values: list[tuple[bytes, ...]] = []
+        self.values_end = 0
+        """Where the last values end that were committed by somebody."""
 
     @property
     def committed_end(self) -> int:
         """Everything below was committed by somebody."""
         return self.committed[-1].next_offset if self.committed else 0
+
+    @property
+    def majority_epoch(self) -> int:
+        """The latest epoch that a majority of the voters has come to: who leads a former one speaks for nobody now."""
+        voters = self.voters.in_force(self.voters.committed)
+        elections = [self.known(voter_id).election for voter_id in voters.ids]
+        return sorted((0 if one is None else one.epoch for one in elections), reverse=True)[voters.majority - 1]
 
     @property
     def elections(self) -> int:
@@ -153,7 +157,8 @@ class Invariants:
 
     def voters_of(self, node_id: int) -> VoterSet:
         """Who votes as of the log of a node."""
-        return self.voters.in_force(self._nodes[node_id].voters)
+        found = self._nodes[node_id].voters
+        return found[-1][1] if found else self.voters.first
 
     def voter_sets(self) -> list[VoterSet]:
         """The last voter set that is committed, then those that stand in some log and may become so."""
@@ -255,21 +260,29 @@ class Invariants:
         if before is not None and view == before:
             return before
         known.view = view
-        is_settled = before is not None and _have_same_role(before, view)
+        is_settled = (
+            before is not None
+            and view.state == before.state
+            and view.epoch == before.epoch
+            and view.leader == before.leader
+        )
         if not is_settled and view.leader.leader_id != NO_NODE:
             self._check_leader(node_id, view.epoch, view.leader.leader_id)
         has_same_voters = True
         if view.log_end_offset != known.end_offset or view.log_start_offset != known.start_offset:
-            changes, voters = len(known.voters), self.voters.in_force(known.voters)
+            voters = known.voters.copy()
             self._check_log(member, known, before)
-            has_same_voters = len(known.voters) == changes and self.voters.in_force(known.voters) is voters
+            has_same_voters = known.voters == voters
         # What a node may be depends on its role, its voters and its file alone.
         if not (is_settled and has_same_voters and election is known.judged_election):
             known.judged_election = election
             problem = illegal(node_id, view, election, is_voter=self._may_stand(known, view))
             if problem:
                 raise InvariantViolated(f"node {node_id} cannot be {view}: {problem}")
-        self._check_high_watermark(member, known, before)
+        if view.high_watermark > view.log_end_offset:
+            raise InvariantViolated(f"the high watermark of node {node_id} is beyond its log: {view}")
+        if view.high_watermark != (NO_OFFSET if before is None else before.high_watermark):
+            self._check_high_watermark(member, known, before)
         if before is None or not has_same_voters:
             self._check_voters(member, known)
         if view.snapshots and (before is None or view.snapshots != before.snapshots):
@@ -451,8 +464,9 @@ class Invariants:
         """An epoch's leader writes an offset once: (epoch, offset) names the same bytes in every log, for ever."""
         node_id = member.node_id
         for batch in batches:
-            last_epoch = known.log[-1].epoch if known.log else 0
-            if batch.base_offset != known.end_offset or batch.epoch < last_epoch:
+            last = known.log[-1] if known.log else None
+            last_epoch, end_offset = (0, 0) if last is None else (last.epoch, last.next_offset)
+            if batch.base_offset != end_offset or batch.epoch < last_epoch:
                 raise InvariantViolated(f"node {node_id} appends {batch} after {known.log[-1:]}")
             place = batch.epoch, batch.base_offset
             written = self._written.get(place)
@@ -498,21 +512,15 @@ class Invariants:
             raise InvariantViolated(violation)
 
     def _check_high_watermark(self, member: Member, known: Known, before: View | None) -> None:
-        """It never falls within a life, and below it all logs are equal."""
+        """It has moved: it never falls within a life, and below it all logs are equal."""
         node_id = member.node_id
         view = known.view
         assert view is not None
-        if view.high_watermark > view.log_end_offset:
-            raise InvariantViolated(f"the high watermark of node {node_id} is beyond its log: {view}")
-        if before is None:
-            if view.high_watermark == NO_OFFSET:
-                return
-        elif view.high_watermark == before.high_watermark:
-            return
-        elif view.high_watermark < before.high_watermark:
-            raise InvariantViolated(f"the high watermark of node {node_id} falls: {before}, then {view}")
-        elif view.state == "Leader":
-            self._check_own_epoch_first(known, view)
+        if before is not None:
+            if view.high_watermark < before.high_watermark:
+                raise InvariantViolated(f"the high watermark of node {node_id} falls: {before}, then {view}")
+            if view.state == "Leader":
+                self._check_own_epoch_first(known, view)
         upto = bisect_right(known.log, view.high_watermark, key=_next_offset)
         is_news = upto > len(self.committed)
         for place in range(known.verified, upto):
@@ -520,7 +528,9 @@ class Invariants:
             if place == len(self.committed):
                 self.committed.append(batch)
                 self._committed_in.append(view.epoch)
-                self._values.append(member.values(batch))
+                self._values.append(values := member.values(batch))
+                if values:
+                    self.values_end = batch.next_offset
                 voters = self.voters.set_in(batch.epoch, batch.base_offset)
                 if voters is not None:
                     self.voters.committed.append((place, voters))

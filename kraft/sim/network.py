@@ -58,13 +58,18 @@ class Network:
         """
         sender, target, plan, now_ms = exchange.sender, exchange.target, self._plan, self._agenda.now_ms
         decided = plan.decide(sender, target, kind) if kind is Kind.REQUEST else plan.decide(target, sender, kind)
-        arrivals = [now_ms + delay_ms for delay_ms in decided]
-        if arrivals and not plan.faults.reorder:
+        keeps_order = not plan.faults.reorder
+        earliest_ms = now_ms
+        if keeps_order:
             connection = sender, target, exchange.kind in _OF_QUORUM, kind
             before = self._latest.get(connection)
             if before is not None and not before[0].is_settled:
                 earliest_ms = before[1]
-                arrivals = [at_ms if at_ms > earliest_ms else earliest_ms for at_ms in arrivals]
+        arrivals: list[int] = []
+        for delay_ms in decided:
+            at_ms = now_ms + delay_ms
+            arrivals.append(at_ms if at_ms > earliest_ms else earliest_ms)
+        if keeps_order and arrivals:
             self._latest[connection] = exchange, arrivals[0] if len(arrivals) == 1 else max(arrivals)
         return arrivals
 

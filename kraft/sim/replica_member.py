@@ -156,6 +156,7 @@ class ReplicaMember:
         """Its id and that of the directory that is its own; another's is refused at the start."""
         self._old_copy = self._disk.fork(), self.key
         self._replica: Replica | None = None
+        self._view: View | None = None
         self._election: ElectionState | None = None
         self._flushes: dict[int, replica_events.StartFlush] = {}
         self._asked: dict[int, tuple[int, int]] = {}
@@ -274,7 +275,7 @@ class ReplicaMember:
         assert isinstance(message, Frame), message
         key, version = message.api_key, message.version
         body = _open(message, APIS[key].request)
-        self._received[request_id] = (key, version, _vote_asked(body))
+        self._received[request_id] = (key, version, _vote_asked(body) if key == ApiKey.VOTE else None)
         request = replica_events.WireRequest(
             request_id=request_id, api_key=key, version=version, message=body, listener=self._options.listener
         )
@@ -439,7 +440,8 @@ class ReplicaMember:
     def view(self) -> View:
         """The state of the running node."""
         assert self._replica is not None, self.node_id
-        return view_of(self._replica.core)
+        self._view = view = view_of(self._replica.core, self._view)
+        return view
 
     def election(self) -> ElectionState | None:
         """What stands in quorum-state on disk."""

@@ -275,8 +275,7 @@ class Simulator(Driver):
                 self.crash(node_id, 1)
             self._start(node_id, self.world.hosts[node_id].life)
         target = self.world.invariants.committed_end + records
-        world = self.world
-        self.run_until(self.now_ms + duration_ms, lambda: world.has_settled(target))
+        self.run_until(self.now_ms + duration_ms, partial(self.world.has_settled, target))
         self._perform(Conclude(self.now_ms, WORLD, target))
 
     def _strike(self) -> None:
@@ -451,7 +450,7 @@ class Simulator(Driver):
 
     def on_flush(self, node_id: int, number: int) -> None:
         """An fsync has begun."""
-        flush_ms = self._rng.randint(0, self._times[node_id].flush_ms)
+        flush_ms = self._rng.randrange(self._times[node_id].flush_ms + 1)
         self.plan(Flushed(self.now_ms + flush_ms, node_id, number))
 
     def on_administered(self, node_id: int, request_id: int) -> None:

@@ -21,14 +21,14 @@ class Trace:
 
     def add(self, now_ms: int, node_id: int, what: str) -> None:
         """Note that something happened at a node; 0 stands for the world around."""
-        line = f"{now_ms} {node_id} {what}"
-        self._lines.append(line)
-        self._fresh.append(line)
-        if len(self._fresh) == DIGEST_LINES:
+        fresh = self._fresh
+        fresh.append(f"{now_ms} {node_id} {what}")
+        if len(fresh) == DIGEST_LINES:
             self._take_in()
 
     def _take_in(self) -> None:
         self._digest.update("".join(self._fresh).encode())
+        self._lines.extend(self._fresh)
         self._fresh.clear()
 
     @property
@@ -40,4 +40,5 @@ class Trace:
     @property
     def text(self) -> str:
         """The lines that were kept."""
+        self._take_in()
         return "\n".join(self._lines)
