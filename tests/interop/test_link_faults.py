@@ -315,8 +315,7 @@ def is_kafkas(finding: Finding, history: History, nodes: MixedQuorum) -> bool:
     """Whether voters changed two at a time under a leader of Kafka's.
 
     One that has truncated its log does not read what takes the place of that, up to where its log ended before, and so
-    may know an older voter set than stands there (4.3.1: `KRaftControlRecordStateMachine.truncateNewEntries` leaves
-    `nextOffset` as it is).
+    may know an older voter set than stands there (`test_kafka_truncation.py` shows it).
     """
     offset = finding.offset
     if finding.rule != "OneVoterAtATime" or offset is None:

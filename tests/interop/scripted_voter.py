@@ -1,0 +1,192 @@
+"""A voter of a metadata quorum that does what a test says, over Kafka's wire: it leads with the log that it is given,
+refuses its vote or grants it, and fetches when it is told to. It keeps nothing and checks nothing.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from wire import ask
+
+from kraft.quorum.messages import EndQuorumEpoch, Fetch, FetchReply, Vote, VoteReply
+from kraft.quorum.values import Endpoints, ListenerAddress, ReplicaKey
+from kraft.replica.api_versions import QUORUM_APIS
+from kraft.replica.events import WireRequest
+from kraft.replica.rpc import Rpc
+from metadata_log.batch import RecordBatch, scan
+from metadata_log.serde import Message
+from metadata_log.types import NO_NODE, OffsetAndEpoch
+from transport.protocol.apis import APIS, ApiKey
+from transport.protocol.connection import Request, ServerConnection
+from transport.protocol.errors import Error
+from transport.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from transport.protocol.messages.end_quorum_epoch import EndQuorumEpochResponse
+from transport.protocol.messages.fetch import FetchResponse
+
+HOST: Final = "127.0.0.1"
+LISTENER: Final = "CONTROLLER"
+FETCH_VERSION: Final = 17
+END_VERSION: Final = 1
+
+
+class ScriptedVoter:
+    """One voter at a port of its own. What is set here counts from the next request on."""
+
+    def __init__(self, key: ReplicaKey, port: int, cluster_id: str) -> None:
+        self.key = key
+        self.endpoints = Endpoints((ListenerAddress(LISTENER, HOST, port),))
+        self.fetched: tuple[int, int] | None = None
+        """The epoch and the offset that it was last asked for."""
+        self._epoch = 0
+        self._leads = False
+        self._log: tuple[RecordBatch, ...] = ()
+        self._grants = False
+        self._changed = threading.Condition()
+        self._rpc = Rpc(cluster_id=cluster_id, listener=LISTENER)
+
+    # What the test says
+
+    def lead(self, epoch: int, log: Sequence[bytes]) -> None:
+        """Lead this epoch with these batches, nothing of which is committed; whoever asks is told."""
+        with self._changed:
+            self._epoch, self._leads, self._log = epoch, True, tuple(scan(b"".join(log)))
+            self._changed.notify_all()
+
+    def resign_to(self, successor: ReplicaKey, port: int) -> None:
+        """Lead no more, and vote for whoever asks; the successor is asked to stand."""
+        with self._changed:
+            self._leads, self._grants = False, True
+            self._changed.notify_all()
+        end = EndQuorumEpoch(
+            epoch=self._epoch, leader_id=self.key.id, successors=(successor,), endpoints=self.endpoints
+        )
+        message = self._rpc.request_to_wire(end)
+        assert ask(port, message, END_VERSION, EndQuorumEpochResponse).error_code == Error.NONE
+
+    def follow(self, port: int, epoch: int) -> int:
+        """Fetch from a leader until everything is committed that is in its log by then; where that ends."""
+        end = OffsetAndEpoch(epoch=0, offset=0)
+        while True:
+            fetch = Fetch(
+                epoch=epoch, replica=self.key, offset=end.offset, last_epoch=end.epoch, max_wait_ms=0, high_watermark=0
+            )
+            answer = ask(port, self._rpc.request_to_wire(fetch), FETCH_VERSION, FetchResponse)
+            reply = self._rpc.reply_from_wire(answer)
+            assert isinstance(reply, FetchReply), reply
+            assert reply.error is Error.NONE, reply
+            if reply.batches:
+                end = OffsetAndEpoch(epoch=reply.batches[-1].epoch, offset=reply.batches[-1].next_offset)
+            elif reply.high_watermark == end.offset:
+                return end.offset
+
+    # What it answers
+
+    def serve(self, connection: socket.socket) -> None:
+        """Answer what comes by one connection until that ends."""
+        server = ServerConnection(handle=None, listener=LISTENER, peer="peer")
+        with connection, suppress(OSError):
+            while data := connection.recv(1 << 16):
+                requests, answers = server.feed(data)
+                connection.sendall(answers)
+                for request in requests:
+                    answer = self._answer(request)
+                    if answer is None:
+                        return
+                    connection.sendall(server.answer(request, answer))
+
+    def _answer(self, request: Request) -> Message | None:
+        """The answer; None for what is none of its business."""
+        if request.api_key == ApiKey.API_VERSIONS:
+            versions = {key: APIS[key].versions for key in (*QUORUM_APIS, ApiKey.API_VERSIONS)}
+            keys = [
+                ApiVersion(api_key=key, min_version=one.lowest, max_version=one.highest)
+                for key, one in versions.items()
+            ]
+            return ApiVersionsResponse(api_keys=keys)
+        if request.api_key not in QUORUM_APIS:
+            return None
+        wire = WireRequest(
+            request_id=request.sequence,
+            api_key=request.api_key,
+            version=request.version,
+            message=request.message,
+            listener=LISTENER,
+        )
+        with self._changed:
+            match self._rpc.request_from_wire(wire):
+                case Fetch() as fetch:
+                    return self._rpc.reply_to_wire(wire, *self._on_fetch(fetch))
+                case Vote() as vote:
+                    return self._rpc.reply_to_wire(wire, self._on_vote(vote))
+        return None
+
+    def _on_vote(self, vote: Vote) -> VoteReply:
+        if self._grants and not vote.pre_vote:
+            self._epoch = max(self._epoch, vote.epoch)
+        return VoteReply(epoch=self._epoch, leader_id=self._leader_id, endpoints=self.endpoints, granted=self._grants)
+
+    @property
+    def _leader_id(self) -> int:
+        return self.key.id if self._leads else NO_NODE
+
+    def _on_fetch(self, fetch: Fetch) -> tuple[FetchReply, bytes]:
+        self.fetched = fetch.epoch, fetch.offset
+        if self._leads and fetch.epoch == self._epoch and fetch.offset == self._end.offset:
+            self._changed.wait(fetch.max_wait_ms / 1000)
+        error, diverging, records = Error.NONE, None, b""
+        if not self._leads:
+            error = Error.NOT_LEADER_OR_FOLLOWER
+        elif fetch.epoch < self._epoch:
+            error = Error.FENCED_LEADER_EPOCH
+        elif fetch.offset and self._epoch_before(fetch.offset) != fetch.last_epoch:
+            diverging = self._end_of(fetch.last_epoch)
+        else:
+            records = b"".join(batch.data for batch in self._log if batch.base_offset >= fetch.offset)
+        endpoints = self.endpoints if self._leads else Endpoints()
+        reply = FetchReply(
+            epoch=self._epoch,
+            leader_id=self._leader_id,
+            endpoints=endpoints,
+            error=error,
+            high_watermark=0,
+            diverging=diverging,
+        )
+        return reply, records
+
+    @property
+    def _end(self) -> OffsetAndEpoch:
+        last = self._log[-1]
+        return OffsetAndEpoch(epoch=last.epoch, offset=last.next_offset)
+
+    def _epoch_before(self, offset: int) -> int | None:
+        return next((batch.epoch for batch in self._log if batch.base_offset < offset <= batch.next_offset), None)
+
+    def _end_of(self, epoch: int) -> OffsetAndEpoch:
+        last = [batch for batch in self._log if batch.epoch <= epoch][-1]
+        return OffsetAndEpoch(epoch=last.epoch, offset=last.next_offset)
+
+
+@contextmanager
+def scripted_voter(key: ReplicaKey, port: int, cluster_id: str) -> Iterator[ScriptedVoter]:
+    """A voter that listens while the block lasts."""
+    voter = ScriptedVoter(key, port, cluster_id)
+    listening = socket.create_server((HOST, port))
+
+    def accept() -> None:
+        with suppress(OSError):  # closed
+            while True:
+                connection, _ = listening.accept()
+                threading.Thread(target=voter.serve, args=(connection,), daemon=True).start()
+
+    accepting = threading.Thread(target=accept, daemon=True)
+    accepting.start()
+    try:
+        yield voter
+    finally:
+        listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
+        accepting.join()

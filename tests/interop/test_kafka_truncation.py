@@ -1,0 +1,154 @@
+"""What a voter takes for the voters after it has truncated its log: Apache Kafka overlooks what its log says."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+from mixed_quorum import Make, batches_in
+from our_nodes import our_controller, told
+from real_kafka import (
+    CLUSTER_ID,
+    QUIET,
+    STORAGE_TOOL,
+    KafkaInstallation,
+    Nodes,
+    QuorumLayout,
+    eventually,
+    free_ports,
+    kafka_controller,
+)
+from scripted_voter import HOST, LISTENER, scripted_voter
+from wire import request_bytes
+
+from kraft.quorum.values import ReplicaKey
+from metadata_log.batch import build_batch, build_control_batch, records
+from metadata_log.records.control import (
+    Endpoint,
+    KRaftVersionFeature,
+    LeaderChangeMessage,
+    LeaderChangeMessageVoter,
+    VotersRecord,
+    VotersRecordVoter,
+)
+from metadata_log.records.frame import decode_control, encode_control, encode_record
+from metadata_log.records.metadata import NoOpRecord
+from metadata_log.serde import Message
+from metadata_log.types import Uuid
+from transport.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
+
+pytestmark = pytest.mark.kafka
+
+REAL, SCRIPTED, ADDED = (ReplicaKey(node, Uuid(bytes([node]) * 16)) for node in (1, 2, 3))
+KRAFT_VERSIONS: Final = KRaftVersionFeature(max_supported_version=1)
+
+
+@pytest.mark.parametrize(
+    ("make", "believed", "sets"),
+    [
+        # It goes on reading control records where its log ended before the truncation. A new leader of Kafka's writes
+        # the voters down once more if it has something new to say of itself.
+        pytest.param("kafka", {1, 2}, [{1, 2, 3}, {1, 2}, {1}], id="kafka"),
+        pytest.param("ours", {1, 2, 3}, [{1, 2, 3}, {1, 3}], id="ours"),
+    ],
+)
+def test_a_voter_set_in_the_place_of_what_was_truncated(
+    kafka: KafkaInstallation, tmp_path: Path, make: Make, believed: set[int], sets: list[set[int]]
+) -> None:
+    """A follower truncates five records and gets two in their place, the second of which brings a third voter. Then it
+    is elected, and asked to remove one of the others: who does not know of the third loses both.
+    """
+    ports = dict(zip((REAL.id, SCRIPTED.id), free_ports(2), strict=True))
+    layout = QuorumLayout(tmp_path, CLUSTER_ID, ports, QUIET, is_dynamic=True)
+    format_as_voters(kafka, make, layout)
+    start = kafka_controller(kafka, layout) if make == "kafka" else our_controller(layout)
+    nodes, partition = Nodes(layout, start, name=make), layout.partition(REAL.id)
+    with scripted_voter(SCRIPTED, ports[2], CLUSTER_ID) as script, closing_down(nodes):
+        nodes.start(REAL.id)
+        script.lead(1, [leader_change(0, 1), no_ops(1, 1, 5)])
+        eventually(lambda: script.fetched == (1, 6), "six records of epoch 1 are fetched")
+        script.lead(2, [leader_change(0, 1), leader_change(1, 2), voters(2, 2, ports)])
+        eventually(lambda: script.fetched == (2, 3), "three records are left, up to epoch 2")
+        script.resign_to(REAL, ports[1])
+        eventually(lambda: epoch_of(partition) > 2, "it leads")
+        assert voters_at(partition, LeaderChangeMessage)[-1] == believed
+        script.follow(ports[1], epoch_of(partition))
+        remove = RemoveRaftVoterRequest(
+            cluster_id=CLUSTER_ID, voter_id=SCRIPTED.id, voter_directory_id=SCRIPTED.directory_id
+        )
+        with socket.create_connection((HOST, ports[1])) as connection:
+            connection.sendall(request_bytes(remove, 0))
+            eventually(lambda: len(voters_at(partition, VotersRecord)) == len(sets), "the voters are changed")
+    assert voters_at(partition, VotersRecord) == sets
+
+
+@contextmanager
+def closing_down(nodes: Nodes) -> Iterator[None]:
+    """End the processes in any case."""
+    try:
+        yield
+    finally:
+        nodes.kill()
+
+
+def format_as_voters(kafka: KafkaInstallation, make: Make, layout: QuorumLayout) -> None:
+    """Format the directory of node 1 with its own tool; it and the script are the first voters."""
+    first = ",".join(f"{key.id}@{HOST}:{layout.ports[key.id]}:{key.directory_id}" for key in (REAL, SCRIPTED))
+    words = ("format", "-c", str(layout.properties(1)), "-t", CLUSTER_ID, "--initial-controllers", first)
+    if make == "kafka":
+        kafka.tool(STORAGE_TOOL, *words)
+    else:
+        told(*words)
+
+
+def control(offset: int, epoch: int, record: Message) -> bytes:
+    """A batch of one control record."""
+    kind, _, value = encode_control(record)
+    return build_control_batch(offset, epoch, 0, [(kind, value)])
+
+
+def leader_change(offset: int, epoch: int) -> bytes:
+    """What the script writes first in an epoch."""
+    who = tuple(LeaderChangeMessageVoter(voter_id=key.id) for key in (REAL, SCRIPTED))
+    return control(offset, epoch, LeaderChangeMessage(leader_id=SCRIPTED.id, voters=who, granting_voters=who))
+
+
+def no_ops(offset: int, epoch: int, count: int) -> bytes:
+    """Records that say nothing."""
+    return build_batch(offset, epoch, 0, [encode_record(NoOpRecord(), 0)] * count)
+
+
+def voters(offset: int, epoch: int, ports: dict[int, int]) -> bytes:
+    """All three vote; where the third one is does not matter, as nobody is there."""
+    record = VotersRecord(
+        voters=tuple(
+            VotersRecordVoter(
+                voter_id=key.id,
+                voter_directory_id=key.directory_id,
+                endpoints=(Endpoint(name=LISTENER, host=HOST, port=ports.get(key.id, 1)),),
+                kraft_version_feature=KRAFT_VERSIONS,
+            )
+            for key in (REAL, SCRIPTED, ADDED)
+        )
+    )
+    return control(offset, epoch, record)
+
+
+def epoch_of(partition: Path) -> int:
+    """The last epoch in a log."""
+    return batches_in(partition)[-1].epoch
+
+
+def voters_at(partition: Path, kind: type[LeaderChangeMessage] | type[VotersRecord]) -> Sequence[set[int]]:
+    """The ids of the voters in each such record of a log."""
+    contents = [
+        decode_control(record.key or b"", record.value or b"")[1]
+        for batch in batches_in(partition)
+        if batch.is_control
+        for record in records(batch)
+    ]
+    return [{one.voter_id for one in content.voters} for content in contents if isinstance(content, kind)]
