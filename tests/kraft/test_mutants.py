@@ -21,7 +21,6 @@ SLOW = {
     "directories-are-not-compared",
     "former-epochs-outlive-a-snapshot",
     "fetches-confirm-the-leader",
-    "reads-without-a-majority",
 }
 """Runs with these take long, as nobody gets anywhere in them, or take many seeds."""
 RANGES = range(0, 50_000, 10_000)
