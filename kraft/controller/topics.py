@@ -287,12 +287,12 @@ def create_partitions(deciding: Deciding, request: CreatePartitionsRequest) -> C
         except ApiError as refused:
             error, text = refused.error, refused.text
         results.append(CreatePartitionsTopicResult(name=topic.name, error_code=error, error_message=text))
+        if len(records) > RECORDS_PER_OPERATION:
+            raise ApiError(Error.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
     for name, count in counts.items():
         if count > 1:
             text = "Duplicate topic name."
             results.append(CreatePartitionsTopicResult(name=name, error_code=Error.INVALID_REQUEST, error_message=text))
-    if len(records) > RECORDS_PER_OPERATION:
-        raise ApiError(Error.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
     return ControllerResult(() if request.validate_only else tuple(records), CreatePartitionsResponse(results=results))
 
 
@@ -321,7 +321,9 @@ def _grow(deciding: Deciding, asked: CreatePartitionsTopic) -> list[VersionedRec
         raise ApiError(Error.INVALID_PARTITIONS, text)
     factor = len(topic.partitions[0].replicas)
     if asked.assignments is None:
-        placements = place(usable_brokers(image, deciding.sessions), asked.count - now, factor, deciding.rng)
+        # Two thousand million partitions would take all memory before they could be refused.
+        added = min(asked.count - now, RECORDS_PER_OPERATION + 1)
+        placements = place(usable_brokers(image, deciding.sessions), added, factor, deciding.rng)
     else:
         if len(asked.assignments) != asked.count - now:
             text = f"Attempted to add {asked.count - now} additional partition(s), but only "

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from real_kafka import QUICK_START, KafkaInstallation
+from real_kafka import KafkaInstallation
 
 SOURCE = Path(__file__).parent / "Tools.java"
 
@@ -18,7 +18,7 @@ class KafkaTools:
 
     def __init__(self, kafka: KafkaInstallation) -> None:
         logging = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
-        command = [kafka.java, "-Xmx512m", *QUICK_START, logging, "-cp", f"{kafka.jars}/*", str(SOURCE)]
+        command = [kafka.java, "-Xmx512m", *kafka.quick_start, logging, "-cp", f"{kafka.jars}/*", str(SOURCE)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def __enter__(self) -> Self:

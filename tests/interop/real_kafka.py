@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from class_archive import ensure_archive
 from kafka_jars import KAFKA_VERSION, ensure_jars, find_java
 from loopback import free_ports
 from msgspec import Struct
@@ -40,16 +41,32 @@ class KafkaInstallation(Struct, frozen=True):
 
     java: str
     jars: Path
+    archive: Path | None = None
+    """The classes as the JVM has them in memory."""
 
     @classmethod
     def find(cls, version: str = KAFKA_VERSION) -> KafkaInstallation:
         """The installation in the user's cache, brought there if needed; raises `KafkaUnavailable`."""
-        return cls(find_java(), ensure_jars(version))
+        java, jars = find_java(), ensure_jars(version)
+        return cls(java, jars, ensure_archive(java, jars, QUICK_START))
+
+    @property
+    def quick_start(self) -> tuple[str, ...]:
+        """The options of a JVM that lives for seconds."""
+        return QUICK_START if self.archive is None else (*QUICK_START, f"-XX:SharedArchiveFile={self.archive}")
 
     def command(
-        self, main_class: str, *args: str, heap: str = "256m", log: str = "error", options: Sequence[str] = QUICK_START
+        self,
+        main_class: str,
+        *args: str,
+        heap: str = "256m",
+        log: str = "error",
+        options: Sequence[str] | None = None,
     ) -> list[str]:
-        """The command line that runs a class of Kafka; `log` is the lowest level that it prints to stderr."""
+        """The command line that runs a class of Kafka; `log` is the lowest level that it prints to stderr, `options`
+        are those of the JVM, if not for a quick start.
+        """
+        options = self.quick_start if options is None else options
         logging = f"-Dorg.slf4j.simpleLogger.defaultLogLevel={log}"
         return [self.java, f"-Xmx{heap}", *options, logging, "-cp", f"{self.jars}/*", main_class, *args]
 

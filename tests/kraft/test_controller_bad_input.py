@@ -130,6 +130,7 @@ TOO_MUCH: dict[str, tuple[Step, Error]] = {
     "partitions of a request": (many_topics(3, 4_000), Error.POLICY_VIOLATION),
     "records, as the topic is one": (many_topics(1, 10_000), Error.POLICY_VIOLATION),
     "new partitions": (grow("t", 10_003), Error.POLICY_VIOLATION),
+    "new partitions, all that there can be": (grow("t", 2**31 - 1), Error.POLICY_VIOLATION),
     "configurations": (configure(BROKER, "101", *((key, SET, "1") for key in ENTRY)), Error.POLICY_VIOLATION),
     "configurations as a whole": (replace(BROKER, "101", **ENTRY), Error.POLICY_VIOLATION),
     "ACLs": (allow(*(f"many-{number}" for number in range(10_001))), Error.POLICY_VIOLATION),
