@@ -7,7 +7,7 @@ first record the voters are those of the configuration.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from typing import Final, TypeVar
 
@@ -123,8 +123,10 @@ def _before(entries: tuple[At[T], ...], offset: int) -> tuple[At[T], ...]:
 
 
 def _since(entries: tuple[At[T], ...], offset: int) -> tuple[At[T], ...]:
-    """Those after `offset`, and the last one that is not."""
-    return entries[max(bisect_right(entries, offset, key=_offset_of) - 1, 0) :]
+    """Those from `offset` on, and the last one before: a record at `offset` itself may be cut off again, which Kafka's
+    `TreeMapLogHistory.truncateOldEntries` forgets.
+    """
+    return entries[max(bisect_left(entries, offset, key=_offset_of) - 1, 0) :]
 
 
 def _offset_of(entry: At[T]) -> int:

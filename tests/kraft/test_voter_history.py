@@ -87,5 +87,16 @@ def test_pruning_and_cutting_change_nothing_in_between(offsets: list[int], start
     for offset in range(start, end):
         assert kept.voters_at(offset) == whole.voters_at(offset)
         assert kept.kraft_version_at(offset) == DYNAMIC
+    for cut in range(start, end):
+        assert kept.truncated(cut).voters == whole.truncated(cut).voters
+        assert kept.truncated(cut).kraft_version == DYNAMIC
     assert all(offset < end for offset, _ in kept.sets)
-    assert sum(offset <= start for offset, _ in kept.sets) <= 1
+    assert sum(offset < start for offset, _ in kept.sets) <= 1
+
+
+def test_the_first_record_of_a_log_may_be_cut_off_again() -> None:
+    """The snapshot that the log begins with ends before it, and may be all that is committed."""
+    changes = [*recorded_in(3, DYNAMIC, voters(1, 2)), QuorumChange(6, voters(1))]
+    kept = VoterHistory(CONFIGURED).with_changes(changes).pruned(6)
+    assert kept.voters == voters(1)
+    assert kept.truncated(6).voters == voters(1, 2)
