@@ -383,8 +383,7 @@ class MemoryFile:
         """Write all of `data` at the end of the file."""
         self._check(writing=True)
         disk = self._disk
-        if disk.on_operation is not None:
-            disk.on_operation("append", self._path)
+        disk._about_to("append", self._path)
         content = disk._own(self._inode).data
         free = disk.free_bytes
         if free is None:
@@ -414,14 +413,12 @@ class MemoryFile:
     def fsync(self) -> None:
         """Return once everything written so far is durable."""
         self._check(writing=True)
-        disk = self._disk
-        content = disk._own(self._inode)
-        if disk.on_operation is not None:
-            try:
-                disk.on_operation("fsync", self._path)
-            except OSError:
-                content.is_stuck = True
-                raise
+        content = self._disk._own(self._inode)
+        try:
+            self._disk._about_to("fsync", self._path)
+        except OSError:
+            content.is_stuck = True
+            raise
         content.fsync()
 
     def close(self) -> None:

@@ -70,7 +70,7 @@ class FaultPlan:
     def _delay_ms(self, source: object, target: object) -> int:
         faults = self.faults
         low, high = faults.delay_ms
-        delay_ms = low + self._rng.randrange(high - low + 1) if high > low else low
+        delay_ms = self._rng.randint(low, high) if high > low else low
         if faults.slow and self._rng.random() < faults.slow:
             delay_ms += self._rng.randint(*faults.slow_ms)
         if self._slow_ms:

@@ -250,8 +250,6 @@ class SnapshotCleaner:
         self._every_ms = every_ms
         self._marked: list[tuple[int, tuple[str, ...]]] = []
         self._round_ms = NEVER_MS
-        self.deadline_ms = NEVER_MS
-        """When there is something to do."""
         self.wait(count, now_ms)
 
     def wait(self, count: int, now_ms: int) -> None:
@@ -263,7 +261,11 @@ class SnapshotCleaner:
             self._round_ms = NEVER_MS
         elif not now_ms < self._round_ms < NEVER_MS:
             self._round_ms = now_ms + self._every_ms
-        self._set_deadline()
+
+    @property
+    def deadline_ms(self) -> int:
+        """When there is something to do."""
+        return min(self._round_ms, self._marked[0][0]) if self._marked else self._round_ms
 
     def is_round_due(self, now_ms: int) -> bool:
         """Whether to look for what is too much."""
@@ -273,21 +275,14 @@ class SnapshotCleaner:
         """These have got their second name, and go when nobody reads them any more."""
         if files:
             self._marked.append((now_ms + REMOVE_AFTER_MS, files))
-            self._set_deadline()
 
     def take_due(self, now_ms: int) -> Iterator[tuple[str, ...]]:
         """The files whose time has come."""
         while self._marked and self._marked[0][0] <= now_ms:
-            _, files = self._marked.pop(0)
-            self._set_deadline()
-            yield files
+            yield self._marked.pop(0)[1]
 
     def fork(self) -> SnapshotCleaner:
         """An independent copy."""
         copy = SnapshotCleaner(0, 0, self._every_ms)
         copy._marked, copy._round_ms = self._marked.copy(), self._round_ms
-        copy.deadline_ms = self.deadline_ms
         return copy
-
-    def _set_deadline(self) -> None:
-        self.deadline_ms = min(self._round_ms, self._marked[0][0]) if self._marked else self._round_ms

@@ -244,7 +244,6 @@ class CoreMember:
         self.effects: list[Effect] = []
         """What the core asked for in the last step."""
         self._core: RaftCore | None = None
-        self._view: View | None = None
         self._flushes: dict[int, tuple[int, FlushLog]] = {}
         self._asked: dict[int, int] = {}
         self._candidates: dict[int, Vote] = {}
@@ -464,8 +463,7 @@ class CoreMember:
         """The state of the running node."""
         core = self._core
         assert core is not None, self.node_id
-        self._view = view = view_of(core, self._view)
-        return view
+        return view_of(core)
 
     def election(self) -> ElectionState | None:
         """What stands in quorum-state on disk."""

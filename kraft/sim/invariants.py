@@ -157,8 +157,7 @@ class Invariants:
 
     def voters_of(self, node_id: int) -> VoterSet:
         """Who votes as of the log of a node."""
-        found = self._nodes[node_id].voters
-        return found[-1][1] if found else self.voters.first
+        return self.voters.in_force(self._nodes[node_id].voters)
 
     def voter_sets(self) -> list[VoterSet]:
         """The last voter set that is committed, then those that stand in some log and may become so."""

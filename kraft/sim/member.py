@@ -134,28 +134,14 @@ class View(Struct, frozen=True):
     snapshots: tuple[OffsetAndEpoch, ...] = ()
 
 
-def view_of(core: RaftCore, last: View | None = None) -> View:
-    """What there is to see of a core: `last` once more while that is the same.
-
-    It is looked at after every event, hence past its properties.
-    """
+def view_of(core: RaftCore) -> View:
+    """What there is to see of a core. It is looked at after every event, hence past its properties."""
     quorum = core._quorum
-    state, leader, log = quorum.state, quorum.leader, quorum.log
-    if (
-        last is not None
-        and last.leader is leader
-        and last.state == state.name
-        and last.high_watermark == log.high_watermark
-        and last.log_end_offset == log.end_offset
-        and last.flushed_offset == log.flushed_offset
-        and last.log_start_offset == log.start_offset
-        and last.snapshots is log.snapshots
-    ):
-        return last
+    state, log = quorum.state, quorum.log
     return View(
         state.epoch,
         state.name,
-        leader,
+        quorum.leader,
         log.high_watermark,
         log.end_offset,
         log.flushed_offset,

@@ -156,7 +156,6 @@ class ReplicaMember:
         """Its id and that of the directory that is its own; another's is refused at the start."""
         self._old_copy = self._disk.fork(), self.key
         self._replica: Replica | None = None
-        self._view: View | None = None
         self._election: ElectionState | None = None
         self._flushes: dict[int, replica_events.StartFlush] = {}
         self._asked: dict[int, tuple[int, int]] = {}
@@ -440,8 +439,7 @@ class ReplicaMember:
     def view(self) -> View:
         """The state of the running node."""
         assert self._replica is not None, self.node_id
-        self._view = view = view_of(self._replica.core, self._view)
-        return view
+        return view_of(self._replica.core)
 
     def election(self) -> ElectionState | None:
         """What stands in quorum-state on disk."""

@@ -450,7 +450,7 @@ class Simulator(Driver):
 
     def on_flush(self, node_id: int, number: int) -> None:
         """An fsync has begun."""
-        flush_ms = self._rng.randrange(self._times[node_id].flush_ms + 1)
+        flush_ms = self._rng.randint(0, self._times[node_id].flush_ms)
         self.plan(Flushed(self.now_ms + flush_ms, node_id, number))
 
     def on_administered(self, node_id: int, request_id: int) -> None:

@@ -476,7 +476,7 @@ class World:
         if not host.is_running:
             return False
         self.events += 1
-        clock_ms = self._clock(host) if host.clock_drift else START_MS + self.now_ms + host.clock_offset_ms
+        clock_ms = self._clock(host)
         try:
             outputs = step(*arguments, clock_ms)
         except (Crashed, OSError, MetadataLogError) as failure:
