@@ -7,6 +7,8 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -61,11 +63,18 @@ def ensure_jars(version: str = KAFKA_VERSION) -> Path:
     """The directory with the jars, fetched if they are not there yet; raises `KafkaUnavailable`."""
     directory = cache_directory(version)
     directory.parent.mkdir(parents=True, exist_ok=True)
-    with (directory.parent / f"{directory.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with only_one(directory):
         if not directory.exists():
             _fetch(find_java(), version, directory)
     return directory
+
+
+@contextmanager
+def only_one(directory: Path) -> Iterator[None]:
+    """While the block lasts no other process adds to what is kept of a version."""
+    with (directory.parent / f"{directory.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _fetch(java: str, version: str, directory: Path) -> None:

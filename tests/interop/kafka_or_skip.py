@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from class_archive import with_archive
 from kafka_jars import KAFKA_VERSION, KafkaUnavailable
 from real_kafka import KafkaInstallation
 
@@ -14,7 +15,7 @@ from real_kafka import KafkaInstallation
 def found_or_skipped(version: str = KAFKA_VERSION) -> KafkaInstallation:
     """What can be run; else the test is skipped with the reason, and with CI=true it fails."""
     try:
-        return KafkaInstallation.find(version)
+        return with_archive(KafkaInstallation.find(version))
     except KafkaUnavailable as unavailable:
         _skip(f"Apache Kafka cannot be run here: {unavailable}")
 

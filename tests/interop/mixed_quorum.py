@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Literal
@@ -183,12 +183,18 @@ def voters_in(partition: Path) -> set[tuple[int, Uuid]]:
     first_snapshot = partition / "00000000000000000000-0000000000.checkpoint"
     files = [file for file in (first_snapshot, *sorted(partition.glob("*.log"))) if file.exists()]
     with suppress(IncompleteBatch):
-        for batch in (batch for file in files for batch in scan(file.read_bytes()) if batch.is_control):
-            for record in records(batch):
-                content = decode_control(record.key or b"", record.value or b"")[1]
-                if isinstance(content, VotersRecord):
-                    found = {(one.voter_id, one.voter_directory_id) for one in content.voters}
+        for content in controls_in(batch for file in files for batch in scan(file.read_bytes())):
+            if isinstance(content, VotersRecord):
+                found = {(one.voter_id, one.voter_directory_id) for one in content.voters}
     return found
+
+
+def controls_in(batches: Iterable[RecordBatch]) -> Iterator[object]:
+    """What the control records say, in the order of the log."""
+    for batch in batches:
+        if batch.is_control:
+            for record in records(batch):
+                yield decode_control(record.key or b"", record.value or b"")[1]
 
 
 def values_in(batches: list[RecordBatch]) -> list[int]:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from class_archive import ensure_archive
 from kafka_jars import KAFKA_VERSION, ensure_jars, find_java
 from loopback import free_ports
 from msgspec import Struct
@@ -47,8 +46,7 @@ class KafkaInstallation(Struct, frozen=True):
     @classmethod
     def find(cls, version: str = KAFKA_VERSION) -> KafkaInstallation:
         """The installation in the user's cache, brought there if needed; raises `KafkaUnavailable`."""
-        java, jars = find_java(), ensure_jars(version)
-        return cls(java, jars, ensure_archive(java, jars, QUICK_START))
+        return cls(find_java(), ensure_jars(version))
 
     @property
     def quick_start(self) -> tuple[str, ...]:
@@ -282,11 +280,13 @@ class Nodes:
 
 
 @contextmanager
-def running(layout: QuorumLayout, start: Callable[[int], list[str]], *, name: str) -> Iterator[Nodes]:
-    """All nodes of a layout while the block lasts."""
+def running(
+    layout: QuorumLayout, start: Callable[[int], list[str]], *, name: str, only: tuple[int, ...] = ()
+) -> Iterator[Nodes]:
+    """All nodes of a layout, or only these, while the block lasts."""
     nodes = Nodes(layout, start, name=name)
     try:
-        nodes.start()
+        nodes.start(*only)
         nodes.wait_until_listening()
         yield nodes
     finally:

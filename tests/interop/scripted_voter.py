@@ -12,18 +12,21 @@ from typing import Final
 
 from wire import ask
 
+from kraft.quorum.log_view import LogView, Position
 from kraft.quorum.messages import EndQuorumEpoch, Fetch, FetchReply, Vote, VoteReply
 from kraft.quorum.values import Endpoints, ListenerAddress, ReplicaKey
-from kraft.replica.api_versions import QUORUM_APIS
+from kraft.quorum.voter_history import STATIC
+from kraft.replica.api_versions import QUORUM_APIS, describe_versions
+from kraft.replica.application import RawLog
 from kraft.replica.events import WireRequest
 from kraft.replica.rpc import Rpc
 from metadata_log.batch import RecordBatch, scan
+from metadata_log.epochs import EpochHistory
 from metadata_log.serde import Message
 from metadata_log.types import NO_NODE, OffsetAndEpoch
-from transport.protocol.apis import APIS, ApiKey
 from transport.protocol.connection import Request, ServerConnection
 from transport.protocol.errors import Error
-from transport.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from transport.protocol.messages.api_versions import ApiVersionsRequest
 from transport.protocol.messages.end_quorum_epoch import EndQuorumEpochResponse
 from transport.protocol.messages.fetch import FetchResponse
 
@@ -43,7 +46,8 @@ class ScriptedVoter:
         """The epoch and the offset that it was last asked for."""
         self._epoch = 0
         self._leads = False
-        self._log: tuple[RecordBatch, ...] = ()
+        self._batches: tuple[RecordBatch, ...] = ()
+        self._log = _view(())
         self._grants = False
         self._changed = threading.Condition()
         self._rpc = Rpc(cluster_id=cluster_id, listener=LISTENER)
@@ -53,7 +57,8 @@ class ScriptedVoter:
     def lead(self, epoch: int, log: Sequence[bytes]) -> None:
         """Lead this epoch with these batches, nothing of which is committed; whoever asks is told."""
         with self._changed:
-            self._epoch, self._leads, self._log = epoch, True, tuple(scan(b"".join(log)))
+            self._epoch, self._leads, self._batches = epoch, True, tuple(scan(b"".join(log)))
+            self._log = _view(self._batches)
             self._changed.notify_all()
 
     def resign_to(self, successor: ReplicaKey, port: int) -> None:
@@ -100,13 +105,8 @@ class ScriptedVoter:
 
     def _answer(self, request: Request) -> Message | None:
         """The answer; None for what is none of its business."""
-        if request.api_key == ApiKey.API_VERSIONS:
-            versions = {key: APIS[key].versions for key in (*QUORUM_APIS, ApiKey.API_VERSIONS)}
-            keys = [
-                ApiVersion(api_key=key, min_version=one.lowest, max_version=one.highest)
-                for key, one in versions.items()
-            ]
-            return ApiVersionsResponse(api_keys=keys)
+        if isinstance(request.message, ApiVersionsRequest):
+            return describe_versions(RawLog(reads_batches=False), request.message, request.version, STATIC)
         if request.api_key not in QUORUM_APIS:
             return None
         wire = WireRequest(
@@ -135,17 +135,17 @@ class ScriptedVoter:
 
     def _on_fetch(self, fetch: Fetch) -> tuple[FetchReply, bytes]:
         self.fetched = fetch.epoch, fetch.offset
-        if self._leads and fetch.epoch == self._epoch and fetch.offset == self._end.offset:
+        if self._leads and fetch.epoch == self._epoch and fetch.offset == self._log.end_offset:
             self._changed.wait(fetch.max_wait_ms / 1000)
         error, diverging, records = Error.NONE, None, b""
         if not self._leads:
             error = Error.NOT_LEADER_OR_FOLLOWER
         elif fetch.epoch < self._epoch:
             error = Error.FENCED_LEADER_EPOCH
-        elif fetch.offset and self._epoch_before(fetch.offset) != fetch.last_epoch:
-            diverging = self._end_of(fetch.last_epoch)
+        elif (check := self._log.check(fetch.offset, fetch.last_epoch)).position is Position.DIVERGING:
+            diverging = check.at
         else:
-            records = b"".join(batch.data for batch in self._log if batch.base_offset >= fetch.offset)
+            records = b"".join(batch.data for batch in self._batches if batch.base_offset >= fetch.offset)
         endpoints = self.endpoints if self._leads else Endpoints()
         reply = FetchReply(
             epoch=self._epoch,
@@ -157,17 +157,13 @@ class ScriptedVoter:
         )
         return reply, records
 
-    @property
-    def _end(self) -> OffsetAndEpoch:
-        last = self._log[-1]
-        return OffsetAndEpoch(epoch=last.epoch, offset=last.next_offset)
 
-    def _epoch_before(self, offset: int) -> int | None:
-        return next((batch.epoch for batch in self._log if batch.base_offset < offset <= batch.next_offset), None)
-
-    def _end_of(self, epoch: int) -> OffsetAndEpoch:
-        last = [batch for batch in self._log if batch.epoch <= epoch][-1]
-        return OffsetAndEpoch(epoch=last.epoch, offset=last.next_offset)
+def _view(batches: Sequence[RecordBatch]) -> LogView:
+    """A log with these batches, by which a fetch is judged."""
+    log = LogView(start_offset=0, end_offset=0, epochs=EpochHistory())
+    for batch in batches:
+        log.appended(batch.next_offset, batch.epoch)
+    return log
 
 
 @contextmanager

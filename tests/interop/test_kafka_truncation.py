@@ -3,39 +3,31 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 import pytest
-from mixed_quorum import Make, batches_in
+from mixed_quorum import Make, batches_in, controls_in
 from our_nodes import our_controller, told
 from real_kafka import (
     CLUSTER_ID,
     QUIET,
     STORAGE_TOOL,
     KafkaInstallation,
-    Nodes,
     QuorumLayout,
     eventually,
     free_ports,
     kafka_controller,
+    running,
 )
 from scripted_voter import HOST, LISTENER, scripted_voter
 from wire import request_bytes
 
-from kraft.quorum.values import ReplicaKey
-from metadata_log.batch import build_batch, build_control_batch, records
-from metadata_log.records.control import (
-    Endpoint,
-    KRaftVersionFeature,
-    LeaderChangeMessage,
-    LeaderChangeMessageVoter,
-    VotersRecord,
-    VotersRecordVoter,
-)
-from metadata_log.records.frame import decode_control, encode_control, encode_record
+from kraft.quorum.values import Endpoints, ListenerAddress, ReplicaKey, VersionRange
+from kraft.quorum.voters import Voter, VoterSet
+from metadata_log.batch import build_batch, build_control_batch
+from metadata_log.records.control import LeaderChangeMessage, LeaderChangeMessageVoter, VotersRecord
+from metadata_log.records.frame import encode_control, encode_record
 from metadata_log.records.metadata import NoOpRecord
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
@@ -44,7 +36,6 @@ from transport.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 pytestmark = pytest.mark.kafka
 
 REAL, SCRIPTED, ADDED = (ReplicaKey(node, Uuid(bytes([node]) * 16)) for node in (1, 2, 3))
-KRAFT_VERSIONS: Final = KRaftVersionFeature(max_supported_version=1)
 
 
 @pytest.mark.parametrize(
@@ -66,9 +57,11 @@ def test_a_voter_set_in_the_place_of_what_was_truncated(
     layout = QuorumLayout(tmp_path, CLUSTER_ID, ports, QUIET, is_dynamic=True)
     format_as_voters(kafka, make, layout)
     start = kafka_controller(kafka, layout) if make == "kafka" else our_controller(layout)
-    nodes, partition = Nodes(layout, start, name=make), layout.partition(REAL.id)
-    with scripted_voter(SCRIPTED, ports[2], CLUSTER_ID) as script, closing_down(nodes):
-        nodes.start(REAL.id)
+    partition = layout.partition(REAL.id)
+    with (
+        scripted_voter(SCRIPTED, ports[SCRIPTED.id], CLUSTER_ID) as script,
+        running(layout, start, name=make, only=(REAL.id,)),
+    ):
         script.lead(1, [leader_change(0, 1), no_ops(1, 1, 5)])
         eventually(lambda: script.fetched == (1, 6), "six records of epoch 1 are fetched")
         script.lead(2, [leader_change(0, 1), leader_change(1, 2), voters(2, 2, ports)])
@@ -84,15 +77,6 @@ def test_a_voter_set_in_the_place_of_what_was_truncated(
             connection.sendall(request_bytes(remove, 0))
             eventually(lambda: len(voters_at(partition, VotersRecord)) == len(sets), "the voters are changed")
     assert voters_at(partition, VotersRecord) == sets
-
-
-@contextmanager
-def closing_down(nodes: Nodes) -> Iterator[None]:
-    """End the processes in any case."""
-    try:
-        yield
-    finally:
-        nodes.kill()
 
 
 def format_as_voters(kafka: KafkaInstallation, make: Make, layout: QuorumLayout) -> None:
@@ -124,18 +108,11 @@ def no_ops(offset: int, epoch: int, count: int) -> bytes:
 
 def voters(offset: int, epoch: int, ports: dict[int, int]) -> bytes:
     """All three vote; where the third one is does not matter, as nobody is there."""
-    record = VotersRecord(
-        voters=tuple(
-            VotersRecordVoter(
-                voter_id=key.id,
-                voter_directory_id=key.directory_id,
-                endpoints=(Endpoint(name=LISTENER, host=HOST, port=ports.get(key.id, 1)),),
-                kraft_version_feature=KRAFT_VERSIONS,
-            )
-            for key in (REAL, SCRIPTED, ADDED)
-        )
+    three = VoterSet.of(
+        Voter(key, Endpoints((ListenerAddress(LISTENER, HOST, ports.get(key.id, 1)),)), VersionRange(0, 1))
+        for key in (REAL, SCRIPTED, ADDED)
     )
-    return control(offset, epoch, record)
+    return control(offset, epoch, three.to_record())
 
 
 def epoch_of(partition: Path) -> int:
@@ -145,10 +122,5 @@ def epoch_of(partition: Path) -> int:
 
 def voters_at(partition: Path, kind: type[LeaderChangeMessage] | type[VotersRecord]) -> Sequence[set[int]]:
     """The ids of the voters in each such record of a log."""
-    contents = [
-        decode_control(record.key or b"", record.value or b"")[1]
-        for batch in batches_in(partition)
-        if batch.is_control
-        for record in records(batch)
-    ]
+    contents = controls_in(batches_in(partition))
     return [{one.voter_id for one in content.voters} for content in contents if isinstance(content, kind)]
