@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -36,6 +37,8 @@ TERMINATED: Final = 128 + signal.SIGTERM
 AUTO_JOIN: Final = "controller.quorum.auto.join.enable=true"
 STREAM: Final = Path(__file__).parent / "AdminStream.java"
 STREAM_PAUSE_MS: Final = 20
+TRUNCATED: Final = re.compile(r"Truncated to offset (\d+) from Fetch response")
+"""What a node of Kafka 4.3.1 prints (`KafkaRaftClient.handleFetchResponse`)."""
 
 
 class MixedQuorum(Nodes):
@@ -166,6 +169,11 @@ def admin_stream(kafka: KafkaInstallation, layout: QuorumLayout) -> Iterator[Adm
 def batches_in(partition: Path) -> list[RecordBatch]:
     """Every batch of a node's log, as it stands there."""
     return [batch for file in sorted(partition.glob("*.log")) for batch in scan(file.read_bytes())]
+
+
+def truncations(nodes: Nodes, node: int) -> list[int]:
+    """To which offsets a node of Kafka's has cut its log since it was first started."""
+    return [int(at) for at in TRUNCATED.findall(nodes.output(node).read_text())]
 
 
 def end_of(partition: Path) -> int:

@@ -246,8 +246,11 @@ class Nodes:
     def start(self, *nodes: int) -> None:
         """Start these nodes, or all of them."""
         for node in nodes or tuple(self.layout.ports):
-            output = self.layout.root / f"{self._name}{node}.log"
-            self.processes[node] = Process(self._start(node), output)
+            self.processes[node] = Process(self._start(node), self.output(node))
+
+    def output(self, node: int) -> Path:
+        """What a node has printed in all its lives."""
+        return self.layout.root / f"{self._name}{node}.log"
 
     def wait_until_listening(self) -> None:
         """Wait until each running node accepts connections."""

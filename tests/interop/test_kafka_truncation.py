@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from mixed_quorum import Make, batches_in, controls_in
+from mixed_quorum import Make, batches_in, controls_in, truncations
 from our_nodes import our_controller, told
 from real_kafka import (
     CLUSTER_ID,
@@ -60,7 +60,7 @@ def test_a_voter_set_in_the_place_of_what_was_truncated(
     partition = layout.partition(REAL.id)
     with (
         scripted_voter(SCRIPTED, ports[SCRIPTED.id], CLUSTER_ID) as script,
-        running(layout, start, name=make, only=(REAL.id,)),
+        running(layout, start, name=make, only=(REAL.id,)) as nodes,
     ):
         script.lead(1, [leader_change(0, 1), no_ops(1, 1, 5)])
         eventually(lambda: script.fetched == (1, 6), "six records of epoch 1 are fetched")
@@ -77,6 +77,7 @@ def test_a_voter_set_in_the_place_of_what_was_truncated(
             connection.sendall(request_bytes(remove, 0))
             eventually(lambda: len(voters_at(partition, VotersRecord)) == len(sets), "the voters are changed")
     assert voters_at(partition, VotersRecord) == sets
+    assert make == "ours" or truncations(nodes, REAL.id) == [1]
 
 
 def format_as_voters(kafka: KafkaInstallation, make: Make, layout: QuorumLayout) -> None:

@@ -18,7 +18,7 @@ from typing import Final
 import pytest
 import trio
 from loopback import free_ports
-from mixed_quorum import Make, MixedQuorum, batches_in, values_in
+from mixed_quorum import Make, MixedQuorum, batches_in, truncations, values_in
 from our_nodes import our_format, told
 from real_kafka import CLUSTER_ID, KafkaInstallation, QuorumLayout, eventually
 from tcp_proxy import Proxies
@@ -312,10 +312,10 @@ def survive(nodes: MixedQuorum, seconds: int) -> list[int]:
 
 
 def is_kafkas(finding: Finding, history: History, nodes: MixedQuorum) -> bool:
-    """Whether voters changed two at a time under a leader of Kafka's.
+    """Whether voters changed two at a time under a leader of Kafka's that had truncated its log at or before there.
 
-    One that has truncated its log does not read what takes the place of that, up to where its log ended before, and so
-    may know an older voter set than stands there (`test_kafka_truncation.py` shows it).
+    It does not read what takes the place of that, up to where its log ended before, and so may know an older voter set
+    than stands there (`test_kafka_truncation.py` shows it).
     """
     offset = finding.offset
     if finding.rule != "OneVoterAtATime" or offset is None:
@@ -323,7 +323,10 @@ def is_kafkas(finding: Finding, history: History, nodes: MixedQuorum) -> bool:
     batches = (batch for node in nodes.layout.ports for batch in batches_in(nodes.layout.partition(node)))
     epochs = {batch.epoch for batch in batches if batch.base_offset <= offset < batch.next_offset}
     leaders = {history.leaders.get(epoch, NO_NODE) for epoch in epochs}
-    return bool(leaders) and all(nodes.makes.get(leader) == "kafka" for leader in leaders)
+    return bool(leaders) and all(
+        nodes.makes.get(leader) == "kafka" and any(at <= offset for at in truncations(nodes, leader))
+        for leader in leaders
+    )
 
 
 @pytest.mark.parametrize(
