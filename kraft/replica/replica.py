@@ -12,7 +12,6 @@ from typing import Final, assert_never
 
 from msgspec import Struct, structs
 
-from kraft.controller.result import QuorumLevel
 from kraft.quorum.core import RaftCore
 from kraft.quorum.effects import (
     AbandonDownload,
@@ -41,8 +40,8 @@ from kraft.quorum.effects import (
     VotersChanged,
 )
 from kraft.quorum.events import (
-    Append,
     BeginShutdown,
+    Event,
     FailureCause,
     LogFlushed,
     LogStartRaised,
@@ -54,7 +53,6 @@ from kraft.quorum.events import (
     SnapshotChecked,
     SnapshotTaken,
     Tick,
-    UpgradeQuorum,
 )
 from kraft.quorum.messages import ProbeVersionsReply, Request, VoterRequest
 from kraft.quorum.values import LeaderAndEpoch
@@ -65,7 +63,6 @@ from kraft.replica.application import (
     ApplicationFactory,
     Ask,
     Confirm,
-    ForRequest,
     ForSubmit,
     Proposal,
     Redirect,
@@ -73,7 +70,8 @@ from kraft.replica.application import (
     Respond,
 )
 from kraft.replica.applier import Applier
-from kraft.replica.deferred import Deferred, Held
+from kraft.replica.asks import Asks
+from kraft.replica.confirmations import Confirmations
 from kraft.replica.events import (
     Answer,
     Call,
@@ -88,14 +86,13 @@ from kraft.replica.events import (
     SendWire,
     StartFlush,
     Submit,
-    SubmitDone,
     Trace,
     WireFailed,
     WireReply,
     WireRequest,
 )
-from kraft.replica.gathered import Gathered
 from kraft.replica.options import ReplicaOptions
+from kraft.replica.proposals import Proposals
 from kraft.replica.refusals import refuse_quorum_request
 from kraft.replica.rpc import Rpc
 from kraft.replica.snapshots import SnapshotCleaner, SnapshotMaker
@@ -160,29 +157,20 @@ class Replica:
         self._applier = Applier(storage.log, storage.log.start_offset)
         self._maker = SnapshotMaker(disk, storage.log.directory, options.snapshots, now_ms)
         self._cleaner = SnapshotCleaner(len(storage.snapshots.ids()), now_ms, options.snapshots.clean_every_ms)
-        self._deferred = Deferred()
+        self._proposals = Proposals(options)
+        self._confirmations = Confirmations()
+        self._asks = Asks()
         self._received: dict[int, WireRequest] = {}
         self._seals: dict[int, Callable[[Message], Message]] = {}
         """By the request's id, what becomes of its answer."""
         self._asked: dict[int, int] = {}
-        self._last_ask_id = 0
-        """What the application asks has negative ids, so that they are no request of the core's."""
-        self._tokens: dict[int, int] = {}
-        """By such an id the application's token."""
         self._quorum_apis = quorum_apis(application)
-        self._gathered = Gathered(options.quorum.max_batch_bytes)
-        self._next_append_id = 1
         self._claim_offset: int | None = None
         """Where this leader's LeaderChange record is: once that is applied, the application leads, too."""
-        self._application_leads = False
         self._early: list[WireRequest] = []
         """What came between the election and that moment: a client who was sent away would come back much later."""
         self._finish_by_ms = _NEVER_MS
         """When a leader that stops resigns at the latest. Meanwhile it takes nothing new and finishes what it has."""
-        self._unconfirmed: list[int] = []
-        """What the application asked to have confirmed."""
-        self._confirmed: deque[ReadConfirmed] = deque()
-        """What is confirmed, but not applied so far."""
         self._apply_at_ms = _NEVER_MS
         """When to hand more of what is committed to the application."""
         self._outputs: list[Output] = []
@@ -234,7 +222,7 @@ class Replica:
     @property
     def is_active(self) -> bool:
         """Whether the application leads: then it takes requests and submits."""
-        return self._application_leads
+        return self._proposals.is_open
 
     @property
     def log(self) -> MetadataLog:
@@ -272,7 +260,7 @@ class Replica:
 
         While something committed is to be applied, at once or in a millisecond, other deadlines are not looked at.
         """
-        if self._gathered.values:
+        if self._proposals.gathered.values:
             return 0
         core = self.core
         # A follower's flush is waited for by the leader and so by clients, its application by nobody.
@@ -293,7 +281,6 @@ class Replica:
 
         Raises `MetadataLogError` or `OSError` if the disk or the log fails; the replica must not be used then.
         """
-        core = self.core
         match event:
             case WireRequest():
                 self._on_request(event, now_ms)
@@ -305,22 +292,22 @@ class Replica:
                 flushed, following = self._storage.flush_done(event.ticket)
                 if following is not None:
                     self._outputs.append(following)
-                self._carry_out(core.step(flushed, now_ms), now_ms)
+                self.step_core(flushed, now_ms)
             case Submit():
                 self._perform(self.application.on_submit(event), now_ms)
             case Call() | CancelCall():
                 self.application.on_call(event, now_ms)
             case WireFailed() if event.request_id < 0:
-                self.application.on_answer(self._tokens.pop(event.request_id), None, now_ms)
+                self.application.on_answer(self._asks.take(event.request_id), None, now_ms)
             case WireFailed():
                 peer_id = self._asked.pop(event.request_id, None)
                 if peer_id is not None:
-                    self._carry_out(core.step(RequestFailed(event.request_id, peer_id, event.cause), now_ms), now_ms)
+                    self.step_core(RequestFailed(event.request_id, peer_id, event.cause), now_ms)
             case Resign():
-                self._carry_out(core.step(event, now_ms), now_ms)
+                self.step_core(event, now_ms)
             case BeginShutdown():
                 self.application.on_begin_shutdown(now_ms)
-                self._hand_over(now_ms)
+                self._proposals.hand_over(self, now_ms)
                 self._finish_by_ms = now_ms + FINISH_MS
                 self._leave_if_finished(now_ms)
             case _:
@@ -336,7 +323,7 @@ class Replica:
         while todo:
             next_one = todo.popleft()
             if isinstance(next_one, _OwnEvent):
-                self._carry_out(self.core.step(next_one, now_ms), now_ms)
+                self.step_core(next_one, now_ms)
             elif isinstance(next_one, WireRequest):
                 self._on_request(next_one, now_ms)
             else:
@@ -348,7 +335,7 @@ class Replica:
         if core.is_leader and core.high_watermark < core.next_append_offset and now_ms < self._finish_by_ms:
             return
         self._finish_by_ms = _NEVER_MS
-        self._carry_out(core.step(BeginShutdown(), now_ms), now_ms)
+        self.step_core(BeginShutdown(), now_ms)
 
     def abandon(self) -> None:
         """Unlock the directory and write nothing more: what failed once cannot be trusted with a last flush."""
@@ -376,26 +363,17 @@ class Replica:
             versions = describe_versions(self.application, message, request.version, level)
             self._outputs.append(Answer(request.request_id, versions))
         elif key in self.application.apis:
-            if self._claim_offset is not None and not self._application_leads:
+            if self._claim_offset is not None and not self.is_active:
                 self._early.append(request)
                 return
             if now_ms >= self._apply_at_ms:
                 # What was answered must be seen by whoever asks next.
                 self._apply(now_ms)
-            answer = self.application.on_full if self._is_full else self.application.on_request
+            answer = self.application.on_full if self._proposals.is_full else self.application.on_request
             self._perform(answer(request, self.core.leader, now_ms), now_ms)
             self._tell_denials()
         else:
             self._outputs.append(Drop(request.request_id, f"this node does not serve API {key}"))
-
-    @property
-    def _is_full(self) -> bool:
-        """Whether so much waits for a commit that no more may be decided."""
-        options = self.options
-        return (
-            len(self._deferred.held) >= options.max_waiting
-            or self._gathered.backlog_bytes >= options.max_uncommitted_bytes
-        )
 
     def _tell_denials(self) -> None:
         for denial in self.application.take_denials():
@@ -406,8 +384,8 @@ class Replica:
         if isinstance(flat, Request):
             self._received[request.request_id] = request
             if isinstance(flat, VoterRequest):
-                self._hand_over(now_ms)
-            self._carry_out(self.core.step(Received(request.request_id, flat), now_ms), now_ms)
+                self._proposals.hand_over(self, now_ms)
+            self.step_core(Received(request.request_id, flat), now_ms)
         else:
             self._outputs.append(Answer(request.request_id, self._sealed(request.request_id, flat)))
 
@@ -420,7 +398,7 @@ class Replica:
 
     def _on_reply(self, event: WireReply, now_ms: int) -> None:
         if event.request_id < 0:
-            self.application.on_answer(self._tokens.pop(event.request_id), event.message, now_ms)
+            self.application.on_answer(self._asks.take(event.request_id), event.message, now_ms)
             return
         peer_id = self._asked.pop(event.request_id, None)
         if peer_id is None:
@@ -430,11 +408,11 @@ class Replica:
         except DecodeError as bad:
             self._outputs.append(Trace(Suspicious(peer_id, str(bad))))
             failed = RequestFailed(event.request_id, peer_id, FailureCause.BAD_BYTES)
-            self._carry_out(self.core.step(failed, now_ms), now_ms)
+            self.step_core(failed, now_ms)
         else:
             if isinstance(reply, ProbeVersionsReply):
-                self._hand_over(now_ms)
-            self._carry_out(self.core.step(Replied(event.request_id, peer_id, reply), now_ms), now_ms)
+                self._proposals.hand_over(self, now_ms)
+            self.step_core(Replied(event.request_id, peer_id, reply), now_ms)
 
     def _on_tick(self, now_ms: int) -> None:
         """Timed work of the application first, so that what it appends is written by the same Tick."""
@@ -445,13 +423,21 @@ class Replica:
         if now_ms >= self.application.deadline_ms():
             for action in self.application.on_tick(now_ms):
                 self._perform(action, now_ms)
-        self._hand_over(now_ms)
+        self._proposals.hand_over(self, now_ms)
         if now_ms >= self._maker.deadline_ms or now_ms >= self._cleaner.deadline_ms:
             self._tend_snapshots(now_ms)
         if now_ms >= self.core.deadline_ms():
-            self._carry_out(self.core.step(_TICK, now_ms), now_ms)
+            self.step_core(_TICK, now_ms)
 
     # Effects
+
+    def step_core(self, event: Event, now_ms: int) -> None:
+        """Let something happen to the core, and carry out what it asks for."""
+        self._carry_out(self.core.step(event, now_ms), now_ms)
+
+    def tell(self, output: Output) -> None:
+        """Let something leave this replica with the step that is under way."""
+        self._outputs.append(output)
 
     def _carry_out(self, effects: Iterable[Effect], now_ms: int) -> None:
         """Do what the core asks for, strictly in order; disk effects are done when this returns."""
@@ -489,7 +475,7 @@ class Replica:
                 case HighWatermarkMoved():
                     # Clients wait for their answers, and nobody for the application: it comes last.
                     self._apply_at_ms = now_ms
-                    self._release(effect.offset)
+                    self._proposals.release(self, effect.offset)
                     outputs.append(Trace(effect))
                 case Appended():
                     pass
@@ -525,7 +511,7 @@ class Replica:
                 case InstallSnapshot():
                     self._install(effect.snapshot, now_ms)
                 case ReadConfirmed():
-                    self._confirmed.append(effect)
+                    self._confirmations.confirm(effect)
                     self._tell_confirmed()
                 case _:
                     assert_never(effect)
@@ -561,8 +547,8 @@ class Replica:
             application.on_caught_up()
         self._tell_confirmed()
         claim = self._claim_offset
-        if claim is not None and applier.next_offset > claim and not self._application_leads:
-            self._application_leads = True
+        if claim is not None and applier.next_offset > claim and not self.is_active:
+            self._proposals.is_open = True
             self._todo.extend(application.on_leader(self.core.epoch, self.core.next_append_offset, now_ms))
             self._take_up_early()
 
@@ -573,20 +559,8 @@ class Replica:
 
     def _tell_confirmed(self) -> None:
         """Tell the application what is confirmed and applied."""
-        confirmed = self._confirmed
-        while confirmed and confirmed[0].offset <= self._applier.next_offset:
-            for token in confirmed.popleft().read_ids:
-                self._unconfirmed.remove(token)
-                self.application.on_confirmed(token, is_leader=True)
-
-    def _release(self, committed_offset: int) -> None:
-        """Answer those whose records are committed."""
-        if self._gathered.backlog_bytes:
-            self._gathered.release(committed_offset)
-        if self._deferred.held:
-            leader = self.core.leader
-            for held in self._deferred.release(committed_offset):
-                self._outputs.append(_success(held, leader))
+        for token in self._confirmations.take(self._applier.next_offset):
+            self.application.on_confirmed(token, is_leader=True)
 
     # Snapshots
 
@@ -616,13 +590,13 @@ class Replica:
         if now_ms >= self._maker.deadline_ms:
             taken = self._maker.write_some(now_ms)
             if taken is not None:
-                self._carry_out(self.core.step(SnapshotTaken(taken), now_ms), now_ms)
+                self.step_core(SnapshotTaken(taken), now_ms)
                 cleaner.wait(len(storage.snapshots.ids()), now_ms)
         if cleaner.is_round_due(now_ms):
             cleaned = storage.snapshots.clean(self.options.snapshots.retention, now_ms)
             if cleaned.snapshots:
                 start = LogStartRaised(storage.log.start_offset)
-                self._carry_out(self.core.step(start, now_ms), now_ms)
+                self.step_core(start, now_ms)
             cleaner.mark(cleaned.files, now_ms)
             cleaner.wait(len(storage.snapshots.ids()), now_ms)
         for files in cleaner.take_due(now_ms):
@@ -632,24 +606,24 @@ class Replica:
         self._claim_offset = None
         self._take_up_early()
         self._applier.forget()
-        self._gathered.forget()
-        if not self._application_leads:
-            return
-        self._application_leads = False
-        self.application.on_lost_leadership()
-        self._confirmed.clear()
-        unconfirmed, self._unconfirmed = self._unconfirmed, []
-        for token in unconfirmed:
-            self.application.on_confirmed(token, is_leader=False)
-        for held in self._deferred.abandon():
-            self._refuse(held.waiting, Error.NOT_LEADER_OR_FOLLOWER, is_uncertain=True)
+        has_led = self.is_active
+        self._proposals.close()
+        if has_led:
+            self.application.on_lost_leadership()
+            for token in self._confirmations.abandon():
+                self.application.on_confirmed(token, is_leader=False)
+            self._proposals.refuse_waiting(self)
 
     # What the application wants
 
     def _perform(self, action: Action, now_ms: int) -> None:
         match action:
             case Proposal():
-                self._propose(action, now_ms)
+                is_leaving = self._finish_by_ms < _NEVER_MS
+                if is_leaving and action.waiting is not None:
+                    self._proposals.refuse(self, action.waiting, Error.NOT_LEADER_OR_FOLLOWER)
+                else:
+                    self._proposals.propose(self, action, now_ms)
             case Respond():
                 self._outputs.append(Answer(action.request_id, action.response))
             case Redirect():
@@ -661,7 +635,7 @@ class Replica:
             case Returned() | Noted():
                 self._outputs.append(action)
             case RefuseSubmit():
-                self._refuse(ForSubmit(action.submit_id), action.error)
+                self._proposals.refuse(self, ForSubmit(action.submit_id), action.error)
             case _:
                 assert_never(action)
 
@@ -669,19 +643,15 @@ class Replica:
         target = self._leader_target() if ask.target is None else ask.target
         if target is None:
             self.application.on_answer(ask.token, None, now_ms)
-            return
-        self._last_ask_id -= 1
-        self._tokens[self._last_ask_id] = ask.token
-        node_id, host, port = target
-        timeout_ms = self.options.quorum.request_timeout_ms if ask.timeout_ms is None else ask.timeout_ms
-        self._outputs.append(SendWire(self._last_ask_id, node_id, host, port, ask.request, timeout_ms, is_raft=False))
+        else:
+            self._outputs.append(self._asks.send(ask, target, self.options.quorum.request_timeout_ms))
 
     def _confirm(self, token: int, now_ms: int) -> None:
-        if not self._application_leads:
+        if not self.is_active:
             self.application.on_confirmed(token, is_leader=False)
             return
-        self._unconfirmed.append(token)
-        self._carry_out(self.core.step(ReadIndex(token), now_ms), now_ms)
+        self._confirmations.wait(token)
+        self.step_core(ReadIndex(token), now_ms)
 
     def _leader_target(self) -> tuple[int, str, int] | None:
         """Who leads and where it listens; None if that is nobody, or this very node."""
@@ -693,107 +663,6 @@ class Replica:
     def _redirect(self, action: Redirect, now_ms: int) -> None:
         self._seals[action.request.request_id] = action.seal
         self._on_quorum_request(action.request, now_ms)
-
-    def _propose(self, proposal: Proposal, now_ms: int) -> None:
-        waiting = proposal.waiting
-        is_leaving = self._finish_by_ms < _NEVER_MS and waiting is not None
-        if is_leaving or not self._application_leads:
-            # It did when the application asked, earlier in this step.
-            self._refuse(waiting, Error.NOT_LEADER_OR_FOLLOWER)
-            return
-        if (
-            waiting is not None
-            and proposal.units
-            and self._gathered.backlog_bytes >= self.options.max_uncommitted_bytes
-        ):
-            self._refuse(waiting, Error.REQUEST_TIMED_OUT)
-            return
-        obstacle = None if proposal.quorum_level is None else self._take_level(proposal.quorum_level, now_ms)
-        if obstacle is not None:
-            self._refuse(waiting, Error.INVALID_UPDATE_VERSION, text=obstacle)
-            return
-        if not self._application_leads:
-            # It was time to resign when the level was written.
-            self._refuse(waiting, Error.NOT_LEADER_OR_FOLLOWER, is_uncertain=True)
-            return
-        first_offset = None
-        next_offset = self._next_offset()
-        gathered = self._gathered
-        for unit in proposal.units:
-            if not gathered.values:
-                gathered.base_offset = next_offset
-            refused = None if gathered.add(unit.values) else self._gather_anew(unit.values, now_ms)
-            if refused is not None:
-                if waiting is None:
-                    told = Suspicious(self.core.local.id, f"its own records cannot be written: {refused.name}")
-                    self._outputs.append(Trace(told))
-                self._refuse(waiting, refused, is_uncertain=first_offset is not None)
-                return
-            if first_offset is None:
-                first_offset = next_offset
-            self.application.on_appended(unit, next_offset)
-            next_offset += len(unit.values)
-        if waiting is None:
-            return
-        # Without units the decision may still rest on what is not committed yet, so all of that is waited for.
-        last_offset = next_offset - 1
-        held = Held(last_offset if first_offset is None else first_offset, last_offset, waiting)
-        if last_offset < self.core.high_watermark:
-            self._outputs.append(_success(held, self.core.leader))
-        else:
-            self._deferred.hold(held)
-
-    def _take_level(self, wanted: QuorumLevel, now_ms: int) -> str | None:
-        """Raise kraft.version, unless it only has to be said whether that is possible; why it is not."""
-        core = self.core
-        obstacle = core.upgrade_obstacle(wanted.level)
-        if obstacle is None and not wanted.validate_only and wanted.level > core.history.kraft_version:
-            self._hand_over(now_ms)
-            self._carry_out(core.step(UpgradeQuorum(core.epoch, wanted.level), now_ms), now_ms)
-        return obstacle
-
-    def _next_offset(self) -> int:
-        """The offset of the next record that is proposed here."""
-        gathered = self._gathered
-        return gathered.next_offset if gathered.values else self.core.next_append_offset
-
-    def _gather_anew(self, values: tuple[bytes, ...], now_ms: int) -> Error | None:
-        """Hand over what was gathered and keep these values, which do not fit; why not, if they cannot be."""
-        gathered = self._gathered
-        self._hand_over(now_ms)
-        if not self._application_leads:
-            return Error.NOT_LEADER_OR_FOLLOWER
-        gathered.base_offset = self.core.next_append_offset
-        return None if gathered.add(values) else Error.RECORD_LIST_TOO_LARGE
-
-    def _hand_over(self, now_ms: int) -> None:
-        """Give what was gathered to the core, as one append: also before what may write records of its own."""
-        gathered, core = self._gathered, self.core
-        if not gathered.values:
-            return
-        assert gathered.base_offset == core.next_append_offset, (gathered.base_offset, core.next_append_offset)
-        append = Append(self._next_append_id, core.epoch, gathered.take())
-        self._next_append_id += 1
-        self._carry_out(core.step(append, now_ms), now_ms)
-
-    def _refuse(
-        self,
-        waiting: ForRequest | ForSubmit | None,
-        error: Error,
-        *,
-        is_uncertain: bool = False,
-        text: str | None = None,
-    ) -> None:
-        """Tell whoever waits, if anybody does."""
-        leader = self.core.leader
-        match waiting:
-            case ForRequest(request_id=request_id, request=request):
-                self._outputs.append(Answer(request_id, self.application.refusal(request, error, leader, text)))
-            case ForSubmit(submit_id=submit_id):
-                done = SubmitDone(submit_id=submit_id, error=error, is_uncertain=is_uncertain, leader=leader)
-                self._outputs.append(done)
-            case None:
-                pass
 
     # Exploration
 
@@ -812,18 +681,13 @@ class Replica:
         copy._maker = self._maker.fork(disk)
         copy._cleaner = self._cleaner.fork()
         copy._applier = self._applier.fork(copy._storage.log)
-        copy._deferred = self._deferred.fork()
+        copy._proposals = self._proposals.fork()
+        copy._confirmations = self._confirmations.fork()
+        copy._asks = self._asks.fork()
         copy._received = self._received.copy()
         copy._seals = self._seals.copy()
         copy._asked = self._asked.copy()
-        copy._gathered = self._gathered.fork()
-        copy._next_append_id = self._next_append_id
-        copy._last_ask_id = self._last_ask_id
-        copy._tokens = self._tokens.copy()
-        copy._unconfirmed = self._unconfirmed.copy()
-        copy._confirmed = self._confirmed.copy()
         copy._claim_offset = self._claim_offset
-        copy._application_leads = self._application_leads
         copy._early = self._early.copy()
         copy._finish_by_ms = self._finish_by_ms
         copy._apply_at_ms = self._apply_at_ms
@@ -841,15 +705,12 @@ class Replica:
         facts = (
             self._storage.facts(),
             self._applier.next_offset,
-            self._deferred.facts(),
+            self._proposals.facts(),
+            self._confirmations.facts(),
             sorted(self._received),
             self._claim_offset,
-            self._application_leads,
             [request.request_id for request in self._early],
             self._finish_by_ms,
-            self._gathered.values,
-            self._unconfirmed,
-            list(self._confirmed),
             self.application.facts(),
         )
         digest.update(repr(facts).encode())
@@ -861,12 +722,3 @@ def _own_batch(
 ) -> CommittedBatch:
     count = len(effect.values) if isinstance(effect, AppendBatch) else len(effect.records)
     return CommittedBatch(base_offset, base_offset + count, effect.epoch, effect.timestamp_ms, values, size_bytes)
-
-
-def _success(held: Held, leader: LeaderAndEpoch) -> Output:
-    waiting = held.waiting
-    if isinstance(waiting, ForRequest):
-        return Answer(waiting.request_id, waiting.response)
-    return SubmitDone(
-        submit_id=waiting.submit_id, base_offset=held.base_offset, last_offset=held.last_offset, leader=leader
-    )

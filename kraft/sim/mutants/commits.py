@@ -7,7 +7,7 @@ from typing import Any
 from kraft.replica.application import ForRequest, ForSubmit
 from kraft.replica.applier import Applier
 from kraft.replica.events import CommittedBatch, SubmitDone
-from kraft.replica.replica import Replica, _success
+from kraft.replica.proposals import ProposalHost, Proposals, success
 from kraft.sim.mutants.registry import Patches, Scope, mutant
 from metadata_log.image import ImageHistory
 from transport.protocol.errors import Error
@@ -57,23 +57,24 @@ def no_rollback(code: Patches) -> None:
 @mutant(Scope.REPLICA, budget=20)
 def acknowledge_what_is_appended(code: Patches) -> None:
     """A client is told of success once its record is appended."""
-    hand_over = Replica._hand_over
+    hand_over = Proposals.hand_over
 
-    def hand_over_and_acknowledge(replica: Replica, now_ms: int) -> None:
-        hand_over(replica, now_ms)
-        released = replica._deferred.release(replica.core.next_append_offset)
-        replica._outputs += [_success(held, replica.core.leader) for held in released]
+    def hand_over_and_acknowledge(proposals: Proposals, host: ProposalHost, now_ms: int) -> None:
+        hand_over(proposals, host, now_ms)
+        for held in proposals._deferred.release(host.core.next_append_offset):
+            host.tell(success(held, host.core.leader))
 
-    code.replace(Replica, "_hand_over", hand_over_and_acknowledge)
+    code.replace(Proposals, "hand_over", hand_over_and_acknowledge)
 
 
 @mutant(Scope.REPLICA, budget=20)
 def acknowledge_what_is_lost(code: Patches) -> None:
     """Who loses the leadership tells those who wait that all is well."""
-    refuse = Replica._refuse
+    refuse = Proposals.refuse
 
     def not_refused(
-        replica: Replica,
+        proposals: Proposals,
+        host: ProposalHost,
         waiting: ForRequest | ForSubmit | None,
         error: Error,
         *,
@@ -81,26 +82,27 @@ def acknowledge_what_is_lost(code: Patches) -> None:
         **more: Any,
     ) -> None:
         if is_uncertain and isinstance(waiting, ForSubmit):
-            replica._outputs.append(SubmitDone(submit_id=waiting.submit_id, leader=replica.core.leader))
+            host.tell(SubmitDone(submit_id=waiting.submit_id, leader=host.core.leader))
         else:
-            refuse(replica, waiting, error, is_uncertain=is_uncertain, **more)
+            refuse(proposals, host, waiting, error, is_uncertain=is_uncertain, **more)
 
-    code.replace(Replica, "_refuse", not_refused)
+    code.replace(Proposals, "refuse", not_refused)
 
 
 @mutant(Scope.REPLICA, budget=50)
 def refuse_what_is_uncertain(code: Patches) -> None:
     """Who loses the leadership tells those who wait that nothing was written, though it may yet be committed."""
-    refuse = Replica._refuse
+    refuse = Proposals.refuse
 
     def surely_refused(
-        replica: Replica,
+        proposals: Proposals,
+        host: ProposalHost,
         waiting: ForRequest | ForSubmit | None,
         error: Error,
         *,
         is_uncertain: bool = False,
         **more: Any,
     ) -> None:
-        refuse(replica, waiting, error, is_uncertain=False, **more)
+        refuse(proposals, host, waiting, error, is_uncertain=False, **more)
 
-    code.replace(Replica, "_refuse", surely_refused)
+    code.replace(Proposals, "refuse", surely_refused)

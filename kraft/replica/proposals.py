@@ -1,0 +1,193 @@
+"""What the application of a leader writes, from its decision to the answer (Kafka: `QuorumController.ControllerWriteEvent`).
+
+Proposals get their offsets at once and reach the core together. Whoever waits for one is told when it is committed, or
+that it may be lost.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from kraft.controller.result import QuorumLevel
+from kraft.quorum.core import RaftCore
+from kraft.quorum.effects import Suspicious
+from kraft.quorum.events import Append, UpgradeQuorum
+from kraft.quorum.values import LeaderAndEpoch
+from kraft.replica.application import Application, ForRequest, ForSubmit, Proposal
+from kraft.replica.deferred import Deferred, Held
+from kraft.replica.events import Answer, Output, SubmitDone, Trace
+from kraft.replica.gathered import Gathered
+from kraft.replica.options import ReplicaOptions
+from transport.protocol.errors import Error
+
+
+class ProposalHost(Protocol):
+    """The replica that hosts the application."""
+
+    core: RaftCore
+    application: Application
+
+    def step_core(self, event: Append | UpgradeQuorum, now_ms: int) -> None:
+        """Let something happen to the core, with which the leadership may end."""
+
+    def tell(self, output: Output) -> None:
+        """Let something leave the replica."""
+
+
+class Proposals:
+    """All of them that are not committed; open while the application leads."""
+
+    def __init__(self, options: ReplicaOptions) -> None:
+        self._options = options
+        self._deferred = Deferred()
+        self._next_append_id = 1
+        self.gathered = Gathered(options.quorum.max_batch_bytes)
+        self.is_open = False
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much waits for a commit that no more may be decided."""
+        return len(self._deferred.held) >= self._options.max_waiting or self._is_backlog_full
+
+    @property
+    def _is_backlog_full(self) -> bool:
+        return self.gathered.backlog_bytes >= self._options.max_uncommitted_bytes
+
+    def propose(self, host: ProposalHost, proposal: Proposal, now_ms: int) -> None:
+        """Take what was decided, and remember who waits for it; or refuse it."""
+        core, waiting = host.core, proposal.waiting
+        if not self.is_open:
+            # They were open when the application decided, earlier in this step.
+            self.refuse(host, waiting, Error.NOT_LEADER_OR_FOLLOWER)
+            return
+        if waiting is not None and proposal.units and self._is_backlog_full:
+            self.refuse(host, waiting, Error.REQUEST_TIMED_OUT)
+            return
+        obstacle = None if proposal.quorum_level is None else self._take_level(host, proposal.quorum_level, now_ms)
+        if obstacle is not None:
+            self.refuse(host, waiting, Error.INVALID_UPDATE_VERSION, text=obstacle)
+            return
+        if not self.is_open:
+            # It was time to resign when the level was written.
+            self.refuse(host, waiting, Error.NOT_LEADER_OR_FOLLOWER, is_uncertain=True)
+            return
+        first_offset = None
+        next_offset = self._next_offset(host.core)
+        gathered = self.gathered
+        for unit in proposal.units:
+            if not gathered.values:
+                gathered.base_offset = next_offset
+            refused = None if gathered.add(unit.values) else self._gather_anew(host, unit.values, now_ms)
+            if refused is not None:
+                if waiting is None:
+                    told = Suspicious(core.local.id, f"its own records cannot be written: {refused.name}")
+                    host.tell(Trace(told))
+                self.refuse(host, waiting, refused, is_uncertain=first_offset is not None)
+                return
+            if first_offset is None:
+                first_offset = next_offset
+            host.application.on_appended(unit, next_offset)
+            next_offset += len(unit.values)
+        if waiting is None:
+            return
+        # Without units the decision may still rest on what is not committed yet, so all of that is waited for.
+        last_offset = next_offset - 1
+        held = Held(last_offset if first_offset is None else first_offset, last_offset, waiting)
+        if last_offset < core.high_watermark:
+            host.tell(success(held, core.leader))
+        else:
+            self._deferred.hold(held)
+
+    def _take_level(self, host: ProposalHost, wanted: QuorumLevel, now_ms: int) -> str | None:
+        """Raise kraft.version, unless it only has to be said whether that is possible; why it is not."""
+        core = host.core
+        obstacle = core.upgrade_obstacle(wanted.level)
+        if obstacle is None and not wanted.validate_only and wanted.level > core.history.kraft_version:
+            self.hand_over(host, now_ms)
+            host.step_core(UpgradeQuorum(core.epoch, wanted.level), now_ms)
+        return obstacle
+
+    def _next_offset(self, core: RaftCore) -> int:
+        """The offset of the next record that is proposed."""
+        gathered = self.gathered
+        return gathered.next_offset if gathered.values else core.next_append_offset
+
+    def _gather_anew(self, host: ProposalHost, values: tuple[bytes, ...], now_ms: int) -> Error | None:
+        """Hand over what was gathered and keep these values, which do not fit; why not, if they cannot be."""
+        gathered = self.gathered
+        self.hand_over(host, now_ms)
+        if not self.is_open:
+            return Error.NOT_LEADER_OR_FOLLOWER
+        gathered.base_offset = host.core.next_append_offset
+        return None if gathered.add(values) else Error.RECORD_LIST_TOO_LARGE
+
+    def hand_over(self, host: ProposalHost, now_ms: int) -> None:
+        """Give what was gathered to the core, as one append: also before what may write records of its own."""
+        gathered, core = self.gathered, host.core
+        if not gathered.values:
+            return
+        assert gathered.base_offset == core.next_append_offset, (gathered.base_offset, core.next_append_offset)
+        append = Append(self._next_append_id, core.epoch, gathered.take())
+        self._next_append_id += 1
+        host.step_core(append, now_ms)
+
+    def release(self, host: ProposalHost, committed_offset: int) -> None:
+        """Answer those whose records are committed."""
+        if self.gathered.backlog_bytes:
+            self.gathered.release(committed_offset)
+        if self._deferred.held:
+            leader = host.core.leader
+            for held in self._deferred.release(committed_offset):
+                host.tell(success(held, leader))
+
+    def close(self) -> None:
+        """The application does not lead any more; call `refuse_waiting` when it knows."""
+        self.gathered.forget()
+        self.is_open = False
+
+    def refuse_waiting(self, host: ProposalHost) -> None:
+        """Tell everybody that what they wait for may never be committed."""
+        for held in self._deferred.abandon():
+            self.refuse(host, held.waiting, Error.NOT_LEADER_OR_FOLLOWER, is_uncertain=True)
+
+    def refuse(
+        self,
+        host: ProposalHost,
+        waiting: ForRequest | ForSubmit | None,
+        error: Error,
+        *,
+        is_uncertain: bool = False,
+        text: str | None = None,
+    ) -> None:
+        """Tell whoever waits, if anybody does."""
+        leader = host.core.leader
+        match waiting:
+            case ForRequest(request_id=request_id, request=request):
+                host.tell(Answer(request_id, host.application.refusal(request, error, leader, text)))
+            case ForSubmit(submit_id=submit_id):
+                host.tell(SubmitDone(submit_id=submit_id, error=error, is_uncertain=is_uncertain, leader=leader))
+            case None:
+                pass
+
+    def fork(self) -> Proposals:
+        """An independent copy."""
+        copy = Proposals(self._options)
+        copy._deferred = self._deferred.fork()
+        copy._next_append_id = self._next_append_id
+        copy.gathered = self.gathered.fork()
+        copy.is_open = self.is_open
+        return copy
+
+    def facts(self) -> tuple[object, ...]:
+        """What decides what becomes of proposals."""
+        return self._deferred.facts(), self.gathered.values, self.is_open
+
+
+def success(held: Held, leader: LeaderAndEpoch) -> Output:
+    """What somebody is told whose records are committed."""
+    waiting = held.waiting
+    if isinstance(waiting, ForRequest):
+        return Answer(waiting.request_id, waiting.response)
+    return SubmitDone(
+        submit_id=waiting.submit_id, base_offset=held.base_offset, last_offset=held.last_offset, leader=leader
+    )
