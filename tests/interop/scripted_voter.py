@@ -46,6 +46,8 @@ class ScriptedVoter:
         """The epoch and the offset that it was last asked for."""
         self._epoch = 0
         self._leads = False
+        self._leader = NO_NODE, Endpoints()
+        """Whom it takes for the leader."""
         self._batches: tuple[RecordBatch, ...] = ()
         self._log = _view(())
         self._grants = False
@@ -58,13 +60,19 @@ class ScriptedVoter:
         """Lead this epoch with these batches, nothing of which is committed; whoever asks is told."""
         with self._changed:
             self._epoch, self._leads, self._batches = epoch, True, tuple(scan(b"".join(log)))
+            self._leader = self.key.id, self.endpoints
             self._log = _view(self._batches)
             self._changed.notify_all()
+
+    def name(self, epoch: int, leader_id: int, endpoints: Endpoints) -> None:
+        """Follow, and say that this one leads."""
+        with self._changed:
+            self._epoch, self._leads, self._leader = epoch, False, (leader_id, endpoints)
 
     def resign_to(self, successor: ReplicaKey, port: int) -> None:
         """Lead no more, and vote for whoever asks; the successor is asked to stand."""
         with self._changed:
-            self._leads, self._grants = False, True
+            self._leads, self._grants, self._leader = False, True, (NO_NODE, Endpoints())
             self._changed.notify_all()
         end = EndQuorumEpoch(
             epoch=self._epoch, leader_id=self.key.id, successors=(successor,), endpoints=self.endpoints
@@ -127,11 +135,8 @@ class ScriptedVoter:
     def _on_vote(self, vote: Vote) -> VoteReply:
         if self._grants and not vote.pre_vote:
             self._epoch = max(self._epoch, vote.epoch)
-        return VoteReply(epoch=self._epoch, leader_id=self._leader_id, endpoints=self.endpoints, granted=self._grants)
-
-    @property
-    def _leader_id(self) -> int:
-        return self.key.id if self._leads else NO_NODE
+        leader_id, endpoints = self._leader
+        return VoteReply(epoch=self._epoch, leader_id=leader_id, endpoints=endpoints, granted=self._grants)
 
     def _on_fetch(self, fetch: Fetch) -> tuple[FetchReply, bytes]:
         self.fetched = fetch.epoch, fetch.offset
@@ -146,10 +151,10 @@ class ScriptedVoter:
             diverging = check.at
         else:
             records = b"".join(batch.data for batch in self._batches if batch.base_offset >= fetch.offset)
-        endpoints = self.endpoints if self._leads else Endpoints()
+        leader_id, endpoints = self._leader
         reply = FetchReply(
             epoch=self._epoch,
-            leader_id=self._leader_id,
+            leader_id=leader_id,
             endpoints=endpoints,
             error=error,
             high_watermark=0,

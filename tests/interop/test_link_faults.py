@@ -42,8 +42,11 @@ PATIENCE_SECONDS: Final = 120
 FIRST: Final = 1
 SECONDS_PER_KILL: Final = 20
 """A JVM that starts again keeps a machine busy for some seconds."""
-KAFKAS_END: Final = "Unexpected acknowledgement from non-voter"
-"""A leader of Kafka 4.3.1 ends that hears from a voter which it has removed since it announced its epoch to it."""
+KAFKAS_ENDS: Final = {
+    "Unexpected acknowledgement from non-voter": "a voter answered that it had just removed",
+    "which is inconsistent with current leader OptionalInt.empty": "it led before its disk was lost, and was told so",
+}
+"""What ends a controller of Kafka 4.3.1, and why."""
 NAMES: Final = 100
 SNAPSHOTS: Final = (
     "metadata.log.max.record.bytes.between.snapshots=6000",
@@ -137,10 +140,11 @@ class Havoc:
     def _revive(self) -> None:
         """Start a controller of Kafka's again that its own bug has ended; nobody else may have ended."""
         for node, process in self._nodes.processes.items():
-            ended = process.popen.poll() is not None
-            if ended and self._nodes.makes[node] == "kafka" and KAFKAS_END in process.text:
-                self._say(f"node {node} has ended, as a voter answered that it had just removed")
-                self._nodes.start(node)
+            if process.popen.poll() is not None and self._nodes.makes[node] == "kafka":
+                why = next((why for words, why in KAFKAS_ENDS.items() if words in process.text), None)
+                if why is not None:
+                    self._say(f"node {node} has ended, as {why}")
+                    self._nodes.start(node)
         self._nodes.check_that_all_live()
 
     def _node(self) -> int:
@@ -218,7 +222,7 @@ class Havoc:
         shutil.rmtree(self._nodes.layout.log_dir(node))
         format_to_join(self._nodes.layout, node)
         self._nodes.start(node)
-        wait_until_all_vote(self._nodes)
+        wait_until_all_vote(self._nodes, self._revive)
 
     def _remove(self) -> Callable[[], None]:
         """Take a node's vote away, which it asks back for by itself."""
@@ -266,16 +270,17 @@ def format_to_join(layout: QuorumLayout, node: int, how: str = "--no-initial-con
     told("format", "-c", str(layout.properties(node)), "--cluster-id", layout.cluster_id, how)
 
 
-def wait_until_all_vote(nodes: MixedQuorum) -> None:
+def wait_until_all_vote(nodes: MixedQuorum, meanwhile: Callable[[], None] | None = None) -> None:
     """Wait until each node's vote counts, under its present directory."""
-
     layout = nodes.layout
     present = {(node, directory_id(layout.log_dir(node))) for node in layout.ports} if layout.is_dynamic else set()
-    eventually(
-        lambda: present <= {(one.id, str(one.directory_id)) for one in nodes.quorum().voters},
-        "all vote",
-        PATIENCE_SECONDS,
-    )
+
+    def all_vote() -> bool:
+        if meanwhile is not None:
+            meanwhile()
+        return present <= {(one.id, str(one.directory_id)) for one in nodes.quorum().voters}
+
+    eventually(all_vote, "all vote", PATIENCE_SECONDS)
 
 
 def directory_id(log_dir: Path) -> str:
@@ -315,7 +320,7 @@ def is_kafkas(finding: Finding, history: History, nodes: MixedQuorum) -> bool:
     """Whether voters changed two at a time under a leader of Kafka's that had truncated its log at or before there.
 
     It does not read what takes the place of that, up to where its log ended before, and so may know an older voter set
-    than stands there (`test_kafka_truncation.py` shows it).
+    than stands there (`test_kafka_bugs.py` shows it).
     """
     offset = finding.offset
     if finding.rule != "OneVoterAtATime" or offset is None:

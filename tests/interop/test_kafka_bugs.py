@@ -1,10 +1,11 @@
-"""What a voter takes for the voters after it has truncated its log: Apache Kafka overlooks what its log says."""
+"""What Apache Kafka's controllers do wrong, and ours do not, shown on both with a voter that does as the test says."""
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import pytest
 from mixed_quorum import Make, batches_in, controls_in, truncations
@@ -14,6 +15,7 @@ from real_kafka import (
     QUIET,
     STORAGE_TOOL,
     KafkaInstallation,
+    Nodes,
     QuorumLayout,
     eventually,
     free_ports,
@@ -80,14 +82,56 @@ def test_a_voter_set_in_the_place_of_what_was_truncated(
     assert make == "ours" or truncations(nodes, REAL.id) == [1]
 
 
+LEADS_ITSELF: Final = (
+    r"with leader OptionalInt\[1\] and epoch 5 which is inconsistent with current leader OptionalInt.empty"
+)
+
+
+@pytest.mark.parametrize("make", ["kafka", "ours"])
+def test_a_leader_whose_disk_was_lost_is_told_that_it_leads(
+    kafka: KafkaInstallation, tmp_path: Path, make: Make
+) -> None:
+    """It comes back with an empty disk while the others still follow who it was. Kafka's process ends; ours waits for
+    the next leader.
+    """
+    ports = dict(zip((REAL.id, SCRIPTED.id), free_ports(2), strict=True))
+    layout = QuorumLayout(tmp_path, CLUSTER_ID, ports, QUIET, is_dynamic=True)
+    format_with_tool(kafka, make, layout, "--no-initial-controllers")
+    start = kafka_controller(kafka, layout) if make == "kafka" else our_controller(layout)
+    with scripted_voter(SCRIPTED, ports[SCRIPTED.id], CLUSTER_ID) as script:
+        script.name(5, REAL.id, listening_at(ports[REAL.id]))
+        nodes = Nodes(layout, start, name=make)
+        try:
+            nodes.start(REAL.id)
+            eventually(lambda: script.fetched is not None, "it asks who leads")
+            if make == "kafka":
+                nodes.processes[REAL.id].wait_for(LEADS_ITSELF)
+                assert nodes.processes[REAL.id].wait() != 0
+            else:
+                script.lead(6, [leader_change(0, 6), no_ops(1, 6, 5)])
+                eventually(lambda: script.fetched == (6, 6), "it follows the next leader")
+        finally:
+            nodes.kill()
+
+
 def format_as_voters(kafka: KafkaInstallation, make: Make, layout: QuorumLayout) -> None:
-    """Format the directory of node 1 with its own tool; it and the script are the first voters."""
+    """Format the directory of node 1; it and the script are the first voters."""
     first = ",".join(f"{key.id}@{HOST}:{layout.ports[key.id]}:{key.directory_id}" for key in (REAL, SCRIPTED))
-    words = ("format", "-c", str(layout.properties(1)), "-t", CLUSTER_ID, "--initial-controllers", first)
+    format_with_tool(kafka, make, layout, "--initial-controllers", first)
+
+
+def format_with_tool(kafka: KafkaInstallation, make: Make, layout: QuorumLayout, *how: str) -> None:
+    """Format the directory of node 1 with its own tool."""
+    words = ("format", "-c", str(layout.properties(REAL.id)), "-t", CLUSTER_ID, *how)
     if make == "kafka":
         kafka.tool(STORAGE_TOOL, *words)
     else:
         told(*words)
+
+
+def listening_at(port: int) -> Endpoints:
+    """Where a controller is reached."""
+    return Endpoints((ListenerAddress(LISTENER, HOST, port),))
 
 
 def control(offset: int, epoch: int, record: Message) -> bytes:
@@ -110,8 +154,7 @@ def no_ops(offset: int, epoch: int, count: int) -> bytes:
 def voters(offset: int, epoch: int, ports: dict[int, int]) -> bytes:
     """All three vote; where the third one is does not matter, as nobody is there."""
     three = VoterSet.of(
-        Voter(key, Endpoints((ListenerAddress(LISTENER, HOST, ports.get(key.id, 1)),)), VersionRange(0, 1))
-        for key in (REAL, SCRIPTED, ADDED)
+        Voter(key, listening_at(ports.get(key.id, 1)), VersionRange(0, 1)) for key in (REAL, SCRIPTED, ADDED)
     )
     return control(offset, epoch, three.to_record())
 
