@@ -74,7 +74,7 @@ def elections(seed: int, nodes: int) -> Count:
     scenario = Scenario.drawn("core", nodes, seed, config=QuorumConfig())
     simulator = Simulator(scenario, faults=())
     simulator.begin()
-    ledger = simulator.world.invariants
+    ledger = simulator.world.invariants.votes
     events = elapsed_ms = 0
     seconds = 0.0
     for _ in range(ELECTIONS):
@@ -97,7 +97,7 @@ def has_committed(simulator: Simulator) -> bool:
 
 def count(simulator: Simulator) -> Count:
     """What has happened so far."""
-    return Count(simulator.world.events, simulator.now_ms, len(simulator.world.invariants.leaders))
+    return Count(simulator.world.events, simulator.now_ms, len(simulator.world.invariants.votes.leaders))
 
 
 SCOPES: Final[dict[str, Callable[[int, int], Count]]] = {

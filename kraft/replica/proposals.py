@@ -1,4 +1,5 @@
-"""What the application of a leader writes, from its decision to the answer (Kafka: `QuorumController.ControllerWriteEvent`).
+"""What the application of a leader writes, from its decision to the answer (Kafka: the `ControllerWriteEvent` of
+`QuorumController`).
 
 Proposals get their offsets at once and reach the core together. Whoever waits for one is told when it is committed, or
 that it may be lost.

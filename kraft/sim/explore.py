@@ -204,7 +204,7 @@ class _Walk:
             self._seen.add(key)
             self._ways.append((state.place, tuple(done)))
             following.append(_State(world, budget, facts, len(self._ways) - 1))
-            self._elections = max(self._elections, len(world.invariants.leaders))
+            self._elections = max(self._elections, len(world.invariants.votes.leaders))
             self._committed = max(self._committed, world.invariants.committed_end)
         return None
 
@@ -343,7 +343,7 @@ def _key(world: World, budget: Budget, facts: dict[int, str]) -> bytes:
     for one in world.exchanges.values():
         asked[one.sender].append(f"{one.sender} asks {one.target} {one.message!r} {one.answers!r}")
     texts = {node_id: "\n".join((fact, *asked[node_id])) for node_id, fact in facts.items()}
-    history = f"{world.invariants.leaders} {world.invariants.committed} {budget}"
+    history = f"{world.invariants.votes.leaders} {world.invariants.committed} {budget}"
     unnamed = sorted((_unnamed(text, node_id), node_id) for node_id, text in texts.items())
     groups = [[node_id for _, node_id in group] for _, group in groupby(unnamed, itemgetter(0))]
     keys = []

@@ -9,18 +9,18 @@ the same batch at the same place in their lists. Each check looks only at what h
 | Kafka | MonotonicHighWatermark | `_check_progress`, and per life `_check_high_watermark` |
 | Kafka | MonotonicEpoch | `_check_election`, `started` |
 | Kafka | MajorityReachedHighWatermark; TLA+ CommittedEntriesReachMajority | `_check_majority` |
-| Kafka | SingleLeader; TLA+ NeverTwoLeadersInSameEpoch | `_check_leader` |
+| Kafka | SingleLeader; TLA+ NeverTwoLeadersInSameEpoch | `vote_invariants` |
 | Kafka | ConsistentCommittedData; TLA+ NoLogDivergence | `_check_high_watermark`, and from the disks `concluded` |
 | TLA+ | NoIllegalState, StatesMatchRoles | `state_invariants` |
 | TLA+ | LeaderHasAllAckedValues, AckedValueNotLost | `_check_leading`, `acknowledged`, `_cut` |
-| TLA+ | ValidVotesRecv | `_check_elected`: who leads was voted for by a majority |
+| TLA+ | ValidVotesRecv | `vote_invariants`: who leads was voted for by a majority |
 | Raft | LogMatching; (epoch, offset) names the same bytes for ever | `_append` |
 | Raft | LeaderAppendOnly, in its own epoch | `_check_log`, `_check_written` |
 | Raft | the voters change only after something of the epoch is committed (2015) | `_check_change` |
 | Kafka | a leader that was removed from the voters goes | `_check_not_removed` |
 | TLA+ | ValuesNotStuck, EventuallyLeaderElected | `World`, in the end |
 | ours | a leader that a message names has an address | `wire_invariants` |
-| ours | one vote per epoch, for ever, and for who stands | `_check_vote` |
+| ours | one vote per epoch, for ever, and for who stands | `vote_invariants` |
 | ours | a vote is on disk before it leaves, a pre-vote writes nothing | `granted`, `pre_granted` |
 | ours | what is acknowledged is on disk | `fetched` |
 | ours | what was flushed is there after a crash | `_check_promise` |
@@ -34,14 +34,14 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from operator import attrgetter
 
-from msgspec import Struct
-
 from kraft.quorum.values import ElectionState, ReplicaKey
 from kraft.quorum.voters import VoterSet
+from kraft.sim.known import Known, forgets
 from kraft.sim.member import Applied, LogBatch, Member, View
 from kraft.sim.snapshot_invariants import SnapshotLedger
 from kraft.sim.state_invariants import illegal
-from kraft.sim.voter_invariants import VoterLedger, VotersInLog
+from kraft.sim.vote_invariants import VoteLedger
+from kraft.sim.voter_invariants import VoterLedger
 from metadata_log.errors import MetadataLogError
 from metadata_log.types import NO_NODE, NO_OFFSET
 
@@ -54,42 +54,6 @@ class InvariantViolated(AssertionError):
     """A promise of consensus was broken; the text says which, by whom and how."""
 
 
-class Known(Struct):
-    """What was seen of one disk so far, and of the node on it; its log and its promise outlive its crashes.
-
-    What lies before the beginning of the log counts as part of it: a snapshot has it.
-    """
-
-    key: ReplicaKey
-    view: View | None = None
-    election: ElectionState | None = None
-    former_election: ElectionState | None = None
-    """As it was before the last step."""
-    judged_election: ElectionState | None = None
-    """As it was when the state was last compared with it."""
-    log: list[LogBatch] = []
-    flushed_offset: int = 0
-    verified: int = 0
-    applied_offset: int = 0
-    was_interrupted: bool = False
-    start_offset: int = 0
-    voters: VotersInLog = []
-
-    @property
-    def end_offset(self) -> int:
-        """Where the log ended when it was last seen."""
-        return self.log[-1].next_offset if self.log else 0
-
-
-def _forgets(known: ElectionState, now: ElectionState | None) -> bool:
-    """Whether a vote or an epoch is gone. A leader may be: who had voted for itself starts as a candidate again."""
-    if now is None or now.epoch != known.epoch:
-        return now is None or now.epoch < known.epoch
-    if known.voted is None or now.voted is None:
-        return known.voted is not None
-    return known.voted.id != now.voted.id
-
-
 class Invariants:
     """The ledger of one run. Every method raises `InvariantViolated`."""
 
@@ -99,12 +63,7 @@ class Invariants:
         self._former: dict[int, list[Known]] = {}
         """The disks that a node had before."""
         self._ever_damaged: set[int] = set()
-        self._leaders: dict[int, int] = {}
-        self._votes: dict[tuple[ReplicaKey, int], int] = {}
-        self._former_votes: set[tuple[ReplicaKey, int, int]] = set()
-        """Votes that the disk may have lost: of a node, in an epoch, for a candidate. They have elected leaders, but
-        bind nobody.
-        """
+        self.votes = VoteLedger()
         self.voters = VoterLedger(voters)
         self.snapshots = SnapshotLedger(self.voters)
         self._written: dict[tuple[int, int], tuple[LogBatch, int]] = {}
@@ -127,16 +86,6 @@ class Invariants:
         voters = self.voters.in_force(self.voters.committed)
         elections = [self.known(voter_id).election for voter_id in voters.ids]
         return sorted((0 if one is None else one.epoch for one in elections), reverse=True)[voters.majority - 1]
-
-    @property
-    def elections(self) -> int:
-        """How many epochs have had a leader."""
-        return len(self._leaders)
-
-    @property
-    def leaders(self) -> tuple[int, ...]:
-        """Who led, in the order of epochs."""
-        return tuple(self._leaders[epoch] for epoch in sorted(self._leaders))
 
     def committed_values(self, place: int) -> tuple[bytes, ...]:
         """The values in one of the batches of `committed`; none if it is a control batch."""
@@ -178,12 +127,12 @@ class Invariants:
         node_id, view, election = member.node_id, member.view(), member.election()
         known = self._disk_of(member)
         if is_damaged:
-            self._release_votes(node_id)
+            self.votes.release(node_id)
             known = Known(member.key)
         before = self._covered(node_id, view.log_start_offset)
         log = [*before, *member.read(view.log_start_offset)]
         self._check_promise(node_id, known, log, is_later=view.log_start_offset > known.start_offset)
-        if known.election is not None and not known.was_interrupted and _forgets(known.election, election):
+        if known.election is not None and not known.was_interrupted and forgets(known.election, election):
             raise InvariantViolated(f"node {node_id} has forgotten {known.election}; it has {election} on its disk")
         self._nodes[node_id] = known = Known(
             member.key,
@@ -194,11 +143,6 @@ class Invariants:
         self._take_covered(known, before)
         self._append(member, known, log[len(before) :])
         return self.stepped(member)
-
-    def _release_votes(self, node_id: int) -> None:
-        """A node comes back with a damaged disk: it need not know whom it has voted for."""
-        for key, epoch in [vote for vote in self._votes if vote[0].id == node_id]:
-            self._former_votes.add((key, epoch, self._votes.pop((key, epoch))))
 
     def _disk_of(self, member: Member) -> Known:
         """What is known of the disk that a node starts with, which may be another than it had."""
@@ -266,7 +210,7 @@ class Invariants:
             and view.leader == before.leader
         )
         if not is_settled and view.leader.leader_id != NO_NODE:
-            self._check_leader(node_id, view.epoch, view.leader.leader_id)
+            self._raise_if(self.votes.led(node_id, view.epoch, view.leader.leader_id))
         has_same_voters = True
         if view.log_end_offset != known.end_offset or view.log_start_offset != known.start_offset:
             voters = known.voters.copy()
@@ -304,7 +248,7 @@ class Invariants:
         same step it may have gone on to a later epoch, where it voted long ago and is only asked again.
         """
         known = self._nodes[node_id]
-        if self._votes.get((known.key, epoch)) != candidate_id:
+        if not self.votes.is_bound(known.key, epoch, candidate_id):
             raise InvariantViolated(
                 f"node {node_id} votes for {candidate_id} in epoch {epoch} with {known.election} on its disk"
             )
@@ -371,26 +315,13 @@ class Invariants:
             raise InvariantViolated(f"the epoch of node {node_id} falls: {known.election}, then {election}")
         was, known.election = known.election, election
         if election.leader_id != NO_NODE:
-            self._check_leader(node_id, election.epoch, election.leader_id)
+            self._raise_if(self.votes.led(node_id, election.epoch, election.leader_id))
         if election.voted is not None:
-            self._check_vote(known.key, election.epoch, election.voted.id)
+            self._raise_if(self.votes.voted(known.key, election.epoch, election.voted.id))
         elif (
             election.leader_id != node_id and was is not None and was.epoch == election.epoch and was.voted is not None
         ):
             raise InvariantViolated(f"node {node_id} strikes out its vote: {was}, then {election}")
-
-    def _check_vote(self, key: ReplicaKey, epoch: int, candidate_id: int) -> None:
-        """One vote per epoch, and only for who stands in it, that is, has voted for itself: a pre-vote is no vote."""
-        voted = self._votes.setdefault((key, epoch), candidate_id)
-        if voted != candidate_id:
-            raise InvariantViolated(f"node {key.id} votes twice in epoch {epoch}: for {voted} and for {candidate_id}")
-        if not self._has_granted(ReplicaKey(candidate_id), epoch, candidate_id):
-            raise InvariantViolated(f"node {key.id} votes for {candidate_id}, which does not stand in epoch {epoch}")
-
-    def _check_leader(self, node_id: int, epoch: int, leader_id: int) -> None:
-        leader = self._leaders.setdefault(epoch, leader_id)
-        if leader != leader_id:
-            raise InvariantViolated(f"epoch {epoch} has two leaders: {leader}, and for node {node_id} {leader_id}")
 
     def _check_log(self, member: Member, known: Known, before: View | None) -> None:
         view = known.view
@@ -591,22 +522,6 @@ class Invariants:
         last = max((place for place, _ in known.voters if place < end), default=end)
         return any(self.voters.before(known.voters, place).contains(known.key) for place in (end, last))
 
-    def _check_elected(self, known: Known, epoch: int, voters: VoterSet) -> None:
-        """Who leads was voted for by a majority, itself included."""
-        own = known.key
-        granting = [key.id for key in voters.keys if key.matches(own) or self._has_granted(key, epoch, own.id)]
-        if len(granting) < voters.majority:
-            raise InvariantViolated(
-                f"node {own.id} leads epoch {epoch}, and only {granting} of {voters.ids} have voted for it"
-            )
-
-    def _has_granted(self, voter: ReplicaKey, epoch: int, candidate_id: int) -> bool:
-        """Whether a voter has voted so."""
-        return any(
-            self._votes.get((disk.key, epoch)) == candidate_id or (disk.key, epoch, candidate_id) in self._former_votes
-            for disk in self._disks(voter)
-        )
-
     def has_on_disk(self, key: ReplicaKey, place: int, batch: LogBatch) -> bool:
         """Whether a batch, the so-many-th of its log, is known to be on a voter's disk, or was when that was lost."""
         known = self._nodes.get(key.id)
@@ -621,9 +536,9 @@ class Invariants:
         """A new leader has every record that was committed in an epoch before its own; it may be stale itself."""
         view = known.view
         assert view is not None
-        self._check_leader(node_id, view.epoch, node_id)
+        self._raise_if(self.votes.led(node_id, view.epoch, node_id))
         voters = self.voters.before(known.voters, bisect_left(known.log, view.epoch, key=_epoch))
-        self._check_elected(known, view.epoch, voters)
+        self._raise_if(self.votes.elected(known.key, view.epoch, voters))
         place = len(self.committed) - 1
         while place >= 0 and self._committed_in[place] >= view.epoch:
             place -= 1

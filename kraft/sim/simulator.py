@@ -527,7 +527,7 @@ def result_of(simulator: Simulator) -> Result:
         digest=world.trace.digest,
         events=world.events,
         elapsed_ms=simulator.now_ms,
-        leaders=world.invariants.leaders,
+        leaders=world.invariants.votes.leaders,
         committed=world.invariants.committed_end,
         acknowledged=world.acknowledged,
         voter_sets=len(world.invariants.voters.committed),
