@@ -164,7 +164,8 @@ class PartitionLedger:
         """Whether a reassignment is taken back when only who it added is in sync: the first of those who stay then
         counts as in sync, as it is, if unclean elections are wanted (`PartitionReassignmentRevert`).
         """
-        is_taken_back = old.is_reassigning and not new.is_reassigning and new.isr == new.replicas[:1]
+        has_ended = old.is_reassigning and not new.is_reassigning
+        is_taken_back = has_ended and new.isr == new.replicas[:1] and not set(old.adding_replicas) & set(new.replicas)
         has_lost_all = set(old.isr) <= set(old.adding_replicas)
         return is_taken_back and has_lost_all and _setting(before, key, "unclean.leader.election.enable") == "true"
 
