@@ -9,18 +9,18 @@ the same batch at the same place in their lists. Each check looks only at what h
 | Kafka | MonotonicHighWatermark | `_check_progress`, and per life `_check_high_watermark` |
 | Kafka | MonotonicEpoch | `_check_election`, `started` |
 | Kafka | MajorityReachedHighWatermark; TLA+ CommittedEntriesReachMajority | `_check_majority` |
-| Kafka | SingleLeader; TLA+ NeverTwoLeadersInSameEpoch | `vote_invariants` |
+| Kafka | SingleLeader; TLA+ NeverTwoLeadersInSameEpoch | `_check_leader` |
 | Kafka | ConsistentCommittedData; TLA+ NoLogDivergence | `_check_high_watermark`, and from the disks `concluded` |
 | TLA+ | NoIllegalState, StatesMatchRoles | `state_invariants` |
 | TLA+ | LeaderHasAllAckedValues, AckedValueNotLost | `_check_leading`, `acknowledged`, `_cut` |
-| TLA+ | ValidVotesRecv | `vote_invariants`: who leads was voted for by a majority |
+| TLA+ | ValidVotesRecv | `_check_elected`: who leads was voted for by a majority |
 | Raft | LogMatching; (epoch, offset) names the same bytes for ever | `_append` |
 | Raft | LeaderAppendOnly, in its own epoch | `_check_log`, `_check_written` |
 | Raft | the voters change only after something of the epoch is committed (2015) | `_check_change` |
 | Kafka | a leader that was removed from the voters goes | `_check_not_removed` |
 | TLA+ | ValuesNotStuck, EventuallyLeaderElected | `World`, in the end |
 | ours | a leader that a message names has an address | `wire_invariants` |
-| ours | one vote per epoch, for ever, and for who stands | `vote_invariants` |
+| ours | one vote per epoch, for ever, and for who stands | `_check_vote` |
 | ours | a vote is on disk before it leaves, a pre-vote writes nothing | `granted`, `pre_granted` |
 | ours | what is acknowledged is on disk | `fetched` |
 | ours | what was flushed is there after a crash | `_check_promise` |
@@ -210,7 +210,7 @@ class Invariants:
             and view.leader == before.leader
         )
         if not is_settled and view.leader.leader_id != NO_NODE:
-            self._raise_if(self.votes.led(node_id, view.epoch, view.leader.leader_id))
+            self._check_leader(node_id, view.epoch, view.leader.leader_id)
         has_same_voters = True
         if view.log_end_offset != known.end_offset or view.log_start_offset != known.start_offset:
             voters = known.voters.copy()
@@ -315,13 +315,22 @@ class Invariants:
             raise InvariantViolated(f"the epoch of node {node_id} falls: {known.election}, then {election}")
         was, known.election = known.election, election
         if election.leader_id != NO_NODE:
-            self._raise_if(self.votes.led(node_id, election.epoch, election.leader_id))
+            self._check_leader(node_id, election.epoch, election.leader_id)
         if election.voted is not None:
-            self._raise_if(self.votes.voted(known.key, election.epoch, election.voted.id))
+            self._check_vote(known.key, election.epoch, election.voted.id)
         elif (
             election.leader_id != node_id and was is not None and was.epoch == election.epoch and was.voted is not None
         ):
             raise InvariantViolated(f"node {node_id} strikes out its vote: {was}, then {election}")
+
+    def _check_vote(self, key: ReplicaKey, epoch: int, candidate_id: int) -> None:
+        self._raise_if(self.votes.voted(key, epoch, candidate_id))
+
+    def _check_leader(self, node_id: int, epoch: int, leader_id: int) -> None:
+        self._raise_if(self.votes.led(node_id, epoch, leader_id))
+
+    def _check_elected(self, own: ReplicaKey, epoch: int, voters: VoterSet) -> None:
+        self._raise_if(self.votes.elected(own, epoch, voters))
 
     def _check_log(self, member: Member, known: Known, before: View | None) -> None:
         view = known.view
@@ -536,9 +545,9 @@ class Invariants:
         """A new leader has every record that was committed in an epoch before its own; it may be stale itself."""
         view = known.view
         assert view is not None
-        self._raise_if(self.votes.led(node_id, view.epoch, node_id))
+        self._check_leader(node_id, view.epoch, node_id)
         voters = self.voters.before(known.voters, bisect_left(known.log, view.epoch, key=_epoch))
-        self._raise_if(self.votes.elected(known.key, view.epoch, voters))
+        self._check_elected(known.key, view.epoch, voters)
         place = len(self.committed) - 1
         while place >= 0 and self._committed_in[place] >= view.epoch:
             place -= 1

@@ -27,6 +27,16 @@ RANGES = range(0, 50_000, 10_000)
 """Where the soak begins to look for each."""
 
 
+def _rows() -> list[str]:
+    """The lines of the page's table."""
+    return [line for line in (DOCS / "mutants.md").read_text().splitlines() if line.startswith("| `")]
+
+
+def _cells() -> dict[str, list[str]]:
+    """By mutant what stands in its line."""
+    return {row.split("`")[1]: [cell.strip() for cell in row.split("|")[1:-1]] for row in _rows()}
+
+
 def _hunt(mutant: Mutant, first: int = 0) -> tuple[Schedule | None, int]:
     """What was found within the mutant's budget of seeds, and after how many."""
     hunt = Hunt(members=mutant.scope, mutant=mutant.name)
@@ -48,6 +58,9 @@ def test_a_mutant_is_found(name: str) -> None:
     found, count = _hunt(mutant)
     assert found is not None, f"{count} seeds found nothing"
     assert isinstance(Hunt(members=mutant.scope).run(found.scenario.seed), Result), found.message
+    kind, _, place = found.violated.partition(" by ")
+    by = "no progress in the end" if kind == "NoProgress" else place.partition(".<locals>")[0].rpartition(".")[-1]
+    assert by in _cells()[name][3], "the page says that something else finds it"
 
 
 @pytest.mark.soak
@@ -96,7 +109,7 @@ def test_there_are_enough_of_every_kind() -> None:
 
 def test_the_page_names_every_mutant() -> None:
     """With what is broken, and the runs in which that shows."""
-    rows = [line for line in (DOCS / "mutants.md").read_text().splitlines() if line.startswith("| `")]
+    rows = _rows()
     wanted = [f"| `{mutant.name}` | {mutant.what} | {mutant.scope} |" for mutant in MUTANTS.values()]
     assert len(rows) == len(wanted)
     assert [row for row in wanted if not any(line.startswith(row) for line in rows)] == []
@@ -104,8 +117,7 @@ def test_the_page_names_every_mutant() -> None:
 
 def test_the_page_says_how_many_seeds_and_steps_each_takes() -> None:
     """As `bench/mutants.py --write` has measured, but for some that take it many minutes."""
-    rows = [line for line in (DOCS / "mutants.md").read_text().splitlines() if line.startswith("| `")]
-    cells = {row.split("`")[1]: [cell.strip() for cell in row.split("|")[1:-1]] for row in rows}
+    cells = _cells()
     assert {name for name, (*_, seeds, _) in cells.items() if not seeds.isdecimal()} <= SLOW | set(MUTANTS) - set(FOUND)
     in_clusters = {name for name, mutant in MUTANTS.items() if mutant.scope is Scope.CLUSTER}
     assert {name for name, (*_, steps) in cells.items() if not steps.isdecimal()} <= SLOW | in_clusters
