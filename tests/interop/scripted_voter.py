@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
@@ -29,10 +30,12 @@ from transport.protocol.errors import Error
 from transport.protocol.messages.api_versions import ApiVersionsRequest
 from transport.protocol.messages.end_quorum_epoch import EndQuorumEpochResponse
 from transport.protocol.messages.fetch import FetchResponse
+from transport.protocol.messages.vote import VoteResponse
 
 HOST: Final = "127.0.0.1"
 LISTENER: Final = "CONTROLLER"
 FETCH_VERSION: Final = 17
+VOTE_VERSION: Final = 2
 END_VERSION: Final = 1
 
 
@@ -44,6 +47,10 @@ class ScriptedVoter:
         self.endpoints = Endpoints((ListenerAddress(LISTENER, HOST, port),))
         self.fetched: tuple[int, int] | None = None
         """The epoch and the offset that it was last asked for."""
+        self.fetched_at_s = 0.0
+        """When that was, on the monotonic clock."""
+        self.votes: list[Vote] = []
+        """Who has asked for its vote, or would."""
         self._epoch = 0
         self._leads = False
         self._leader = NO_NODE, Endpoints()
@@ -69,6 +76,13 @@ class ScriptedVoter:
         with self._changed:
             self._epoch, self._leads, self._leader = epoch, False, (leader_id, endpoints)
 
+    def give_up(self) -> float:
+        """Lead no more, without a word; since when, on the monotonic clock."""
+        with self._changed:
+            self._leads, self._leader = False, (NO_NODE, Endpoints())
+            self._changed.notify_all()
+            return time.monotonic()
+
     def resign_to(self, successor: ReplicaKey, port: int) -> None:
         """Lead no more, and vote for whoever asks; the successor is asked to stand."""
         with self._changed:
@@ -79,6 +93,14 @@ class ScriptedVoter:
         )
         message = self._rpc.request_to_wire(end)
         assert ask(port, message, END_VERSION, EndQuorumEpochResponse).error_code == Error.NONE
+
+    def ask_for_pre_vote(self, voter: ReplicaKey, port: int, epoch: int, last: OffsetAndEpoch) -> bool:
+        """Whether a voter would elect this one in the next epoch, for a log that ends there."""
+        vote = Vote(epoch=epoch, candidate=self.key, voter=voter, last=last, pre_vote=True)
+        reply = self._rpc.reply_from_wire(ask(port, self._rpc.request_to_wire(vote), VOTE_VERSION, VoteResponse))
+        assert isinstance(reply, VoteReply), reply
+        assert (reply.top_error, reply.error) == (Error.NONE, Error.NONE), reply
+        return reply.granted
 
     def follow(self, port: int, epoch: int) -> int:
         """Fetch from a leader until everything is committed that is in its log by then; where that ends."""
@@ -133,13 +155,14 @@ class ScriptedVoter:
         return None
 
     def _on_vote(self, vote: Vote) -> VoteReply:
+        self.votes.append(vote)
         if self._grants and not vote.pre_vote:
             self._epoch = max(self._epoch, vote.epoch)
         leader_id, endpoints = self._leader
         return VoteReply(epoch=self._epoch, leader_id=leader_id, endpoints=endpoints, granted=self._grants)
 
     def _on_fetch(self, fetch: Fetch) -> tuple[FetchReply, bytes]:
-        self.fetched = fetch.epoch, fetch.offset
+        self.fetched, self.fetched_at_s = (fetch.epoch, fetch.offset), time.monotonic()
         if self._leads and fetch.epoch == self._epoch and fetch.offset == self._log.end_offset:
             self._changed.wait(fetch.max_wait_ms / 1000)
         error, diverging, records = Error.NONE, None, b""

@@ -28,11 +28,13 @@ from wire import request_bytes
 from kraft.quorum.values import Endpoints, ListenerAddress, ReplicaKey, VersionRange
 from kraft.quorum.voters import Voter, VoterSet
 from metadata_log.batch import build_batch, build_control_batch
-from metadata_log.records.control import LeaderChangeMessage, LeaderChangeMessageVoter, VotersRecord
+from metadata_log.disk import OsDisk
+from metadata_log.log_dir import read_meta_properties
+from metadata_log.records.control import KRaftVersionRecord, LeaderChangeMessage, LeaderChangeMessageVoter, VotersRecord
 from metadata_log.records.frame import encode_control, encode_record
 from metadata_log.records.metadata import NoOpRecord
 from metadata_log.serde import Message
-from metadata_log.types import Uuid
+from metadata_log.types import OffsetAndEpoch, Uuid
 from transport.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 
 pytestmark = pytest.mark.kafka
@@ -66,7 +68,7 @@ def test_a_voter_set_in_the_place_of_what_was_truncated(
     ):
         script.lead(1, [leader_change(0, 1), no_ops(1, 1, 5)])
         eventually(lambda: script.fetched == (1, 6), "six records of epoch 1 are fetched")
-        script.lead(2, [leader_change(0, 1), leader_change(1, 2), voters(2, 2, ports)])
+        script.lead(2, [leader_change(0, 1), leader_change(1, 2), voters(2, 2, ports, REAL, SCRIPTED, ADDED)])
         eventually(lambda: script.fetched == (2, 3), "three records are left, up to epoch 2")
         script.resign_to(REAL, ports[1])
         eventually(lambda: epoch_of(partition) > 2, "it leads")
@@ -114,6 +116,63 @@ def test_a_leader_whose_disk_was_lost_is_told_that_it_leads(
             nodes.kill()
 
 
+SOON: Final = ("controller.quorum.election.timeout.ms=200", "controller.quorum.fetch.timeout.ms=400")
+LONG_SECONDS: Final = 3.0
+"""Many of these timeouts."""
+
+
+@pytest.mark.parametrize("make", ["kafka", "ours"])
+def test_a_voter_whose_removal_is_not_committed_is_needed(kafka: KafkaInstallation, tmp_path: Path, make: Make) -> None:
+    """Of two voters the leader has removed the other, and is lost before that is committed. Who is left has the record,
+    and stands; Kafka's does not.
+    """
+    ports = dict(zip((REAL.id, SCRIPTED.id), free_ports(2), strict=True))
+    layout = QuorumLayout(tmp_path, CLUSTER_ID, ports, (*QUIET, *SOON), is_dynamic=True)
+    format_as_voters(kafka, make, layout)
+    start = kafka_controller(kafka, layout) if make == "kafka" else our_controller(layout)
+    with (
+        scripted_voter(SCRIPTED, ports[SCRIPTED.id], CLUSTER_ID) as script,
+        running(layout, start, name=make, only=(REAL.id,)),
+    ):
+        script.lead(1, [leader_change(0, 1), voters(1, 1, ports, SCRIPTED)])
+        eventually(lambda: script.fetched == (1, 2), "it knows that it is removed")
+        script.votes.clear()
+        since_s = script.give_up()
+        eventually(lambda: bool(script.votes) or script.fetched_at_s > since_s + LONG_SECONDS, "it is left alone")
+        assert bool(script.votes) == (make == "ours")
+
+
+@pytest.mark.parametrize("make", ["kafka", "ours"])
+def test_who_does_not_know_yet_that_it_votes_is_asked_for_a_pre_vote(
+    kafka: KafkaInstallation, tmp_path: Path, make: Make
+) -> None:
+    """It has heard the leader that is lost since, and by its own log it is no voter. Kafka's refuses ever after."""
+    ports = dict(zip((REAL.id, SCRIPTED.id), free_ports(2), strict=True))
+    layout = QuorumLayout(tmp_path, CLUSTER_ID, ports, (*QUIET, *SOON), is_dynamic=True)
+    format_with_tool(kafka, make, layout, "--no-initial-controllers")
+    start = kafka_controller(kafka, layout) if make == "kafka" else our_controller(layout)
+    with (
+        scripted_voter(SCRIPTED, ports[SCRIPTED.id], CLUSTER_ID) as script,
+        running(layout, start, name=make, only=(REAL.id,)),
+    ):
+        level = control(1, 1, KRaftVersionRecord(kraft_version=1))
+        script.lead(1, [leader_change(0, 1), level, voters(2, 1, ports, SCRIPTED, ADDED)])
+        eventually(lambda: script.fetched == (1, 3), "it has the log")
+        formatted = read_meta_properties(OsDisk(), str(layout.log_dir(REAL.id)))
+        assert formatted is not None
+        assert formatted.directory_id is not None
+        voter = ReplicaKey(REAL.id, formatted.directory_id)
+        since_s = script.give_up()
+        granted: list[bool] = []
+
+        def is_decided() -> bool:
+            granted.append(script.ask_for_pre_vote(voter, ports[REAL.id], 1, OffsetAndEpoch(epoch=1, offset=9)))
+            return granted[-1] or script.fetched_at_s > since_s + LONG_SECONDS
+
+        eventually(is_decided, "it lets another one lead")
+        assert granted[-1] == (make == "ours")
+
+
 def format_as_voters(kafka: KafkaInstallation, make: Make, layout: QuorumLayout) -> None:
     """Format the directory of node 1; it and the script are the first voters."""
     first = ",".join(f"{key.id}@{HOST}:{layout.ports[key.id]}:{key.directory_id}" for key in (REAL, SCRIPTED))
@@ -151,12 +210,10 @@ def no_ops(offset: int, epoch: int, count: int) -> bytes:
     return build_batch(offset, epoch, 0, [encode_record(NoOpRecord(), 0)] * count)
 
 
-def voters(offset: int, epoch: int, ports: dict[int, int]) -> bytes:
-    """All three vote; where the third one is does not matter, as nobody is there."""
-    three = VoterSet.of(
-        Voter(key, listening_at(ports.get(key.id, 1)), VersionRange(0, 1)) for key in (REAL, SCRIPTED, ADDED)
-    )
-    return control(offset, epoch, three.to_record())
+def voters(offset: int, epoch: int, ports: dict[int, int], *keys: ReplicaKey) -> bytes:
+    """These vote. Where the third one is does not matter, as nobody is there."""
+    found = VoterSet.of(Voter(key, listening_at(ports.get(key.id, 1)), VersionRange(0, 1)) for key in keys)
+    return control(offset, epoch, found.to_record())
 
 
 def epoch_of(partition: Path) -> int:
