@@ -283,13 +283,11 @@ class Nodes:
 
 
 @contextmanager
-def running(
-    layout: QuorumLayout, start: Callable[[int], list[str]], *, name: str, only: tuple[int, ...] = ()
-) -> Iterator[Nodes]:
-    """All nodes of a layout, or only these, while the block lasts."""
+def running(layout: QuorumLayout, start: Callable[[int], list[str]], *, name: str) -> Iterator[Nodes]:
+    """All nodes of a layout while the block lasts."""
     nodes = Nodes(layout, start, name=name)
     try:
-        nodes.start(*only)
+        nodes.start()
         nodes.wait_until_listening()
         yield nodes
     finally:

@@ -53,6 +53,7 @@ class ScriptedVoter:
         """Who has asked for its vote, or would."""
         self._epoch = 0
         self._leads = False
+        self._high_watermark = 0
         self._leader = NO_NODE, Endpoints()
         """Whom it takes for the leader."""
         self._batches: tuple[RecordBatch, ...] = ()
@@ -63,9 +64,10 @@ class ScriptedVoter:
 
     # What the test says
 
-    def lead(self, epoch: int, log: Sequence[bytes]) -> None:
-        """Lead this epoch with these batches, nothing of which is committed; whoever asks is told."""
+    def lead(self, epoch: int, log: Sequence[bytes], high_watermark: int = 0) -> None:
+        """Lead this epoch with these batches, so many records of which are committed; whoever asks is told."""
         with self._changed:
+            self._high_watermark = high_watermark
             self._epoch, self._leads, self._batches = epoch, True, tuple(scan(b"".join(log)))
             self._leader = self.key.id, self.endpoints
             self._log = _view(self._batches)
@@ -180,7 +182,7 @@ class ScriptedVoter:
             leader_id=leader_id,
             endpoints=endpoints,
             error=error,
-            high_watermark=0,
+            high_watermark=self._high_watermark,
             diverging=diverging,
         )
         return reply, records

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -20,9 +21,8 @@ from real_kafka import (
     eventually,
     free_ports,
     kafka_controller,
-    running,
 )
-from scripted_voter import HOST, LISTENER, scripted_voter
+from scripted_voter import HOST, LISTENER, ScriptedVoter, scripted_voter
 from wire import request_bytes
 
 from kraft.quorum.values import Endpoints, ListenerAddress, ReplicaKey, VersionRange
@@ -32,12 +32,22 @@ from metadata_log.disk import OsDisk
 from metadata_log.log_dir import read_meta_properties
 from metadata_log.records.control import KRaftVersionRecord, LeaderChangeMessage, LeaderChangeMessageVoter, VotersRecord
 from metadata_log.records.frame import encode_control, encode_record
-from metadata_log.records.metadata import NoOpRecord
+from metadata_log.records.metadata import FeatureLevelRecord, NoOpRecord
 from metadata_log.serde import Message
+from metadata_log.snapshot import snapshot_name
 from metadata_log.types import OffsetAndEpoch, Uuid
 from transport.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 
 pytestmark = pytest.mark.kafka
+
+METADATA_VERSION: Final = 30
+SOON: Final = ("controller.quorum.election.timeout.ms=200", "controller.quorum.fetch.timeout.ms=800")
+LONG_SECONDS: Final = 3.0
+"""Many of these timeouts."""
+LEADS_ITSELF: Final = (
+    r"with leader OptionalInt\[1\] and epoch 5 which is inconsistent with current leader OptionalInt.empty"
+)
+BOTH: Final = pytest.mark.parametrize("make", ["kafka", "ours"])
 
 REAL, SCRIPTED, ADDED = (ReplicaKey(node, Uuid(bytes([node]) * 16)) for node in (1, 2, 3))
 
@@ -57,135 +67,134 @@ def test_a_voter_set_in_the_place_of_what_was_truncated(
     """A follower truncates five records and gets two in their place, the second of which brings a third voter. Then it
     is elected, and asked to remove one of the others: who does not know of the third loses both.
     """
-    ports = dict(zip((REAL.id, SCRIPTED.id), free_ports(2), strict=True))
-    layout = QuorumLayout(tmp_path, CLUSTER_ID, ports, QUIET, is_dynamic=True)
-    format_as_voters(kafka, make, layout)
-    start = kafka_controller(kafka, layout) if make == "kafka" else our_controller(layout)
-    partition = layout.partition(REAL.id)
-    with (
-        scripted_voter(SCRIPTED, ports[SCRIPTED.id], CLUSTER_ID) as script,
-        running(layout, start, name=make, only=(REAL.id,)) as nodes,
-    ):
+    with stage(kafka, tmp_path, make) as (script, nodes):
+        port, log = nodes.layout.ports[REAL.id], nodes.layout.partition(REAL.id)
+        nodes.start(REAL.id)
         script.lead(1, [leader_change(0, 1), no_ops(1, 1, 5)])
         eventually(lambda: script.fetched == (1, 6), "six records of epoch 1 are fetched")
-        script.lead(2, [leader_change(0, 1), leader_change(1, 2), voters(2, 2, ports, REAL, SCRIPTED, ADDED)])
+        script.lead(2, [leader_change(0, 1), leader_change(1, 2), voters(2, 2, nodes, REAL, SCRIPTED, ADDED)])
         eventually(lambda: script.fetched == (2, 3), "three records are left, up to epoch 2")
-        script.resign_to(REAL, ports[1])
-        eventually(lambda: epoch_of(partition) > 2, "it leads")
-        assert voters_at(partition, LeaderChangeMessage)[-1] == believed
-        script.follow(ports[1], epoch_of(partition))
+        script.resign_to(REAL, port)
+        eventually(lambda: epoch_of(log) > 2, "it leads")
+        assert voters_at(log, LeaderChangeMessage)[-1] == believed
+        script.follow(port, epoch_of(log))
         remove = RemoveRaftVoterRequest(
             cluster_id=CLUSTER_ID, voter_id=SCRIPTED.id, voter_directory_id=SCRIPTED.directory_id
         )
-        with socket.create_connection((HOST, ports[1])) as connection:
+        with socket.create_connection((HOST, port)) as connection:
             connection.sendall(request_bytes(remove, 0))
-            eventually(lambda: len(voters_at(partition, VotersRecord)) == len(sets), "the voters are changed")
-    assert voters_at(partition, VotersRecord) == sets
+            eventually(lambda: len(voters_at(log, VotersRecord)) == len(sets), "the voters are changed")
+    assert voters_at(log, VotersRecord) == sets
     assert make == "ours" or truncations(nodes, REAL.id) == [1]
 
 
-LEADS_ITSELF: Final = (
-    r"with leader OptionalInt\[1\] and epoch 5 which is inconsistent with current leader OptionalInt.empty"
-)
-
-
-@pytest.mark.parametrize("make", ["kafka", "ours"])
+@BOTH
 def test_a_leader_whose_disk_was_lost_is_told_that_it_leads(
     kafka: KafkaInstallation, tmp_path: Path, make: Make
 ) -> None:
     """It comes back with an empty disk while the others still follow who it was. Kafka's process ends; ours waits for
     the next leader.
     """
-    ports = dict(zip((REAL.id, SCRIPTED.id), free_ports(2), strict=True))
-    layout = QuorumLayout(tmp_path, CLUSTER_ID, ports, QUIET, is_dynamic=True)
-    format_with_tool(kafka, make, layout, "--no-initial-controllers")
-    start = kafka_controller(kafka, layout) if make == "kafka" else our_controller(layout)
-    with scripted_voter(SCRIPTED, ports[SCRIPTED.id], CLUSTER_ID) as script:
-        script.name(5, REAL.id, listening_at(ports[REAL.id]))
-        nodes = Nodes(layout, start, name=make)
-        try:
-            nodes.start(REAL.id)
-            eventually(lambda: script.fetched is not None, "it asks who leads")
-            if make == "kafka":
-                nodes.processes[REAL.id].wait_for(LEADS_ITSELF)
-                assert nodes.processes[REAL.id].wait() != 0
-            else:
-                script.lead(6, [leader_change(0, 6), no_ops(1, 6, 5)])
-                eventually(lambda: script.fetched == (6, 6), "it follows the next leader")
-        finally:
-            nodes.kill()
+    with stage(kafka, tmp_path, make, votes=False) as (script, nodes):
+        script.name(5, REAL.id, listening_at(nodes.layout.ports[REAL.id]))
+        nodes.start(REAL.id)
+        eventually(lambda: script.fetched is not None, "it asks who leads")
+        if make == "kafka":
+            nodes.processes[REAL.id].wait_for(LEADS_ITSELF)
+            assert nodes.processes[REAL.id].wait() != 0
+        else:
+            script.lead(6, [leader_change(0, 6), no_ops(1, 6, 5)])
+            eventually(lambda: script.fetched == (6, 6), "it follows the next leader")
 
 
-SOON: Final = ("controller.quorum.election.timeout.ms=200", "controller.quorum.fetch.timeout.ms=400")
-LONG_SECONDS: Final = 3.0
-"""Many of these timeouts."""
-
-
-@pytest.mark.parametrize("make", ["kafka", "ours"])
+@BOTH
 def test_a_voter_whose_removal_is_not_committed_is_needed(kafka: KafkaInstallation, tmp_path: Path, make: Make) -> None:
     """Of two voters the leader has removed the other, and is lost before that is committed. Who is left has the record,
     and stands; Kafka's does not.
     """
-    ports = dict(zip((REAL.id, SCRIPTED.id), free_ports(2), strict=True))
-    layout = QuorumLayout(tmp_path, CLUSTER_ID, ports, (*QUIET, *SOON), is_dynamic=True)
-    format_as_voters(kafka, make, layout)
-    start = kafka_controller(kafka, layout) if make == "kafka" else our_controller(layout)
-    with (
-        scripted_voter(SCRIPTED, ports[SCRIPTED.id], CLUSTER_ID) as script,
-        running(layout, start, name=make, only=(REAL.id,)),
-    ):
-        script.lead(1, [leader_change(0, 1), voters(1, 1, ports, SCRIPTED)])
+    with stage(kafka, tmp_path, make, *SOON) as (script, nodes):
+        nodes.start(REAL.id)
+        script.lead(1, [leader_change(0, 1), voters(1, 1, nodes, SCRIPTED)])
         eventually(lambda: script.fetched == (1, 2), "it knows that it is removed")
         script.votes.clear()
-        since_s = script.give_up()
-        eventually(lambda: bool(script.votes) or script.fetched_at_s > since_s + LONG_SECONDS, "it is left alone")
-        assert bool(script.votes) == (make == "ours")
+        assert has_stood_without(script) == (make == "ours")
 
 
-@pytest.mark.parametrize("make", ["kafka", "ours"])
+@BOTH
 def test_who_does_not_know_yet_that_it_votes_is_asked_for_a_pre_vote(
     kafka: KafkaInstallation, tmp_path: Path, make: Make
 ) -> None:
     """It has heard the leader that is lost since, and by its own log it is no voter. Kafka's refuses ever after."""
-    ports = dict(zip((REAL.id, SCRIPTED.id), free_ports(2), strict=True))
-    layout = QuorumLayout(tmp_path, CLUSTER_ID, ports, (*QUIET, *SOON), is_dynamic=True)
-    format_with_tool(kafka, make, layout, "--no-initial-controllers")
-    start = kafka_controller(kafka, layout) if make == "kafka" else our_controller(layout)
-    with (
-        scripted_voter(SCRIPTED, ports[SCRIPTED.id], CLUSTER_ID) as script,
-        running(layout, start, name=make, only=(REAL.id,)),
-    ):
+    with stage(kafka, tmp_path, make, *SOON, votes=False) as (script, nodes):
+        nodes.start(REAL.id)
         level = control(1, 1, KRaftVersionRecord(kraft_version=1))
-        script.lead(1, [leader_change(0, 1), level, voters(2, 1, ports, SCRIPTED, ADDED)])
+        script.lead(1, [leader_change(0, 1), level, voters(2, 1, nodes, SCRIPTED, ADDED)])
         eventually(lambda: script.fetched == (1, 3), "it has the log")
-        formatted = read_meta_properties(OsDisk(), str(layout.log_dir(REAL.id)))
+        formatted = read_meta_properties(OsDisk(), str(nodes.layout.log_dir(REAL.id)))
         assert formatted is not None
         assert formatted.directory_id is not None
-        voter = ReplicaKey(REAL.id, formatted.directory_id)
+        voter, last = ReplicaKey(REAL.id, formatted.directory_id), OffsetAndEpoch(epoch=1, offset=9)
         since_s = script.give_up()
-        granted: list[bool] = []
+        granted = [False]
 
         def is_decided() -> bool:
-            granted.append(script.ask_for_pre_vote(voter, ports[REAL.id], 1, OffsetAndEpoch(epoch=1, offset=9)))
+            granted.append(script.ask_for_pre_vote(voter, nodes.layout.ports[REAL.id], 1, last))
             return granted[-1] or script.fetched_at_s > since_s + LONG_SECONDS
 
         eventually(is_decided, "it lets another one lead")
         assert granted[-1] == (make == "ours")
 
 
-def format_as_voters(kafka: KafkaInstallation, make: Make, layout: QuorumLayout) -> None:
-    """Format the directory of node 1; it and the script are the first voters."""
-    first = ",".join(f"{key.id}@{HOST}:{layout.ports[key.id]}:{key.directory_id}" for key in (REAL, SCRIPTED))
-    format_with_tool(kafka, make, layout, "--initial-controllers", first)
+@BOTH
+def test_the_voters_before_the_first_record_of_a_log(kafka: KafkaInstallation, tmp_path: Path, make: Make) -> None:
+    """A snapshot ends where a change of the voters stands that is not committed, and is then cut off. Kafka's has
+    forgotten who voted before, and does not stand where it is the one to lead.
+    """
+    with stage(kafka, tmp_path, make, *SOON, "metadata.log.max.record.bytes.between.snapshots=1") as (script, nodes):
+        nodes.start(REAL.id)
+        committed = [leader_change(0, 1), level_of_metadata(1, 1)]
+        script.lead(1, committed, high_watermark=2)
+        if make == "kafka":
+            nodes.processes[REAL.id].wait_for("initializing SnapshotGenerator")
+        committed.append(no_ops(2, 1, 1))
+        script.lead(1, [*committed, voters(3, 1, nodes, REAL, SCRIPTED, ADDED)], high_watermark=3)
+        snapshot = nodes.layout.partition(REAL.id) / snapshot_name(OffsetAndEpoch(epoch=1, offset=3))
+        eventually(snapshot.exists, "it has a snapshot")
+        script.lead(2, [*committed, leader_change(3, 2), no_ops(4, 2, 1)], high_watermark=3)
+        eventually(lambda: script.fetched == (2, 5), "it has cut its log")
+        script.votes.clear()
+        script.resign_to(REAL, nodes.layout.ports[REAL.id])
+        assert has_stood_without(script) == (make == "ours")
 
 
-def format_with_tool(kafka: KafkaInstallation, make: Make, layout: QuorumLayout, *how: str) -> None:
-    """Format the directory of node 1 with its own tool."""
+@contextmanager
+def stage(
+    kafka: KafkaInstallation, root: Path, make: Make, *settings: str, votes: bool = True
+) -> Iterator[tuple[ScriptedVoter, Nodes]]:
+    """The script, and a node of one make, formatted and not started. They are the first voters, or the node is none."""
+    ports = dict(zip((REAL.id, SCRIPTED.id), free_ports(2), strict=True))
+    layout = QuorumLayout(root, CLUSTER_ID, ports, (*QUIET, *settings), is_dynamic=True)
+    first = ",".join(f"{key.id}@{HOST}:{ports[key.id]}:{key.directory_id}" for key in (REAL, SCRIPTED))
+    how = ("--initial-controllers", first) if votes else ("--no-initial-controllers",)
     words = ("format", "-c", str(layout.properties(REAL.id)), "-t", CLUSTER_ID, *how)
     if make == "kafka":
         kafka.tool(STORAGE_TOOL, *words)
+        nodes = Nodes(layout, kafka_controller(kafka, layout), name=make)
     else:
         told(*words)
+        nodes = Nodes(layout, our_controller(layout), name=make)
+    with scripted_voter(SCRIPTED, ports[SCRIPTED.id], CLUSTER_ID) as script:
+        try:
+            yield script, nodes
+        finally:
+            nodes.kill()
+
+
+def has_stood_without(script: ScriptedVoter) -> bool:
+    """Whether the node asks for votes when nobody leads any more, or just goes on to look for a leader."""
+    since_s = script.give_up()
+    eventually(lambda: bool(script.votes) or script.fetched_at_s > since_s + LONG_SECONDS, "it is left alone")
+    return bool(script.votes)
 
 
 def listening_at(port: int) -> Endpoints:
@@ -210,8 +219,15 @@ def no_ops(offset: int, epoch: int, count: int) -> bytes:
     return build_batch(offset, epoch, 0, [encode_record(NoOpRecord(), 0)] * count)
 
 
-def voters(offset: int, epoch: int, ports: dict[int, int], *keys: ReplicaKey) -> bytes:
+def level_of_metadata(offset: int, epoch: int) -> bytes:
+    """What a snapshot of the metadata cannot do without."""
+    level = FeatureLevelRecord(name="metadata.version", feature_level=METADATA_VERSION)
+    return build_batch(offset, epoch, 0, [encode_record(level, 0)])
+
+
+def voters(offset: int, epoch: int, nodes: Nodes, *keys: ReplicaKey) -> bytes:
     """These vote. Where the third one is does not matter, as nobody is there."""
+    ports = nodes.layout.ports
     found = VoterSet.of(Voter(key, listening_at(ports.get(key.id, 1)), VersionRange(0, 1)) for key in keys)
     return control(offset, epoch, found.to_record())
 
