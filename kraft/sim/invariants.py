@@ -394,10 +394,23 @@ class Invariants:
         if before is not None and view.log_end_offset < before.high_watermark:
             raise InvariantViolated(f"node {node_id} loads a snapshot that is too old: {before}, then {view}")
         known.verified = max(known.verified, len(covered))
+        rest = self._read(member, known, start_offset)
         self._take_covered(known, covered)
-        self._append(member, known, member.read(start_offset))
+        self._append(member, known, rest)
         known.start_offset = start_offset
         known.applied_offset = max(known.applied_offset, start_offset)
+
+    def _read(self, member: Member, known: Known, offset: int) -> list[LogBatch]:
+        """The log from an offset on; where a damaged disk does not give it, as far as it was seen before."""
+        try:
+            return member.read(offset)
+        except (OSError, MetadataLogError):
+            if not self.was_damaged(member.node_id):
+                raise
+        assert known.view is not None
+        first, last = (bisect_right(known.log, end, key=_next_offset) for end in (offset, known.view.log_end_offset))
+        seen = known.log[first:last]
+        return [*seen, *member.read(seen[-1].next_offset if seen else offset)]
 
     def _append(self, member: Member, known: Known, batches: list[LogBatch]) -> None:
         """An epoch's leader writes an offset once: (epoch, offset) names the same bytes in every log, for ever."""

@@ -188,6 +188,9 @@ class VoterWorkload:
         """Whether a majority can come together whatever becomes of all that was asked for."""
         changes = [(one.key, one.is_addition) for one in self._asked.values()]
         changes += [(key, True) for until_ms, key in self._lingering if until_ms > now_ms]
+        if lost is not None:
+            # It may just have asked to be made a voter.
+            changes.append((lost, True))
         if removed is not None:
             changes.append((removed, False))
         intact = {world.hosts[node_id].member.key for node_id in world.node_ids} - {lost}

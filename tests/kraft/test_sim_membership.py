@@ -59,6 +59,11 @@ def test_a_disk_that_is_lost_before_all_have_the_record_of_the_voters_costs_what
     assert Wipe in set(map(type, actions))
 
 
+def test_who_has_just_asked_to_be_a_voter_does_not_lose_its_disk() -> None:
+    """The leader may make it one all the same, and of two voters one would be gone for good."""
+    assert run_dynamic(700_518, 3, kind="dynamic-controller").committed > 40
+
+
 @pytest.mark.parametrize("nodes", [2, 3])
 def test_a_small_quorum_keeps_its_promises_while_voters_come_and_go(nodes: int) -> None:
     """Where one voter more or less changes the majority."""
