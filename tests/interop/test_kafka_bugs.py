@@ -14,7 +14,6 @@ from our_nodes import our_controller, told
 from real_kafka import (
     CLUSTER_ID,
     QUIET,
-    STORAGE_TOOL,
     KafkaInstallation,
     Nodes,
     QuorumLayout,
@@ -42,7 +41,7 @@ pytestmark = pytest.mark.kafka
 
 METADATA_VERSION: Final = 30
 SOON: Final = ("controller.quorum.election.timeout.ms=200", "controller.quorum.fetch.timeout.ms=800")
-LONG_SECONDS: Final = 3.0
+LONG_SECONDS: Final = 2.0
 """Many of these timeouts."""
 LEADS_ITSELF: Final = (
     r"with leader OptionalInt\[1\] and epoch 5 which is inconsistent with current leader OptionalInt.empty"
@@ -177,13 +176,9 @@ def stage(
     layout = QuorumLayout(root, CLUSTER_ID, ports, (*QUIET, *settings), is_dynamic=True)
     first = ",".join(f"{key.id}@{HOST}:{ports[key.id]}:{key.directory_id}" for key in (REAL, SCRIPTED))
     how = ("--initial-controllers", first) if votes else ("--no-initial-controllers",)
-    words = ("format", "-c", str(layout.properties(REAL.id)), "-t", CLUSTER_ID, *how)
-    if make == "kafka":
-        kafka.tool(STORAGE_TOOL, *words)
-        nodes = Nodes(layout, kafka_controller(kafka, layout), name=make)
-    else:
-        told(*words)
-        nodes = Nodes(layout, our_controller(layout), name=make)
+    told("format", "-c", str(layout.properties(REAL.id)), "--cluster-id", CLUSTER_ID, *how)
+    start = kafka_controller(kafka, layout) if make == "kafka" else our_controller(layout)
+    nodes = Nodes(layout, start, name=make)
     with scripted_voter(SCRIPTED, ports[SCRIPTED.id], CLUSTER_ID) as script:
         try:
             yield script, nodes
