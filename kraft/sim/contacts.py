@@ -7,14 +7,12 @@ more voter in the same moment. Time is that of the leader's own clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from msgspec import Struct
 
 from kraft.quorum.voters import VoterSet, majority
 from kraft.sim.invariants import InvariantViolated
-from kraft.sim.member import View
 
 FETCH_TIMEOUTS: Final = 4
 """Twice Kafka's one and a half, and twice the half that the leader may be late."""
@@ -49,23 +47,20 @@ class Contacts:
         """The node's clock is another one from now on."""
         self._led.pop(node_id, None)
 
-    def stepped(self, node_id: int, view: View, voters_of: Callable[[int], VoterSet], now_ms: int) -> None:
-        """A node has done something; `voters_of` tells the voters by its log. Raises `InvariantViolated`.
+    def led(self, node_id: int, epoch: int, voters: VoterSet, now_ms: int) -> None:
+        """The leader of an epoch, with these voters by its log, has done something. Raises `InvariantViolated`.
 
         A leader looks at its clock twice in a fetch timeout, when it announces itself: if it has not, it was paused,
         and hears of what has come meanwhile in any order.
         """
-        if view.state != "Leader":
-            self._led.pop(node_id, None)
-            return
-        led, voters = self._led.get(node_id), voters_of(node_id)
+        led = self._led.get(node_id)
         if (
             led is None
-            or led.epoch != view.epoch
+            or led.epoch != epoch
             or led.voters is not voters
             or now_ms - led.stepped_ms > self._longest_pause_ms
         ):
-            self._led[node_id] = Leadership(view.epoch, voters, now_ms, now_ms, now_ms + self._patience_ms)
+            self._led[node_id] = Leadership(epoch, voters, now_ms, now_ms, now_ms + self._patience_ms)
             return
         led.stepped_ms = now_ms
         if now_ms <= led.safe_until_ms:
@@ -77,7 +72,7 @@ class Contacts:
         others = majority(len(voter_ids)) - (node_id in voter_ids)
         if len(heard) < others:
             raise InvariantViolated(
-                f"node {node_id} leads epoch {view.epoch} on, though it has heard only {heard} since {earliest_ms}"
+                f"node {node_id} leads epoch {epoch} on, though it has heard only {heard} since {earliest_ms}"
             )
         if others > 0:
             led.safe_until_ms = sorted(heard_ms.values())[-others] + self._patience_ms

@@ -484,7 +484,8 @@ class World:
             return True
         member = host.member
         view = self.invariants.stepped(member)
-        self.contacts.stepped(member.node_id, view, self.invariants.voters_of, clock_ms)
+        if view.state == "Leader":
+            self.contacts.led(member.node_id, view.epoch, self.invariants.voters_of(member.node_id), clock_ms)
         if self.watch is not None:
             self.watch.stepped(member, outputs, self)
         self._settle(host, view, outputs, what)
