@@ -11,7 +11,6 @@ shrunk schedules into a directory. All of them take about an hour of one process
 from __future__ import annotations
 
 import argparse
-import re
 import time
 from pathlib import Path
 from statistics import median
@@ -21,7 +20,7 @@ from msgspec import Struct
 
 from kraft.sim.hunt import Hunt
 from kraft.sim.mutants import MUTANTS, Mutant, Scope
-from kraft.sim.schedule import Schedule, decode_schedule, encode_schedule
+from kraft.sim.schedule import Schedule, decode_schedule, encode_schedule, function_of
 from kraft.sim.shrink import MOST_EVENTS, shrink
 
 DOCS: Final = Path(__file__).parent.parent / "docs"
@@ -84,8 +83,7 @@ def look_for(mutant: Mutant, first: int) -> tuple[int, Schedule]:
 
 def told(violated: str) -> str:
     """A check, as `check_of` names it, in the words of the page."""
-    failure, _, place = violated.partition(" by ")
-    function = re.sub(r"\.<locals>.*", "", place).rpartition(".")[2]
+    failure, function = violated.partition(" by ")[0], function_of(violated)
     match failure:
         case "InvariantViolated":
             return f"`{function}`"

@@ -73,7 +73,7 @@ class Proposals:
             self.refuse(host, waiting, Error.NOT_LEADER_OR_FOLLOWER, is_uncertain=True)
             return
         first_offset = None
-        next_offset = self._next_offset(host.core)
+        next_offset = self._next_offset(core)
         gathered = self.gathered
         for unit in proposal.units:
             if not gathered.values:

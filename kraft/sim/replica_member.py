@@ -274,7 +274,7 @@ class ReplicaMember:
         assert isinstance(message, Frame), message
         key, version = message.api_key, message.version
         body = _open(message, APIS[key].request)
-        self._received[request_id] = (key, version, _vote_asked(body) if key == ApiKey.VOTE else None)
+        self._received[request_id] = (key, version, _vote_asked(body))
         request = replica_events.WireRequest(
             request_id=request_id, api_key=key, version=version, message=body, listener=self._options.listener
         )

@@ -165,3 +165,8 @@ def check_of(failure: BaseException) -> str:
             place = code.co_qualname
         traceback = traceback.tb_next
     return f"{type(failure).__name__} by {place}"
+
+
+def function_of(check: str) -> str:
+    """The function in what `check_of` says, without its class; of one within another the outer one."""
+    return check.partition(" by ")[2].partition(".<locals>")[0].rpartition(".")[2]

@@ -6,6 +6,8 @@ another one may vote again, and what it has given before has elected whom it has
 
 from __future__ import annotations
 
+from itertools import chain
+
 from kraft.quorum.values import ReplicaKey
 from kraft.quorum.voters import VoterSet
 
@@ -14,13 +16,10 @@ class VoteLedger:
     """The votes and the leaders of one run. What a method returns is what is wrong."""
 
     def __init__(self) -> None:
-        self._disks: dict[int, list[ReplicaKey]] = {}
-        """By node the disks with which it has voted."""
-        self._votes: dict[tuple[ReplicaKey, int], int] = {}
-        self._former_votes: set[tuple[ReplicaKey, int, int]] = set()
-        """Votes that the disk may have lost: of a node, in an epoch, for a candidate. They have elected leaders, but
-        bind nobody.
-        """
+        self._votes: dict[int, dict[ReplicaKey, int]] = {}
+        """By epoch and disk the candidate."""
+        self._former_votes: dict[int, list[tuple[ReplicaKey, int]]] = {}
+        """By epoch the votes that the disk may have lost. They have elected leaders, but bind nobody."""
         self._leaders: dict[int, int] = {}
 
     @property
@@ -37,10 +36,7 @@ class VoteLedger:
         """A vote was written down: one per epoch, and only for who stands in it, that is, has voted for itself; a
         pre-vote is no vote.
         """
-        voted = self._votes.setdefault((key, epoch), candidate_id)
-        disks = self._disks.setdefault(key.id, [])
-        if key not in disks:
-            disks.append(key)
+        voted = self._votes.setdefault(epoch, {}).setdefault(key, candidate_id)
         if voted != candidate_id:
             return f"node {key.id} votes twice in epoch {epoch}: for {voted} and for {candidate_id}"
         if not self._has_granted(ReplicaKey(candidate_id), epoch, candidate_id):
@@ -49,12 +45,13 @@ class VoteLedger:
 
     def is_bound(self, key: ReplicaKey, epoch: int, candidate_id: int) -> bool:
         """Whether this vote stands on this disk."""
-        return self._votes.get((key, epoch)) == candidate_id
+        return self._votes.get(epoch, {}).get(key) == candidate_id
 
     def release(self, node_id: int) -> None:
         """A node comes back with a damaged disk: it need not know whom it has voted for."""
-        for key, epoch in [vote for vote in self._votes if vote[0].id == node_id]:
-            self._former_votes.add((key, epoch, self._votes.pop((key, epoch))))
+        for epoch, votes in self._votes.items():
+            for key in [one for one in votes if one.id == node_id]:
+                self._former_votes.setdefault(epoch, []).append((key, votes.pop(key)))
 
     def led(self, node_id: int, epoch: int, leader_id: int) -> str | None:
         """A node takes another one, or itself, for the leader of an epoch."""
@@ -72,8 +69,5 @@ class VoteLedger:
 
     def _has_granted(self, voter: ReplicaKey, epoch: int, candidate_id: int) -> bool:
         """Whether a voter has voted so, be it with a disk that it has lost."""
-        return any(
-            self.is_bound(disk, epoch, candidate_id) or (disk, epoch, candidate_id) in self._former_votes
-            for disk in self._disks.get(voter.id, ())
-            if voter.matches(disk)
-        )
+        votes = chain(self._votes.get(epoch, {}).items(), self._former_votes.get(epoch, ()))
+        return any(chosen == candidate_id and voter.matches(disk) for disk, chosen in votes)

@@ -44,7 +44,8 @@ def _identity(kafka: KafkaInstallation) -> str:
 def _make(kafka: KafkaInstallation, scratch: Path) -> Path:
     """Start a controller, and have what it has loaded written down when it stops; an empty file if that cannot be."""
     archive = scratch / "classes.jsa"
-    layout = QuorumLayout(scratch, CLUSTER_ID, dict(zip((1,), free_ports(1), strict=True)))
+    (port,) = free_ports(1)
+    layout = QuorumLayout(scratch, CLUSTER_ID, {1: port})
     kafka_format(kafka, layout)
     java, *rest = kafka_controller(kafka, layout)(1)
     controller = Process([java, f"-XX:ArchiveClassesAtExit={archive}", *rest], scratch / "controller.log")

@@ -17,8 +17,7 @@ class KafkaTools:
     """Runs tools one at a time while the block lasts; far quicker than a process for each."""
 
     def __init__(self, kafka: KafkaInstallation) -> None:
-        logging = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
-        command = [kafka.java, "-Xmx512m", *kafka.quick_start, logging, "-cp", f"{kafka.jars}/*", str(SOURCE)]
+        command = kafka.command(str(SOURCE), heap="512m")
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def __enter__(self) -> Self:

@@ -39,6 +39,8 @@ STREAM: Final = Path(__file__).parent / "AdminStream.java"
 STREAM_PAUSE_MS: Final = 20
 TRUNCATED: Final = re.compile(r"Truncated to offset (\d+) from Fetch response")
 """What a node of Kafka 4.3.1 prints (`KafkaRaftClient.handleFetchResponse`)."""
+TOLD_THAT_IT_LEADS: Final = "which is inconsistent with current leader OptionalInt.empty"
+"""With these words one ends that has forgotten that it led (`KafkaRaftClient.maybeTransition`)."""
 
 
 class MixedQuorum(Nodes):

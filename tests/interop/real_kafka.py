@@ -17,6 +17,10 @@ from kafka_jars import KAFKA_VERSION, ensure_jars, find_java
 from loopback import free_ports
 from msgspec import Struct
 
+from metadata_log.disk import OsDisk
+from metadata_log.log_dir import read_meta_properties
+from metadata_log.types import Uuid
+
 QUICK_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 """For processes that live for seconds: start quickly, use little."""
 TOOL_SECONDS = 180
@@ -195,6 +199,13 @@ class QuorumLayout(Struct, frozen=True):
     def log_dir(self, node: int) -> Path:
         """A node's log directory."""
         return self.root / f"c{node}"
+
+    def directory_id(self, node: int) -> Uuid:
+        """Which directory a node has, whatever its path."""
+        formatted = read_meta_properties(OsDisk(), str(self.log_dir(node)))
+        assert formatted is not None
+        assert formatted.directory_id is not None
+        return formatted.directory_id
 
     def partition(self, node: int) -> Path:
         """The directory of a node's metadata log."""

@@ -44,7 +44,7 @@ class ScriptedVoter:
 
     def __init__(self, key: ReplicaKey, port: int, cluster_id: str) -> None:
         self.key = key
-        self.endpoints = Endpoints((ListenerAddress(LISTENER, HOST, port),))
+        self.endpoints = listening_at(port)
         self.fetched: tuple[int, int] | None = None
         """The epoch and the offset that it was last asked for."""
         self.fetched_at_s = 0.0
@@ -186,6 +186,11 @@ class ScriptedVoter:
             diverging=diverging,
         )
         return reply, records
+
+
+def listening_at(port: int) -> Endpoints:
+    """Where a controller of this machine is reached."""
+    return Endpoints((ListenerAddress(LISTENER, HOST, port),))
 
 
 def _view(batches: Sequence[RecordBatch]) -> LogView:

@@ -4,7 +4,6 @@ both makes under writes; afterwards the files must be those of a quorum that kep
 
 from __future__ import annotations
 
-import re
 import shutil
 import signal
 import threading
@@ -18,7 +17,7 @@ from typing import Final
 import pytest
 import trio
 from loopback import free_ports
-from mixed_quorum import Make, MixedQuorum, batches_in, truncations, values_in
+from mixed_quorum import TOLD_THAT_IT_LEADS, Make, MixedQuorum, batches_in, truncations, values_in
 from our_nodes import our_format, told
 from real_kafka import CLUSTER_ID, KafkaInstallation, QuorumLayout, eventually
 from tcp_proxy import Proxies
@@ -44,7 +43,7 @@ SECONDS_PER_KILL: Final = 20
 """A JVM that starts again keeps a machine busy for some seconds."""
 KAFKAS_ENDS: Final = {
     "Unexpected acknowledgement from non-voter": "a voter answered that it had just removed",
-    "which is inconsistent with current leader OptionalInt.empty": "it led before its disk was lost, and was told so",
+    TOLD_THAT_IT_LEADS: "it led before its disk was lost, and was told so",
 }
 """What ends a controller of Kafka 4.3.1, and why."""
 NAMES: Final = 100
@@ -273,21 +272,14 @@ def format_to_join(layout: QuorumLayout, node: int, how: str = "--no-initial-con
 def wait_until_all_vote(nodes: MixedQuorum, meanwhile: Callable[[], None] | None = None) -> None:
     """Wait until each node's vote counts, under its present directory."""
     layout = nodes.layout
-    present = {(node, directory_id(layout.log_dir(node))) for node in layout.ports} if layout.is_dynamic else set()
+    present = {(node, layout.directory_id(node)) for node in layout.ports} if layout.is_dynamic else set()
 
     def all_vote() -> bool:
         if meanwhile is not None:
             meanwhile()
-        return present <= {(one.id, str(one.directory_id)) for one in nodes.quorum().voters}
+        return present <= {(one.id, one.directory_id) for one in nodes.quorum().voters}
 
     eventually(all_vote, "all vote", PATIENCE_SECONDS)
-
-
-def directory_id(log_dir: Path) -> str:
-    """Which directory this is, whatever its path."""
-    found = re.search(r"^directory\.id=(\S+)$", (log_dir / "meta.properties").read_text(), re.MULTILINE)
-    assert found
-    return found[1]
 
 
 def survive(nodes: MixedQuorum, seconds: int) -> list[int]:

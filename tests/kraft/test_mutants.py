@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from kraft.quorum.states import VotedState
 from kraft.sim.hunt import Hunt
 from kraft.sim.mutants import MUTANTS, Mutant, Scope, planted
-from kraft.sim.schedule import Schedule, check_of, decode_schedule, replay
+from kraft.sim.schedule import Schedule, check_of, decode_schedule, function_of, replay
 from kraft.sim.simulator import Result
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
@@ -58,8 +58,7 @@ def test_a_mutant_is_found(name: str) -> None:
     found, count = _hunt(mutant)
     assert found is not None, f"{count} seeds found nothing"
     assert isinstance(Hunt(members=mutant.scope).run(found.scenario.seed), Result), found.message
-    kind, _, place = found.violated.partition(" by ")
-    by = "no progress in the end" if kind == "NoProgress" else place.partition(".<locals>")[0].rpartition(".")[-1]
+    by = "no progress in the end" if found.violated.startswith("NoProgress") else function_of(found.violated)
     assert by in _cells()[name][3], "the page says that something else finds it"
 
 

@@ -81,7 +81,7 @@ def test_the_classic_bugs_shrink_to_what_a_person_can_read(mutant: str) -> None:
 
 def test_what_leaves_somebody_behind_shrinks_to_how_it_came_to_that() -> None:
     """The calm after it is made anew each time, and the sound code gets somewhere in it."""
-    shrunk = shrink(_found("one-record-too-few-is-cut"), most_events=200_000)
+    shrunk = shrink(_found("divergence-not-cut"), most_events=400_000)
     assert len(shrunk.actions) < 30
     again = decode_schedule(encode_schedule(shrunk), "memory")
     failure = replay(again).failure

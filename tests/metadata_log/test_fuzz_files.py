@@ -39,7 +39,7 @@ from metadata_log.snapshot import read_snapshot, read_snapshot_start
 from metadata_log.verify import verify_file
 from metadata_log.verify_directory import verify_directory
 
-SLICE_SECONDS = 5.0
+SLICE_SECONDS = 10.0
 SOAK_SECONDS = 600.0
 CASE_SECONDS = 20.0
 """Far above what any case takes: more is a hang."""

@@ -184,7 +184,7 @@ def run_case(number, chosen, by_decoder):
     return decoder.__name__, outcome
 
 
-@pytest.mark.parametrize("seconds", [5, pytest.param(600, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("seconds", [10, pytest.param(600, marks=pytest.mark.soak)])
 def test_decoders_survive_anything(seconds):
     """An exception that nobody expects, out of bytes that anybody can send, takes a node down."""
     chosen = list(targets())
