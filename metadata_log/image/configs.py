@@ -9,7 +9,7 @@ from typing import Final
 from msgspec import Struct
 
 from metadata_log.image.faults import ReplayError
-from metadata_log.image.persistent_map import Map
+from metadata_log.image.persistent_map import Map, with_entry, without_key
 from metadata_log.records.metadata import ConfigRecord
 
 
@@ -53,13 +53,16 @@ def replay_config(image: ConfigsImage, record: ConfigRecord) -> ConfigsImage:
             raise ReplayError(f"{record.resource_name!r} is no id of a broker")
         values = NO_CONFIGS
     if record.value is not None:
-        return ConfigsImage(image.by_resource.set(resource, values.set(record.name, record.value)))
+        values = with_entry(values, record.name, record.value)
+        return ConfigsImage(with_entry(image.by_resource, resource, values))
     if record.name not in values:
         return image
-    values = values.delete(record.name)
-    return ConfigsImage(image.by_resource.set(resource, values) if values else image.by_resource.delete(resource))
+    values = without_key(values, record.name)
+    if not values:
+        return ConfigsImage(without_key(image.by_resource, resource))
+    return ConfigsImage(with_entry(image.by_resource, resource, values))
 
 
 def without(image: ConfigsImage, resource: Resource) -> ConfigsImage:
     """The image without anything that is set on one resource."""
-    return ConfigsImage(image.by_resource.delete(resource)) if resource in image.by_resource else image
+    return ConfigsImage(without_key(image.by_resource, resource)) if resource in image.by_resource else image

@@ -6,7 +6,7 @@ from operator import attrgetter
 
 from msgspec import Struct
 
-from metadata_log.image.persistent_map import Map
+from metadata_log.image.persistent_map import Map, with_entry
 from metadata_log.records.metadata import ControllerEndpoint, RegisterControllerRecord
 from metadata_log.types import Uuid
 
@@ -40,4 +40,4 @@ def replay_register_controller(image: ControllersImage, record: RegisterControll
         tuple(sorted((one.name, one.min_supported_version, one.max_supported_version) for one in record.features)),
         record.zk_migration_ready,
     )
-    return ControllersImage(image.by_id.set(record.controller_id, registration))
+    return ControllersImage(with_entry(image.by_id, record.controller_id, registration))

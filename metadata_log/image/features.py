@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from metadata_log.image.persistent_map import Map
+from metadata_log.image.persistent_map import Map, with_entry, without_key
 from metadata_log.records.metadata import FeatureLevelRecord
 
 METADATA_VERSION: Final = "metadata.version"
@@ -43,6 +43,6 @@ def replay_feature_level(image: FeaturesImage, record: FeatureLevelRecord) -> Fe
     if record.name == KRAFT_VERSION:
         return image
     if record.feature_level == 0:
-        without = image.finalized.delete(record.name) if record.name in image.finalized else image.finalized
+        without = without_key(image.finalized, record.name) if record.name in image.finalized else image.finalized
         return FeaturesImage(image.metadata_version, without)
-    return FeaturesImage(image.metadata_version, image.finalized.set(record.name, record.feature_level))
+    return FeaturesImage(image.metadata_version, with_entry(image.finalized, record.name, record.feature_level))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from metadata_log.image.persistent_map import Map
+from metadata_log.image.persistent_map import Map, with_entry, without_key
 from metadata_log.records.metadata import ClientQuotaRecord
 
 Entity = tuple[tuple[str, str | None], ...]
@@ -27,11 +27,11 @@ def replay_quota(image: QuotasImage, record: ClientQuotaRecord) -> QuotasImage:
     entity = tuple(sorted({part.entity_type: part.entity_name for part in record.entity}.items()))
     quotas = image.by_entity.get(entity, NO_QUOTAS)
     if not record.remove:
-        return QuotasImage(image.by_entity.set(entity, quotas.set(record.key, record.value)))
+        return QuotasImage(with_entry(image.by_entity, entity, with_entry(quotas, record.key, record.value)))
     if record.key not in quotas:
         return image
-    quotas = quotas.delete(record.key)
-    return QuotasImage(image.by_entity.set(entity, quotas) if quotas else image.by_entity.delete(entity))
+    quotas = without_key(quotas, record.key)
+    return QuotasImage(with_entry(image.by_entity, entity, quotas) if quotas else without_key(image.by_entity, entity))
 
 
 def in_entity_order(image: QuotasImage) -> Iterator[tuple[Entity, Map[str, float]]]:

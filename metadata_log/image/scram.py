@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from metadata_log.image.faults import ReplayError
-from metadata_log.image.persistent_map import Map
+from metadata_log.image.persistent_map import Map, with_entry, without_key
 from metadata_log.records.metadata import RemoveUserScramCredentialRecord, UserScramCredentialRecord
 
 
@@ -28,7 +28,8 @@ def replay_scram(image: ScramImage, record: UserScramCredentialRecord) -> ScramI
     """Put a credential."""
     credential = ScramCredential(record.salt, record.stored_key, record.server_key, record.iterations)
     credentials = image.by_user.get(record.name, Map())
-    return ScramImage(image.by_user.set(record.name, credentials.set(record.mechanism, credential)))
+    credentials = with_entry(credentials, record.mechanism, credential)
+    return ScramImage(with_entry(image.by_user, record.name, credentials))
 
 
 def replay_remove_scram(image: ScramImage, record: RemoveUserScramCredentialRecord) -> ScramImage:
@@ -36,5 +37,5 @@ def replay_remove_scram(image: ScramImage, record: RemoveUserScramCredentialReco
     credentials = image.by_user.get(record.name, Map())
     if record.mechanism not in credentials:
         raise ReplayError(f"user {record.name} has no credential of mechanism {record.mechanism}")
-    left = credentials.delete(record.mechanism)
-    return ScramImage(image.by_user.set(record.name, left) if left else image.by_user.delete(record.name))
+    left = without_key(credentials, record.mechanism)
+    return ScramImage(with_entry(image.by_user, record.name, left) if left else without_key(image.by_user, record.name))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from metadata_log.image.faults import ReplayError
-from metadata_log.image.persistent_map import Map
+from metadata_log.image.persistent_map import Map, with_entry, without_key
 from metadata_log.records.metadata import DelegationTokenRecord, RemoveDelegationTokenRecord
 
 
@@ -41,7 +41,7 @@ def replay_token(image: TokensImage, record: DelegationTokenRecord) -> TokensIma
         max_timestamp=record.max_timestamp,
         expiration_timestamp=record.expiration_timestamp,
     )
-    return TokensImage(image.by_id.set(token.token_id, token))
+    return TokensImage(with_entry(image.by_id, token.token_id, token))
 
 
 def token_record(token: DelegationToken) -> DelegationTokenRecord:
@@ -59,4 +59,4 @@ def token_record(token: DelegationToken) -> DelegationTokenRecord:
 
 def replay_remove_token(image: TokensImage, record: RemoveDelegationTokenRecord) -> TokensImage:
     """Remove a token, if there is one."""
-    return TokensImage(image.by_id.delete(record.token_id)) if record.token_id in image.by_id else image
+    return TokensImage(without_key(image.by_id, record.token_id)) if record.token_id in image.by_id else image

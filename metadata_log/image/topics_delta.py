@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from metadata_log.image.faults import ReplayError
-from metadata_log.image.persistent_map import Map
+from metadata_log.image.persistent_map import Map, with_changes
 from metadata_log.image.topics import (
     NO_LEADER,
     NO_PARTITIONS,
@@ -200,22 +200,15 @@ class TopicsDelta:
         if self._beyond:
             self._refuse_holes()
         image = self._image
-        by_id = image.by_id.mutate()
-        by_name = image.by_name.mutate()
+        by_id: dict[Uuid, TopicImage | None] = dict.fromkeys(self._removed)
         flips = {
             key: {topic_id: _bits(numbers) for topic_id, numbers in topics.items()}
             for key, topics in self._flips.items()
         }
         reassigning = dict(self._reassigning)
         for topic_id in self._removed:
-            del by_id[topic_id]
             if (bits := image.reassigning.get(topic_id)) is not None:
                 reassigning[topic_id] = bits
-        for name, named in self._names.items():
-            if named is not None:
-                by_name[name] = named
-            elif name in by_name:
-                del by_name[name]
         for topic_id, partitions in self._partitions.items():
             created = self._created.get(topic_id)
             frozen = tuple(partitions)
@@ -223,7 +216,10 @@ class TopicsDelta:
             if created is not None:
                 _add_to_index(topic_id, frozen, flips, reassigning)
         return TopicsImage(
-            by_id.finish(), by_name.finish(), _flipped(image.members, flips), _xored(image.reassigning, reassigning)
+            with_changes(image.by_id, by_id),
+            with_changes(image.by_name, self._names),
+            _flipped(image.members, flips),
+            _xored(image.reassigning, reassigning),
         )
 
     def _refuse_holes(self) -> None:
@@ -277,26 +273,13 @@ def _add_to_index(
 
 
 def _flipped(members: Map[int, Map[Uuid, int]], flips: dict[int, dict[Uuid, int]]) -> Map[int, Map[Uuid, int]]:
-    if not flips:
-        return members
-    changed = members.mutate()
-    for key, topics in flips.items():
-        inner = _xored(members.get(key, NO_PARTITIONS), topics)
-        if inner:
-            changed[key] = inner
-        elif key in changed:
-            del changed[key]
-    return changed.finish()
+    return with_changes(
+        members,
+        {key: _xored(members.get(key, NO_PARTITIONS), topics) or None for key, topics in flips.items()},
+    )
 
 
 def _xored(bits_of: Map[Uuid, int], flips: dict[Uuid, int]) -> Map[Uuid, int]:
-    if not flips:
-        return bits_of
-    changed = bits_of.mutate()
-    for topic_id, flipped in flips.items():
-        bits = changed.get(topic_id, 0) ^ flipped
-        if bits:
-            changed[topic_id] = bits
-        elif topic_id in changed:
-            del changed[topic_id]
-    return changed.finish()
+    return with_changes(
+        bits_of, {topic_id: bits_of.get(topic_id, 0) ^ bits or None for topic_id, bits in flips.items()}
+    )

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from metadata_log.image import ImageHistory, MetadataDelta, MetadataImage, ReplayError, ResourceType
 from metadata_log.image.image import _CHANGES
-from metadata_log.image.persistent_map import Map, in_key_order
 from metadata_log.records import metadata as records
 from metadata_log.records.frame import RECORD_TYPES
 from metadata_log.serde import Message
@@ -127,12 +126,6 @@ def test_history_goes_back_by_forgetting() -> None:
     assert fork.latest is images[5], "a fork is not touched"
     history.replayed(replay(history.latest, config("metrics", "other")))
     assert history.committed is history.latest
-
-
-@settings(deadline=None)
-@given(st.dictionaries(st.text(max_size=3), st.integers()))
-def test_maps_are_walked_in_key_order(entries: dict[str, int]) -> None:
-    assert list(in_key_order(Map(entries))) == sorted(entries.items())
 
 
 def test_resource_types_are_kafkas() -> None:

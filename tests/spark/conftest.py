@@ -15,6 +15,8 @@ from metadata_log.spark import prepare_environment
 ROOT = Path(__file__).parent.parent.parent
 sys.path.append(str(ROOT / "tests" / "interop"))
 SETTINGS = {
+    # The sessions are short: no code earns what the second compiler costs.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",

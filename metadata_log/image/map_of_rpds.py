@@ -1,0 +1,32 @@
+"""The persistent map by `rpds`: three times the memory, but wheels for every Python, so that no compiler is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from rpds import HashTrieMap as Map
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+__all__ = ["Map", "with_changes", "with_entry", "without_key"]
+
+
+def with_entry(entries: Map[K, V], key: K, value: V) -> Map[K, V]:
+    """The map with a value for one key."""
+    return entries.insert(key, value)
+
+
+def without_key(entries: Map[K, V], key: K) -> Map[K, V]:
+    """The map without a key that is in it."""
+    return entries.remove(key)
+
+
+def with_changes(entries: Map[K, V], changes: Mapping[K, V | None]) -> Map[K, V]:
+    """The map after many changes at once; None takes a key out, which need not be there."""
+    result = entries.update({key: value for key, value in changes.items() if value is not None})
+    for key, value in changes.items():
+        if value is None:
+            result = result.discard(key)
+    return result

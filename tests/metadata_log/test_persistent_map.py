@@ -1,0 +1,61 @@
+"""Both persistent maps do the same, whichever of them this Python uses."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metadata_log.image import map_of_rpds, persistent_map
+from metadata_log.image.persistent_map import in_key_order
+
+LIBRARIES: list[ModuleType] = [map_of_rpds]
+if sys.version_info < (3, 14):
+    from metadata_log.image import map_of_immutables
+
+    LIBRARIES.append(map_of_immutables)
+
+EITHER = pytest.mark.parametrize("library", LIBRARIES)
+KEYS = st.text(max_size=2)
+ENTRIES = st.dictionaries(KEYS, st.integers())
+
+
+@EITHER
+@given(entries=ENTRIES, changes=st.dictionaries(KEYS, st.integers() | st.none()))
+def test_changes_leave_the_old_map_as_it_was(
+    library: Any, entries: dict[str, int], changes: dict[str, int | None]
+) -> None:
+    before = library.Map(entries)
+    at_once = library.with_changes(before, changes)
+    one_by_one, expected = before, dict(entries)
+    for key, value in changes.items():
+        if value is not None:
+            one_by_one, expected[key] = library.with_entry(one_by_one, key, value), value
+        elif key in expected:
+            one_by_one = library.without_key(one_by_one, key)
+            del expected[key]
+    assert dict(at_once.items()) == dict(one_by_one.items()) == expected
+    assert at_once == one_by_one == library.Map(expected)
+    assert len(at_once) == len(expected)
+    assert before == library.Map(entries)
+
+
+@EITHER
+@given(entries=ENTRIES)
+def test_maps_are_walked_in_key_order(library: Any, entries: dict[str, int]) -> None:
+    assert list(in_key_order(library.Map(entries))) == sorted(entries.items())
+
+
+@EITHER
+def test_a_key_that_is_not_there_cannot_be_taken_out(library: Any) -> None:
+    with pytest.raises(KeyError):
+        library.without_key(library.Map({"a": 1}), "b")
+
+
+def test_one_of_them_is_used() -> None:
+    (chosen,) = (one for one in LIBRARIES if one.Map is persistent_map.Map)
+    assert persistent_map.with_changes is chosen.with_changes
