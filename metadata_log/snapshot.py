@@ -91,7 +91,8 @@ class SnapshotContent(Struct, frozen=True):
 def read_snapshot(disk: Disk, path: str) -> Iterator[RecordBatch]:
     """The batches of a snapshot file, header and footer included.
 
-    Raises `CorruptBatch` for damage, where the header does not come first, or where the footer is not the last.
+    Raises `CorruptBatch` for damage, where the header does not come first, or where the footer is not the last, and
+    `UnsupportedVersion` for the formats before 2.
     """
     file = disk.open(path, writable=False)
     try:

@@ -35,7 +35,7 @@ class SnapshotReceiver:
         self._last: RecordBatch | None = None
 
     def append(self, data: bytes) -> None:
-        """Take the next bytes; raises `CorruptBatch` if no snapshot can have them."""
+        """Take the next bytes; raises `CorruptBatch` or `UnsupportedVersion` if no snapshot can have them."""
         position = self.size_bytes - len(self._rest)
         piece = self._rest + data
         self._file.append(data)

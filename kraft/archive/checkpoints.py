@@ -7,7 +7,7 @@ from kraft.archive.source import Source
 from kraft.archive.writing import TMP, copy_file
 from metadata_log.batch import records
 from metadata_log.disk import Disk
-from metadata_log.errors import CorruptBatch, MetadataLogError
+from metadata_log.errors import MetadataLogError
 from metadata_log.reader import Damage, DamagedFile
 from metadata_log.snapshot import read_snapshot, read_snapshot_start, snapshot_name
 from metadata_log.types import OffsetAndEpoch
@@ -68,9 +68,9 @@ def differs_from(disk: Disk, source: Source, directory: str, known: CheckpointFa
         file.close()
     try:
         return _values(source.disk, path) != _values(disk, f"{directory}/{known.file}")
-    except CorruptBatch as bad:
+    except MetadataLogError as bad:
         raise DamagedFile(
-            Damage(where=path, what=bad.what, expected="a whole snapshot", position=bad.position)
+            Damage(where=bad.where or path, what=bad.what, expected="a whole snapshot", position=bad.position)
         ) from bad
 
 

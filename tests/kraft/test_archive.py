@@ -382,6 +382,22 @@ def test_snapshots_of_two_nodes_must_hold_the_same_records() -> None:
     check_sound(disk)
 
 
+@pytest.mark.parametrize("byte", [11, 16, 70], ids=["length", "magic", "record"])
+def test_another_nodes_damaged_snapshot_is_told_and_not_compared(byte: int) -> None:
+    disk = MemoryDisk()
+    path = snapshot_name(OffsetAndEpoch(epoch=1, offset=10))
+    for name, flipped, time in (("c1/log", 0, 1), ("c2/log", 2, 2)):
+        Writer(disk, name).append(5)
+        content = bytearray(encode_snapshot([b"v"], epoch=1, timestamp_ms=time))
+        content[byte] ^= flipped
+        disk.open(f"{name}/{path}", create=True).append(bytes(content))
+    assert add(disk, "c1/log").damage is None
+    added = add(disk, "c2/log")
+    assert added.damage is not None
+    assert (added.damage.where, added.damage.expected) == (f"c2/log/{path}", "a whole snapshot")
+    check_sound(disk)
+
+
 def test_an_epoch_that_no_checksum_covers() -> None:
     """A flipped bit in the epoch of a batch leaves its CRC right; the node's own list of epochs gives it away."""
     disk = MemoryDisk()
