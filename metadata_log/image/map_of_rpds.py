@@ -1,4 +1,4 @@
-"""The persistent map by `rpds`: three times the memory, but wheels for every Python, so that no compiler is needed."""
+"""The persistent map by `rpds`: an image takes 1.8 times the memory, but there are wheels for every Python."""
 
 from __future__ import annotations
 
