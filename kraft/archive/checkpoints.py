@@ -22,9 +22,7 @@ def copy_checkpoint(disk: Disk, source: Source, directory: str, id: OffsetAndEpo
         return facts_of_checkpoint(disk, directory, id)
     except MetadataLogError as bad:
         disk.remove(copy)
-        raise DamagedFile(
-            Damage(where=original, what=bad.args[0], expected="a whole snapshot", position=bad.position)
-        ) from bad
+        raise _not_whole(original, bad) from bad
 
 
 def facts_of_checkpoint(disk: Disk, directory: str, id: OffsetAndEpoch) -> CheckpointFacts:
@@ -69,9 +67,11 @@ def differs_from(disk: Disk, source: Source, directory: str, known: CheckpointFa
     try:
         return _values(source.disk, path) != _values(disk, f"{directory}/{known.file}")
     except MetadataLogError as bad:
-        raise DamagedFile(
-            Damage(where=bad.where or path, what=bad.what, expected="a whole snapshot", position=bad.position)
-        ) from bad
+        raise _not_whole(bad.where or path, bad) from bad
+
+
+def _not_whole(path: str, bad: MetadataLogError) -> DamagedFile:
+    return DamagedFile(Damage(where=path, what=bad.what, expected="a whole snapshot", position=bad.position))
 
 
 def _values(disk: Disk, path: str) -> list[bytes]:

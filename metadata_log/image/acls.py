@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import Struct, structs
 
 from metadata_log.image.faults import ReplayError
-from metadata_log.image.persistent_map import Map, with_entry, without_key
+from metadata_log.image.persistent_map import Map, with_changes, with_entry, without_key
 from metadata_log.records.metadata import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 from metadata_log.types import Uuid
 
@@ -63,13 +63,8 @@ class AclsImage(Struct, frozen=True):
         by_principal = self.by_pattern[acl.pattern]
         acls = list(by_principal[acl.principal])
         acls.remove(acl)
-        by_principal = (
-            with_entry(by_principal, acl.principal, tuple(acls)) if acls else without_key(by_principal, acl.principal)
-        )
-        by_pattern = self.by_pattern
-        by_pattern = (
-            with_entry(by_pattern, acl.pattern, by_principal) if by_principal else without_key(by_pattern, acl.pattern)
-        )
+        by_principal = with_changes(by_principal, {acl.principal: tuple(acls) or None})
+        by_pattern = with_changes(self.by_pattern, {acl.pattern: by_principal or None})
         return AclsImage(without_key(self.by_id, acl_id), by_pattern)
 
 

@@ -9,7 +9,7 @@ from typing import Final
 from msgspec import Struct
 
 from metadata_log.image.faults import ReplayError
-from metadata_log.image.persistent_map import Map, with_entry, without_key
+from metadata_log.image.persistent_map import Map, with_changes, with_entry, without_key
 from metadata_log.records.metadata import ConfigRecord
 
 
@@ -58,9 +58,7 @@ def replay_config(image: ConfigsImage, record: ConfigRecord) -> ConfigsImage:
     if record.name not in values:
         return image
     values = without_key(values, record.name)
-    if not values:
-        return ConfigsImage(without_key(image.by_resource, resource))
-    return ConfigsImage(with_entry(image.by_resource, resource, values))
+    return ConfigsImage(with_changes(image.by_resource, {resource: values or None}))
 
 
 def without(image: ConfigsImage, resource: Resource) -> ConfigsImage:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from metadata_log.image.persistent_map import Map, with_entry, without_key
+from metadata_log.image.persistent_map import Map, with_changes, with_entry, without_key
 from metadata_log.records.metadata import ClientQuotaRecord
 
 Entity = tuple[tuple[str, str | None], ...]
@@ -31,7 +31,7 @@ def replay_quota(image: QuotasImage, record: ClientQuotaRecord) -> QuotasImage:
     if record.key not in quotas:
         return image
     quotas = without_key(quotas, record.key)
-    return QuotasImage(with_entry(image.by_entity, entity, quotas) if quotas else without_key(image.by_entity, entity))
+    return QuotasImage(with_changes(image.by_entity, {entity: quotas or None}))
 
 
 def in_entity_order(image: QuotasImage) -> Iterator[tuple[Entity, Map[str, float]]]:

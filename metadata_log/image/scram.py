@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from metadata_log.image.faults import ReplayError
-from metadata_log.image.persistent_map import Map, with_entry, without_key
+from metadata_log.image.persistent_map import Map, with_changes, with_entry, without_key
 from metadata_log.records.metadata import RemoveUserScramCredentialRecord, UserScramCredentialRecord
 
 
@@ -38,4 +38,4 @@ def replay_remove_scram(image: ScramImage, record: RemoveUserScramCredentialReco
     if record.mechanism not in credentials:
         raise ReplayError(f"user {record.name} has no credential of mechanism {record.mechanism}")
     left = without_key(credentials, record.mechanism)
-    return ScramImage(with_entry(image.by_user, record.name, left) if left else without_key(image.by_user, record.name))
+    return ScramImage(with_changes(image.by_user, {record.name: left or None}))

@@ -60,12 +60,12 @@ def _stands_for_unknown_tags(value: object, version: int) -> bool:
         return False
     for field in fields_at(type(value), version).in_order:
         found = getattr(value, field.name)
-        if field.tag is not None and found != field.default and isinstance(found, Message):
-            shown = (value_to_json(field.type, one, version) for one in (found, field.default))
-            if len(set(map(json.dumps, shown))) == 1:
-                return True
         if _stands_for_unknown_tags(found, version):
             return True
+        if field.tag is not None and isinstance(found, Message) and found != field.default:
+            known, default = (value_to_json(field.type, one, version) for one in (found, field.default))
+            if known == default:
+                return True
     return False
 
 

@@ -19,7 +19,7 @@ if sys.version_info < (3, 14):
 
     LIBRARIES.append(map_of_immutables)
 
-EITHER = pytest.mark.parametrize("library", LIBRARIES)
+EITHER = pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: library.__name__.rpartition("_")[2])
 KEYS = st.text(max_size=2)
 ENTRIES = st.dictionaries(KEYS, st.integers())
 

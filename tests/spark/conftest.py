@@ -12,11 +12,14 @@ from pyspark.sql import SparkSession
 
 from metadata_log.spark import prepare_environment
 
+sys.path.append(str(Path(__file__).parent.parent / "interop"))
+
+from real_kafka import QUICK_START
+
 ROOT = Path(__file__).parent.parent.parent
-sys.path.append(str(ROOT / "tests" / "interop"))
 SETTINGS = {
     # The sessions are short: no code earns what the second compiler costs.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": " ".join(QUICK_START),
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
