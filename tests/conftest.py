@@ -6,11 +6,14 @@ and `-s` work. `-n` decides in either case: `pytest -n 4`, `pytest -n 0`.
 
 from __future__ import annotations
 
+import os
 import signal
+from random import SystemRandom
 
 import pytest
 from hypothesis import settings
 from longest_first import LongestFirst
+from trio._core import _run as trio_scheduler
 
 WORKERS = 2
 """Most tests wait for elections and for processes that start, rather than compute."""
@@ -33,6 +36,17 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         return
     if everything and options.numprocesses is None and options.dist == "no" and not options.usepdb:
         options.numprocesses = WORKERS
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Trio shuffles the tasks that could run; pytest-trio takes away what else is left to chance there.
+
+    `TRIO_SEED=…` lets a test that failed have its order again, which in virtual time is the whole run.
+    """
+    if item.get_closest_marker("trio"):
+        seed = os.environ.get("TRIO_SEED") or str(SystemRandom().getrandbits(32))
+        trio_scheduler._r.seed(int(seed))
+        item.add_report_section("setup", "order of tasks", f"TRIO_SEED={seed}")
 
 
 @pytest.hookimpl(optionalhook=True)

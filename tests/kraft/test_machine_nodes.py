@@ -322,9 +322,11 @@ async def history(seed: int, seconds: float) -> list[Operation]:
                     returned = int(trio.current_time() * 1e6)
             except kraft.NodeStopped:
                 pass
-            operations.append(
-                Operation(client=number, invoked=invoked, returned=returned, input=asked, output=output, key=key)
-            )
+            finally:
+                # What is cut short when the run ends may have been done all the same, and seen by others.
+                operations.append(
+                    Operation(client=number, invoked=invoked, returned=returned, input=asked, output=output, key=key)
+                )
 
     async with Cluster(controllers=3, seed=seed, faults=faults, state_machine=Accounts) as cluster:
         await cluster.leader()
