@@ -12,6 +12,7 @@ from random import SystemRandom
 
 import pytest
 from hypothesis import settings
+from kafka_jars import fetch_ahead
 from longest_first import LongestFirst
 from trio._core import _run as trio_scheduler
 
@@ -36,6 +37,12 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         return
     if everything and options.numprocesses is None and options.dist == "no" and not options.usepdb:
         options.numprocesses = WORKERS
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Where several processes run tests, those of Apache Kafka need not wait long for its jars."""
+    if session.config.getoption("numprocesses", None) and not hasattr(session.config, "workerinput"):
+        session.config.add_cleanup(fetch_ahead())
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

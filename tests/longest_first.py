@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kafka_jars import are_there
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
@@ -31,6 +32,8 @@ FIRST = (
 )
 """What takes longest, so that no process is left alone with it at the end; of the rest, files with many tests."""
 
+NEED_JARS = ("a quorum of each make", "tests/interop/", "tests/test_bench.py")
+
 
 def unit_of(nodeid: str) -> str:
     """What runs in one process: the file of a test, since its fixtures start clusters, or a folder."""
@@ -39,7 +42,9 @@ def unit_of(nodeid: str) -> str:
 
 
 def place_of(unit: str) -> int:
-    """Where in `FIRST` a unit stands, or behind all of that."""
+    """Where in `FIRST` a unit stands, or behind all of that; behind everything while it would wait for Kafka's jars."""
+    if unit.startswith(NEED_JARS) and not are_there():
+        return len(FIRST) + 1
     return next((place for place, start in enumerate(FIRST) if unit.startswith(start)), len(FIRST))
 
 

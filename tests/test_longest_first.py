@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import longest_first
 import pytest
 from longest_first import FIRST, TOGETHER, place_of, unit_of
 from loopback import PORTS, free_ports, own_ports
@@ -30,9 +31,18 @@ def test_what_starts_first_exists() -> None:
     assert sorted(path for path in named if not (ROOT / path).exists()) == []
 
 
-def test_what_starts_clusters_is_before_what_computes() -> None:
-    units = ["tests/kraft/test_admin.py", "tests/interop/test_files_nodes.py", "tests/test_processes.py", *TOGETHER]
-    assert sorted(units, key=place_of) == [*TOGETHER, units[1], units[2], units[0]]
+UNITS = ("tests/kraft/test_admin.py", "tests/interop/test_files_nodes.py", "tests/test_processes.py", *TOGETHER)
+
+
+def test_what_starts_clusters_is_before_what_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(longest_first, "are_there", lambda: True)
+    assert sorted(UNITS, key=place_of) == [*TOGETHER, UNITS[1], UNITS[2], UNITS[0]]
+
+
+def test_what_would_wait_for_kafkas_jars_is_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(longest_first, "are_there", lambda: False)
+    spark, kafka = TOGETHER
+    assert sorted(UNITS, key=place_of) == [spark, UNITS[2], UNITS[0], UNITS[1], kafka]
 
 
 def test_all_users_of_the_two_quorums_are_together() -> None:

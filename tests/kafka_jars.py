@@ -1,13 +1,18 @@
-"""Brings the jars of Apache Kafka into the user's cache directory, once, with the Ivy that ships inside PySpark."""
+"""Brings the jars of Apache Kafka into the user's cache directory, once, with the Ivy that ships inside PySpark.
+
+python tests/kafka_jars.py VERSION…
+"""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -69,6 +74,31 @@ def ensure_jars(version: str = KAFKA_VERSION) -> Path:
     return directory
 
 
+def are_there(version: str = KAFKA_VERSION) -> bool:
+    """Whether nothing has to be fetched any more."""
+    return cache_directory(version).exists()
+
+
+def fetch_ahead() -> Callable[[], None]:
+    """Begin to fetch what is not there yet, while tests run that do not need it; returns what ends that.
+
+    It says nothing: who needs the jars waits for them, and tries again if they have not come.
+    """
+    fetching = [
+        subprocess.Popen([sys.executable, __file__, version], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for version in (KAFKA_VERSION, OLDER_VERSION)
+        if not are_there(version)
+    ]
+
+    def end() -> None:
+        for process in fetching:
+            process.send_signal(signal.SIGINT)
+        for process in fetching:
+            process.wait()
+
+    return end
+
+
 @contextmanager
 def only_one(directory: Path) -> Iterator[None]:
     """While the block lasts no other process adds to what is kept of a version."""
@@ -107,3 +137,8 @@ def _retrieve(java: str, version: str, libs: Path, scratch: Path) -> None:
     if done.returncode != 0:
         last = (done.stdout + done.stderr).strip().splitlines()[-1:]
         raise KafkaUnavailable(f"Ivy could not fetch Apache Kafka: {' '.join(last)}")
+
+
+if __name__ == "__main__":
+    for wanted in sys.argv[1:]:
+        ensure_jars(wanted)

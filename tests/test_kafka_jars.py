@@ -1,0 +1,51 @@
+"""The jars of Apache Kafka are fetched while tests run that do not need them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from kafka_jars import (
+    KAFKA_VERSION,
+    OLDER_VERSION,
+    KafkaUnavailable,
+    are_there,
+    cache_directory,
+    fetch_ahead,
+    find_java,
+)
+
+START_S = 60
+
+
+@pytest.fixture
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return cache_directory(KAFKA_VERSION).parent
+
+
+def test_an_end_of_the_tests_ends_it_and_leaves_nothing_half_done(empty_cache: Path) -> None:
+    try:
+        find_java()
+    except KafkaUnavailable as unavailable:
+        pytest.skip(str(unavailable))
+    end = fetch_ahead()
+    deadline = time.monotonic() + START_S
+    while len(list(empty_cache.glob("fetch-*/ivy.xml"))) < 2:
+        assert time.monotonic() < deadline, "nothing was fetched"
+        time.sleep(0.02)
+    end()
+    assert not are_there()
+    assert not list(empty_cache.glob("fetch-*"))
+
+
+def test_what_is_there_is_not_fetched(empty_cache: Path) -> None:
+    for version in (KAFKA_VERSION, OLDER_VERSION):
+        cache_directory(version).mkdir(parents=True)
+    assert are_there()
+    fetch_ahead()()
+    assert sorted(path.name for path in empty_cache.iterdir()) == [
+        f"kafka-{OLDER_VERSION}",
+        f"kafka-{KAFKA_VERSION}",
+    ]
