@@ -2,8 +2,9 @@
 
 Processor time, the least of many short rounds in turn with kio's, with values that a quorum really sends; kio decodes
 in native code. "decode" and "encode" are the functions that everybody calls; "bare" is what they look up, which is
-what kio's `entity_reader` and `entity_writer` hand out. "general" is a Fetch unlike those before it, "shape seen last"
-one that differs from those before in its offset only; "template" writes such a Fetch from a `Template`.
+what kio's `entity_reader` and `entity_writer` hand out. "general" is a Fetch, or an answer to one, unlike those before
+it, "shape seen last" one that differs from those before in its offset, or its high watermark and its records, only;
+"template" writes such a Fetch from a `Template`.
 `python bench/codec.py [NAME…]` limits it to these names.
 """
 
@@ -71,14 +72,13 @@ def fetch(offset: int) -> FetchRequest:
     )
 
 
-def fetched(size: int) -> FetchResponse:
-    answer = PartitionData(high_watermark=1233, log_start_offset=0, records=bytes(size))
+def fetched(size: int, high_watermark: int = 1233) -> FetchResponse:
+    """What it is answered."""
+    answer = PartitionData(high_watermark=high_watermark, log_start_offset=0, records=bytes(size))
     return FetchResponse(responses=[FetchableTopicResponse(topic_id=Uuid.METADATA_TOPIC, partitions=[answer])])
 
 
 MESSAGES: list[tuple[str, Message, int]] = [
-    ("FetchResponse, empty", fetched(0), 17),
-    ("FetchResponse, 10 kB", fetched(10_000), 17),
     (
         "VoteRequest",
         VoteRequest(
@@ -182,36 +182,60 @@ class Row(Struct, frozen=True):
     kio_write: float
 
 
+Ways = tuple[Callable[[], object], Callable[[], object], Callable[[], object], Callable[[], object]]
+"""Our reading through the door and bare, and our writing likewise."""
+
+
 def fetch_rows() -> Iterator[Row]:
     """The three ways of a Fetch; kio has one."""
-    message, raw = fetch(1234), encode(fetch(1234), 17)
-    general, writer = compiler.reader(FetchRequest, 17, True), compiler.writer(FetchRequest, 17, True)
+    general, by_shape = both_ways(fetch)
+    patch = Template(fetch(1234), 17, ("topics[0].partitions[0].fetchOffset",)).encode
+    assert patch(1234) == encode(fetch(1234), 17)
+    template = (*by_shape[:2], lambda: patch(1234), lambda: patch(1234))
+    ways = {"general": general, "shape seen last": by_shape, "template": template}
+    yield from rows("Fetch", fetch(1234), ways)
+
+
+def answer_rows() -> Iterator[Row]:
+    """The two ways of an answer to a Fetch, without records and with many."""
+    for name, size in (("empty", 0), ("10 kB", 10_000)):
+        general, by_shape = both_ways(partial(fetched, size))
+        yield from rows(f"Fetched {name}", fetched(size, 1234), {"general": general, "shape seen last": by_shape})
+
+
+def both_ways(made: Callable[[int], FetchRequest | FetchResponse]) -> tuple[Ways, Ways]:
+    """A message like those before, read and written as if it were not, and by its shape."""
+    message, raw, cls = made(1234), encode(made(1234), 17), type(made(1234))
+    general, writer = compiler.reader(cls, 17, True), compiler.writer(cls, 17, True)
     readers, writers = [general], [writer]
-    learner = ShapeReader(FetchRequest, 17, general, readers.append)
-    learning_writer = ShapeWriter(FetchRequest, 17, writer, writers.append)
-    for offset in range(100):
-        learner.read(encode(fetch(offset), 17), 0)
-        learning_writer.write(fetch(offset), b"")
-        decode(FetchRequest, 17, encode(fetch(offset), 17))
+    learner = ShapeReader(cls, 17, general, readers.append)
+    learning_writer = ShapeWriter(cls, 17, writer, writers.append)
+    for number in range(100):
+        learner.read(encode(made(number), 17), 0)
+        learning_writer.write(made(number), b"")
+        decode(cls, 17, encode(made(number), 17))
     read_shape, write_shape = readers[-1], writers[-1]
-    patch = Template(message, 17, ("topics[0].partitions[0].fetchOffset",)).encode
     assert len(readers) > 1
     assert len(writers) > 1
     assert read_shape(raw, 0) == general(raw, 0)
-    assert write_shape(message, b"") == patch(1234) == raw
+    assert write_shape(message, b"") == raw
+    reading, writing = lambda: general(raw, 0), lambda: writer(message, b"")
+    return (reading, reading, writing, writing), (
+        lambda: decode(cls, 17, raw),
+        lambda: read_shape(raw, 0),
+        lambda: encode(message, 17),
+        lambda: write_shape(message, b""),
+    )
+
+
+def rows(name: str, message: Message, ways: dict[str, Ways]) -> Iterator[Row]:
+    raw = encode(message, 17)
     kios = kio_pair(message, 17, raw)
-    by_shape = lambda: decode(FetchRequest, 17, raw), lambda: read_shape(raw, 0)
-    ways = {
-        "general": (*[lambda: general(raw, 0)] * 2, *[lambda: writer(message, b"")] * 2),
-        "shape seen last": (*by_shape, lambda: encode(message, 17), lambda: write_shape(message, b"")),
-        "template": (*by_shape, *[lambda: patch(1234)] * 2),
-    }
-    for name, ours in ways.items():
-        yield Row(f"Fetch v17, {name}", len(raw), *best(*ours, *kios))
+    for way, ours in ways.items():
+        yield Row(f"{name} v17, {way}", len(raw), *best(*ours, *kios))
 
 
-def our_ways(message: Message, version: int, raw: bytes) -> tuple[Callable[[], object], ...]:
-    """Our reading through the door and bare, and our writing likewise."""
+def our_ways(message: Message, version: int, raw: bytes) -> Ways:
     cls = type(message)
     read, write = compiler.reader(cls, version, True), compiler.writer(cls, version, True)
     return (
@@ -241,11 +265,11 @@ def beside_kio(size: int, door: float, bare: float, kio: float) -> str:
 
 def main() -> None:
     columns = f"{'kio':>6} {'bare µs':>8} {'kio':>6} {'MB/s':>6}"
-    print(f"{'message':26} {'bytes':>6} | {'decode µs':>9} {columns} | {'encode µs':>9} {columns}")
-    for row in [*fetch_rows(), *message_rows()]:
+    print(f"{'message':34} {'bytes':>6} | {'decode µs':>9} {columns} | {'encode µs':>9} {columns}")
+    for row in [*fetch_rows(), *answer_rows(), *message_rows()]:
         decoded = beside_kio(row.size, row.read, row.bare_read, row.kio_read)
         encoded = beside_kio(row.size, row.write, row.bare_write, row.kio_write)
-        print(f"{row.title:26} {row.size:6} | {decoded} | {encoded}")
+        print(f"{row.title:34} {row.size:6} | {decoded} | {encoded}")
     print(f"\n{'record, with its frame':34} {'bytes':>6} | {'decode/s':>10} {'MB/s':>6} | {'encode/s':>10} {'MB/s':>6}")
     for record, version in RECORDS:
         name = type(record).__name__

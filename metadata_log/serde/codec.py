@@ -11,8 +11,8 @@ from metadata_log.serde.compiler import READ_FAILURES, WRITE_FAILURES, ReadFunct
 from metadata_log.serde.fields import Message, MessageType, Schema, schema_of
 from metadata_log.serde.shape import ShapeReader, ShapeWriter
 
-REPEATED: Final = frozenset({"FetchRequest"})
-"""What arrives over and over with other numbers: from every follower and broker, for every commit."""
+REPEATED: Final = frozenset({"FetchRequest", "FetchResponse"})
+"""What passes over and over with other numbers and records: between a leader and its followers, for every commit."""
 
 
 _readers: Final[dict[type[Message], dict[int, ReadFunction[Any]]]] = {}

@@ -107,6 +107,11 @@ class Reader:
             return raw - 1 if raw <= 0x80000000 else raw - 1 - (1 << 32)
         return int(self.fixed(Kind.INT32 if wide else Kind.INT16))
 
+    def blob(self, kind: Kind, *, compact: bool) -> bytes | None:
+        """Bytes or records behind their length; None for null."""
+        size = self.length(compact=compact, wide=True)
+        return None if size < 0 else self.take(size, f"a {kind.value} field")
+
 
 def read_struct(reader: Reader, cls: type[MessageType], version: int, *, flexible: bool) -> MessageType:
     """Read one structure at the reader's position."""
@@ -139,8 +144,7 @@ def _read_typed(reader: Reader, kind: FieldType, version: int, *, flexible: bool
                 reader.fail(f"a string of {size} bytes; the limit is {MAX_STRING_BYTES}")
             return None if size < 0 else reader.take(size, "a string").decode("utf-8", "replace")
         case Kind.BYTES | Kind.RECORDS:
-            size = reader.length(compact=compact, wide=True)
-            return None if size < 0 else reader.take(size, f"a {kind.value} field")
+            return reader.blob(kind, compact=compact)
         case Kind():
             return reader.fixed(kind)
         case ArrayOf():

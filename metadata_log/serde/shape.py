@@ -1,8 +1,10 @@
-"""Messages that differ from the one before in a few numbers only, such as a follower's Fetch requests.
+"""Messages that differ from the one before in a few numbers and in their records only, such as a follower's Fetch
+requests and the answers to them.
 
 Beauty is traded for speed here. A *shape* is all bytes of a message but the fixed-width numbers that have been seen to
-change. Bytes of a known shape are read with one `struct` call and one constructor call per structure: a Fetch in a
-fifth of the time of `compiler`. A `Template` writes a message again with other numbers, in a tenth of the time.
+change, and the records, if there is one place for them. Bytes of a known shape are read with one `struct` call and one
+constructor call per structure: a Fetch in a fifth of the time of `compiler`. A `Template` writes a message again with
+other numbers, in a tenth of the time.
 """
 
 from __future__ import annotations
@@ -12,16 +14,17 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, Generic
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from metadata_log.errors import DecodeError, EncodeError
 from metadata_log.serde.compiler import WRITE_FAILURES, ReadFunction, WriteFunction
 from metadata_log.serde.fields import Kind, Message, MessageType, layout_of, schema_of
-from metadata_log.serde.primitives import FORMATS, Reader, Writer, read_struct, write_struct
+from metadata_log.serde.primitives import FORMATS, Reader, Writer, read_struct, unsigned_varint, write_struct
 from metadata_log.serde.source import compile_function
 from metadata_log.types import Uuid
 
 MAX_SHAPE_BYTES: Final = 1024
-"""Longer messages carry records, and are never alike."""
+"""Longer messages, their records not counted, are never alike."""
 _LITERALS: Final = frozenset({type(None), bool, int, str, bytes})
 FIRST_PATIENCE: Final = 8
 """The first shape is made when this many messages had none, the next after twice as many, and so on: making one costs
@@ -43,6 +46,8 @@ class _Surveyor(Reader):
     def __init__(self, data: bytes) -> None:
         super().__init__(data)
         self.spans: list[Span] = []
+        self.records: list[Span] = []
+        """Where records stand, with their length, if that is a varint."""
 
     def fixed(self, kind: Kind) -> Any:
         start = self.position
@@ -61,14 +66,43 @@ class _Surveyor(Reader):
         del self.spans[found:]
         return size
 
+    def blob(self, kind: Kind, *, compact: bool) -> bytes | None:
+        start = self.position
+        value = super().blob(kind, compact=compact)
+        if kind is Kind.RECORDS and compact and value is not None:
+            self.records.append(Span(self.path, kind, start, self.position))
+        return value
 
-def survey(cls: type[MessageType], version: int, data: bytes) -> tuple[MessageType, list[Span]]:
-    """A message and where its fixed-width values stand; raises `DecodeError` for anything but exactly one message."""
+
+def survey(cls: type[MessageType], version: int, data: bytes) -> tuple[MessageType, list[Span], Span | None]:
+    """A message, where its fixed-width values stand, and where its records do, if there is one place for them; raises
+    `DecodeError` for anything but exactly one message.
+    """
     reader = _Surveyor(data)
     message = read_struct(reader, cls, version, flexible=version in schema_of(cls).flexible)
     if reader.remaining:
         reader.fail("trailing bytes")
-    return message, reader.spans
+    return message, reader.spans, reader.records[0] if len(reader.records) == 1 else None
+
+
+class Example(Struct, Generic[MessageType], frozen=True):
+    """A message that others are like."""
+
+    message: MessageType
+    before: bytes
+    """All of it, or what is in front of the records and their length."""
+    holes: list[Span]
+    """Where others may have other numbers: in `before`."""
+    records: str | None = None
+    """The path of the records, in whose place others have theirs."""
+    behind: bytes = b""
+    """What is behind the records."""
+
+    @property
+    def title(self) -> str:
+        """What a traceback calls code that is made of it."""
+        size = f"{len(self.before) + len(self.behind)} bytes"
+        return f"shape of {type(self.message).__name__}, {size if self.records is None else f'{size} and records'}"
 
 
 class _Learner(Generic[MessageType]):
@@ -77,7 +111,7 @@ class _Learner(Generic[MessageType]):
     def __init__(self, cls: type[MessageType], version: int) -> None:
         self._cls = cls
         self._version = version
-        self._example = b""
+        self._parts: tuple[bytes, str | None, bytes] = b"", None, b""
         self._holes: frozenset[str] = frozenset()
         self._misses = 0
         self._patience = FIRST_PATIENCE
@@ -91,26 +125,33 @@ class _Learner(Generic[MessageType]):
         self._patience *= 2
         return True
 
-    def learn(self, data: bytes) -> tuple[MessageType, list[Span]] | None:
+    def learn(self, data: bytes) -> Example[MessageType] | None:
         """Take an example; a message of its own and the holes in it, unless there is nothing to compare it with."""
-        if len(data) > MAX_SHAPE_BYTES:
+        message, spans, records = survey(self._cls, self._version, data)
+        before, behind = (data, b"") if records is None else (data[: records.start], data[records.end :])
+        if len(before) + len(behind) > MAX_SHAPE_BYTES:
             return None
-        message, spans = survey(self._cls, self._version, data)
-        paths = {span.path for span in spans}
-        if len(paths) != len(spans):  # a tag that was sent twice
+        in_front = [span for span in spans if span.end <= len(before)]
+        paths = {span.path for span in in_front}
+        if len(paths) != len(in_front):  # a tag that was sent twice
             return None
-        known = len(data) == len(self._example) and self._holes <= paths
+        parts = before, None if records is None else records.path, behind
+        former = self._parts[0]
+        known = (len(before), *parts[1:]) == (len(former), *self._parts[1:]) and self._holes <= paths
         if known:
             # 0.0 equals -0.0, which has other bytes: such numbers may always differ.
             self._holes |= {
                 span.path
-                for span in spans
-                if span.kind is Kind.FLOAT64 or data[span.start : span.end] != self._example[span.start : span.end]
+                for span in in_front
+                if span.kind is Kind.FLOAT64 or before[span.start : span.end] != former[span.start : span.end]
             }
         else:
             self._holes = frozenset()
-        self._example = data
-        return (message, [span for span in spans if span.path in self._holes]) if known else None
+        self._parts = parts
+        if not known:
+            return None
+        holes = [span for span in in_front if span.path in self._holes]
+        return Example(message, before, holes, parts[1], behind)
 
 
 class ShapeReader(Generic[MessageType]):
@@ -134,10 +175,9 @@ class ShapeReader(Generic[MessageType]):
         """As the compiled reader reads, counting; a message in its turn becomes the example of the next shape."""
         message = self._general(data, position)
         if self._learner.is_due():
-            example = data[position:]
-            learned = self._learner.learn(example)
-            if learned is not None:
-                self._replace(matcher(learned[0], example, learned[1], self.read))
+            example = self._learner.learn(data[position:])
+            if example is not None:
+                self._replace(matcher(example, self.read))
         return message
 
 
@@ -160,29 +200,27 @@ class ShapeWriter(Generic[MessageType]):
         """As the compiled writer writes, counting; a message in its turn becomes the example of the next shape."""
         written = self._general(message, head)
         if self._learner.is_due():
-            data = written[len(head) :]
-            learned = self._learner.learn(data)
-            if learned is not None:
-                self._replace(rewriter(message, self._version, data, learned[1], self.write))
+            example = self._learner.learn(written[len(head) :])
+            if example is not None:
+                self._replace(rewriter(replace(example, message=message), self._version, self.write))
         return written
 
 
-def matcher(
-    message: MessageType, data: bytes, holes: list[Span], otherwise: ReadFunction[MessageType]
-) -> ReadFunction[MessageType]:
-    """A read function for what has the bytes of `data` but for the holes; everything else is read by `otherwise`.
+def matcher(example: Example[MessageType], otherwise: ReadFunction[MessageType]) -> ReadFunction[MessageType]:
+    """A read function for what has the bytes of an example but for the holes; everything else is read by `otherwise`.
 
     Structures in which nothing may differ and nothing is mutable are shared: they are frozen.
     """
+    before, behind = example.before, example.behind
     layout, names, checks = ">", [], []
     variables: dict[str, str] = {}
     at = 0
-    for number, hole in enumerate([*sorted(holes, key=lambda span: span.start), None]):
-        end = hole.start if hole else len(data)
+    for number, hole in enumerate([*sorted(example.holes, key=lambda span: span.start), None]):
+        end = hole.start if hole else len(before)
         if end > at:
             layout += f"{end - at}s"
             names.append(f"c{number}")
-            checks.append(f"c{number} == {data[at:end]!r}")
+            checks.append(f"c{number} == {before[at:end]!r}")
         if hole:
             layout += FORMATS[hole.kind]
             names.append(f"v{number}")
@@ -190,16 +228,32 @@ def matcher(
             at = hole.end
     unpack = struct.Struct(layout).unpack_from
     scope: dict[str, object] = {"unpack": unpack, "new": bytes.__new__, "Uuid": Uuid, "otherwise": otherwise}
-    made, _ = _expression(message, "", variables, scope)
+    has_records = example.records is not None
+    if example.records is not None:
+        variables[example.records] = "data[begin:end]"
+    made, _ = _expression(example.message, "", variables, scope)
     lines = [
-        f"    if len(data) - position == {len(data)}:",
+        f"    if len(data) - position {'>' if has_records else '=='} {len(before) + len(behind)}:",
         f"        {', '.join(names)}, = unpack(data, position)",
         f"        if {' and '.join(checks) or 'True'}:",
-        f"            return {made}",
+        *(_finding_records(len(before), behind) if has_records else ()),
+        f"            {'    ' if has_records else ''}return {made}",
         "    return otherwise(data, position)",
     ]
-    title = f"shape of {type(message).__name__}, {len(data)} bytes"
-    return compile_function("match(data, position)", lines, scope, title)
+    return compile_function("match(data, position)", lines, scope, example.title)
+
+
+def _finding_records(before: int, behind: bytes) -> list[str]:
+    """Lines that find the records behind their length, of which one byte is there and two are looked at."""
+    return [
+        f"            begin = position + {before + 1}",
+        "            size = data[begin - 1]",
+        "            if size > 127 and begin < len(data):",
+        "                size += (data[begin] << 7) - 128",
+        "                begin += 1",
+        "            end = begin + size - 1",
+        f"            if 0 < size < {1 << 14} and len(data) - end == {len(behind)} and data[end:] == {behind!r}:",
+    ]
 
 
 def _expression(value: object, path: str, variables: dict[str, str], scope: dict[str, object]) -> tuple[str, bool]:
@@ -238,31 +292,36 @@ def _inside(value: object, path: str) -> Iterator[tuple[object, str]]:
 
 
 def rewriter(
-    message: MessageType, version: int, data: bytes, holes: list[Span], otherwise: WriteFunction[MessageType]
+    example: Example[MessageType], version: int, otherwise: WriteFunction[MessageType]
 ) -> WriteFunction[MessageType]:
-    """A write function for what equals `message` but for the holes; everything else is written by `otherwise`.
+    """A write function for what equals an example but for the holes; everything else is written by `otherwise`.
 
-    `data` is the message encoded in `version`. All that is a FLOAT64 must be among the holes: numbers that are equal
-    may differ in their bytes. What equals an example is written like it: 1.0 may pass for 1.
+    All that is a FLOAT64 must be among the holes: numbers that are equal may differ in their bytes. What equals an
+    example is written like it: 1.0 may pass for 1.
     """
-    compared = _Compared(version, {hole.path for hole in holes})
-    if not compared.structure(message, "m", ""):
+    paths = {hole.path for hole in example.holes}
+    compared = _Compared(version, paths if example.records is None else {*paths, example.records})
+    if not compared.structure(example.message, "m", ""):
         return otherwise
-    variables = [compared.variables[hole.path] for hole in holes]
-    patch, scope = patcher(data, holes, variables)
+    patch, scope = patcher(example.before, example.holes, [compared.variables[hole.path] for hole in example.holes])
+    written = f"head + {patch}"
+    if example.records is not None:
+        records = compared.variables[example.records]
+        compared.guards += f" and type({records}) is bytes"
+        written += f" + length(len({records}) + 1) + {records} + {example.behind!r}"
+        scope["length"] = unsigned_varint
     lines = [
         "    try:",
         *(f"        {line}" for line in compared.lines),
         f"        if ({''.join(f'{each}, ' for each in compared.expressions)}) == known{compared.guards}:",
-        f"            return head + {patch}",
+        f"            return {written}",
         "    except failures:",
         "        pass",
         "    return otherwise(m, head)",
     ]
     scope |= {"known": tuple(compared.constants), "otherwise": otherwise, "failures": WRITE_FAILURES}
     scope |= compared.defaults
-    title = f"shape of {type(message).__name__}, {len(data)} bytes, written"
-    return compile_function("write(m, head)", lines, scope, title)
+    return compile_function("write(m, head)", lines, scope, f"{example.title}, written")
 
 
 class _Compared:
@@ -338,7 +397,7 @@ class Template:
         write_struct(writer, message, version, flexible=version in schema_of(cls).flexible)
         data = b"".join(writer.parts)
         try:
-            _, spans = survey(cls, version, data)
+            _, spans, _ = survey(cls, version, data)
         except DecodeError as bad:
             raise EncodeError(f"{cls.__name__} version {version}: {bad.what}", field=bad.field) from None
         by_path = {span.path: span for span in spans}

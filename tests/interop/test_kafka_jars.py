@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,7 @@ from kafka_jars import (
     fetch_ahead,
     find_java,
 )
-
-START_S = 60
+from real_kafka import eventually
 
 
 @pytest.fixture
@@ -31,10 +29,7 @@ def test_an_end_of_the_tests_ends_it_and_leaves_nothing_half_done(empty_cache: P
     except KafkaUnavailable as unavailable:
         pytest.skip(str(unavailable))
     end = fetch_ahead()
-    deadline = time.monotonic() + START_S
-    while len(list(empty_cache.glob("fetch-*/ivy.xml"))) < 2:
-        assert time.monotonic() < deadline, "nothing was fetched"
-        time.sleep(0.02)
+    eventually(lambda: len(list(empty_cache.glob("fetch-*/ivy.xml"))) == 2, "both are fetched")
     end()
     assert not are_there()
     assert not list(empty_cache.glob("fetch-*"))
