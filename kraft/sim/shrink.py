@@ -1,7 +1,7 @@
 """Makes a schedule that breaks a promise as short as it can be (Zeller's ddmin, with messages that are found again).
 
-What is alike is left out, and then parts, large ones first; then a request and its answer become one round trip where
-that does, and any two actions are left out at once. That is repeated as long as it helps.
+Parts are left out, large ones first; then a request and its answer become one round trip where that does, and any two
+actions are left out at once. That is repeated as long as it helps.
 
 When something is left out, what follows has other numbers: the third Vote of node 2 may be its second now. So what an
 action is about is looked for anew, and the shortened schedule names what it found.
@@ -9,9 +9,8 @@ action is about is looked for anew, and the shortened schedule names what it fou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations
-from operator import attrgetter
 from typing import Final
 
 from msgspec.structs import replace
@@ -19,7 +18,6 @@ from msgspec.structs import replace
 from kraft.sim.actions import (
     WORLD,
     Action,
-    Administer,
     Deliver,
     Fail,
     Flushed,
@@ -50,21 +48,6 @@ _CALM_MS: Final = 20_000
 """Who gets nowhere in so long a calm is stuck."""
 
 
-def _what(action: Action) -> Hashable:
-    """The kind of a message or of a client's request, or else of what happens."""
-    return action.api_key if isinstance(action, Administer) else getattr(action, "kind", type(action))
-
-
-_GROUPS: Final[tuple[Callable[[Action], Hashable], ...]] = (
-    type,
-    attrgetter("node"),
-    _what,
-    lambda action: (type(action), action.node),
-    lambda action: (_what(action), action.node),
-    lambda action: (_what(action), action.node, getattr(action, "peer", 0)),
-)
-
-
 class _Spent(Exception):
     """The search has cost as much as it may."""
 
@@ -93,7 +76,6 @@ def shrink(
         length = len(schedule.actions) + 1
         while len(search.best.actions) < length:
             length = len(search.best.actions)
-            search.leave_out_groups()
             search.simplify()
             search.join()
             search.leave_out()
@@ -146,12 +128,11 @@ class _Search:
         return self.best.actions
 
     def leave_out_groups(self) -> None:
-        """Leave out all of a kind, all that happens at a node, and all messages of a kind: of everybody, of a node, and
-        between two.
-        """
-        for group_of in _GROUPS:
-            for group in dict.fromkeys(group_of(action) for action in self._actions):
-                self._try([action for action in self._actions if group_of(action) != group])
+        """Leave out all actions of a kind, and all that happens at a node."""
+        for kind in dict.fromkeys(type(action) for action in self._actions):
+            self._try([action for action in self._actions if type(action) is not kind])
+        for node_id in dict.fromkeys(action.node for action in self._actions):
+            self._try([action for action in self._actions if action.node != node_id])
 
     def leave_out(self) -> None:
         """Leave out ever smaller parts, the last first, until each action is needed."""
