@@ -31,12 +31,24 @@ from transport.protocol.errors import Error
 def on_vote(quorum: QuorumState, event: Received, vote: Vote, now_ms: int) -> None:
     """Judge a candidate. A granted vote is on disk before the answer leaves."""
     error = _consider(quorum, vote, now_ms)
-    granted = error == Error.NONE and quorum.state.can_grant(vote, up_to_date=vote.last >= quorum.log.end)
+    can_grant = quorum.state.can_grant(vote, up_to_date=vote.last >= quorum.log.end)
+    granted = error == Error.NONE and (can_grant or _is_heir(quorum, vote))
     if granted and not vote.pre_vote and quorum.state.voted is None:
         quorum.become_voted(vote.candidate, now_ms)
     leader_id, endpoints = known_leader(quorum)
     reply = VoteReply(epoch=quorum.epoch, leader_id=leader_id, endpoints=endpoints, error=error, granted=granted)
     quorum.emit(SendReply(event.request_id, reply))
+
+
+def _is_heir(quorum: QuorumState, vote: Vote) -> bool:
+    """Whether the leader's process has ended, and who asks for a pre-vote has more records than this voter: refused, as
+    by who hears a leader, it would wait out two timers, and nobody else can be elected (Kafka knows nothing of ended
+    processes). Of equal logs the first to ask is refused and the second one elected, so that votes do not split.
+    """
+    match quorum.state:
+        case FollowerState(is_leader_gone=True):
+            return vote.pre_vote and vote.last > quorum.log.end
+    return False
 
 
 def _consider(quorum: QuorumState, vote: Vote, now_ms: int) -> Error:
