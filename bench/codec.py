@@ -32,6 +32,7 @@ from metadata_log.records.metadata import (
     TopicRecord,
 )
 from metadata_log.serde import Message, compiler, decode, encode, schema_of
+from metadata_log.serde.compiler import ReadFunction, WriteFunction
 from metadata_log.serde.declare_tables import snake_case
 from metadata_log.serde.shape import ShapeReader, ShapeWriter, Template
 from metadata_log.types import Uuid
@@ -198,9 +199,10 @@ def fetch_rows() -> Iterator[Row]:
 
 def answer_rows() -> Iterator[Row]:
     """The two ways of an answer to a Fetch, without records and with many."""
-    for name, size in (("empty", 0), ("10 kB", 10_000)):
-        general, by_shape = both_ways(partial(fetched, size))
-        yield from rows(f"Fetched {name}", fetched(size, 1234), {"general": general, "shape seen last": by_shape})
+    for name, size in (("FetchResponse, empty", 0), ("FetchResponse, 10 kB", 10_000)):
+        if wanted(name):
+            general, by_shape = both_ways(partial(fetched, size))
+            yield from rows(name, fetched(size, 1234), {"general": general, "shape seen last": by_shape})
 
 
 def both_ways(made: Callable[[int], FetchRequest | FetchResponse]) -> tuple[Ways, Ways]:
@@ -220,24 +222,20 @@ def both_ways(made: Callable[[int], FetchRequest | FetchResponse]) -> tuple[Ways
     assert read_shape(raw, 0) == general(raw, 0)
     assert write_shape(message, b"") == raw
     reading, writing = lambda: general(raw, 0), lambda: writer(message, b"")
-    return (reading, reading, writing, writing), (
-        lambda: decode(cls, 17, raw),
-        lambda: read_shape(raw, 0),
-        lambda: encode(message, 17),
-        lambda: write_shape(message, b""),
-    )
+    return (reading, reading, writing, writing), our_ways(message, 17, read_shape, write_shape)
 
 
 def rows(name: str, message: Message, ways: dict[str, Ways]) -> Iterator[Row]:
+    """A message in each of these ways."""
     raw = encode(message, 17)
     kios = kio_pair(message, 17, raw)
     for way, ours in ways.items():
         yield Row(f"{name} v17, {way}", len(raw), *best(*ours, *kios))
 
 
-def our_ways(message: Message, version: int, raw: bytes) -> Ways:
-    cls = type(message)
-    read, write = compiler.reader(cls, version, True), compiler.writer(cls, version, True)
+def our_ways(message: Message, version: int, read: ReadFunction[Any], write: WriteFunction[Any]) -> Ways:
+    """Through the doors, and by these functions."""
+    cls, raw = type(message), encode(message, version)
     return (
         lambda: decode(cls, version, raw),
         lambda: read(raw, 0),
@@ -249,8 +247,9 @@ def our_ways(message: Message, version: int, raw: bytes) -> Ways:
 def message_rows() -> Iterator[Row]:
     for name, message, version in MESSAGES:
         if wanted(name):
-            raw = encode(message, version)
-            ours = our_ways(message, version, raw)
+            raw, cls = encode(message, version), type(message)
+            read, write = compiler.reader(cls, version, True), compiler.writer(cls, version, True)
+            ours = our_ways(message, version, read, write)
             yield Row(f"{name} v{version}", len(raw), *best(*ours, *kio_pair(message, version, raw)))
 
 
@@ -265,11 +264,11 @@ def beside_kio(size: int, door: float, bare: float, kio: float) -> str:
 
 def main() -> None:
     columns = f"{'kio':>6} {'bare µs':>8} {'kio':>6} {'MB/s':>6}"
-    print(f"{'message':34} {'bytes':>6} | {'decode µs':>9} {columns} | {'encode µs':>9} {columns}")
+    print(f"{'message':42} {'bytes':>6} | {'decode µs':>9} {columns} | {'encode µs':>9} {columns}")
     for row in [*fetch_rows(), *answer_rows(), *message_rows()]:
         decoded = beside_kio(row.size, row.read, row.bare_read, row.kio_read)
         encoded = beside_kio(row.size, row.write, row.bare_write, row.kio_write)
-        print(f"{row.title:34} {row.size:6} | {decoded} | {encoded}")
+        print(f"{row.title:42} {row.size:6} | {decoded} | {encoded}")
     print(f"\n{'record, with its frame':34} {'bytes':>6} | {'decode/s':>10} {'MB/s':>6} | {'encode/s':>10} {'MB/s':>6}")
     for record, version in RECORDS:
         name = type(record).__name__

@@ -29,20 +29,25 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def is_whole_suite(config: pytest.Config) -> bool:
+    """Whether the command line names no files or folders."""
+    return config.args_source is pytest.Config.ArgsSource.TESTPATHS
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
     options = config.option
-    everything = config.args_source is pytest.Config.ArgsSource.TESTPATHS
     if not config.pluginmanager.hasplugin("xdist") or hasattr(config, "workerinput"):
         return
-    if everything and options.numprocesses is None and options.dist == "no" and not options.usepdb:
+    if is_whole_suite(config) and options.numprocesses is None and options.dist == "no" and not options.usepdb:
         options.numprocesses = WORKERS
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Where several processes run tests, those of Apache Kafka need not wait long for its jars."""
-    if session.config.getoption("numprocesses", None) and not hasattr(session.config, "workerinput"):
-        session.config.add_cleanup(fetch_ahead())
+    """Where several processes run the suite, the tests of Apache Kafka need not wait long for its jars."""
+    config = session.config
+    if is_whole_suite(config) and config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        config.add_cleanup(fetch_ahead())
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

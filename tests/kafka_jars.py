@@ -1,6 +1,6 @@
 """Brings the jars of Apache Kafka into the user's cache directory, once, with the Ivy that ships inside PySpark.
 
-python tests/kafka_jars.py VERSION…
+`python tests/kafka_jars.py VERSION…` brings those of these versions.
 """
 
 from __future__ import annotations

@@ -135,23 +135,20 @@ class _Learner(Generic[MessageType]):
         paths = {span.path for span in in_front}
         if len(paths) != len(in_front):  # a tag that was sent twice
             return None
-        parts = before, None if records is None else records.path, behind
-        former = self._parts[0]
-        known = (len(before), *parts[1:]) == (len(former), *self._parts[1:]) and self._holes <= paths
-        if known:
-            # 0.0 equals -0.0, which has other bytes: such numbers may always differ.
-            self._holes |= {
-                span.path
-                for span in in_front
-                if span.kind is Kind.FLOAT64 or before[span.start : span.end] != former[span.start : span.end]
-            }
-        else:
-            self._holes = frozenset()
-        self._parts = parts
+        path = None if records is None else records.path
+        (former, *rest), self._parts = self._parts, (before, path, behind)
+        known = len(before) == len(former) and [path, behind] == rest and self._holes <= paths
         if not known:
+            self._holes = frozenset()
             return None
+        # 0.0 equals -0.0, which has other bytes: such numbers may always differ.
+        self._holes |= {
+            span.path
+            for span in in_front
+            if span.kind is Kind.FLOAT64 or before[span.start : span.end] != former[span.start : span.end]
+        }
         holes = [span for span in in_front if span.path in self._holes]
-        return Example(message, before, holes, parts[1], behind)
+        return Example(message, before, holes, path, behind)
 
 
 class ShapeReader(Generic[MessageType]):
@@ -228,16 +225,17 @@ def matcher(example: Example[MessageType], otherwise: ReadFunction[MessageType])
             at = hole.end
     unpack = struct.Struct(layout).unpack_from
     scope: dict[str, object] = {"unpack": unpack, "new": bytes.__new__, "Uuid": Uuid, "otherwise": otherwise}
-    has_records = example.records is not None
+    finding: list[str] = []
     if example.records is not None:
         variables[example.records] = "data[begin:end]"
+        finding = _finding_records(len(before), behind)
     made, _ = _expression(example.message, "", variables, scope)
     lines = [
-        f"    if len(data) - position {'>' if has_records else '=='} {len(before) + len(behind)}:",
+        f"    if len(data) - position {'>' if finding else '=='} {len(before) + len(behind)}:",
         f"        {', '.join(names)}, = unpack(data, position)",
         f"        if {' and '.join(checks) or 'True'}:",
-        *(_finding_records(len(before), behind) if has_records else ()),
-        f"            {'    ' if has_records else ''}return {made}",
+        *finding,
+        f"            {'    ' if finding else ''}return {made}",
         "    return otherwise(data, position)",
     ]
     return compile_function("match(data, position)", lines, scope, example.title)

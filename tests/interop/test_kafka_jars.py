@@ -5,16 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kafka_jars import (
-    KAFKA_VERSION,
-    OLDER_VERSION,
-    KafkaUnavailable,
-    are_there,
-    cache_directory,
-    fetch_ahead,
-    find_java,
-)
-from real_kafka import eventually
+from kafka_jars import KAFKA_VERSION, OLDER_VERSION, are_there, cache_directory, fetch_ahead
+from real_kafka import KafkaInstallation, eventually
 
 
 @pytest.fixture
@@ -23,11 +15,7 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return cache_directory(KAFKA_VERSION).parent
 
 
-def test_an_end_of_the_tests_ends_it_and_leaves_nothing_half_done(empty_cache: Path) -> None:
-    try:
-        find_java()
-    except KafkaUnavailable as unavailable:
-        pytest.skip(str(unavailable))
+def test_an_end_of_the_tests_ends_it_and_leaves_nothing_half_done(kafka: KafkaInstallation, empty_cache: Path) -> None:
     end = fetch_ahead()
     eventually(lambda: len(list(empty_cache.glob("fetch-*/ivy.xml"))) == 2, "both are fetched")
     end()

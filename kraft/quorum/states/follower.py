@@ -51,5 +51,5 @@ class FollowerState(Struct):
         return ElectionState(epoch=self.epoch, leader_id=self.leader_id, voted=self.voted, voters=voters)
 
     def can_grant(self, vote: Vote, *, up_to_date: bool) -> bool:
-        """Only a pre-vote, and only while this leader has not been heard."""
+        """Only a pre-vote, and only while this leader has not been heard; or to its heir, as `on_vote` says."""
         return vote.pre_vote and up_to_date and not self.has_fetched
