@@ -10,6 +10,14 @@ BENCH = Path(__file__).parent.parent / "bench"
 SECONDS = 300
 
 
+def test_a_commit_costs_more_than_its_system_calls(tmp_path: Path) -> None:
+    """The bench itself checks every record, and that each write of ours is committed."""
+    command = [sys.executable, str(BENCH / "floor.py"), "--bursts=2", "--computing=1,1,1,1", f"--dir={tmp_path}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()[1:]] == ["ours", "bare", "computing"]
+
+
 def test_controllers_decide_and_load(tmp_path: Path) -> None:
     """Ours alone: the bench itself checks that every request succeeds and that a fenced broker is in no ISR."""
     decide = ["--topics=2", "--partitions=20", "--reps=1"]

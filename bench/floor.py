@@ -1,0 +1,236 @@
+"""What would a commit cost if our nodes computed nothing? Three bare programs beside them, in one run.
+
+    python bench/floor.py [--bursts 60] [--computing 142,102,52,53] [--seed 0] [--dir DIR]
+
+"bare" are a leader and two followers in Python, without Trio, that only read, check a CRC, append, fdatasync and send;
+the leader answers when it and one follower have the record on disk. "computing" are the same, which are busy besides
+for so many µs: the leader before it appends, a follower before it appends and before it tells, the leader before it
+answers. One client asks one quorum a hundred times, then another one, in an order that the seed draws: what else the
+machine does meets all of them alike. The ratios are those of the medians of bursts, with their standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import select
+import socket
+import statistics
+import tempfile
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import load
+from msgspec import Struct
+from quorums import start_quorum
+
+REQUEST: Final = b"v" * 190
+ANSWER: Final = b"k" * 60
+CRC_BYTES: Final = 4
+RECORD_BYTES: Final = 210
+"""As long as a batch with one change of a configuration."""
+TOLD_BYTES: Final = 96
+FOLLOWER: Final = b"F"
+CLIENT: Final = b"C"
+FOLLOWERS: Final = 2
+ASKED_AT_ONCE: Final = 100
+NOT_COUNTED: Final = 5
+"""The first of a burst, which finds cold caches."""
+WARM_UP_CLIENTS: Final = 16
+WARM_UP_SECONDS: Final = 2.0
+LEAST_BURSTS: Final = 2
+READ_BYTES: Final = 1 << 16
+AT_ONCE: Final = ("controller.quorum.append.linger.ms=0",)
+
+Ask = Callable[[], None]
+
+
+class Computing(Struct, frozen=True):
+    """For how many µs bare programs are busy, and when."""
+
+    leader_appends: int = 0
+    follower_appends: int = 0
+    follower_tells: int = 0
+    leader_answers: int = 0
+
+
+def compute(microseconds: int) -> None:
+    """Be busy."""
+    end = time.perf_counter() + microseconds / 1e6
+    while time.perf_counter() < end:
+        pass
+
+
+def connect(port: int, who: bytes) -> socket.socket:
+    """A connection to a bare leader that says whose it is."""
+    connection = load.connect(("127.0.0.1", port))
+    connection.sendall(who)
+    return connection
+
+
+def append(log: int, data: bytes, size: int) -> int:
+    """Write behind what a log has; its new size."""
+    return size + os.pwrite(log, data, size)
+
+
+def lead(listening: socket.socket, path: Path, computing: Computing) -> None:
+    """Append what the client asks for, pass it on, and answer once a majority has it on disk."""
+    log = os.open(path, os.O_WRONLY | os.O_CREAT)
+    size = 0
+    everyone = [listening.accept()[0] for _ in range(FOLLOWERS + 1)]
+    who = {each.fileno(): each.recv(1) for each in everyone}
+    (client,) = (each for each in everyone if who[each.fileno()] == CLIENT)
+    followers = {each.fileno(): each for each in everyone if each is not client}
+    flushed = dict.fromkeys(followers, 0)
+    poll = select.epoll()
+    for each in everyone:
+        each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        poll.register(each.fileno(), select.EPOLLIN)
+    is_asked = False
+    while True:
+        for descriptor, _ in poll.poll():
+            if descriptor == client.fileno():
+                if not (request := client.recv(READ_BYTES)):
+                    return
+                compute(computing.leader_appends)
+                body = request.ljust(RECORD_BYTES - CRC_BYTES)
+                record = zlib.crc32(body).to_bytes(CRC_BYTES, "big") + body
+                size = append(log, record, size)
+                for follower in followers.values():
+                    follower.send(record)
+                os.fdatasync(log)
+                is_asked = True
+            else:
+                told = followers[descriptor].recv(READ_BYTES)[-TOLD_BYTES:]
+                flushed[descriptor] = int.from_bytes(told[:8], "big")
+            if is_asked and max(flushed.values()) == size:
+                compute(computing.leader_answers)
+                is_asked = False
+                client.send(ANSWER)
+
+
+def follow(port: int, path: Path, computing: Computing) -> None:
+    """Append what the leader sends, and tell it how much is on disk."""
+    log = os.open(path, os.O_WRONLY | os.O_CREAT)
+    size = 0
+    leader = connect(port, FOLLOWER)
+    data = b""
+    while more := leader.recv(READ_BYTES):
+        data += more
+        whole = len(data) - len(data) % RECORD_BYTES
+        records, data = data[:whole], data[whole:]
+        for at in range(0, whole, RECORD_BYTES):
+            crc = int.from_bytes(records[at : at + CRC_BYTES], "big")
+            assert zlib.crc32(records[at + CRC_BYTES : at + RECORD_BYTES]) == crc, at
+        compute(computing.follower_appends)
+        size = append(log, records, size)
+        os.fdatasync(log)
+        compute(computing.follower_tells)
+        leader.send(size.to_bytes(8, "big").ljust(TOLD_BYTES, b"\0"))
+
+
+@contextmanager
+def bare_quorum(directory: Path, computing: Computing) -> Iterator[Ask]:
+    """Three bare programs, and how to ask them."""
+    directory.mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        fork = multiprocessing.get_context("fork")
+        everyone = [
+            fork.Process(target=lead, args=(listening, directory / "leader", computing)),
+            *(
+                fork.Process(target=follow, args=(port, directory / f"follower-{number}", computing))
+                for number in range(FOLLOWERS)
+            ),
+        ]
+        for one in everyone:
+            one.start()
+        try:
+            with connect(port, CLIENT) as connection:
+
+                def ask() -> None:
+                    connection.send(REQUEST)
+                    if connection.recv(READ_BYTES) != ANSWER:
+                        raise load.Refused("a bare leader has ended")
+
+                yield ask
+        finally:
+            for one in everyone:
+                one.terminate()
+                one.join()
+
+
+@contextmanager
+def our_quorum(directory: Path) -> Iterator[Ask]:
+    """Three of our nodes, and how to ask them."""
+    with ExitStack() as stack:
+        directory.mkdir()
+        layout, _ = start_quorum("ours", directory, stack, AT_ONCE)
+        leader = load.find_leader(load.parse_addresses(layout.bootstrap))
+        load.run(leader, WARM_UP_CLIENTS, WARM_UP_SECONDS)
+        client = load.Client(leader, (load.frame_of(0, 0, 128), load.frame_of(0, 1, 128)), load.error_of)
+        stack.callback(client.connection.close)
+        client.connection.settimeout(load.ANSWER_SECONDS)
+
+        def ask() -> None:
+            client.connection.send(client.frames[client.turn])
+            client.turn ^= 1
+            if client.connection.recv(READ_BYTES) != client.expected:
+                raise load.Refused("an answer was not that of a committed write")
+
+        yield ask
+
+
+def burst(ask: Ask) -> float:
+    """The median time in ms that one client waits."""
+    now = time.perf_counter
+    took = []
+    for _ in range(ASKED_AT_ONCE):
+        asked_at = now()
+        ask()
+        took.append(now() - asked_at)
+    return 1000 * statistics.median(took[NOT_COUNTED:])
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    numbers = lambda text: Computing(*(int(each) for each in text.split(",")))  # noqa: E731
+    parser.add_argument("--bursts", type=int, default=60, help="of a hundred requests to each quorum")
+    parser.add_argument("--computing", type=numbers, default=Computing(142, 102, 52, 53), metavar="µs,µs,µs,µs")
+    parser.add_argument("--seed", type=int, default=0, help="draws the order of the quorums in each round")
+    parser.add_argument("--dir", type=Path, default=Path(tempfile.gettempdir()), help="where the logs are kept")
+    options = parser.parse_args()
+    if options.bursts < LEAST_BURSTS:
+        parser.error(f"an error needs at least {LEAST_BURSTS} bursts")
+    return options
+
+
+def main() -> None:
+    options = arguments()
+    rng = Random(options.seed)
+    with tempfile.TemporaryDirectory(prefix="bench-floor-", dir=options.dir) as scratch, ExitStack() as stack:
+        root = Path(scratch)
+        quorums = {
+            "ours": stack.enter_context(our_quorum(root / "ours")),
+            "bare": stack.enter_context(bare_quorum(root / "bare", Computing())),
+            "computing": stack.enter_context(bare_quorum(root / "computing", options.computing)),
+        }
+        medians: dict[str, list[float]] = {name: [] for name in quorums}
+        for _ in range(options.bursts):
+            for name in rng.sample(list(quorums), len(quorums)):
+                medians[name].append(burst(quorums[name]))
+    print(f"{'':12}{'p50 ms':>8}{'of ours':>10}{'±':>8}")
+    for name, found in medians.items():
+        ratios = [one / ours for one, ours in zip(found, medians["ours"], strict=True)]
+        error = statistics.stdev(ratios) / len(ratios) ** 0.5
+        print(f"{name:12}{statistics.median(found):8.3f}{statistics.mean(ratios):10.3f}{error:8.3f}")
+
+
+if __name__ == "__main__":
+    main()
