@@ -21,9 +21,8 @@ from pathlib import Path
 
 from load import Address, Row, find_leader, parse_addresses, run
 from msgspec import Struct
-from quorums import start_quorum
+from quorums import AT_ONCE, start_quorum
 
-AT_ONCE = ("controller.quorum.append.linger.ms=0",)
 LINGER = {"ours": AT_ONCE, "kafka0": AT_ONCE, "kafka": ()}
 TITLE = {"ours": "ours, linger 0", "kafka0": "Kafka, linger 0", "kafka": "Kafka, linger 25 ms (default)"}
 HEAT_CLIENTS = 64

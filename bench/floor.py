@@ -20,15 +20,16 @@ import statistics
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import cycle, repeat
 from pathlib import Path
 from random import Random
 from typing import Final
 
 import load
 from msgspec import Struct
-from quorums import start_quorum
+from quorums import AT_ONCE, start_quorum
 
 REQUEST: Final = b"v" * 190
 ANSWER: Final = b"k" * 60
@@ -46,7 +47,6 @@ WARM_UP_CLIENTS: Final = 16
 WARM_UP_SECONDS: Final = 2.0
 LEAST_BURSTS: Final = 2
 READ_BYTES: Final = 1 << 16
-AT_ONCE: Final = ("controller.quorum.append.linger.ms=0",)
 
 Ask = Callable[[], None]
 
@@ -135,6 +135,18 @@ def follow(port: int, path: Path, computing: Computing) -> None:
         leader.send(size.to_bytes(8, "big").ljust(TOLD_BYTES, b"\0"))
 
 
+def asking(connection: socket.socket, frames: Iterable[bytes], expected: bytes) -> Ask:
+    """How to send the next of these frames, and wait for this answer."""
+    following = iter(frames)
+
+    def ask() -> None:
+        connection.send(next(following))
+        if connection.recv(READ_BYTES) != expected:
+            raise load.Refused("an answer was not that of a committed write")
+
+    return ask
+
+
 @contextmanager
 def bare_quorum(directory: Path, computing: Computing) -> Iterator[Ask]:
     """Three bare programs, and how to ask them."""
@@ -153,13 +165,7 @@ def bare_quorum(directory: Path, computing: Computing) -> Iterator[Ask]:
             one.start()
         try:
             with connect(port, CLIENT) as connection:
-
-                def ask() -> None:
-                    connection.send(REQUEST)
-                    if connection.recv(READ_BYTES) != ANSWER:
-                        raise load.Refused("a bare leader has ended")
-
-                yield ask
+                yield asking(connection, repeat(REQUEST), ANSWER)
         finally:
             for one in everyone:
                 one.terminate()
@@ -167,24 +173,16 @@ def bare_quorum(directory: Path, computing: Computing) -> Iterator[Ask]:
 
 
 @contextmanager
-def our_quorum(directory: Path) -> Iterator[Ask]:
+def our_quorum(root: Path) -> Iterator[Ask]:
     """Three of our nodes, and how to ask them."""
     with ExitStack() as stack:
-        directory.mkdir()
-        layout, _ = start_quorum("ours", directory, stack, AT_ONCE)
+        layout, _ = start_quorum("ours", root, stack, AT_ONCE)
         leader = load.find_leader(load.parse_addresses(layout.bootstrap))
         load.run(leader, WARM_UP_CLIENTS, WARM_UP_SECONDS)
         client = load.Client(leader, (load.frame_of(0, 0, 128), load.frame_of(0, 1, 128)), load.error_of)
         stack.callback(client.connection.close)
         client.connection.settimeout(load.ANSWER_SECONDS)
-
-        def ask() -> None:
-            client.connection.send(client.frames[client.turn])
-            client.turn ^= 1
-            if client.connection.recv(READ_BYTES) != client.expected:
-                raise load.Refused("an answer was not that of a committed write")
-
-        yield ask
+        yield asking(client.connection, cycle(client.frames), client.expected)
 
 
 def burst(ask: Ask) -> float:
@@ -217,7 +215,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="bench-floor-", dir=options.dir) as scratch, ExitStack() as stack:
         root = Path(scratch)
         quorums = {
-            "ours": stack.enter_context(our_quorum(root / "ours")),
+            "ours": stack.enter_context(our_quorum(root)),
             "bare": stack.enter_context(bare_quorum(root / "bare", Computing())),
             "computing": stack.enter_context(bare_quorum(root / "computing", options.computing)),
         }

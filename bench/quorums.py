@@ -14,6 +14,9 @@ from brokers import CLUSTER_ID
 from our_nodes import our_controller, our_format
 from real_kafka import KafkaInstallation, Nodes, QuorumLayout, free_ports, kafka_format, running
 
+AT_ONCE = ("controller.quorum.append.linger.ms=0",)
+"""What is written does not wait for more."""
+
 
 def commands(name: str, layout: QuorumLayout, heap: str = "512m") -> Callable[[int], list[str]]:
     """The command lines of controllers on a layout: `ours`, or of Kafka for any other name."""
