@@ -102,10 +102,31 @@ class LogView:
         self.end_offset = offset
         self.flushed_offset = min(self.flushed_offset, offset)
 
+    def cut_for(self, snapshot: OffsetAndEpoch) -> int | None:
+        """Where this log must end before a leader's snapshot can take its place; its end, if nothing is to be cut.
+
+        None for a snapshot that this log holds already, or that contradicts what this replica knows to be committed.
+
+        The order of (epoch, offset) is right for votes only: a tail of a later epoch was never committed if a snapshot
+        covers its offsets with an earlier epoch. Such a tail goes first, so that the snapshot is ahead of the log in
+        that order too, by which the next start after a crash judges it (`KafkaRaftLog.truncateToLatestSnapshot`).
+        """
+        entries = self.epochs.entries
+        kept = sum(entry.epoch <= snapshot.epoch for entry in entries)
+        if kept == len(entries):
+            end = self.end
+        elif kept:
+            end = OffsetAndEpoch(epoch=entries[kept - 1].epoch, offset=entries[kept].offset)
+        else:
+            end = OffsetAndEpoch(epoch=self.snapshots[-1].epoch if self.snapshots else 0, offset=entries[0].offset)
+        committed = self.never_below
+        return end.offset if end.offset >= committed < snapshot.offset and snapshot > end else None
+
     def reset_to(self, snapshot: OffsetAndEpoch) -> None:
-        """A snapshot takes the place of the log and of older snapshots; everything in it is committed."""
-        assert snapshot > self.end, (snapshot, self.end)
-        assert snapshot.offset >= self.never_below, (snapshot, self.never_below)
+        """A snapshot takes the place of the log and of older snapshots; everything in it is committed. The log was cut
+        where `cut_for` says.
+        """
+        assert self.cut_for(snapshot) == self.end_offset, (snapshot, self.end, self.never_below)
         self.snapshots = (snapshot,)
         self.start_offset = self.end_offset = self.flushed_offset = snapshot.offset
         self._set_epochs(EpochHistory())

@@ -6,6 +6,8 @@ What is wrong with a download ends it, not the process as in Kafka; the next Fet
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec.structs import replace
 
 from kraft.quorum.effects import (
@@ -16,6 +18,7 @@ from kraft.quorum.effects import (
     InstallSnapshot,
     SendReply,
     SendSnapshot,
+    TruncateLog,
 )
 from kraft.quorum.events import LogStartRaised, Received, SnapshotChecked, SnapshotTaken
 from kraft.quorum.leadership import Verdict, epoch_error, known_leader, on_common_reply, settle
@@ -24,6 +27,9 @@ from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.states import Download, FollowerState, LeaderState
 from metadata_log.types import OffsetAndEpoch
 from transport.protocol.errors import Error
+
+MAX_OFFSET: Final = 2**62
+"""No log comes as far. Kafka's offsets end at 2**63 - 1, and a log that begins there could not grow any more."""
 
 # The leader's side
 
@@ -70,8 +76,9 @@ def begin_download(quorum: QuorumState, follower: FollowerState, peer_id: int, s
     log = quorum.log
     if follower.download is not None and follower.download.snapshot == snapshot:
         return Verdict.CONTINUE
-    if snapshot.epoch < 0 or snapshot <= log.end or snapshot.offset < log.never_below:
-        quorum.suspect(peer_id, f"it sends us to snapshot {snapshot}, but our log ends at {log.end}")
+    if not 0 <= snapshot.epoch <= quorum.epoch or snapshot.offset > MAX_OFFSET or log.cut_for(snapshot) is None:
+        held = f"our log ends at {log.end}, and what is below {log.never_below} is committed"
+        quorum.suspect(peer_id, f"it sends us to snapshot {snapshot}, but {held}")
         return Verdict.BACK_OFF
     follower.download = Download(snapshot)
     quorum.emit(BeginDownload(snapshot))
@@ -142,9 +149,19 @@ def on_snapshot_checked(quorum: QuorumState, event: SnapshotChecked, now_ms: int
         quorum.peers.back_off(follower.leader_id, now_ms)
         return
     assert download.is_whole, download
+    log = quorum.log
+    cut = log.cut_for(snapshot)
+    if cut is None:
+        quorum.suspect(follower.leader_id, f"its snapshot {snapshot} contradicts our log, which ends at {log.end}")
+        give_up_download(quorum, follower)
+        quorum.peers.back_off(follower.leader_id, now_ms)
+        return
     follower.download = None
+    if cut < log.end_offset:
+        log.truncated(cut)
+        quorum.emit(TruncateLog(cut))
     quorum.emit(InstallSnapshot(snapshot))
-    quorum.log.reset_to(snapshot)
+    log.reset_to(snapshot)
     quorum.change_voters(quorum.history.begun_with(event.changes), now_ms)
     quorum.move_high_watermark(snapshot.offset)
 
