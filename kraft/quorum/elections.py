@@ -22,6 +22,7 @@ from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.replication import fetch_from_bootstrap, poll_follower
 from kraft.quorum.states import CandidateState, FollowerState, ProspectiveState, UnattachedState, VotedState
 from kraft.quorum.states.election import Tally
+from kraft.quorum.states.follower import LeaderContact
 from metadata_log.types import NO_NODE
 from transport.protocol.errors import Error
 
@@ -46,7 +47,7 @@ def _is_heir(quorum: QuorumState, vote: Vote) -> bool:
     processes). Of equal logs the first to ask is refused and the second one elected, so that votes do not split.
     """
     match quorum.state:
-        case FollowerState(is_leader_gone=True):
+        case FollowerState(contact=LeaderContact.REFUSED):
             return vote.pre_vote and vote.last > quorum.log.end
     return False
 
@@ -84,9 +85,9 @@ def poll_following(quorum: QuorumState, follower: FollowerState, now_ms: int) ->
     """
     if now_ms >= follower.fetch_deadline_ms and not quorum.is_shutting_down:
         if quorum.may_stand:
-            stand(quorum, now_ms, "leader-gone" if follower.is_leader_gone else "fetch-timeout")
+            stand(quorum, now_ms, "leader-gone" if follower.contact is LeaderContact.REFUSED else "fetch-timeout")
             return
-        follower.has_fetched = False
+        follower.leader_is_silent()
     poll_follower(quorum, follower, now_ms)
 
 
@@ -94,15 +95,14 @@ def on_leader_gone(quorum: QuorumState, peer_id: int, now_ms: int) -> None:
     """A leader that was heard refuses connections: its process has ended, and there is nothing to wait for.
 
     A moment is waited all the same, each voter another one, as otherwise all would ask at once for each other's
-    pre-votes. Kafka waits for the fetch timeout.
+    pre-votes. Kafka waits for the fetch timeout. A leader that was last heard at a bootstrap server's address says
+    nothing by refusing at the address that it advertises: that address may never have led there.
     """
     most_ms = quorum.config.lost_leader_backoff_max_ms
     match quorum.state:
-        case FollowerState(has_fetched=True, is_leader_gone=False) as follower if peer_id == follower.leader_id:
+        case FollowerState(contact=LeaderContact.DIRECT) as follower if peer_id == follower.leader_id:
             if most_ms and quorum.is_voter:
-                follower.is_leader_gone = True
-                wait_ms = 1 + quorum.rng.randrange(most_ms)
-                follower.fetch_deadline_ms = min(follower.fetch_deadline_ms, now_ms + wait_ms)
+                follower.leader_refused(now_ms + 1 + quorum.rng.randrange(most_ms))
 
 
 def stand(quorum: QuorumState, now_ms: int, cause: str) -> None:

@@ -154,9 +154,8 @@ def on_end_quorum_epoch(quorum: QuorumState, event: Received, request: EndQuorum
     error = _adopt_announced(quorum, request, now_ms, "end-quorum-epoch")
     match quorum.state:
         case FollowerState(leader_id=leader_id) as follower if error == Error.NONE and leader_id == request.leader_id:
-            follower.fetch_deadline_ms = now_ms + ranked_backoff_ms(
-                request.successors, quorum.local, quorum.config.election_backoff_max_ms
-            )
+            backoff_ms = ranked_backoff_ms(request.successors, quorum.local, quorum.config.election_backoff_max_ms)
+            follower.leader_resigned(now_ms + backoff_ms)
     leader_id, endpoints = known_leader(quorum)
     reply = EndQuorumEpochReply(epoch=quorum.epoch, leader_id=leader_id, endpoints=endpoints, error=error)
     quorum.emit(SendReply(event.request_id, reply))

@@ -237,7 +237,7 @@ def on_update_voter_reply(quorum: QuorumState, peer_id: int, reply: UpdateVoterR
         case FollowerState(leader_id=leader_id) as follower if verdict is Verdict.CONTINUE and leader_id == peer_id:
             if reply.error in (Error.NONE, Error.UNSUPPORTED_VERSION):
                 follower.has_reported = True
-                follower.fetch_deadline_ms = now_ms + quorum.config.fetch_timeout_ms
+                follower.heard_leader(peer_id, now_ms + quorum.config.fetch_timeout_ms)
     quorum.peers.answered(peer_id)
 
 

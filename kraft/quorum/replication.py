@@ -388,8 +388,7 @@ def _take(quorum: QuorumState, follower: FollowerState, peer_id: int, reply: Fet
         if verdict is Verdict.CONTINUE:
             _follow_high_watermark(quorum, reply.high_watermark)
     if verdict is Verdict.CONTINUE:
-        follower.fetch_deadline_ms = now_ms + quorum.config.fetch_timeout_ms
-        follower.has_fetched = True
+        follower.heard_leader(peer_id, now_ms + quorum.config.fetch_timeout_ms)
     return verdict
 
 

@@ -114,7 +114,7 @@ def _take_piece(
     leader_id = follower.leader_id
     if reply.error == Error.SNAPSHOT_NOT_FOUND:
         give_up_download(quorum, follower)
-        follower.fetch_deadline_ms = now_ms + quorum.config.fetch_timeout_ms
+        follower.heard_leader(leader_id, now_ms + quorum.config.fetch_timeout_ms)
         return Verdict.HANDLED
     if reply.error != Error.NONE:
         quorum.suspect(leader_id, f"it answers our request for {download.snapshot} with {reply.error.name}")
@@ -129,7 +129,7 @@ def _take_piece(
         give_up_download(quorum, follower)
         return Verdict.BACK_OFF
     follower.download = replace(download, position=end, is_whole=end == reply.size)
-    follower.fetch_deadline_ms = now_ms + quorum.config.fetch_timeout_ms
+    follower.heard_leader(leader_id, now_ms + quorum.config.fetch_timeout_ms)
     quorum.emit(AppendDownload(download.snapshot, reply.data))
     if end == reply.size:
         quorum.emit(CheckDownload(download.snapshot))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import ClassVar
 
 from msgspec import Struct
@@ -19,12 +20,22 @@ class Download(Struct, frozen=True):
     is_whole: bool = False
 
 
-class FollowerState(Struct):
-    """`has_fetched` turns true with a good answer of this leader: from then on pre-votes of others are refused, by an
-    observer until the leader is silent for too long.
+class LeaderContact(StrEnum):
+    """What this follower knows of its leader's life. Only the methods of `FollowerState` change it."""
 
-    `is_leader_gone` turns true when the leader's address then refuses a connection. While there is a `download`, the
-    leader is asked for a snapshot and for no records.
+    NONE = "none"
+    """The leader has not answered in this epoch; to an observer not for a fetch timeout."""
+    DIRECT = "direct"
+    """The leader's last answer came from its own address."""
+    INDIRECT = "indirect"
+    """The leader's last answer came from a bootstrap server's address."""
+    REFUSED = "refused"
+    """The leader's own address has refused a connection since its last answer: the leader's process has ended."""
+
+
+class FollowerState(Struct):
+    """From the leader's first answer on pre-votes of others are refused, by an observer until the leader is silent for
+    too long. While there is a `download`, the leader is asked for a snapshot and for no records.
     """
 
     epoch: int
@@ -32,8 +43,7 @@ class FollowerState(Struct):
     endpoints: Endpoints
     voted: ReplicaKey | None
     fetch_deadline_ms: int
-    has_fetched: bool = False
-    is_leader_gone: bool = False
+    contact: LeaderContact = LeaderContact.NONE
     download: Download | None = None
     report_at_ms: int = NEVER_MS
     """When to tell the leader about oneself, instead of fetching."""
@@ -41,6 +51,27 @@ class FollowerState(Struct):
     """Whether this leader knows, which matters as long as the log does not."""
 
     name: ClassVar[str] = "Follower"
+
+    def heard_leader(self, peer_id: int, deadline_ms: int) -> None:
+        """The leader has answered, reached as `peer_id`; whatever its address refused before, the leader lives
+        (`FollowerState.resetFetchTimeoutForSuccessfulFetch`).
+        """
+        self.contact = LeaderContact.DIRECT if peer_id == self.leader_id else LeaderContact.INDIRECT
+        self.fetch_deadline_ms = deadline_ms
+
+    def leader_refused(self, deadline_ms: int) -> None:
+        """The address that the leader's last answer came from refuses connections: do not wait for longer than this."""
+        assert self.contact is LeaderContact.DIRECT, self.contact
+        self.contact = LeaderContact.REFUSED
+        self.fetch_deadline_ms = min(self.fetch_deadline_ms, deadline_ms)
+
+    def leader_resigned(self, deadline_ms: int) -> None:
+        """The leader leads no more: its successors take their turns (`FollowerState.overrideFetchTimeout`)."""
+        self.fetch_deadline_ms = deadline_ms
+
+    def leader_is_silent(self) -> None:
+        """An observer has not heard the leader for a fetch timeout."""
+        self.contact = LeaderContact.NONE
 
     def deadline_ms(self) -> int:
         """When the leader has been silent for too long."""
@@ -52,4 +83,4 @@ class FollowerState(Struct):
 
     def can_grant(self, vote: Vote, *, up_to_date: bool) -> bool:
         """Only a pre-vote, and only while this leader has not been heard; or to its heir, as `on_vote` says."""
-        return vote.pre_vote and up_to_date and not self.has_fetched
+        return vote.pre_vote and up_to_date and self.contact is LeaderContact.NONE

@@ -1,0 +1,75 @@
+"""What a follower concludes from its leader's answers and refusals: when it campaigns, and for whom it votes."""
+
+from __future__ import annotations
+
+from one_core import START_MS, OneCore, at, endpoints, records_of_the_leader
+
+from kraft.quorum.effects import SendRequest
+from kraft.quorum.events import FailureCause, Replied, RequestFailed, Tick
+from kraft.quorum.messages import FetchReply, Vote, VoteReply
+from kraft.quorum.values import ListenerAddress, ReplicaKey
+from transport.protocol.errors import Error
+
+NOT_ME = FetchReply(epoch=5, leader_id=1, endpoints=endpoints(1), error=Error.NOT_LEADER_OR_FOLLOWER)
+LONGER = Vote(epoch=5, candidate=ReplicaKey(3), voter=ReplicaKey(2), last=at(101, 5), pre_vote=True)
+
+
+def refused_once() -> OneCore:
+    """A follower whose leader refused one connection, between two good answers."""
+    one = OneCore()
+    one.answer(records_of_the_leader())
+    one.fail(FailureCause.REFUSED)
+    one.answer(NOT_ME, peer=3)
+    one.now_ms += 20
+    one.step(Tick())
+    assert one.asked().peer_id == 1
+    one.answer(records_of_the_leader())
+    return one
+
+
+def test_a_leader_that_answers_again_is_not_gone() -> None:
+    """One refused connection once meant for the rest of the epoch: a pre-vote against a leader that is heard."""
+    one = refused_once()
+    assert not one.ask(LONGER).granted
+    one.advance(500)
+    assert one.core.state_name == "Follower"
+
+
+def test_a_leader_that_was_refused_once_is_found_gone_again() -> None:
+    """The fast fail-over works each time, and not only once an epoch."""
+    one = refused_once()
+    one.fail(FailureCause.REFUSED)
+    assert one.ask(LONGER).granted, "to the heir of a leader whose process has ended"
+    one.advance(150)
+    assert one.core.state_name == "Prospective"
+
+
+def test_a_refusing_advertised_address_beside_a_working_bootstrap_address_ends_no_leadership() -> None:
+    """As behind a virtual address: the leader is heard, only not where it says that it listens."""
+    one = OneCore(bootstrap=(ListenerAddress("CONTROLLER", "vip", 9093),))
+    heard, taken = 0, 0
+    pending: list[tuple[int, SendRequest]] = []
+    while one.now_ms < START_MS + 60_000:
+        for request in one.all(SendRequest)[taken:]:
+            pending.append((one.now_ms + (500 if request.peer_id == -2 else 1), request))
+            taken += 1
+        due_ms = min(at_ms for at_ms, _ in pending) if pending else one.now_ms + 2**40
+        one.now_ms = max(one.now_ms, min(due_ms, max(one.core.deadline_ms(), one.now_ms + 1)))
+        ready = [found for found in pending if found[0] <= one.now_ms]
+        if not ready:
+            one.step(Tick())
+        for found in ready[:1]:
+            pending.remove(found)
+            request = found[1]
+            if isinstance(request.message, Vote):
+                refusal = VoteReply(epoch=5, leader_id=1, endpoints=endpoints(1))
+                one.step(Replied(request.request_id, request.peer_id, refusal))
+            elif request.peer_id == -2:
+                heard += 1
+                one.step(Replied(request.request_id, -2, records_of_the_leader()))
+            elif request.peer_id == 1:
+                one.step(RequestFailed(request.request_id, 1, FailureCause.REFUSED))
+            else:
+                one.step(Replied(request.request_id, request.peer_id, NOT_ME))
+    assert heard > 50
+    assert one.campaigns == 0
