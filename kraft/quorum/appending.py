@@ -24,8 +24,9 @@ def write_gathered(quorum: QuorumState, leader: LeaderState) -> None:
 def append_control(quorum: QuorumState, leader: LeaderState, records: tuple[ControlRecord, ...], now_ms: int) -> None:
     """Write control records in one batch, after everything that was handed over before; what they change holds at once.
 
-    At most one change of who votes is ever uncommitted, whatever became of the request for it: the log itself is asked,
-    and not those who wait for answers (KAFKA-20740).
+    A leader never adds a change of who votes to another one that is not committed, whatever became of the request for
+    it: the log itself is asked, and not those who wait for answers (KAFKA-20740). The log that the leader took over may
+    hold more than one: the committed ones among them are only not known to be so.
     """
     write_gathered(quorum, leader)
     base_offset = quorum.log.end_offset
@@ -37,7 +38,8 @@ def append_control(quorum: QuorumState, leader: LeaderState, records: tuple[Cont
     if changes:
         history = quorum.history.with_changes(changes)
         high_watermark = quorum.log.high_watermark
-        assert high_watermark < 0 or history.uncommitted_changes(high_watermark) <= 1, (high_watermark, history)
+        most = max(1, quorum.history.uncommitted_changes(high_watermark))
+        assert high_watermark < 0 or history.uncommitted_changes(high_watermark) <= most, (high_watermark, history)
         quorum.change_voters(history, now_ms)
 
 

@@ -212,6 +212,10 @@ class RaftCore:
         """Who votes, by what record of the log."""
         return self._quorum.history
 
+    def truncation_point(self, diverging: OffsetAndEpoch) -> int:
+        """Where this log would be cut if the leader's records of `diverging.epoch` end at `diverging.offset`."""
+        return self._quorum.log.truncation_point(diverging)
+
     def upgrade_obstacle(self, level: int) -> str | None:
         """Why kraft.version cannot be `level` now, as a sentence; None if it can, or is."""
         return membership.upgrade_obstacle(self._quorum, level)
@@ -344,7 +348,7 @@ class RaftCore:
             case AddVoterReply() | RemoveVoterReply() as reply:
                 membership.on_joining_reply(quorum, peer_id, reply)
             case ProbeVersionsReply() as reply:
-                membership.on_versions(quorum, peer_id, reply, now_ms)
+                membership.on_versions(quorum, peer_id, event.request_id, reply, now_ms)
             case DescribeQuorumReply():
                 raise AssertionError(f"the core never asks {peer_id} to describe the quorum")
             case _ as never:
@@ -358,7 +362,7 @@ class RaftCore:
             elections.skip_pre_vote(quorum, event.peer_id, now_ms)
         else:
             quorum.peers.back_off(event.peer_id, now_ms)
-            membership.on_probe_failed(quorum, event.peer_id)
+            membership.on_probe_failed(quorum, event.peer_id, event.request_id)
             if event.cause is FailureCause.REFUSED:
                 leadership.on_peer_gone(quorum, event.peer_id)
                 elections.on_leader_gone(quorum, event.peer_id, now_ms)

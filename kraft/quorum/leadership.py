@@ -70,6 +70,9 @@ def learn_leader(
     quorum: QuorumState, peer_id: int, epoch: int, leader_id: int, endpoints: Endpoints, now_ms: int, cause: str
 ) -> Error:
     """Adopt a leader or a higher epoch that a message names; the error says why it was not (`maybeTransition`)."""
+    if leader_id < NO_NODE:
+        quorum.suspect(peer_id, f"it names leader {leader_id} of epoch {epoch}, which is the id of no node")
+        return Error.INVALID_REQUEST
     if leader_id == quorum.local.id:
         if isinstance(quorum.state, LeaderState | ResignedState) and epoch == quorum.epoch:
             return Error.NONE

@@ -65,13 +65,21 @@ def on_add_voter(quorum: QuorumState, event: Received, request: AddVoter, now_ms
     timeout_ms = quorum.config.request_timeout_ms
     probe_id = quorum.peers.sent(request.voter.id, now_ms)
     quorum.emit(SendRequest(probe_id, request.voter.id, address, ProbeVersions(), timeout_ms))
-    leader.change = PendingChange(event.request_id, AddVoterReply(), now_ms + timeout_ms, request)
+    leader.change = PendingChange(event.request_id, AddVoterReply(), now_ms + timeout_ms, request, probe_id=probe_id)
 
 
-def on_versions(quorum: QuorumState, peer_id: int, reply: ProbeVersionsReply, now_ms: int) -> None:
+def _adding(leader: LeaderState, request_id: int) -> PendingChange | None:
+    """The change that waits for the outcome of this probe. The probe of a change that has ended may come back later,
+    while another replica is being added.
+    """
+    change = leader.change
+    return change if change is not None and change.adding is not None and change.probe_id == request_id else None
+
+
+def on_versions(quorum: QuorumState, peer_id: int, request_id: int, reply: ProbeVersionsReply, now_ms: int) -> None:
     """The voter to be has said what it supports: add it, if it can be a voter of this quorum."""
     leader = quorum.state
-    change = leader.change if isinstance(leader, LeaderState) else None
+    change = _adding(leader, request_id) if isinstance(leader, LeaderState) else None
     if not isinstance(leader, LeaderState) or change is None or change.adding is None:
         quorum.peers.answered(peer_id)
         return
@@ -82,7 +90,7 @@ def on_versions(quorum: QuorumState, peer_id: int, reply: ProbeVersionsReply, no
     quorum.peers.answered(peer_id)
     voter, level = change.adding.voter, quorum.history.kraft_version
     supported = reply.kraft_versions
-    if supported is None or not supported.holds(level):
+    if supported is None or supported.lowest < 0 or not supported.holds(level):
         end_change(quorum, leader, Error.INVALID_REQUEST, f"Voter {peer_id} does not support kraft.version {level}.")
     elif not _is_caught_up(leader, voter.key, now_ms):
         text = f"Replica {peer_id} has not caught up with the leader."
@@ -96,10 +104,10 @@ def on_versions(quorum: QuorumState, peer_id: int, reply: ProbeVersionsReply, no
         answer_parked(quorum, now_ms)
 
 
-def on_probe_failed(quorum: QuorumState, peer_id: int) -> None:
+def on_probe_failed(quorum: QuorumState, peer_id: int, request_id: int) -> None:
     """The voter to be cannot be reached."""
     match quorum.state:
-        case LeaderState(change=PendingChange(adding=AddVoter() as adding)) as leader if adding.voter.id == peer_id:
+        case LeaderState() as leader if _adding(leader, request_id) is not None:
             end_change(quorum, leader, Error.REQUEST_TIMED_OUT, f"Voter {peer_id} cannot be reached.")
 
 

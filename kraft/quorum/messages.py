@@ -144,7 +144,8 @@ class FetchReply(Struct, frozen=True, kw_only=True):
 
     On the sending side `data` and `batches` stay empty: the bytes are read when `SendRecords` is carried out. On the
     receiving side `batches` lists the whole, CRC-checked batches at the start of `data`; `damage` says why the list
-    ends before the data does, if it was not just cut.
+    ends before the data does, if it was not just cut; `splits_batch` says that the cut that `diverging` asks for lies
+    inside a batch of the receiver's log, which only the holder of the log can tell.
     """
 
     epoch: int
@@ -155,6 +156,7 @@ class FetchReply(Struct, frozen=True, kw_only=True):
     high_watermark: int = NO_OFFSET
     log_start_offset: int = 0
     diverging: OffsetAndEpoch | None = None
+    splits_batch: bool = False
     snapshot: OffsetAndEpoch | None = None
     batches: tuple[BatchFacts, ...] = ()
     data: bytes = b""

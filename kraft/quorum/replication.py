@@ -6,7 +6,7 @@ Likewise the leader counts its own log only as far as it is flushed, which is st
 
 from __future__ import annotations
 
-from itertools import takewhile
+from itertools import pairwise, takewhile
 
 from msgspec.structs import replace
 
@@ -380,6 +380,10 @@ def _take(quorum: QuorumState, follower: FollowerState, peer_id: int, reply: Fet
         # Asked for at a bootstrap server's address, while the leader's own did not answer.
         give_up_download(quorum, follower)
     if reply.diverging is not None:
+        if reply.splits_batch:
+            # Epochs end where batches do, and the batches of one epoch are the same in every log.
+            quorum.suspect(peer_id, f"it wants our log cut inside a batch: its log ends at {reply.diverging}")
+            return Verdict.BACK_OFF
         verdict = _truncate(quorum, peer_id, reply.diverging, now_ms)
     elif reply.snapshot is not None:
         verdict = begin_download(quorum, follower, peer_id, reply.snapshot)
@@ -424,6 +428,9 @@ def _append_fetched(quorum: QuorumState, peer_id: int, reply: FetchReply, now_ms
             sent = f"offsets {batch.base_offset} to {batch.next_offset - 1} of epoch {batch.epoch}"
             quorum.suspect(peer_id, f"it sent {sent}, where offset {expected} of epoch {epoch} or later was due")
             return Verdict.BACK_OFF
+        if batch.changes and not _are_in_order(batch):
+            quorum.suspect(peer_id, f"it sent control records out of order, at offset {expected} of epoch {epoch}")
+            return Verdict.BACK_OFF
         expected, epoch = batch.next_offset, batch.epoch
     history = quorum.history
     for batch in batches:
@@ -436,6 +443,12 @@ def _append_fetched(quorum: QuorumState, peer_id: int, reply: FetchReply, now_ms
     if history is not quorum.history:
         quorum.change_voters(history, now_ms)
     return Verdict.CONTINUE
+
+
+def _are_in_order(batch: BatchFacts) -> bool:
+    """Whether each control record has an offset of its own within the batch, and in the order of the batch."""
+    offsets = [batch.base_offset - 1, *(change.offset for change in batch.changes), batch.next_offset]
+    return all(before < after for before, after in pairwise(offsets))
 
 
 def _emit_append(quorum: QuorumState, batches: tuple[BatchFacts, ...], data: bytes) -> None:

@@ -62,6 +62,9 @@ class VoterSet(Struct, frozen=True, dict=True):
         """The set in a record of the log; `ValueError` if it cannot be one. Listener names become upper case."""
         if not record.voters:
             raise ValueError("a voter set is empty")
+        for one in record.voters:
+            if one.voter_id < 0 or not one.endpoints:
+                raise ValueError(f"voter {one.voter_id} of a voter set has no valid id or no endpoint")
         return cls.of(
             Voter(
                 ReplicaKey(one.voter_id, one.voter_directory_id),

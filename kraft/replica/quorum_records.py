@@ -21,7 +21,10 @@ _HINT: Final = "Run a release that supports the level on every node."
 
 def changes_in(batch: RecordBatch, where: str | None = None) -> Iterator[QuorumChange]:
     """What a control batch changes; raises `CorruptBatch` or `UnsupportedVersion`."""
-    for record in records(batch, where=where):
+    for offset, record in enumerate(records(batch, where=where), batch.base_offset):
+        if record.offset != offset or offset >= batch.next_offset:
+            what = f"a control record has offset {record.offset}, where {offset} of {batch.next_offset} was due"
+            raise CorruptBatch(what, where=where, position=batch.position)
         match decode_control(record.key or b"", record.value or b"", where=where)[1]:
             case KRaftVersionRecord(kraft_version=level):
                 yield QuorumChange(record.offset, _supported(level, where))

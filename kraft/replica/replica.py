@@ -54,7 +54,7 @@ from kraft.quorum.events import (
     SnapshotTaken,
     Tick,
 )
-from kraft.quorum.messages import ProbeVersionsReply, Request, VoterRequest
+from kraft.quorum.messages import FetchReply, ProbeVersionsReply, Request, VoterRequest
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.api_versions import describe_versions, quorum_apis
 from kraft.replica.application import (
@@ -412,6 +412,9 @@ class Replica:
         else:
             if isinstance(reply, ProbeVersionsReply):
                 self._proposals.hand_over(self, now_ms)
+            elif isinstance(reply, FetchReply) and reply.diverging is not None:
+                cut = self.core.truncation_point(reply.diverging)
+                reply = structs.replace(reply, splits_batch=self._storage.splits_batch(cut))
             self.step_core(Replied(event.request_id, peer_id, reply), now_ms)
 
     def _on_tick(self, now_ms: int) -> None:

@@ -12,6 +12,7 @@ from transport.protocol.errors import Error
 
 NO_LEADER_EPOCH: Final = -1
 _NO_ENDPOINTS: Final = Endpoints()
+_MAX_PORT: Final = 2**16 - 1
 
 
 def only_partition(topics: Any) -> Any:
@@ -51,5 +52,15 @@ def leader_endpoints(message: Any, leader_id: int, listener: str) -> Endpoints:
     """Where a reply says that its leader listens; it names one endpoint, that of the listener it came through."""
     for node in message.node_endpoints:
         if node.node_id == leader_id:
-            return Endpoints((ListenerAddress(listener, node.host, node.port),))
+            return endpoint(listener, node.host, node.port)
     return _NO_ENDPOINTS
+
+
+def endpoint(listener: str, host: str, port: int) -> Endpoints:
+    """An address in a reply; raises `DecodeError` for a port that cannot be.
+
+    Some replies have room for more than a port (int32), and no other message could pass such a port on.
+    """
+    if not 0 <= port <= _MAX_PORT:
+        raise DecodeError(f"the leader listens at port {port}, which no host has", field="port")
+    return Endpoints((ListenerAddress(listener, host, port),))

@@ -18,9 +18,9 @@ from kraft.replica.events import StartFlush
 from kraft.replica.options import ReplicaOptions
 from kraft.replica.quorum_records import changes_in, changes_of_snapshot
 from kraft.replica.snapshots import SnapshotFiles
-from metadata_log.batch import build_batch, build_control_batch
+from metadata_log.batch import build_batch, build_control_batch, read_batch
 from metadata_log.disk import Disk
-from metadata_log.errors import CorruptBatch, DirectoryError, MetadataLogError, UnsupportedVersion
+from metadata_log.errors import CorruptBatch, DirectoryError, UnsupportedVersion
 from metadata_log.log import MetadataLog
 from metadata_log.log_dir import LogDirectory, open_directory, read_bootstrap
 from metadata_log.quorum_state_file import StoredElection, read_quorum_state, write_quorum_state
@@ -197,15 +197,17 @@ class Storage:
         self.log.append(effect.data)
         assert self.log.end_offset == effect.next_offset, (self.log.end_offset, effect.next_offset)
 
+    def splits_batch(self, offset: int) -> bool:
+        """Whether a cut at this offset would go through a batch of the log."""
+        log = self.log
+        if not log.start_offset <= offset < log.end_offset:
+            return False
+        return read_batch(log.read(offset, 1), verify=False).base_offset != offset
+
     def truncate(self, effect: TruncateLog) -> None:
-        """Cut the log; durable when this returns."""
+        """Cut the log where a batch begins; durable when this returns."""
         end = self.log.truncate(effect.offset)
-        if end != effect.offset:
-            # Epochs end where batches do, so only a leader whose log is not a Kafka log can ask for this.
-            raise MetadataLogError(
-                f"the leader wants the log cut at offset {effect.offset}, inside the batch from {end}",
-                where=self._directory.partition_path,
-            )
+        assert end == effect.offset, (end, effect.offset)
 
     def read(self, offset: int, max_bytes: int) -> bytes:
         """Whole batches from `offset`: at least one."""

@@ -18,6 +18,7 @@ from kraft.quorum.messages import (
 from kraft.quorum.values import Endpoints, ListenerAddress, ReplicaKey, VersionRange
 from kraft.quorum.voters import Voter
 from kraft.replica.events import WireRequest
+from kraft.replica.rpc_parts import endpoint
 from metadata_log.image.features import KRAFT_VERSION
 from metadata_log.serde import Message
 from transport.protocol.errors import Error
@@ -116,7 +117,7 @@ def reply_from_wire(message: VoterWireResponse, listener: str) -> VoterReply:
             return RemoveVoterReply(error, message.error_message)
         case update_wire.UpdateRaftVoterResponse():
             leader = message.current_leader
-            known = Endpoints((ListenerAddress(listener, leader.host, leader.port),)) if leader.host else Endpoints()
+            known = endpoint(listener, leader.host, leader.port) if leader.host else Endpoints()
             return UpdateVoterReply(epoch=leader.leader_epoch, leader_id=leader.leader_id, endpoints=known, error=error)
 
 

@@ -50,6 +50,8 @@ class PendingChange(Struct, frozen=True):
     deadline_ms: int
     adding: AddVoter | None
     offset: int = NO_OFFSET
+    probe_id: int = 0
+    """The request that asks the one to be added what it supports; no other answer is about this change."""
 
 
 class ReadRound(Struct, frozen=True):
