@@ -18,11 +18,17 @@ from metadata_log.serde import from_json
 from metadata_log.types import NO_NODE, Uuid
 
 FILE_NAME: Final = "quorum-state"
+_EPOCH_FIELD: Final = "leaderEpoch"
 _VERSION_FIELD: Final = "data_version"
 _HIGHEST_VERSION: Final = 1
+_LAST_EPOCH: Final = 2**31 - 1
 _HINT: Final = (
     "Put the file back from a copy of the same moment. Without it this replica may vote twice in one epoch: "
     "remove it only together with the whole directory, while the other voters are up."
+)
+_EPOCH_HINT: Final = (
+    "Stop all controllers. In the quorum-state of each of them set leaderEpoch to the highest epoch that stands in any of "
+    "their leader-epoch-checkpoint files, and leaderId and votedId to -1. Nothing that is in the logs is lost by that."
 )
 
 
@@ -47,6 +53,7 @@ class StoredElection(Struct, frozen=True, kw_only=True):
 def format_quorum_state(state: StoredElection) -> bytes:
     """The content of the file, byte for byte as Kafka writes it. Version 0 has no place for the voted directory id."""
     version = state.data_version
+    assert 0 <= state.leader_epoch <= _LAST_EPOCH, state.leader_epoch
     assert 0 <= version <= _HIGHEST_VERSION, version
     ids = f'"leaderId":{state.leader_id},"leaderEpoch":{state.leader_epoch},"votedId":{state.voted_id}'
     if version > 0:
@@ -85,12 +92,18 @@ def parse_quorum_state(content: bytes, *, where: str | None = None) -> StoredEle
             field=_VERSION_FIELD,
             hint="A newer version has written this directory: run that version.",
         )
+    epoch = fields.get(_EPOCH_FIELD)
+    if type(epoch) is int and epoch > _LAST_EPOCH:
+        what = f"{_EPOCH_FIELD} is {epoch}, and epochs end at {_LAST_EPOCH}"
+        raise DecodeError(what, where=where, field=_EPOCH_FIELD, hint=_EPOCH_HINT)
     try:
         data = from_json(QuorumStateData, version, fields)
     except DecodeError as bad:
         raise DecodeError(bad.what, where=where, field=bad.field, hint=_HINT) from bad
     if data.current_voters is None:
         fail("currentVoters is null")
+    if min(data.leader_id, data.voted_id) < NO_NODE:
+        fail(f"leaderId is {data.leader_id} and votedId {data.voted_id}, and no node has an id below 0")
     return StoredElection(
         leader_epoch=data.leader_epoch,
         leader_id=data.leader_id,

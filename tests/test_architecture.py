@@ -74,7 +74,7 @@ LAYERS = (
 )
 
 QUORUM_ORDER = (
-    ("values",),
+    ("values", "epoch_limit"),
     ("voters",),
     ("messages",),
     ("events", "effects"),

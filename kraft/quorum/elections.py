@@ -61,6 +61,8 @@ def _consider(quorum: QuorumState, vote: Vote, now_ms: int) -> Error:
         return Error.FENCED_LEADER_EPOCH
     if vote.candidate.id < 0:
         return Error.INVALID_REQUEST
+    if not quorum.believes_epoch(vote.candidate.id, vote.epoch, now_ms):
+        return Error.UNKNOWN_LEADER_EPOCH
     if vote.epoch > quorum.epoch:
         quorum.become_unattached(vote.epoch, now_ms, f"vote-request-of-{vote.candidate.id}")
     return Error.NONE if is_addressed(quorum, vote.voter) else Error.INVALID_VOTER_KEY
@@ -115,13 +117,21 @@ def advance(quorum: QuorumState, now_ms: int) -> None:
     """Go as far as the tally allows: a won pre-vote makes a candidate, a won vote a leader."""
     match quorum.state:
         case ProspectiveState(tally=tally) if tally.is_won:
-            quorum.become_candidate(now_ms, "pre-vote-won")
-            advance(quorum, now_ms)
+            _campaign(quorum, now_ms, "pre-vote-won")
         case CandidateState(tally=tally) if tally.is_won:
             begin_leadership(quorum, tally.granted, now_ms)
         case ProspectiveState(tally=tally) if tally.is_lost:
             deadline_ms = now_ms + quorum.random_election_timeout_ms()
             _give_up(quorum, deadline_ms, now_ms, "pre-vote-lost")
+
+
+def _campaign(quorum: QuorumState, now_ms: int, cause: str) -> None:
+    """Ask for votes in the next epoch, if the others can believe that epoch; else this round of pre-votes ends with its
+    timer.
+    """
+    if quorum.may_raise_epoch(now_ms):
+        quorum.become_candidate(now_ms, cause)
+        advance(quorum, now_ms)
 
 
 def _give_up(quorum: QuorumState, deadline_ms: int, now_ms: int, cause: str) -> None:
@@ -183,10 +193,12 @@ def on_vote_reply(quorum: QuorumState, peer_id: int, reply: VoteReply, now_ms: i
 
 def skip_pre_vote(quorum: QuorumState, peer_id: int, now_ms: int) -> None:
     """A peer cannot do pre-votes: stand for election without (KIP-996). A leader that takes no reports gets no more."""
-    if isinstance(quorum.state, ProspectiveState):
-        quorum.become_candidate(now_ms, f"no-pre-vote-at-{peer_id}")
-        advance(quorum, now_ms)
-    else:
-        if isinstance(quorum.state, FollowerState):
-            quorum.state.has_reported = True
-        quorum.peers.back_off(peer_id, now_ms)
+    match quorum.state:
+        case ProspectiveState():
+            quorum.peers.back_off(peer_id, now_ms)
+            _campaign(quorum, now_ms, f"no-pre-vote-at-{peer_id}")
+        case FollowerState() as follower:
+            follower.has_reported = True
+            quorum.peers.back_off(peer_id, now_ms)
+        case _:
+            quorum.peers.back_off(peer_id, now_ms)

@@ -70,6 +70,8 @@ def learn_leader(
     quorum: QuorumState, peer_id: int, epoch: int, leader_id: int, endpoints: Endpoints, now_ms: int, cause: str
 ) -> Error:
     """Adopt a leader or a higher epoch that a message names; the error says why it was not (`maybeTransition`)."""
+    if not quorum.believes_epoch(peer_id, epoch, now_ms):
+        return Error.UNKNOWN_LEADER_EPOCH
     if leader_id < NO_NODE:
         quorum.suspect(peer_id, f"it names leader {leader_id} of epoch {epoch}, which is the id of no node")
         return Error.INVALID_REQUEST
@@ -312,8 +314,10 @@ def on_begin_reply(quorum: QuorumState, peer_id: int, reply: BeginQuorumEpochRep
 def poll_resigned(quorum: QuorumState, resigned: ResignedState, now_ms: int) -> None:
     """Tell the voters until they have heard it; then go on to the next epoch."""
     if now_ms >= resigned.election_deadline_ms and not quorum.is_shutting_down:
-        quorum.become_unattached(resigned.epoch + 1, now_ms, "election-timeout")
-        return
+        if quorum.may_raise_epoch(now_ms):
+            quorum.become_unattached(resigned.epoch + 1, now_ms, "election-timeout")
+            return
+        resigned.election_deadline_ms = now_ms + quorum.random_election_timeout_ms()
     for voter_id in resigned.unacknowledged:
         if quorum.peers.is_ready(voter_id, now_ms):
             message = EndQuorumEpoch(epoch=resigned.epoch, leader_id=quorum.local.id, successors=resigned.successors)

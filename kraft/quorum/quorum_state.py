@@ -23,6 +23,7 @@ from kraft.quorum.effects import (
     Suspicious,
     VotersChanged,
 )
+from kraft.quorum.epoch_limit import LAST_EPOCH, highest_epoch
 from kraft.quorum.log_view import LogView
 from kraft.quorum.messages import AddVoterReply, RemoveVoterReply
 from kraft.quorum.peers import Peers
@@ -201,6 +202,22 @@ class QuorumState:
             self.log.commit(offset)
             self.emit(HighWatermarkMoved(offset))
 
+    def believes_epoch(self, peer_id: int, epoch: int, now_ms: int) -> bool:
+        """Whether a quorum can have come to this epoch, which a peer claims; if not, that is reported."""
+        limit = highest_epoch(now_ms)
+        if epoch <= max(limit, self.epoch):
+            return True
+        self.suspect(peer_id, f"it claims epoch {epoch}, and no quorum is beyond {limit} by now")
+        return False
+
+    def may_raise_epoch(self, now_ms: int) -> bool:
+        """Whether the others would believe the epoch after this one; if not, that is reported."""
+        limit = highest_epoch(now_ms)
+        if self.epoch < limit:
+            return True
+        self.suspect(self.local.id, f"epoch {self.epoch} is not followed by another one before the clock allows it")
+        return False
+
     # Who votes
 
     def change_voters(self, history: VoterHistory, now_ms: int) -> None:
@@ -233,6 +250,7 @@ class QuorumState:
         within, higher = target.epoch == source.epoch, target.epoch > source.epoch
         allowed = WITHIN_EPOCH[source.name] if within else TO_HIGHER_EPOCH[source.name] if higher else ()
         assert target.name in allowed, (source.name, source.epoch, target.name, target.epoch)
+        assert target.epoch <= LAST_EPOCH, "nothing that cannot be read again is written"
         match source:
             case FollowerState(download=Download()):
                 self.emit(AbandonDownload())
