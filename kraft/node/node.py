@@ -22,7 +22,7 @@ from kraft.node.inbox import Inbox
 from kraft.node.logging import NodeLog
 from kraft.node.watching import MetadataWatch
 from kraft.quorum.effects import VotersChanged
-from kraft.quorum.events import BeginShutdown, Tick
+from kraft.quorum.events import BeginShutdown, Resumed, Tick
 from kraft.quorum.values import NEVER_MS, LeaderAndEpoch
 from kraft.replica.application import Application, RawLog
 from kraft.replica.events import (
@@ -51,6 +51,14 @@ OUTSTANDING_APPEND_BYTES: Final = 64 << 20
 """Less than a leader takes, whose word is a refusal."""
 _TICK: Final = Tick()
 _TICKS_PER_BURST: Final = 100
+LATE_MS: Final = 100
+"""A node that wakes up so long after its deadline stood still, and others have said things meanwhile."""
+GRACE_MS: Final = 50
+"""How long the answers of others may take after that."""
+_RESUMES_EVERY_MS: Final = 1000
+"""A node that is late all the time is too slow to lead, and gets its grace no more often."""
+_LOOKS: Final = 16
+"""How often a late node looks at its sockets, at most."""
 BUSY: Final = 4
 """With more requests and appends in hand than this, others are served while the log is flushed."""
 _OBLIGED: Final = frozenset({"Leader", "Resigned"})
@@ -91,6 +99,8 @@ class Node:
         self._changed = trio.lowlevel.ParkingLot()
         self._deadline_ms = NEVER_MS
         """When the owner will wake up by itself, which `_scope` sees to."""
+        self._resumed_ms = 0
+        """When this node was late last."""
         self._scope = trio.CancelScope()
         self._failure: BaseException | None = None
         self._was_active = False
@@ -210,6 +220,9 @@ class Node:
                 while True:
                     if self._failure is not None:
                         raise self._failure
+                    if _is_late(self._replica.deadline_ms(), self._clock.now_ms()):
+                        # A transport that only its own tasks can read has its turn first.
+                        await trio.lowlevel.checkpoint()
                     self._burst()
                     await inbox.wait()
 
@@ -227,6 +240,8 @@ class Node:
         """Everything there is to do now. Appends are written by the Tick at its end, so that a burst is one batch."""
         replica, events, flusher = self._replica, self._inbox.events, self._flusher
         now_ms = self._clock.now_ms()
+        if _is_late(replica.deadline_ms(), now_ms):
+            self._resume(now_ms)
         ticks = 0
         has_looked = False
         while True:
@@ -236,6 +251,8 @@ class Node:
             # A leader waits for this flush, and nobody for what else a follower has to do.
             if flusher.wanted is not None and not replica.core.is_leader and self._flush():
                 now_ms = self._clock.now_ms()
+                if _is_late(replica.deadline_ms(), now_ms):
+                    self._resume(now_ms)
                 continue
             wanted_ms = replica.deadline_ms()
             if wanted_ms <= now_ms:
@@ -255,6 +272,8 @@ class Node:
             if not self._flush():
                 break
             now_ms = self._clock.now_ms()
+            if _is_late(replica.deadline_ms(), now_ms):
+                self._resume(now_ms)
         if wanted_ms < self._deadline_ms:
             self._deadline_ms = wanted_ms
             self._scope.deadline = self._clock.trio_time(wanted_ms)
@@ -263,6 +282,22 @@ class Node:
             self._changed.unpark_all()
         if self._leaving and not self._is_obliged and replica.application.may_stop:
             self._stop.set()
+
+    def _resume(self, now_ms: int) -> None:
+        """This process stood still, or was at work for long: what came meanwhile counts before any deadline does.
+
+        A leader that was silent for too long by the clock may have answered in time (decision 0016).
+        """
+        if now_ms < self._resumed_ms + _RESUMES_EVERY_MS:
+            return
+        self._resumed_ms = now_ms
+        events = self._inbox.events
+        for _ in range(_LOOKS):
+            before = len(events)
+            self._transport.look()
+            if len(events) == before:
+                break
+        events.appendleft(Resumed(GRACE_MS))
 
     @property
     def _is_busy(self) -> bool:
@@ -328,3 +363,8 @@ class Node:
                     self._inbound.drop(output.request_id, output.why)
                 case _:
                     assert_never(output)
+
+
+def _is_late(wanted_ms: int, now_ms: int) -> bool:
+    """Whether a deadline has been over for so long that this process must have been paused; 0 is due at once."""
+    return 0 < wanted_ms <= now_ms - LATE_MS

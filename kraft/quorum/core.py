@@ -25,6 +25,7 @@ from kraft.quorum.events import (
     Replied,
     RequestFailed,
     Resign,
+    Resumed,
     SnapshotChecked,
     SnapshotTaken,
     Tick,
@@ -295,6 +296,8 @@ class RaftCore:
                 reads.on_read_index(quorum, event)
             case UpgradeQuorum():
                 membership.on_upgrade(quorum, event, now_ms)
+            case Resumed():
+                quorum.state.wait_at_least_until(now_ms + event.grace_ms)
             case BeginShutdown():
                 leadership.on_begin_shutdown(quorum, now_ms)
             case _:

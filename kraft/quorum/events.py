@@ -113,6 +113,14 @@ class UpgradeQuorum(Struct, frozen=True):
     level: int
 
 
+class Resumed(Struct, frozen=True):
+    """This process stood still until now, and what came meanwhile is about to follow: for `grace_ms` no election timer
+    and no check of the quorum ends.
+    """
+
+    grace_ms: int
+
+
 class BeginShutdown(Struct, frozen=True):
     """The node is about to stop: a leader resigns in favour of its best successors, nobody stands for election any
     more.
@@ -132,5 +140,6 @@ Event = (
     | Resign
     | ReadIndex
     | UpgradeQuorum
+    | Resumed
     | BeginShutdown
 )

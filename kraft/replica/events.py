@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from kraft.controller.authorizer import Denial
 from kraft.quorum.effects import Effect
-from kraft.quorum.events import BeginShutdown, FailureCause, Resign, Tick
+from kraft.quorum.events import BeginShutdown, FailureCause, Resign, Resumed, Tick
 from kraft.quorum.values import LeaderAndEpoch
 from metadata_log.serde import Message
 from metadata_log.types import NO_OFFSET
@@ -74,7 +74,19 @@ class CancelCall(Struct, frozen=True, gc=False):
     call_id: int
 
 
-Input = Tick | WireRequest | WireReply | WireFailed | FlushDone | Submit | Call | CancelCall | Resign | BeginShutdown
+Input = (
+    Tick
+    | WireRequest
+    | WireReply
+    | WireFailed
+    | FlushDone
+    | Submit
+    | Call
+    | CancelCall
+    | Resign
+    | Resumed
+    | BeginShutdown
+)
 
 
 class FlushHandle(Protocol):

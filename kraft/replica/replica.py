@@ -50,6 +50,7 @@ from kraft.quorum.events import (
     Replied,
     RequestFailed,
     Resign,
+    Resumed,
     SnapshotChecked,
     SnapshotTaken,
     Tick,
@@ -303,7 +304,7 @@ class Replica:
                 peer_id = self._asked.pop(event.request_id, None)
                 if peer_id is not None:
                     self.step_core(RequestFailed(event.request_id, peer_id, event.cause), now_ms)
-            case Resign():
+            case Resign() | Resumed():
                 self.step_core(event, now_ms)
             case BeginShutdown():
                 self.application.on_begin_shutdown(now_ms)

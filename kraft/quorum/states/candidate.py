@@ -28,6 +28,10 @@ class CandidateState(Struct):
         """When to fall back to pre-votes."""
         return self.election_deadline_ms
 
+    def wait_at_least_until(self, deadline_ms: int) -> None:
+        """What others have said while this process stood still comes first."""
+        self.election_deadline_ms = max(self.election_deadline_ms, deadline_ms)
+
     def election(self, voters: tuple[int, ...]) -> ElectionState:
         """What quorum-state says of this state."""
         return ElectionState(epoch=self.epoch, voted=self.voted, voters=voters)

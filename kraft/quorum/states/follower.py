@@ -73,6 +73,10 @@ class FollowerState(Struct):
         """An observer has not heard the leader for a fetch timeout."""
         self.contact = LeaderContact.NONE
 
+    def wait_at_least_until(self, deadline_ms: int) -> None:
+        """The leader's answer may have come while this process stood still."""
+        self.fetch_deadline_ms = max(self.fetch_deadline_ms, deadline_ms)
+
     def deadline_ms(self) -> int:
         """When the leader has been silent for too long."""
         return self.fetch_deadline_ms

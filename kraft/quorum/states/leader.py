@@ -132,6 +132,12 @@ class LeaderState(Struct):
             timers = min(timers, self.change.deadline_ms)
         return timers if drain is None else min(timers, drain)
 
+    def wait_at_least_until(self, deadline_ms: int) -> None:
+        """The voters' fetches may have come while this process stood still, or wait for its answers."""
+        self.check_quorum_deadline_ms = max(self.check_quorum_deadline_ms, deadline_ms)
+        if self.change is not None:
+            self.change = replace(self.change, deadline_ms=max(self.change.deadline_ms, deadline_ms))
+
     def election(self, voters: tuple[int, ...]) -> ElectionState:
         """What quorum-state says of this state; the vote for itself is no longer named."""
         return ElectionState(epoch=self.epoch, leader_id=self.local.id, voters=voters)

@@ -30,6 +30,10 @@ class ProspectiveState(Struct):
         """When to give up this round of pre-votes."""
         return self.election_deadline_ms
 
+    def wait_at_least_until(self, deadline_ms: int) -> None:
+        """What others have said while this process stood still comes first."""
+        self.election_deadline_ms = max(self.election_deadline_ms, deadline_ms)
+
     def election(self, voters: tuple[int, ...]) -> ElectionState:
         """What quorum-state says of this state."""
         return ElectionState(epoch=self.epoch, leader_id=self.leader_id, voted=self.voted, voters=voters)

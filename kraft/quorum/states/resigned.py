@@ -38,6 +38,10 @@ class ResignedState(Struct):
         """When to go on to the next epoch."""
         return self.election_deadline_ms
 
+    def wait_at_least_until(self, deadline_ms: int) -> None:
+        """What others have said while this process stood still comes first."""
+        self.election_deadline_ms = max(self.election_deadline_ms, deadline_ms)
+
     def election(self, voters: tuple[int, ...]) -> ElectionState:
         """What quorum-state says of this state: as of the leader it was."""
         return ElectionState(epoch=self.epoch, leader_id=self.local.id, voters=voters)
