@@ -79,7 +79,7 @@ QUORUM_ORDER = (
     ("messages",),
     ("events", "effects"),
     ("voter_history", "log_view", "accumulator", "purgatory", "peers"),
-    ("states",),
+    ("states", "joining"),
     ("quorum_state",),
     ("appending",),
     ("elections", "leadership", "replication", "snapshots", "membership", "reads"),

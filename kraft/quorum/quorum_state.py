@@ -24,6 +24,7 @@ from kraft.quorum.effects import (
     VotersChanged,
 )
 from kraft.quorum.epoch_limit import LAST_EPOCH, highest_epoch
+from kraft.quorum.joining import Joining
 from kraft.quorum.log_view import LogView
 from kraft.quorum.messages import AddVoterReply, RemoveVoterReply
 from kraft.quorum.peers import Peers
@@ -103,6 +104,7 @@ class QuorumState:
         self._enter(state)
         self.peers = Peers(request_timeout_ms=config.request_timeout_ms, retry_backoff_ms=config.retry_backoff_ms)
         self.purgatory = Purgatory()
+        self.joining = Joining(local)
         self.is_shutting_down = False
         self.persisted: ElectionState | None = None
         self.effects: list[Effect] = []
@@ -405,6 +407,7 @@ class QuorumState:
         )
         fork.peers = self.peers.fork()
         fork.purgatory = self.purgatory.fork()
+        fork.joining = self.joining.fork()
         fork.is_shutting_down = self.is_shutting_down
         fork.persisted = self.persisted
         return fork
@@ -420,4 +423,5 @@ class QuorumState:
             self.purgatory.facts(),
             self.is_shutting_down,
             self.persisted,
+            *(self.joining.facts() if self.config.auto_join else ()),
         )

@@ -39,6 +39,7 @@ from kraft.quorum.purgatory import ParkedFetch
 from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.snapshots import begin_download, download_request, give_up_download
 from kraft.quorum.states import FollowerState, LeaderState, Progress
+from kraft.quorum.values import ReplicaKey
 from kraft.quorum.voter_history import STATIC
 from metadata_log.types import OffsetAndEpoch, Uuid
 from transport.protocol.errors import Error
@@ -184,7 +185,8 @@ def _count_fetch(quorum: QuorumState, leader: LeaderState, request: Fetch, now_m
         return
     voter = leader.voter_progress(replica)
     if voter is None:
-        leader.observer_progress(replica).fetched(request.offset, quorum.log.end_offset, now_ms)
+        observer = leader.observer_progress(replica, now_ms, quorum.config.fetch_timeout_ms)
+        observer.fetched(request.offset, quorum.log.end_offset, now_ms)
         return
     if request.offset < voter.end_offset:
         what = f"it had fetched up to {voter.end_offset} and asks for {request.offset} now"
@@ -332,7 +334,21 @@ def own_report(quorum: QuorumState, follower: FollowerState) -> AddVoter | Remov
         return None if is_known else UpdateVoter(epoch=quorum.epoch, voter=own)
     if not (is_dynamic and quorum.config.auto_join):
         return None
-    return AddVoter(own, ack_when_committed=False) if entry is None else RemoveVoter(entry.key)
+    return AddVoter(own, ack_when_committed=False) if entry is None else _remove_former_self(quorum, entry.key)
+
+
+def _remove_former_self(quorum: QuorumState, key: ReplicaKey) -> RemoveVoter | None:
+    """Have the replica removed that this node was before its disk was replaced, unless that replica is alive."""
+    joining = quorum.joining
+    joining.take_committed(quorum.history, quorum.log.high_watermark)
+    if joining.rival is None:
+        joining.removes(key)
+        return RemoveVoter(key)
+    own, other = quorum.local.directory_id, joining.rival.directory_id
+    quorum.suspect(
+        key.id, f"two replicas have node id {key.id}: {other} votes, and {own}, which is this one, joins no more"
+    )
+    return None
 
 
 def fetch_from_bootstrap(quorum: QuorumState, now_ms: int) -> None:

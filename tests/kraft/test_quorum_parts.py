@@ -276,26 +276,56 @@ def test_without_a_ranking_nobody_waits() -> None:
 # Leader
 
 
-def test_claimed_observers_cannot_fill_the_memory() -> None:
+def leader_of_three() -> LeaderState:
     voters = VoterSet.parse("1@a:1,2@b:2,3@c:3")
-    accumulator = BatchAccumulator(next_offset=0, linger_ms=0, max_batch_bytes=1000)
-    leader = LeaderState(
+    return LeaderState(
         epoch=1,
         local=ReplicaKey(1),
         endpoints=Endpoints(),
         voters=voters,
         epoch_start_offset=0,
-        accumulator=accumulator,
+        accumulator=BatchAccumulator(next_offset=0, linger_ms=0, max_batch_bytes=1000),
         progress={voter.id: Progress(voter.key) for voter in voters.voters},
         observers={},
         check_quorum_deadline_ms=0,
         begin_deadline_ms=0,
     )
+
+
+def fetched(leader: LeaderState, node_id: int, now_ms: int) -> None:
+    leader.observer_progress(ReplicaKey(node_id), now_ms, 2000).fetched(0, 0, now_ms)
+
+
+def test_claimed_observers_cannot_fill_the_memory() -> None:
+    leader = leader_of_three()
     for node_id in range(100, 100 + MAX_OBSERVERS + 10):
-        leader.observer_progress(ReplicaKey(node_id)).fetched(0, 0, node_id)
+        fetched(leader, node_id, 1000)
     assert len(leader.observers) == MAX_OBSERVERS
-    assert ReplicaKey(100) not in leader.observers
     assert ReplicaKey(100 + MAX_OBSERVERS + 9) in leader.observers
+
+
+def test_invented_observers_do_not_displace_those_that_go_on_fetching() -> None:
+    """A flood of ids once forgot whatever had been silent for longest: every observer that is well, twice a second."""
+    leader = leader_of_three()
+    real = range(10, 20)
+    now_ms = 1_000_000
+    for _ in range(10):
+        for node_id in real:
+            fetched(leader, node_id, now_ms)
+        for invented in range(MAX_OBSERVERS + 100):
+            fetched(leader, now_ms + invented, now_ms + 1)
+        now_ms += 500
+        assert {ReplicaKey(node_id) for node_id in real} <= leader.observers.keys()
+    assert len(leader.observers) == MAX_OBSERVERS
+
+
+def test_observers_that_are_silent_make_room() -> None:
+    leader = leader_of_three()
+    for node_id in range(100, 100 + MAX_OBSERVERS):
+        fetched(leader, node_id, 1000)
+    fetched(leader, 50, 3100)
+    fetched(leader, 51, 3101)
+    assert leader.observers.keys() == {ReplicaKey(50), ReplicaKey(51)}
 
 
 # Progress

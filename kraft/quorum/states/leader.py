@@ -15,7 +15,7 @@ from metadata_log.types import NO_OFFSET
 
 NEVER_FETCHED = -1
 MAX_OBSERVERS = 4096
-"""Beyond so many the observer that has been silent for longest is forgotten: anybody can claim to be one."""
+"""Of so many the leader keeps track: any client can claim to be one (decision 0017)."""
 
 
 class Progress(Struct):
@@ -86,6 +86,8 @@ class LeaderState(Struct):
     """From how many other voters a contact makes a majority."""
     is_removed: bool = False
     """Whether it is committed that this leader votes no more, which is when it goes."""
+    observers_swept_ms: int = 0
+    """When observers were last forgotten for want of room."""
     change: PendingChange | None = None
     reported: VoterSet = VoterSet(())
     """What the voters of a static quorum have told about themselves."""
@@ -151,11 +153,22 @@ class LeaderState(Struct):
         progress = self.progress.get(replica.id)
         return progress if progress is not None and progress.key.matches(replica) else None
 
-    def observer_progress(self, replica: ReplicaKey) -> Progress:
-        """The record of an observer, made at first sight."""
-        if replica not in self.observers and len(self.observers) >= MAX_OBSERVERS:
-            del self.observers[min(self.observers, key=lambda key: (self.observers[key].last_fetch_ms, key))]
-        return self.observers.setdefault(replica, Progress(replica))
+    def observer_progress(self, replica: ReplicaKey, now_ms: int, silence_ms: int) -> Progress:
+        """The record of an observer, made at first sight.
+
+        Where the records are too many, those go that were silent for `silence_ms`, looked for no more often than that.
+        Where none was, the one goes that came last: those that were there before go on whatever others invent.
+        """
+        known = self.observers.get(replica)
+        if known is not None:
+            return known
+        if len(self.observers) >= MAX_OBSERVERS and now_ms >= self.observers_swept_ms + silence_ms:
+            self.observers_swept_ms = now_ms
+            self.forget_observers(now_ms - silence_ms)
+        if len(self.observers) >= MAX_OBSERVERS:
+            self.observers.popitem()
+        made = self.observers[replica] = Progress(replica)
+        return made
 
     def note_contact(self, voter_id: int) -> bool:
         """Count another voter's contact for check-quorum; true when a majority has been heard since the last time."""
