@@ -27,8 +27,8 @@ _HINT: Final = (
     "remove it only together with the whole directory, while the other voters are up."
 )
 _EPOCH_HINT: Final = (
-    "Stop all controllers. In the quorum-state of each of them set leaderEpoch to the highest epoch that stands in any of "
-    "their leader-epoch-checkpoint files, and leaderId and votedId to -1. Nothing that is in the logs is lost by that."
+    "Stop all controllers. In the quorum-state of each of them set leaderEpoch to the highest epoch in any of their "
+    "leader-epoch-checkpoint files, and leaderId and votedId to -1. Nothing that is in the logs is lost by that."
 )
 
 

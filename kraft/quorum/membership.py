@@ -36,6 +36,8 @@ from transport.protocol.errors import Error
 
 CAUGHT_UP_WITHIN_MS: Final = 3_600_000
 """A replica that has not fetched for so long is not caught up any more."""
+MAX_LISTENERS: Final = 64
+"""What a voter says of itself goes to every log and every snapshot; no controller has so many listeners."""
 _ORDINARY_ANSWERS: Final = (
     Error.NONE,
     Error.REQUEST_TIMED_OUT,
@@ -202,6 +204,8 @@ def _refusal(
     listener = _own_listener(quorum)
     if endpoints is not None and endpoints.find(listener) is None:
         return Error.INVALID_REQUEST, f"The voter does not listen on the default listener {listener}."
+    if endpoints is not None and len(endpoints) > MAX_LISTENERS:
+        return Error.INVALID_REQUEST, f"The voter has more than {MAX_LISTENERS} listeners."
     if leader.change is not None:
         return Error.REQUEST_TIMED_OUT, "Another change of the voters is under way."
     if leader.high_watermark < 0:

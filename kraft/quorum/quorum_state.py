@@ -61,6 +61,8 @@ from transport.protocol.errors import Error
 BOOTSTRAP_ID: Final = -2
 """The first bootstrap server goes by this id, the next ones by those below."""
 _NO_ENDPOINTS: Final = Endpoints()
+_MOST_REPORTED: Final = 500
+"""Of so many characters a report consists at most."""
 WITHIN_EPOCH: Final[dict[str, tuple[str, ...]]] = {
     "Unattached": ("Voted", "Prospective", "Follower"),
     "Voted": ("Prospective", "Follower"),
@@ -195,8 +197,8 @@ class QuorumState:
     # Effects
 
     def suspect(self, peer_id: int, what: str) -> None:
-        """Report what a peer cannot have meant; nothing else comes of it."""
-        self.emit(Suspicious(peer_id, what))
+        """Report what a peer cannot have meant; nothing else comes of it. The peer's own words may be long."""
+        self.emit(Suspicious(peer_id, what if len(what) <= _MOST_REPORTED else f"{what[:_MOST_REPORTED]}…"))
 
     def move_high_watermark(self, offset: int) -> None:
         """Everything below `offset` is committed, if that is news."""

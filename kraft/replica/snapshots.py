@@ -81,7 +81,8 @@ class SnapshotFiles:
         file = self._disk.open(self.path(snapshot), writable=False)
         try:
             size = file.size()
-            return size, file.pread(max(min(max_bytes, size - position, PIECE_BYTES), 0), position)
+            wanted = min(max_bytes, size - position, PIECE_BYTES)
+            return size, file.pread(wanted, position) if wanted > 0 else b""
         finally:
             file.close()
 

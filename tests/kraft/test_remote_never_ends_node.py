@@ -24,6 +24,7 @@ from kraft.quorum.messages import (
     Fetch,
     FetchReply,
     ProbeVersionsReply,
+    UpdateVoter,
     VoteReply,
 )
 from kraft.quorum.values import ElectionState, Endpoints, ListenerAddress, ReplicaKey, VersionRange
@@ -278,6 +279,29 @@ def test_levels_below_zero_are_no_levels() -> None:
     one.step(Received(2, AddVoter(voter(3))))
     one.answer(ProbeVersionsReply(VersionRange(-9, 7)), peer=3)
     assert one.core.voters.ids == (2,)
+
+
+def test_a_voter_does_not_fill_the_log_with_its_listeners() -> None:
+    one = only_voter()
+    catch_up(one, 3)
+    many = Endpoints(tuple(ListenerAddress(f"L{at}", "n3", 9093) for at in range(10_000)))
+    named = Endpoints((*endpoints(3).listeners, *many.listeners))
+    assert one.ask(AddVoter(Voter(ReplicaKey(3, directory(3)), named))).error == Error.INVALID_REQUEST
+    epoch = one.core.epoch
+    update = UpdateVoter(epoch=epoch, voter=Voter(ReplicaKey(2, directory(2)), named, VersionRange(0, 1)))
+    assert one.ask(update).error == Error.INVALID_REQUEST
+
+
+def test_the_words_of_a_peer_do_not_fill_the_disk() -> None:
+    """They stand in a line of the log."""
+    one = OneCore(local=ReplicaKey(2, directory(2)))
+    one.answer(records_of_the_leader())
+    one.advance(2100)
+    while not isinstance(one.asked().message, UpdateVoter | Fetch):
+        one.advance(10)
+    one.answer(records_of_the_leader(damage="x" * 100_000), peer=one.asked().peer_id)
+    assert any("damaged records" in what for what in one.suspicions)
+    assert max(map(len, one.suspicions)) < 1000
 
 
 # What a log says that others have written

@@ -1,4 +1,4 @@
-"""Two running replicas with one node id that both join by themselves: each removed the other for ever (decision 0017)."""
+"""Two running replicas with one node id that join by themselves: each removed the other for ever (decision 0017)."""
 
 from __future__ import annotations
 
