@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 from one_core import OneCore, at, endpoints, records_of_the_leader
 from replica_net import Net
-from test_known_bugs import goes_on, others, reports
+from test_known_bugs import PARTITION, goes_on, others, reports
 
 from kraft.quorum.core import CoreStart
 from kraft.quorum.effects import SendReply, SendRequest
@@ -31,6 +31,7 @@ from kraft.quorum.values import ElectionState, Endpoints, ListenerAddress, Repli
 from kraft.quorum.voters import QuorumChange, Voter, VoterSet
 from metadata_log.batch import Record, write_batch
 from metadata_log.epochs import EpochHistory
+from metadata_log.errors import CorruptBatch
 from metadata_log.records.control import Endpoint, KRaftVersionRecord, VotersRecord, VotersRecordVoter
 from metadata_log.records.frame import encode_control
 from metadata_log.serde import Message
@@ -132,6 +133,24 @@ def test_control_records_that_no_leader_writes_are_refused(records: list[tuple[i
     goes_on(net)
 
 
+def test_a_log_with_two_voter_sets_at_one_offset_is_refused_at_the_start() -> None:
+    """An older release, or Kafka, has taken it from such a leader. What a file holds is no reason for an assertion."""
+    net = Net(3)
+    leader = net.elect()
+    node = others(net, leader)[0]
+    core = net.replicas[node].core
+    records: list[tuple[int, Message]] = [(0, KRaftVersionRecord(kraft_version=1)), (1, VOTERS), (1, VOTERS)]
+    batch = control_batch(core.log_end_offset, core.epoch, *records)
+    net.kill(node)
+    file = net.disks[node].open(f"{PARTITION}/00000000000000000000.log")
+    file.append(batch)
+    file.fsync()
+    file.close()
+    with pytest.raises(CorruptBatch, match="a control record has offset") as refused:
+        net.start(node)
+    assert refused.value.where == PARTITION
+
+
 def test_changes_outside_of_their_batch_reach_no_history() -> None:
     """The core does not rely on who has read the batch."""
     one = OneCore()
@@ -172,8 +191,8 @@ def test_a_port_that_no_host_has_is_not_passed_on() -> None:
 
     net.on_the_way = on_the_way
     disk = net.disks[follower]
-    disk.remove("/data/__cluster_metadata-0/quorum-state")
-    disk.fsync_dir("/data/__cluster_metadata-0")
+    disk.remove(f"{PARTITION}/quorum-state")
+    disk.fsync_dir(PARTITION)
     net.start(follower)
     net.until(lambda: bool(forged))
     net.advance(600)
