@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import threading
 from struct import pack
 from typing import Protocol
 
@@ -33,7 +34,9 @@ class File(Protocol):
         """Cut the file to `size` bytes."""
 
     def fsync(self) -> None:
-        """Return once everything written so far, and the file's length, is on the disk."""
+        """Return once everything written so far, and the file's length, is on the disk. Never to be repeated after an
+        error: Linux drops what it could not write, and the next fsync succeeds.
+        """
 
     def close(self) -> None:
         """Release the file; does not fsync."""
@@ -197,6 +200,8 @@ class OsFile:
         self._path = path
         self._fd = fd
         self._size = os.fstat(fd).st_size
+        self._fsync_lock = threading.Lock()
+        self._fsync_failure: OSError | None = None
 
     @property
     def path(self) -> str:
@@ -232,12 +237,20 @@ class OsFile:
         self._size = size
 
     def fsync(self) -> None:
-        """Return once data and length are on the disk; times of access and change may not be."""
-        try:
-            _fdatasync(self._fd)
-        except OSError as failed:
-            failed.filename = self._path
-            raise
+        """Return once data and length are on the disk; times of access and change may not be.
+
+        One thread at a time: the kernel tells of a failed write once per descriptor, and the next fsync says that all
+        is well. So a file whose fsync has failed raises that error again, whichever thread asks.
+        """
+        with self._fsync_lock:
+            if self._fsync_failure is not None:
+                raise self._fsync_failure
+            try:
+                _fdatasync(self._fd)
+            except OSError as failed:
+                failed.filename = self._path
+                self._fsync_failure = failed
+                raise
 
     def close(self) -> None:
         """Release the file."""

@@ -28,16 +28,37 @@ TAIL_BYTES: Final = 4 << 20
 """How much of the end of the log is kept in memory for those who fetch it."""
 
 
+class FsyncFailure(Struct, eq=False):
+    """The first fsync of a log that failed, whichever thread ran it. After it the log is not flushed any more."""
+
+    error: OSError | None = None
+
+    def check(self) -> None:
+        """Raise the failure again, if there was one: after a failure Linux reports success for what it has dropped."""
+        if self.error is not None:
+            raise self.error
+
+    def fsync(self, file: File) -> None:
+        """Bring a file of the log to the disk; raises `OSError`, and from then on always the same one."""
+        self.check()
+        try:
+            file.fsync()
+        except OSError as failed:
+            self.error = failed
+            raise
+
+
 class FlushHandle(Struct, frozen=True, eq=False):
     """One fsync of the log, to be run in any thread while the owner goes on appending."""
 
     file: File
     offset: int
     generation: int
+    failure: FsyncFailure
 
     def run(self) -> None:
         """Return once everything below `offset` is on the disk. Raises `OSError`; never to be repeated then."""
-        self.file.fsync()
+        self.failure.fsync(self.file)
 
 
 class MetadataLog:
@@ -67,6 +88,7 @@ class MetadataLog:
         self._generation = 0
         self._start_offset = 0
         self._retired: list[File] = []
+        self._failure = FsyncFailure()
         self._tail: list[RecordBatch] = []
         self._tail_offsets: list[int] = []
         self._tail_bytes = 0
@@ -239,8 +261,10 @@ class MetadataLog:
         self._tail_bytes = kept_bytes
 
     def flush(self) -> None:
-        """Return once the whole log is on the disk."""
-        self._segments[-1].file.fsync()
+        """Return once the whole log is on the disk; raises `OSError`, at once if an earlier fsync has failed."""
+        self._failure.fsync(self._segments[-1].file)
+        # A flush in another thread may have failed meanwhile: the kernel tells one of the two of it, not both.
+        self._failure.check()
         self.flushed_offset = self.end_offset
 
     def flush_handle(self) -> FlushHandle:
@@ -250,7 +274,7 @@ class MetadataLog:
         """
         assert self.flushing is None, "a flush is under way"
         # Rolling flushes, so only the last segment can be dirty.
-        self.flushing = FlushHandle(self._segments[-1].file, self.end_offset, self._generation)
+        self.flushing = FlushHandle(self._segments[-1].file, self.end_offset, self._generation, self._failure)
         return self.flushing
 
     def flush_done(self) -> None:
@@ -274,6 +298,7 @@ class MetadataLog:
         assert self.start_offset <= offset, (offset, self.start_offset)
         if offset >= self.end_offset:
             return self.end_offset
+        self._failure.check()
         self._generation += 1
         while self._segments[-1].base_offset > offset:
             self._drop_last_segment()
@@ -341,12 +366,15 @@ class MetadataLog:
     def close(self) -> None:
         """Bring everything to the disk and close the files; write the indexes of the last segment.
 
-        No handle runs any more, though one may never have been followed by `flush_done`.
+        No handle runs any more, though one may never have been followed by `flush_done`. Raises `OSError` if an fsync
+        fails or has failed before: then the files are closed, and nothing is written.
         """
-        self.flush()
-        self._segments[-1].write_indexes()
-        for file in (*self._retired, *(segment.file for segment in self._segments)):
-            file.close()
+        try:
+            self.flush()
+            self._segments[-1].write_indexes()
+        finally:
+            for file in (*self._retired, *(segment.file for segment in self._segments)):
+                file.close()
 
     def fork(self, disk: Disk) -> MetadataLog:
         """An independent copy on the copy of a disk."""
@@ -364,8 +392,10 @@ class MetadataLog:
         copy._segments = [segment.fork(disk) for segment in self._segments]
         copy._generation = self._generation
         copy._start_offset = self._start_offset
+        copy._failure.error = self._failure.error
         if self.flushing is not None:
-            copy.flushing = FlushHandle(copy._segments[-1].file, self.flushing.offset, self.flushing.generation)
+            file, flushing = copy._segments[-1].file, self.flushing
+            copy.flushing = FlushHandle(file, flushing.offset, flushing.generation, copy._failure)
         copy._tail = self._tail.copy()
         copy._tail_offsets = self._tail_offsets.copy()
         copy._tail_bytes = self._tail_bytes

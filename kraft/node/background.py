@@ -77,31 +77,30 @@ class Flusher:
         """Live until cancelled; returns only after the thread has ended.
 
         A flush that failed in the thread is raised here, which stops the node: it is never retried, because a kernel
-        that once failed to write a page may report success the second time without having written it.
+        that once failed to write a page may report success the second time without having written it. That holds for a
+        flush that fails while the node stops as well: the failure replaces the cancellation.
         """
         try:
             await self._failed.wait()
-            assert self._failure is not None
-            raise self._failure
         finally:
             if self._thread is not None:
                 self._jobs.put(None)
                 self._thread.join()
+            if self._failure is not None:
+                raise self._failure
 
     def _work(self, token: trio.lowlevel.TrioToken) -> None:
         while (flush := self._jobs.get()) is not None:
             try:
                 took_s = self._timed(flush)
             except BaseException as failure:  # whatever it is, the Trio thread must hear of it
-                token.run_sync_soon(self._fail, failure)
+                # Kept before the Trio thread is told: that thread may be waiting for the end of this one already.
+                self._failure = failure
+                token.run_sync_soon(self._failed.set)
                 return
             self._last_s = took_s
             self._events.append(FlushDone(flush.ticket))
             self._wake()
-
-    def _fail(self, failure: BaseException) -> None:
-        self._failure = failure
-        self._failed.set()
 
     def _timed(self, flush: StartFlush) -> float:
         began = self._now()

@@ -207,6 +207,9 @@ class Node:
             self._ended = True
             self._appends.stop()
             self._changed.unpark_all()
+            if self._failure is not None:
+                # The owner was cancelled before it could raise what went wrong in the task of the transport.
+                raise self._failure
 
     async def _own(self, outputs: Sequence[Output]) -> NoReturn:
         """The owner. A scope lasts as long as no deadline passes: making one for every burst would be dear."""
@@ -219,7 +222,8 @@ class Node:
             with trio.CancelScope() as self._scope:
                 while True:
                     if self._failure is not None:
-                        raise self._failure
+                        failure, self._failure = self._failure, None
+                        raise failure
                     if _is_late(self._replica.deadline_ms(), self._clock.now_ms()):
                         # A transport that only its own tasks can read has its turn first.
                         await trio.lowlevel.checkpoint()

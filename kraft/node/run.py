@@ -108,8 +108,8 @@ def _closing(replica: Replica, log: NodeLog) -> Iterator[None]:
     try:
         yield
     except BaseException as stop:
-        failed = stop.subgroup(Exception) if isinstance(stop, BaseExceptionGroup) else None
-        if failed:
+        failed = stop.subgroup(Exception) if isinstance(stop, BaseExceptionGroup) else stop
+        if isinstance(failed, Exception):
             log.write("failed", {"cause": repr(failed)}, logging.ERROR)
             replica.abandon()
         else:

@@ -6,18 +6,22 @@ import logging
 import threading
 from collections.abc import Callable
 from functools import partial
+from random import Random
 from time import perf_counter
 
 import pytest
 import trio
+from replica_net import START_MS, formatted_disk, options, voter_set
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from kraft.node.background import Flusher
 from kraft.node.clock import NodeClock
 from kraft.node.inbox import Inbox
 from kraft.node.logging import NodeLog
+from kraft.node.run import _closing
 from kraft.quorum.effects import HighWatermarkMoved, LeaderChanged, StateChanged, Suspicious
 from kraft.quorum.values import LeaderAndEpoch
+from kraft.replica import Replica, host_raw_log
 from kraft.replica.events import FlushDone, Input, StartFlush
 
 
@@ -140,6 +144,44 @@ async def test_failed_flush_stops_the_node_and_reports_nothing_as_flushed() -> N
     with pytest.raises(OSError, match=r"00000000000000000000\.log"):
         await flusher.run()
     assert not inbox.events
+
+
+async def test_a_flush_that_fails_while_the_node_stops_is_raised_all_the_same() -> None:
+    """The cancellation is delivered first: the thread is joined then, and what it met must not be forgotten."""
+    inbox, flusher = _flusher()
+    handle = _Handle(OSError(5, "Input/output error", "00000000000000000000.log"))
+    flusher.start(StartFlush(1, handle))
+    flusher.begin(is_busy=True)
+    with pytest.raises(ExceptionGroup) as stopped:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(flusher.run)
+            await wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+            handle.may_end.set()
+    assert stopped.group_contains(OSError, match=r"00000000000000000000\.log")
+    assert not inbox.events
+
+
+@pytest.mark.parametrize("is_group", [False, True])
+def test_a_replica_that_failed_is_not_flushed_again(is_group: bool) -> None:
+    """A failure may come as it is, or in the group of a nursery; without one the replica is flushed and closed."""
+    failure = OSError(5, "Input/output error")
+    disk = formatted_disk(1)
+    replica, _ = Replica.open(
+        options=options(1, voter_set(3)), disk=disk, rng=Random(1), application=host_raw_log, now_ms=START_MS
+    )
+    operations: list[str] = []
+    disk.on_operation = lambda operation, path: operations.append(operation)
+    with pytest.raises(OSError if not is_group else ExceptionGroup), _closing(replica, NodeLog(1, lambda: 0)):
+        raise ExceptionGroup("nursery", [failure]) if is_group else failure
+    assert operations == []
+    again, _ = Replica.open(
+        options=options(1, voter_set(3)), disk=disk, rng=Random(1), application=host_raw_log, now_ms=START_MS
+    )
+    operations.clear()
+    with pytest.raises(KeyboardInterrupt), _closing(again, NodeLog(1, lambda: 0)):
+        raise KeyboardInterrupt
+    assert "fsync" in operations
 
 
 async def test_flushes_in_place_only_while_the_disk_is_quick_and_nothing_else_waits() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from random import Random
 import pytest
 from disk_contract import CHECKS, Check
 
+import metadata_log.disk
 from metadata_log.disk import OsDisk, make_directory, replace_file
 from metadata_log.memory_disk import MemoryDisk
 
@@ -63,6 +65,26 @@ def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     file.append(b"0123456789")
     file.append(b"ab")
     assert file.pread(20, 0) == b"0123456789ab"
+
+
+def test_a_failed_fsync_of_a_file_is_told_again_and_not_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel would tell of it once, and say that all is well to whichever thread comes next."""
+    asked: list[int] = []
+
+    def fail_once(fd: int) -> None:
+        asked.append(fd)
+        if len(asked) == 1:
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(metadata_log.disk, "_fdatasync", fail_once)
+    file = OsDisk().open(str(tmp_path / "a"), create=True)
+    file.append(b"lost")
+    for _ in range(2):
+        with pytest.raises(OSError, match="Input/output error"):
+            file.fsync()
+    assert len(asked) == 1
 
 
 # ------------------------------------------------------------------------------------------------- crashes in memory

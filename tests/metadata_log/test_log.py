@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -368,6 +369,53 @@ def test_flush_of_a_segment_that_is_gone() -> None:
     assert log.flushed_offset == 200
     log.flush_handle().run()
     log.flush_done()
+
+
+@pytest.mark.parametrize("second", ["flush", "close", "truncate", "roll", "handle"])
+def test_a_failed_fsync_is_never_repeated(second: str) -> None:
+    """Another one would succeed (Linux drops what it could not write), and say that records are on the disk."""
+    disk, fsyncs = MemoryDisk(), []
+
+    def fail(operation: str, path: str) -> None:
+        if operation == "fsync" and path.endswith(".log"):
+            fsyncs.append(path)
+            raise OSError(errno.EIO, "Input/output error", path)
+
+    log = new_log(disk)
+    add(log)
+    handle = log.flush_handle()
+    disk.on_operation = fail
+    with pytest.raises(OSError, match="Input/output"):
+        handle.run()
+    disk.on_operation = lambda operation, path: fsyncs.append(path)
+    repeat = {"flush": log.flush, "close": log.close, "truncate": lambda: log.truncate(0), "roll": log.roll}
+    with pytest.raises(OSError, match="Input/output"):
+        repeat.get(second, handle.run)()
+    assert fsyncs == [f"d/{0:020d}.log"]
+    assert log.flushed_offset == 0
+
+
+def test_a_log_that_is_closed_after_a_failed_fsync_lets_go_of_its_files() -> None:
+    disk = MemoryDisk()
+    log = new_log(disk)
+    add(log)
+    disk.on_operation = fails_once("fsync")
+    with pytest.raises(OSError, match="fsync"):
+        log.close()
+    assert disk._open == {}
+    assert [name for name in disk.list("d") if name.endswith("index")] == []
+
+
+def fails_once(wanted: str) -> Callable[[str, str], None]:
+    left = 1
+
+    def fail(operation: str, path: str) -> None:
+        nonlocal left
+        if operation == wanted and left:
+            left -= 1
+            raise OSError(errno.EIO, f"{operation} failed", path)
+
+    return fail
 
 
 def test_flush_overtaken_by_a_roll() -> None:
