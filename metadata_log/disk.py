@@ -38,6 +38,13 @@ class File(Protocol):
         error: Linux drops what it could not write, and the next fsync succeeds.
         """
 
+    def drop_cache(self) -> None:
+        """Forget what is in memory of a file that was fsynced, so that the next read shows what the disk has.
+
+        After a failed write the page cache holds what the disk does not have, and an fsync has no more to say of it.
+        Where the system has no such call nothing happens.
+        """
+
     def close(self) -> None:
         """Release the file; does not fsync."""
 
@@ -251,6 +258,11 @@ class OsFile:
                 failed.filename = self._path
                 self._fsync_failure = failed
                 raise
+
+    def drop_cache(self) -> None:
+        """Let the kernel drop the pages of the file that are clean: those that it could not write are."""
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def close(self) -> None:
         """Release the file."""

@@ -5,6 +5,14 @@ The taxonomy has five kinds (see `docs/architecture.md`); this module holds the 
 
 from __future__ import annotations
 
+from typing import Final
+
+REMEDY: Final = (
+    "Keep a copy of the directory. Put a sound copy of the file in its place, or let the node rejoin with an empty "
+    "directory. A voter of a static quorum may not do that at any time: see docs/howto/damaged-disk.md."
+)
+"""What an operator can do about a directory that has lost something."""
+
 
 class MetadataLogError(Exception):
     """Bytes, a file or a directory are not what they should be.

@@ -1,8 +1,8 @@
 """The metadata log: segments as one sequence of batches (Kafka: `UnifiedLog` as `KafkaRaftLog` uses it).
 
-Opening recovers: every batch of every segment is checked, indexes and epochs are built anew, and what a crash or a
-damaged disk left behind the last good batch is cut off. Old segments are on disk before a new one begins, so only the
-last one can ever be torn.
+Opening recovers: every batch of every segment is checked, indexes and epochs are built anew, and what a crash left
+behind the last good batch is cut off. Old segments are on disk before a new one begins, so only the last one can ever
+be torn; other damage is refused (`torn_write`), and nothing is changed.
 """
 
 from __future__ import annotations
@@ -17,9 +17,12 @@ from metadata_log.batch import Record, RecordBatch, read_batch, scan
 from metadata_log.disk import Disk, File, make_directory
 from metadata_log.epochs import FILE_NAME as EPOCHS_FILE
 from metadata_log.epochs import EpochHistory, format_epochs, write_epochs
-from metadata_log.errors import CorruptBatch, UnsupportedVersion
+from metadata_log.errors import REMEDY, CorruptBatch, UnsupportedVersion
 from metadata_log.indexes import NO_TIMESTAMP
 from metadata_log.segment import INDEX_SUFFIXES, MAX_RELATIVE_OFFSET, SUFFIX, Segment, parse_file_name, scan_file
+from metadata_log.snapshot import list_snapshots
+from metadata_log.torn_write import refuse_damage
+from metadata_log.types import OffsetAndEpoch
 
 DEFAULT_SEGMENT_BYTES: Final = 1 << 30
 DEFAULT_SEGMENT_MS: Final = 7 * 24 * 3600 * 1000
@@ -105,7 +108,8 @@ class MetadataLog:
     ) -> MetadataLog:
         """Open and recover the log in a partition directory, which is made if it is missing.
 
-        Raises `CorruptBatch` or `UnsupportedVersion` where neither cutting nor keeping would be right.
+        Raises `CorruptBatch` or `UnsupportedVersion` where neither cutting nor keeping would be right, and has changed
+        nothing then: for damage that no torn write has left, and for sound batches in a wrong order.
         """
         log = cls(
             disk,
@@ -408,26 +412,26 @@ def _recover(log: MetadataLog) -> None:
     make_directory(disk, directory)
     names = disk.list(directory)
     bases = [base for name in names if (base := parse_file_name(name, SUFFIX)) is not None]
-    findings = _sweep(disk, directory, names, bases)
     damage = None
     control: list[RecordBatch] = []
     for base in bases:
         segment = Segment.open(disk, directory, base, create=False, index_interval_bytes=log._index_interval_bytes)
+        # The page cache may still hold what an earlier write has failed to bring to the disk.
+        segment.file.fsync()
+        segment.file.drop_cache()
         log.epochs, damage = _read_segment(segment, log._segments, log.epochs, control)
         log._segments.append(segment)
         if damage is not None:
             break
     log.control_batches = tuple(control)
-    # What follows damage goes before the damage is cut, the newest first, each for good: a crash leaves no gap.
-    for base in reversed(bases[len(log._segments) :]):
-        gone = Segment.open(disk, directory, base, create=False, index_interval_bytes=log._index_interval_bytes)
-        gone.file.close()
-        gone.remove()
-        findings.append(f"removed {gone.file.path}, which follows the damage")
+    findings = []
     if damage is not None:
         last = log._segments[-1]
+        end = OffsetAndEpoch(epoch=log.epochs.last_epoch or 0, offset=last.end_offset)
+        refuse_damage(last.file, damage, end, bases[len(log._segments) :], list_snapshots(disk, directory))
         last.cut_file(last.size_bytes)
-        findings.insert(0, f"cut the log at offset {last.end_offset}: {damage}")
+        findings.append(f"cut the log at offset {last.end_offset}: {damage}")
+    findings += _sweep(disk, directory, names, bases)
     if not log._segments:
         log._segments.append(log._new_segment(0))
     _settle(log, findings)
@@ -458,7 +462,7 @@ def _read_segment(
         raise CorruptBatch(
             f"the log has no records from offset {before[-1].end_offset} to {segment.base_offset}",
             where=path,
-            hint="A segment file is missing. Put it back, or empty the directory to fetch the log again.",
+            hint=f"A segment file is missing. {REMEDY}",
         )
     try:
         for batch in scan_file(segment.file):
@@ -492,14 +496,13 @@ def _check_order(batch: RecordBatch, end_offset: int, last_epoch: int | None, pa
             where=path,
             position=batch.position,
             field="order",
-            hint="Empty the directory to fetch the log again, if the other voters are sound.",
+            hint=REMEDY,
         )
 
 
 def _settle(log: MetadataLog, findings: list[str]) -> None:
     """Bring what was recovered to the disk, with true indexes and epochs beside it."""
     for segment in log._segments:
-        segment.file.fsync()
         segment.end_recovery()
     for segment in log._segments[:-1]:
         segment.write_indexes()

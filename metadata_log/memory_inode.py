@@ -63,6 +63,14 @@ class Inode:
             self.durable_size = len(self.data)
             self.durable_tail = b""
 
+    def drop_cache(self) -> None:
+        """Be what is durable, if that is not what was written since an fsync has failed."""
+        if self.is_stuck:
+            self.data = bytearray(bytes(self.data[: self.durable_size]) + self.durable_tail)
+            self.is_stuck = False
+            self.fsync()
+            self._hash_anew()
+
     def overwrite(self, position: int, data: bytes) -> None:
         """Let other bytes be there, durably."""
         assert position + len(data) <= len(self.data), (position, len(data), len(self.data))

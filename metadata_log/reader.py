@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import Struct
 
 from metadata_log.annotate import value_position
-from metadata_log.batch import HEADER_BYTES, RecordBatch, read_batch, records
+from metadata_log.batch import RecordBatch, records
 from metadata_log.disk import Disk, File
 from metadata_log.epochs import FILE_NAME as EPOCHS_FILE
 from metadata_log.epochs import parse_epochs
@@ -29,12 +29,11 @@ from metadata_log.quorum_state_file import FILE_NAME as QUORUM_STATE
 from metadata_log.quorum_state_file import parse_quorum_state
 from metadata_log.records.frame import ControlRecordType, decode_control, read_record
 from metadata_log.segment import SUFFIX as LOG_SUFFIX
-from metadata_log.segment import parse_file_name, scan_file
+from metadata_log.segment import next_sound_batch, parse_file_name, scan_file
 from metadata_log.serde.fields import Message
 from metadata_log.snapshot import DELETED_SUFFIX, PARTIAL_SUFFIX, control_types
 from metadata_log.snapshot import SUFFIX as SNAPSHOT_SUFFIX
 
-_RESYNC_BYTES: Final = 1 << 20
 _MAGIC_AT: Final = 16
 
 
@@ -252,8 +251,8 @@ def read_range(
                 position, expected, epoch = batch.end_position, batch.next_offset, batch.epoch
                 yield batch
         except (CorruptBatch, UnsupportedVersion) as bad:
-            following = _next_good(file, position, size)
-            resumed = size if following is None else following
+            following = next_sound_batch(file, position + 1, end=size)
+            resumed = size if following is None else following.position
             yield Damage(
                 where=file.path,
                 what=f"{bad.what}; {resumed - position} bytes cannot be read",
@@ -311,35 +310,6 @@ def _types(batch: RecordBatch) -> list[int]:
         return control_types(batch)
     except (CorruptBatch, DecodeError):
         return []
-
-
-def _next_good(file: File, position: int, size: int) -> int | None:
-    """Where the next batch with a good CRC begins, after `position`."""
-    start = position + 1
-    while start + HEADER_BYTES <= size:
-        piece = file.pread(min(_RESYNC_BYTES + HEADER_BYTES, size - start), start)
-        at = piece.find(2, _MAGIC_AT)
-        while 0 <= at < len(piece) - (HEADER_BYTES - _MAGIC_AT) + 1:
-            candidate = start + at - _MAGIC_AT
-            if _is_good(file, candidate, size):
-                return candidate
-            at = piece.find(2, at + 1)
-        if start + len(piece) >= size:
-            return None
-        start += _RESYNC_BYTES
-    return None
-
-
-def _is_good(file: File, position: int, size: int) -> bool:
-    head = file.pread(12, position)
-    length = int.from_bytes(head[8:12], "big", signed=True)
-    if not HEADER_BYTES <= length + 12 <= size - position:
-        return False
-    try:
-        read_batch(file.pread(length + 12, position))
-    except (CorruptBatch, UnsupportedVersion):
-        return False
-    return True
 
 
 def read_log(

@@ -7,7 +7,7 @@ from typing import Final
 
 from metadata_log.batch import HEADER_BYTES, Record, RecordBatch, read_batch, read_header, records, scan
 from metadata_log.disk import Disk, File
-from metadata_log.errors import IncompleteBatch
+from metadata_log.errors import CorruptBatch, IncompleteBatch, UnsupportedVersion
 from metadata_log.indexes import NO_TIMESTAMP, OffsetIndex, TimeIndex
 from metadata_log.java_text import whole_number
 from metadata_log.types import NO_OFFSET
@@ -19,6 +19,7 @@ MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 """Indexes hold offsets as 32-bit distances from the segment's base."""
 
 _CHUNK_BYTES: Final = 1 << 20
+_MAGIC_AT: Final = 16
 _LOOK_BYTES: Final = 1 << 14
 
 
@@ -72,6 +73,39 @@ def scan_headers(file: File, position: int = 0, *, end: int | None = None) -> It
         batch = read_header(window, position - start, left=end - position, where=file.path, position=position)
         yield batch
         position = batch.end_position
+
+
+def next_sound_batch(
+    file: File, position: int, *, end: int, offset: int | None = None, epoch: int = 0
+) -> RecordBatch | None:
+    """The first batch with a good CRC that begins at `position` or later, before `end`; None if there is none.
+
+    With an `offset` only batches of this offset or later count, and only of this `epoch` or later.
+    """
+    start = position
+    while start + HEADER_BYTES <= end:
+        piece = file.pread(min(_CHUNK_BYTES + HEADER_BYTES, end - start), start)
+        at = piece.find(2, _MAGIC_AT)
+        while 0 <= at < len(piece) - (HEADER_BYTES - _MAGIC_AT) + 1:
+            batch = _sound_batch(file, start + at - _MAGIC_AT, end)
+            if batch is not None and (offset is None or (batch.base_offset >= offset and batch.epoch >= epoch)):
+                return batch
+            at = piece.find(2, at + 1)
+        if start + len(piece) >= end:
+            return None
+        start += _CHUNK_BYTES
+    return None
+
+
+def _sound_batch(file: File, position: int, end: int) -> RecordBatch | None:
+    head = file.pread(12, position)
+    length = int.from_bytes(head[8:12], "big", signed=True)
+    if not HEADER_BYTES <= length + 12 <= end - position:
+        return None
+    try:
+        return read_batch(file.pread(length + 12, position), at=position)
+    except (CorruptBatch, UnsupportedVersion):
+        return None
 
 
 class Segment:

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from metadata_log.batch import RecordBatch, build_batch, build_control_batch, records
 from metadata_log.disk import Disk
-from metadata_log.errors import CorruptBatch
+from metadata_log.errors import REMEDY, CorruptBatch
 from metadata_log.java_text import whole_number
 from metadata_log.records.control import KRaftVersionRecord, SnapshotFooterRecord, SnapshotHeaderRecord, VotersRecord
 from metadata_log.records.frame import ControlRecordType, decode_control, encode_control
@@ -22,7 +22,7 @@ PARTIAL_SUFFIX: Final = ".checkpoint.part"
 DELETED_SUFFIX: Final = ".checkpoint.deleted"
 
 _STEM: Final = re.compile(r"([0-9]{20})-([0-9]{10})")
-_HINT: Final = "Remove the file if an older snapshot and the log behind it are there; else empty the directory."
+_HINT: Final = f"Remove the file if an older snapshot and the log behind it are there. {REMEDY}"
 
 
 def snapshot_name(snapshot: OffsetAndEpoch) -> str:

@@ -169,7 +169,7 @@ _SYSTEM_HINTS: Final = {
     errno.EACCES: "Check who owns the file or directory, and as whom this runs.",
     errno.ENOSPC: "The disk is full: make room and start again. Nothing acknowledged is lost.",
     errno.EROFS: "The file system does not let anybody write. The system log says whether a disk has failed.",
-    errno.EIO: "The disk fails. Put a sound one in its place: the leader will send everything.",
+    errno.EIO: "The disk fails: replace it. How the node rejoins then is in docs/howto/damaged-disk.md.",
 }
 
 

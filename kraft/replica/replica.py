@@ -592,7 +592,7 @@ class Replica:
         """Write a piece of the own snapshot; clean away what is too much."""
         storage, cleaner = self._storage, self._cleaner
         if now_ms >= self._maker.deadline_ms:
-            taken = self._maker.write_some(now_ms)
+            taken = self._maker.write_some(now_ms, storage.log.flushed_offset)
             if taken is not None:
                 self.step_core(SnapshotTaken(taken), now_ms)
                 cleaner.wait(len(storage.snapshots.ids()), now_ms)

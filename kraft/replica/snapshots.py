@@ -32,6 +32,8 @@ NEVER_MS: Final = 2**62
 RECORDS_PER_PIECE: Final = 500
 """How many records of a snapshot are written between two events."""
 BATCH_BYTES: Final = 1 << 20
+FLUSH_WAIT_MS: Final = 10
+"""How often a whole snapshot looks whether the log is on the disk up to its offset."""
 PIECE_BYTES: Final = MAX_BATCH_BYTES
 """No answer to a FetchSnapshot carries more, whatever its sender asks for."""
 
@@ -210,8 +212,12 @@ class SnapshotMaker:
         """There is nothing that a snapshot lacks."""
         self._bytes, self._since_ms, self._last = 0, now_ms, None
 
-    def write_some(self, now_ms: int) -> OffsetAndEpoch | None:
-        """Write the next piece; returns the snapshot once it is whole and published."""
+    def write_some(self, now_ms: int, flushed_offset: int) -> OffsetAndEpoch | None:
+        """Write the next piece; returns the snapshot once it is whole and published.
+
+        It is published when the log is on the disk up to its offset, and not before: a start takes a snapshot for the
+        proof of that (`metadata_log.torn_write`).
+        """
         work = self._work
         assert work is not None, "nothing is being written"
         self.deadline_ms = now_ms + 1
@@ -220,6 +226,9 @@ class SnapshotMaker:
             work.writer.append((value,), work.timestamp_ms)
         work.taken += len(piece)
         if len(piece) == RECORDS_PER_PIECE:
+            return None
+        if flushed_offset < work.writer.snapshot.offset:
+            self.deadline_ms = now_ms + FLUSH_WAIT_MS
             return None
         work.writer.freeze(work.timestamp_ms)
         self._work = None

@@ -20,7 +20,7 @@ from kraft.replica.quorum_records import changes_in, changes_of_snapshot
 from kraft.replica.snapshots import SnapshotFiles
 from metadata_log.batch import build_batch, build_control_batch, read_batch
 from metadata_log.disk import Disk
-from metadata_log.errors import CorruptBatch, DirectoryError, UnsupportedVersion
+from metadata_log.errors import REMEDY, CorruptBatch, DirectoryError, UnsupportedVersion
 from metadata_log.log import MetadataLog
 from metadata_log.log_dir import LogDirectory, open_directory, read_bootstrap
 from metadata_log.quorum_state_file import StoredElection, read_quorum_state, write_quorum_state
@@ -92,7 +92,7 @@ class Storage:
             raise DirectoryError(
                 f"the log begins at offset {log.start_offset} and no snapshot covers what came before",
                 where=path,
-                hint="Put the .checkpoint files back, or empty the directory: the leader will send everything.",
+                hint=f"Snapshots (.checkpoint) are missing. {REMEDY}",
             )
         if not snapshots:
             return
@@ -106,7 +106,7 @@ class Storage:
                 f"snapshot {snapshot_name(foreign[0])} is not one of this log, which ends at offset {log.end_offset}"
                 f" of epoch {log.last_epoch or 0}",
                 where=path,
-                hint="Remove it if it was put here; else empty the directory: the leader will send everything.",
+                hint=f"Remove the snapshot if it was put here. {REMEDY}",
             )
 
     def _is_of_this_log(self, snapshot: OffsetAndEpoch) -> bool:

@@ -54,6 +54,9 @@ class RemoteFile:
         """Refused."""
         _refuse(self._path)
 
+    def drop_cache(self) -> None:
+        """There is nothing to forget."""
+
 
 class RemoteDisk:
     """The reading half of a `Disk` over a file system of fsspec. Paths keep their protocol.

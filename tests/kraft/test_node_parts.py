@@ -152,12 +152,16 @@ async def test_a_flush_that_fails_while_the_node_stops_is_raised_all_the_same() 
     handle = _Handle(OSError(5, "Input/output error", "00000000000000000000.log"))
     flusher.start(StartFlush(1, handle))
     flusher.begin(is_busy=True)
-    with pytest.raises(ExceptionGroup) as stopped:
+
+    async def stop() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(flusher.run)
             await wait_all_tasks_blocked()
             nursery.cancel_scope.cancel()
             handle.may_end.set()
+
+    with pytest.raises(ExceptionGroup) as stopped:
+        await stop()
     assert stopped.group_contains(OSError, match=r"00000000000000000000\.log")
     assert not inbox.events
 

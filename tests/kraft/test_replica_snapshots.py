@@ -12,7 +12,7 @@ from test_controller_quorum import alter, controller_of
 
 from kraft.quorum.effects import Suspicious
 from kraft.quorum.values import QuorumConfig
-from kraft.replica import Replica, SnapshotOptions, host_controller
+from kraft.replica import FlushDone, Replica, SnapshotOptions, StartFlush, host_controller
 from kraft.replica.controller_host import decode_records
 from metadata_log.batch import records
 from metadata_log.image.records import records as image_records
@@ -96,6 +96,35 @@ def test_every_node_makes_snapshots_of_its_own() -> None:
         assert all(one.offset <= replica.core.high_watermark for one in made)
         start = read_snapshot_start(net.disks[node], f"{PARTITION}/{snapshot_name(made[-1])}")
         assert START_MS < start.header.last_contained_log_timestamp <= net.now_ms
+
+
+class SlowDisk(Net):
+    """Flushes of one node are not done before they are let go."""
+
+    slow = 0
+
+    def _flush(self, node: int, flush: StartFlush) -> None:
+        if node == self.slow:
+            self.held = flush
+        else:
+            super()._flush(node, flush)
+
+
+def test_a_snapshot_waits_until_the_log_is_on_the_disk_up_to_its_offset() -> None:
+    """A leader commits what a majority of others has on disk; a start takes its snapshot for a proof of its own log."""
+    net = SlowDisk(3, application=host_controller, snapshots=OFTEN, quorum=SMALL_PIECES)
+    leader = net.slow = net.elect()
+    write(net, 60)
+    net.advance(2000)
+    replica = net.replicas[leader]
+    assert replica.core.high_watermark > replica.core.flushed_offset
+    assert all(one.offset <= replica.core.flushed_offset for one in snapshots(net, leader))
+    made = len(snapshots(net, leader))
+    net.slow = 0
+    net.held.run()
+    net.step(leader, FlushDone(net.held.ticket))
+    net.advance(2000)
+    assert len(snapshots(net, leader)) > made
 
 
 def test_a_snapshot_holds_the_image_at_its_offset() -> None:

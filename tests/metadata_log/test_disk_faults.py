@@ -158,14 +158,57 @@ def test_a_killed_process_leaves_what_it_wrote_and_nothing_durable() -> None:
     assert disk.read("/d/f") == b"durable"
 
 
-def test_only_a_crash_shows_what_a_failed_fsync_has_left() -> None:
+def test_what_a_failed_fsync_has_left_shows_without_the_cache() -> None:
+    """The pages are clean after the failure: reads and another fsync say that all is well until they are dropped."""
     disk = new_disk(b"durable")
+    file = disk.open("/d/f")
+    file.append(b" and not")
     disk.on_operation = fails("fsync")
     with pytest.raises(OSError, match="input/output"):
-        disk.open("/d/f").fsync()
+        file.fsync()
+    disk.on_operation = None
+    disk.kill()
+    again = disk.open("/d/f")
+    again.fsync()
+    assert again.pread(100, 0) == b"durable and not"
+    again.drop_cache()
+    assert again.pread(100, 0) == b"durable"
+    again.append(b" now")
+    again.fsync()
+    disk.crash()
+    assert disk.read("/d/f") == b"durable now"
+
+
+def test_only_a_crash_shows_which_names_a_failed_fsync_has_left() -> None:
+    disk = new_disk(b"durable")
+    disk.on_operation = fails("fsync_dir")
+    with pytest.raises(OSError, match="input/output"):
+        disk.fsync_dir("/d")
     assert disk.has_failed
     disk.crash()
     assert not disk.has_failed
+
+
+def test_a_start_vouches_only_for_what_the_disk_has() -> None:
+    """An fsync fails, the process ends, and the page cache still holds what the disk has lost."""
+    disk = new_disk()
+    log = open_log(disk)
+    log.append(build_batch(0, 1, 0, [b"kept"]))
+    log.flush()
+    log.append(build_batch(1, 1, 0, [b"lost"]))
+    disk.on_operation = fails("fsync")
+    with pytest.raises(OSError, match="input/output"):
+        log.flush_handle().run()
+    disk.on_operation = None
+    disk.kill()
+    log = open_log(disk)
+    assert (log.end_offset, log.flushed_offset) == (1, 1)
+    assert log.recovered == ()
+    log.append(build_batch(1, 2, 0, [b"later"]))
+    log.flush()
+    vouched_for = list(batches_of(log))
+    disk.crash()
+    assert list(batches_of(open_log(disk))) == vouched_for
 
 
 def test_what_a_killed_process_wrote_is_durable_once_the_log_is_opened() -> None:
