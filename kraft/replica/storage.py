@@ -23,6 +23,7 @@ from metadata_log.disk import Disk
 from metadata_log.errors import REMEDY, CorruptBatch, DirectoryError, UnsupportedVersion
 from metadata_log.log import MetadataLog
 from metadata_log.log_dir import LogDirectory, open_directory, read_bootstrap
+from metadata_log.quorum_state_file import FILE_NAME as QUORUM_STATE
 from metadata_log.quorum_state_file import StoredElection, read_quorum_state, write_quorum_state
 from metadata_log.records.frame import decode_record, encode_control
 from metadata_log.serde import Message
@@ -76,6 +77,8 @@ class Storage:
             path = directory.partition_path
             log = MetadataLog.open(disk, path, segment_bytes=options.segment_bytes, segment_ms=options.segment_ms)
             storage = cls(disk, directory, log)
+            if options.broker is None:
+                storage._check_election()
             storage._reconcile_snapshots()
             # Last: nothing is removed from a directory that is refused, and what is ahead of the log outdates the rest.
             storage.removed = sweep_snapshots(disk, path, log.start_offset)
@@ -83,6 +86,26 @@ class Storage:
             directory.release()
             raise
         return storage
+
+    def _check_election(self) -> None:
+        """Refuse a directory that has lost a vote: an epoch is in quorum-state before a record of it is in the log.
+
+        Kafka begins in the epoch of the log, and may vote a second time in it or in a later one.
+        """
+        path = self._directory.partition_path
+        stored = read_quorum_state(self._disk, path)
+        newest = max((self.log.last_epoch or 0, *(one.epoch for one in self.snapshots.ids())))
+        if stored is None and self.log.end_offset > 0:
+            what = f"{QUORUM_STATE} is missing beside a log that ends at offset {self.log.end_offset}"
+        elif stored is not None and stored.leader_epoch < newest:
+            what = f"{QUORUM_STATE} has epoch {stored.leader_epoch}, and the log has epoch {newest}"
+        else:
+            return
+        raise DirectoryError(
+            f"{what}: this node may have voted in an epoch that it does not know any more",
+            where=f"{path}/{QUORUM_STATE}",
+            hint=REMEDY,
+        )
 
     def _reconcile_snapshots(self) -> None:
         """Make log and snapshots fit: a log that begins later needs a snapshot, a snapshot ahead of it replaces it."""

@@ -87,11 +87,14 @@ FINDINGS: dict[str, list[Found]] = {
 
 STRICTER = "we do not serve a log or snapshot that has lost something"
 LOST = "what a flipped bit has lost may have been acknowledged: no torn write has sound batches or segments behind it"
+FORGOTTEN = "a node that has lost its vote may vote twice in one epoch"
 REBUILT = "we build the epoch history anew from the log, and read no damaged one"
 
 DIFFERENT = {
     "bitflip-middle-batch": LOST,
     "bitflip-old-segment": LOST,
+    "quorum-state-missing": FORGOTTEN,
+    "quorum-state-epoch-behind-log": FORGOTTEN,
     "offset-gap": STRICTER,
     "offset-overlap": STRICTER,
     "segment-missing": STRICTER,
