@@ -559,3 +559,37 @@ def records(batch: RecordBatch, *, where: str | None = None) -> Iterator[Record]
         where=where,
         position=batch.position + (0 if batch.is_compressed else HEADER_BYTES + start),
     )
+
+
+def quorum_records(batch: RecordBatch, *, where: str | None = None) -> list[Record]:
+    """The records of a batch as a quorum writes it: neither packed nor in a transaction, at least one, without gaps.
+
+    Raises `CorruptBatch` for any other. Kafka's quorum never packs a batch (`BatchAccumulator` with
+    `Compression.NONE`), though its readers would unpack one.
+    """
+    wrong = None
+    if batch.is_compressed:
+        wrong = f"the batch is packed ({batch.codec}), which no batch of a quorum is"
+    elif batch.is_transactional or batch.delete_horizon_ms is not None:
+        wrong = f"the batch has the attributes {batch.attributes:#x}, which no batch of a quorum has"
+    elif not 0 < batch.record_count == batch.last_offset_delta + 1:
+        wrong = f"a batch of {batch.record_count} records ends {batch.last_offset_delta} offsets after its first one"
+    if wrong is not None:
+        raise CorruptBatch(wrong, where=where, position=batch.position)
+    found = list(records(batch, where=where))
+    for offset, record in enumerate(found, batch.base_offset):
+        if record.offset != offset:
+            what = f"the record at offset {offset} says that it is at offset {record.offset}"
+            raise CorruptBatch(what, where=where, position=batch.position)
+    return found
+
+
+def data_values(batch: RecordBatch, *, where: str | None = None) -> tuple[bytes, ...]:
+    """The values of a batch of data records; errors as of `quorum_records`, and for a record without a value."""
+    values = []
+    for record in quorum_records(batch, where=where):
+        if record.value is None:
+            what = f"the data record at offset {record.offset} has no value"
+            raise CorruptBatch(what, where=where, position=batch.position)
+        values.append(record.value)
+    return tuple(values)

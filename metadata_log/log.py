@@ -8,7 +8,7 @@ be torn; other damage is refused (`torn_write`), and nothing is changed.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from msgspec import Struct
@@ -161,6 +161,13 @@ class MetadataLog:
         if offset < limit and self._tail_offsets and offset >= self._tail_offsets[0]:
             return self._read_tail(offset, max_bytes, limit)
         return scan(self.read(offset, max_bytes, end_offset=end_offset), where=self.directory)
+
+    def stored_batches(self, offset: int) -> Iterator[tuple[RecordBatch, str]]:
+        """The batches from the one that holds `offset` on, as they stand on the disk, and the file of each."""
+        for segment in self._segments:
+            if segment.end_offset > offset:
+                for batch in segment.batches(offset):
+                    yield batch, segment.file.path
 
     def _limit(self, offset: int, end_offset: int | None) -> int:
         end = self.end_offset

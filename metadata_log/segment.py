@@ -180,6 +180,13 @@ class Segment:
             pass
         return piece[:end]
 
+    def batches(self, offset: int) -> Iterator[RecordBatch]:
+        """The batches from the one that holds `offset` on, without a look at their CRC."""
+        position = self._offsets.position_before(offset)
+        for batch in scan_file(self.file, position, end=self.size_bytes, verify=False):
+            if batch.next_offset > offset:
+                yield batch
+
     def _find(self, offset: int) -> RecordBatch | None:
         """The batch that holds `offset`, or the first one after it."""
         position = self._offsets.position_before(offset)

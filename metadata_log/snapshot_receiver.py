@@ -6,7 +6,10 @@ Kafka publishes what has the announced size. Here a batch that is damaged, on th
 
 from __future__ import annotations
 
-from metadata_log.batch import RecordBatch, scan
+from collections.abc import Callable
+from typing import Final
+
+from metadata_log.batch import RecordBatch, data_values, quorum_records, scan
 from metadata_log.disk import Disk
 from metadata_log.errors import CorruptBatch, IncompleteBatch
 from metadata_log.records.frame import ControlRecordType
@@ -14,12 +17,22 @@ from metadata_log.snapshot import PARTIAL_SUFFIX, SUFFIX, control_types, snapsho
 from metadata_log.snapshot_writer import FSYNC_BYTES, MAX_BATCH_BYTES
 from metadata_log.types import OffsetAndEpoch
 
+_AT_THE_BEGIN: Final = (ControlRecordType.KRAFT_VERSION, ControlRecordType.KRAFT_VOTERS)
+
 
 class SnapshotReceiver:
     """Nobody sees the file before `publish`. The batches that are not complete yet are the only bytes in memory."""
 
-    def __init__(self, disk: Disk, directory: str, snapshot: OffsetAndEpoch) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        snapshot: OffsetAndEpoch,
+        check: Callable[[tuple[bytes, ...]], None] = lambda values: None,
+    ) -> None:
+        """`check` is called with the values of each batch of data, and raises `MetadataLogError` for wrong ones."""
         self.snapshot = snapshot
+        self._check_values = check
         self.size_bytes = 0
         """What has arrived so far."""
         self._disk = disk
@@ -33,6 +46,7 @@ class SnapshotReceiver:
         self._unsynced_bytes = 0
         self._rest = b""
         self._last: RecordBatch | None = None
+        self._has_ended = False
 
     def append(self, data: bytes) -> None:
         """Take the next bytes; raises `CorruptBatch` or `UnsupportedVersion` if no snapshot can have them."""
@@ -56,8 +70,13 @@ class SnapshotReceiver:
             self._unsynced_bytes = 0
 
     def _check(self, batch: RecordBatch) -> None:
-        if self._last is None and ControlRecordType.SNAPSHOT_HEADER not in control_types(batch, self._path)[:1]:
+        kinds: list[int] = []
+        if batch.is_control:
+            quorum_records(batch, where=self._path)
+            kinds = control_types(batch, self._path)
+        if self._last is None and kinds[:1] != [ControlRecordType.SNAPSHOT_HEADER]:
             raise CorruptBatch("the snapshot does not begin with its header", where=self._path, position=0)
+        self._check_kinds(kinds, batch)
         # No checksum covers these two.
         if batch.epoch != self.snapshot.epoch:
             what = f"a batch of epoch {batch.epoch} is in a snapshot of epoch {self.snapshot.epoch}"
@@ -66,7 +85,18 @@ class SnapshotReceiver:
         if batch.base_offset != expected:
             what = f"a batch begins at offset {batch.base_offset}, where {expected} was due"
             raise CorruptBatch(what, where=self._path, position=batch.position)
+        if not batch.is_control:
+            self._check_values(data_values(batch, where=self._path))
         self._last = batch
+
+    def _check_kinds(self, kinds: list[int], batch: RecordBatch) -> None:
+        """Header, level and voters stand in the first batch, and the footer is a batch of its own, the last one."""
+        is_footer = kinds == [ControlRecordType.SNAPSHOT_FOOTER]
+        allowed = not kinds if self._last is not None else all(kind in _AT_THE_BEGIN for kind in kinds[1:])
+        if self._has_ended or not (allowed or is_footer):
+            what = f"a batch with the control records {kinds} is out of place in a snapshot"
+            raise CorruptBatch(what, where=self._path, position=batch.position)
+        self._has_ended = is_footer
 
     @property
     def path(self) -> str:
@@ -77,7 +107,7 @@ class SnapshotReceiver:
         """Nothing more will come: raises `CorruptBatch` unless what has come ends with a footer."""
         if self._rest or self._last is None:
             raise IncompleteBatch("the snapshot ends inside a batch", where=self._path, position=self.size_bytes)
-        if ControlRecordType.SNAPSHOT_FOOTER not in control_types(self._last, self._path)[-1:]:
+        if not self._has_ended:
             raise CorruptBatch("the snapshot ends without its footer", where=self._path, position=self.size_bytes)
 
     def publish(self) -> None:

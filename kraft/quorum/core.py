@@ -183,6 +183,11 @@ class RaftCore:
         return self._quorum.log.end_offset
 
     @property
+    def last_epoch(self) -> int:
+        """The epoch of the last record, of the snapshot at which the log begins, or 0."""
+        return self._quorum.log.last_epoch
+
+    @property
     def snapshots(self) -> tuple[OffsetAndEpoch, ...]:
         """The snapshots that are whole and on disk, oldest first."""
         return self._quorum.log.snapshots

@@ -432,12 +432,14 @@ def _append_fetched(quorum: QuorumState, peer_id: int, reply: FetchReply, now_ms
     """Append the batches up to this epoch; later ones come again once this replica is in theirs."""
     if reply.damage is not None:
         quorum.suspect(peer_id, f"it sent damaged records: {reply.damage}")
+    # What comes before the damage is taken; what follows it is asked for later, as it may be the same.
+    verdict = Verdict.CONTINUE if reply.damage is None else Verdict.BACK_OFF
     epoch = quorum.state.epoch
     batches = reply.batches
     if batches and batches[-1].epoch > epoch:
         batches = tuple(takewhile(lambda batch: batch.epoch <= epoch, batches))
     if not batches:
-        return Verdict.CONTINUE
+        return verdict
     expected, epoch = quorum.log.end_offset, quorum.log.last_epoch
     for batch in batches:
         if batch.base_offset != expected or batch.next_offset <= expected or batch.epoch < epoch:
@@ -458,7 +460,7 @@ def _append_fetched(quorum: QuorumState, peer_id: int, reply: FetchReply, now_ms
     _emit_append(quorum, batches, reply.data)
     if history is not quorum.history:
         quorum.change_voters(history, now_ms)
-    return Verdict.CONTINUE
+    return verdict
 
 
 def _are_in_order(batch: BatchFacts) -> bool:

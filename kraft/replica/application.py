@@ -17,7 +17,7 @@ from kraft.controller.result import ApiError, QuorumLevel, VersionedRecord
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.events import Call, CancelCall, Committed, CommittedBatch, Noted, Returned, Submit, WireRequest
 from kraft.replica.options import ReplicaOptions
-from metadata_log.errors import DirectoryError
+from metadata_log.errors import CorruptBatch, DirectoryError
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch
 from transport.protocol.apis import ApiKey
@@ -110,6 +110,14 @@ class Application(Protocol):
     @property
     def reads_batches(self) -> bool:
         """Whether `on_committed` is wanted at all; decoding batches that nobody reads would be dear."""
+
+    def check(self, values: Sequence[bytes], *, in_snapshot: bool = False) -> None:
+        """Raise `MetadataLogError` if the values of a batch of the log, or of a snapshot, could not be read. A leader
+        may have sent them; nothing is taken from them.
+        """
+
+    def check_snapshot(self, values: Iterable[bytes]) -> None:
+        """Raise `MetadataLogError` if `on_snapshot` could not begin with these values, which `check` has seen."""
 
     def on_snapshot(self, values: Iterable[bytes], end: OffsetAndEpoch) -> None:
         """Begin with the record values of a snapshot, before anything else."""
@@ -209,6 +217,13 @@ class RawLog:
     def __init__(self, *, reads_batches: bool) -> None:
         self.reads_batches = reads_batches
         self._is_leader = False
+
+    def check(self, values: Sequence[bytes], *, in_snapshot: bool = False) -> None:
+        """Any bytes are values."""
+
+    def check_snapshot(self, values: Iterable[bytes]) -> None:
+        """A raw log has no snapshots."""
+        raise CorruptBatch("a raw log has no snapshots")
 
     def on_snapshot(self, values: Iterable[bytes], end: OffsetAndEpoch) -> None:
         """A raw log has no snapshots: nobody but its host could say what they mean."""

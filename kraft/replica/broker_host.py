@@ -34,6 +34,14 @@ class BrokerHost:
     def __init__(self, agent: BrokerAgent) -> None:
         self.agent = agent
 
+    def check(self, values: Sequence[bytes], *, in_snapshot: bool = False) -> None:
+        """Decode them; an unknown type, and a version that cannot be read, are refused as in `decode_records`."""
+        for _ in decode_records(values):
+            pass
+
+    def check_snapshot(self, values: Iterable[bytes]) -> None:
+        """Each record was decoded."""
+
     def on_snapshot(self, values: Iterable[bytes], end: OffsetAndEpoch) -> None:
         """Begin with the image that a snapshot holds."""
         self.agent.load_snapshot(decode_records(values, f"snapshot {end}"), end)

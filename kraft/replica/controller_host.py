@@ -22,7 +22,16 @@ from kraft.controller.features import DEFAULT_BOOTSTRAP, SUPPORTED_FEATURES
 from kraft.controller.result import ApiError
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.api_versions import QUORUM_APIS
-from kraft.replica.application import Action, Ask, ForRequest, Proposal, Redirect, RefuseSubmit, Respond, Unit
+from kraft.replica.application import (
+    Action,
+    Ask,
+    ForRequest,
+    Proposal,
+    Redirect,
+    RefuseSubmit,
+    Respond,
+    Unit,
+)
 from kraft.replica.events import Call, CancelCall, Committed, CommittedBatch, Submit, WireRequest
 from kraft.replica.options import ReplicaOptions
 from kraft.replica.refusals import refuse_quorum_request
@@ -52,6 +61,14 @@ class ControllerHost:
 
     def __init__(self, controller: QuorumController) -> None:
         self.controller = controller
+
+    def check(self, values: Sequence[bytes], *, in_snapshot: bool = False) -> None:
+        """Decode them; an unknown type, and a version that cannot be read, are refused as in `decode_records`."""
+        for _ in decode_records(values):
+            pass
+
+    def check_snapshot(self, values: Iterable[bytes]) -> None:
+        """Each record was decoded."""
 
     def on_snapshot(self, values: Iterable[bytes], end: OffsetAndEpoch) -> None:
         """Begin with the image that a snapshot holds."""
@@ -274,7 +291,7 @@ def encode_image(image: MetadataImage) -> Iterator[bytes]:
     return (encode_record(record, version) for record, version in image_records(image))
 
 
-def decode_records(values: Iterable[bytes], where: str) -> Iterable[Message]:
+def decode_records(values: Iterable[bytes], where: str | None = None) -> Iterable[Message]:
     """The records of values. An unknown type is fatal, as replaying without it would make another state (KIP-631)."""
     for value in values:
         _, version, name, record = read_record(value, where=where)

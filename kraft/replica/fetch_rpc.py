@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from msgspec import Struct
@@ -9,15 +10,15 @@ from msgspec import Struct
 from kraft.quorum.messages import BatchFacts, Fetch, FetchReply
 from kraft.quorum.values import ReplicaKey
 from kraft.replica.events import WireRequest
-from kraft.replica.quorum_records import changes_in
 from kraft.replica.rpc_parts import NO_LEADER_EPOCH, leader_endpoints
-from metadata_log.batch import read_batch
-from metadata_log.errors import DecodeError, IncompleteBatch, MetadataLogError
+from metadata_log.errors import DecodeError
 from metadata_log.serde import Message
 from metadata_log.types import METADATA_PARTITION, NO_NODE, OffsetAndEpoch, Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages import fetch as fetch_wire
 
+FactsOf = Callable[[bytes], tuple[tuple[BatchFacts, ...], str | None]]
+"""What may be appended of fetched records, and what is wrong with the rest."""
 _ENDPOINTS_SINCE: Final = 17
 """The first Fetch version whose answer names the leader's endpoint, as Kafka fills it in."""
 _NO_DIVERGENCE: Final = fetch_wire.EpochEndOffset()
@@ -117,8 +118,8 @@ def request_to_wire(message: Fetch, cluster_id: str) -> fetch_wire.FetchRequest:
     )
 
 
-def reply_from_wire(message: fetch_wire.FetchResponse, listener: str) -> FetchReply:
-    """The flat form; raises `DecodeError` for a reply about something else."""
+def reply_from_wire(message: fetch_wire.FetchResponse, listener: str, facts_of: FactsOf) -> FetchReply:
+    """The flat form, the records judged by `facts_of`; raises `DecodeError` for a reply about something else."""
     if message.error_code != Error.NONE:
         return FetchReply(epoch=NO_LEADER_EPOCH, top_error=Error.of(message.error_code))
     topics = message.responses
@@ -145,25 +146,3 @@ def reply_from_wire(message: fetch_wire.FetchResponse, listener: str) -> FetchRe
         data=data,
         damage=damage,
     )
-
-
-def facts_of(data: bytes) -> tuple[tuple[BatchFacts, ...], str | None]:
-    """The whole and intact batches at the start of fetched data, and what is wrong with the one after them.
-
-    A batch that is merely cut is how Kafka fills an answer up to its size, and nothing wrong.
-    """
-    found: list[BatchFacts] = []
-    position = 0
-    try:
-        while position < len(data):
-            batch = read_batch(data, position)
-            if batch.last_offset_delta < 0:
-                return tuple(found), f"a batch ends {-batch.last_offset_delta} offsets before it begins"
-            position += batch.size_bytes
-            changes = tuple(changes_in(batch)) if batch.is_control else ()
-            found.append(BatchFacts(batch.base_offset, batch.next_offset, batch.epoch, position, changes))
-    except IncompleteBatch:
-        pass
-    except MetadataLogError as bad:
-        return tuple(found), str(bad)
-    return tuple(found), None

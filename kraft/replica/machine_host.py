@@ -126,6 +126,16 @@ class MachineHost:
 
     # The log
 
+    def check(self, values: Sequence[bytes], *, in_snapshot: bool = False) -> None:
+        """Decode the entries; what a command means is up to the state machine. A snapshot is one message in pieces."""
+        if not in_snapshot:
+            for value in values:
+                decode_entry(value)
+
+    def check_snapshot(self, values: Iterable[bytes]) -> None:
+        """Decode the sessions; what the state means is up to the state machine."""
+        read_snapshot(values)
+
     def on_snapshot(self, values: Iterable[bytes], end: OffsetAndEpoch) -> None:
         """Take the state and the sessions that a snapshot holds."""
         snapshot = read_snapshot(values, f"snapshot {end}")

@@ -116,7 +116,7 @@ encode: Final = _ENCODER.encode
 """The bytes of any of them."""
 
 
-def decode_entry(data: bytes, where: str) -> Entry:
+def decode_entry(data: bytes, where: str | None = None) -> Entry:
     """An entry of the log; raises `CorruptBatch`."""
     return _decoded(_ENTRIES, data, where)
 
@@ -131,10 +131,10 @@ def decode_index(data: bytes) -> Index:
     return _decoded(_INDEXES, data, "envelope")
 
 
-def _decoded(decoder: msgspec.msgpack.Decoder[T], data: bytes, where: str) -> T:
+def _decoded(decoder: msgspec.msgpack.Decoder[T], data: bytes, where: str | None) -> T:
     try:
         return decoder.decode(data)
-    except msgspec.DecodeError as bad:
+    except (msgspec.DecodeError, RecursionError) as bad:
         raise CorruptBatch(f"this is not of a state machine's log: {bad}", where=where) from bad
 
 
@@ -144,6 +144,6 @@ def snapshot_values(snapshot: MachineSnapshot) -> tuple[bytes, ...]:
     return tuple(data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES))
 
 
-def read_snapshot(values: Iterable[bytes], where: str) -> MachineSnapshot:
+def read_snapshot(values: Iterable[bytes], where: str | None = None) -> MachineSnapshot:
     """The snapshot; raises `CorruptBatch`."""
     return _decoded(_SNAPSHOTS, b"".join(values), where)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from random import Random
 from typing import Final, assert_never
 
@@ -55,7 +56,7 @@ from kraft.quorum.events import (
     SnapshotTaken,
     Tick,
 )
-from kraft.quorum.messages import FetchReply, ProbeVersionsReply, Request, VoterRequest
+from kraft.quorum.messages import BatchFacts, FetchReply, ProbeVersionsReply, Request, VoterRequest
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.api_versions import describe_versions, quorum_apis
 from kraft.replica.application import (
@@ -92,6 +93,7 @@ from kraft.replica.events import (
     WireReply,
     WireRequest,
 )
+from kraft.replica.fetched import Follows, facts_of
 from kraft.replica.options import ReplicaOptions
 from kraft.replica.proposals import Proposals
 from kraft.replica.refusals import refuse_quorum_request
@@ -154,6 +156,7 @@ class Replica:
             cluster_id=storage.cluster_id,
             listener=options.listener,
             timeout_ms=options.quorum.request_timeout_ms,
+            facts_of=self._facts_of,
         )
         self._applier = Applier(storage.log, storage.log.start_offset)
         self._maker = SnapshotMaker(disk, storage.log.directory, options.snapshots, now_ms)
@@ -200,7 +203,10 @@ class Replica:
             replica = cls(options=options, disk=disk, storage=storage, core=core, application=hosted, now_ms=now_ms)
             snapshots = storage.snapshots.ids()
             if snapshots and snapshots[-1].offset > 0:
-                replica._load_snapshot(snapshots[-1])
+                with storage.naming_snapshot(snapshots[-1]):
+                    replica._load_snapshot(snapshots[-1])
+            if hosted.reads_batches:
+                storage.check_records(hosted.check)
             replica._carry_out(core.begin(now_ms), now_ms)
             replica._work_off(now_ms)
             outputs, replica._outputs = replica._outputs, []
@@ -418,6 +424,15 @@ class Replica:
                 reply = structs.replace(reply, splits_batch=self._storage.splits_batch(cut))
             self.step_core(Replied(event.request_id, peer_id, reply), now_ms)
 
+    def _facts_of(self, data: bytes) -> tuple[tuple[BatchFacts, ...], str | None]:
+        """What may be appended of the records that the leader sends."""
+        core = self.core
+        sets = core.history.sets
+        follows = Follows(
+            core.log_end_offset, core.last_epoch, core.epoch, core.leader.leader_id, sets[-1][1] if sets else None
+        )
+        return facts_of(data, follows, self.application.check)
+
     def _on_tick(self, now_ms: int) -> None:
         """Timed work of the application first, so that what it appends is written by the same Tick."""
         if now_ms >= self._apply_at_ms:
@@ -503,13 +518,13 @@ class Replica:
                 case SendSnapshot():
                     self._send_snapshot(effect)
                 case BeginDownload():
-                    storage.snapshots.begin(effect.snapshot)
+                    storage.snapshots.begin(effect.snapshot, partial(self.application.check, in_snapshot=True))
                 case AppendDownload():
                     problem = storage.snapshots.append(effect.data)
                     if problem is not None:
                         self._todo.append(SnapshotChecked(effect.snapshot, problem))
                 case CheckDownload():
-                    self._todo.append(storage.snapshots.check())
+                    self._todo.append(storage.snapshots.check(self.application.check_snapshot))
                 case AbandonDownload():
                     storage.snapshots.abandon()
                 case InstallSnapshot():

@@ -33,6 +33,7 @@ from kraft.quorum.messages import (
 )
 from kraft.replica import describe_rpc, election_rpc, fetch_rpc, snapshot_rpc, voter_rpc
 from kraft.replica.events import WireRequest
+from kraft.replica.fetched import facts_of
 from metadata_log.errors import DecodeError
 from metadata_log.serde import Message
 from transport.protocol.errors import Error
@@ -61,8 +62,12 @@ from transport.protocol.messages import (
 class Rpc:
     """The translator of one replica: knows the cluster id, and the listener name that peers' endpoints go by."""
 
-    def __init__(self, *, cluster_id: str, listener: str, timeout_ms: int = 2000) -> None:
+    def __init__(
+        self, *, cluster_id: str, listener: str, timeout_ms: int = 2000, facts_of: fetch_rpc.FactsOf = facts_of
+    ) -> None:
+        """`facts_of` judges fetched records."""
         self.cluster_id = cluster_id
+        self._facts_of = facts_of
         self.listener = listener
         self._timeout_ms = timeout_ms
         self._fetch_replies = fetch_rpc.FetchReplies()
@@ -130,7 +135,7 @@ class Rpc:
         """The flat form of a peer's reply; raises `DecodeError` for one that is not about the metadata partition."""
         match message:
             case FetchResponse():
-                return fetch_rpc.reply_from_wire(message, self.listener)
+                return fetch_rpc.reply_from_wire(message, self.listener, self._facts_of)
             case VoteResponse() | BeginQuorumEpochResponse() | EndQuorumEpochResponse():
                 return election_rpc.reply_from_wire(message, self.listener)
             case FetchSnapshotResponse():

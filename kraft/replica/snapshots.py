@@ -6,7 +6,7 @@ All of it happens in small pieces between other events, so that neither an elect
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Final
 
@@ -72,7 +72,9 @@ class SnapshotFiles:
 
     def values(self, snapshot: OffsetAndEpoch) -> Iterator[bytes]:
         """The record values that a snapshot holds; raises `CorruptBatch`."""
-        path = self.path(snapshot)
+        return self._values_in(self.path(snapshot))
+
+    def _values_in(self, path: str) -> Iterator[bytes]:
         for batch in read_snapshot(self._disk, path):
             if not batch.is_control:
                 for record in records(batch, where=path):
@@ -88,10 +90,10 @@ class SnapshotFiles:
         finally:
             file.close()
 
-    def begin(self, snapshot: OffsetAndEpoch) -> None:
-        """A snapshot is about to arrive."""
+    def begin(self, snapshot: OffsetAndEpoch, check: Callable[[tuple[bytes, ...]], None]) -> None:
+        """A snapshot is about to arrive; `check` raises `MetadataLogError` for values that cannot be read."""
         self.abandon()
-        self._receiver = SnapshotReceiver(self._disk, self._log.directory, snapshot)
+        self._receiver = SnapshotReceiver(self._disk, self._log.directory, snapshot, check)
 
     def append(self, data: bytes) -> str | None:
         """Take the next bytes of it; returns what is wrong with them."""
@@ -102,8 +104,10 @@ class SnapshotFiles:
             self._problem = str(bad)
         return self._problem
 
-    def check(self) -> SnapshotChecked:
-        """All bytes are there: what is wrong with them, or what they say of the quorum."""
+    def check(self, check_snapshot: Callable[[Iterable[bytes]], None]) -> SnapshotChecked:
+        """All bytes are there: what is wrong with them, or what they say of the quorum. `check_snapshot` looks at the
+        values as a whole, and raises `MetadataLogError`.
+        """
         receiver = self._receiver
         assert receiver is not None, "nothing is arriving"
         changes: tuple[QuorumChange, ...] = ()
@@ -111,6 +115,7 @@ class SnapshotFiles:
             try:
                 receiver.check_end()
                 changes = changes_of_snapshot(self._disk, receiver.path, receiver.snapshot)
+                check_snapshot(self._values_in(receiver.path))
             except MetadataLogError as bad:
                 self._problem = str(bad)
         return SnapshotChecked(receiver.snapshot, self._problem, changes)

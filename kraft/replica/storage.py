@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from random import Random
 from typing import Final
 
@@ -18,9 +19,9 @@ from kraft.replica.events import StartFlush
 from kraft.replica.options import ReplicaOptions
 from kraft.replica.quorum_records import changes_in, changes_of_snapshot
 from kraft.replica.snapshots import SnapshotFiles
-from metadata_log.batch import build_batch, build_control_batch, read_batch
+from metadata_log.batch import build_batch, build_control_batch, read_batch, records
 from metadata_log.disk import Disk
-from metadata_log.errors import REMEDY, CorruptBatch, DirectoryError, UnsupportedVersion
+from metadata_log.errors import REMEDY, CorruptBatch, DirectoryError, MetadataLogError, UnsupportedVersion
 from metadata_log.log import MetadataLog
 from metadata_log.log_dir import LogDirectory, open_directory, read_bootstrap
 from metadata_log.quorum_state_file import FILE_NAME as QUORUM_STATE
@@ -32,6 +33,9 @@ from metadata_log.types import NO_NODE, OffsetAndEpoch, Uuid
 
 ANSWER_BYTES: Final = MAX_BATCH_BYTES
 """No answer to a Fetch carries more than this or one batch, whatever its sender asks for."""
+
+
+NEWER_RELEASE: Final = "If a newer release has written the record, run that release."
 
 
 class Flush:
@@ -185,6 +189,39 @@ class Storage:
         for batch in self.log.control_batches:
             if since <= batch.base_offset < self.log.end_offset:
                 yield from changes_in(batch, self._directory.partition_path)
+
+    @contextmanager
+    def naming_snapshot(self, snapshot: OffsetAndEpoch) -> Iterator[None]:
+        """What cannot be read within is in this snapshot: raises `CorruptBatch`, which names file and remedy."""
+        try:
+            yield
+        except MetadataLogError as bad:
+            if bad.hint is not None:
+                raise
+            path = self.snapshots.path(snapshot)
+            hint = f"{NEWER_RELEASE} {REMEDY}"
+            raise CorruptBatch(f"the snapshot cannot be read: {bad}", where=path, hint=hint) from bad
+
+    def check_records(self, check: Callable[[Sequence[bytes]], None]) -> None:
+        """Raise `CorruptBatch`, with file, byte and remedy, unless `check` can read what follows the newest snapshot.
+
+        An earlier release may have appended what no application can apply (decision 0021). The node would end at each
+        start, once the records are known to be committed.
+        """
+        snapshots = self.snapshots.ids()
+        since = snapshots[-1].offset if snapshots else self.log.start_offset
+        for batch, path in self.log.stored_batches(since):
+            if batch.is_control:
+                continue
+            try:
+                check([record.value or b"" for record in records(batch, where=path)])
+            except MetadataLogError as bad:
+                raise CorruptBatch(
+                    f"a record in the batch of offset {batch.base_offset} cannot be read: {bad.what}",
+                    where=path,
+                    position=batch.position,
+                    hint=f"{NEWER_RELEASE} {REMEDY}",
+                ) from bad
 
     # Effects
 

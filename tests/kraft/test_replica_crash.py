@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from replica_net import DIRECTORY, START_MS, formatted_disk, options, voter_set
 
+from kraft.quorum.effects import Suspicious
 from kraft.replica import (
+    ApplicationFactory,
     FlushDone,
     Input,
     Output,
@@ -19,6 +21,7 @@ from kraft.replica import (
     Submit,
     SubmitDone,
     Tick,
+    Trace,
     WireReply,
     WireRequest,
     host_raw_log,
@@ -55,18 +58,22 @@ class PowerFailure(Exception):
 class Node:
     """Node 1 of three, driven by hand. Its flushes are run when `flush` says so."""
 
-    def __init__(self, disk: MemoryDisk, voters: int = 3) -> None:
+    def __init__(
+        self, disk: MemoryDisk, voters: int = 3, application: ApplicationFactory = host_raw_log, **changes: Any
+    ) -> None:
         self.disk = disk
         self.now_ms = START_MS
         self.sent: list[SendWire] = []
         self.answers: dict[int, Message] = {}
         self.done: dict[int, SubmitDone] = {}
         self.flushes: list[StartFlush] = []
+        self.reports: list[str] = []
+        """What it says of its peers."""
         self.replica, outputs = Replica.open(
-            options=options(1, voter_set(voters)),
+            options=options(1, voter_set(voters), **changes),
             disk=disk,
             rng=Random(7),
-            application=host_raw_log,
+            application=application,
             now_ms=self.now_ms,
         )
         self._note(outputs)
@@ -80,6 +87,8 @@ class Node:
                     self.flushes.append(output)
                 case SubmitDone():
                     self.done[output.submit_id] = output
+                case Trace(effect=Suspicious(what=what)):
+                    self.reports.append(what)
                 case _ if hasattr(output, "message"):
                     self.answers[output.request_id] = output.message
 

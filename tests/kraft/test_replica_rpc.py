@@ -24,7 +24,7 @@ from kraft.quorum.messages import (
 )
 from kraft.quorum.values import Endpoints, ListenerAddress, ReplicaKey
 from kraft.replica.events import WireRequest
-from kraft.replica.fetch_rpc import facts_of
+from kraft.replica.fetched import facts_of
 from kraft.replica.rpc import Rpc
 from metadata_log.batch import build_batch
 from metadata_log.errors import DecodeError
