@@ -323,6 +323,10 @@ class CoreMember:
         self.log, self._election = CoreLog(batches), election
         return "the log"
 
+    def must_refuse(self) -> str:
+        """A log in memory is lost as a whole, which nothing proves."""
+        return ""
+
     def move(self, port: int) -> None:
         """Never asked: there are no ports."""
         raise AssertionError(f"core {self.node_id} listens nowhere but in memory")

@@ -16,6 +16,7 @@ from typing import Final
 from metadata_log.batch import RecordBatch, scan
 from metadata_log.errors import MetadataLogError
 from metadata_log.memory_disk import MemoryDisk
+from metadata_log.segment import SUFFIX
 
 
 class Damage(StrEnum):
@@ -79,6 +80,15 @@ def damage_file(disk: MemoryDisk, what: Damage, rng: Random) -> str:
         case _:
             raise AssertionError(what)
     return f"{path} at {position}"
+
+
+def damaged_old_segments(disk: MemoryDisk) -> Iterator[str]:
+    """The segments that cannot be read to their end and have another one behind them."""
+    segments = [path for path in disk.files() if path.endswith(SUFFIX)]
+    for path in segments[:-1]:
+        content = disk.peek(path)
+        if sum(batch.size_bytes for batch in _batches(content)) < len(content):
+            yield path
 
 
 def _forges(before: bytes, after: bytes) -> bool:

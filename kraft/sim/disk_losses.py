@@ -9,6 +9,11 @@ votes and acknowledges again. So an operator has to see to it, and in the simula
   earlier epoch than the damaged one has seen, as does everybody else who is up; and when that majority has on disk
   everything that was committed, and everything that the damaged node may have acknowledged to this leader.
 
+No rule is needed for a node that refuses its disk. Damage in a segment that is not the last one proves that
+acknowledged records may be lost, so a start that overlooks it breaks a promise (`World._start`), and such a node is
+started at any time. The rule is for what nothing proves: an empty, an old or another disk, and the last batches of the
+log.
+
 Then no vote and no acknowledgement of the former life counts any more, and everything can be demanded: nothing that was
 committed is lost, and there is one leader per epoch.
 """

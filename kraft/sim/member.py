@@ -183,6 +183,11 @@ class Member(Protocol):
     def damage(self, what: Damage, rng: Random) -> str:
         """Let the disk lose something; says what, or nothing if that is not possible here."""
 
+    def must_refuse(self) -> str:
+        """The damage on the disk that no start may overlook, as it proves that acknowledged records are lost; empty if
+        there is none.
+        """
+
     def move(self, port: int) -> None:
         """While it is down: listen at another port from the next start on."""
 

@@ -37,7 +37,7 @@ from kraft.replica.quorum_records import changes_in
 from kraft.replica.replica import Replica
 from kraft.replica.snapshots import SnapshotOptions
 from kraft.replica.storage import election_of
-from kraft.sim.disk_damage import Damage, damage_file
+from kraft.sim.disk_damage import Damage, damage_file, damaged_old_segments
 from kraft.sim.member import (
     Administered,
     Answer,
@@ -253,6 +253,10 @@ class ReplicaMember:
                 return damage_file(self._disk, what, rng)
         self._disk.free_bytes = free_bytes
         return DIRECTORY
+
+    def must_refuse(self) -> str:
+        """A segment that is damaged and is not the last one: no torn write has left it."""
+        return next(damaged_old_segments(self._disk), "")
 
     # Events
 

@@ -43,7 +43,7 @@ from kraft.sim.contacts import Contacts
 from kraft.sim.disk_damage import Damage
 from kraft.sim.disk_losses import DiskLosses
 from kraft.sim.driver import Driver, Exchange
-from kraft.sim.invariants import Invariants
+from kraft.sim.invariants import Invariants, InvariantViolated
 from kraft.sim.member import (
     Administered,
     Answer,
@@ -181,8 +181,14 @@ class World:
         return [node_id for node_id in self.invariants.voter_sets()[-1].ids if self.hosts[node_id].is_running]
 
     def may_start(self, node_id: int) -> bool:
-        """Whether the quorum can bear that a node comes back with the disk it has."""
+        """Whether the quorum can bear that a node comes back with the disk it has, or the node refuses that disk."""
+        if self._must_refuse(node_id):
+            return True
         return self.disk_losses.may_return(node_id, self.running_voters(), self.invariants)
+
+    def _must_refuse(self, node_id: int) -> str:
+        """What a node's disk has lost that the node has to notice at its start."""
+        return self.hosts[node_id].member.must_refuse() if self.disk_losses.is_damaged(node_id) else ""
 
     def under_way(self, node_id: int) -> list[Exchange]:
         """The requests from and to a node that are neither answered nor given up."""
@@ -254,11 +260,14 @@ class World:
         host.is_running = True
         host.clock_offset_ms, host.clock_set_ms = action.clock_offset_ms, self.now_ms
         self.events += 1
+        lost = self._must_refuse(action.node)
         try:
             outputs = host.member.start(Random(action.seed), self._clock(host))
         except (Crashed, OSError, MetadataLogError) as failure:
             self._die(host, "start", failure)
             return True
+        if lost:
+            raise InvariantViolated(f"node {action.node} has started, though its disk has lost what was there: {lost}")
         view = self.invariants.started(host.member, is_damaged=self.disk_losses.is_damaged(action.node))
         self.disk_losses.end(action.node)
         if self.watch is not None:

@@ -20,7 +20,7 @@ from kraft.sim.trace import Trace
 from kraft.sim.wire_invariants import check_leader_can_be_found
 from kraft.sim.world import START_MS
 from metadata_log.batch import build_batch
-from metadata_log.disk import make_directory, replace_file
+from metadata_log.disk import File, make_directory, replace_file
 from metadata_log.memory_disk import MemoryDisk
 from transport.protocol.messages.vote import (
     NodeEndpoint,
@@ -77,11 +77,14 @@ def test_message_faults_can_be_left_out() -> None:
 def test_disks_that_fail_and_rot_never_serve_what_nobody_wrote() -> None:
     """The node stops or refuses to start with a named error, or is right; whoever lost something is made whole."""
     said: Counter[str] = Counter()
-    for seed in range(20):
+    refused = 0
+    for seed in range(1, 21):
         trace = run(seed, 3 + seed % 2 * 2, faults=DISK_FAULTS, keep_trace=True).trace
+        refused += trace.count("a segment is on the disk before the next one begins")
         said.update(word for line in trace.splitlines() for word in line.split()[2:4])
     assert said["OSError"] > 5
     assert said["DirectoryError"] + said["CorruptBatch"] > 2
+    assert refused > 0, "a segment that was on the disk is refused, and no rule of operators keeps the node down"
     assert min(said[f"{what}:"] for what in Damage) > 0, said
 
 
@@ -97,12 +100,12 @@ def test_disk_faults_in_eight_thousand_runs(first: int, nodes: int) -> None:
 # What a world does with them
 
 
-def settled_simulator(nodes: int = 3) -> Simulator:
+def settled_simulator(nodes: int = 3, *, seed: int = 1, records: int = 10) -> Simulator:
     """A quorum of replicas with a leader and some records, to which nothing bad happens by itself."""
-    simulator = Simulator(Scenario.drawn("replica", nodes, 1, config=QuorumConfig()), faults=())
+    simulator = Simulator(Scenario.drawn("replica", nodes, seed, config=QuorumConfig()), faults=())
     simulator.begin()
-    simulator.run_until(20_000, lambda: simulator.world.has_settled(10))
-    assert simulator.world.has_settled(10)
+    simulator.run_until(20_000, lambda: simulator.world.has_settled(records))
+    assert simulator.world.has_settled(records)
     return simulator
 
 
@@ -123,6 +126,49 @@ def test_who_lost_its_disk_waits_until_all_others_have_everything() -> None:
     assert world.hosts[victim].member.read(0) == []
     simulator.run_until(simulator.now_ms + 10_000, lambda: world.has_settled(30))
     assert world.has_settled(30)
+
+
+def test_a_damaged_old_segment_is_refused_without_any_rule() -> None:
+    """The node may be started while nothing is known of the others; a new directory may not."""
+    simulator, victim, other = quorum_with_rot()
+    world = simulator.world
+    assert world.perform(Crash(simulator.now_ms, other, 1))
+    assert world.perform(Start(simulator.now_ms, victim, 1))
+    assert victim not in world.running()
+    assert "no torn write" in world.trace.text
+    assert world.perform(DamageDisk(simulator.now_ms, victim, Damage.WIPED, 1))
+    assert not world.perform(Start(simulator.now_ms, victim, 1)), "an empty disk of a static voter proves nothing"
+
+
+def test_a_start_that_overlooks_a_damaged_old_segment_breaks_a_promise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Kafka's would, and ours did: the segments behind the damage are gone then."""
+    simulator, victim, _ = quorum_with_rot()
+
+    def cut(file: File, damage: object, end: object, later: list[int], snapshots: object) -> None:
+        for base in later:
+            simulator.world.hosts[victim].member._disk.remove(f"{file.path.rpartition('/')[0]}/{base:020d}.log")
+
+    monkeypatch.setattr("metadata_log.log.refuse_damage", cut)
+    with pytest.raises(InvariantViolated, match=f"node {victim} has started, though its disk has lost"):
+        simulator.world.perform(Start(simulator.now_ms, victim, 1))
+
+
+def quorum_with_rot() -> tuple[Simulator, int, int]:
+    """A settled quorum, a follower that is down with a flipped bit in the first of several segments, and the other."""
+    simulator = settled_simulator(seed=6, records=60)
+    world = simulator.world
+    followers = [node_id for node_id in world.node_ids if node_id not in simulator.leaders()]
+
+    def segments(node_id: int) -> list[str]:
+        return [path for path in world.hosts[node_id].member._disk.files() if path.endswith(".log")]
+
+    victim = next(node_id for node_id in followers if len(segments(node_id)) > 1)
+    assert world.perform(Crash(simulator.now_ms, victim, 1))
+    disk, path = world.hosts[victim].member._disk, segments(victim)[0]
+    # The damage is drawn: of all seeds one that hits the place.
+    seed = next(seed for seed in range(1000) if damage_file(disk.fork(), Damage.ROT, Random(seed)).startswith(path))
+    assert world.perform(DamageDisk(simulator.now_ms, victim, Damage.ROT, seed))
+    return simulator, victim, next(node_id for node_id in followers if node_id != victim)
 
 
 def test_a_failing_disk_stops_its_node() -> None:
