@@ -98,7 +98,11 @@ class Storage:
         """
         path = self._directory.partition_path
         stored = read_quorum_state(self._disk, path)
-        newest = max((self.log.last_epoch or 0, *(one.epoch for one in self.snapshots.ids())))
+        newest = self.log.last_epoch
+        if newest is None:
+            # An empty log may begin where a snapshot ends that this replica has installed.
+            begins_at = (one.epoch for one in self.snapshots.ids() if one.offset == self.log.start_offset)
+            newest = max(begins_at, default=0)
         if stored is None and self.log.end_offset > 0:
             what = f"{QUORUM_STATE} is missing beside a log that ends at offset {self.log.end_offset}"
         elif stored is not None and stored.leader_epoch < newest:

@@ -23,6 +23,7 @@ from kraft.replica import SnapshotOptions, host_controller
 from metadata_log.batch import build_batch, scan
 from metadata_log.errors import DirectoryError, MetadataLogError
 from metadata_log.memory_disk import MemoryDisk
+from metadata_log.quorum_state_file import StoredElection, write_quorum_state
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import (
     BeginTransactionRecord,
@@ -350,6 +351,7 @@ def disk_with(*batches: list[Message]) -> MemoryDisk:
         offset += len(batch)
     file.fsync()
     file.close()
+    write_quorum_state(disk, PARTITION, StoredElection(leader_epoch=1))
     for directory in ("", DIRECTORY, PARTITION):
         disk.fsync_dir(directory)
     return disk

@@ -46,7 +46,7 @@ def snapshot_without_footer(code: Patches) -> None:
     ) -> Verdict:
         return take_piece(quorum, follower, download, replace(reply, size=reply.position + len(reply.data)), now_ms)
 
-    def check(files: SnapshotFiles) -> SnapshotChecked:
+    def check(files: SnapshotFiles, _check_snapshot: object) -> SnapshotChecked:
         receiver = files._receiver
         assert receiver is not None, "nothing is arriving"
         try:
