@@ -118,7 +118,12 @@ class MetadataLog:
             segment_ms=segment_ms,
             index_interval_bytes=index_interval_bytes,
         )
-        _recover(log)
+        try:
+            _recover(log)
+        except BaseException:
+            for segment in log._segments:
+                segment.file.close()
+            raise
         return log
 
     # ------------------------------------------------------------------------------------------------ questions
@@ -423,11 +428,12 @@ def _recover(log: MetadataLog) -> None:
     control: list[RecordBatch] = []
     for base in bases:
         segment = Segment.open(disk, directory, base, create=False, index_interval_bytes=log._index_interval_bytes)
+        before = log._segments[-1] if log._segments else None
+        log._segments.append(segment)
         # The page cache may still hold what an earlier write has failed to bring to the disk.
         segment.file.fsync()
         segment.file.drop_cache()
-        log.epochs, damage = _read_segment(segment, log._segments, log.epochs, control)
-        log._segments.append(segment)
+        log.epochs, damage = _read_segment(segment, before, log.epochs, control)
         if damage is not None:
             break
     log.control_batches = tuple(control)
@@ -459,15 +465,15 @@ def _sweep(disk: Disk, directory: str, names: list[str], bases: list[int]) -> li
 
 
 def _read_segment(
-    segment: Segment, before: list[Segment], epochs: EpochHistory, control: list[RecordBatch]
+    segment: Segment, before: Segment | None, epochs: EpochHistory, control: list[RecordBatch]
 ) -> tuple[EpochHistory, CorruptBatch | UnsupportedVersion | None]:
     """Check the batches of a segment up to the first damaged one, and gather those of control records; the epochs so
     far, and the damage.
     """
     path = segment.file.path
-    if before and before[-1].end_offset != segment.base_offset:
+    if before is not None and before.end_offset != segment.base_offset:
         raise CorruptBatch(
-            f"the log has no records from offset {before[-1].end_offset} to {segment.base_offset}",
+            f"the log has no records from offset {before.end_offset} to {segment.base_offset}",
             where=path,
             hint=f"A segment file is missing. {REMEDY}",
         )

@@ -28,7 +28,7 @@ _IN_A_LOG: Final = (ControlRecordType.LEADER_CHANGE, ControlRecordType.KRAFT_VER
 
 
 class Follows(Struct, frozen=True):
-    """What the log of a follower ends with, and whom it follows."""
+    """What the log of a follower ends with, and the leader that the follower fetches from."""
 
     end_offset: int
     last_epoch: int

@@ -45,6 +45,17 @@ def truncating(disk: Disk, root: str) -> None:
     file.close()
 
 
+def reading_without_the_cache(disk: Disk, root: str) -> None:
+    """What was fsynced is the same, in memory or not, and so is what was not: a disk drops what it has written only."""
+    file = disk.open(f"{root}/a", create=True)
+    file.append(b"x" * 9000)
+    file.fsync()
+    file.append(b"later")
+    file.drop_cache()
+    assert file.pread(10_000, 0) == b"x" * 9000 + b"later"
+    file.close()
+
+
 def opening_again(disk: Disk, root: str) -> None:
     """A file that exists is not emptied by `create`, and is appended to at its end."""
     disk.open(f"{root}/a", create=True).append(b"one")
@@ -157,6 +168,7 @@ CHECKS: tuple[Check, ...] = (
     appending_and_reading,
     large_appends,
     truncating,
+    reading_without_the_cache,
     opening_again,
     missing_things,
     names,

@@ -45,6 +45,7 @@ def refusal(disk: MemoryDisk) -> CorruptBatch:
     with pytest.raises(CorruptBatch) as refused:
         open_log(disk)
     assert files(disk) == before
+    assert disk._open == {}, "no file stays open"
     assert refused.value.hint is not None
     assert "docs/howto/damaged-disk.md" in refused.value.hint
     return refused.value
