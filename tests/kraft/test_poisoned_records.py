@@ -37,7 +37,8 @@ from metadata_log.segment import scan_file
 from metadata_log.serde import Message
 from metadata_log.snapshot import read_snapshot, snapshot_name
 from metadata_log.types import OffsetAndEpoch, Uuid
-from transport.protocol.messages import FetchResponse
+from transport.protocol.messages import FetchResponse, FetchSnapshotRequest
+from transport.protocol.messages.fetch import SnapshotId
 
 NOTHING = encode_record(NoOpRecord(), 0)
 LOG = f"{PARTITION}/00000000000000000000.log"
@@ -262,6 +263,19 @@ def test_a_raw_log_takes_no_snapshot() -> None:
     assert files.append(header + footer) is None
     checked = files.check(net.replicas[node].application.check_snapshot)
     assert checked.problem == "a raw log has no snapshots"
+
+
+def test_a_snapshot_of_a_later_epoch_than_its_leaders_is_not_asked_for() -> None:
+    """With it the log would be ahead of quorum-state, and no start would take the directory."""
+    node = follower()
+    node.fetched(2, 2, snapshot_id=SnapshotId(epoch=9, end_offset=50))
+    assert not any(isinstance(one.message, FetchSnapshotRequest) for one in node.sent)
+    assert "it sends us to snapshot 50@9" in node.reports[0]
+    node.replica.close()
+    Node(node.disk, application=host_controller)
+    other = follower()
+    other.fetched(2, 2, snapshot_id=SnapshotId(epoch=2, end_offset=50))
+    assert any(isinstance(one.message, FetchSnapshotRequest) for one in other.sent)
 
 
 # Directories that are poisoned already
