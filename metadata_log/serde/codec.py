@@ -129,7 +129,6 @@ def decode_within(
     position: int,
     budget: int,
     where: str | None = None,
-    *,
     whole: bool = True,
 ) -> MessageType:
     """Read what a peer sent at once; raises as `decode_in_steps`.

@@ -231,8 +231,8 @@ class ServerConnection:
         """Encoded answers, by sequence, that wait for those of earlier requests."""
         self._steps: Generator[None, None, Request] | None = None
         """What is left to do of a long frame."""
-        self._waiting: deque[bytes] = deque()
-        """Frames behind that one."""
+        self._waiting: list[bytes] | None = None
+        """Frames behind that one; None where there is none."""
 
     def _allowed(self, before: int, start: int) -> tuple[int, str]:
         """The most bytes of a request that begins with this API key."""
@@ -251,10 +251,35 @@ class ServerConnection:
         if self.broken is not None:
             return [], b""
         frames = self.frames.feed(data)
-        if self._steps is not None:
-            self._waiting.extend(frames)
-            return [], b""
-        return self._read_all(frames)
+        if self._waiting is not None:
+            frames = self._behind_a_long_one(frames)
+        began = self._received
+        requests: list[Request] = []
+        released = b""
+        for frame in frames:
+            try:
+                request = self._read(frame)
+            except DecodeError as bad:
+                self.broken = str(bad)
+                return requests, released
+            if request is None:
+                self._waiting = frames[self._received - began + 1 :]
+                return requests, released
+            if isinstance(request, bytes):
+                released += self._release(self._received, request)
+            else:
+                requests.append(request)
+            self._received += 1
+        if self._waiting is None:
+            self.broken = self.frames.broken
+        return requests, released
+
+    def _behind_a_long_one(self, frames: list[bytes]) -> list[bytes]:
+        """The frames to read now: none before the long one is decoded, then all that came behind that."""
+        assert self._waiting is not None, self._peer
+        frames = [*self._waiting, *frames]
+        self._waiting = None if self._steps is None else frames
+        return frames if self._waiting is None else []
 
     @property
     def is_reading(self) -> bool:
@@ -269,35 +294,12 @@ class ServerConnection:
         except StopIteration as done:
             self._steps = None
             self._received += 1
-            waiting = list(self._waiting)
-            self._waiting.clear()
-            requests, released = self._read_all(waiting)
+            requests, released = self.feed(b"")
             return [done.value, *requests], released
         except DecodeError as bad:
-            self._steps = None
-            self._waiting.clear()
+            self._steps = self._waiting = None
             self.broken = str(bad)
         return [], b""
-
-    def _read_all(self, frames: list[bytes]) -> tuple[list[Request], bytes]:
-        requests: list[Request] = []
-        released = b""
-        for at, frame in enumerate(frames, 1):
-            try:
-                request = self._read(frame)
-            except DecodeError as bad:
-                self.broken = str(bad)
-                return requests, released
-            if request is None:
-                self._waiting.extend(frames[at:])
-                return requests, released
-            if isinstance(request, bytes):
-                released += self._release(self._received, request)
-            else:
-                requests.append(request)
-            self._received += 1
-        self.broken = self.frames.broken
-        return requests, released
 
     def _read(self, frame: bytes) -> Request | bytes | None:
         """Decode one frame; or answer it, if it is an ApiVersions request of an unknown version. None for a long frame
@@ -312,32 +314,11 @@ class ServerConnection:
                 return found
             sender = self._sender = found
         if len(frame) > UNCOUNTED_BYTES:
-            self._steps = steps = self._read_in_steps(sender, frame)
-            try:
-                next(steps)
-            except StopIteration as done:
-                self._steps = None
-                request: Request = done.value
-                return request
-            except DecodeError:
-                self._steps = None
-                raise
-            return None
+            return self._begin_to_read(sender, frame)
         # What is behind the body is passed over, as Kafka does.
         message = decode_within(
-            sender.message, sender.version, frame, sender.position, UNCOUNTED_BYTES, self._peer, whole=False
+            sender.message, sender.version, frame, sender.position, UNCOUNTED_BYTES, self._peer, False
         )
-        return self._request(sender, frame, message)
-
-    def _read_in_steps(self, sender: _Sender, frame: bytes) -> Generator[None, None, Request]:
-        """Decode a long frame within the limits of its API."""
-        budget = request_limit(sender.api_key).values
-        message, _ = yield from decode_in_steps(
-            sender.message, sender.version, frame, sender.position, budget, self._peer
-        )
-        return self._request(sender, frame, message)
-
-    def _request(self, sender: _Sender, frame: bytes, message: Message) -> Request:
         return Request(
             self._handle,
             self._received,
@@ -349,6 +330,43 @@ class ServerConnection:
             self._listener,
             self._peer,
             frame,
+        )
+
+    def _begin_to_read(self, sender: _Sender, frame: bytes) -> Request | None:
+        """Do the first step of a long frame, mostly the only one."""
+        self._steps = self._read_in_steps(sender, frame)
+        try:
+            next(self._steps)
+        except StopIteration as done:
+            self._steps = None
+            request: Request = done.value
+            return request
+        except DecodeError:
+            self._steps = None
+            raise
+        return None
+
+    def _read_in_steps(self, sender: _Sender, frame: bytes) -> Generator[None, None, Request]:
+        """Decode a long frame within the limits of its API."""
+        message, _ = yield from decode_in_steps(
+            sender.message,
+            sender.version,
+            frame,
+            sender.position,
+            request_limit(sender.api_key).values,
+            self._peer,
+        )
+        return Request(
+            handle=self._handle,
+            sequence=self._received,
+            api_key=sender.api_key,
+            version=sender.version,
+            correlation_id=int.from_bytes(frame[_AT], "big", signed=True),
+            client_id=sender.client_id,
+            message=message,
+            listener=self._listener,
+            peer=self._peer,
+            encoded=frame,
         )
 
     def _read_header(self, frame: bytes) -> _Sender | bytes:
