@@ -50,7 +50,7 @@ class BoundedReaderMaker(ReaderMaker):
     def charge_elements(self, element: FieldType, count: str) -> None:
         """Structures count by their fields."""
         values = values_in(element, self.version) if isinstance(element, type) else 1
-        self._charge(count if values == 1 else f"{count} * {values}")
+        self._charge(f"{count} - 1" if values == 1 else f"({count} - 1) * {values}")
         self._step(count, values)
 
     def charge_numbers(self, kind: Kind, count: str) -> None:

@@ -131,7 +131,7 @@ def test_long_lists_are_joined_soon(operation: int) -> None:
 
 
 def verdicts() -> list[tuple[str, bool]]:
-    """Random patterns, and whether the compiler of OpenJDK 21 takes them."""
+    """Random patterns, and whether the compiler of OpenJDK 17 takes them."""
     lines = gzip.decompress((DATA / "java_patterns.jsonl.gz").read_bytes()).splitlines()
     return [tuple(json.loads(line)) for line in lines]
 

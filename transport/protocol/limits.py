@@ -3,7 +3,7 @@
 One task elects, commits and decodes. A frame must therefore cost that task little, whoever sent the frame. Bytes are
 refused when the length and the API are known, before the frame is read; values when an array announces them, before
 the reader makes the first one. What counts as a value is said in `metadata_log.serde.bounded`; a value costs at most
-0.3 microseconds, so that 150,000 of them stay below 50 milliseconds. See `docs/decisions/0026-limits-of-frames.md`.
+0.4 microseconds, so that 120,000 of them stay below 50 milliseconds. See `docs/decisions/0026-limits-of-frames.md`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TINY: Final = Limit(UNCOUNTED_BYTES, 8_000)
 """What every stranger may send at once and often: the votes and fetches of a quorum have one topic with one partition,
 ApiVersions has two names.
 """
-ADMIN: Final = Limit(8 * _MIB, 150_000)
+ADMIN: Final = Limit(8 * _MIB, 120_000)
 """What an administrator's tool may ask at once. Kafka refuses changes of more than 10,000 records with
 POLICY_VIOLATION; such a change has at most 100,000 values and a few megabytes. A request somewhat beyond that gets
 Kafka's answer, a larger one is not decoded. ElectLeaders with 200,000 partitions of 20,000 topics needs 100,000 values.
