@@ -48,6 +48,10 @@ class DecodeError(MetadataLogError):
     """A message, record or file text does not follow its schema."""
 
 
+class LimitExceeded(DecodeError):
+    """A peer sent a frame with more bytes or more values than its API may have; nothing of it was kept."""
+
+
 class UnsupportedVersion(DecodeError):
     """The bytes claim a version, record type or message format that this software does not know."""
 

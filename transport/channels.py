@@ -112,6 +112,9 @@ class Owner(Protocol):
     def later(self, action: Callable[[], None], delay_s: float = 0.0) -> None:
         """Do something in the transport's own task, soon or after a while."""
 
+    def read_on_later(self, channel: ServerChannel) -> None:
+        """Call `read_on` of a channel when others have had their turn."""
+
     def forget(self, channel: ServerChannel) -> None:
         """This connection is closed."""
 
@@ -122,7 +125,17 @@ class Owner(Protocol):
 class ServerChannel:
     """A peer's connection to one of our listeners."""
 
-    __slots__ = ("_deliver", "_owner", "_paused", "_socket", "closed", "connection", "last_active", "peer")
+    __slots__ = (
+        "_deliver",
+        "_owner",
+        "_paused",
+        "_reads_on",
+        "_socket",
+        "closed",
+        "connection",
+        "last_active",
+        "peer",
+    )
 
     def __init__(
         self,
@@ -145,6 +158,7 @@ class ServerChannel:
         self._socket = socket
         self._deliver = deliver
         self._paused = False
+        self._reads_on = False
 
     def on_connected(self) -> None:
         """Accepted connections are connected from the start."""
@@ -153,14 +167,27 @@ class ServerChannel:
     def on_data(self, data: bytes) -> int:
         """Deliver the requests that these bytes complete."""
         self.last_active = self._owner.now()
-        requests, released = self.connection.feed(data)
+        self._pass_on(*self.connection.feed(data))
+        return self.connection.frames.missing
+
+    def _pass_on(self, requests: list[Request], released: bytes) -> None:
+        """Send and deliver what a connection has read."""
         if released:
             self._socket.write(released)
         for request in requests:
             if not self.closed:  # the user may drop the connection over any of them
                 self._deliver(request)
         self._settle()
-        return self.connection.frames.missing
+        if self.connection.is_reading and not self.closed and not self._reads_on:
+            self._reads_on = True
+            self._owner.read_on_later(self)
+
+    def read_on(self) -> None:
+        """Decode the next part of a long frame."""
+        self._reads_on = False
+        if not self.closed:
+            self.last_active = self._owner.now()
+            self._pass_on(*self.connection.read_on())
 
     def answer(self, request: Request, message: Message) -> None:
         """Send an answer, or keep it until those before it are there."""
@@ -192,7 +219,7 @@ class ServerChannel:
             else:
                 log.info("closing the connection of %s: %s", self.peer, self.connection.broken)
                 self.close()
-        elif waiting >= MAX_UNANSWERED or unsent >= MAX_UNSENT_BYTES:
+        elif waiting >= MAX_UNANSWERED or unsent >= MAX_UNSENT_BYTES or self.connection.is_reading:
             self._pause()
         elif self._paused and waiting <= MAX_UNANSWERED // 2 and not unsent:
             self._paused = False

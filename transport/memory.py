@@ -16,7 +16,7 @@ from typing import Final
 import trio
 from msgspec import Struct
 
-from metadata_log.errors import EncodeError
+from metadata_log.errors import DecodeError, EncodeError
 from metadata_log.serde import Message
 from transport.faults import BOTH, NO_FAULTS, FaultPlan, Faults, Kind
 from transport.interface import Cause, Endpoint, Failed, Inbound, Listener, Reply, Request, no_more
@@ -249,7 +249,12 @@ class MemoryTransport:
         if link.closed:
             return
         assert self._deliver is not None
-        message = sent.message if sent.frame is None else decode_request(sent.frame)[1]
+        try:
+            message = sent.message if sent.frame is None else decode_request(sent.frame)[1]
+        except DecodeError as bad:
+            log.info("closing the connection of %s: %s", link.client.host, bad)
+            self._reset(link)
+            return
         request = Request(
             handle=_Handle(link, token),
             sequence=link.received,
@@ -291,10 +296,15 @@ class MemoryTransport:
     def _receive_answer(self, handle: _Handle, request: Request, message: Message, frame: bytes | None) -> None:
         if handle.link.closed:
             return
-        if frame is not None:
-            _, message = decode_response(request.api_key, request.version, frame)
+        outcome: Reply | Failed
+        try:
+            if frame is not None:
+                _, message = decode_response(request.api_key, request.version, frame)
+            outcome = Reply(handle.token, message)
+        except DecodeError as bad:
+            outcome = Failed(handle.token, Cause.BAD_BYTES, str(bad))
         handle.link.tokens.pop(handle.token, None)
-        self._finish(Reply(handle.token, message))
+        self._finish(outcome)
 
     def drop(self, request: Request) -> None:
         """Close the connection that this request came by, without an answer."""

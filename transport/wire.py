@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import logging
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -18,7 +19,7 @@ from metadata_log.serde import Message
 from transport.channels import ClientChannel, ClientOptions, Owner, ServerChannel, Socket, Sockets
 from transport.interface import Cause, Endpoint, Failed, Inbound, Listener, Reply, Request, no_more
 from transport.protocol.apis import APIS, Api
-from transport.protocol.connection import MAX_FRAME_BYTES
+from transport.protocol.limits import MAX_FRAME_BYTES
 from transport.timer import Timer
 
 log = logging.getLogger("transport")
@@ -76,6 +77,8 @@ class WireTransport:
         self._kept_at = 0.0
         """When that was last seen to."""
         self._accepted: dict[ServerChannel, None] = {}
+        self._reading: deque[ServerChannel] = deque()
+        """Channels with a long frame to decode: one of them does a step in each turn of the task."""
         self._outstanding: dict[int, ClientChannel] = {}
         """The channel of every request, by token, until its outcome was delivered."""
         self._timer = Timer(self._outstanding, self._expire, self.settled)
@@ -210,6 +213,18 @@ class WireTransport:
     def later(self, action: Callable[[], None], delay_s: float = 0.0) -> None:
         """Do something in the transport's own task, soon or after a while."""
         self._timer.later(action, delay_s)
+
+    def read_on_later(self, channel: ServerChannel) -> None:
+        """Call `read_on` of a channel when others have had their turn."""
+        self._reading.append(channel)
+        if len(self._reading) == 1:
+            self.later(self._read_on)
+
+    def _read_on(self) -> None:
+        self._reading[0].read_on()
+        self._reading.popleft()
+        if self._reading:
+            self.later(self._read_on)
 
     def _expire(self, token: int) -> None:
         """A request is out of time: fail it and close its connection, where all later answers wait for its own."""

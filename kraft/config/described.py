@@ -18,7 +18,7 @@ _FORMS: Final = {
     "INT": _WHOLE,
     "SHORT": _WHOLE,
     "LONG": _WHOLE,
-    "DOUBLE": re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"),
+    "DOUBLE": re.compile(r"[+-]?(?:[0-9]++\.?+[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?+"),
 }
 _INTERNAL: Final = "internal."
 _INTERNAL_TOO: Final = frozenset(("unclean.leader.election.interval.ms",))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
+from kraft.controller.match_patterns import is_legal
 from kraft.controller.result import ApiError
+from kraft.controller.whole_numbers import whole_number
+from metadata_log.image import ResourceType
 from transport.protocol.errors import Error
+from transport.protocol.messages.alter_configs import AlterConfigsResource as LegacyConfigsResource
+from transport.protocol.messages.incremental_alter_configs import AlterConfigsResource
 
 METRICS: Final = "metrics"
 INTERVAL_MS: Final = "interval.ms"
@@ -26,8 +30,27 @@ _MATCHED: Final = (
 _INT32: Final = range(-(2**31), 2**31)
 
 
-def validate(name: str, values: Mapping[str, str]) -> None:
-    """Refuse a subscription whose resulting values are wrong; raises `ApiError` with Kafka's codes and words."""
+MATCH_CHARACTERS: Final = 65_536
+"""All the patterns of one request are no longer: to look at them takes the controller a tenth of a second."""
+
+
+def check_size(resources: Sequence[AlterConfigsResource | LegacyConfigsResource]) -> None:
+    """Refuse a request whose patterns are too long together; raises `ApiError`. Kafka has no such limit."""
+    size = 0
+    for resource in resources:
+        if resource.resource_type == ResourceType.CLIENT_METRICS:
+            size += sum(len(config.value or "") for config in resource.configs if config.name == MATCH)
+    if size > MATCH_CHARACTERS:
+        text = f"The client matching patterns of a request are longer than {MATCH_CHARACTERS} characters."
+        raise ApiError(Error.POLICY_VIOLATION, text)
+
+
+def validate(name: str, values: Mapping[str, str], before: Mapping[str, str]) -> None:
+    """Refuse a subscription whose resulting values are wrong; raises `ApiError` with Kafka's codes and words.
+
+    Patterns that stand in `before`, the values so far, are not looked at again: another controller may have had reason
+    to accept them.
+    """
     if not name:
         raise ApiError(Error.INVALID_REQUEST, "Subscription name can't be empty")
     for key in values:
@@ -37,7 +60,7 @@ def validate(name: str, values: Mapping[str, str]) -> None:
         _elements(METRICS, values)
     interval = values.get(INTERVAL_MS)
     interval_ms = None if interval is None else _int32(interval)
-    patterns = _elements(MATCH, values) if MATCH in values else ()
+    patterns = _elements(MATCH, values) if values.get(MATCH) != before.get(MATCH) else ()
     if interval_ms is not None and not LOWEST_INTERVAL_MS <= interval_ms <= HIGHEST_INTERVAL_MS:
         raise ApiError(
             Error.INVALID_REQUEST,
@@ -57,10 +80,7 @@ def _elements(key: str, values: Mapping[str, str]) -> list[str]:
 
 
 def _int32(text: str) -> int:
-    try:
-        number = int(text.strip()) if text.isascii() and "_" not in text else None
-    except ValueError:
-        number = None
+    number = whole_number(text.strip())
     if number is None or number not in _INT32:
         raise ApiError(
             Error.INVALID_CONFIG, f"Invalid value {text} for configuration {INTERVAL_MS}: Not a number of type INT"
@@ -71,11 +91,6 @@ def _int32(text: str) -> int:
 def _check_pattern(pattern: str) -> None:
     # As Java splits, empty pieces at the end do not count.
     pieces = pattern.rstrip("=").split("=")
-    if len(pieces) == 2 and pieces[0].strip() in _MATCHED:
-        try:
-            re.compile(pieces[1].strip())
-        except (re.error, RecursionError, OverflowError):
-            pass
-        else:
-            return
+    if len(pieces) == 2 and pieces[0].strip() in _MATCHED and is_legal(pieces[1].strip()):
+        return
     raise ApiError(Error.INVALID_CONFIG, f"Illegal client matching pattern: {pattern}")

@@ -6,7 +6,6 @@ in the log, and this controller has none by Kafka's names.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -17,6 +16,7 @@ from kraft.controller.features import ELIGIBLE_LEADER_REPLICAS
 from kraft.controller.result import RECORDS_PER_OPERATION, ApiError, ControllerResult, VersionedRecord
 from kraft.controller.topic_configs import MIN_ISR
 from kraft.controller.topic_names import check_name
+from kraft.controller.whole_numbers import whole_number
 from metadata_log.image import MetadataImage, Resource, ResourceType
 from metadata_log.records.metadata import ClearElrRecord, ConfigRecord
 from transport.protocol.errors import Error
@@ -33,7 +33,6 @@ DELETE: Final = 1
 APPEND: Final = 2
 SUBTRACT: Final = 3
 LONGEST_VALUE: Final = 32_767
-_BROKER_ID: Final = re.compile(r"[+-]?0*[0-9]{1,10}")
 CORDONED: Final = "cordoned.log.dirs"
 
 
@@ -42,6 +41,7 @@ def incremental_alter_configs(deciding: Deciding, request: IncrementalAlterConfi
     records: list[VersionedRecord] = []
     answers: list[AlterConfigsResourceResponse] = []
     resources = request.resources
+    client_metrics.check_size(resources)
     by_key = {(resource.resource_type, resource.resource_name): resource for resource in resources}
     duplicates = _duplicates(resources) if len(by_key) < len(resources) else ()
     for key, resource in by_key.items():
@@ -116,7 +116,7 @@ def alter(
             after[name] = value
     if resource[0] == ResourceType.BROKER and MIN_ISR in wanted:
         _check_eligibility(deciding, resource, after)
-    _validate(resource, after)
+    _validate(resource, after, before)
     if not is_new:
         _check_exists(deciding.image, resource)
     if CORDONED in wanted and resource[0] == ResourceType.BROKER and not deciding.forwarded:
@@ -154,43 +154,44 @@ def _check_exists(image: MetadataImage, resource: Resource) -> None:
     if kind == ResourceType.TOPIC and name not in image.topics:
         raise ApiError(Error.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
     if kind == ResourceType.BROKER and name:
-        broker_id = int(name)
+        broker_id = whole_number(name)
         if broker_id not in image.brokers.by_id and broker_id not in image.controllers.by_id:
             raise ApiError(Error.BROKER_ID_NOT_REGISTERED, f"No node with id {broker_id} found.")
 
 
-def _validate(resource: Resource, values: Mapping[str, str]) -> None:
-    """Refuse a name that is none, and values that its kind does not allow."""
+def _validate(resource: Resource, values: Mapping[str, str], before: Mapping[str, str]) -> None:
+    """Refuse a name that is none, and values that its kind does not allow; `before` are the values so far."""
     for name, value in values.items():
         if len(value) > LONGEST_VALUE:
             raise ApiError(Error.INVALID_CONFIG, f"The value of {name} is longer than {LONGEST_VALUE} characters.")
-    _VALIDATORS[resource[0]](resource[1], values)
+    _VALIDATORS[resource[0]](resource[1], values, before)
 
 
-def _validate_topic(name: str, values: Mapping[str, str]) -> None:
+def _validate_topic(name: str, values: Mapping[str, str], _: Mapping[str, str]) -> None:
     if not name:
         raise ApiError(Error.INVALID_REQUEST, "Default topic resources are not allowed.")
     check_name(name)
     topic_config_keys.validate(values)
 
 
-def _validate_group(name: str, values: Mapping[str, str]) -> None:
+def _validate_group(name: str, values: Mapping[str, str], _: Mapping[str, str]) -> None:
     if not name:
         raise ApiError(Error.INVALID_REQUEST, "Default group resources are not allowed.")
     group_config_keys.validate(values)
 
 
-def _validate_broker(name: str, _: Mapping[str, str]) -> None:
+def _validate_broker(name: str, _: Mapping[str, str], __: Mapping[str, str]) -> None:
     """What a broker may be configured to, only the broker itself knows."""
     if name:
-        if not _BROKER_ID.fullmatch(name) or not -(2**31) <= int(name) < 2**31:
+        broker_id = whole_number(name)
+        if broker_id is None or not -(2**31) <= broker_id < 2**31:
             text = "Unable to parse broker name as a base 10 number."
             raise ApiError(Error.INVALID_REQUEST, text)
-        if int(name) < 0:
+        if broker_id < 0:
             raise ApiError(Error.INVALID_REQUEST, "Invalid negative broker ID.")
 
 
-_VALIDATORS: Final[dict[int, Callable[[str, Mapping[str, str]], None]]] = {
+_VALIDATORS: Final[dict[int, Callable[[str, Mapping[str, str], Mapping[str, str]], None]]] = {
     ResourceType.TOPIC: _validate_topic,
     ResourceType.BROKER: _validate_broker,
     ResourceType.CLIENT_METRICS: client_metrics.validate,
@@ -212,7 +213,7 @@ def _check_eligibility(deciding: Deciding, resource: Resource, after: Mapping[st
 
 def _check_cordoned(before: str, after: str) -> None:
     """A controller cannot know a broker's directories: who asks it directly may only take some from the list."""
-    known = topic_config_keys.elements(before)
+    known = frozenset(topic_config_keys.elements(before))
     if any(path not in known for path in topic_config_keys.elements(after)):
         text = f"When updating {CORDONED} via controllers,  the new value must be a subset of the current "
         raise ApiError(Error.INVALID_CONFIG, text + "configuration value.")
@@ -244,9 +245,10 @@ def _list_default(resource: Resource, name: str) -> str | None:
 def _joined(operation: int, now: list[str], value: str | None) -> str:
     """A list with elements added or taken away."""
     named = topic_config_keys.elements(value or "")
-    if operation == APPEND:
-        return ",".join([*now, *(element for element in named if element not in now)])
-    return ",".join(element for element in now if element not in named)
+    left, right = (named, now) if operation == APPEND else (now, named)
+    known = frozenset(right)
+    kept = [element for element in left if element not in known]
+    return ",".join([*now, *kept] if operation == APPEND else kept)
 
 
 BROKER_LISTS: Final = {

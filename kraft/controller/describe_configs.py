@@ -116,8 +116,9 @@ def _configs(
             raise ApiError(Error.INVALID_REQUEST, "Client metrics subscription name must not be empty")
         case _:
             raise ApiError(Error.INVALID_REQUEST, f"Resources of type {resource.resource_type} cannot be described.")
+    wanted = frozenset(resource.configuration_keys or ())
     for key, values in found.items():
-        if not resource.configuration_keys or key in resource.configuration_keys:
+        if not wanted or key in wanted:
             known = settings.get(key) or kafka_setting(key)
             yield _config(deciding, resource, known, key, values, with_synonyms=request.include_synonyms)
 

@@ -8,8 +8,9 @@ from msgspec import Struct
 
 from kraft.controller.caller import Caller, host_of
 from kraft.controller.result import ApiError
-from metadata_log.errors import DecodeError
-from metadata_log.serde import Message, decode_from
+from metadata_log.errors import DecodeError, LimitExceeded
+from metadata_log.serde import Message
+from metadata_log.serde.codec import decode_from_within
 from transport.protocol.apis import APIS, ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.headers import decode_request, decode_request_header, encode_response
@@ -18,6 +19,8 @@ from transport.protocol.messages.principal import DefaultPrincipalData
 
 _PRINCIPAL_VERSION_BYTES: Final = 2
 _API_KEY_BYTES: Final = 2
+_PRINCIPAL_VALUES: Final = 100
+"""A principal has three fields; no more unknown ones are looked at."""
 
 
 class Forwarded(Struct, frozen=True):
@@ -37,7 +40,11 @@ def api_key_of(request: EnvelopeRequest) -> int:
 
 
 def open_envelope(request: EnvelopeRequest) -> Forwarded:
-    """What is inside; raises `ApiError` for a client that cannot be told, and bytes that are no request."""
+    """What is inside; raises `ApiError` for a client that cannot be told, and bytes that are no request.
+
+    A request beyond its limits is POLICY_VIOLATION. The broker then answers the client with UNKNOWN_SERVER_ERROR, and
+    does not ask again (`ForwardingManager`).
+    """
     principal = _principal(request.request_principal)
     try:
         host = host_of(request.client_host_address)
@@ -50,6 +57,8 @@ def open_envelope(request: EnvelopeRequest) -> Forwarded:
         if not api.forwardable:
             raise ApiError(Error.INVALID_REQUEST, f"{api.name} requests are not forwarded.")
         _, message = decode_request(request.request_data)
+    except LimitExceeded as beyond:
+        raise ApiError(Error.POLICY_VIOLATION, str(beyond)) from beyond
     except DecodeError as bad:
         raise ApiError(Error.UNSUPPORTED_VERSION, str(bad)) from bad
     return Forwarded(header.request_api_key, header.request_api_version, header.correlation_id, message, caller)
@@ -73,6 +82,7 @@ def _principal(data: bytes | None) -> DefaultPrincipalData:
     try:
         version = int.from_bytes(data[:_PRINCIPAL_VERSION_BYTES], "big", signed=True)
         # Bytes behind it are nobody's business, as with Kafka.
-        return decode_from(DefaultPrincipalData, version, data, _PRINCIPAL_VERSION_BYTES)[0]
+        at = _PRINCIPAL_VERSION_BYTES
+        return decode_from_within(DefaultPrincipalData, version, data, at, _PRINCIPAL_VALUES)[0]
     except DecodeError as bad:
         raise ApiError(Error.PRINCIPAL_DESERIALIZATION_FAILURE, str(bad)) from bad

@@ -12,6 +12,7 @@ from typing import Final
 
 from kraft.controller.result import ApiError
 from kraft.controller.topic_config_keys import TopicKey, check
+from kraft.controller.whole_numbers import whole_number
 from transport.protocol.errors import Error
 
 OFFSET_RESET: Final = "share.auto.offset.reset"
@@ -70,16 +71,24 @@ def validate(values: Mapping[str, str]) -> None:
         if name in values:
             kind, _, what = name.partition(".")
             what = what.replace("num.standby", "standby")
-            if lowest is not None and int(values[name]) < lowest:
+            number = _number(values, name)
+            if lowest is not None and number < lowest:
                 text = f"{name} must be greater than or equal to group.{kind}.min.{what}"
                 raise ApiError(Error.INVALID_CONFIG, text)
-            if int(values[name]) > highest:
+            if number > highest:
                 raise ApiError(Error.INVALID_CONFIG, f"{name} must be less than or equal to group.{kind}.max.{what}")
     for kind in ("consumer", "share", "streams"):
         session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
-        session_ms, heartbeat_ms = (int(values.get(name, GROUP_KEYS[name].default)) for name in (session, heartbeat))
+        session_ms, heartbeat_ms = (_number(values, name) for name in (session, heartbeat))
         if session_ms <= heartbeat_ms:
             raise ApiError(Error.INVALID_CONFIG, f"{session} must be greater than {heartbeat}")
+
+
+def _number(values: Mapping[str, str], name: str) -> int:
+    """What a key is set to, or its default; the value has been checked."""
+    number = whole_number(values.get(name, GROUP_KEYS[name].default).strip())
+    assert number is not None, name
+    return number
 
 
 def _check_reset(value: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from kraft.controller import client_metrics
 from kraft.controller.configs import DELETE, SET, alter
 from kraft.controller.deciding import Deciding
 from kraft.controller.result import RECORDS_PER_OPERATION, ApiError, ControllerResult, VersionedRecord
@@ -23,6 +24,7 @@ def alter_configs(deciding: Deciding, request: AlterConfigsRequest) -> Controlle
     """Decide on every resource by itself; what a resource has and the request does not name is removed."""
     records: list[VersionedRecord] = []
     answers = []
+    client_metrics.check_size(request.resources)
     times = Counter(_key(resource) for resource in request.resources)
     for key, resource in {_key(resource): resource for resource in request.resources}.items():
         error = None

@@ -12,13 +12,13 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from kraft.controller.result import ApiError
+from kraft.controller.whole_numbers import whole_number
 from transport.protocol.errors import Error
 
 Type = Literal["INT", "LONG", "DOUBLE", "BOOLEAN", "STRING", "LIST"]
 _LIMITS: Final = {"INT": 2**31, "LONG": 2**63}
-_DECIMAL: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_WHOLE: Final = re.compile(r"[+-]?0*[0-9]{1,19}")
-"""No more digits than a LONG has: Python refuses to read thousands of them."""
+_DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]++\.?+[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?+")
+"""No repetition gives back what it took: a value of 32,767 digits and a letter would take seconds."""
 _THROTTLED: Final = re.compile(r"\d+:\d+")
 
 
@@ -85,7 +85,8 @@ def validate(values: Mapping[str, str]) -> None:
         text = "Tiered Storage functionality is disabled in the broker. "
         raise ApiError(Error.INVALID_CONFIG, text + "Topic cannot be configured with remote log storage.")
     shortest, longest = (
-        int(values.get(name, TOPIC_KEYS[name].default)) for name in ("min.compaction.lag.ms", "max.compaction.lag.ms")
+        _whole(name, TOPIC_KEYS[name], values.get(name, TOPIC_KEYS[name].default).strip())
+        for name in ("min.compaction.lag.ms", "max.compaction.lag.ms")
     )
     if shortest > longest:
         text = f"conflict topic config setting min.compaction.lag.ms ({shortest}) > max.compaction.lag.ms ({longest})"
@@ -114,9 +115,10 @@ def check(name: str, key: TopicKey, value: str) -> None:
 
 def _whole(name: str, key: TopicKey, value: str) -> int:
     limit = _LIMITS[key.type]
-    if not _WHOLE.fullmatch(value) or not -limit <= int(value) < limit:
+    number = whole_number(value)
+    if number is None or not -limit <= number < limit:
         raise _invalid(name, value, f"Not a number of type {key.type}")
-    return int(value)
+    return number
 
 
 def _check_number(name: str, key: TopicKey, value: str, number: float) -> None:

@@ -27,7 +27,7 @@ class ResourceType(IntEnum):
 Resource = tuple[int, str]
 """A resource's type and name; the name "" is the default of all brokers. A tuple, as it is the key of a hot map."""
 
-_INT: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
+_INT: Final = re.compile(r"[+-]?(?=[0-9])0*+[0-9]{0,10}")
 NO_CONFIGS: Map[str, str] = Map()
 
 

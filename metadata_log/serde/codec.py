@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from functools import partial
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
-from metadata_log.errors import DecodeError, EncodeError, UnsupportedVersion
+from metadata_log.errors import DecodeError, EncodeError, LimitExceeded, UnsupportedVersion
 from metadata_log.serde import compiler, primitives
 from metadata_log.serde.compiler import READ_FAILURES, WRITE_FAILURES, ReadFunction, WriteFunction
 from metadata_log.serde.fields import Message, MessageType, Schema, schema_of
+from metadata_log.serde.reading import OverBudget
 from metadata_log.serde.shape import ShapeReader, ShapeWriter
 
 REPEATED: Final = frozenset({"FetchRequest", "FetchResponse"})
 """What passes over and over with other numbers and records: between a leader and its followers, for every commit."""
 
+
+UNCOUNTED_BYTES: Final = 16 * 1024
+"""A body of a peer that is not longer is read without counting: it cannot hold more than ten milliseconds of work."""
+EXPLAINED_VALUES: Final = 2000
+"""The slow reader that explains what is wrong looks at no more values of what a peer sent."""
+Result = TypeVar("Result")
 
 _readers: Final[dict[type[Message], dict[int, ReadFunction[Any]]]] = {}
 _writers: Final[dict[type[Message], dict[int, WriteFunction[Any]]]] = {}
@@ -74,8 +82,7 @@ def decode(
     except READ_FAILURES:
         message, end = _read_slowly(cls, version, data, position, where)
     if end != len(data):
-        what = f"trailing bytes behind {cls.__name__} version {version}: {len(data) - end}"
-        raise DecodeError(what, where=where, position=end)
+        raise _trailing(cls, version, len(data) - end, end, where)
     return message
 
 
@@ -94,6 +101,97 @@ def decode_from(
         return read(data, position)
     except READ_FAILURES:
         return _read_slowly(cls, version, data, position, where)
+
+
+def decode_in_steps(
+    cls: type[MessageType], version: int, data: bytes, position: int, budget: int, where: str | None = None
+) -> Generator[None, None, tuple[MessageType, int]]:
+    """Read what a peer sent, in steps of a few milliseconds; they end with the message and the position behind it.
+
+    `budget` is the number of values that the message may have (see `bounded`). Raises `LimitExceeded` before memory is
+    spent on more, `UnsupportedVersion` and `DecodeError` as `decode` does. A message that is damaged behind its first
+    thousands of values is refused without the place of the damage.
+    """
+    read = compiler.bounded_reader(cls, version, version in _schema_with(cls, version, where).flexible)
+    try:
+        return (yield from read(data, position, budget))
+    except OverBudget:
+        what = f"{cls.__name__} version {version} has more than {budget} values"
+        raise LimitExceeded(what, where=where, position=position) from None
+    except READ_FAILURES:
+        raise _explanation(cls, version, data, position, where) from None
+
+
+def decode_within(
+    cls: type[MessageType],
+    version: int,
+    data: bytes,
+    position: int,
+    budget: int,
+    where: str | None = None,
+    whole: bool = True,
+) -> MessageType:
+    """Read what a peer sent at once; raises as `decode_in_steps`.
+
+    A body of at most `UNCOUNTED_BYTES` is read as by `decode`, without counting. Bytes behind the message are refused,
+    or passed over if the message need not be the `whole`.
+    """
+    if len(data) - position <= UNCOUNTED_BYTES:
+        try:
+            read: ReadFunction[MessageType] = _readers[cls][version]
+        except KeyError:
+            read = _compile_reader(cls, version, where)
+        try:
+            return read(data, position)
+        except READ_FAILURES:
+            pass  # The other reader takes text that is not UTF-8, and knows what else is wrong.
+    message, end = finished(decode_in_steps(cls, version, data, position, budget, where))
+    if whole and end != len(data):
+        raise _trailing(cls, version, len(data) - end, end, where)
+    return message
+
+
+def decode_from_within(
+    cls: type[MessageType], version: int, data: bytes, position: int, budget: int, where: str | None = None
+) -> tuple[MessageType, int]:
+    """The same for one message that begins at `position`; returns it and the position behind it."""
+    if len(data) - position <= UNCOUNTED_BYTES:
+        read = compiler.reader_from(cls, version, version in _schema_with(cls, version, where).flexible)
+        try:
+            return read(data, position)
+        except READ_FAILURES:
+            pass
+    return finished(decode_in_steps(cls, version, data, position, budget, where))
+
+
+def finished(steps: Generator[None, None, Result]) -> Result:
+    """Do all the steps at once."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            result: Result = done.value
+            return result
+
+
+def _explanation(cls: type[Message], version: int, data: bytes, position: int, where: str | None) -> DecodeError:
+    """What is wrong with a peer's bytes, if that is found among the first values."""
+    reader = primitives.Reader(data, position, budget=EXPLAINED_VALUES)
+    found: DecodeError
+    try:
+        primitives.read_struct(reader, cls, version, flexible=version in schema_of(cls).flexible)
+    except LimitExceeded as stopped:
+        found = DecodeError("it does not follow its schema, somewhere behind this place", position=stopped.position)
+    except DecodeError as wrong:
+        found = wrong
+    else:
+        raise AssertionError(f"{cls.__name__} version {version}: compiled code refuses {data[position:]!r}")
+    what = f"{cls.__name__} version {version}: {found.what}"
+    return DecodeError(what, where=where, position=found.position, field=found.field)
+
+
+def _trailing(cls: type[Message], version: int, size: int, end: int, where: str | None) -> DecodeError:
+    return DecodeError(f"trailing bytes behind {cls.__name__} version {version}: {size}", where=where, position=end)
 
 
 def _read_slowly(

@@ -8,10 +8,11 @@ wrong, the caller asks `primitives`, which reads the same bytes again slowly and
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import cache
 from typing import Final
 
+from metadata_log.serde.bounded import BoundedReaderMaker
 from metadata_log.serde.fields import Message, MessageType
 from metadata_log.serde.reading import Malformed, ReaderMaker
 from metadata_log.serde.writing import WriterMaker
@@ -29,13 +30,14 @@ WRITE_FAILURES: Final = (
 
 ReadFunction = Callable[[bytes, int], MessageType]
 ReadFromFunction = Callable[[bytes, int], tuple[MessageType, int]]
+ReadInStepsFunction = Callable[[bytes, int, int], Generator[None, None, tuple[MessageType, int]]]
 WriteFunction = Callable[[MessageType, bytes], bytes]
 
 
 @cache
 def reader(cls: type[MessageType], version: int, flexible: bool) -> ReadFunction[MessageType]:
     """The read function: (data, position) -> the message that fills the rest; raises one of `READ_FAILURES`."""
-    made, value = _reading(cls, version, flexible)
+    made, value = _reading(cls, ReaderMaker(version, flexible))
     made.source.emit("if p != end: raise Malformed")
     made.source.emit(f"return {value}")
     return made.source.compile("read(data, p)", f"read {cls.__name__} version {version}")
@@ -44,14 +46,26 @@ def reader(cls: type[MessageType], version: int, flexible: bool) -> ReadFunction
 @cache
 def reader_from(cls: type[MessageType], version: int, flexible: bool) -> ReadFromFunction[MessageType]:
     """The same for a message with something behind it: (data, position) -> (message, position behind it)."""
-    made, value = _reading(cls, version, flexible)
+    made, value = _reading(cls, ReaderMaker(version, flexible))
     made.source.emit(f"return {value}, p")
     return made.source.compile("read_from(data, p)", f"read {cls.__name__} version {version}, something behind it")
 
 
-def _reading(cls: type[Message], version: int, flexible: bool) -> tuple[ReaderMaker, str]:
+@cache
+def bounded_reader(cls: type[MessageType], version: int, flexible: bool) -> ReadInStepsFunction[MessageType]:
+    """The same in steps and within a budget: (data, position, budget) -> steps, which end as `reader_from` does.
+
+    The steps raise `OverBudget` before they read more than `budget` values.
+    """
+    maker = BoundedReaderMaker(version, flexible)
+    maker.begin()
+    made, value = _reading(cls, maker)
+    made.source.emit(f"return {value}, p")
+    return made.source.compile("read_in_steps(data, p, left)", f"read {cls.__name__} version {version} in steps")
+
+
+def _reading(cls: type[Message], made: ReaderMaker) -> tuple[ReaderMaker, str]:
     """The lines that read a message from position `p` on, and the name of the variable that then holds it."""
-    made = ReaderMaker(version, flexible)
     made.source.emit("end = len(data)")
     value = made.structure(cls)
     made.flush()

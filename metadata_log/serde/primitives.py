@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from typing import Any, Final, NoReturn
 
-from metadata_log.errors import DecodeError, EncodeError
+from metadata_log.errors import DecodeError, EncodeError, LimitExceeded
 from metadata_log.serde.fields import (
     ArrayOf,
     Field,
@@ -40,10 +40,19 @@ MAX_STRING_BYTES: Final = 0x7FFF
 class Reader:
     """Reads primitive values from bytes and moves on; every failure is a `DecodeError` with position and field."""
 
-    def __init__(self, data: bytes, position: int = 0) -> None:
+    def __init__(self, data: bytes, position: int = 0, budget: int | None = None) -> None:
         self.data = data
         self.position = position
         self.path = ""
+        self.left = budget
+        """How many more values may be read; None for any number."""
+
+    def count_value(self) -> None:
+        """A value is about to be read; raises `LimitExceeded` if that is one too many."""
+        if self.left is not None:
+            self.left -= 1
+            if self.left < 0:
+                raise LimitExceeded("more values than expected", position=self.position, field=self.path or None)
 
     @property
     def remaining(self) -> int:
@@ -136,6 +145,7 @@ def _read_field(reader: Reader, field: Field, version: int, flexible: bool) -> o
 
 def _read_typed(reader: Reader, kind: FieldType, version: int, *, flexible: bool, field: Field | None) -> object:
     """A value of any type, or None for null. `field` is None for the elements of an array."""
+    reader.count_value()
     compact = flexible and not (field is not None and field.never_compact)
     match kind:
         case Kind.STRING:
@@ -183,6 +193,7 @@ def _read_tagged(reader: Reader, cls: type[Message], at: Shape, version: int, va
     count = reader.unsigned_varint()
     for _ in range(count if count < 0x80000000 else 0):
         start = reader.position
+        reader.count_value()
         tag, size = reader.unsigned_varint(), reader.unsigned_varint()
         field = known.get(tag)
         if field is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from functools import lru_cache, partial
+from itertools import chain
 from typing import Final
 
 from metadata_log.serde.fields import ArrayOf, Field, FieldType, Kind, Message, fields_at
@@ -21,6 +22,10 @@ _FEW_ROWS: Final = 3
 
 class Malformed(Exception):
     """Something is wrong; `primitives` knows what."""
+
+
+class OverBudget(Exception):
+    """The bytes announce more values than the caller allows."""
 
 
 known_uuid: Final[Callable[[bytes], Uuid]] = lru_cache(maxsize=4096)(partial(bytes.__new__, Uuid))
@@ -65,6 +70,7 @@ _NAMES: Final = {
     "long_count": long_count,
     "long_tag": long_tag,
     "unpack_from": struct.unpack_from,
+    "chain": chain.from_iterable,
 }
 
 
@@ -110,11 +116,31 @@ class ReaderMaker:
             tuple(struct.Struct(">" + layout * n).unpack_from for n in range(_SMALL_ARRAY)),
         )
         emit(f"if {count} < {_SMALL_ARRAY}: {value} = {small}[{count}](data, p)")
-        emit(f'else: {value} = unpack_from(">" + "{layout}" * {count}, data, p)')
         if kind is Kind.UUID:
+            # `struct` has no repeat count for these, and keeps what it compiles: one width serves every length.
+            rows = self.source.shared(f"rows_{kind.value}", struct.Struct(">" + layout).iter_unpack)
+            emit(f"else: {value} = chain({rows}(data[p:{stop}]))")
             emit(f"{value} = map(uuid, {value})")
+        else:
+            emit(f'else: {value} = unpack_from(f">{{{count}}}{layout}", data, p)')
         if kind is Kind.UUID or not array.as_tuple:
             emit(f"{value} = {'tuple' if array.as_tuple else 'list'}({value})")
+
+    def charge_elements(self, element: FieldType, count: str) -> None:
+        """Count the elements of an array before they are read; `count` is one more than there are."""
+
+    def charge_numbers(self, kind: Kind, count: str) -> None:
+        """The same for `count` elements of a fixed width."""
+
+    def charge_tags(self, count: str) -> None:
+        """The same for `count` tagged fields."""
+
+    def pause(self, count: str) -> None:
+        """Let the caller of a reader in steps do something else; `count` changes by one with each element."""
+
+    def several(self, count: str) -> str:
+        """The condition under which rows are read at once; `count` is one more than there are."""
+        return f"{count} > {_FEW_ROWS}"
 
     def untagged(self, field: Field) -> str:
         """The value of a tagged field that is not there."""
@@ -212,8 +238,11 @@ class ReaderMaker:
         for field in known:
             emit(f"{values[field.name]} = {self.untagged(field)}")
         emit(f"{unknown} = None")
-        emit(f"for _ in range({count}):")
+        self.charge_tags(count)
+        done = source.fresh("i")
+        emit(f"for {done} in range(1, {count} + 1):")
         source.depth += 1
+        self.pause(done)
         emit(f"{tag} = data[p]; {size} = data[p + 1]; p += 2")
         emit(f"if {tag} > 127 or {size} > 127: {tag}, {size}, p = long_tag(data, p - 2)")
         branch = "if"
@@ -317,11 +346,13 @@ class ReaderMaker:
         """Emit the loop; `count` is one more than there are. For one element, counting costs less than `range`."""
         emit, source = self.source.emit, self.source
         emit(f"if {count} > end - p + 1: raise Malformed")
+        self.charge_elements(array.element, count)
         rows = self.rows(array.element, count, value) if isinstance(array.element, type) else False
         emit(f"{value} = []")
         emit(f"while {count} > 1:")
         source.depth += 1
         emit(f"{count} -= 1")
+        self.pause(count)
         element = self.typed(array.element, may_be_null=False, compact=self.flexible)
         self.flush()
         emit(f"{value}.append({element})")
@@ -345,7 +376,7 @@ class ReaderMaker:
         }
         stop, made = source.fresh("e"), self.call(cls, values)
         emit(f"{stop} = p + ({count} - 1) * {width}")
-        several = f"{count} > {_FEW_ROWS} and {stop} <= end"
+        several = f"{self.several(count)} and {stop} <= end"
         untagged = f" and data[p + {width - 1}:{stop}:{width}].count(0) == {count} - 1" if self.flexible else ""
         emit(f"if {several}{untagged}:")
         emit(f"    {value} = [{made} for {', '.join(columns)}, in {rows}(data[p:{stop}])]; p = {stop}")
@@ -361,5 +392,6 @@ class ReaderMaker:
         emit(f"{count} -= 1")
         emit(f"{stop} = p + {count} * {width}" if width > 1 else f"{stop} = p + {count}")
         emit(f"if {stop} > end: raise Malformed")
+        self.charge_numbers(kind, count)
         self.packed(array, kind, count, stop, value)
         emit(f"p = {stop}")

@@ -16,7 +16,7 @@ from typing import Any, Final, Generic
 from msgspec import Struct
 from msgspec.structs import replace
 
-from metadata_log.errors import DecodeError, EncodeError
+from metadata_log.errors import DecodeError, EncodeError, LimitExceeded
 from metadata_log.serde.compiler import WRITE_FAILURES, ReadFunction, WriteFunction
 from metadata_log.serde.fields import Kind, Message, MessageType, layout_of, schema_of
 from metadata_log.serde.primitives import FORMATS, Reader, Writer, read_struct, unsigned_varint, write_struct
@@ -25,6 +25,8 @@ from metadata_log.types import Uuid
 
 MAX_SHAPE_BYTES: Final = 1024
 """Longer messages, their records not counted, are never alike."""
+MAX_SHAPE_VALUES: Final = 2 * MAX_SHAPE_BYTES
+"""Nor are messages of more values: a survey takes microseconds for each, and a peer must not make one long."""
 _LITERALS: Final = frozenset({type(None), bool, int, str, bytes})
 FIRST_PATIENCE: Final = 8
 """The first shape is made when this many messages had none, the next after twice as many, and so on: making one costs
@@ -43,8 +45,8 @@ class Span(Struct, frozen=True):
 class _Surveyor(Reader):
     """Notes where the values of fixed width stand while it reads; lengths and counts are not among them."""
 
-    def __init__(self, data: bytes) -> None:
-        super().__init__(data)
+    def __init__(self, data: bytes, budget: int | None) -> None:
+        super().__init__(data, budget=budget)
         self.spans: list[Span] = []
         self.records: list[Span] = []
         """Where records stand, with their length, if that is a varint."""
@@ -74,11 +76,14 @@ class _Surveyor(Reader):
         return value
 
 
-def survey(cls: type[MessageType], version: int, data: bytes) -> tuple[MessageType, list[Span], Span | None]:
-    """A message, where its fixed-width values stand, and where its records do, if there is one place for them; raises
-    `DecodeError` for anything but exactly one message.
+def survey(
+    cls: type[MessageType], version: int, data: bytes, budget: int | None = None
+) -> tuple[MessageType, list[Span], Span | None]:
+    """A message, where its fixed-width values stand, and where its records do, if there is one place for them.
+
+    Raises `DecodeError` for anything but exactly one message, and `LimitExceeded` for one of more than `budget` values.
     """
-    reader = _Surveyor(data)
+    reader = _Surveyor(data, budget)
     message = read_struct(reader, cls, version, flexible=version in schema_of(cls).flexible)
     if reader.remaining:
         reader.fail("trailing bytes")
@@ -127,7 +132,10 @@ class _Learner(Generic[MessageType]):
 
     def learn(self, data: bytes) -> Example[MessageType] | None:
         """Take an example; a message of its own and the holes in it, unless there is nothing to compare it with."""
-        message, spans, records = survey(self._cls, self._version, data)
+        try:
+            message, spans, records = survey(self._cls, self._version, data, MAX_SHAPE_VALUES)
+        except LimitExceeded:
+            return None
         before, behind = (data, b"") if records is None else (data[: records.start], data[records.end :])
         if len(before) + len(behind) > MAX_SHAPE_BYTES:
             return None

@@ -22,8 +22,20 @@ from unix_transport import unix_transport
 from metadata_log.serde import Versions
 from transport import Cause, Endpoint, Failed, Listener, MemoryNetwork, MemoryTransport, Reply, TcpTransport
 from transport.protocol.apis import APIS, ApiKey
-from transport.protocol.messages import EnvelopeRequest, EnvelopeResponse, FetchRequest, VoteResponse
-from transport.protocol.messages.vote import VoteRequest, VoteRequestPartitionData, VoteRequestTopicData
+from transport.protocol.messages import (
+    ElectLeadersRequest,
+    EnvelopeRequest,
+    EnvelopeResponse,
+    FetchRequest,
+    VoteResponse,
+)
+from transport.protocol.messages.elect_leaders import TopicPartitions
+from transport.protocol.messages.vote import (
+    VoteRequest,
+    VoteRequestPartitionData,
+    VoteRequestTopicData,
+    VoteResponseTopicData,
+)
 
 NewNode = Callable[..., Node]
 Test = Callable[..., Any]
@@ -369,3 +381,29 @@ async def test_a_failure_of_the_user_stops_the_transport(new_node: NewNode):
                 token = client.ask(endpoint)
                 await trio.sleep_forever()
         assert (await client.outcome(token)).cause is Cause.RESET
+
+
+@not_simulated("its frames are small, or the simulator's own")
+async def test_what_is_beyond_a_limit_closes_the_connection_and_nothing_else(new_node: NewNode):
+    server, client = new_node(), new_node()
+    server.answer_with = echo
+    endpoint = server.transport.listen(LISTENER)
+    too_many = ElectLeadersRequest(topic_partitions=[TopicPartitions(topic="t")] * 60_000)
+    too_long = VoteRequest(cluster_id="c" * 20_000)
+    async with server.running(), client.running():
+        for message in (too_many, too_long):
+            outcome = await client.call(endpoint, message)
+            assert isinstance(outcome, Failed)
+            assert outcome.cause is Cause.RESET
+            assert isinstance(await client.call(endpoint, numbered(1)), Reply)
+
+
+@not_simulated("its frames are small, or the simulator's own")
+async def test_an_answer_beyond_a_limit_is_bad_bytes(new_node: NewNode):
+    server, client = new_node(), new_node()
+    server.answer_with = lambda request: VoteResponse(topics=[VoteResponseTopicData(topic_name="t")] * 20_000)
+    endpoint = server.transport.listen(LISTENER)
+    async with server.running(), client.running():
+        outcome = await client.call(endpoint, numbered(1))
+        assert isinstance(outcome, Failed)
+        assert outcome.cause is Cause.BAD_BYTES

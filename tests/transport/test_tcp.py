@@ -22,7 +22,10 @@ from transport.channels import MAX_UNANSWERED, MAX_UNSENT_BYTES
 from transport.protocol.apis import APIS, ApiKey
 from transport.protocol.connection import FrameReader
 from transport.protocol.headers import encode_request, encode_response
-from transport.protocol.messages import EnvelopeRequest, EnvelopeResponse, VoteResponse
+from transport.protocol.messages import AlterPartitionRequest, EnvelopeRequest, EnvelopeResponse, VoteResponse
+from transport.protocol.messages.alter_partition import AlterPartitionRequestPartitionData as PartitionData
+from transport.protocol.messages.alter_partition import AlterPartitionRequestTopicData as TopicData
+from transport.protocol.messages.alter_partition import BrokerState
 
 NewNode = Callable[..., Node]
 NOBODY = Endpoint("no..such..host", 9093)
@@ -175,6 +178,31 @@ class TestHostileClients:
             assert len(served) * len(data) < MAX_UNSENT_BYTES + in_sockets + 4 * len(data)
             frames = await read_frames(stream, count)
             assert len(frames) == len(served) == count
+
+    async def test_others_are_heard_while_a_long_frame_is_decoded(self, new_node: NewNode):
+        """A broker that changes the ISR of all its partitions must not keep a vote waiting."""
+        node, isr = new_node(), [BrokerState(broker_id=number) for number in range(3)]
+        partitions = [PartitionData(partition_index=number, new_isr_with_epochs=isr) for number in range(20_000)]
+        message = AlterPartitionRequest(topics=[TopicData(partitions=partitions)])
+        frame = framed(encode_request(ApiKey.ALTER_PARTITION, 3, 1, "broker", message))
+        async with serving(node) as endpoint, await connect(endpoint) as broker, await connect(endpoint) as voter:
+            await broker.send_all(frame[:-1])
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            os.write(broker.socket.fileno(), frame[-1:] + vote(1))
+            os.write(voter.socket.fileno(), vote(2))
+            await node.until(lambda: len(node.requests) == 3)
+        asked = [(request.api_key, request.correlation_id) for request in node.requests]
+        assert asked == [(ApiKey.VOTE, 2), (ApiKey.ALTER_PARTITION, 1), (ApiKey.VOTE, 1)]
+        assert node.requests[1].message == message
+
+    async def test_a_long_frame_that_is_damaged_closes_its_connection(self, new_node: NewNode):
+        node, states = new_node(), [BrokerState(broker_id=number) for number in range(50_000)]
+        message = AlterPartitionRequest(topics=[TopicData(partitions=[PartitionData(new_isr_with_epochs=states)])])
+        content = encode_request(ApiKey.ALTER_PARTITION, 3, 1, "broker", message)
+        async with serving(node) as endpoint, await connect(endpoint) as broker:
+            await broker.send_all(framed(content[:-8]))
+            assert await read_to_end(broker) == b""
+        assert node.requests == []
 
     async def test_a_connection_is_paused_while_its_next_request_is_already_there(self, new_node: NewNode):
         """Answering one client from the request of another must not lose what the first one has just sent."""

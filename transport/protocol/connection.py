@@ -6,14 +6,15 @@ Kafka: `NetworkReceive`, `SocketServer.Processor` and `RequestContext` at the se
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Mapping
 from enum import StrEnum
 from typing import Final
 
 from msgspec import Struct
 
 from metadata_log.errors import DecodeError, EncodeError
-from metadata_log.serde import Message, Versions, decode, decode_from, schema_of
+from metadata_log.serde import Message, Versions, schema_of
+from metadata_log.serde.codec import UNCOUNTED_BYTES, decode_in_steps, decode_within
 from transport.protocol.apis import APIS, Api, ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.headers import (
@@ -23,10 +24,9 @@ from transport.protocol.headers import (
     encode_request,
     encode_response,
 )
+from transport.protocol.limits import MAX_FRAME_BYTES, answer_limit, request_limit
 from transport.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
-MAX_FRAME_BYTES: Final = 104_857_600
-"""Kafka's `socket.request.max.bytes`."""
 _MAX_CORRELATION_ID: Final = 0x7FFF_FFFF
 
 
@@ -82,11 +82,23 @@ class Failed(Struct, frozen=True):
     detail: str
 
 
-class FrameReader:
-    """Cuts a stream of bytes into frames of an int32 length and that many bytes."""
+Allowed = Callable[[int, int], tuple[int, str]]
+"""From the number of whole frames before a frame, and the int16 that it begins with, to the most bytes that the frame
+may have, and words for an error that say why.
+"""
 
-    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+
+class FrameReader:
+    """Cuts a stream of bytes into frames of an int32 length and that many bytes.
+
+    No frame may be longer than `max_frame_bytes`. One of more than `UNCOUNTED_BYTES` may not be longer than `allowed`
+    says either, which is asked before the frame is read.
+    """
+
+    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES, allowed: Allowed | None = None) -> None:
         self._max_frame_bytes = max_frame_bytes
+        self._allowed = allowed
+        self._small_bytes = min(max_frame_bytes, UNCOUNTED_BYTES)
         self._parts: list[bytes] = []
         self._held = 0
         self._needed = 4
@@ -100,7 +112,7 @@ class FrameReader:
 
     def feed(self, data: bytes) -> list[bytes]:
         """The frames that `data` completes. Holds no more than one frame's bytes, however they are sliced."""
-        is_whole = len(data) - 4 == int.from_bytes(data[:4], "big") <= self._max_frame_bytes
+        is_whole = len(data) - 4 == int.from_bytes(data[:4], "big") <= self._small_bytes
         if is_whole and not self._parts and self.broken is None:
             return [data[4:]]  # as nearly always
         if self._parts:
@@ -116,9 +128,15 @@ class FrameReader:
         while end - position >= 4 and self.broken is None:
             size = int.from_bytes(data[position : position + 4], "big", signed=True)
             stop = position + 4 + size
-            if not 0 <= size <= self._max_frame_bytes:
-                self.broken = f"a frame of {size} bytes was announced; at most {self._max_frame_bytes} are allowed"
-            elif stop > end:
+            if not 0 <= size <= self._small_bytes:
+                start = data[position + 4 : position + 6]
+                if 0 <= size <= self._max_frame_bytes and len(start) < 2:
+                    self._needed = 6
+                    break
+                self.broken = self._too_long(size, len(frames), int.from_bytes(start, "big", signed=True))
+                if self.broken is not None:
+                    break
+            if stop > end:
                 self._needed = 4 + size
                 break
             else:
@@ -128,6 +146,16 @@ class FrameReader:
             self._parts.append(data[position:])
         self._held = end - position
         return frames
+
+    def _too_long(self, size: int, before: int, start: int) -> str | None:
+        """Why a frame of this size is not read."""
+        most, why = self._max_frame_bytes, ""
+        if self._allowed is not None and 0 <= size <= most:
+            allowed, why = self._allowed(before, start)
+            most = min(most, allowed)
+        if 0 <= size <= most:
+            return None
+        return f"a frame of {size} bytes was announced; at most {most} are allowed{why}"
 
 
 def _frame(content: bytes) -> bytes:
@@ -190,7 +218,7 @@ class ServerConnection:
         max_frame_bytes: int = MAX_FRAME_BYTES,
     ) -> None:
         self.broken: str | None = None
-        self.frames = FrameReader(max_frame_bytes)
+        self.frames = FrameReader(max_frame_bytes, self._allowed)
         self._handle = handle
         self._listener = listener
         self._peer = peer
@@ -201,6 +229,17 @@ class ServerConnection:
         """That of the last request."""
         self._early: dict[int, bytes] = {}
         """Encoded answers, by sequence, that wait for those of earlier requests."""
+        self._steps: Generator[None, None, Request] | None = None
+        """What is left to do of a long frame."""
+        self._waiting: list[bytes] | None = None
+        """Frames behind that one; None where there is none."""
+
+    def _allowed(self, before: int, start: int) -> tuple[int, str]:
+        """The most bytes of a request that begins with this API key."""
+        api = self._served.get(start)
+        if api is None:
+            return UNCOUNTED_BYTES, f" for API {start}, which is not served"
+        return request_limit(start).size, f" for {api.name} requests"
 
     @property
     def unanswered(self) -> int:
@@ -211,24 +250,61 @@ class ServerConnection:
         """Take in bytes: the requests they complete, and bytes to send at once (mostly none)."""
         if self.broken is not None:
             return [], b""
+        frames = self.frames.feed(data)
+        if self._waiting is not None:
+            frames = self._behind_a_long_one(frames)
+        began = self._received
         requests: list[Request] = []
         released = b""
-        for frame in self.frames.feed(data):
+        for frame in frames:
             try:
                 request = self._read(frame)
             except DecodeError as bad:
                 self.broken = str(bad)
+                return requests, released
+            if request is None:
+                self._waiting = frames[self._received - began + 1 :]
                 return requests, released
             if isinstance(request, bytes):
                 released += self._release(self._received, request)
             else:
                 requests.append(request)
             self._received += 1
-        self.broken = self.frames.broken
+        if self._waiting is None:
+            self.broken = self.frames.broken
         return requests, released
 
-    def _read(self, frame: bytes) -> Request | bytes:
-        """Decode one frame; or answer it, if it is an ApiVersions request of an unknown version."""
+    def _behind_a_long_one(self, frames: list[bytes]) -> list[bytes]:
+        """The frames to read now: none before the long one is decoded, then all that came behind that."""
+        assert self._waiting is not None, self._peer
+        frames = [*self._waiting, *frames]
+        self._waiting = None if self._steps is None else frames
+        return frames if self._waiting is None else []
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether a long frame is being decoded: `read_on` is to be called, and nothing to be fed that can wait."""
+        return self._steps is not None
+
+    def read_on(self) -> tuple[list[Request], bytes]:
+        """Do the next step of a long frame; returns as `feed`."""
+        assert self._steps is not None, self._peer
+        try:
+            next(self._steps)
+        except StopIteration as done:
+            self._steps = None
+            self._received += 1
+            requests, released = self.feed(b"")
+            return [done.value, *requests], released
+        except DecodeError as bad:
+            self._steps = self._waiting = None
+            self.broken = str(bad)
+        return [], b""
+
+    def _read(self, frame: bytes) -> Request | bytes | None:
+        """Decode one frame; or answer it, if it is an ApiVersions request of an unknown version. None for a long frame
+        that takes more than one step.
+        """
         sender = self._sender
         if sender is None or not (
             frame.startswith(sender.before) and frame.startswith(sender.behind, _AT.stop, sender.position)
@@ -237,10 +313,12 @@ class ServerConnection:
             if isinstance(found, bytes):
                 return found
             sender = self._sender = found
-        try:
-            message = decode(sender.message, sender.version, frame, sender.position, self._peer)
-        except DecodeError:  # or there is something behind the body, which is passed over, as Kafka does
-            message, _ = decode_from(sender.message, sender.version, frame, sender.position, self._peer)
+        if len(frame) > UNCOUNTED_BYTES:
+            return self._begin_to_read(sender, frame)
+        # What is behind the body is passed over, as Kafka does.
+        message = decode_within(
+            sender.message, sender.version, frame, sender.position, UNCOUNTED_BYTES, self._peer, False
+        )
         return Request(
             self._handle,
             self._received,
@@ -252,6 +330,43 @@ class ServerConnection:
             self._listener,
             self._peer,
             frame,
+        )
+
+    def _begin_to_read(self, sender: _Sender, frame: bytes) -> Request | None:
+        """Do the first step of a long frame, mostly the only one."""
+        self._steps = self._read_in_steps(sender, frame)
+        try:
+            next(self._steps)
+        except StopIteration as done:
+            self._steps = None
+            request: Request = done.value
+            return request
+        except DecodeError:
+            self._steps = None
+            raise
+        return None
+
+    def _read_in_steps(self, sender: _Sender, frame: bytes) -> Generator[None, None, Request]:
+        """Decode a long frame within the limits of its API."""
+        message, _ = yield from decode_in_steps(
+            sender.message,
+            sender.version,
+            frame,
+            sender.position,
+            request_limit(sender.api_key).values,
+            self._peer,
+        )
+        return Request(
+            handle=self._handle,
+            sequence=self._received,
+            api_key=sender.api_key,
+            version=sender.version,
+            correlation_id=int.from_bytes(frame[_AT], "big", signed=True),
+            client_id=sender.client_id,
+            message=message,
+            listener=self._listener,
+            peer=self._peer,
+            encoded=frame,
         )
 
     def _read_header(self, frame: bytes) -> _Sender | bytes:
@@ -326,7 +441,7 @@ class ClientConnection:
     ) -> None:
         self.broken: str | None = None
         self.ready = False
-        self.frames = FrameReader(max_frame_bytes)
+        self.frames = FrameReader(max_frame_bytes, self._allowed)
         self._software = software
         self._client_id = ""
         self._apis = apis
@@ -334,6 +449,13 @@ class ClientConnection:
         self._next_correlation_id = 0
         self._waiting: deque[_Waiting] = deque()
         self._in_flight: deque[_InFlight] = deque()
+
+    def _allowed(self, before: int, start: int) -> tuple[int, str]:
+        """The most bytes of the answer behind this many others: answers come in the order of their requests."""
+        if before >= len(self._in_flight):
+            return UNCOUNTED_BYTES, ", as nothing was asked for"
+        api_key = self._in_flight[before].api_key
+        return answer_limit(api_key).size, f" for {self._apis[api_key].name} answers"
 
     @property
     def unanswered(self) -> int:

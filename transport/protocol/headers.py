@@ -13,10 +13,11 @@ from typing import Final
 
 from msgspec import structs
 
-from metadata_log.errors import DecodeError, EncodeError, UnsupportedVersion
-from metadata_log.serde.codec import decode, decode_from, encode
+from metadata_log.errors import DecodeError, EncodeError, LimitExceeded, UnsupportedVersion
+from metadata_log.serde.codec import decode_from_within, decode_within, encode
 from metadata_log.serde.fields import Message
 from transport.protocol.apis import APIS, Api, ApiKey
+from transport.protocol.limits import HEADER_VALUES, answer_limit, request_limit
 from transport.protocol.messages.header import RequestHeader, ResponseHeader
 
 _REQUEST_START: Final = struct.Struct(">hhi")
@@ -77,24 +78,27 @@ def decode_request_header(
     if api is not None and api_key == ApiKey.API_VERSIONS and version not in api.versions:
         version = api.versions.highest if version > 0 else api.versions.lowest
     header_version = api_of(api_key, version, apis=apis, where=where).request_header_version(version)
-    return decode_from(RequestHeader, header_version, frame, 0, where=where)
+    return decode_from_within(RequestHeader, header_version, frame, 0, HEADER_VALUES, where)
 
 
 def decode_request(
     frame: bytes, *, apis: Mapping[int, Api] = APIS, where: str | None = None
 ) -> tuple[RequestHeader, Message]:
-    """Header and body of a request; raises `DecodeError` or `UnsupportedVersion`."""
+    """Header and body of a request; raises `DecodeError`, `LimitExceeded` or `UnsupportedVersion`."""
     header, position = decode_request_header(frame, apis=apis, where=where)
     version = header.request_api_version
     api = api_of(header.request_api_key, version, apis=apis, where=where)
-    return header, decode(api.request, version, frame, position=position, where=where)
+    limit = request_limit(header.request_api_key)
+    if len(frame) > limit.size:
+        raise LimitExceeded(f"a frame of {len(frame)} bytes; at most {limit.size} are allowed for {api.name} requests")
+    return header, decode_within(api.request, version, frame, position, limit.values, where)
 
 
 @lru_cache(maxsize=1024)
-def _response_of(api_key: int, version: int) -> tuple[type[Message], int]:
-    """The type of a response, and the version of its header."""
+def _response_of(api_key: int, version: int) -> tuple[type[Message], int, int]:
+    """The type of a response, the version of its header, and how many values it may have."""
     api = api_of(api_key, version)
-    return api.response, api.response_header_version(version)
+    return api.response, api.response_header_version(version), answer_limit(api_key).values
 
 
 class _LastResponse:
@@ -137,20 +141,21 @@ def decode_response_header(
     header_version = api_of(api_key, version, apis=apis, where=where).response_header_version(version)
     if len(frame) > _CORRELATION_ID.size and frame[_CORRELATION_ID.size] == 0:  # no tagged fields, if any could be
         return ResponseHeader(*_CORRELATION_ID.unpack_from(frame)), _CORRELATION_ID.size + header_version
-    return decode_from(ResponseHeader, header_version, frame, 0, where=where)
+    return decode_from_within(ResponseHeader, header_version, frame, 0, HEADER_VALUES, where)
 
 
 def decode_response(
     api_key: int, version: int, frame: bytes, *, apis: Mapping[int, Api] = APIS, where: str | None = None
 ) -> tuple[ResponseHeader, Message]:
-    """Header and body of a response; raises `DecodeError` or `UnsupportedVersion`."""
+    """Header and body of a response; raises `DecodeError`, `LimitExceeded` or `UnsupportedVersion`."""
     header, position = decode_response_header(api_key, version, frame, apis=apis, where=where)
-    return header, decode(apis[api_key].response, version, frame, position=position, where=where)
+    values = answer_limit(api_key).values
+    return header, decode_within(apis[api_key].response, version, frame, position, values, where)
 
 
 def decode_response_body(api_key: int, version: int, frame: bytes) -> Message:
     """The body alone, in half the time, of a response with a whole correlation id; raises as `decode_response`."""
-    response, header_version = _response_of(api_key, version)
+    response, header_version, values = _response_of(api_key, version)
     if header_version and not frame.startswith(b"\x00", _CORRELATION_ID.size):  # tagged fields, if any could be
         return decode_response(api_key, version, frame)[1]
-    return decode(response, version, frame, _CORRELATION_ID.size + header_version)
+    return decode_within(response, version, frame, _CORRELATION_ID.size + header_version, values)
