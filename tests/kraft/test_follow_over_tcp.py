@@ -87,6 +87,8 @@ def test_watched_lines_are_those_of_dump(served: Served, capsys: pytest.CaptureF
     assert [json.loads(line) for line in seen.out.splitlines()] == expected
     typed = run(capsys, *watch, "--since", "3", "--type", "ConfigRecord", "--count", "3")
     assert [json.loads(line)["json"]["resourceName"] for line in typed.out.splitlines()] == ["", "first", "second"]
+    old = run(capsys, *watch, "--from", "3", "--type", "ConfigRecord", "--count", "3")
+    assert (old.code, old.out, old.err.startswith("kraft: note: --from is called --since")) == (0, typed.out, True)
     assert run(capsys, *watch, "--for", "0.1") == (0, "", "")
     wrong = run(capsys, *watch, "--since", "100000000")
     assert (wrong.code, "offset 100000000 is not there yet" in wrong.err) == (1, True)
