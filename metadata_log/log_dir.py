@@ -126,6 +126,35 @@ def read_meta_properties(disk: Disk, directory: str) -> MetaProperties | None:
 # ----------------------------------------------------------------------------------------------- format and opening
 
 
+def check_formatted(disk: Disk, directories: Sequence[str], *, node_id: int, cluster_id: str) -> list[str]:
+    """Those of a node's log directories that are formatted already, all of them for this node and this cluster.
+
+    Raises `DirectoryError` for a directory of another node or cluster, for one whose meta.properties cannot be read,
+    and for two with one id (Kafka: `MetaPropertiesEnsemble.verify`).
+    """
+    formatted = [directory for directory in directories if disk.exists(f"{directory}/{META_PROPERTIES}")]
+    owners: dict[Uuid, str] = {}
+    for directory in formatted:
+        directory_id = _checked_meta(disk, directory, node_id, cluster_id).directory_id
+        if directory_id is not None and owners.setdefault(directory_id, directory) != directory:
+            raise DirectoryError(
+                f"the directory has the id {directory_id}, which {owners[directory_id]} has, too",
+                where=f"{directory}/{META_PROPERTIES}",
+                field="directory.id",
+                hint="One of the two is a copy of the other: give the node an empty directory in its place.",
+            )
+    return formatted
+
+
+def already_formatted(directory: str) -> DirectoryError:
+    """The refusal of a directory that would be formatted for a second time."""
+    return DirectoryError(
+        "the log directory is already formatted",
+        where=directory,
+        hint="Use --ignore-formatted to leave it as it is.",
+    )
+
+
 def format_directory(
     disk: Disk,
     directory: str,
@@ -145,7 +174,8 @@ def format_directory(
 
     A directory for the metadata log of a `dynamic` quorum can be given the quorum's first voters, in a snapshot; if the
     node is one of them, the directory gets its id from there. False if the directory was formatted before and
-    `ignore_formatted` is set; without it that is a `DirectoryError`, as is an unknown release or feature.
+    `ignore_formatted` is set; without it that is a `DirectoryError`, as is an unknown release or feature, and a
+    directory that was formatted for another node or cluster.
     """
     assert dynamic or initial_voters is None, "a static quorum has its voters in the configuration"
     levels = feature_levels(release, features, dynamic=dynamic)
@@ -153,14 +183,10 @@ def format_directory(
         raise DirectoryError(
             f"credentials need metadata.version 3.5-IV2, not {release}", hint="Choose a later release version."
         )
-    if disk.exists(f"{directory}/{META_PROPERTIES}"):
+    if check_formatted(disk, [directory], node_id=node_id, cluster_id=cluster_id):
         if ignore_formatted:
             return False
-        raise DirectoryError(
-            "the log directory is already formatted",
-            where=directory,
-            hint="Use --ignore-formatted to leave it as it is.",
-        )
+        raise already_formatted(directory)
     make_directory(disk, directory)
     first = [FeatureLevelRecord(name=name, feature_level=level) for name, level in levels]
     values = [encode_record(record, 0) for record in (*first, *credentials)]

@@ -64,7 +64,8 @@ def configs_command() -> None:
       broker ID            a broker; the name 'default' is the default of all
       group NAME           a consumer, share or streams group
       client-metrics NAME  a subscription of client metrics
-      quota ENTITY         user=NAME, client-id=NAME, ip=NAME, user=NAME,client-id=NAME;
+      quota ENTITY         user=NAME, client-id=NAME, ip=NAME,
+                           user=NAME,client-id=NAME;
                            a type without a name is the default of the type
     """
 

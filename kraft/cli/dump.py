@@ -9,7 +9,9 @@ from datetime import UTC, datetime
 import click
 from msgspec import Struct
 
-from kraft.cli.dump_records import RecordLines, RecordsWanted, type_names
+from kraft.cli.dump_records import Range, RecordLines, RecordsWanted, type_names
+from kraft.cli.image_at import at_of
+from kraft.cli.renamed import renamed_option
 from kraft.config import UsageError
 from metadata_log.annotate import Span, annotate
 from metadata_log.annotate_file import annotate_file, unknown_bytes
@@ -31,6 +33,7 @@ from metadata_log.reader import (
     stops,
 )
 from metadata_log.redact import REDACTED, secret_fields
+from metadata_log.timeline import At
 from metadata_log.verify import small_file_damage, verify_file
 from metadata_log.verify_directory import verify_directory
 
@@ -55,8 +58,10 @@ class Wanted(Struct, frozen=True, kw_only=True):
     metavar="T",
     help="Only records of this type: a name such as PartitionRecord, or a number. May be repeated.",
 )
-@click.option("--from", "from_offset", type=int, default=0, metavar="OFF", help="Begin at this offset.")
-@click.option("--to", "to_offset", type=int, metavar="OFF", help="End before this offset.")
+@click.option("--since", callback=at_of, metavar="OFFSET|TIME", help="Only what is at this offset or time, or later.")
+@click.option("--until", callback=at_of, metavar="OFFSET|TIME", help="Only what is up to this offset or time.")
+@renamed_option("--from", "--since", "since", type=int, metavar="OFF", convert=lambda first: At(offset=first))
+@renamed_option("--to", "--until", "until", type=int, metavar="OFF", convert=lambda end: At(offset=end - 1))
 @click.option("--verify", is_flag=True, help="Check every field of every file and print a verdict for each.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line; records in Kafka's own JSON form.")
 @click.option("--hex", "as_hex", is_flag=True, help="Print every byte with the field that it belongs to.")
@@ -76,8 +81,8 @@ def dump_command(
     *,
     show_records: bool,
     types: tuple[str, ...],
-    from_offset: int,
-    to_offset: int | None,
+    since: At | None,
+    until: At | None,
     verify: bool,
     as_json: bool,
     as_hex: bool,
@@ -88,14 +93,16 @@ def dump_command(
     """Decode segments, snapshots, indexes, quorum-state, meta.properties and the other files of a node.
 
     PATH is a file, a partition directory or a log directory; it may belong to a running node. Every damage is
-    reported with its file and byte; then the exit code is 1.
+    reported with its file and byte; then the exit code is 1. The range of --since and --until includes both ends.
 
     \b
     Example:
         kraft dump --records --type ConfigRecord /var/lib/kafka/metadata
+        kraft dump --records --since 2026-11-20T22:00:00Z --until 2026-11-20T23:00:00Z /var/lib/kafka/metadata
     """
-    if to_offset is not None and to_offset <= from_offset:
-        raise UsageError(f"no offset is at least {from_offset} and before {to_offset}", where="--from, --to")
+    span = Range.of(since, until)
+    if span.is_empty:
+        raise UsageError("the range ends before it begins", where="--since, --until")
     if as_hex and as_json:
         raise UsageError("bytes are shown as text, not as JSON", where="--hex, --json")
     if verify and (as_hex or show_records or types):
@@ -106,8 +113,7 @@ def dump_command(
         show_records=show_records or bool(types),
         records=RecordsWanted(
             types=type_names(types),
-            from_offset=from_offset,
-            to_offset=to_offset,
+            span=span,
             as_json=as_json,
             noop=noop,
             show_secrets=show_secrets,
@@ -190,7 +196,7 @@ def _dump_batches(disk: OsDisk, path: str, wanted: Wanted, title: str) -> bool:
         if wanted.hex:
             _echo_damaged(disk, path, shown_to, found.position)
             shown_to = found.end_position
-        if not wanted.records.overlaps(found):
+        if not wanted.records.span.overlaps(found):
             continue
         lines, damages = _batch_lines(found, path, wanted, record_lines)
         if lines:

@@ -20,6 +20,7 @@ from metadata_log.serde import Message, to_json
 from metadata_log.serde.compiler import READ_FAILURES, reader
 from metadata_log.serde.json_from_bytes import TextFromBytes, text_reader
 from metadata_log.serde.json_text import json_text
+from metadata_log.timeline import END, At
 
 _NO_OP: Final = "NoOpRecord"
 
@@ -41,12 +42,64 @@ def type_names(asked: tuple[str, ...]) -> frozenset[str]:
     return frozenset(found)
 
 
+class Range(Struct, frozen=True, kw_only=True):
+    """Which offsets and which times (milliseconds) are shown: from the first to the last, both included."""
+
+    first_offset: int = 0
+    last_offset: int | None = None
+    first_ms: int | None = None
+    last_ms: int | None = None
+
+    @classmethod
+    def of(cls, since: At | None, until: At | None) -> Range:
+        """What lies between two moments, each an offset or a time; None is no bound."""
+        since, until = since or END, until or END
+        return cls(
+            first_offset=since.offset or 0,
+            last_offset=until.offset,
+            first_ms=since.timestamp_ms,
+            last_ms=until.timestamp_ms,
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing can lie in it."""
+        before_start = self.last_offset is not None and self.last_offset < self.first_offset
+        return before_start or (self.first_ms is not None and self.last_ms is not None and self.last_ms < self.first_ms)
+
+    def overlaps(self, batch: RecordBatch) -> bool:
+        """Whether some of a batch may lie in it."""
+        return (
+            batch.next_offset > self.first_offset
+            and (self.last_offset is None or batch.base_offset <= self.last_offset)
+            and (self.first_ms is None or batch.max_timestamp >= self.first_ms)
+            and (self.last_ms is None or batch.base_timestamp <= self.last_ms)
+        )
+
+    def encloses(self, batch: RecordBatch) -> bool:
+        """Whether all of a batch does."""
+        return (
+            batch.base_offset >= self.first_offset
+            and (self.last_offset is None or batch.next_offset <= self.last_offset + 1)
+            and (self.first_ms is None or batch.base_timestamp >= self.first_ms)
+            and (self.last_ms is None or batch.max_timestamp <= self.last_ms)
+        )
+
+    def includes(self, entry: Entry) -> bool:
+        """Whether a record does."""
+        return (
+            entry.offset >= self.first_offset
+            and (self.last_offset is None or entry.offset <= self.last_offset)
+            and (self.first_ms is None or entry.timestamp >= self.first_ms)
+            and (self.last_ms is None or entry.timestamp <= self.last_ms)
+        )
+
+
 class RecordsWanted(Struct, frozen=True, kw_only=True):
     """Which records are shown, and how. `types` are names in lower case; without any, all types are."""
 
     types: frozenset[str]
-    from_offset: int
-    to_offset: int | None
+    span: Range
     as_json: bool
     noop: bool
     show_secrets: bool
@@ -55,21 +108,10 @@ class RecordsWanted(Struct, frozen=True, kw_only=True):
         """Whether records with this name are among them."""
         return name.lower() in self.types if self.types else self.noop or name != _NO_OP
 
-    def overlaps(self, batch: RecordBatch) -> bool:
-        """Whether some of a batch lies in the range of offsets."""
-        return batch.next_offset > self.from_offset and (self.to_offset is None or batch.base_offset < self.to_offset)
-
-    def encloses(self, batch: RecordBatch) -> bool:
-        """Whether all of a batch does."""
-        return batch.base_offset >= self.from_offset and (self.to_offset is None or batch.next_offset <= self.to_offset)
-
     def of(self, batch: RecordBatch, entries: list[Entry]) -> list[Entry]:
         """Those of the records of a batch that are shown."""
         found = [entry for entry in entries if self.has_type(entry.name)]
-        if self.encloses(batch):
-            return found
-        end = batch.next_offset if self.to_offset is None else self.to_offset
-        return [entry for entry in found if self.from_offset <= entry.offset < end]
+        return found if self.span.encloses(batch) else [entry for entry in found if self.span.includes(entry)]
 
 
 class _Known(Struct, frozen=True):
@@ -98,7 +140,7 @@ class RecordLines:
         That is a batch with damage, control records, or records of a type or version that is not known, and one that is
         shown in part only.
         """
-        if batch.is_control or not self.wanted.encloses(batch):
+        if batch.is_control or not self.wanted.span.encloses(batch):
             return None
         as_json = self.wanted.as_json
         front, end = (self._start_of_line(path, batch), "}") if as_json else ("  ", "")

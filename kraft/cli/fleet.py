@@ -15,6 +15,7 @@ from typing import Any, Final
 import click
 
 from kraft.cli.failure import CommandFailed
+from kraft.cli.renamed import renamed_option
 from kraft.cli.text import count, echo_lines, iso_time, table
 from kraft.config import UsageError
 from metadata_log.errors import MetadataLogError
@@ -138,19 +139,20 @@ def audit_command(**given: Any) -> None:
 @_job(
     "report",
     "One HTML page about all clusters. It has plots and tables, and needs no network.",
-    "kraft fleet report '/backup/*' --out fleet.html",
+    "kraft fleet report '/backup/*' --html fleet.html",
 )
-@click.option("--out", default="fleet.html", show_default=True, metavar="FILE", help="The page.")
+@click.option("--html", default="fleet.html", show_default=True, metavar="OUT", help="Write the page to this file.")
+@renamed_option("--out", "--html", "html", metavar="OUT")
 @click.option("--title", default="Fleet", show_default=True, help="What the page is called.")
-def report_command(*, paths: Sequence[str], out: str, title: str, master: str, options: Sequence[str]) -> None:
+def report_command(*, paths: Sequence[str], html: str, title: str, master: str, options: Sequence[str]) -> None:
     """The page."""
     from kraft.report import FLEET_VIEWS, render_fleet
     from metadata_log.spark import fleet
 
     chosen = _parse_options(options)
     with _errors(), fleet.fleet_session(paths, master=master) as (spark, logs), _Progress(spark) as progress:
-        render_fleet(progress.told(fleet.rows_of_views(logs, FLEET_VIEWS, chosen)), Path(out), title=title)
-    click.echo(f"{out}: {Path(out).stat().st_size:,} bytes")
+        render_fleet(progress.told(fleet.rows_of_views(logs, FLEET_VIEWS, chosen)), Path(html), title=title)
+    click.echo(f"{html}: {Path(html).stat().st_size:,} bytes")
 
 
 def _run(

@@ -10,10 +10,11 @@ from typing import Final
 import click
 from msgspec import Struct
 
+from kraft.cli.config_file import with_config_file
 from kraft.cli.initial_voters import only_voter, parse_initial_voters
 from kraft.config import FormatConfig, UsageError
 from metadata_log.disk import OsDisk
-from metadata_log.log_dir import format_directory
+from metadata_log.log_dir import already_formatted, check_formatted, format_directory
 from metadata_log.records.control import VotersRecord
 from metadata_log.records.metadata import UserScramCredentialRecord
 from metadata_log.releases import LATEST_RELEASE, resolve_release
@@ -26,9 +27,9 @@ _FLAGS: Final = "--standalone, --initial-controllers or --no-initial-controllers
 @click.command(
     "format",
     short_help="Prepare a log directory.",
-    epilog='Example: kraft format -c server.properties --cluster-id "$(kraft random-uuid)"',
+    epilog='Example: kraft format server.properties --cluster-id "$(kraft random-uuid)"',
 )
-@click.option("-c", "--config", "config_path", required=True, metavar="CONFIG", help="A Kafka properties file.")
+@with_config_file
 @click.option("-t", "--cluster-id", required=True, metavar="ID", help="The id of the cluster, the same on every node.")
 @click.option("-s", "--standalone", is_flag=True, help="This node is the first voter of a dynamic quorum.")
 @click.option(
@@ -67,7 +68,8 @@ def format_command(
 ) -> None:
     """Prepare the log directories of one node, as kafka-storage does; Apache Kafka opens them, too.
 
-    Directories of dynamic quorums are for Apache Kafka so far: `kraft serve` runs static quorums.
+    CONFIG is a Kafka properties file; what `kraft serve` refuses in it is refused here. A directory that is formatted
+    for another node or cluster is an error, with --ignore-formatted, too, and then nothing is written.
     """
     if standalone + (initial_controllers is not None) + no_initial_controllers > 1:
         raise UsageError(f"only one of {_FLAGS} can be given", hint="See `kraft format --help`.")
@@ -91,6 +93,9 @@ def format_command(
     )
     for warning in config.warnings:
         click.echo(f"kraft: warning: {warning}", err=True)
+    formatted = check_formatted(OsDisk(), config.directories, node_id=config.node_id, cluster_id=cluster_id)
+    if formatted and not ignore_formatted:
+        raise already_formatted(formatted[0])
     results = [
         (path, _kind(plan, is_metadata=path == config.metadata_log_dir), _format(plan, path, config, ignore_formatted))
         for path in config.directories

@@ -1,6 +1,8 @@
 """The `kraft` command: finds the subcommand, and turns every failure into one clear line and an exit code.
 
-0 done, 1 the operation failed, 2 usage, 130 interrupted.
+0 done, 1 the operation failed, 2 usage, 130 interrupted. A command or a group of commands without what it needs is
+usage, too: `kraft` alone prints its help on stderr. A reader of the output that closes it (`| head`) ends the command
+with 0.
 """
 
 from __future__ import annotations
@@ -11,11 +13,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from importlib.metadata import version
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import click
 
 from kraft.cli.failure import CommandFailed
+from kraft.cli.help import with_our_help
+from kraft.cli.mistakes import help_of_bare_group, hint_for, what_is_wrong
+from kraft.cli.pipes import OutputClosed, closed_output_is_no_error, discard_output
 from kraft.config import ConfigError, UsageError
 from metadata_log.errors import MetadataLogError
 
@@ -64,7 +69,17 @@ class _Commands(click.Group):
         module, _, name = _COMMANDS[cmd_name].partition(":")
         command = getattr(import_module(module), name)
         assert isinstance(command, click.Command)
-        return command
+        return with_our_help(command)
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        with closed_output_is_no_error():
+            return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with closed_output_is_no_error():
+            return super().invoke(ctx)
 
 
 @click.group(
@@ -78,6 +93,9 @@ def kraft(debug: bool) -> None:
     """The controller quorum of Apache Kafka: run it, look into it, take its files apart."""
 
 
+with_our_help(kraft)
+
+
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """The console script; ends the process."""
     if not __debug__:
@@ -87,14 +105,21 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(FAILED)
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        sys.exit(kraft.main(words, prog_name="kraft", standalone_mode=False) or 0)
+        code = kraft.main(words, prog_name="kraft", standalone_mode=False) or 0
+        if sys.stdout is not None:
+            with closed_output_is_no_error():
+                sys.stdout.flush()
+        sys.exit(code)
+    except OutputClosed:
+        discard_output()
+        sys.exit(0)
     except (click.Abort, KeyboardInterrupt):
         click.echo("", err=True)
         sys.exit(INTERRUPTED)
     except Exception as failed:
         if "--debug" in words:
             raise
-        sys.exit(report(failed))
+        sys.exit(report(failed, words))
     except BaseExceptionGroup as group:  # Ctrl-C may reach any task, and nurseries wrap it
         if not group.subgroup(KeyboardInterrupt):
             raise
@@ -102,11 +127,14 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(INTERRUPTED)
 
 
-def report(failed: Exception) -> int:
-    """Say what went wrong on stderr; returns the exit code."""
+def report(failed: Exception, words: Sequence[str] = ()) -> int:
+    """Say what went wrong on stderr; returns the exit code. `words` are those that were typed behind `kraft`."""
     code = 0
     for cause in _causes(failed):
-        what, hint, its_code = _explain(cause)
+        if (help_text := help_of_bare_group(cause)) is not None:
+            click.echo(help_text, err=True)
+            return USAGE
+        what, hint, its_code = _explain(cause, words)
         if what:
             _complain(what, hint)
         code = max(code, its_code)
@@ -122,11 +150,10 @@ def _causes(failed: Exception) -> Iterator[Exception]:
         yield failed
 
 
-def _explain(failed: Exception) -> tuple[str, str | None, int]:
+def _explain(failed: Exception, words: Sequence[str]) -> tuple[str, str | None, int]:
     match failed:
         case click.UsageError():
-            command = failed.ctx.command_path if failed.ctx else "kraft"
-            return _plain(failed.format_message()), f"See `{command} --help`.", USAGE
+            return _plain(what_is_wrong(failed)), hint_for(failed, words), USAGE
         case CommandFailed():
             return failed.what, failed.hint, failed.exit_code
         case click.ClickException():
@@ -135,9 +162,6 @@ def _explain(failed: Exception) -> tuple[str, str | None, int]:
             return str(failed), failed.hint, USAGE
         case ConfigError() | MetadataLogError():
             return str(failed), failed.hint, FAILED
-        case BrokenPipeError():  # whoever read our output has had enough of it, as `head` does
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return "", None, FAILED
         case ModuleNotFoundError() if extra := _EXTRAS.get((failed.name or "").partition(".")[0]):
             return f"{failed.name} is not installed", f"This needs an extra: pip install 'trio-kraft[{extra}]'.", FAILED
         case OSError():

@@ -15,6 +15,7 @@ from typing import Final
 import click
 import trio
 
+from kraft.cli.config_file import with_config_file
 from kraft.config import Config
 from kraft.node.clock import NodeClock
 from kraft.node.embed import tcp_transport
@@ -34,14 +35,14 @@ _PATIENCE_MS: Final = 2
 @click.command(
     "serve",
     short_help="Run one node.",
-    epilog="Example: kraft serve -c server.properties --override controller.quorum.append.linger.ms=0",
+    epilog="Example: kraft serve server.properties --override controller.quorum.append.linger.ms=0",
 )
-@click.option("-c", "--config", "config_path", required=True, metavar="CONFIG", help="A Kafka properties file.")
+@with_config_file
 @click.option("--override", "overrides", multiple=True, metavar="K=V", help="A setting that wins over the file.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning"]), default="info", show_default=True)
 @click.option("--until-stdin-closes", is_flag=True, hidden=True, help="Also stop when standard input ends.")
 def serve_command(*, config_path: str, overrides: tuple[str, ...], log_level: str, until_stdin_closes: bool) -> None:
-    """Run one controller on a formatted directory until SIGTERM or Ctrl-C.
+    """Run one node on its formatted directories until SIGTERM or Ctrl-C. CONFIG is a Kafka properties file.
 
     A leader that is stopped hands over to its best successor first. What happens is told on stderr, a line each.
     """

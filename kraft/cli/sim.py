@@ -58,8 +58,9 @@ def sim_command() -> None:
 @click.option(
     "--members",
     type=click.Choice(KINDS),
-    help="Bare cores (quickest), replicas or controllers, either while voters come and go, or a cluster with brokers. "
-    "By default replicas, or what a mutant shows in.",
+    metavar="KIND",
+    help="Bare cores (quickest), replicas or controllers, either while voters come and go, or a cluster with brokers: "
+    f"{', '.join(KINDS)}. By default replica, or what a mutant shows in.",
 )
 @click.option("--brokers", type=click.IntRange(0, 9), default=3, show_default=True, help="In a cluster.")
 @click.option(

@@ -12,8 +12,9 @@ from msgspec.structs import replace
 
 from kraft.admin import LONGEST_RETRY_MS, AdminError, Committed, Follower, Jumped, open_admin
 from kraft.cli.administration import bootstrap_option, parse_bootstrap
-from kraft.cli.dump_records import RecordLines, RecordsWanted, type_names
+from kraft.cli.dump_records import Range, RecordLines, RecordsWanted, type_names
 from kraft.cli.failure import CommandFailed
+from kraft.cli.renamed import renamed_option
 from kraft.cli.text import iso_time
 from kraft.config import UsageError
 from metadata_log.batch import RecordBatch, scan
@@ -36,13 +37,14 @@ WHERE: Final = "the metadata log"
     help="Only records of this type: a name such as PartitionChangeRecord, or a number. May be repeated.",
 )
 @click.option(
-    "--from",
-    "start",
+    "--since",
+    "since",
     default=NOW,
     show_default=True,
     metavar="OFFSET|now|beginning",
     help="Where to begin. The beginning is what the leader's log rests on, perhaps a snapshot.",
 )
+@renamed_option("--from", "--since", "since", metavar="OFFSET|now|beginning")
 @click.option("--for", "seconds", type=click.FloatRange(min=0), metavar="SECONDS", help="End after this time.")
 @click.option("--count", "most", type=click.IntRange(min=1), metavar="N", help="End after this many lines.")
 @click.option(
@@ -58,7 +60,7 @@ def watch_command(
     *,
     bootstrap: str,
     types: tuple[str, ...],
-    start: str,
+    since: str,
     seconds: float | None,
     most: int | None,
     timeout: float,
@@ -79,15 +81,14 @@ def watch_command(
     """
     wanted = RecordsWanted(
         types=type_names(types),
-        from_offset=0 if start in {NOW, BEGINNING} else _offset(start),
-        to_offset=None,
+        span=Range(first_offset=0 if since in {NOW, BEGINNING} else _offset(since)),
         as_json=as_json or not sys.stdout.isatty(),
         noop=noop,
         show_secrets=show_secrets,
     )
     feed = _Feed(wanted, most)
     try:
-        trio.run(_watch, parse_bootstrap(bootstrap), int(timeout * 1000), feed, start == NOW, allow_gap, seconds)
+        trio.run(_watch, parse_bootstrap(bootstrap), int(timeout * 1000), feed, since == NOW, allow_gap, seconds)
     except AdminError as failed:
         raise CommandFailed(str(failed), hint=failed.hint) from failed
     context.exit(0 if feed.is_sound else 1)
@@ -95,7 +96,7 @@ def watch_command(
 
 def _offset(text: str) -> int:
     if not text.isdecimal():
-        raise UsageError(f"{text!r} is no offset", where="--from", hint=f"Give a number, {NOW} or {BEGINNING}.")
+        raise UsageError(f"{text!r} is no offset", where="--since", hint=f"Give a number, {NOW} or {BEGINNING}.")
     return int(text)
 
 
@@ -106,7 +107,7 @@ async def _watch(
         endpoints, client_id="kraft-watch", timeout_ms=timeout_ms, longest_retry_ms=LONGEST_RETRY_MS
     ) as admin:
         cluster_id = (await admin.describe_cluster()).cluster_id
-        begin = (await admin.describe_quorum()).high_watermark if from_now else feed.wanted.from_offset
+        begin = (await admin.describe_quorum()).high_watermark if from_now else feed.wanted.span.first_offset
         follower = Follower(admin, cluster_id, from_offset=max(begin, 0), allow_gap=allow_gap, on_notice=_warn)
         await follower.begin()
         with trio.move_on_after(float("inf") if seconds is None else seconds):
@@ -146,7 +147,7 @@ class _Feed:
                 if snapshot.offset == offset:
                     name = snapshot_name(snapshot)
                     of_snapshot = RecordLines(
-                        replace(self.wanted, from_offset=0), lambda where, batch: f'"snapshot": "{name}", '
+                        replace(self.wanted, span=Range()), lambda where, batch: f'"snapshot": "{name}", '
                     )
                     for batch in scan(data, where=name):
                         self._show(batch, of_snapshot, name)

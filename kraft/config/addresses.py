@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import re
+from ipaddress import ip_address
 from typing import Final
 
 from msgspec import Struct
@@ -26,6 +27,14 @@ class ListenerSpec(Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.name}://{join_host_port(self.host, self.port)}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine reaches it. A name other than localhost counts as one that other hosts reach."""
+        try:
+            return ip_address(self.host.partition("%")[0]).is_loopback
+        except ValueError:
+            return self.host.lower() == "localhost"
 
 
 class QuorumVoter(Struct, frozen=True):

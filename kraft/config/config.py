@@ -23,7 +23,8 @@ from kraft.config.keys import (
     TEXTS,
     Number,
 )
-from kraft.config.properties import Setting, apply_overrides, parse_properties, read_properties
+from kraft.config.properties import Setting, apply_overrides, parse_properties, read_properties, trim
+from kraft.config.providers import resolve_references
 from kraft.config.secret import Secret
 from kraft.config.topic_synonyms import TOPIC_SYNONYMS
 
@@ -33,6 +34,9 @@ DEFAULT_LOG_DIR: Final = TEXTS["log.dir"].default
 BOOTSTRAP_SERVERS: Final = "controller.quorum.bootstrap.servers"
 CONTROLLER: Final = "controller"
 BROKER: Final = "broker"
+PLAINTEXT: Final = "PLAINTEXT"
+_PROTECTED: Final = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_UNPROTECTED: Final = "TLS and SASL come later; use PLAINTEXT in a network you trust."
 _ANY_ADDRESS: Final = ("0.0.0.0", "::")
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?0*[0-9]{1,19}")
 
@@ -117,39 +121,8 @@ class Config(Struct, frozen=True, kw_only=True):
     @classmethod
     def parse(cls, text: str | bytes, *, source: str = "properties", overrides: Iterable[str] = ()) -> Config:
         """The same from the text of a properties file; `source` names it in errors."""
-        settings = apply_overrides(parse_properties(text, source=source), overrides)
-        reader = _Reader(settings, source)
-        role = reader.role()
-        node_id = reader.node_id()
-        names = reader.controller_listener_names()
-        voters = reader.voters(node_id, role)
-        listeners = reader.listeners(names) if role == CONTROLLER else reader.broker_listeners(names)
-        log_dirs = reader.log_dirs()
-        reader.check_topic_settings()
-        return cls(
-            node_id=node_id,
-            process_roles=(role,),
-            voters=voters,
-            bootstrap_servers=reader.entries(BOOTSTRAP_SERVERS, parse_host_port),
-            auto_join=reader.flag("controller.quorum.auto.join.enable"),
-            listeners=listeners,
-            controller_listener_names=names,
-            advertised_listeners=reader.advertised(listeners, reader.fallback_host(voters, node_id)),
-            controlled_shutdown=reader.flag("controlled.shutdown.enable"),
-            rack=reader.text("broker.rack") or None,
-            log_dirs=log_dirs,
-            metadata_log_dir=reader.text("metadata.log.dir") or log_dirs[0],
-            auto_leader_rebalance=reader.flag("auto.leader.rebalance.enable"),
-            unclean_election=reader.flag("unclean.leader.election.enable"),
-            has_authorizer=reader.has_authorizer(names[0]),
-            super_users=reader.super_users(),
-            # As in Java, any other word is no.
-            allows_without_acl=reader.text("allow.everyone.if.no.acl.found").lower() == "true",
-            token_secret=reader.secret("delegation.token.secret.key"),
-            described=tuple(described_settings({key: setting.value for key, setting in settings.items()})),
-            warnings=tuple(reader.warnings()),
-            **reader.numbers(),
-        )
+        reader = _Reader.of(text, source, overrides)
+        return _config(reader, (reader.role(),))
 
     @property
     def is_broker(self) -> bool:
@@ -163,7 +136,9 @@ class Config(Struct, frozen=True, kw_only=True):
 
 
 class FormatConfig(Struct, frozen=True, kw_only=True):
-    """What `kraft format` needs: less than a node, and of brokers and dynamic quorums, too."""
+    """What `kraft format` needs. What a node refuses is refused here, too, but for a node of both roles, which Apache
+    Kafka runs.
+    """
 
     node_id: int
     process_roles: tuple[str, ...]
@@ -183,24 +158,24 @@ class FormatConfig(Struct, frozen=True, kw_only=True):
     @classmethod
     def parse(cls, text: str | bytes, *, source: str = "properties") -> FormatConfig:
         """The same from the text of a properties file; `source` names it in errors."""
-        reader = _Reader(parse_properties(text, source=source), source)
-        roles = reader.roles()
-        node_id = reader.node_id()
-        log_dirs = reader.log_dirs()
+        reader = _Reader.of(text, source)
+        config = _config(reader, reader.roles())
+        name = config.controller_listener_names[0]
+        reached = [listener for listener in config.advertised_listeners if listener.name == name]
         return cls(
-            node_id=node_id,
-            process_roles=roles,
-            static_voters=_static_voters(reader, node_id, roles),
-            controller_listener=_controller_listener(reader),
-            log_dirs=log_dirs,
-            metadata_log_dir=reader.text("metadata.log.dir") or log_dirs[0],
-            warnings=tuple(reader.warnings()),
+            node_id=config.node_id,
+            process_roles=config.process_roles,
+            static_voters=bool(config.voters),
+            controller_listener=reached[0] if reached else ListenerSpec(name, "", 0),
+            log_dirs=config.log_dirs,
+            metadata_log_dir=config.metadata_log_dir,
+            warnings=config.warnings,
         )
 
     @property
     def is_controller(self) -> bool:
         """Whether the node takes part in the quorum, or will when it is added."""
-        return "controller" in self.process_roles
+        return CONTROLLER in self.process_roles
 
     @property
     def directories(self) -> tuple[str, ...]:
@@ -208,25 +183,38 @@ class FormatConfig(Struct, frozen=True, kw_only=True):
         return (self.metadata_log_dir, *(path for path in self.log_dirs if path != self.metadata_log_dir))
 
 
-def _static_voters(reader: _Reader, node_id: int, roles: tuple[str, ...]) -> bool:
-    key = "controller.quorum.voters"
-    voters = reader.entries(key, parse_voter)
-    if not voters:
-        return False
-    if "controller" in roles:
-        reader.voters(node_id)
-    elif node_id in [voter.id for voter in voters]:
-        raise reader.bad(key, f"node.id {node_id} is among the voters", hint="A broker alone is no voter.")
-    return True
-
-
-def _controller_listener(reader: _Reader) -> ListenerSpec:
-    name = reader.controller_listener_names()[0]
-    for key in ("advertised.listeners", "listeners"):
-        for listener in reader.entries(key, parse_listener):
-            if listener.name == name:
-                return listener
-    return ListenerSpec(name, "", 0)
+def _config(reader: _Reader, roles: tuple[str, ...]) -> Config:
+    """All settings of a node of these roles, each checked; raises `ConfigError`."""
+    node_id = reader.node_id()
+    names = reader.controller_listener_names()
+    voters = reader.voters(node_id, CONTROLLER if CONTROLLER in roles else BROKER)
+    listeners = reader.listeners(names, roles)
+    log_dirs = reader.log_dirs()
+    reader.check_topic_settings()
+    return Config(
+        node_id=node_id,
+        process_roles=roles,
+        voters=voters,
+        bootstrap_servers=reader.entries(BOOTSTRAP_SERVERS, parse_host_port),
+        auto_join=reader.flag("controller.quorum.auto.join.enable"),
+        listeners=listeners,
+        controller_listener_names=names,
+        advertised_listeners=reader.advertised(listeners, reader.fallback_host(voters, node_id)),
+        controlled_shutdown=reader.flag("controlled.shutdown.enable"),
+        rack=reader.text("broker.rack") or None,
+        log_dirs=log_dirs,
+        metadata_log_dir=reader.text("metadata.log.dir") or log_dirs[0],
+        auto_leader_rebalance=reader.flag("auto.leader.rebalance.enable"),
+        unclean_election=reader.flag("unclean.leader.election.enable"),
+        has_authorizer=reader.has_authorizer(names[0]),
+        super_users=reader.super_users(),
+        # As in Java, any other word is no.
+        allows_without_acl=reader.text("allow.everyone.if.no.acl.found").lower() == "true",
+        token_secret=reader.secret("delegation.token.secret.key"),
+        described=reader.described(),
+        warnings=tuple(reader.warnings()),
+        **reader.numbers(),
+    )
 
 
 class _Reader:
@@ -236,15 +224,34 @@ class _Reader:
         self._settings = settings
         self._source = source
 
+    @classmethod
+    def of(cls, text: str | bytes, source: str, overrides: Iterable[str] = ()) -> _Reader:
+        """A reader of a properties file with overrides, and with what config providers give."""
+        return cls(resolve_references(apply_overrides(parse_properties(text, source=source), overrides)), source)
+
     def text(self, key: str) -> str:
         setting = self._settings.get(key)
         return TEXTS[key].default if setting is None else setting.value
 
     def bad(self, key: str, why: str, *, hint: str | None = None) -> ConfigError:
         setting = self._settings.get(key)
-        if setting is None:
-            return ConfigError(f"{key}: {why}", where=self._source, hint=hint)
-        return ConfigError(f"{key}={setting.value}: {why}", where=setting.where, hint=hint)
+        if setting is not None and setting.reference:
+            why = "the value that it stands for cannot be used, and is a secret"
+            hint = _allowed(key) or "Check the value where the config provider has it."
+        what, where = (key, self._source) if setting is None else (f"{key}={setting.shown}", setting.where)
+        hint = None if hint is None else self._hidden(hint)
+        return ConfigError(f"{what}: {self._hidden(why)}", where=where, hint=hint)
+
+    def _hidden(self, text: str) -> str:
+        """A message without what config providers gave: their references take the place of these values."""
+        for setting in self._settings.values():
+            if setting.reference:
+                pieces = {setting.value, *map(trim, re.split(r"[,;]", setting.value))} - {""}
+                # A replacement that is no function would have its backslashes interpreted.
+                shown = setting.shown.replace("\\", r"\\")
+                for piece in sorted(pieces, key=len, reverse=True):
+                    text = re.sub(rf"(?<![\w.-]){re.escape(piece)}(?![\w.-])", shown, text, flags=re.IGNORECASE)
+        return text
 
     def missing(self, key: str, hint: str) -> ConfigError:
         return ConfigError(f"{key} is not set", where=self._source, hint=hint)
@@ -310,77 +317,94 @@ class _Reader:
             raise self.missing(key, "Add controller.listener.names=CONTROLLER, or the name that stands in listeners.")
         return names
 
-    def listeners(self, names: tuple[str, ...]) -> tuple[ListenerSpec, ...]:
-        key = "listeners"
-        listeners = self.entries(key, parse_listener)
-        if not listeners:
-            raise self.missing(key, f"Add listeners={names[0]}://host:port.")
-        found = [listener.name for listener in listeners]
-        if len(set(found)) != len(found):
-            raise self.bad(key, "two listeners have the same name")
-        ports = [listener.port for listener in listeners if listener.port]
-        if len(set(ports)) != len(ports):
-            raise self.bad(key, "two listeners have the same port")
-        for name in names:
-            if name not in found:
-                raise self.bad(
-                    "controller.listener.names",
-                    f"{name} is not among the listeners ({', '.join(found)})",
-                    hint="Every name must stand in listeners.",
-                )
-        for name in found:
-            if name not in names:
-                raise self.bad(
-                    key,
-                    f"{name} is not in controller.listener.names ({', '.join(names)})",
-                    hint="A node that is only a controller has only controller listeners.",
-                )
-        protocols = self._protocols(names)
-        bound = {listener.name: listener for listener in listeners}
-        return tuple(ListenerSpec(name, bound[name].host, bound[name].port, protocols[name]) for name in names)
+    def listeners(self, controllers: tuple[str, ...], roles: tuple[str, ...]) -> tuple[ListenerSpec, ...]:
+        """Where the node listens: a controller at every controller listener, a broker at every other one that is named.
 
-    def broker_listeners(self, controller_names: tuple[str, ...]) -> tuple[ListenerSpec, ...]:
-        """The listeners of a node that is only a broker: all that are named, none of them a controller's."""
+        Those of controllers come first, in the order of their names.
+        """
         key = "listeners"
         listeners = self.entries(key, parse_listener)
         if not listeners:
-            raise self.missing(key, "Add listeners=PLAINTEXT://host:port.")
-        names = tuple(listener.name for listener in listeners)
-        if len(set(names)) != len(names):
+            name = controllers[0] if CONTROLLER in roles else PLAINTEXT
+            raise self.missing(key, f"Add listeners={name}://host:port.")
+        bound = {listener.name: listener for listener in listeners}
+        if len(bound) != len(listeners):
             raise self.bad(key, "two listeners have the same name")
-        for name in names:
-            if name in controller_names:
+        if CONTROLLER in roles:
+            ports = [listener.port for listener in listeners if listener.port]
+            if len(set(ports)) != len(ports):
+                raise self.bad(key, "two listeners have the same port")
+            for name in controllers:
+                if name not in bound:
+                    raise self.bad(
+                        "controller.listener.names",
+                        f"{name} is not among the listeners ({', '.join(bound)})",
+                        hint="Every name must stand in listeners.",
+                    )
+        for name in bound:
+            if name in controllers and CONTROLLER not in roles:
                 raise self.bad(
                     key,
-                    f"{name} is in controller.listener.names ({', '.join(controller_names)})",
+                    f"{name} is in controller.listener.names ({', '.join(controllers)})",
                     hint="A node that is only a broker has no controller listeners.",
                 )
-        protocols = self._protocols(names)
-        return tuple(ListenerSpec(one.name, one.host, one.port, protocols[one.name]) for one in listeners)
-
-    def _protocols(self, names: tuple[str, ...]) -> dict[str, str]:
-        """The protocol of each controller listener; without a map, PLAINTEXT, as Kafka does."""
-        key = "listener.security.protocol.map"
-        entries = split_list(self.text(key))
-        if not entries:
-            return dict.fromkeys(names, "PLAINTEXT")
-        protocols = {}
-        for entry in entries:
-            name, colon, protocol = entry.partition(":")
-            if not (colon and name and protocol):
-                raise self.bad(key, f"{entry!r} is not NAME:PROTOCOL")
-            protocols[name.strip().upper()] = protocol.strip().upper()
-        for name in names:
-            if name not in protocols:
-                raise self.bad(key, f"it does not name the protocol of listener {name}", hint=f"Add {name}:PLAINTEXT.")
-            if protocols[name] in ("SSL", "SASL_PLAINTEXT", "SASL_SSL"):
+            if name not in controllers and BROKER not in roles:
                 raise self.bad(
                     key,
-                    f"{protocols[name]} on listener {name} is not supported yet",
-                    hint="TLS and SASL come later; use PLAINTEXT in a network you trust.",
+                    f"{name} is not in controller.listener.names ({', '.join(controllers)})",
+                    hint="A node that is only a controller has only controller listeners.",
                 )
-            if protocols[name] != "PLAINTEXT":
-                raise self.bad(key, f"there is no security protocol {protocols[name]}")
+        if BROKER in roles:
+            self._check_between_brokers()
+        protocols = self._protocols(tuple(bound), controllers)
+        own = (*(name for name in controllers if name in bound), *(name for name in bound if name not in controllers))
+        return tuple(ListenerSpec(name, bound[name].host, bound[name].port, protocols[name]) for name in own)
+
+    def _check_between_brokers(self) -> None:
+        """A broker connects to other brokers in the clear: another wish is refused."""
+        key = "security.inter.broker.protocol"
+        setting = self._settings.get(key)
+        if setting is not None and setting.value.upper() != PLAINTEXT:
+            raise self.bad(key, "only PLAINTEXT is supported so far", hint=_UNPROTECTED)
+
+    def _protocols(self, own: tuple[str, ...], controllers: tuple[str, ...]) -> dict[str, str]:
+        """The security protocol of each listener of this node, and of those by which it connects to controllers.
+
+        As in Kafka (`KafkaConfig.effectiveListenerSecurityProtocolMap`): without a map, the names of protocols have
+        their own, and the other controller listeners have PLAINTEXT if no other protocol is in use.
+        """
+        key = "listener.security.protocol.map"
+        is_set = key in self._settings
+        names = tuple(dict.fromkeys((*own, *controllers)))
+        protocols = self._protocol_map() if is_set else {name: name for name in (PLAINTEXT, *_PROTECTED)}
+        if not is_set and not any(name in _PROTECTED for name in names):
+            protocols |= dict.fromkeys(controllers, PLAINTEXT)
+        for name in names:
+            at = key if is_set else "listeners" if name in own else "controller.listener.names"
+            if name not in protocols:
+                if is_set:
+                    raise self.bad(key, f"the protocol of listener {name} is missing", hint=f"Add {name}:PLAINTEXT.")
+                every = ",".join(f"{one}:{PLAINTEXT}" for one in names)
+                raise self.bad(at, f"nothing says the security protocol of listener {name}", hint=f"Add {key}={every}.")
+            if protocols[name] in _PROTECTED:
+                hint = _UNPROTECTED
+                if not is_set:
+                    hint = f"{_UNPROTECTED} The name of the listener says the protocol where {key} does not."
+                raise self.bad(at, f"{protocols[name]} on listener {name} is not supported yet", hint=hint)
+        return protocols
+
+    def _protocol_map(self) -> dict[str, str]:
+        key = "listener.security.protocol.map"
+        protocols: dict[str, str] = {}
+        for entry in split_list(self.text(key)):
+            name, colon, protocol = (part.strip().upper() for part in entry.partition(":"))
+            if not (colon and name and protocol):
+                raise self.bad(key, f"{entry!r} is not NAME:PROTOCOL")
+            if name in protocols:
+                raise self.bad(key, f"listener {name} is named twice")
+            if protocol != PLAINTEXT and protocol not in _PROTECTED:
+                raise self.bad(key, f"there is no security protocol {protocol}")
+            protocols[name] = protocol
         return protocols
 
     @staticmethod
@@ -494,7 +518,13 @@ class _Reader:
         try:
             return tuple(parse(entry) for entry in split_list(self.text(key)))
         except ValueError as bad:
-            raise self.bad(key, str(bad), hint=f"Allowed: {TEXTS[key].allowed}.") from bad
+            raise self.bad(key, str(bad), hint=f"Allowed: {TEXTS[key].allowed}.") from None
+
+    def described(self) -> tuple[DescribedSetting, ...]:
+        """Every setting as DescribeConfigs shows it."""
+        values = {key: setting.value for key, setting in self._settings.items()}
+        provided = {key for key, setting in self._settings.items() if setting.reference}
+        return tuple(described_settings(values, provided=provided))
 
     # What is worth a word
 
@@ -504,3 +534,9 @@ class _Reader:
                 nearest = difflib.get_close_matches(key, sorted(KAFKA_KEYS), n=1, cutoff=0.75)
                 advice = f"; did you mean {nearest[0]}?" if nearest else ""
                 yield f"unknown setting {key}{advice} ({setting.where})"
+
+
+def _allowed(key: str) -> str | None:
+    """What a setting may be, as a hint; None for one that this software does not read."""
+    known = TEXTS.get(key) or NUMBERS.get(key)
+    return None if known is None else f"Allowed: {known.allowed}."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -30,7 +30,10 @@ _OF_AUTHORIZER: Final = frozenset(("super.users", "allow.everyone.if.no.acl.foun
 
 
 class DescribedSetting(Struct, frozen=True):
-    """One setting. Without a value are secrets, and settings that nobody here knows: they may be secrets."""
+    """One setting. Without a value are secrets, and settings that nobody here knows: they may be secrets.
+
+    A sensitive setting that has a value is one of a config provider: topics inherit it, and nothing else shows it.
+    """
 
     name: str
     type: str
@@ -41,23 +44,27 @@ class DescribedSetting(Struct, frozen=True):
     is_sensitive: bool = False
 
 
-def described_settings(settings: Mapping[str, str]) -> Iterator[DescribedSetting]:
-    """Every setting that this software reads, and every other one of the file; `settings` are those of the file."""
+def described_settings(
+    settings: Mapping[str, str], *, provided: Collection[str] = frozenset()
+) -> Iterator[DescribedSetting]:
+    """Every setting that this software reads, and every other one of the file; `settings` are those of the file,
+    `provided` names those whose values come from config providers: they are sensitive.
+    """
     for name, text in TEXTS.items():
         if name not in _OF_AUTHORIZER:
-            yield _described(settings, name, text.default or None)
+            yield _described(settings, name, text.default or None, provided)
     for name, number in NUMBERS.items():
         is_shown = name in settings or name not in _ONLY_IF_SET
         if is_shown and not name.startswith(_INTERNAL) and name not in _INTERNAL_TOO:
-            yield _described(settings, name, str(number.default))
+            yield _described(settings, name, str(number.default), provided)
     for name in settings:
         if (name not in TEXTS or name in _OF_AUTHORIZER) and name not in NUMBERS and not name.startswith(_INTERNAL):
-            yield _described(settings, name, None)
+            yield _described(settings, name, None, provided)
 
 
 def kafka_setting(name: str) -> DescribedSetting:
     """A setting that is not of this node, as far as its name says."""
-    return _described({}, name, None)
+    return _described({}, name, None, ())
 
 
 def counts_for_all(name: str, value: str) -> bool:
@@ -70,7 +77,9 @@ def counts_for_all(name: str, value: str) -> bool:
     return name in DYNAMIC_FOR_ALL and _FORMS.get(kind, _ANYTHING).fullmatch(value.strip()) is not None
 
 
-def _described(settings: Mapping[str, str], name: str, default: str | None) -> DescribedSetting:
+def _described(
+    settings: Mapping[str, str], name: str, default: str | None, provided: Collection[str]
+) -> DescribedSetting:
     kind = KAFKA_TYPES.get(name) or ("INT" if name in NUMBERS else "UNKNOWN")
     is_sensitive = kind in ("PASSWORD", "UNKNOWN")
     return DescribedSetting(
@@ -79,5 +88,5 @@ def _described(settings: Mapping[str, str], name: str, default: str | None) -> D
         None if is_sensitive else settings.get(name, default),
         is_set=name in settings,
         is_dynamic=name in KAFKA_DYNAMIC,
-        is_sensitive=is_sensitive,
+        is_sensitive=is_sensitive or name in provided,
     )

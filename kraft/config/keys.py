@@ -59,7 +59,9 @@ TEXTS: Final[dict[str, Text]] = {
     "listener.security.protocol.map": Text(
         default="",
         allowed="NAME:PROTOCOL, separated by commas",
-        doc="The protocol of each listener. Only PLAINTEXT so far.",
+        doc="The security protocol of each listener. Without it, listeners named PLAINTEXT, SSL, SASL_PLAINTEXT and"
+        " SASL_SSL have the protocol of their name, and every other controller listener has PLAINTEXT if none of these"
+        " three is in use. Only PLAINTEXT so far.",
     ),
     "controller.quorum.voters": Text(
         default="",
@@ -123,6 +125,11 @@ TEXTS: Final[dict[str, Text]] = {
         doc="Whether a broker hands over its leaderships before it stops.",
     ),
     "broker.rack": Text(default="", allowed="a name", doc="Where a broker stands; replicas are spread over racks."),
+    "config.providers": Text(
+        default="",
+        allowed="names, separated by commas, each with a config.providers.NAME.class",
+        doc="What resolves `${NAME:…}` in values: [below](#values-from-elsewhere).",
+    ),
     "delegation.token.secret.key": Text(
         default="",
         allowed="a secret, the same on every controller and broker",

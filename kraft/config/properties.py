@@ -26,6 +26,13 @@ class Setting(Struct, frozen=True):
 
     value: str
     where: str
+    reference: str = ""
+    """What stands in the file where a config provider gave the value, which is a secret then."""
+
+    @property
+    def shown(self) -> str:
+        """The value as a message may show it."""
+        return self.reference or self.value
 
 
 def parse_properties(text: str | bytes, *, source: str) -> dict[str, Setting]:

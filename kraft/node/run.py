@@ -30,6 +30,7 @@ from kraft.replica.replica import Replica
 from metadata_log.disk import Disk
 from transport.addresses import name_of_this_machine
 from transport.interface import Transport
+from transport.tcp import TcpTransport
 
 UNANSWERED_REQUESTS = 65_536
 """Beyond so many requests in hand a node closes the connections of those who ask for more."""
@@ -65,6 +66,8 @@ async def run_node(
             # First, so that it closes the sockets whatever happens next; nothing is delivered before we wait again.
             await network.start(partial(transport.run, inbound.deliver, settled=inbox.settled))
             endpoints = tuple(transport.listen(listener) for listener in listeners_of(config))
+            if isinstance(transport, TcpTransport):
+                _warn_of_exposure(config, log)
             broker = broker_options(config, disk) if config.is_broker else None
             options = replica_options(config, endpoints, inline_flush=inline_flush, broker=broker, own_name=own_name)
             replica, outputs = Replica.open(
@@ -100,6 +103,17 @@ async def _own_name(log: NodeLog) -> str:
     name = await name_of_this_machine()
     log.write("advertised", {"host": name}, logging.WARNING if name.startswith("localhost") else logging.INFO)
     return name
+
+
+def _warn_of_exposure(config: Config, log: NodeLog) -> None:
+    """One line at the start of a controller that other hosts reach, and that lets every one of them do everything."""
+    exposed = [listener for listener in config.listeners if not listener.is_loopback]
+    if exposed and not config.is_broker and not config.has_authorizer:
+        facts: dict[str, object] = {
+            "listeners": ",".join(map(str, exposed)),
+            "why": repr("without authorizer.class.name each host that reaches a listener can change the cluster"),
+        }
+        log.write("unprotected", facts, logging.WARNING)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -73,12 +74,37 @@ def test_noops_are_left_out(node: Path) -> None:
 
 
 def test_filters(node: Path) -> None:
-    found = dump_json("--type", "partitionrecord", "--type", "TopicRecord", "--from", "300", "--to", "700", node)
+    found = dump_json("--type", "partitionrecord", "--type", "TopicRecord", "--since", "300", "--until", "699", node)
     logged = [record for record in found if record["file"].endswith(".log")]
     assert {record["name"] for record in logged} == {"PartitionRecord", "TopicRecord"}
     assert all(300 <= record["offset"] < 700 for record in logged)
-    text = dump("--records", "--from", "5307", "--to", "5308", node / SEGMENT).stdout.splitlines()
+    text = dump("--records", "--since", "5307", "--until", "5307", node / SEGMENT).stdout.splitlines()
     assert text[2:] == ['  5307 ProducerIdsRecord v0 {"brokerId": 103, "brokerEpoch": 3731, "nextProducerId": 5000}']
+
+
+def test_a_range_of_times_includes_both_ends(node: Path) -> None:
+    every = dump_json("--records", "--noop", node / SEGMENT)
+    times = sorted({record["timestamp"] for record in every if record["timestamp"] > 0})
+    first, last = times[len(times) // 3], times[len(times) // 2]
+    since, until = (datetime.fromtimestamp(ms / 1000, UTC).isoformat() for ms in (first, last))
+    found = dump_json("--records", "--noop", "--since", since, "--until", until, node / SEGMENT)
+    assert found == [record for record in every if first <= record["timestamp"] <= last]
+    assert 0 < len(found) < len(every)
+    assert dump_json("--records", "--noop", "--until", since, node / SEGMENT)[-1]["timestamp"] == first
+
+
+def test_the_old_names_of_a_range_work_and_say_so(node: Path) -> None:
+    new = dump("--records", "--since", "5300", "--until", "5306", node / SEGMENT)
+    old = dump("--records", "--from", "5300", "--to", "5307", node / SEGMENT)
+    assert (old.exit_code, old.stdout) == (0, new.stdout)
+    notes = old.stderr.splitlines()
+    assert len(notes) == 2
+    assert notes[0].startswith("kraft: note: --from is called --since")
+    assert new.stderr == ""
+    both = dump("--records", "--from", "5300", "--since", "5300", node / SEGMENT)
+    assert both.exit_code == 2
+    assert "--from is the old name of --since" in both.stderr
+    assert "--from" not in dump("--help").stdout
 
 
 def test_secrets_are_hidden(node: Path) -> None:
@@ -222,7 +248,7 @@ def test_a_type_that_is_not_known_has_a_number(node: Path) -> None:
     [
         (["--type", "Topicrecrd"], "there is no record type Topicrecrd"),
         (["--type", "zzz"], "there is no record type zzz"),
-        (["--from", "5", "--to", "5"], "no offset is at least 5 and before 5"),
+        (["--since", "5", "--until", "4"], "the range ends before it begins"),
         (["--hex", "--json"], "bytes are shown as text, not as JSON"),
         (["--verify", "--records"], "either checked or shown"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -79,12 +80,112 @@ def test_a_formatted_directory_is_left_alone(capsys: pytest.CaptureFixture[str],
     config = write_config(tmp_path, port=1)
     run(capsys, "format", "-c", str(config), "-t", CLUSTER_ID)
     before = (tmp_path / "log/meta.properties").read_bytes()
-    again = run(capsys, "format", "-c", str(config), "-t", "other")
+    again = run(capsys, "format", "-c", str(config), "-t", CLUSTER_ID)
     assert (again.code, "already formatted" in again.err) == (1, True)
     assert "--ignore-formatted" in again.err
-    ignored = run(capsys, "format", "-c", str(config), "-t", "other", "--ignore-formatted")
+    ignored = run(capsys, "format", "-c", str(config), "-t", CLUSTER_ID, "--ignore-formatted")
     assert (ignored.code, "stays as it is" in ignored.out) == (0, True)
     assert (tmp_path / "log/meta.properties").read_bytes() == before
+
+
+@pytest.mark.parametrize("words", [[], ["--ignore-formatted"]])
+def test_a_directory_of_another_node_or_cluster_is_refused_and_nothing_written(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, words: list[str]
+) -> None:
+    """As kafka-storage does; the new directory beside it is not formatted either."""
+    config = write_config(tmp_path, port=1)
+    run(capsys, "format", "-c", str(config), "-t", CLUSTER_ID)
+    both = write_config(tmp_path, port=1, log_dirs=f"{tmp_path}/new,{tmp_path}/log")
+    done = run(capsys, "format", "-c", str(both), "-t", "other", *words)
+    assert (done.code, done.out) == (1, "")
+    assert f"the directory belongs to cluster {CLUSTER_ID}, not to other ({tmp_path}/log/meta.properties" in done.err
+    two = write_config(
+        tmp_path,
+        port=1,
+        log_dirs=f"{tmp_path}/new,{tmp_path}/log",
+        node_id="2",
+        controller_quorum_voters="2@127.0.0.1:1",
+    )
+    done = run(capsys, "format", "-c", str(two), "-t", CLUSTER_ID, *words)
+    assert (done.code, done.out) == (1, "")
+    assert "the directory belongs to node 1, not to node 2" in done.err
+    assert not (tmp_path / "new").exists()
+
+
+def test_without_the_option_nothing_is_written_beside_a_formatted_directory(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    run(capsys, "format", "-c", str(write_config(tmp_path, port=1)), "-t", CLUSTER_ID)
+    both = write_config(tmp_path, port=1, log_dirs=f"{tmp_path}/new,{tmp_path}/log")
+    done = run(capsys, "format", "-c", str(both), "-t", CLUSTER_ID)
+    assert (done.code, "already formatted" in done.err) == (1, True)
+    assert not (tmp_path / "new").exists()
+    done = run(capsys, "format", "-c", str(both), "-t", CLUSTER_ID, "-g")
+    assert (done.code, (tmp_path / "new" / "meta.properties").exists()) == (0, True)
+
+
+def test_two_directories_with_one_id_are_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    run(capsys, "format", "-c", str(write_config(tmp_path, port=1)), "-t", CLUSTER_ID)
+    shutil.copytree(tmp_path / "log", tmp_path / "copy")
+    both = write_config(tmp_path, port=1, log_dirs=f"{tmp_path}/copy,{tmp_path}/log")
+    done = run(capsys, "format", "-c", str(both), "-t", CLUSTER_ID, "-g")
+    assert (done.code, f"which {tmp_path}/copy has, too" in done.err) == (1, True)
+
+
+def test_a_directory_that_cannot_be_read_is_an_error(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Kafka's tool formats the others, and the node starts without this one."""
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "meta.properties").write_text("version=1\nnode.id=1\n")
+    config = write_config(tmp_path, port=1, log_dirs=f"{tmp_path}/new,{tmp_path}/bad")
+    done = run(capsys, "format", "-c", str(config), "-t", CLUSTER_ID, "-g")
+    assert (done.code, "cluster.id is missing" in done.err) == (1, True)
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            {"listeners": "SSL://127.0.0.1:1", "controller_listener_names": "SSL"},
+            "SSL on listener SSL is not supported",
+        ),
+        ({"controller_quorum_fetch_timeout_ms": "soon"}, "allowed is a whole number"),
+        ({"authorizer_class_name": "com.example.Rules"}, "cannot load an authorizer"),
+        ({"listeners": "CONTROLLER://127.0.0.1:1,OTHER://127.0.0.1:2"}, "OTHER is not in controller.listener.names"),
+        ({"controller_quorum_voters": "1@h:1,1@h:2"}, "a voter id appears twice"),
+        ({"controller_quorum_voters": ""}, "nor is controller.quorum.bootstrap.servers"),
+        ({"advertised_listeners": "CONTROLLER://0.0.0.0:1"}, "nobody can reach"),
+        ({"log_retention_hours": "long"}, "allowed is a whole number"),
+        ({"process_roles": "controller,broker", "num_partitions": "0"}, "allowed is a whole number"),
+        ({"process_roles": "controller,broker", "controller_listener_names": "OTHER"}, "OTHER is not among the listen"),
+    ],
+)
+def test_what_serve_refuses_format_refuses(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, settings: dict[str, str], said: str
+) -> None:
+    config = write_config(tmp_path, port=1, **settings)
+    done = run(capsys, "format", "-c", str(config), "-t", CLUSTER_ID)
+    assert (done.code, said in done.err) == (1, True), done.err
+    assert not (tmp_path / "log").exists()
+    if "process_roles" not in settings:
+        assert run(capsys, "serve", "-c", str(config)).err == done.err
+
+
+def test_the_help_says_nothing_of_quorums_that_are_not_served(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "so far" not in run(capsys, "format", "--help").out
+
+
+@pytest.mark.parametrize("command", [["format", "-t", CLUSTER_ID], ["serve"]])
+def test_the_file_stands_alone_or_behind_its_option(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: list[str]
+) -> None:
+    path = tmp_path / "node.properties"
+    path.write_text("process.roles=nothing\n")
+    for words in ([str(path)], ["-c", str(path)], ["--config", str(path)]):
+        done = run(capsys, *command, *words)
+        assert (done.code, "there is no role 'nothing'" in done.err) == (1, True)
+    assert run(capsys, *command, str(path), "-c", str(path)).code == 2
+    assert run(capsys, *command).code == 2
 
 
 def test_every_log_directory_is_formatted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 from command_line import CLUSTER_ID, run, write_config
 from loopback import free_ports
 
+from kraft.config.keys import STANDARD_AUTHORIZER
 from metadata_log.disk import OsDisk
 
 PATIENCE_SECONDS = 60
@@ -46,6 +48,12 @@ class Serving:
             if text in line:
                 return line
         raise AssertionError(f"the node ended with {self.process.wait()} and never said {text!r}: {self._lines}")
+
+    def everything(self) -> list[str]:
+        """All lines of a node that has ended."""
+        assert self.process.stderr is not None
+        self._lines.extend(self.process.stderr)
+        return self._lines
 
 
 @contextmanager
@@ -98,6 +106,28 @@ def test_warnings_of_the_configuration_are_logged(capsys: pytest.CaptureFixture[
     config = formatted(capsys, tmp_path, controller_quorum_election_timout_ms="5")
     with serving(config) as node:
         assert "did you mean controller.quorum.election.timeout.ms?" in node.said("warning")
+
+
+def test_a_controller_that_every_host_may_change_says_so_once(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    config = formatted(capsys, tmp_path, controller_quorum_election_timeout_ms="100")
+    port = int(re.findall(r"^listeners=.*:(\d+)$", config.read_text(), re.MULTILINE)[0])
+    everywhere = ("--override", f"listeners=CONTROLLER://0.0.0.0:{port}")
+    authorizer = (
+        "--override",
+        f"authorizer.class.name={STANDARD_AUTHORIZER}",
+        "--override",
+        "super.users=User:ANONYMOUS",
+    )
+    for more, times in ((everywhere, 1), ((*everywhere, *authorizer), 0), ((), 0)):
+        with serving(config, *more) as node:
+            node.said("to=Leader")
+            node.process.send_signal(signal.SIGTERM)
+            assert node.process.wait() == 0
+            lines = [line for line in node.everything() if " warning unprotected " in line]
+        assert len(lines) == times, lines
+        assert all(f"listeners=CONTROLLER://0.0.0.0:{port} " in line for line in lines)
 
 
 def refused(capsys: pytest.CaptureFixture[str], config: Path, *more: str) -> str:

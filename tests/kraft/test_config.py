@@ -105,6 +105,36 @@ def test_what_is_not_there_yet_is_said(line: str, what: str) -> None:
         Config.parse(GOOD + line)
 
 
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL", "SASL_PLAINTEXT"])
+def test_a_listener_named_like_a_protocol_is_not_served_in_the_clear(protocol: str) -> None:
+    """Kafka's default map gives such a listener the protocol of its name."""
+    named = GOOD.replace("CONTROLLER", protocol)
+    with pytest.raises(ConfigError, match=f"{protocol} on listener {protocol} is not supported yet") as caught:
+        Config.parse(named, source="f")
+    assert caught.value.what.startswith(f"listeners={protocol}://127.0.0.1:9001: ")
+    assert caught.value.where == "f:5"
+    assert "listener.security.protocol.map" in str(caught.value.hint)
+    mapped = Config.parse(named + f"listener.security.protocol.map={protocol}:PLAINTEXT\n")
+    assert [listener.protocol for listener in mapped.listeners] == ["PLAINTEXT"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "listeners=CONTROLLER://h:1,SSL://h:2\ncontroller.listener.names=CONTROLLER,SSL",
+            "nothing says the security protocol of listener CONTROLLER",
+        ),
+        ("listener.security.protocol.map=", "the protocol of listener CONTROLLER is missing"),
+        ("listener.security.protocol.map=CONTROLLER:PLAINTEXT,controller:PLAINTEXT", "CONTROLLER is named twice"),
+        ("listener.security.protocol.map=CONTROLLER:PLAINTEXT,OTHER:MAGIC", "no security protocol MAGIC"),
+    ],
+)
+def test_a_protocol_that_nothing_says_is_refused_as_in_kafka(text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Config.parse(f"{GOOD}{text}\n")
+
+
 def test_a_controller_that_is_no_voter_is_refused_as_in_kafka() -> None:
     with pytest.raises(ConfigError, match=r"node\.id 4 is not among the voters"):
         Config.parse(GOOD, overrides=["node.id=4"])
@@ -280,9 +310,33 @@ def test_a_broker_is_configured_as_kafkas() -> None:
         ("listeners=CONTROLLER://127.0.0.1:9101", "CONTROLLER is in controller.listener.names"),
         ("listeners=PLAINTEXT://0.0.0.0:9101", "nothing says how others reach it"),
         ("listeners=A://h:1,A://h:2", "the same name"),
+        ("listeners=INTERNAL://h:1", "nothing says the security protocol of listener INTERNAL"),
+        ("controller.listener.names=SASL_SSL", "SASL_SSL on listener SASL_SSL is not supported yet"),
+        ("listener.security.protocol.map=PLAINTEXT:PLAINTEXT", "the protocol of listener CONTROLLER is missing"),
+        ("listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:SSL", "SSL on listener CONTROLLER"),
+        ("security.inter.broker.protocol=SSL", "only PLAINTEXT is supported so far"),
         ("broker.heartbeat.interval.ms=0", "a whole number from 1"),
     ],
 )
 def test_what_a_broker_cannot_be_is_said(line: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         Config.parse(BROKER, overrides=[line])
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.0.1", True),
+        ("[::1]", True),
+        ("localhost", True),
+        ("", False),
+        ("0.0.0.0", False),
+        ("[::]", False),
+        ("10.0.0.1", False),
+        ("controller-1.example", False),
+    ],
+)
+def test_a_listener_knows_whether_other_hosts_reach_it(host: str, loopback: bool) -> None:
+    (listener,) = Config.parse(GOOD, overrides=[f"listeners=CONTROLLER://{host}:9001"]).listeners
+    assert listener.is_loopback == loopback

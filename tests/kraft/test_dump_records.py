@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from real_data import real_files
 
-from kraft.cli.dump_records import RecordLines, RecordsWanted
+from kraft.cli.dump_records import Range, RecordLines, RecordsWanted
 from metadata_log.batch import RecordBatch, build_batch, read_batch, rebuild_batch, records, scan
 from metadata_log.reader import Damage, read_entries
 from metadata_log.records import encode_record
@@ -17,7 +17,7 @@ from metadata_log.types import Uuid
 
 
 def wanted(**more: object) -> RecordsWanted:
-    plain = {"types": frozenset(), "from_offset": 0, "to_offset": None, "as_json": True, "noop": False}
+    plain = {"types": frozenset(), "span": Range(), "as_json": True, "noop": False}
     return RecordsWanted(**(plain | {"show_secrets": False} | more))
 
 
@@ -97,5 +97,6 @@ def test_what_is_not_known_is_left_to_the_other_way() -> None:
 
 def test_a_batch_that_is_shown_in_part_is_left_to_the_other_way() -> None:
     batch = batch_of((TopicRecord(name="a"), 0), (TopicRecord(name="b"), 0), offset=10)
-    for first, end, is_whole in ((11, None, False), (0, 11, False), (10, 12, True)):
-        assert (RecordLines(wanted(from_offset=first, to_offset=end)).quickly(batch, "p") is not None) == is_whole
+    for first, last, is_whole in ((11, None, False), (0, 10, False), (10, 11, True)):
+        lines = RecordLines(wanted(span=Range(first_offset=first, last_offset=last)))
+        assert (lines.quickly(batch, "p") is not None) == is_whole

@@ -78,19 +78,21 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def test_watched_lines_are_those_of_dump(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
     watch = ("watch", "--bootstrap-controller", served.address)
     served.set("second")
-    seen = run(capsys, *watch, "--from", "beginning", "--noop", "--count", "30")
+    seen = run(capsys, *watch, "--since", "beginning", "--noop", "--count", "30")
     assert (seen.code, seen.err) == (0, "")
     dumped = run(capsys, "dump", "--records", "--json", "--noop", str(served.partition)).out.splitlines()
     expected = [json.loads(line) for line in dumped if '"offset"' in line][:30]
     for line in expected:
         del line["file"], line["position"]
     assert [json.loads(line) for line in seen.out.splitlines()] == expected
-    typed = run(capsys, *watch, "--from", "3", "--type", "ConfigRecord", "--count", "3")
+    typed = run(capsys, *watch, "--since", "3", "--type", "ConfigRecord", "--count", "3")
     assert [json.loads(line)["json"]["resourceName"] for line in typed.out.splitlines()] == ["", "first", "second"]
+    old = run(capsys, *watch, "--from", "3", "--type", "ConfigRecord", "--count", "3")
+    assert (old.code, old.out, old.err.startswith("kraft: note: --from is called --since")) == (0, typed.out, True)
     assert run(capsys, *watch, "--for", "0.1") == (0, "", "")
-    wrong = run(capsys, *watch, "--from", "100000000")
+    wrong = run(capsys, *watch, "--since", "100000000")
     assert (wrong.code, "offset 100000000 is not there yet" in wrong.err) == (1, True)
-    assert "is no offset" in run(capsys, *watch, "--from", "yesterday").err
+    assert "is no offset" in run(capsys, *watch, "--since", "yesterday").err
 
 
 def test_a_watcher_is_interrupted(served: Served) -> None:
@@ -108,7 +110,7 @@ def test_secrets_are_hidden(served: Served, tmp_path: Path, capsys: pytest.Captu
     (tmp_path / "password").write_text("hunter2")
     cluster = ("--bootstrap-controller", served.address)
     run(capsys, "users", "set", "alice", "--password-file", str(tmp_path / "password"), *cluster)
-    words = ("watch", *cluster, "--from", "0", "--type", "UserScramCredentialRecord", "--count", "1")
+    words = ("watch", *cluster, "--since", "0", "--type", "UserScramCredentialRecord", "--count", "1")
     hidden, shown = (json.loads(run(capsys, *words, *more).out)["json"] for more in ((), ("--show-secrets",)))
     assert {name for name in shown if hidden[name] != shown[name]} == {"salt", "storedKey", "serverKey"}
 

@@ -112,10 +112,14 @@ def test_features_have_limits() -> None:
 def test_formatting_twice() -> None:
     disk = formatted()
     before = disk.read(META)
-    again = {"node_id": 2, "cluster_id": "other", "rng": Random(2), "now_ms": 6}
+    again: dict[str, Any] = {"node_id": 1, "cluster_id": "TAVcairvJUMQVE3RmpYAmA", "rng": Random(2), "now_ms": 6}
     with pytest.raises(DirectoryError, match="already formatted"):
         format_directory(disk, "d", **again)
     assert not format_directory(disk, "d", **again, ignore_formatted=True)
+    for change, said in (({"node_id": 2}, "belongs to node 1, not to node 2"), ({"cluster_id": "x"}, "not to x")):
+        for ignore in (False, True):
+            with pytest.raises(DirectoryError, match=said):
+                format_directory(disk, "d", **(again | change), ignore_formatted=ignore)
     assert disk.read(META) == before
 
 

@@ -131,7 +131,7 @@ def test_the_command_writes_tables_files_and_a_page(folder: Path, tmp_path: Path
     refused = kraft_fleet("unavailability", f"{folder}/*", "--out", str(out))
     assert (refused.returncode, "it exists already" in refused.stderr) == (2, True)
     page = tmp_path / "fleet.html"
-    done = kraft_fleet("report", f"{folder}/*", "--out", str(page))
+    done = kraft_fleet("report", f"{folder}/*", "--html", str(page))
     assert (done.returncode, done.stderr) == (0, "")
     assert all(cluster in page.read_text() for cluster in CLUSTERS.values())
 

@@ -1,0 +1,86 @@
+"""How `--help` looks on every level: an example is never wrapped inside a word, an option, or a quoted text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Final
+
+import click
+
+_EXAMPLE: Final = "Example:"
+_IN_DOCSTRING: Final = "\b\nExample:\n"
+"""How a docstring begins the last paragraph, if that has examples."""
+_CONTINUED: Final = " \\"
+_INDENT: Final = 4
+_HYPHEN, _UNBROKEN_HYPHEN = "-", "\N{NON-BREAKING HYPHEN}"
+_WORD: Final = re.compile(r"""(?:"[^"]*"|'[^']*'|[^\s"'])+""")
+
+
+class _Formatter(click.HelpFormatter):
+    """Breaks examples as a shell would take them, between words, and no word at its hyphens."""
+
+    def write(self, string: str) -> None:
+        super().write(string.replace(_UNBROKEN_HYPHEN, _HYPHEN))
+
+    def write_text(self, text: str) -> None:
+        said, is_docstring, examples = text.partition(_IN_DOCSTRING)
+        if is_docstring:
+            if said.strip():
+                super().write_text(said.rstrip().replace(_HYPHEN, _UNBROKEN_HYPHEN))
+                self.write_paragraph()
+            self._write_examples([line.strip() for line in examples.splitlines()])
+        elif text.startswith(_EXAMPLE):
+            self._write_examples([text.removeprefix(_EXAMPLE).strip()])
+        else:
+            super().write_text(text.replace(_HYPHEN, _UNBROKEN_HYPHEN))
+
+    def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
+        super().write_usage(prog, args.replace(_HYPHEN, _UNBROKEN_HYPHEN), prefix)
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        super().write_dl([(name, text.replace(_HYPHEN, _UNBROKEN_HYPHEN)) for name, text in rows], col_max, col_spacing)
+
+    def _write_examples(self, commands: Sequence[str]) -> None:
+        at = " " * self.current_indent
+        if len(commands) == 1 and len(f"{at}{_EXAMPLE} {commands[0]}") <= self.width:
+            self.write(f"{at}{_EXAMPLE} {commands[0]}\n")
+            return
+        self.write(f"{at}{_EXAMPLE}\n")
+        for command in commands:
+            for line in break_command(command, self.width - len(at) - _INDENT):
+                self.write(f"{at}{' ' * _INDENT}{line}\n")
+
+
+def break_command(command: str, width: int) -> list[str]:
+    """A command for a shell in lines of at most this width, as far as words allow. An option stays with its value."""
+    words = _WORD.findall(command)
+    parts = [words[0]] if words else []
+    for before, word in pairwise(words):
+        if before.startswith("-") and not word.startswith("-"):
+            parts[-1] += f" {word}"
+        else:
+            parts.append(word)
+    lines: list[str] = []
+    for part in parts:
+        longer = f"{lines[-1]} {part}" if lines else part
+        if lines and len(longer) + len(_CONTINUED) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(" " * _INDENT + part if lines else part)
+    return [line + _CONTINUED for line in lines[:-1]] + lines[-1:]
+
+
+class _Context(click.Context):
+    formatter_class = _Formatter
+
+
+def with_our_help(command: click.Command) -> click.Command:
+    """The command, and all below it, with help in this form; a group without a command is an error, not its help."""
+    command.context_class = _Context
+    if isinstance(command, click.Group):
+        command.no_args_is_help = False
+        for below in command.commands.values():
+            with_our_help(below)
+    return command

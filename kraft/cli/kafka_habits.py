@@ -1,0 +1,277 @@
+"""What somebody who knows Kafka's tools types, as commands of ours: `topics --list` is `topics list`.
+
+A translation is only ever shown: nothing is run that was not typed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+_TOOLS: Final = {
+    "acls": "acls",
+    "configs": "configs",
+    "dump-log": "dump",
+    "features": "features",
+    "leader-election": "elect",
+    "metadata-quorum": "quorum",
+    "metadata-shell": "shell",
+    "reassign-partitions": "reassign",
+    "server-start": "serve",
+    "storage": "storage",
+    "topics": "topics",
+}
+"""Kafka's tools, without kafka- and .sh, and our commands."""
+_NAMES_OF_SERVERS: Final = {"--bootstrap-server": "--bootstrap-controller"}
+_OPTIONS_WITH_VALUES: Final = """
+--add-config --allow-host --allow-principal --assignment --bootstrap-controller --bootstrap-server --broker
+--broker-list --client --client-metrics --command-config --config --controller-directory-id --controller-id
+--delete-config --deny-host --deny-principal --directory --directory-id --election-type --entity-name --entity-type
+--feature --files --group --host --ip --metadata --operation --partition --partitions --principal
+--reassignment-json-file --release-version --replica-assignment --replication-factor --resource-pattern-type
+--snapshot --timeout --topic --topic-partition --topics-to-move-json-file --transactional-id --type --user
+"""
+_WITH_VALUE: Final = frozenset(_OPTIONS_WITH_VALUES.split())
+"""Options that have a value in the next word."""
+
+
+class _Line:
+    """The words behind a command, of which a translation takes what it knows; the rest stays as it is."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._parts = list(_parts(words))
+
+    def action(self, known: Sequence[str]) -> str | None:
+        """The first of these words that stands alone, as a command below the command."""
+        for part in self._parts:
+            if len(part) == 1 and part[0] in known:
+                self._parts.remove(part)
+                return part[0]
+        return None
+
+    def flag(self, *names: str) -> bool:
+        """Whether one of these options is there."""
+        return any(self._take(name) is not None for name in names)
+
+    def values(self, *names: str) -> list[str]:
+        """The values of these options, in the order of the names."""
+        found = []
+        for name in names:
+            while (part := self._take(name)) is not None:
+                found += part[1:]
+        return found
+
+    def first(self, *names: str) -> str | None:
+        """The first value of these options."""
+        return next(iter(self.values(*names)), None)
+
+    def rest(self) -> list[str]:
+        """What nobody has taken."""
+        return [word for part in self._parts for word in part]
+
+    def _take(self, name: str) -> list[str] | None:
+        for part in self._parts:
+            if part[0] == name:
+                self._parts.remove(part)
+                return part
+        return None
+
+
+def _parts(words: Sequence[str]) -> Iterator[list[str]]:
+    """Options with their values, and words that stand alone; `--name=value` is two words."""
+    rest = iter(words)
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if name.startswith("--") and equals:
+            yield [name, value]
+        elif word in _WITH_VALUE and (value := next(rest, "")):
+            yield [word, value]
+        else:
+            yield [word]
+
+
+def in_our_words(words: Sequence[str]) -> list[str] | None:
+    """The command of ours for what was typed behind `kraft`; None if nothing of it is a habit of Kafka's."""
+    typed = [word for word in words if word != "--debug"]
+    if not typed or typed[0].startswith("-"):
+        return None
+    command = typed[0].removeprefix("kafka-").removesuffix(".sh")
+    command = _TOOLS.get(command, typed[0])
+    line = _Line(typed[1:])
+    if command == "storage":
+        command = line.action(("format", "random-uuid")) or "format"
+    ours = [command, *_TRANSLATIONS.get(command, _unchanged)(line)]
+    ours = [_NAMES_OF_SERVERS.get(word, word) for word in [*ours, *line.rest()]]
+    if sorted(ours) != sorted(word for part in _parts(typed) for word in part):
+        return ours
+    # Of the same words the order matters only where options stand before the command that they belong to.
+    is_moved = typed[1:] and typed[1].startswith("-") and not ours[1].startswith("-")
+    return ours if command in _GROUPS and is_moved else None
+
+
+def _unchanged(line: _Line) -> list[str]:
+    return []
+
+
+def _by_flag(line: _Line, *names: str) -> list[str]:
+    """A command below the command, which Kafka's tool has as an option."""
+    if (found := line.action(names)) is not None:
+        return [found]
+    return next(([name] for name in names if line.flag(f"--{name}")), [])
+
+
+def _topics(line: _Line) -> list[str]:
+    action = _by_flag(line, "list", "describe", "create", "delete", "grow")
+    if line.flag("--alter"):
+        action = ["grow"]
+    said = [*action, *line.values("--topic")]
+    for name in ("unavailable", "under-replicated", "under-min-isr", "at-min-isr"):
+        if line.flag(f"--{name}-partitions"):
+            said += ["--only", name]
+    for assignment in line.values("--replica-assignment"):
+        said += ["--assignment", assignment]
+    return said
+
+
+def _quorum(line: _Line) -> list[str]:
+    action = line.action(("describe", "add-controller", "remove-controller"))
+    if action == "describe":
+        is_replication = line.flag("--replication", "-re")
+        line.flag("--status")
+        return ["replication" if is_replication else "status"]
+    if action == "remove-controller":
+        directory = line.first("--controller-directory-id", "-d")
+        named = ["remove", line.first("--controller-id", "-i") or "ID"]
+        return named if directory is None else [*named, "--directory-id", directory]
+    return ["add", "ID"] if action else _by_flag(line, "status", "replication", "add", "remove", "upgrade")
+
+
+_ENTITIES: Final = {
+    "topics": "topic",
+    "brokers": "broker",
+    "groups": "group",
+    "client-metrics": "client-metrics",
+    "users": "user",
+    "clients": "client-id",
+    "ips": "ip",
+}
+"""What Kafka calls a kind in the plural, and we in the singular."""
+_SHORT: Final = ("topic", "broker", "group", "client-metrics", "user", "client", "ip")
+
+
+def _configs(line: _Line) -> list[str]:
+    action = _by_flag(line, "describe", "set", "delete", "append", "subtract")
+    line.flag("--alter")
+    added = [one for text in line.values("--add-config") for one in re.split(r",(?![^\[]*\])", text)]
+    deleted = [one for text in line.values("--delete-config") for one in text.split(",")]
+    if added:
+        action = ["set"]
+    elif deleted:
+        action = ["delete"]
+    settings = [re.sub(r"=\[(.*)\]$", r"=\1", one) for one in added] or deleted
+    return [*action, *_entity(line), *settings]
+
+
+def _entity(line: _Line) -> list[str]:
+    """Whose settings are meant: a kind and a name."""
+    kind, name = line.first("--entity-type"), line.first("--entity-name")
+    is_default = line.flag("--entity-default", "--broker-defaults", "--user-defaults", "--client-defaults")
+    for short in _SHORT:
+        if (found := line.first(f"--{short}")) is not None:
+            kind, name = f"{short}s" if short != "client-metrics" else short, found
+    if kind is None:
+        return ["broker", "default"] if is_default else []
+    ours = _ENTITIES.get(kind, kind)
+    if ours in ("user", "client-id", "ip"):
+        return ["quota", ours if name is None else f"{ours}={name}"]
+    return [ours, *(["default"] if is_default and name is None else [] if name is None else [name])]
+
+
+def _acls(line: _Line) -> list[str]:
+    action = _by_flag(line, "list", "add", "remove")
+    denied = line.values("--deny-principal")
+    said = action + (["--deny"] if denied and action == ["add"] else ["--permission", "deny"] if denied else [])
+    for principal in (*line.values("--allow-principal"), *denied):
+        said += ["--principal", principal]
+    for host in line.values("--allow-host", "--deny-host"):
+        said += ["--host", host]
+    for pattern in line.values("--resource-pattern-type"):
+        if action != ["add"]:
+            said += ["--pattern", pattern]
+        elif pattern.lower() == "prefixed":
+            said.append("--prefixed")
+    operations = [word.lower() for word in line.values("--operation")]
+    line.flag("--force")
+    return [*said, *(word for one in operations for word in ("--operation", one))]
+
+
+def _elect(line: _Line) -> list[str]:
+    kind = line.first("--election-type")
+    said = [kind.lower()] if kind is not None else []
+    topic, partition = line.values("--topic"), line.first("--partition")
+    if line.flag("--all-topic-partitions"):
+        said.append("--all")
+    if topic and partition is not None:
+        return [*said, "--topic-partition", f"{topic[0]}:{partition}"]
+    return [*said, *(word for one in topic for word in ("--topic", one))]
+
+
+_REASSIGN: Final = {
+    "--generate": "plan",
+    "--execute": "start",
+    "--verify": "list",
+    "--list": "list",
+    "--cancel": "cancel",
+}
+
+
+def _reassign(line: _Line) -> list[str]:
+    action = next((action for flag, action in _REASSIGN.items() if line.flag(flag)), None)
+    if action is None:
+        return []
+    files, brokers = line.values("--reassignment-json-file"), line.first("--broker-list")
+    said = [action, *(files if action in ("start", "cancel") else ())]
+    if line.values("--topics-to-move-json-file"):
+        said += ["--topic", "TOPIC"]
+    return said if brokers is None else [*said, "--to", brokers]
+
+
+def _features(line: _Line) -> list[str]:
+    action = line.action(("describe", "upgrade", "downgrade", "disable"))
+    said = ["downgrade" if action == "disable" else action] if action else []
+    for release in line.values("--metadata"):
+        said += ["--feature", f"metadata.version={release}"]
+    if action == "disable":
+        for feature in line.values("--feature"):
+            said += ["--feature", f"{feature}=0"]
+    return said
+
+
+def _dump(line: _Line) -> list[str]:
+    files = [path for text in line.values("--files") for path in text.split(",")]
+    flags = ("--cluster-metadata-decoder", "--print-data-log", "--deep-iteration")
+    with_records = [line.flag(flag) for flag in flags]
+    line.flag("--skip-record-metadata")
+    return [*(["--records"] if any(with_records) else []), *files]
+
+
+def _shell(line: _Line) -> list[str]:
+    return line.values("--directory", "--snapshot", "-d", "-s")
+
+
+_TRANSLATIONS: Final[dict[str, Callable[[_Line], list[str]]]] = {
+    "acls": _acls,
+    "brokers": lambda line: _by_flag(line, "list", "describe", "unregister"),
+    "configs": _configs,
+    "dump": _dump,
+    "elect": _elect,
+    "features": _features,
+    "quorum": _quorum,
+    "reassign": _reassign,
+    "shell": _shell,
+    "topics": _topics,
+    "users": lambda line: _by_flag(line, "list", "set", "delete"),
+}
+_GROUPS: Final = frozenset(("acls", "brokers", "configs", "features", "quorum", "topics", "users"))
+"""Commands with commands below them, which Kafka's tools have as options, or behind options."""

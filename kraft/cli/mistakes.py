@@ -1,0 +1,67 @@
+"""What helps after a slip on the command line: the nearest command or option, or the command for a habit of Kafka's."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from typing import Final
+
+import click
+
+from kraft.cli.kafka_habits import in_our_words
+
+_MISSING_COMMAND: Final = "Missing command."
+_NO_SUCH_COMMAND: Final = re.compile(r"No such command '(.*)'\.?", re.DOTALL)
+_NO_SUCH_OPTION: Final = re.compile(r"No such option:? '?(-[^\s']*)'?\.?")
+_SIMILAR: Final = 0.6
+_MOST: Final = 3
+
+
+def help_of_bare_group(failed: Exception) -> str | None:
+    """The help of a group of commands after which no command was typed; None for everything else that can fail."""
+    if isinstance(failed, click.UsageError) and failed.message == _MISSING_COMMAND and failed.ctx is not None:
+        return failed.ctx.get_help()
+    return None
+
+
+def what_is_wrong(failed: click.UsageError) -> str:
+    """Click's sentence, without the suggestions that some of its versions add: `hint_for` has them."""
+    if _NO_SUCH_COMMAND.fullmatch(failed.message) or _NO_SUCH_OPTION.fullmatch(failed.message):
+        return failed.message
+    return failed.format_message()
+
+
+def hint_for(failed: click.UsageError, words: Sequence[str]) -> str:
+    """What to type instead, as far as that can be told from the words behind `kraft`; else where the help is."""
+    path = failed.ctx.command_path if failed.ctx else "kraft"
+    ours = in_our_words(words)
+    if ours is not None:
+        asked = [word.partition("=")[0] for word in words]
+        where = " The address is that of a controller, not of a broker." if "--bootstrap-server" in asked else ""
+        return f"Type `kraft {shlex.join(ours)}`.{where}"
+    near = [f"`{one}`" for one in _near(failed, path)]
+    return f"Did you mean {' or '.join(near)}? See `{path} --help`." if near else f"See `{path} --help`."
+
+
+def _near(failed: click.UsageError, path: str) -> list[str]:
+    """What exists under a name that is nearly the one that was typed."""
+    context = failed.ctx
+    if context is None:
+        return []
+    if found := _NO_SUCH_COMMAND.fullmatch(failed.message):
+        group = context.command
+        known = group.list_commands(context) if isinstance(group, click.Group) else ()
+        return [f"{path} {name}" for name in nearest(found[1], known)]
+    if found := _NO_SUCH_OPTION.fullmatch(failed.message):
+        options = (one for one in context.command.params if isinstance(one, click.Option) and not one.hidden)
+        return nearest(found[1], (name for option in options for name in (*option.opts, *option.secondary_opts)))
+    return []
+
+
+def nearest(word: str, known: Iterable[str]) -> list[str]:
+    """Those of the known words that begin with this one, or else resemble it, the best first."""
+    names = list(known)
+    begun = [name for name in names if len(word) > 1 and name.startswith(word)]
+    return (begun or get_close_matches(word, names, n=_MOST, cutoff=_SIMILAR))[:_MOST]

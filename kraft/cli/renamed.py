@@ -1,0 +1,35 @@
+"""Options that have a new name: the old one works for one more release, is not in the help, and says so on stderr."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import click
+
+
+def renamed_option(
+    old: str, new: str, parameter: str, *, convert: Callable[[Any], Any] | None = None, **attributes: Any
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add the hidden option `old` to a command whose option `new` sets `parameter`.
+
+    `convert` makes the new value of the old one; `attributes` are those of `click.option`. Both given is a usage error.
+    """
+    kept = f"old_{parameter}"
+
+    def add(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def with_old_name(*args: Any, **given: Any) -> None:
+            value = given.pop(kept)
+            if value is not None:
+                context = click.get_current_context()
+                if context.get_parameter_source(parameter) is not click.core.ParameterSource.DEFAULT:
+                    raise click.UsageError(f"{old} is the old name of {new}: give one of them", context)
+                click.echo(f"kraft: note: {old} is called {new}, and the old name ends with the next release", err=True)
+                given[parameter] = value if convert is None else convert(value)
+            command(*args, **given)
+
+        return click.option(old, kept, hidden=True, default=None, **attributes)(with_old_name)
+
+    return add

@@ -1,0 +1,324 @@
+"""What was typed in the wrong way gets the right way as a hint; help can be copied; a reader may close the output."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from threading import Timer
+
+import click
+import pytest
+from command_line import Done, run
+from real_data import unpack
+from test_cli_main import COMMANDS
+from test_cli_serve import formatted, serving
+
+from kraft.cli.help import break_command
+from kraft.cli.kafka_habits import in_our_words
+from kraft.cli.main import kraft
+from kraft.cli.mistakes import nearest
+
+WIDTHS = (50, 64, 80, 110)
+PATIENCE_SECONDS = 60
+"""A command that has not ended after so long is ended, which fails its test."""
+AT = "--bootstrap-controller 127.0.0.1:1"
+
+# ------------------------------------------------------------------------------------------------------ slips and hints
+
+
+@pytest.mark.parametrize("words", [[], ["topics"], ["quorum"], ["sim"]])
+def test_a_bare_command_prints_its_help_and_is_a_usage_error(
+    capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    done = run(capsys, *words)
+    assert (done.code, done.out) == (2, "")
+    assert done.err == run(capsys, *words, "--help").out
+    assert "Commands:" in done.err
+
+
+@pytest.mark.parametrize(
+    ("typed", "hint"),
+    [
+        ("topis", "Did you mean `kraft topics`? See `kraft --help`."),
+        ("hist", "Did you mean `kraft history`? See `kraft --help`."),
+        ("quorum statu", "Did you mean `kraft quorum status`? See `kraft quorum --help`."),
+        ("dump --recods x", "Did you mean `--records`? See `kraft dump --help`."),
+        ("serve --overide x", "Did you mean `--override`? See `kraft serve --help`."),
+        ("xyzzy", "See `kraft --help`."),
+        ("dump --xyzzy x", "See `kraft dump --help`."),
+    ],
+)
+def test_a_slip_gets_what_it_resembles(capsys: pytest.CaptureFixture[str], typed: str, hint: str) -> None:
+    done = run(capsys, *typed.split())
+    assert done.code == 2
+    error, said = done.err.splitlines()
+    assert said == f"hint: {hint}"
+    assert "did you mean" not in error.lower(), "only once"
+
+
+def test_hidden_options_are_not_suggested(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--from" not in run(capsys, "dump", "--fro", "1", "x").err
+
+
+def test_what_begins_with_a_word_is_nearer_than_what_resembles_it() -> None:
+    assert nearest("re", ["reassign", "replay", "serve"]) == ["reassign", "replay"]
+    assert nearest("xyzzy", ["replay"]) == []
+
+
+HABITS = {
+    f"topics --list {AT}": f"topics list {AT}",
+    f"topics {AT} --list": f"topics list {AT}",
+    f"topics {AT} list": f"topics list {AT}",
+    f"topics --describe --topic foo {AT}": f"topics describe foo {AT}",
+    f"topics describe --topic=foo {AT}": f"topics describe foo {AT}",
+    f"topics --describe --under-replicated-partitions {AT}": f"topics describe --only under-replicated {AT}",
+    f"topics --create --topic foo --partitions 3 --replication-factor=2 --config a=b {AT}": (
+        f"topics create foo --partitions 3 --replication-factor 2 --config a=b {AT}"
+    ),
+    f"topics --create --topic foo --replica-assignment 1:2 {AT}": f"topics create foo --assignment 1:2 {AT}",
+    f"topics --alter --topic foo --partitions 6 {AT}": f"topics grow foo --partitions 6 {AT}",
+    f"topics --delete --topic foo --if-exists {AT}": f"topics delete foo --if-exists {AT}",
+    f"kafka-topics.sh --list {AT}": f"topics list {AT}",
+    f"quorum describe --status {AT}": f"quorum status {AT}",
+    f"quorum {AT} describe --replication --human-readable": f"quorum replication {AT} --human-readable",
+    f"metadata-quorum {AT} describe --status": f"quorum status {AT}",
+    f"quorum {AT} remove-controller --controller-id 3 --controller-directory-id pg3mKBxfeN4_YYsakj8Duw": (
+        f"quorum remove 3 --directory-id pg3mKBxfeN4_YYsakj8Duw {AT}"
+    ),
+    f"configs --describe --entity-type topics --entity-name foo --all {AT}": f"configs describe topic foo --all {AT}",
+    f"configs --describe --topic foo {AT}": f"configs describe topic foo {AT}",
+    f"configs --alter --topic foo --add-config a=1,b=[x,y] {AT}": f"configs set topic foo a=1 b=x,y {AT}",
+    f"configs --alter --entity-type brokers --entity-default --delete-config a,b {AT}": (
+        f"configs delete broker default a b {AT}"
+    ),
+    f"configs --alter --entity-type users --entity-name al --add-config producer_byte_rate=1 {AT}": (
+        f"configs set quota user=al producer_byte_rate=1 {AT}"
+    ),
+    f"acls --list --topic foo {AT}": f"acls list --topic foo {AT}",
+    f"acls --add --allow-principal User:a --operation Read --topic foo {AT}": (
+        f"acls add --principal User:a --operation read --topic foo {AT}"
+    ),
+    f"acls --add --deny-principal User:a --deny-host h --operation All --topic f {AT}": (
+        f"acls add --deny --principal User:a --host h --operation all --topic f {AT}"
+    ),
+    f"acls --remove --resource-pattern-type prefixed --topic foo --force {AT}": (
+        f"acls remove --pattern prefixed --topic foo {AT}"
+    ),
+    f"elect --election-type PREFERRED --all-topic-partitions {AT}": f"elect preferred --all {AT}",
+    f"elect --election-type unclean --topic foo --partition 3 {AT}": f"elect unclean --topic-partition foo:3 {AT}",
+    f"reassign --execute --reassignment-json-file f.json {AT}": f"reassign start f.json {AT}",
+    f"reassign --generate --topics-to-move-json-file f.json --broker-list 1,2 {AT}": (
+        f"reassign plan --topic TOPIC --to 1,2 {AT}"
+    ),
+    f"reassign --cancel --reassignment-json-file f.json {AT}": f"reassign cancel f.json {AT}",
+    f"features {AT} upgrade --metadata 4.3-IV0": f"features upgrade --feature metadata.version=4.3-IV0 {AT}",
+    f"features {AT} disable --feature share.version": f"features downgrade --feature share.version=0 {AT}",
+    f"brokers --list {AT}": f"brokers list {AT}",
+    "dump --cluster-metadata-decoder --files a.log,b.log": "dump --records a.log b.log",
+    "shell --directory d": "shell d",
+    "storage format -c f -t x": "format -c f -t x",
+    "storage random-uuid": "random-uuid",
+    "server-start f": "serve f",
+}
+"""What is typed out of habit, and what is hinted at."""
+
+
+@pytest.mark.parametrize(("typed", "ours"), HABITS.items())
+def test_a_habit_of_kafkas_tools_gets_the_command_to_type(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, ours: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run(capsys, *shlex.split(typed))
+    assert done.code == 2
+    assert done.err.splitlines()[1:] == [f"hint: Type `kraft {ours}`."]
+    assert is_understood(ours), f"kraft {ours}"
+
+
+def is_understood(line: str) -> bool:
+    """Whether the command line is one of ours, down to its last option; nothing is run. Files need not be there."""
+    command: click.Command = kraft
+    words, context = shlex.split(line), click.Context(kraft)
+    while isinstance(command, click.Group):
+        found = command.get_command(context, words[0])
+        assert found is not None, words
+        command, words = found, words[1:]
+    try:
+        command.make_context(command.name, words)
+    except click.BadParameter as bad:
+        return "does not exist" in bad.message
+    return True
+
+
+def test_a_brokers_address_is_no_controllers(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("topics list", "quorum status", "watch", "acls list", "features describe"):
+        done = run(capsys, *command.split(), "--bootstrap-server", "127.0.0.1:9092")
+        assert done.code == 2
+        assert done.err.splitlines()[1] == (
+            f"hint: Type `kraft {command} --bootstrap-controller 127.0.0.1:9092`. The address is that of a controller,"
+            " not of a broker."
+        )
+
+
+@pytest.mark.parametrize(
+    "ours",
+    [line for line in sorted(set(HABITS.values())) if "TOPIC" not in line]
+    + ["", "--help", "topics describe foo --xyzzy", "elect preferred --topic t --xyzzy", "reassign list --topic x"],
+)
+def test_our_own_words_are_nobodys_habit(ours: str) -> None:
+    assert in_our_words(shlex.split(ours)) is None
+
+
+# ----------------------------------------------------------------------------------------------------------------- help
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_examples_can_be_copied_from_help_of_any_width(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """Without what a shell takes for the continuation of a line, each is the command that was meant, word by word."""
+    monkeypatch.setitem(kraft.context_settings, "max_content_width", 1000)
+    monkeypatch.setenv("COLUMNS", "1000")
+    meant = examples(run(capsys, *command.split(), "--help").out)
+    assert meant
+    assert all(line.startswith(f"kraft {command}".strip()) and "\\" not in line for line in meant)
+    for width in WIDTHS:
+        monkeypatch.setenv("COLUMNS", str(width))
+        shown = run(capsys, *command.split(), "--help").out
+        assert examples(shown) == meant
+        for line in shown.partition("Example:")[2].partition("\n\n")[0].splitlines():
+            assert len(line) <= width or len(line.removesuffix(" \\").split()) <= 2, line
+
+
+def examples(text: str) -> list[str]:
+    """The commands behind `Example:`, as a shell reads them."""
+    behind = text.partition("Example:")[2].partition("\n\n")[0]
+    lines = re.sub(r" \\\n +", " ", behind).splitlines()
+    return [line.strip() for line in lines if line.strip()]
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_no_word_of_help_is_broken_at_a_hyphen(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = run(capsys, *command.split(), "--help").out
+    assert not re.search(r"\w-$", shown, re.MULTILINE), shown
+    assert "\N{NON-BREAKING HYPHEN}" not in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_a_command_is_broken_between_its_words() -> None:
+    command = """kraft x 'a b' --option "value of it" --flag"""
+    assert break_command(command, 200) == [command]
+    assert break_command(command, 26) == ["kraft x 'a b' \\", '    --option "value of it" \\', "    --flag"]
+    assert break_command(command, 1) == [
+        "kraft \\",
+        "    x \\",
+        "    'a b' \\",
+        '    --option "value of it" \\',
+        "    --flag",
+    ]
+
+
+# -------------------------------------------------------------------------------------------------------- closed output
+
+
+def head(*words: str, lines: int = 1, stdin: bytes = b"") -> Done:
+    """Run a command whose reader closes the output after some lines, before the command has ended."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kraft", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    patience = Timer(PATIENCE_SECONDS, process.kill)
+    patience.start()
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    read = b"".join(process.stdout.readline() for _ in range(lines))
+    process.stdout.close()
+    try:
+        process.stdin.write(stdin)
+        process.stdin.close()
+    except BrokenPipeError:
+        pass
+    said = process.stderr.read().decode()
+    process.stderr.close()
+    patience.cancel()
+    return Done(process.wait(), read.decode(), said)
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(unpack("static3", "nodes/c1", tmp_path_factory.mktemp("node")))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["dump", "--records", "--noop"],
+        ["dump", "--records", "--noop", "--json"],
+        ["dump", "--hex"],
+        ["history"],
+        ["history", "--json"],
+        ["replay", "--all"],
+        ["replay", "--json"],
+        ["shell", "find", "/image"],
+        ["check", "--json"],
+    ],
+)
+def test_a_reader_of_a_directory_may_close_the_output(node: str, words: list[str]) -> None:
+    command = [*words[:1], node, *words[1:]]
+    whole = subprocess.run([sys.executable, "-m", "kraft", *command], capture_output=True, text=True, check=False)
+    for lines in (0, 1):
+        done = head(*command, lines=lines)
+        assert done.err == whole.stderr if whole.stderr == "" else "rror" not in done.err.replace(whole.stderr, "")
+        assert done.code == 0
+        assert whole.stdout.startswith(done.out)
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["dump", "--help"], ["random-uuid"], ["sim", "mutants"]])
+def test_a_reader_of_little_may_close_the_output(words: list[str]) -> None:
+    assert head(*words, lines=0) == Done(0, "", "")
+
+
+def test_a_reader_of_a_stream_may_close_the_output() -> None:
+    done = head("sim", "run", "--seeds", "0..9", "--jobs", "1", "--members", "core", "--chaos-ms", "500", "--json")
+    assert (done.code, done.err) == (0, "")
+    assert json.loads(done.out)["seed"] == 0
+    question = b'{"kind": "message", "name": "VoteRequest", "version": 0, "hex": ""}\n'
+    assert head("decode", "--batch", lines=0, stdin=question * 10_000)[::2] == (0, "")
+
+
+def test_a_reader_of_a_live_cluster_may_close_the_output(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    config = formatted(capsys, tmp_path, controller_quorum_election_timeout_ms="100")
+    with serving(config) as node:
+        address = node.said("listening").split("on=")[1].strip()
+        node.said("to=Leader")
+        for words in (["watch", "--since", "beginning", "--noop"], ["quorum", "status", "--watch"]):
+            done = head(*words, "--bootstrap-controller", address, lines=2)
+            assert (done.code, done.err) == (0, "")
+            assert len(done.out.splitlines()) == 2
+
+
+def test_a_full_device_is_an_error() -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("there is no /dev/full here")
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "kraft", "random-uuid"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr.splitlines()[0]) == (1, "kraft: error: No space left on device")
+
+
+def test_no_output_at_all_is_no_error() -> None:
+    done = subprocess.run(
+        f"{shlex.quote(sys.executable)} -m kraft random-uuid >&-",
+        shell=True,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
