@@ -1,6 +1,6 @@
 """How much can a controller decide? Ours beside Apache Kafka's, in one run, with brokers that the bench plays itself.
 
-    python bench/controller.py [--targets ours,kafka] [--what decide,beat,load] [--topics 11] [--partitions 9999]
+    python bench/controller.py [--targets ours,kafka] [--what decide,beat,load,turns] [--topics 11] [--partitions 9999]
                                [--reps 5] [--brokers 1000] [--seconds 5] [--load 1000000] [--dir DIR]
 
 `decide`: three controllers of each make (append linger 0) get topics of 9,999 partitions on three brokers; a fourth
@@ -8,6 +8,7 @@ broker that leads 10,000 partitions of its own is fenced, again and again; then 
 all the others, and its ISRs grow again. What is timed is the heartbeat that asks to be fenced: its answer waits until
 every change is committed. Two brokers beat all the time; the longest that one of them waited is told, too.
 `beat`: as many brokers as asked for beat as fast as they are answered.
+`turns`: the longest time for which a controller of ours keeps all else waiting, with as many partitions as in `load`.
 `load`: one controller starts with so many partitions in a log or a snapshot, until it commits its first write.
 
 Times are wall clock; CPU is that of all three processes (`decide`), of the leader (`beat`), of the process (`load`).
@@ -27,6 +28,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import turns
 from brokers import CLUSTER_ID, HEARTBEAT_VERSION, Brokers, frame
 from image import write_log, write_snapshot
 from load import Client, close, drive, find_leader, parse_addresses, timed
@@ -381,7 +383,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = lambda text: text.split(",")  # noqa: E731
     parser.add_argument("--targets", type=names, default=["ours", "kafka"], help="the first is compared")
-    parser.add_argument("--what", type=names, default=["decide", "beat", "load"])
+    parser.add_argument("--what", type=names, default=["decide", "beat", "load", "turns"])
     parser.add_argument("--topics", type=int, default=11, help="how many are placed")
     parser.add_argument("--partitions", type=int, default=9_999, help="of each topic")
     parser.add_argument("--reps", type=int, default=5)
@@ -402,6 +404,10 @@ def main() -> None:
         print_replay(options.replay)
         return
     for what in options.what:
+        if what == "turns":
+            with tempfile.TemporaryDirectory(prefix="bench-turns-", dir=options.dir) as scratch:
+                turns.show(turns.measure(Path(scratch) / "c1", options.load, options.partitions), options.load)
+            continue
         with tempfile.TemporaryDirectory(prefix="bench-controller-", dir=options.dir) as scratch:
             found: Found = {}
             try:

@@ -12,7 +12,7 @@ from kraft.controller.leader_election import Election
 from kraft.controller.partition_change import RECOVERING, Target
 from kraft.controller.partition_updates import all_partitions, change_of, elect_leaders
 from kraft.controller.reassignment import begin
-from kraft.controller.result import VersionedRecord
+from kraft.controller.result import Records, VersionedRecord, found
 from kraft.controller.topic_configs import TopicDefaults, min_isr
 from metadata_log.errors import MetadataLogError
 from metadata_log.image import Broker, MetadataDelta, MetadataImage, Partition
@@ -20,8 +20,8 @@ from metadata_log.image.persistent_map import in_key_order
 from metadata_log.image.topics import NO_LEADER
 from metadata_log.types import OffsetAndEpoch
 
-Decision = Callable[[MetadataImage], Iterable[VersionedRecord]]
-BrokerDecision = Callable[[MetadataImage, Broker, TopicDefaults], list[VersionedRecord]]
+Decision = Callable[[MetadataImage], Iterable[VersionedRecord | None]]
+BrokerDecision = Callable[[MetadataImage, Broker, TopicDefaults], Records]
 
 
 class UnknownName(MetadataLogError):
@@ -91,7 +91,7 @@ def fail_rack(image: MetadataImage, rack: str, defaults: TopicDefaults) -> Outco
 def elect(image: MetadataImage, election: Election, defaults: TopicDefaults) -> Outcome:
     """An election of all partitions, as an administrator asks for it."""
 
-    def decide(now: MetadataImage) -> Iterator[VersionedRecord]:
+    def decide(now: MetadataImage) -> Records:
         return elect_leaders(now, all_partitions(now), election, defaults)
 
     return _outcome(image, [decide], defaults)
@@ -151,7 +151,7 @@ def _outcome(image: MetadataImage, decisions: Iterable[Decision], defaults: Topi
     records: list[VersionedRecord] = []
     for decide in decisions:
         delta = MetadataDelta(now)
-        decided = list(decide(now))
+        decided = found(decide(now))
         for number, versioned in enumerate(decided):
             delta.replay(versioned.record, now.end.offset + number)
         if decided:

@@ -21,7 +21,8 @@ def test_a_commit_costs_more_than_its_system_calls(tmp_path: Path) -> None:
 def test_controllers_decide_and_load(tmp_path: Path) -> None:
     """Ours alone: the bench itself checks that every request succeeds and that a fenced broker is in no ISR."""
     decide = ["--topics=2", "--partitions=20", "--reps=1"]
-    small = [*decide, "--brokers=3", "--seconds=0.1", "--load=200", "--load-reps=1"]
+    what = "--what=decide,beat,load"
+    small = [what, *decide, "--brokers=3", "--seconds=0.1", "--load=200", "--load-reps=1"]
     command = [sys.executable, str(BENCH / "controller.py"), "--targets=ours", *small, f"--dir={tmp_path}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.returncode == 0, done.stderr
@@ -33,5 +34,28 @@ def test_controllers_decide_and_load(tmp_path: Path) -> None:
         "heartbeats of 3 brokers, a second",
         "start with a log of 200 partitions, ms",
         "start with a snapshot of 200 partitions, ms",
+    ):
+        assert line in done.stdout
+
+
+def test_the_turns_of_a_controller_are_measured(tmp_path: Path) -> None:
+    """Each phase has its line; the bench itself checks that it does its work."""
+    small = ["--what=turns", "--load=2000", "--partitions=20"]
+    command = [sys.executable, str(BENCH / "controller.py"), *small, f"--dir={tmp_path}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+    for line in (
+        "longest turn with 2,000 partitions",
+        "become active",
+        "fence a broker that is in 300 ISRs",
+        "balance: nobody can take a leadership back",
+        "elect the preferred leaders of all partitions",
+        "unregister the broker",
+        "create a topic of 20 partitions",
+        "delete a topic of 200 partitions",
+        "delete 18 topics of 100 partitions",
+        "make a snapshot",
+        "load the snapshot in the place of what was known",
+        "apply 342 records as a standby",
     ):
         assert line in done.stdout

@@ -15,6 +15,7 @@ from typing import Final
 import click
 import trio
 
+from kraft.cli.collector import collect_what_is_new
 from kraft.cli.config_file import with_config_file
 from kraft.config import Config
 from kraft.node.clock import NodeClock
@@ -24,9 +25,10 @@ from kraft.node.run import run_node
 from metadata_log.disk import OsDisk
 
 LOGGER: Final = logging.getLogger("kraft.node")
-_COLLECTOR: Final = (100_000, 50, 1000)
+_WHILE_LOADING: Final = (100_000, 50, 1000)
 """Python's garbage collector looks for cycles among what is new, and hardly ever through the whole metadata image: that
-has none, and going through a million partitions stops a node for a second, again and again while they are loaded.
+has none, and going through a million partitions stops a node for a second, again and again while they are loaded. From
+then on see `kraft.cli.collector`.
 """
 _PATIENCE_MS: Final = 2
 """Longer than a commit takes and too short for anybody to notice: see `TcpTransport`."""
@@ -50,7 +52,7 @@ def serve_command(*, config_path: str, overrides: tuple[str, ...], log_level: st
     log_to_stderr(log_level)
     for warning in config.warnings:
         LOGGER.warning("%s", warning)
-    gc.set_threshold(*_COLLECTOR)
+    gc.set_threshold(*_WHILE_LOADING)
     trio.run(partial(_serve, config, until_stdin_closes))
 
 
@@ -72,6 +74,7 @@ async def _serve(config: Config, until_stdin_closes: bool) -> None:
         async with trio.open_nursery() as nursery:
             node: Node = await nursery.start(run)
             LOGGER.info("listening node=%d on=%s", config.node_id, ",".join(map(str, node.endpoints)))
+            watchers.start_soon(collect_what_is_new)
             await stop.wait()
             await node.shutdown()
         watchers.cancel_scope.cancel()

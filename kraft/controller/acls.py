@@ -4,16 +4,24 @@ KIP-801). Brokers enforce them by what they read in the log, and this controller
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Final
 
 from msgspec import Struct, structs
 
 from kraft.controller.authorizer import CLUSTER_NAME, LITERAL, WILDCARD, AclResource
 from kraft.controller.deciding import Deciding
-from kraft.controller.result import RECORDS_PER_OPERATION, ApiError, ControllerResult, VersionedRecord
+from kraft.controller.result import (
+    RECORDS_PER_OPERATION,
+    ApiError,
+    ControllerResult,
+    Steps,
+    VersionedRecord,
+    now_and_then,
+)
 from metadata_log.image import Acl, MetadataImage
 from metadata_log.image.acls import acl_record
-from metadata_log.image.persistent_map import in_key_order
+from metadata_log.image.persistent_map import in_key_order_by_runs
 from metadata_log.records.metadata import RemoveAccessControlEntryRecord
 from metadata_log.types import Uuid, random_uuid
 from transport.protocol.errors import Error
@@ -82,7 +90,7 @@ class AclFilter(Struct, frozen=True):
         return acl.resource_name == WILDCARD if acl.pattern_type == LITERAL else name.startswith(acl.resource_name)
 
 
-def create_acls(deciding: Deciding, request: CreateAclsRequest) -> ControllerResult:
+def create_acls(deciding: Deciding, request: CreateAclsRequest) -> Steps:
     """Judge every entry by itself; those that there are already, or twice in the request, succeed without a record."""
     _check_configured(deciding)
     for creation in request.creations:
@@ -90,6 +98,7 @@ def create_acls(deciding: Deciding, request: CreateAclsRequest) -> ControllerRes
     added: dict[Acl, None] = {}
     results = []
     for creation in request.creations:
+        yield None
         try:
             acl = _entry(creation)
         except ApiError as refused:
@@ -100,8 +109,11 @@ def create_acls(deciding: Deciding, request: CreateAclsRequest) -> ControllerRes
                 added[acl] = None
     if len(added) > RECORDS_PER_OPERATION:
         raise ApiError(Error.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
-    records = tuple(VersionedRecord(acl_record(_new_id(deciding), acl)) for acl in added)
-    return ControllerResult(records, CreateAclsResponse(results=results))
+    records = []
+    for acl in added:
+        yield None
+        records.append(VersionedRecord(acl_record(_new_id(deciding), acl)))
+    return ControllerResult(tuple(records), CreateAclsResponse(results=results))
 
 
 def refuse_create_acls(request: CreateAclsRequest, error: Error, text: str | None = None) -> CreateAclsResponse:
@@ -110,14 +122,15 @@ def refuse_create_acls(request: CreateAclsRequest, error: Error, text: str | Non
     return CreateAclsResponse(results=[result] * len(request.creations))
 
 
-def delete_acls(deciding: Deciding, request: DeleteAclsRequest) -> ControllerResult:
+def delete_acls(deciding: Deciding, request: DeleteAclsRequest) -> Steps:
     """Remove what matches any of the filters; what two of them match is named by both, and removed once."""
     _check_configured(deciding)
     removed: dict[Uuid, None] = {}
     results = []
     for asked in request.filters:
+        yield None
         try:
-            found = _found(deciding.image, _delete_filter(asked))
+            found = yield from _found(deciding.image, _delete_filter(asked))
         except ApiError as refused:
             results.append(DeleteAclsFilterResult(error_code=refused.error, error_message=refused.text))
         else:
@@ -136,7 +149,7 @@ def refuse_delete_acls(request: DeleteAclsRequest, error: Error, text: str | Non
     return DeleteAclsResponse(filter_results=[result] * len(request.filters))
 
 
-def describe_acls(deciding: Deciding, request: DescribeAclsRequest) -> ControllerResult:
+def describe_acls(deciding: Deciding, request: DescribeAclsRequest) -> Steps:
     """The entries that match, by resource."""
     if deciding.admin.authorizer is None:
         text = "No Authorizer is configured on the broker"
@@ -153,7 +166,7 @@ def describe_acls(deciding: Deciding, request: DescribeAclsRequest) -> Controlle
     if UNKNOWN in _codes(wanted):
         return _described(DescribeAclsResponse(error_code=Error.INVALID_REQUEST, error_message=_UNKNOWN_ELEMENTS))
     by_resource: dict[tuple[int, str, int], list[AclDescription]] = {}
-    for _, acl in _found(deciding.committed, wanted):
+    for _, acl in (yield from _found(deciding.committed, wanted)):
         key = (acl.resource_type, acl.resource_name, acl.pattern_type)
         by_resource.setdefault(key, []).append(
             AclDescription(
@@ -258,9 +271,14 @@ def _delete_filter(asked: DeleteAclsFilter) -> AclFilter:
     return wanted
 
 
-def _found(image: MetadataImage, wanted: AclFilter) -> list[tuple[Uuid, Acl]]:
+def _found(image: MetadataImage, wanted: AclFilter) -> Generator[None, None, list[tuple[Uuid, Acl]]]:
     """What matches, by resource and principal."""
-    found = [(acl_id, acl) for acl_id, acl in in_key_order(image.acls.by_id) if wanted.matches(acl)]
+    found = []
+    for entry in now_and_then(in_key_order_by_runs(image.acls.by_id)):
+        if entry is None:
+            yield None
+        elif wanted.matches(entry[1]):
+            found.append(entry)
     return sorted(found, key=lambda one: structs.astuple(one[1]))
 
 

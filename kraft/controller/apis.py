@@ -38,7 +38,7 @@ from kraft.controller.reassignments import (
     refuse_list_reassignments,
 )
 from kraft.controller.registration import refuse_controller, register_controller
-from kraft.controller.result import ControllerResult
+from kraft.controller.result import ControllerResult, Steps
 from kraft.controller.scram import (
     alter_scram_credentials,
     describe_scram_credentials,
@@ -105,7 +105,7 @@ class Write(Struct, frozen=True):
     """
 
     key: ApiKey
-    decide: Callable[[Deciding, Any], ControllerResult]
+    decide: Callable[[Deciding, Any], ControllerResult | Steps]
     refuse: Callable[[Any, Error, str | None], Message]
     is_empty: Callable[[Any], bool] = lambda request: False
 
@@ -114,7 +114,7 @@ class Read(Struct, frozen=True):
     """An API that every controller serves, from what is committed. `refuse` answers whoever may not ask."""
 
     key: ApiKey
-    decide: Callable[[Deciding, Any], ControllerResult]
+    decide: Callable[[Deciding, Any], ControllerResult | Steps]
     refuse: Callable[[Any, Error, str | None], Message]
 
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Final
 
 from kraft.controller.brokers import begin_controlled_shutdown, fence, leads_something, unfence
@@ -11,7 +12,7 @@ from kraft.controller.deciding import Deciding
 from kraft.controller.directories import cordoned_change, offline_changes
 from kraft.controller.heartbeats import BrokerState
 from kraft.controller.partition_change import DIRECTORIES_SINCE
-from kraft.controller.result import ApiError, ControllerResult, VersionedRecord
+from kraft.controller.result import ApiError, ControllerResult, Records, Steps, counted
 from metadata_log.image import Broker
 from transport.protocol.errors import Error
 from transport.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -19,21 +20,22 @@ from transport.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest,
 _CORDONED_SINCE: Final = 30
 
 
-def broker_heartbeat(deciding: Deciding, request: BrokerHeartbeatRequest) -> ControllerResult:
+def broker_heartbeat(deciding: Deciding, request: BrokerHeartbeatRequest) -> Steps:
     """Fence, unfence or let go the broker, as it wishes and as it may; raises `ApiError` for another incarnation."""
     broker, registered_at = _registered(deciding, request)
     image, sessions = deciding.image, deciding.sessions
     now = sessions.state(broker.id)
-    then = _next_state(deciding, broker, now, request, registered_at)
-    records = [] if then is now else _records(deciding, broker, then)
-    sessions.touch(broker.id, fenced=then.is_fenced, metadata_offset=request.current_metadata_offset)
+    then = yield from _next_state(deciding, broker, now, request, registered_at)
+    count = 0 if then is now else (yield from counted(_records(deciding, broker, then)))
     metadata_version = image.features.metadata_version or 0
-    if metadata_version >= DIRECTORIES_SINCE:
-        records += offline_changes(deciding, broker, tuple(request.offline_log_dirs))
+    if metadata_version >= DIRECTORIES_SINCE and request.offline_log_dirs:
+        count += yield from counted(offline_changes(deciding, broker, tuple(request.offline_log_dirs)))
+    records = []
     if metadata_version >= _CORDONED_SINCE and request.cordoned_log_dirs is not None:
-        records += cordoned_change(broker, tuple(request.cordoned_log_dirs))
+        records = cordoned_change(broker, tuple(request.cordoned_log_dirs))
+    sessions.touch(broker.id, fenced=then.is_fenced, metadata_offset=request.current_metadata_offset)
     if then is BrokerState.CONTROLLED_SHUTDOWN:
-        sessions.begin_shutdown(broker.id, deciding.next_offset + len(records) - 1)
+        sessions.begin_shutdown(broker.id, deciding.next_offset + count + len(records) - 1)
     response = BrokerHeartbeatResponse(
         is_caught_up=request.current_metadata_offset >= registered_at,
         is_fenced=then.is_fenced,
@@ -47,24 +49,20 @@ def refuse_heartbeat(_: BrokerHeartbeatRequest, error: Error, text: str | None =
     return BrokerHeartbeatResponse(error_code=error)
 
 
-def fence_silent_broker(deciding: Deciding) -> ControllerResult | None:
-    """Fence the broker whose session has expired; one at a time, as each sees what the one before has left.
+def fence_silent_broker(deciding: Deciding, expired: tuple[int, int]) -> Steps:
+    """Fence the broker whose session has expired, unless another incarnation of it is registered by now.
 
-    None if all sessions are good; a result without records if the incarnation is no longer registered.
+    `expired` is the id of the broker and its epoch. One broker at a time, as each decision sees what the one before
+    has left.
     """
-    expired = deciding.sessions.take_expired(deciding.now_ms)
-    if expired is None:
-        return None
     broker_id, epoch = expired
     broker = deciding.image.brokers.by_id.get(broker_id)
     if broker is None:
         deciding.sessions.forget(broker_id)
-        return ControllerResult(is_atomic=False)
-    if broker.epoch != epoch:
-        return ControllerResult(is_atomic=False)
-    records = fence(deciding.image, broker, deciding.defaults)
-    deciding.sessions.touch(broker_id, fenced=True)
-    return ControllerResult(tuple(records), is_atomic=False)
+    elif broker.epoch == epoch:
+        yield from fence(deciding.image, broker, deciding.defaults)
+        deciding.sessions.touch(broker_id, fenced=True)
+    return ControllerResult(is_atomic=False)
 
 
 def _registered(deciding: Deciding, request: BrokerHeartbeatRequest) -> tuple[Broker, int]:
@@ -81,12 +79,8 @@ def _registered(deciding: Deciding, request: BrokerHeartbeatRequest) -> tuple[Br
 
 def _next_state(
     deciding: Deciding, broker: Broker, now: BrokerState, request: BrokerHeartbeatRequest, registered_at: int
-) -> BrokerState:
+) -> Generator[None, None, BrokerState]:
     """The table of `calculateNextBrokerState`."""
-
-    def leads() -> bool:
-        return leads_something(deciding.image, broker.id)
-
     match now:
         case BrokerState.FENCED if request.want_shut_down:
             return BrokerState.SHUTDOWN_NOW
@@ -95,14 +89,16 @@ def _next_state(
         case BrokerState.UNFENCED if request.want_fence:
             return BrokerState.SHUTDOWN_NOW if request.want_shut_down else BrokerState.FENCED
         case BrokerState.UNFENCED if request.want_shut_down:
-            return BrokerState.CONTROLLED_SHUTDOWN if leads() else BrokerState.SHUTDOWN_NOW
-        case BrokerState.CONTROLLED_SHUTDOWN if not leads() and deciding.sessions.may_stop(broker.id):
-            return BrokerState.SHUTDOWN_NOW
+            leads = yield from leads_something(deciding.image, broker.id)
+            return BrokerState.CONTROLLED_SHUTDOWN if leads else BrokerState.SHUTDOWN_NOW
+        case BrokerState.CONTROLLED_SHUTDOWN if deciding.sessions.may_stop(broker.id):
+            leads = yield from leads_something(deciding.image, broker.id)
+            return now if leads else BrokerState.SHUTDOWN_NOW
         case _:
             return now
 
 
-def _records(deciding: Deciding, broker: Broker, then: BrokerState) -> list[VersionedRecord]:
+def _records(deciding: Deciding, broker: Broker, then: BrokerState) -> Records:
     match then:
         case BrokerState.UNFENCED:
             return unfence(deciding.image, broker, deciding.defaults)

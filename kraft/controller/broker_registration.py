@@ -8,7 +8,14 @@ from typing import Final
 from kraft.controller.brokers import restart, unregister
 from kraft.controller.deciding import Deciding
 from kraft.controller.partition_change import DIRECTORIES_SINCE
-from kraft.controller.result import RECORDS_PER_OPERATION, ApiError, ControllerResult, VersionedRecord
+from kraft.controller.result import (
+    RECORDS_PER_OPERATION,
+    TOO_MANY_RECORDS,
+    ApiError,
+    ControllerResult,
+    Steps,
+    VersionedRecord,
+)
 from metadata_log.image import KRAFT_VERSION, METADATA_VERSION, Broker, MetadataImage
 from metadata_log.image.persistent_map import in_key_order
 from metadata_log.records.metadata import BrokerEndpoint, BrokerFeature, RegisterBrokerRecord
@@ -26,7 +33,7 @@ _MIGRATING_FIELD_SINCE: Final = 8
 _HIGHEST_SECURITY_PROTOCOL: Final = 3
 
 
-def register_broker(deciding: Deciding, request: BrokerRegistrationRequest) -> ControllerResult:
+def register_broker(deciding: Deciding, request: BrokerRegistrationRequest) -> Steps:
     """A process of a broker has started, or tells anew what it is; every incarnation gets an epoch of its own.
 
     A new incarnation begins fenced, and the former one's replicas leave every ISR first. The registration comes last:
@@ -35,13 +42,13 @@ def register_broker(deciding: Deciding, request: BrokerRegistrationRequest) -> C
     image, broker_id = deciding.image, request.broker_id
     _check(deciding, request)
     old = image.brokers.by_id.get(broker_id)
-    cleanup: list[VersionedRecord] = []
+    is_new = False
     if old is None or old.incarnation_id != request.incarnation_id:
         last_epoch = _NEVER_REGISTERED if old is None else old.epoch
         is_clean = deciding.version >= _CLEAN_SHUTDOWN_SINCE and request.previous_broker_epoch == last_epoch
-        cleanup = restart(image, broker_id, deciding.defaults, is_clean=is_clean)
+        is_new = True
+        yield from restart(image, broker_id, deciding.defaults, is_clean=is_clean)
         epoch, fenced, in_controlled_shutdown = deciding.next_offset, True, False
-        deciding.sessions.forget(broker_id)
     else:
         epoch, fenced, in_controlled_shutdown = old.epoch, old.fenced, old.in_controlled_shutdown
     metadata_version = image.features.metadata_version or 0
@@ -66,9 +73,11 @@ def register_broker(deciding: Deciding, request: BrokerRegistrationRequest) -> C
         in_controlled_shutdown=in_controlled_shutdown,
         log_dirs=tuple(request.log_dirs) if metadata_version >= DIRECTORIES_SINCE else (),
     )
+    if is_new:
+        deciding.sessions.forget(broker_id)
     deciding.sessions.touch(broker_id, fenced=fenced)
-    records = (*cleanup, VersionedRecord(record, _register_version(metadata_version)))
-    return ControllerResult(records, BrokerRegistrationResponse(broker_epoch=epoch), is_atomic=False)
+    registered = VersionedRecord(record, _register_version(metadata_version))
+    return ControllerResult((registered,), BrokerRegistrationResponse(broker_epoch=epoch), is_atomic=False)
 
 
 def refuse_registration(
@@ -78,15 +87,19 @@ def refuse_registration(
     return BrokerRegistrationResponse(error_code=error)
 
 
-def unregister_broker(deciding: Deciding, request: UnregisterBrokerRequest) -> ControllerResult:
+def unregister_broker(deciding: Deciding, request: UnregisterBrokerRequest) -> Steps:
     """Remove a broker, alive or not; raises `ApiError`."""
     broker = deciding.image.brokers.by_id.get(request.broker_id)
     if broker is None:
         text = f"Broker ID {request.broker_id} is not currently registered"
         raise ApiError(Error.BROKER_ID_NOT_REGISTERED, text)
-    records = unregister(deciding.image, broker, deciding.defaults)
-    if len(records) > RECORDS_PER_OPERATION:
-        raise ApiError(Error.POLICY_VIOLATION, f"Too many records: {len(records)}")
+    records: list[VersionedRecord] = []
+    for record in unregister(deciding.image, broker, deciding.defaults):
+        if record is not None:
+            records.append(record)
+            if len(records) > RECORDS_PER_OPERATION:
+                raise ApiError(Error.POLICY_VIOLATION, TOO_MANY_RECORDS)
+        yield None
     return ControllerResult(tuple(records), UnregisterBrokerResponse(), is_atomic=False)
 
 

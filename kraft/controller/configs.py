@@ -13,7 +13,7 @@ from typing import Final
 from kraft.controller import client_metrics, group_config_keys, topic_config_keys
 from kraft.controller.deciding import Deciding
 from kraft.controller.features import ELIGIBLE_LEADER_REPLICAS
-from kraft.controller.result import RECORDS_PER_OPERATION, ApiError, ControllerResult, VersionedRecord
+from kraft.controller.result import RECORDS_PER_OPERATION, ApiError, ControllerResult, Steps, VersionedRecord
 from kraft.controller.topic_configs import MIN_ISR
 from kraft.controller.topic_names import check_name
 from kraft.controller.whole_numbers import whole_number
@@ -36,7 +36,7 @@ LONGEST_VALUE: Final = 32_767
 CORDONED: Final = "cordoned.log.dirs"
 
 
-def incremental_alter_configs(deciding: Deciding, request: IncrementalAlterConfigsRequest) -> ControllerResult:
+def incremental_alter_configs(deciding: Deciding, request: IncrementalAlterConfigsRequest) -> Steps:
     """Decide on every resource by itself, all or nothing in each; the records of all stand in one atomic batch."""
     records: list[VersionedRecord] = []
     answers: list[AlterConfigsResourceResponse] = []
@@ -45,6 +45,7 @@ def incremental_alter_configs(deciding: Deciding, request: IncrementalAlterConfi
     by_key = {(resource.resource_type, resource.resource_name): resource for resource in resources}
     duplicates = _duplicates(resources) if len(by_key) < len(resources) else ()
     for key, resource in by_key.items():
+        yield None
         error, text = Error.NONE, None
         try:
             if key in duplicates:

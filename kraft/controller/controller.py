@@ -6,7 +6,8 @@ on the active controller and after their commit on a standby.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from random import Random
 from typing import Final
 
@@ -19,18 +20,21 @@ from kraft.controller.broker_heartbeat import fence_silent_broker
 from kraft.controller.caller import ANONYMOUS, Caller
 from kraft.controller.cluster import check_described, describe_cluster, refuse_describe_cluster
 from kraft.controller.deciding import AdminSettings, Deciding, DecisionSettings
-from kraft.controller.elections import PER_RUN, balance, elect_uncleanly
+from kraft.controller.elections import PER_RUN, balance, elect_uncleanly, imbalanced, leaderless
 from kraft.controller.envelope import Forwarded, open_envelope, refuse_envelope, seal
 from kraft.controller.features import DEFAULT_BOOTSTRAP, activation, check_supported
 from kraft.controller.heartbeats import BrokerSessions
+from kraft.controller.leftovers import Leftovers
+from kraft.controller.partition_updates import Member
 from kraft.controller.periodic import NEVER_MS, NO_OP, Periodic
 from kraft.controller.permissions import check_cluster
 from kraft.controller.permitted import Permitted, permit_items
 from kraft.controller.registration import Registrar
-from kraft.controller.result import ApiError, ControllerResult, VersionedRecord
+from kraft.controller.replaying import BatchReplay, SnapshotReplay
+from kraft.controller.result import ApiError, ControllerResult, Steps, VersionedRecord, at_once
 from kraft.controller.tokens import remove_expired
 from kraft.controller.topic_configs import TopicDefaults
-from metadata_log.image import ImageHistory, MetadataDelta, MetadataImage
+from metadata_log.image import ImageHistory, MetadataImage
 from metadata_log.records.metadata import (
     BrokerRegistrationChangeRecord,
     RegisterBrokerRecord,
@@ -85,6 +89,7 @@ class QuorumController:
     def __init__(self, settings: ControllerSettings) -> None:
         self.settings = settings
         self.history = ImageHistory(MetadataImage())
+        self.leftovers = Leftovers()
         self.active_epoch = NOT_ACTIVE
         self._is_loaded = False
         """Whether everything that is known to be committed has been replayed, so that ACLs can be told."""
@@ -96,6 +101,10 @@ class QuorumController:
         self._balancing = Periodic(settings.decisions.leader_rebalance_interval_ms)
         self._unclean_elections = Periodic(settings.decisions.unclean_election_interval_ms)
         self._token_removal = Periodic(settings.admin.token_check_interval_ms if settings.admin.token_secret else 0)
+        self._imbalanced: Iterator[Member | None] | None = None
+        """What the next run of the balancing looks at, if one run was not enough; its image may be old."""
+        self._leaderless: Iterator[Member | None] | None = None
+        """The same of unclean elections."""
         self._next_offset = 0
         self._voter_ids = tuple([node_id for node_id, _, _ in settings.voters])
         # Its own, so that a copy of this controller draws what this one would.
@@ -115,20 +124,53 @@ class QuorumController:
 
     # Replay
 
-    def replay(
-        self, records: Iterable[Message], base_offset: int, end: OffsetAndEpoch, *, is_snapshot: bool = False
-    ) -> MetadataImage:
-        """The latest image with these records on it; raises `MetadataLogError` where they contradict it."""
-        latest = self.history.latest
-        delta = MetadataDelta(latest, is_snapshot=is_snapshot)
-        for offset, record in enumerate(records, base_offset):
-            delta.replay(record, offset)
-            if type(record) in _OF_BROKERS:
-                self._note_broker(record, end.offset - 1 if is_snapshot else offset)
-        image = delta.apply(end)
-        if image.features is not latest.features:
-            check_supported(image.features)
+    def load_snapshot(self, records: Iterable[Message], end: OffsetAndEpoch) -> None:
+        """Forget everything and begin with the records of a snapshot."""
+        replay = SnapshotReplay(end)
+        replay.go_on(records)
+        self.finish_snapshot(replay)
+
+    def finish_snapshot(self, replay: SnapshotReplay) -> None:
+        """Forget everything and begin with a snapshot all of whose records were replayed."""
+        assert not self.is_active, "the active controller never loads a snapshot"
+        image = replay.apply()
+        self._check_levels(image)
+        self.leftovers.keep(self.history.committed.topics.by_id.values(), 0)
+        self.history = ImageHistory(MetadataImage())
+        self.history.replayed(image)
+        self._note_brokers(replay.of_brokers)
+        self._registrar.look_at(self.history.committed.stable)
+
+    def on_appended(
+        self, records: Sequence[VersionedRecord], base_offset: int, begun: BatchReplay | None = None
+    ) -> None:
+        """One batch of this active controller's own records has its offsets. `begun` has replayed the first of them."""
+        end = OffsetAndEpoch(epoch=self.active_epoch, offset=base_offset + len(records))
+        if begun is None or not begun.fits(self.history.latest, base_offset):
+            begun = BatchReplay(self.history.latest, base_offset)
+        begun.go_on([one.record for one in records[begun.count :]])
+        self.history.appended(self._finish(begun, end))
+        self._next_offset = end.offset
+
+    def begin_own(self) -> BatchReplay:
+        """Begin to replay records of this active controller's own that are still being decided on."""
+        return BatchReplay(self.history.latest, self._next_offset)
+
+    def _finish(self, replay: BatchReplay, end: OffsetAndEpoch) -> MetadataImage:
+        """The image after a batch. Now the sessions learn of it, too."""
+        image = replay.apply(end)
+        self._check_levels(image)
+        self._note_brokers(replay.of_brokers)
+        self.leftovers.keep(replay.removed_topics, end.offset)
         return image
+
+    def _check_levels(self, image: MetadataImage) -> None:
+        if image.features is not self.history.latest.features:
+            check_supported(image.features)
+
+    def _note_brokers(self, records: Iterable[tuple[Message, int]]) -> None:
+        for record, offset in records:
+            self._note_broker(record, offset)
 
     def _note_broker(self, record: Message, offset: int) -> None:
         """What a record changes about who is waited for."""
@@ -146,19 +188,6 @@ class QuorumController:
                 is_fenced = sessions.state(record.broker_id).is_fenced if record.fenced == 0 else record.fenced > 0
                 sessions.replayed(record.broker_id, fenced=is_fenced)
 
-    def load_snapshot(self, records: Iterable[Message], end: OffsetAndEpoch) -> None:
-        """Forget everything and begin with the records of a snapshot."""
-        assert not self.is_active, "the active controller never loads a snapshot"
-        self.history = ImageHistory(MetadataImage())
-        self.history.replayed(self.replay(records, 0, end, is_snapshot=True))
-        self._registrar.look_at(self.history.committed.stable)
-
-    def on_appended(self, records: Sequence[VersionedRecord], base_offset: int) -> None:
-        """One batch of this active controller's own records has its offsets."""
-        end = OffsetAndEpoch(epoch=self.active_epoch, offset=base_offset + len(records))
-        self.history.appended(self.replay([one.record for one in records], base_offset, end))
-        self._next_offset = end.offset
-
     def on_committed(self, next_offset: int) -> None:
         """One batch of this active controller's own records is committed."""
         self.history.commit(next_offset)
@@ -166,7 +195,17 @@ class QuorumController:
 
     def on_committed_elsewhere(self, records: Iterable[Message], base_offset: int, end: OffsetAndEpoch) -> None:
         """A committed batch that this controller did not write, or no longer remembers."""
-        self.history.replayed(self.replay(records, base_offset, end))
+        replay = self.begin_committed(base_offset)
+        replay.go_on(records)
+        self.finish_committed(replay, end)
+
+    def begin_committed(self, base_offset: int) -> BatchReplay:
+        """Begin to replay such a batch; nothing of it shows before `finish_committed`."""
+        return BatchReplay(self.history.latest, base_offset)
+
+    def finish_committed(self, replay: BatchReplay, end: OffsetAndEpoch) -> None:
+        """All records of a committed batch were replayed."""
+        self.history.replayed(self._finish(replay, end))
         self._registrar.look_at(self.history.committed.stable)
 
     def on_caught_up(self) -> None:
@@ -194,6 +233,7 @@ class QuorumController:
             timer.disarm()
         self._sessions.renounce()
         self._sweep_ms = NEVER_MS
+        self._imbalanced = self._leaderless = None
         self.history.rollback()
         self._registrar.retry()
 
@@ -203,18 +243,22 @@ class QuorumController:
         self, request: Message, version: int, leader_id: int, now_ms: int, caller: Caller = ANONYMOUS
     ) -> ControllerResult:
         """Decide on a request; `leader_id` is who leads the quorum as far as this node knows, or -1."""
+        return at_once(self.steps(request, version, leader_id, now_ms, caller))
+
+    def steps(self, request: Message, version: int, leader_id: int, now_ms: int, caller: Caller = ANONYMOUS) -> Steps:
+        """As `handle`, step by step. Nothing else may be decided before the last step."""
         deciding = self._deciding(version, now_ms, caller)
         if isinstance(request, EnvelopeRequest):
-            return self._handle_forwarded(deciding, request, leader_id)
+            return (yield from self._handle_forwarded(deciding, request, leader_id))
         try:
-            return self._decide(deciding, request, leader_id)
+            return (yield from self._decide(deciding, request, leader_id))
         except ApiError as refused:
             return ControllerResult(response=self._refusal(request, refused))
 
     def handle_own(self, request: ControllerRegistrationRequest, now_ms: int) -> ControllerResult:
         """Decide on what this node asks of itself while it is active, which needs nobody's permission."""
         try:
-            return APIS[type(request)].decide(self._deciding(0, now_ms), request)
+            return at_once(APIS[type(request)].decide(self._deciding(0, now_ms), request))
         except ApiError as refused:
             return ControllerResult(response=self._refusal(request, refused))
 
@@ -236,7 +280,7 @@ class QuorumController:
         check_cluster(self._deciding(0, 0, caller), ApiKey.ENVELOPE)
         return open_envelope(request)
 
-    def _handle_forwarded(self, outer: Deciding, request: EnvelopeRequest, leader_id: int) -> ControllerResult:
+    def _handle_forwarded(self, outer: Deciding, request: EnvelopeRequest, leader_id: int) -> Steps:
         """Decide for the client of a broker. The broker itself is told to ask another controller, not the client."""
         try:
             forwarded = self.opened(request, outer.caller)
@@ -246,7 +290,7 @@ class QuorumController:
             return ControllerResult(response=refuse_envelope(refused.error))
         deciding = self._deciding(forwarded.version, outer.now_ms, forwarded.caller, is_forwarded=True)
         try:
-            result = self._decide(deciding, forwarded.message, leader_id)
+            result = yield from self._decide(deciding, forwarded.message, leader_id)
         except ApiError as refused:
             if refused.error == Error.NOT_CONTROLLER:
                 return ControllerResult(response=refuse_envelope(Error.NOT_CONTROLLER))
@@ -254,7 +298,7 @@ class QuorumController:
         assert result.response is not None, forwarded
         return structs.replace(result, response=seal(forwarded, result.response))
 
-    def _decide(self, deciding: Deciding, request: Message, leader_id: int) -> ControllerResult:
+    def _decide(self, deciding: Deciding, request: Message, leader_id: int) -> Steps:
         """Decide on what the caller is allowed to ask; raises `ApiError` for a request that fails as a whole."""
         if isinstance(request, DescribeClusterRequest):
             return self._describe_cluster(deciding, request, leader_id)
@@ -269,11 +313,18 @@ class QuorumController:
                 raise _not_controller(leader_id)
             if isinstance(request, BrokerHeartbeatRequest):
                 self.note_contact(request, deciding.now_ms)
-        result = api.decide(deciding, request)
+        decision = api.decide(deciding, request)
+        result = decision if isinstance(decision, ControllerResult) else (yield from decision)
         return result if permitted is None else structs.replace(result, response=permitted.finish(result.response))
 
     def note_contact(self, beat: BrokerHeartbeatRequest, now_ms: int) -> None:
-        """A broker was heard, whatever it is answered: who is busy must not take others for dead."""
+        """A broker was heard, whatever it is answered: who is busy must not take others for dead.
+
+        An incarnation that is not registered has no session.
+        """
+        broker = self.history.latest.brokers.by_id.get(beat.broker_id)
+        if broker is None or broker.epoch != beat.broker_epoch:
+            return
         self._sessions.contact(beat.broker_id, beat.broker_epoch, now_ms)
         if self._sweep_ms == NEVER_MS:
             self._arm_sweep(now_ms)
@@ -350,34 +401,64 @@ class QuorumController:
         )
 
     def on_tick(self, now_ms: int) -> list[ControllerResult]:
-        """Do timed work that is due: one decision at most, since the next one has to see what this one changes."""
-        due = []
+        """Do timed work that is due."""
+        return [at_once(begin(self, now_ms)) for begin in self.due(now_ms)]
+
+    def due(self, now_ms: int) -> list[Callable[[QuorumController, int], ControllerResult | Steps]]:
+        """The timed decisions that are due: each begins when it is called, which is to be once and soon.
+
+        At most one looks at the metadata, since the next one has to see what it changes.
+        """
+        due: list[Callable[[QuorumController, int], ControllerResult | Steps]] = []
         if now_ms >= self._sweep_ms:
-            fenced = fence_silent_broker(self._deciding(0, now_ms))
-            if fenced is None:
+            expired = self._sessions.take_expired(now_ms)
+            if expired is None:
                 self._arm_sweep(now_ms)
             else:
-                due.append(fenced)
+                due.append(partial(_fence, expired))
                 self._sweep_ms = now_ms + _AGAIN_MS
         elif now_ms >= self._balancing.deadline_ms:
-            allowed = self.settings.decisions.leader_imbalance_percentage
-            due.append(self._in_portions(balance(self._deciding(0, now_ms), allowed), self._balancing, now_ms))
+            due.append(QuorumController._balance)
         elif now_ms >= self._unclean_elections.deadline_ms:
-            due.append(self._in_portions(elect_uncleanly(self._deciding(0, now_ms)), self._unclean_elections, now_ms))
+            due.append(QuorumController._elect_uncleanly)
         elif now_ms >= self._token_removal.deadline_ms:
-            due.append(self._in_portions(remove_expired(self._deciding(0, now_ms)), self._token_removal, now_ms))
+            due.append(QuorumController._remove_expired)
         if now_ms >= self._periodic.deadline_ms:
             self._periodic.arm(now_ms)
-            due.append(NO_OP)
+            due.append(_no_op)
         return due
 
-    @staticmethod
-    def _in_portions(result: ControllerResult, timer: Periodic, now_ms: int) -> ControllerResult:
+    def _balance(self, now_ms: int) -> Steps:
+        allowed = self.settings.decisions.leader_imbalance_percentage
+        self._imbalanced = members = self._imbalanced or imbalanced(self.history.latest)
+        return self._one_run(balance(self._deciding(0, now_ms), members, allowed), self._balancing, now_ms)
+
+    def _elect_uncleanly(self, now_ms: int) -> Steps:
+        self._leaderless = members = self._leaderless or leaderless(self.history.latest)
+        run = elect_uncleanly(self._deciding(0, now_ms), members)
+        return self._one_run(run, self._unclean_elections, now_ms)
+
+    def _remove_expired(self, now_ms: int) -> Steps:
+        return self._one_run(remove_expired(self._deciding(0, now_ms)), self._token_removal, now_ms)
+
+    def _one_run(self, run: Steps, timer: Periodic, now_ms: int) -> Steps:
         """Timed work, which goes on soon if there is more than one run may do."""
-        if len(result.records) < PER_RUN:
-            timer.arm(now_ms)
-        else:
+        timer.arm(now_ms)
+        count = 0
+        while True:
+            try:
+                record = next(run)
+            except StopIteration as end:
+                result: ControllerResult = end.value
+                break
+            count += record is not None
+            yield record
+        if count + len(result.records) >= PER_RUN:
             timer.deadline_ms = now_ms + _AGAIN_MS
+        elif timer is self._balancing:
+            self._imbalanced = None
+        elif timer is self._unclean_elections:
+            self._leaderless = None
         return result
 
     @property
@@ -441,5 +522,9 @@ def _not_controller(leader_id: int) -> ApiError:
     return ApiError(Error.NOT_CONTROLLER, text)
 
 
-_OF_BROKERS: Final = {RegisterBrokerRecord, UnregisterBrokerRecord, BrokerRegistrationChangeRecord}
-"""The records that say something of a broker's session."""
+def _fence(expired: tuple[int, int], controller: QuorumController, now_ms: int) -> Steps:
+    return fence_silent_broker(controller._deciding(0, now_ms), expired)
+
+
+def _no_op(_: QuorumController, __: int) -> ControllerResult:
+    return NO_OP

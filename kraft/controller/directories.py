@@ -8,8 +8,15 @@ from collections.abc import Iterator
 
 from kraft.controller.deciding import Deciding
 from kraft.controller.partition_change import DIRECTORIES_SINCE, Target
-from kraft.controller.partition_updates import BrokerUpdate, Member, all_partitions, change_of, partition_updates
-from kraft.controller.result import ApiError, ControllerResult, VersionedRecord
+from kraft.controller.partition_updates import (
+    BrokerUpdate,
+    Member,
+    all_partitions_by_steps,
+    change_of,
+    partition_updates,
+    where,
+)
+from kraft.controller.result import ApiError, ControllerResult, Records, Steps, VersionedRecord
 from metadata_log.image import Broker, MetadataImage
 from metadata_log.records.metadata import BrokerRegistrationChangeRecord
 from metadata_log.types import Uuid
@@ -23,18 +30,17 @@ from transport.protocol.messages.assign_replicas_to_dirs import (
 )
 
 
-def offline_changes(deciding: Deciding, broker: Broker, reported: tuple[Uuid, ...]) -> list[VersionedRecord]:
+def offline_changes(deciding: Deciding, broker: Broker, reported: tuple[Uuid, ...]) -> Records:
     """A broker says which of its directories it can no longer read; it repeats that with every heartbeat."""
     lost = [directory for directory in broker.directories if directory in reported]
     if not lost:
-        return []
-    records: list[VersionedRecord] = []
+        return
     for directory in lost:
         members = _replicas_in(deciding.image, broker.id, directory)
-        records += partition_updates(deciding.image, members, BrokerUpdate(removed=broker.id), deciding.defaults)
+        yield from partition_updates(deciding.image, members, BrokerUpdate(removed=broker.id), deciding.defaults)
     left = tuple(directory for directory in broker.directories if directory not in reported)
     change = BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, log_dirs=left)
-    return [*records, VersionedRecord(change, 2)]
+    yield VersionedRecord(change, 2)
 
 
 def cordoned_change(broker: Broker, reported: tuple[Uuid, ...]) -> list[VersionedRecord]:
@@ -45,7 +51,7 @@ def cordoned_change(broker: Broker, reported: tuple[Uuid, ...]) -> list[Versione
     return [VersionedRecord(change, 3)]
 
 
-def assign_replicas_to_dirs(deciding: Deciding, request: AssignReplicasToDirsRequest) -> ControllerResult:
+def assign_replicas_to_dirs(deciding: Deciding, request: AssignReplicasToDirsRequest) -> Steps:
     """A broker says where its replicas are; one code for each. Raises `ApiError` if the request fails as a whole."""
     image = deciding.image
     if (image.features.metadata_version or 0) < DIRECTORIES_SINCE:
@@ -53,7 +59,6 @@ def assign_replicas_to_dirs(deciding: Deciding, request: AssignReplicasToDirsReq
     broker = image.brokers.by_id.get(request.broker_id)
     if broker is None or broker.epoch != request.broker_epoch:
         raise ApiError(Error.STALE_BROKER_EPOCH)
-    records: list[VersionedRecord] = []
     directories = []
     for directory in request.directories:
         offline: list[Member] = []
@@ -66,14 +71,15 @@ def assign_replicas_to_dirs(deciding: Deciding, request: AssignReplicasToDirsReq
                 if error is Error.NONE:
                     found = image.topics.by_id[topic.topic_id]
                     target = Target(directories={broker.id: directory.id})
-                    records += change_of(image, found, number, target, deciding.defaults)
+                    yield from change_of(image, found, number, target, deciding.defaults)
                     if directory.id not in broker.directories:
                         offline.append((found.id, number, found.partitions[number]))
+                yield None
                 answers.append(AssignReplicasToDirsResponsePartitionData(partition_index=number, error_code=error))
             topics.append(AssignReplicasToDirsResponseTopicData(topic_id=topic.topic_id, partitions=answers))
         directories.append(AssignReplicasToDirsResponseDirectoryData(id=directory.id, topics=topics))
-        records += partition_updates(image, offline, BrokerUpdate(removed=broker.id), deciding.defaults)
-    return ControllerResult(tuple(records), AssignReplicasToDirsResponse(directories=directories), is_atomic=False)
+        yield from partition_updates(image, offline, BrokerUpdate(removed=broker.id), deciding.defaults)
+    return ControllerResult((), AssignReplicasToDirsResponse(directories=directories), is_atomic=False)
 
 
 def refuse_assignment(
@@ -92,10 +98,11 @@ def _assignment_error(image: MetadataImage, broker_id: int, topic_id: Uuid, numb
     return Error.NONE if broker_id in topic.partitions[number].replicas else Error.NOT_LEADER_OR_FOLLOWER
 
 
-def _replicas_in(image: MetadataImage, broker_id: int, directory: Uuid) -> Iterator[Member]:
+def _replicas_in(image: MetadataImage, broker_id: int, directory: Uuid) -> Iterator[Member | None]:
     """The partitions that a broker holds in a directory. There is no index: directories fail rarely."""
-    return (
-        (topic_id, number, partition)
-        for topic_id, number, partition in all_partitions(image)
-        if (broker_id, directory) in zip(partition.replicas, partition.directories, strict=True)
-    )
+
+    def is_there(member: Member) -> bool:
+        partition = member[2]
+        return (broker_id, directory) in zip(partition.replicas, partition.directories, strict=True)
+
+    return where(all_partitions_by_steps(image), is_there)

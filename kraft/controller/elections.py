@@ -5,16 +5,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from itertools import islice
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Final
 
 from kraft.controller.deciding import Deciding
 from kraft.controller.leader_election import Election
-from kraft.controller.partition_updates import NOBODY, Member, all_partitions, elect_leaders
-from kraft.controller.result import ApiError, ControllerResult, VersionedRecord
+from kraft.controller.partition_change import UNCHANGED, Rules, partition_change
+from kraft.controller.partition_updates import (
+    NOBODY,
+    Member,
+    all_partitions_by_steps,
+    elect_leaders,
+    rules_by_topic,
+    versioned,
+    where,
+)
+from kraft.controller.result import ApiError, ControllerResult, Steps, VersionedRecord, now_and_then
 from kraft.controller.topic_configs import unclean_election
-from metadata_log.image import MetadataImage, memberships
+from metadata_log.image import MetadataImage
+from metadata_log.image.persistent_map import in_key_order_by_runs
+from metadata_log.image.topics import memberships_by_steps
+from metadata_log.types import Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -25,28 +36,36 @@ from transport.protocol.messages.elect_leaders import (
 
 PER_RUN: Final = 1000
 """Timed elections beyond this wait for the next run, which follows at once."""
+_UNNEEDED_PER_STEP: Final = 4
+"""How many partitions that need no election make a step."""
 _KINDS: Final = {0: Election.PREFERRED, 1: Election.UNCLEAN}
 
 
-def elect(deciding: Deciding, request: ElectLeadersRequest) -> ControllerResult:
+def elect(deciding: Deciding, request: ElectLeadersRequest) -> Steps:
     """Hold an election of the partitions named, or of all; raises `ApiError` for a kind that does not exist."""
     election = _KINDS.get(request.election_type)
     if election is None:
         raise ApiError(Error.INVALID_REQUEST, f"Unknown election type {request.election_type}")
-    records: list[VersionedRecord] = []
     results = []
-    for name, numbers, is_asked_for in _wanted(deciding.image, request):
+    rules = rules_by_topic(deciding.image, deciding.defaults)
+    for wanted in _wanted(deciding.image, request):
+        yield None
+        if wanted is None:
+            continue
+        name, numbers, is_asked_for = wanted
         outcomes = []
-        for number in numbers:
-            error, text = Error.NONE, None
+        for at, number in enumerate(numbers):
+            error, text, record = Error.NONE, None, None
             try:
-                records += _elect_one(deciding, name, number, election)
+                record = _elect_one(deciding.image, name, number, election, rules)
             except ApiError as refused:
                 error, text = refused.error, str(refused)
             if is_asked_for or error is not Error.ELECTION_NOT_NEEDED:
                 outcomes.append(PartitionResult(partition_id=number, error_code=error, error_message=text))
+            if error is not Error.ELECTION_NOT_NEEDED or at % _UNNEEDED_PER_STEP == 0:
+                yield record
         results.append(ReplicaElectionResult(topic=name, partition_result=outcomes))
-    return ControllerResult(tuple(records), ElectLeadersResponse(replica_election_results=results), is_atomic=False)
+    return ControllerResult((), ElectLeadersResponse(replica_election_results=results), is_atomic=False)
 
 
 def refuse_elections(request: ElectLeadersRequest, error: Error, text: str | None = None) -> ElectLeadersResponse:
@@ -66,61 +85,94 @@ def refuse_elections(request: ElectLeadersRequest, error: Error, text: str | Non
     )
 
 
-def balance(deciding: Deciding, allowed_percentage: int = 0) -> ControllerResult:
+def balance(deciding: Deciding, members: Iterable[Member | None], allowed_percentage: int = 0) -> Steps:
     """Lead partitions by their preferred replicas again, where those are in sync.
 
-    A broker that is preferred somewhere is left alone while others lead at most `allowed_percentage` of its
-    partitions: with 0, which is all that Kafka 4 knows, none is. Beyond it, a broker gets all of them back at once
-    (`leader.imbalance.per.broker.percentage`, which Kafka had until 3.9).
+    `members` are the partitions to look at, one run after the other. A broker that is preferred somewhere is left alone
+    while others lead at most `allowed_percentage` of its partitions: with 0, which is all that Kafka 4 knows, none is.
+    Beyond it, a broker gets all of them back at once (`leader.imbalance.per.broker.percentage`, which Kafka had until
+    3.9).
     """
-    members = all_partitions(deciding.image)
     if not allowed_percentage:
-        return _timed(deciding, members, Election.PREFERRED)
-    deprived = _deprived(deciding.image, allowed_percentage)
-    theirs = (member for member in members if member[2].replicas[0] in deprived)
-    return ControllerResult(
-        tuple(elect_leaders(deciding.image, theirs, Election.PREFERRED, deciding.defaults)), is_atomic=False
-    )
+        return (yield from _timed(deciding, members, Election.PREFERRED))
+    deprived = yield from _deprived(deciding.image, allowed_percentage)
+    theirs = where(all_partitions_by_steps(deciding.image), lambda member: member[2].replicas[0] in deprived)
+    yield from elect_leaders(deciding.image, theirs, Election.PREFERRED, deciding.defaults)
+    return ControllerResult(is_atomic=False)
 
 
-def _deprived(image: MetadataImage, allowed_percentage: int) -> set[int]:
+def _deprived(image: MetadataImage, allowed_percentage: int) -> Generator[None, None, set[int]]:
     """The brokers for whom others lead more of the partitions that they should lead than is allowed."""
     preferred, led_by_others = Counter[int](), Counter[int]()
-    for _, _, partition in all_partitions(image):
+    for member in now_and_then(all_partitions_by_steps(image)):
+        if member is None:
+            yield None
+            continue
+        partition = member[2]
         broker = partition.replicas[0]
         preferred[broker] += 1
         led_by_others[broker] += partition.leader != broker
     return {broker for broker, count in led_by_others.items() if count * 100 > preferred[broker] * allowed_percentage}
 
 
-def elect_uncleanly(deciding: Deciding) -> ControllerResult:
+def elect_uncleanly(deciding: Deciding, members: Iterable[Member | None]) -> Steps:
     """Lead partitions that nobody can lead without losing records, where their topics allow it."""
     image = deciding.image
-    leaderless = (
-        member
-        for member in memberships(image.topics, NOBODY)
-        if unclean_election(image, image.topics.by_id[member[0]].name, deciding.defaults)
+    allowed = where(
+        members, lambda member: unclean_election(image, image.topics.by_id[member[0]].name, deciding.defaults)
     )
-    return _timed(deciding, leaderless, Election.UNCLEAN)
+    return _timed(deciding, allowed, Election.UNCLEAN)
 
 
-def _timed(deciding: Deciding, members: Iterable[Member], election: Election) -> ControllerResult:
-    changes = islice(elect_leaders(deciding.image, members, election, deciding.defaults), PER_RUN)
-    return ControllerResult(tuple(changes), is_atomic=False)
+def imbalanced(image: MetadataImage) -> Iterator[Member | None]:
+    """The partitions that their preferred replicas do not lead."""
+    return where(all_partitions_by_steps(image), lambda member: member[2].leader != member[2].replicas[0])
 
 
-def _wanted(image: MetadataImage, request: ElectLeadersRequest) -> Iterable[tuple[str, Iterable[int], bool]]:
+def leaderless(image: MetadataImage) -> Iterator[Member | None]:
+    """The partitions without a leader."""
+    return memberships_by_steps(image.topics, NOBODY)
+
+
+def still_there(image: MetadataImage, members: Iterable[Member | None]) -> Iterator[Member | None]:
+    """The members of an older image, as they are in this one."""
+    for member in members:
+        if member is None:
+            yield None
+            continue
+        topic_id, number, _ = member
+        topic = image.topics.by_id.get(topic_id)
+        if topic is not None:
+            yield topic_id, number, topic.partitions[number]
+
+
+def _timed(deciding: Deciding, members: Iterable[Member | None], election: Election) -> Steps:
+    count = 0
+    for record in elect_leaders(deciding.image, still_there(deciding.image, members), election, deciding.defaults):
+        yield record
+        count += record is not None
+        if count == PER_RUN:
+            break
+    return ControllerResult(is_atomic=False)
+
+
+def _wanted(image: MetadataImage, request: ElectLeadersRequest) -> Iterable[tuple[str, Iterable[int], bool] | None]:
     """Topics with the partitions to elect in, and whether they were asked for by name."""
     if request.topic_partitions is None:
-        for name in image.topics:
-            yield name, range(len(image.topics[name].partitions)), False
+        for entry in in_key_order_by_runs(image.topics.by_name):
+            if entry is None:
+                yield None
+            else:
+                name, topic_id = entry
+                yield name, range(len(image.topics.by_id[topic_id].partitions)), False
     else:
         for asked in request.topic_partitions:
             yield asked.topic, asked.partitions, True
 
 
-def _elect_one(deciding: Deciding, name: str, number: int, election: Election) -> list[VersionedRecord]:
-    image = deciding.image
+def _elect_one(
+    image: MetadataImage, name: str, number: int, election: Election, rules: Callable[[Uuid], Rules]
+) -> VersionedRecord:
     if name not in image.topics:
         raise ApiError(Error.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}")
     topic = image.topics[name]
@@ -130,10 +182,10 @@ def _elect_one(deciding: Deciding, name: str, number: int, election: Election) -
     is_led = partition.leader == partition.replicas[0] if election is Election.PREFERRED else partition.leader >= 0
     if is_led:
         raise ApiError(Error.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
-    changes = list(elect_leaders(image, [(topic.id, number, partition)], election, deciding.defaults))
-    if not changes:
+    change = partition_change(topic.id, number, partition, UNCHANGED, rules(topic.id), election)
+    if change is None:
         if election is Election.PREFERRED:
             raise ApiError(Error.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available.")
         text = "Eligible topic partition leaders are not available."
         raise ApiError(Error.ELIGIBLE_LEADERS_NOT_AVAILABLE, text)
-    return changes
+    return versioned(image, change)

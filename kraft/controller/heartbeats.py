@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from heapq import heappop, heappush, heapreplace
 from typing import Final
 
 from msgspec import Struct
@@ -49,14 +50,17 @@ class BrokerSessions:
     """The sessions of brokers; times are milliseconds.
 
     A session belongs to an incarnation, which is a broker and its epoch. Contact is noted when a heartbeat is received,
-    before it is dealt with: a busy controller does not lose brokers that do reach it.
+    before it is dealt with: a busy controller does not lose brokers that do reach it. The caller has checked that the
+    incarnation is registered, so that strangers open no sessions.
     """
 
-    __slots__ = ("_contacts", "_heard", "_registered_at", "session_timeout_ms")
+    __slots__ = ("_by_age", "_contacts", "_heard", "_registered_at", "session_timeout_ms")
 
     def __init__(self, session_timeout_ms: int) -> None:
         self.session_timeout_ms = session_timeout_ms
         self._contacts: dict[tuple[int, int], int] = {}
+        self._by_age: list[tuple[int, tuple[int, int]]] = []
+        """A heap with one entry for each contact. Its time may be older than the last contact, and never younger."""
         self._heard: dict[int, Heard] = {}
         self._registered_at: dict[int, int] = {}
 
@@ -78,11 +82,12 @@ class BrokerSessions:
         for broker_id, broker in in_key_order(image.brokers.by_id):
             self._heard[broker_id] = Heard(fenced=broker.fenced)
             if not broker.fenced:
-                self._contacts[broker_id, broker.epoch] = now_ms
+                self.contact(broker_id, broker.epoch, now_ms)
 
     def renounce(self) -> None:
         """Forget what was heard."""
         self._contacts.clear()
+        self._by_age.clear()
         self._heard.clear()
 
     # Heartbeats
@@ -93,8 +98,11 @@ class BrokerSessions:
         return bool(self._contacts)
 
     def contact(self, broker_id: int, broker_epoch: int, now_ms: int) -> None:
-        """A heartbeat of this incarnation was received."""
-        self._contacts[broker_id, broker_epoch] = now_ms
+        """A heartbeat of this incarnation, which is registered, was received."""
+        key = broker_id, broker_epoch
+        if key not in self._contacts:
+            heappush(self._by_age, (now_ms, key))
+        self._contacts[key] = now_ms
 
     def is_valid(self, broker_id: int, broker_epoch: int, now_ms: int) -> bool:
         """Whether this incarnation was heard of within the session timeout."""
@@ -148,11 +156,16 @@ class BrokerSessions:
 
     def take_expired(self, now_ms: int) -> tuple[int, int] | None:
         """The incarnation that has been silent for longest, if that is more than a session; its session is over."""
-        longest = min(self._contacts.items(), key=lambda item: (item[1], item[0]), default=None)
-        if longest is None or now_ms - longest[1] <= self.session_timeout_ms:
-            return None
-        del self._contacts[longest[0]]
-        return longest[0]
+        contacts, by_age = self._contacts, self._by_age
+        while by_age and now_ms - by_age[0][0] > self.session_timeout_ms:
+            noted_ms, key = by_age[0]
+            last_ms = contacts[key]
+            if last_ms == noted_ms:
+                heappop(by_age)
+                del contacts[key]
+                return key
+            heapreplace(by_age, (last_ms, key))
+        return None
 
     # Exploration
 
@@ -160,6 +173,7 @@ class BrokerSessions:
         """An independent copy."""
         copy = BrokerSessions(self.session_timeout_ms)
         copy._contacts = self._contacts.copy()
+        copy._by_age = self._by_age.copy()
         copy._heard = {
             broker_id: Heard(heard.fenced, heard.metadata_offset, heard.controlled_shutdown_offset)
             for broker_id, heard in self._heard.items()

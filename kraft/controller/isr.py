@@ -9,7 +9,7 @@ from kraft.controller.deciding import Deciding
 from kraft.controller.leader_election import Election
 from kraft.controller.partition_change import RECOVERED, RECOVERING, Rules, Target, partition_change
 from kraft.controller.partition_updates import is_active, rules_by_topic, versioned
-from kraft.controller.result import ApiError, ControllerResult, VersionedRecord
+from kraft.controller.result import ApiError, ControllerResult, Steps, VersionedRecord
 from kraft.controller.topic_configs import unclean_election
 from metadata_log.image import MetadataImage, Partition, TopicImage, merge
 from transport.protocol.errors import Error
@@ -26,28 +26,30 @@ _WITH_EPOCHS_SINCE: Final = 3
 _ANY_EPOCH: Final = -1
 
 
-def alter_partition(deciding: Deciding, request: AlterPartitionRequest) -> ControllerResult:
+def alter_partition(deciding: Deciding, request: AlterPartitionRequest) -> Steps:
     """Judge every partition by itself; raises `ApiError` for a request of another incarnation of the broker."""
     broker = deciding.image.brokers.by_id.get(request.broker_id)
     if broker is None or broker.epoch != request.broker_epoch:
         raise ApiError(Error.STALE_BROKER_EPOCH)
-    records: list[VersionedRecord] = []
     topics = []
     rules = rules_by_topic(deciding.image, deciding.defaults)
     for asked in request.topics:
         topic = deciding.image.topics.by_id.get(asked.topic_id)
         answers = []
         if topic is None:
-            answers = [_refused(change, Error.UNKNOWN_TOPIC_ID) for change in asked.partitions]
+            for change in asked.partitions:
+                answers.append(_refused(change, Error.UNKNOWN_TOPIC_ID))
+                yield None
         else:
             unclean = unclean_election(deciding.image, topic.name, deciding.defaults)
             election = Election.UNCLEAN if unclean else Election.ONLINE
             for change in asked.partitions:
                 answer, record = _alter(deciding, request.broker_id, topic, change, rules(topic.id), election)
                 answers.append(answer)
-                records += record
+                yield None
+                yield from record
         topics.append(AlterPartitionResponseTopicData(topic_id=asked.topic_id, partitions=answers))
-    return ControllerResult(tuple(records), AlterPartitionResponse(topics=topics), is_atomic=False)
+    return ControllerResult((), AlterPartitionResponse(topics=topics), is_atomic=False)
 
 
 def refuse_alter_partition(_: AlterPartitionRequest, error: Error, text: str | None = None) -> AlterPartitionResponse:

@@ -7,7 +7,7 @@ from collections import Counter
 from kraft.controller import client_metrics
 from kraft.controller.configs import DELETE, SET, alter
 from kraft.controller.deciding import Deciding
-from kraft.controller.result import RECORDS_PER_OPERATION, ApiError, ControllerResult, VersionedRecord
+from kraft.controller.result import RECORDS_PER_OPERATION, ApiError, ControllerResult, Steps, VersionedRecord
 from metadata_log.image import Resource, ResourceType
 from metadata_log.records.metadata import ClearElrRecord
 from transport.protocol.errors import Error
@@ -20,13 +20,14 @@ from transport.protocol.messages.alter_configs import (
 from transport.protocol.messages.incremental_alter_configs import AlterableConfig
 
 
-def alter_configs(deciding: Deciding, request: AlterConfigsRequest) -> ControllerResult:
+def alter_configs(deciding: Deciding, request: AlterConfigsRequest) -> Steps:
     """Decide on every resource by itself; what a resource has and the request does not name is removed."""
     records: list[VersionedRecord] = []
     answers = []
     client_metrics.check_size(request.resources)
     times = Counter(_key(resource) for resource in request.resources)
     for key, resource in {_key(resource): resource for resource in request.resources}.items():
+        yield None
         error = None
         try:
             if times[key] > 1:

@@ -10,10 +10,10 @@ from msgspec import Struct
 
 from kraft.controller.leader_election import Election
 from kraft.controller.partition_change import UNCHANGED, Rules, Target, partition_change, record_version
-from kraft.controller.result import VersionedRecord
+from kraft.controller.result import CHEAP_PER_STEP, Records, VersionedRecord
 from kraft.controller.topic_configs import TopicDefaults, min_isr, unclean_election
 from metadata_log.image import MetadataImage, Partition, TopicImage
-from metadata_log.image.persistent_map import in_key_order
+from metadata_log.image.persistent_map import in_key_order, in_key_order_by_runs
 from metadata_log.image.topics import MIGRATING
 from metadata_log.records.metadata import PartitionChangeRecord
 from metadata_log.types import Uuid
@@ -134,9 +134,31 @@ def all_partitions(image: MetadataImage) -> Iterator[Member]:
             yield topic_id, number, partition
 
 
+def all_partitions_by_steps(image: MetadataImage) -> Iterator[Member | None]:
+    """As `all_partitions`, with None now and then, where work may pause."""
+    for entry in in_key_order_by_runs(image.topics.by_id):
+        yield None
+        if entry is not None:
+            topic_id, topic = entry
+            for number, partition in enumerate(topic.partitions):
+                yield topic_id, number, partition
+
+
+def where(members: Iterable[Member | None], matches: Callable[[Member], bool]) -> Iterator[Member | None]:
+    """The members that match. None stands for some that do not."""
+    skipped = 0
+    for member in members:
+        if member is not None and matches(member):
+            yield member
+        else:
+            skipped += 1
+            if member is None or skipped % CHEAP_PER_STEP == 0:
+                yield None
+
+
 def partition_updates(
-    image: MetadataImage, members: Iterable[Member], update: BrokerUpdate, defaults: TopicDefaults
-) -> Iterator[VersionedRecord]:
+    image: MetadataImage, members: Iterable[Member | None], update: BrokerUpdate, defaults: TopicDefaults
+) -> Records:
     """The changes that a broker's new state asks for in these partitions.
 
     Where the topic allows it an unclean election happens at once.
@@ -151,23 +173,32 @@ def partition_updates(
     version = record_version(image.features.metadata_version or 0)
     leaving = {update.removed, update.unclean}
     unclean_shutdown = () if update.unclean == NOBODY else (update.unclean,)
-    for topic_id, number, partition in members:
+    for member in members:
+        if member is None:
+            yield None
+            continue
+        topic_id, number, partition = member
         isr = tuple([replica for replica in partition.isr if replica not in leaving])
         target = Target(isr=isr, unclean_shutdown=unclean_shutdown)
         change = partition_change(topic_id, number, partition, target, rules(topic_id), election(topic_id))
-        if change is not None:
-            yield VersionedRecord(change, version)
+        yield None if change is None else VersionedRecord(change, version)
 
 
 def elect_leaders(
-    image: MetadataImage, members: Iterable[Member], election: Election, defaults: TopicDefaults
-) -> Iterator[VersionedRecord]:
+    image: MetadataImage, members: Iterable[Member | None], election: Election, defaults: TopicDefaults
+) -> Records:
     """The changes of an election that somebody asks for (`ElectLeaders`), of partitions not led as they could be."""
     rules = rules_by_topic(image, defaults)
-    for topic_id, number, partition in members:
+
+    def is_wanting(member: Member) -> bool:
+        partition = member[2]
         wanted = partition.replicas[0] if election is Election.PREFERRED else partition.leader
-        if partition.leader == wanted != NOBODY:
+        return not partition.leader == wanted != NOBODY
+
+    for member in where(members, is_wanting):
+        if member is None:
+            yield None
             continue
+        topic_id, number, partition = member
         change = partition_change(topic_id, number, partition, UNCHANGED, rules(topic_id), election)
-        if change is not None:
-            yield versioned(image, change)
+        yield None if change is None else versioned(image, change)

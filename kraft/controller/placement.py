@@ -5,7 +5,7 @@ Leaders go round the brokers, replicas round the racks; a broker that is fenced 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from random import Random
 
 from msgspec import Struct
@@ -90,6 +90,13 @@ class _Rack:
 
 def place(brokers: Iterable[UsableBroker], count: int, replication_factor: int, rng: Random) -> list[tuple[int, ...]]:
     """The replicas of `count` new partitions, the leader first; raises `ApiError` if there are too few brokers."""
+    return list(placements(brokers, count, replication_factor, rng))
+
+
+def placements(
+    brokers: Iterable[UsableBroker], count: int, replication_factor: int, rng: Random
+) -> Iterator[tuple[int, ...]]:
+    """As `place`, one partition after the other; raises `ApiError` before the first."""
     usable = list(brokers)
     unfenced = sum(not broker.fenced for broker in usable)
     if replication_factor <= 0:
@@ -108,7 +115,6 @@ def place(brokers: Iterable[UsableBroker], count: int, replication_factor: int, 
         by_rack.setdefault("" if broker.rack is None else f"/{broker.rack}", []).append(broker)
     racks = [_Rack(by_rack[name], rng) for name in sorted(by_rack)]
     offset = rng.randrange(len(racks))
-    placements = []
     epoch = 0
     for _ in range(count):
         if epoch == unfenced > 1:
@@ -117,10 +123,9 @@ def place(brokers: Iterable[UsableBroker], count: int, replication_factor: int, 
                 rack.shuffle(rng)
             epoch = 0
         offset %= len(racks)
-        placements.append(_one(racks, offset, epoch, replication_factor))
+        yield _one(racks, offset, epoch, replication_factor)
         epoch += 1
         offset += 1
-    return placements
 
 
 def _one(racks: list[_Rack], offset: int, epoch: int, replication_factor: int) -> tuple[int, ...]:

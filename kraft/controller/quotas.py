@@ -8,7 +8,7 @@ from math import isnan
 from typing import Final
 
 from kraft.controller.deciding import Deciding
-from kraft.controller.result import RECORDS_PER_OPERATION, ApiError, ControllerResult, VersionedRecord
+from kraft.controller.result import RECORDS_PER_OPERATION, ApiError, ControllerResult, Steps, VersionedRecord
 from metadata_log.image import MetadataImage
 from metadata_log.image.quotas import NO_QUOTAS
 from metadata_log.records.metadata import ClientQuotaRecord, EntityData
@@ -42,12 +42,13 @@ Wanted = dict[str, str | None]
 """The names of an entity by their types; None stands for all that have no quota of their own."""
 
 
-def alter_client_quotas(deciding: Deciding, request: AlterClientQuotasRequest) -> ControllerResult:
+def alter_client_quotas(deciding: Deciding, request: AlterClientQuotasRequest) -> Steps:
     """Judge every entity by itself; only what changes is written."""
     entities = [{part.entity_type: part.entity_name for part in entry.entity} for entry in request.entries]
     records: list[VersionedRecord] = []
     answers: dict[frozenset[tuple[str, str | None]], AlterClientQuotasResponseEntryData] = {}
     for wanted, entry in zip(entities, request.entries, strict=True):
+        yield None
         entity = frozenset(wanted.items())
         error: ApiError | None = None
         try:

@@ -10,7 +10,7 @@ from kraft.controller.leader_election import Election
 from kraft.controller.partition_change import Target
 from kraft.controller.partition_updates import change_of
 from kraft.controller.reassignment import begin
-from kraft.controller.result import RECORDS_PER_OPERATION, ApiError, ControllerResult, VersionedRecord
+from kraft.controller.result import RECORDS_PER_OPERATION, ApiError, ControllerResult, Steps, VersionedRecord
 from kraft.controller.topic_configs import unclean_election
 from kraft.controller.topics import check_assignment
 from metadata_log.image import MetadataImage, Partition, TopicImage, reassigning
@@ -32,7 +32,7 @@ from transport.protocol.messages.list_partition_reassignments import (
 _FACTOR_FIELD_SINCE: Final = 1
 
 
-def alter_reassignments(deciding: Deciding, request: AlterPartitionReassignmentsRequest) -> ControllerResult:
+def alter_reassignments(deciding: Deciding, request: AlterPartitionReassignmentsRequest) -> Steps:
     """Begin, replace or cancel; every partition has its own outcome, and all records stand together."""
     may_change = deciding.version < _FACTOR_FIELD_SINCE or request.allow_replication_factor_change
     records: list[VersionedRecord] = []
@@ -40,6 +40,7 @@ def alter_reassignments(deciding: Deciding, request: AlterPartitionReassignments
     for topic in request.topics:
         partitions = []
         for asked in topic.partitions:
+            yield None
             error, text = Error.NONE, None
             try:
                 records += _alter(deciding, topic.name, asked, may_change_factor=may_change)
@@ -93,10 +94,11 @@ def refuse_list_reassignments(
     return ListPartitionReassignmentsResponse(error_code=error, error_message=text, topics=topics)
 
 
-def list_reassignments(image: MetadataImage, request: ListPartitionReassignmentsRequest) -> ControllerResult:
+def list_reassignments(image: MetadataImage, request: ListPartitionReassignmentsRequest) -> Steps:
     """What is under way, of the partitions asked for or of all; idle and unknown ones are left out."""
     found: dict[str, list[OngoingPartitionReassignment]] = {}
     for name, number, partition in _under_way(image, request):
+        yield None
         found.setdefault(name, []).append(
             OngoingPartitionReassignment(
                 partition_index=number,

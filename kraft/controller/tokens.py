@@ -13,9 +13,9 @@ from kraft.config.secret import Secret
 from kraft.controller.authorizer import AclOperation, AclResource
 from kraft.controller.caller import Caller
 from kraft.controller.deciding import Deciding
-from kraft.controller.result import ControllerResult, VersionedRecord
+from kraft.controller.result import ControllerResult, Steps, VersionedRecord, now_and_then
 from metadata_log.image import DelegationToken
-from metadata_log.image.persistent_map import in_key_order
+from metadata_log.image.persistent_map import in_key_order, in_key_order_by_runs
 from metadata_log.image.tokens import token_record
 from metadata_log.records.metadata import RemoveDelegationTokenRecord
 from metadata_log.types import random_uuid
@@ -177,15 +177,17 @@ def refuse_describe_tokens(
     return DescribeDelegationTokenResponse(error_code=error)
 
 
-def remove_expired(deciding: Deciding) -> ControllerResult:
+def remove_expired(deciding: Deciding) -> Steps:
     """Remove tokens that have expired: what is due every `delegation.token.expiry.check.interval.ms`."""
-    expired = [
-        token_id
-        for token_id, token in in_key_order(deciding.image.tokens.by_id)
-        if _has_expired(token, deciding.now_ms)
-    ]
-    removals = (RemoveDelegationTokenRecord(token_id=token_id) for token_id in expired[:REMOVALS_PER_RUN])
-    return ControllerResult(tuple(VersionedRecord(removal) for removal in removals))
+    removals: list[VersionedRecord] = []
+    for entry in now_and_then(in_key_order_by_runs(deciding.image.tokens.by_id)):
+        if entry is None:
+            yield None
+        elif _has_expired(entry[1], deciding.now_ms):
+            removals.append(VersionedRecord(RemoveDelegationTokenRecord(token_id=entry[0])))
+            if len(removals) == REMOVALS_PER_RUN:
+                break
+    return ControllerResult(tuple(removals))
 
 
 def token_hmac(secret: Secret | None, token_id: str) -> bytes:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from functools import cache, cached_property, partial
+from collections.abc import Generator, Iterator, Sequence
+from functools import cache, partial
 from typing import Final
 
 from kraft.config.topic_synonyms import inherited
@@ -12,11 +12,21 @@ from kraft.controller.configs import SET, alter
 from kraft.controller.deciding import Deciding
 from kraft.controller.partition_change import record_version
 from kraft.controller.partition_updates import default_directory, is_active
-from kraft.controller.placement import place, usable_brokers
-from kraft.controller.result import RECORDS_PER_OPERATION, ApiError, ControllerResult, VersionedRecord
+from kraft.controller.placement import placements, usable_brokers
+from kraft.controller.result import (
+    RECORDS_PER_OPERATION,
+    TOO_MANY_RECORDS,
+    ApiError,
+    ControllerResult,
+    Steps,
+    VersionedRecord,
+    gather,
+    now_and_then,
+)
 from kraft.controller.topic_config_keys import TOPIC_KEYS
 from kraft.controller.topic_names import check_name
 from metadata_log.image import MetadataImage, ResourceType
+from metadata_log.image.persistent_map import in_key_order_by_runs
 from metadata_log.records.metadata import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 from metadata_log.types import METADATA_TOPIC, Uuid, random_uuid
 from transport.protocol.errors import Error
@@ -55,7 +65,7 @@ _FROM_TOPIC, _FROM_BROKER, _FROM_CLUSTER, _FROM_FILE, _FROM_DEFAULT = 1, 2, 3, 4
 # Create
 
 
-def create_topics(deciding: Deciding, request: CreateTopicsRequest) -> ControllerResult:
+def create_topics(deciding: Deciding, request: CreateTopicsRequest) -> Steps:
     """Create what can be created; all records stand together. Raises `ApiError` for a request that is too large."""
     counts = Counter(topic.name for topic in request.topics)
     wanted = [topic for topic in request.topics if counts[topic.name] == 1 and topic.name != METADATA_TOPIC]
@@ -68,20 +78,21 @@ def create_topics(deciding: Deciding, request: CreateTopicsRequest) -> Controlle
     results = []
     for topic in wanted:
         try:
-            made, result = _create(deciding, topic, colliding)
+            made, result = yield from _create(deciding, topic, colliding)
             records += made
         except ApiError as refused:
             result = CreatableTopicResult(
                 name=topic.name, error_code=refused.error, error_message=refused.text or refused.error.message
             )
         results.append(result)
+        yield None
     for name, count in counts.items():
         if name == METADATA_TOPIC or count > 1:
             internal = f"Creation of internal topic {METADATA_TOPIC} is prohibited."
             text = internal if name == METADATA_TOPIC else "Duplicate topic name."
             results.append(CreatableTopicResult(name=name, error_code=Error.INVALID_REQUEST, error_message=text))
     if len(records) > RECORDS_PER_OPERATION:
-        raise ApiError(Error.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+        raise ApiError(Error.POLICY_VIOLATION, TOO_MANY_RECORDS)
     return ControllerResult(() if request.validate_only else tuple(records), CreateTopicsResponse(topics=results))
 
 
@@ -103,20 +114,23 @@ def _partition_count(deciding: Deciding, topic: CreatableTopic) -> int:
 
 def _create(
     deciding: Deciding, topic: CreatableTopic, colliding: _Colliding
-) -> tuple[list[VersionedRecord], CreatableTopicResult]:
+) -> Generator[None, None, tuple[list[VersionedRecord], CreatableTopicResult]]:
     image = deciding.image
     if topic.name in image.topics:
         raise ApiError(Error.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
     check_name(topic.name)
-    colliding.check(topic.name)
+    yield from colliding.check(topic.name)
     empty = [one.name for one in topic.configs if one.value is None]
     if empty:
         raise ApiError(Error.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(empty)}")
     changes = [AlterableConfig(name=one.name, config_operation=SET, value=one.value) for one in topic.configs]
     configs = alter(deciding, (ResourceType.TOPIC, topic.name), changes, is_new=True)
-    replicas = _manual_assignment(image, topic) if topic.assignments else _placement(deciding, topic)
+    if topic.assignments:
+        replicas = yield from _manual_assignment(image, topic)
+    else:
+        replicas = yield from _placement(deciding, topic)
     topic_id = random_uuid(deciding.rng)
-    partitions = list(_partition_records(image, topic_id, 0, replicas))
+    partitions = yield from gather(_partition_records(image, topic_id, 0, replicas))
     result = CreatableTopicResult(
         name=topic.name,
         topic_id=topic_id,
@@ -136,24 +150,27 @@ class _Colliding:
 
     def __init__(self, image: MetadataImage) -> None:
         self._topics = image.topics
+        self._by_plain_name: dict[str, str] | None = None
 
-    @cached_property
-    def _by_plain_name(self) -> dict[str, str]:
-        found: dict[str, str] = {}
-        for name in self._topics:
-            found.setdefault(name.replace(".", "_"), name)
-        return found
-
-    def check(self, name: str) -> None:
+    def check(self, name: str) -> Generator[None, None, None]:
         """Refuse a name that collides."""
-        if "." in name or "_" in name:
-            other = self._by_plain_name.get(name.replace(".", "_"))
-            if other is not None:
-                text = f"Topic '{name}' collides with existing topic: {other}"
-                raise ApiError(Error.INVALID_TOPIC_EXCEPTION, text)
+        if "." not in name and "_" not in name:
+            return
+        if self._by_plain_name is None:
+            found: dict[str, str] = {}
+            for entry in now_and_then(in_key_order_by_runs(self._topics.by_name)):
+                if entry is None:
+                    yield None
+                else:
+                    found.setdefault(entry[0].replace(".", "_"), entry[0])
+            self._by_plain_name = found
+        other = self._by_plain_name.get(name.replace(".", "_"))
+        if other is not None:
+            text = f"Topic '{name}' collides with existing topic: {other}"
+            raise ApiError(Error.INVALID_TOPIC_EXCEPTION, text)
 
 
-def _manual_assignment(image: MetadataImage, topic: CreatableTopic) -> list[tuple[int, ...]]:
+def _manual_assignment(image: MetadataImage, topic: CreatableTopic) -> Generator[None, None, list[tuple[int, ...]]]:
     if topic.replication_factor != DEFAULT:
         text = "A manual partition assignment was specified, but replication factor was not set to -1."
         raise ApiError(Error.INVALID_REQUEST, text)
@@ -171,6 +188,7 @@ def _manual_assignment(image: MetadataImage, topic: CreatableTopic) -> list[tupl
         check_assignment(image, assignment.broker_ids, factor)
         check_active(image, assignment.partition_index, assignment.broker_ids)
         factor = len(assignment.broker_ids)
+        yield None
     if sorted(by_index) != list(range(len(by_index))):
         text = "partitions should be a consecutive 0-based integer sequence"
         raise ApiError(Error.INVALID_REPLICA_ASSIGNMENT, text)
@@ -207,7 +225,7 @@ def check_active(image: MetadataImage, number: int, replicas: Sequence[int]) -> 
         raise ApiError(Error.INVALID_REPLICA_ASSIGNMENT, text + "controlled shutdown.")
 
 
-def _placement(deciding: Deciding, topic: CreatableTopic) -> list[tuple[int, ...]]:
+def _placement(deciding: Deciding, topic: CreatableTopic) -> Generator[None, None, list[tuple[int, ...]]]:
     count, factor = topic.num_partitions, topic.replication_factor
     if factor < DEFAULT or factor == 0:
         text = "Replication factor must be larger than 0, or -1 to use the default value."
@@ -218,21 +236,29 @@ def _placement(deciding: Deciding, topic: CreatableTopic) -> list[tuple[int, ...
     count = deciding.defaults.num_partitions if count == DEFAULT else count
     factor = deciding.defaults.replication_factor if factor == DEFAULT else factor
     try:
-        return place(usable_brokers(deciding.image, deciding.sessions), count, factor, deciding.rng)
+        return (yield from _placed(deciding, count, factor))
     except ApiError as impossible:
         text = f"Unable to replicate the partition {factor} time(s): {impossible.text}"
         raise ApiError(impossible.error, text) from impossible
 
 
+def _placed(deciding: Deciding, count: int, factor: int) -> Generator[None, None, list[tuple[int, ...]]]:
+    placed = []
+    for replicas in placements(usable_brokers(deciding.image, deciding.sessions), count, factor, deciding.rng):
+        placed.append(replicas)
+        yield None
+    return placed
+
+
 def _partition_records(
-    image: MetadataImage, topic_id: Uuid, first: int, placements: Sequence[tuple[int, ...]]
+    image: MetadataImage, topic_id: Uuid, first: int, placed: Sequence[tuple[int, ...]]
 ) -> Iterator[VersionedRecord]:
     """New partitions: the first active replica leads, and nobody is elected."""
     version = record_version(image.features.metadata_version or 0)
     # Few brokers get thousands of replicas: each is looked up once.
     active = cache(partial(is_active, image))
     directory = cache(partial(default_directory, image))
-    for number, replicas in enumerate(placements, first):
+    for number, replicas in enumerate(placed, first):
         isr = tuple([replica for replica in replicas if active(replica)])
         if not isr:
             why = "All brokers are currently fenced or in controlled shutdown."
@@ -273,7 +299,7 @@ def _effective(deciding: Deciding, name: str, records: Sequence[VersionedRecord]
 # Grow
 
 
-def create_partitions(deciding: Deciding, request: CreatePartitionsRequest) -> ControllerResult:
+def create_partitions(deciding: Deciding, request: CreatePartitionsRequest) -> Steps:
     """Add partitions; each topic has its own outcome, and all records stand together."""
     counts = Counter(topic.name for topic in request.topics)
     records: list[VersionedRecord] = []
@@ -283,12 +309,13 @@ def create_partitions(deciding: Deciding, request: CreatePartitionsRequest) -> C
             continue
         error, text = Error.NONE, None
         try:
-            records += _grow(deciding, topic)
+            records += yield from _grow(deciding, topic)
         except ApiError as refused:
             error, text = refused.error, refused.text
         results.append(CreatePartitionsTopicResult(name=topic.name, error_code=error, error_message=text))
+        yield None
         if len(records) > RECORDS_PER_OPERATION:
-            raise ApiError(Error.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+            raise ApiError(Error.POLICY_VIOLATION, TOO_MANY_RECORDS)
     for name, count in counts.items():
         if count > 1:
             text = "Duplicate topic name."
@@ -308,7 +335,7 @@ def refuse_create_partitions(
     )
 
 
-def _grow(deciding: Deciding, asked: CreatePartitionsTopic) -> list[VersionedRecord]:
+def _grow(deciding: Deciding, asked: CreatePartitionsTopic) -> Generator[None, None, list[VersionedRecord]]:
     image = deciding.image
     if asked.name not in image.topics:
         raise ApiError(Error.UNKNOWN_TOPIC_OR_PARTITION)
@@ -323,7 +350,7 @@ def _grow(deciding: Deciding, asked: CreatePartitionsTopic) -> list[VersionedRec
     if asked.assignments is None:
         # Two thousand million partitions would take all memory before they could be refused.
         added = min(asked.count - now, RECORDS_PER_OPERATION + 1)
-        placements = place(usable_brokers(image, deciding.sessions), added, factor, deciding.rng)
+        placed = yield from _placed(deciding, added, factor)
     else:
         if len(asked.assignments) != asked.count - now:
             text = f"Attempted to add {asked.count - now} additional partition(s), but only "
@@ -332,14 +359,15 @@ def _grow(deciding: Deciding, asked: CreatePartitionsTopic) -> list[VersionedRec
         for number, assignment in enumerate(asked.assignments, now):
             check_assignment(image, assignment.broker_ids, factor)
             check_active(image, number, assignment.broker_ids)
-        placements = [tuple(assignment.broker_ids) for assignment in asked.assignments]
-    return list(_partition_records(image, topic.id, now, placements))
+            yield None
+        placed = [tuple(assignment.broker_ids) for assignment in asked.assignments]
+    return (yield from gather(_partition_records(image, topic.id, now, placed)))
 
 
 # Delete
 
 
-def delete_topics(deciding: Deciding, request: DeleteTopicsRequest) -> ControllerResult:
+def delete_topics(deciding: Deciding, request: DeleteTopicsRequest) -> Steps:
     """Delete by name or id; each has its own outcome, and all records stand together.
 
     What a name means is asked of the committed state, as other readers know it; what is deleted has to be there still.
@@ -353,6 +381,7 @@ def delete_topics(deciding: Deciding, request: DeleteTopicsRequest) -> Controlle
     wanted: dict[Uuid, str] = {}
     topics = deciding.committed.topics
     for topic_id, times in ids.items():
+        yield None
         if times > 1:
             results.append(_outcome(None, topic_id, Error.INVALID_REQUEST, "Duplicate topic id."))
         elif topic_id not in topics.by_id:
@@ -360,6 +389,7 @@ def delete_topics(deciding: Deciding, request: DeleteTopicsRequest) -> Controlle
         else:
             wanted[topic_id] = topics.by_id[topic_id].name
     for name, times in names.items():
+        yield None
         if times > 1:
             results.append(_outcome(name, Uuid.ZERO, Error.INVALID_REQUEST, "Duplicate topic name."))
         elif name not in topics:
@@ -370,9 +400,12 @@ def delete_topics(deciding: Deciding, request: DeleteTopicsRequest) -> Controlle
             results.append(_outcome(name, topics[name].id, Error.INVALID_REQUEST, text))
         else:
             wanted[topics[name].id] = name
-    records = []
+    records: list[VersionedRecord] = []
     for topic_id, name in wanted.items():
+        yield None
         if topic_id in deciding.image.topics.by_id:
+            if len(records) == RECORDS_PER_OPERATION:
+                raise ApiError(Error.POLICY_VIOLATION, TOO_MANY_RECORDS)
             records.append(VersionedRecord(RemoveTopicRecord(topic_id=topic_id)))
             results.append(_outcome(name, topic_id, Error.NONE, None))
         else:

@@ -106,6 +106,7 @@ class MachineNode(Node, Generic[C, R]):
         host = parts.replica.application
         assert isinstance(host, MachineHost), host
         self._host = host
+        host.watch(self._turns.watched)
         self._calls: Waiters[Returned] = Waiters(parts.inbox, limit=OUTSTANDING_APPEND_BYTES)
         self._watches: WeakSet[Watch[C, R]] = WeakSet()
 

@@ -20,6 +20,7 @@ from kraft.node.committed import CommittedBatches, read_committed
 from kraft.node.inbound import Inbound
 from kraft.node.inbox import Inbox
 from kraft.node.logging import NodeLog
+from kraft.node.turns import LongestTurn, Turns
 from kraft.node.watching import MetadataWatch
 from kraft.quorum.effects import VotersChanged
 from kraft.quorum.events import BeginShutdown, Resumed, Tick
@@ -103,6 +104,7 @@ class Node:
         """When this node was late last."""
         self._scope = trio.CancelScope()
         self._failure: BaseException | None = None
+        self._turns = Turns(parts.log)
         self._was_active = False
         self._leaving = False
         self._stop = trio.Event()
@@ -118,6 +120,11 @@ class Node:
     def is_active(self) -> bool:
         """Whether this node leads and takes requests and appends."""
         return self._replica.is_active
+
+    @property
+    def longest_turn(self) -> LongestTurn:
+        """The longest time so far, in milliseconds, for which this node has kept all other tasks waiting, and why."""
+        return self._turns.longest
 
     @property
     def application(self) -> Application:
@@ -241,17 +248,24 @@ class Node:
             self._inbox.wake()
 
     def _burst(self) -> None:
-        """Everything there is to do now. Appends are written by the Tick at its end, so that a burst is one batch."""
-        replica, events, flusher = self._replica, self._inbox.events, self._flusher
+        """Everything there is to do now, as far as a turn has room. Appends are written by the Tick at its end, so that
+        a burst is one batch.
+        """
+        replica, events, flusher, turns = self._replica, self._inbox.events, self._flusher, self._turns
+        turns.begin()
         now_ms = self._clock.now_ms()
         if _is_late(replica.deadline_ms(), now_ms):
             self._resume(now_ms)
         ticks = 0
         has_looked = False
+        has_room = True
         while True:
-            while events:
-                if outputs := replica.step(events.popleft(), now_ms):
+            # After a pause everything that came meanwhile is dealt with before any deadline, however much it is.
+            while events and (has_room or now_ms < self._resumed_ms + GRACE_MS):
+                event = events.popleft()
+                if outputs := replica.step(event, now_ms):
                     self._carry_out(outputs)
+                has_room = turns.did(event)
             # A leader waits for this flush, and nobody for what else a follower has to do.
             if flusher.wanted is not None and not replica.core.is_leader and self._flush():
                 now_ms = self._clock.now_ms()
@@ -263,10 +277,11 @@ class Node:
                 assert ticks < _TICKS_PER_BURST, f"a deadline stays in the past: {wanted_ms} <= {now_ms}"
                 ticks += 1
                 self._carry_out(replica.step(_TICK, now_ms))
+                has_room = turns.did(_TICK) and has_room
                 continue
             if flusher.wanted is None:
                 break
-            if not (has_looked or self._is_busy):
+            if not (has_looked or self._is_busy) and has_room:
                 # A fetch that has come meanwhile would get its records only after the flush.
                 has_looked = True
                 self._transport.look()
@@ -281,6 +296,10 @@ class Node:
         if wanted_ms < self._deadline_ms:
             self._deadline_ms = wanted_ms
             self._scope.deadline = self._clock.trio_time(wanted_ms)
+        turns.end()
+        if events:
+            # The rest of a long burst, after other tasks have had their turn.
+            self._inbox.wake()
         if replica.is_active is not self._was_active:
             self._was_active = replica.is_active
             self._changed.unpark_all()

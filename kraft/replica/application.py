@@ -127,6 +127,13 @@ class Application(Protocol):
         the host is told.
         """
 
+    @property
+    def is_applying(self) -> bool:
+        """Whether the last snapshot or batch was too large for a turn; `apply_more` comes before the next batch."""
+
+    def apply_more(self) -> tuple[Committed, ...]:
+        """Go on for one turn with a snapshot or a batch that was begun. Returns what the host is told."""
+
     def on_leader(self, epoch: int, next_offset: int, now_ms: int) -> tuple[Action, ...]:
         """This replica leads `epoch`, and everything below `next_offset` is committed and applied."""
 
@@ -177,9 +184,9 @@ class Application(Protocol):
         lost. `text` says more than the error, if there is more to say.
         """
 
-    def snapshot(self) -> Callable[[], Iterator[bytes]] | None:
-        """The record values that make everything committed so far, each time it is called; None where there is nothing
-        to make a snapshot of, or not now, as within a transaction.
+    def snapshot(self) -> Callable[[], Iterator[bytes | None]] | None:
+        """The record values that make everything committed so far, each time it is called, with None between them where
+        work may pause; None where there is nothing to make a snapshot of, or not now, as within a transaction.
         """
 
     def finalized_features(self) -> tuple[tuple[tuple[str, int], ...], int]:
@@ -191,8 +198,8 @@ class Application(Protocol):
     def deadline_ms(self) -> int:
         """When `on_tick` is wanted."""
 
-    def on_tick(self, now_ms: int) -> tuple[Action, ...]:
-        """Do timed work that is due."""
+    def on_tick(self, now_ms: int) -> Iterable[Action]:
+        """Do timed work that is due. What it yields is done before it goes on."""
 
     def fork(self) -> Application:
         """An independent copy."""
@@ -235,6 +242,15 @@ class RawLog:
     def on_committed(self, batch: CommittedBatch) -> tuple[Committed, ...]:
         """Hand the batch to the host."""
         return (Committed(batch),)
+
+    @property
+    def is_applying(self) -> bool:
+        """Never: batches are handed on as they are."""
+        return False
+
+    def apply_more(self) -> tuple[Committed, ...]:
+        """Never called: no batch takes more than one turn."""
+        raise AssertionError("a raw log applies nothing")
 
     def on_leader(self, epoch: int, next_offset: int, now_ms: int) -> tuple[Action, ...]:
         """Take submits from now on."""

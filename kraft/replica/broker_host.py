@@ -87,6 +87,15 @@ class BrokerHost:
     def on_caught_up(self) -> None:
         """It makes no difference."""
 
+    @property
+    def is_applying(self) -> bool:
+        """Never: nobody waits for a broker's turn but its own replicas."""
+        return False
+
+    def apply_more(self) -> tuple[Committed, ...]:
+        """Never called: no batch takes more than one turn."""
+        raise AssertionError("a broker applies batches whole")
+
     def snapshot(self) -> Callable[[], Iterator[bytes]] | None:
         """The image, unless a transaction is open in what was replayed."""
         image = self.agent.image

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from random import Random
 from typing import Final
 
@@ -16,28 +17,31 @@ from kraft.controller import ControllerResult, ControllerSettings, QuorumControl
 from kraft.controller.apis import APIS, Read
 from kraft.controller.authorizer import Denial
 from kraft.controller.caller import Caller, host_of_peer
-from kraft.controller.controller import NOT_ACTIVE, RECORDS_PER_BATCH
+from kraft.controller.controller import NOT_ACTIVE
 from kraft.controller.envelope import Forwarded, api_key_of, refuse_envelope, seal
 from kraft.controller.features import DEFAULT_BOOTSTRAP, SUPPORTED_FEATURES
+from kraft.controller.replaying import EVERYTHING, BatchReplay, SnapshotReplay
 from kraft.controller.result import ApiError
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.api_versions import QUORUM_APIS
 from kraft.replica.application import (
+    NEVER_MS,
     Action,
     Ask,
-    ForRequest,
     Proposal,
     Redirect,
     RefuseSubmit,
     Respond,
     Unit,
 )
+from kraft.replica.decisions import Decisions, Work
 from kraft.replica.events import Call, CancelCall, Committed, CommittedBatch, Submit, WireRequest
 from kraft.replica.options import ReplicaOptions
 from kraft.replica.refusals import refuse_quorum_request
 from metadata_log.errors import UnsupportedVersion
 from metadata_log.image import METADATA_VERSION, MetadataImage
 from metadata_log.image.records import records as image_records
+from metadata_log.image.records import records_by_steps
 from metadata_log.records.frame import encode_record, read_record
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, random_uuid
@@ -61,6 +65,10 @@ class ControllerHost:
 
     def __init__(self, controller: QuorumController) -> None:
         self.controller = controller
+        self._decisions = Decisions()
+        self._applying: _Applying | None = None
+        self._free_at_ms = NEVER_MS
+        """When to give back the next of what no image holds any more."""
 
     def check(self, values: Sequence[bytes], *, in_snapshot: bool = False) -> None:
         """Decode them; an unknown type, and a version that cannot be read, are refused as in `decode_records`."""
@@ -71,19 +79,40 @@ class ControllerHost:
         """Each record was decoded."""
 
     def on_snapshot(self, values: Iterable[bytes], end: OffsetAndEpoch) -> None:
-        """Begin with the image that a snapshot holds."""
-        self.controller.load_snapshot(decode_records(values, f"snapshot {end}"), end)
+        """Begin with the image that a snapshot holds, once `apply_more` has come to its end."""
+        self._applying = _Applying(_OfSnapshot(end), values, f"snapshot {end}")
+        self.apply_more()
 
     def on_committed(self, batch: CommittedBatch) -> tuple[Committed, ...]:
         """A batch of this controller's own makes a remembered image the committed one; any other is replayed."""
-        history = self.controller.history
-        if batch.next_offset <= history.latest.end.offset:
-            self.controller.on_committed(batch.next_offset)
-        else:
-            end = OffsetAndEpoch(epoch=batch.epoch, offset=batch.next_offset)
-            records = decode_records(batch.values, f"batch at offset {batch.base_offset}")
-            self.controller.on_committed_elsewhere(records, batch.base_offset, end)
+        assert self._applying is None, batch.base_offset
+        controller = self.controller
+        if batch.next_offset <= controller.history.latest.end.offset:
+            controller.on_committed(batch.next_offset)
+            self._look_at_leftovers()
+            return ()
+        end = OffsetAndEpoch(epoch=batch.epoch, offset=batch.next_offset)
+        target = _OfBatch(controller.begin_committed(batch.base_offset), end)
+        self._applying = _Applying(target, batch.values, f"batch at offset {batch.base_offset}")
+        return self.apply_more()
+
+    @property
+    def is_applying(self) -> bool:
+        """Whether a batch or a snapshot was begun and needs more turns."""
+        return self._applying is not None
+
+    def apply_more(self) -> tuple[Committed, ...]:
+        """Go on for one turn with what was begun."""
+        assert self._applying is not None, "nothing is being applied"
+        if self._applying.go_on(self.controller):
+            self._applying = None
+            self._look_at_leftovers()
         return ()
+
+    def _look_at_leftovers(self) -> None:
+        controller = self.controller
+        if self._free_at_ms == NEVER_MS and controller.leftovers.is_due(controller.history.committed.end.offset):
+            self._free_at_ms = 0
 
     def on_leader(self, epoch: int, next_offset: int, now_ms: int) -> tuple[Action, ...]:
         """Activate the controller; the records of its activation come before anything else it writes."""
@@ -93,21 +122,29 @@ class ControllerHost:
     def on_lost_leadership(self) -> None:
         """Renounce."""
         self.controller.renounce()
+        self._decisions.abandon()
 
     def on_appended(self, unit: Unit, base_offset: int) -> None:
         """Replay at append time, so that the next decision sees it."""
-        self.controller.on_appended(unit.records, base_offset)
+        self.controller.on_appended(unit.records, base_offset, self._decisions.take_ahead(unit))
 
     def on_request(self, request: WireRequest, leader: LeaderAndEpoch, now_ms: int) -> Action:
         """Decide; an answer to a write waits until everything it rests on is committed."""
         message, caller = request.message, _caller(request)
         if isinstance(message, EnvelopeRequest) and api_key_of(message) in QUORUM_APIS:
             return self._pass_on(request, message, caller)
-        result = self.controller.handle(message, request.version, leader.leader_id, now_ms, caller)
-        assert result.response is not None, message
+        decisions, leader_id = self._decisions, leader.leader_id
+        work = Work(
+            lambda controller, at_ms: controller.steps(message, request.version, leader_id, at_ms, caller), request
+        )
         if self._answers_at_once(request):
-            return Respond(request.request_id, result.response)
-        return Proposal(_units(result), ForRequest(request.request_id, message, result.response), result.quorum_level)
+            return decisions.read(work, self.controller, now_ms)
+        if decisions.is_busy and isinstance(message, BrokerHeartbeatRequest):
+            # It waits for its turn, and nobody takes the broker for dead meanwhile.
+            self.controller.note_contact(message, now_ms)
+        if decisions.is_full:
+            return self._refuse_full(request)
+        return decisions.decide(work, self.controller, now_ms)
 
     def _answers_at_once(self, request: WireRequest) -> bool:
         """Whether a request never waits for a commit."""
@@ -119,6 +156,9 @@ class ControllerHost:
             return self.on_request(request, leader, now_ms)
         if isinstance(request.message, BrokerHeartbeatRequest):
             self.controller.note_contact(request.message, now_ms)
+        return self._refuse_full(request)
+
+    def _refuse_full(self, request: WireRequest) -> Action:
         error = Error.REQUEST_TIMED_OUT
         return Respond(request.request_id, self.controller.failure(request.message, error, error.message))
 
@@ -160,10 +200,10 @@ class ControllerHost:
             return self.controller.not_controller(request, leader.leader_id)
         return self.controller.failure(request, error, text or error.message)
 
-    def snapshot(self) -> Callable[[], Iterator[bytes]] | None:
+    def snapshot(self) -> Callable[[], Iterator[bytes | None]] | None:
         """The committed image, unless a transaction is open in it."""
         image = self.controller.history.committed
-        return None if image is not image.stable else lambda: encode_image(image)
+        return None if image is not image.stable else lambda: encode_image_by_steps(image)
 
     def finalized_features(self) -> tuple[tuple[tuple[str, int], ...], int]:
         """The levels in the committed image, and since when; the oldest metadata.version while there are none."""
@@ -174,14 +214,29 @@ class ControllerHost:
         return SUPPORTED_FEATURES
 
     def deadline_ms(self) -> int:
-        """When timed work is due."""
-        return self.controller.deadline_ms()
+        """When timed work is due. Nothing is while a decision is under way."""
+        decisions = self._decisions
+        if decisions.is_busy:
+            return decisions.deadline_ms
+        return min(decisions.deadline_ms, self.controller.deadline_ms(), self._free_at_ms)
 
-    def on_tick(self, now_ms: int) -> tuple[Action, ...]:
-        """Do timed work that is due."""
-        written = tuple(Proposal(_units(result)) for result in self.controller.on_tick(now_ms) if result.records)
-        request = self.controller.registration_due(now_ms)
-        return written if request is None else (*written, self._register(request, now_ms))
+    def on_tick(self, now_ms: int) -> Iterator[Action]:
+        """Go on with a decision that is under way; do timed work that is due."""
+        controller, decisions = self.controller, self._decisions
+        if now_ms >= decisions.deadline_ms:
+            yield from decisions.turn(controller, now_ms)
+            self._look_at_leftovers()
+        if decisions.is_busy:
+            return
+        if now_ms >= controller.deadline_ms():
+            for begin in controller.due(now_ms):
+                decisions.wait(Work(begin))
+            yield from decisions.turn(controller, now_ms)
+        if now_ms >= self._free_at_ms:
+            is_more = controller.leftovers.free(controller.history.committed.end.offset)
+            self._free_at_ms = now_ms + 1 if is_more else NEVER_MS
+        if not decisions.is_busy and (request := controller.registration_due(now_ms)) is not None:
+            yield self._register(request, now_ms)
 
     def _register(self, request: ControllerRegistrationRequest, now_ms: int) -> Action:
         """Ask the active controller; if that is this one, decide at once."""
@@ -211,11 +266,15 @@ class ControllerHost:
 
     def fork(self) -> ControllerHost:
         """An independent copy."""
-        return ControllerHost(self.controller.fork())
+        copy = ControllerHost(self.controller.fork())
+        copy._decisions = self._decisions.fork(copy.controller)
+        copy._applying = None if self._applying is None else self._applying.fork(copy.controller)
+        return copy
 
     def facts(self) -> tuple[object, ...]:
         """What tells this from another with the same log."""
-        return self.controller.facts()
+        applying = None if self._applying is None else self._applying.count
+        return (*self.controller.facts(), self._decisions.facts(), applying)
 
 
 def _caller(request: WireRequest) -> Caller:
@@ -236,6 +295,8 @@ def _seal_answer(forwarded: Forwarded, response: Message) -> Message:
     return seal(forwarded, response)
 
 
+RECORDS_PER_TURN: Final = 1000
+"""How many committed records are replayed in a turn."""
 _NO_LEVELS: Final = ((METADATA_VERSION, 7),)
 _READS: Final = frozenset(
     (ApiKey.DESCRIBE_CLUSTER, *(api.key for api in APIS.values() if isinstance(api, Read))),
@@ -268,13 +329,78 @@ def host_controller(
     return ControllerHost(QuorumController(settings))
 
 
+class _OfBatch:
+    """What becomes of a committed batch."""
+
+    def __init__(self, replay: BatchReplay, end: OffsetAndEpoch) -> None:
+        self._replay = replay
+        self._end = end
+
+    def go_on(self, records: Iterable[Message], room: int) -> int:
+        """Replay the next records, while there is room; how much is left."""
+        return self._replay.go_on(records, room)
+
+    def finish(self, controller: QuorumController) -> None:
+        """All records were replayed."""
+        controller.finish_committed(self._replay, self._end)
+
+    def anew(self, controller: QuorumController) -> _OfBatch:
+        """The same batch from its first record on, for another controller."""
+        return _OfBatch(controller.begin_committed(self._replay.base_offset), self._end)
+
+
+class _OfSnapshot:
+    """What becomes of a snapshot."""
+
+    def __init__(self, end: OffsetAndEpoch) -> None:
+        self._replay = SnapshotReplay(end)
+
+    def go_on(self, records: Iterable[Message], room: int) -> int:
+        """Replay the next records, while there is room; how much is left."""
+        return self._replay.go_on(records, room)
+
+    def finish(self, controller: QuorumController) -> None:
+        """All records were replayed."""
+        controller.finish_snapshot(self._replay)
+
+    def anew(self, _: QuorumController) -> _OfSnapshot:
+        """The same snapshot from its first record on."""
+        return _OfSnapshot(self._replay.end)
+
+
+class _Applying:
+    """Committed records on their way into the image, so many in a turn."""
+
+    def __init__(self, target: _OfBatch | _OfSnapshot, values: Iterable[bytes], where: str) -> None:
+        self._target = target
+        self._values = values
+        self._where = where
+        self._records = iter(decode_records(values, where))
+        self.count = 0
+        """How many were replayed so far."""
+
+    def go_on(self, controller: QuorumController) -> bool:
+        """Replay the next records; whether those were the last."""
+        if self._target.go_on(self._counted(), RECORDS_PER_TURN) <= 0:
+            return False
+        self._target.finish(controller)
+        return True
+
+    def _counted(self) -> Iterator[Message]:
+        for record in self._records:
+            self.count += 1
+            yield record
+
+    def fork(self, controller: QuorumController) -> _Applying:
+        """The same for the copy of a controller."""
+        copy = _Applying(self._target.anew(controller), self._values, self._where)
+        copy._target.go_on(islice(copy._counted(), self.count), EVERYTHING)
+        return copy
+
+
 def _units(result: ControllerResult) -> tuple[Unit, ...]:
-    records = result.records
-    if not records:
-        return ()
-    if result.is_atomic or len(records) <= RECORDS_PER_BATCH:
-        return (_unit(records),)
-    return tuple(_unit(records[at : at + RECORDS_PER_BATCH]) for at in range(0, len(records), RECORDS_PER_BATCH))
+    """The batches of a short decision."""
+    return (_unit(result.records),) if result.records else ()
 
 
 def _unit(records: tuple[VersionedRecord, ...]) -> Unit:
@@ -284,6 +410,12 @@ def _unit(records: tuple[VersionedRecord, ...]) -> Unit:
 def published_features(image: MetadataImage) -> tuple[tuple[tuple[str, int], ...], int]:
     """The levels in an image, and since when; the oldest metadata.version while there are none."""
     return image.features.all_levels() or _NO_LEVELS, image.features_offset
+
+
+def encode_image_by_steps(image: MetadataImage) -> Iterator[bytes | None]:
+    """As `encode_image`, with None now and then, where work may pause."""
+    for entry in records_by_steps(image):
+        yield None if entry is None else encode_record(*entry)
 
 
 def encode_image(image: MetadataImage) -> Iterator[bytes]:

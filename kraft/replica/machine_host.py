@@ -62,6 +62,8 @@ SESSION_TTL_MS: Final = 3_600_000
 """A session that is not used for so long, by the clock of the log, is forgotten."""
 MAX_FORWARDED: Final = 65_536
 """So many entries of other nodes may be under way at a leader; whoever comes then has to come again."""
+COMMANDS_PER_TURN: Final = 1000
+"""How many commands of one batch are applied before whatever else there is to do has its turn."""
 _ASK_INDEX: Final = encode(AskIndex())
 _FORWARD, _INDEX = 0, 1
 _KINDS: Final = 2
@@ -103,10 +105,16 @@ class MachineHost:
         session_ttl_ms: int,
     ) -> None:
         self.machine = make()
+        self.watch(lambda _, function: function)
         self.codec = Codec(self.machine)
         self.sessions = Sessions()
         self.applied_offset = 0
-        """The state is that of the log below."""
+        """The state is that of the log below, and of the commands above that a batch under way has brought."""
+        self._batch: CommittedBatch | None = None
+        """The batch whose commands are being applied."""
+        self._position = 0
+        """How many of them were."""
+        self._changes: list[Change[Any, Any]] = []
         self._make = make
         self._max_entry_bytes = max_batch_bytes - BATCH_OVERHEAD - RECORD_OVERHEAD
         self._calls = MachineCalls(client, self._max_entry_bytes, session_ttl_ms)
@@ -124,6 +132,16 @@ class MachineHost:
         self._ask_again_ms = 0
         self._actions: list[Action] = []
 
+    def watch(self, watched: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> None:
+        """Call the functions of the state machine by way of `watched`, which gets the name and the function of each.
+
+        They are the user's, and no turn can be cut while one runs: whoever keeps the time can only measure them.
+        """
+        machine = self.machine
+        self._apply_to_machine = watched("apply", machine.apply)
+        self._restore_machine = watched("restore", machine.restore)
+        self._snapshot_machine = watched("snapshot", machine.snapshot)
+
     # The log
 
     def check(self, values: Sequence[bytes], *, in_snapshot: bool = False) -> None:
@@ -140,22 +158,41 @@ class MachineHost:
         """Take the state and the sessions that a snapshot holds."""
         snapshot = read_snapshot(values, f"snapshot {end}")
         self.sessions = Sessions(snapshot.now_ms, snapshot.sessions)
-        self.machine.restore(snapshot.state)
+        self._restore_machine(snapshot.state)
         self.applied_offset = end.offset
+        self._batch = None
         self._actions.append(Noted(Skipped(end.offset)))
         self._actions += self._calls.restored(self.sessions)
         self._release_reads()
 
     def on_committed(self, batch: CommittedBatch) -> tuple[Committed, ...]:
         """Apply the commands of a batch."""
-        changes: list[Change[Any, Any]] = []
         self.sessions.pass_time(batch.timestamp_ms)
-        for offset, value in enumerate(batch.values, batch.base_offset):
+        self._batch, self._changes = batch, []
+        self._position = 0
+        return self.apply_more()
+
+    @property
+    def is_applying(self) -> bool:
+        """Whether commands of the last batch are left for another turn."""
+        return self._batch is not None
+
+    def apply_more(self) -> tuple[Committed, ...]:
+        """Apply as many commands of the batch as one turn has room for."""
+        batch, changes = self._batch, self._changes
+        assert batch is not None, "no batch is being applied"
+        start = self._position
+        portion = batch.values[start : start + COMMANDS_PER_TURN]
+        for offset, value in enumerate(portion, batch.base_offset + start):
             entry = decode_entry(value, f"offset {offset}")
             outcome = self._apply(entry, Position(offset, batch.epoch, batch.timestamp_ms), changes)
             self._actions += self._calls.applied(entry, outcome)
             if self._is_leader:
                 self._answer_forwards(key_of(entry))
+        self._position += len(portion)
+        if self._position < len(batch.values):
+            return ()
+        self._batch = None
         self.applied_offset = batch.next_offset
         if changes:
             self._actions.append(Noted(Changes(tuple(changes))))
@@ -179,7 +216,7 @@ class MachineHost:
             # No more than that: it is kept, and every node has to keep the same.
             return Refusal("the command cannot be read")
         try:
-            result = self.machine.apply(command, at)
+            result = self._apply_to_machine(command, at)
         except Refused as refused:
             return Refusal(str(refused))
         except Exception as bug:
@@ -190,7 +227,7 @@ class MachineHost:
 
     def snapshot(self) -> Callable[[], Iterator[bytes]] | None:
         """The state and the sessions as they are now."""
-        state = self.machine.snapshot()
+        state = self._snapshot_machine()
         values = snapshot_values(MachineSnapshot(self.sessions.now_ms, self.sessions.states(), state))
         return lambda: iter(values)
 
@@ -414,10 +451,12 @@ class MachineHost:
         copy = object.__new__(MachineHost)
         copy.__dict__.update(self.__dict__)
         copy.machine = self._make()
+        copy.watch(lambda _, function: function)
         copy.machine.restore(self.machine.snapshot())
         copy.sessions = Sessions(self.sessions.now_ms, self.sessions.states())
         copy._calls, copy._reads = self._calls.fork(), self._reads.fork()
         copy._proposed, copy._forwarded = self._proposed.copy(), self._forwarded.copy()
+        copy._changes = self._changes.copy()
         copy._asked, copy._actions = self._asked.copy(), self._actions.copy()
         return copy
 
@@ -433,6 +472,7 @@ class MachineHost:
             tuple(self._asked.items()),
             self._ask_again_ms,
             tuple(self._actions),
+            self._position if self._batch is not None else None,
         )
 
 

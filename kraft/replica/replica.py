@@ -115,6 +115,8 @@ _NEVER_MS: Final = 2**62
 _TICK: Final = Tick()
 _OwnEvent = LogFlushed | SnapshotChecked
 """What comes of an effect and must not overtake the effects behind it."""
+RECORDS_PER_TURN: Final = 1000
+"""After so many committed records whatever else there is to do has its turn."""
 FINISH_MS: Final = 1000
 """How long a leader that stops waits for what it has written to be committed."""
 
@@ -175,6 +177,8 @@ class Replica:
         """What came between the election and that moment: a client who was sent away would come back much later."""
         self._finish_by_ms = _NEVER_MS
         """When a leader that stops resigns at the latest. Meanwhile it takes nothing new and finishes what it has."""
+        self._applied_offset = storage.log.start_offset
+        """Everything below was applied."""
         self._apply_at_ms = _NEVER_MS
         """When to hand more of what is committed to the application."""
         self._outputs: list[Output] = []
@@ -205,6 +209,10 @@ class Replica:
             if snapshots and snapshots[-1].offset > 0:
                 with storage.naming_snapshot(snapshots[-1]):
                     replica._load_snapshot(snapshots[-1])
+                    # Before the replica lives, so that this is no turn of its owner.
+                    while hosted.is_applying:
+                        hosted.apply_more()
+                replica._applied_offset = replica._applier.next_offset
             if hosted.reads_batches:
                 storage.check_records(hosted.check)
             replica._carry_out(core.begin(now_ms), now_ms)
@@ -259,7 +267,7 @@ class Replica:
             log_start_offset=core.log_start_offset,
             log_end_offset=core.log_end_offset,
             flushed_offset=core.flushed_offset,
-            applied_offset=self._applier.next_offset,
+            applied_offset=self._applied_offset,
         )
 
     def deadline_ms(self) -> int:
@@ -550,15 +558,18 @@ class Replica:
         """Hand what is committed to the application."""
         high_watermark = self.core.high_watermark
         applier, application = self._applier, self.application
+        if application.is_applying:
+            self._outputs.extend(application.apply_more())
         if application.reads_batches:
-            for batch in applier.advance(high_watermark):
-                if batch.values:
-                    self._outputs.extend(application.on_committed(batch))
-                    self._maker.note(batch)
+            self._apply_batches(high_watermark)
+            if application.is_applying:
+                self._apply_at_ms = now_ms + 1
+                return
             if self._maker.is_due(now_ms):
                 self._begin_snapshot(now_ms)
         else:
             applier.skip(high_watermark)
+        self._applied_offset = applier.next_offset
         if applier.next_offset < high_watermark:
             self._apply_at_ms = now_ms + 1
         else:
@@ -571,6 +582,20 @@ class Replica:
             self._todo.extend(application.on_leader(self.core.epoch, self.core.next_append_offset, now_ms))
             self._take_up_early()
 
+    def _apply_batches(self, high_watermark: int) -> None:
+        """Hand over batches, as many as one turn has room for, and at least one."""
+        application = self.application
+        if application.is_applying:
+            return
+        left = RECORDS_PER_TURN
+        for batch in self._applier.advance(high_watermark):
+            if batch.values:
+                self._outputs.extend(application.on_committed(batch))
+                self._maker.note(batch)
+                left -= len(batch.values)
+            if left <= 0 or application.is_applying:
+                break
+
     def _take_up_early(self) -> None:
         """Deal with what came too early, now that it is known whether this replica leads."""
         self._todo.extend(self._early)
@@ -578,7 +603,7 @@ class Replica:
 
     def _tell_confirmed(self) -> None:
         """Tell the application what is confirmed and applied."""
-        for token in self._confirmations.take(self._applier.next_offset):
+        for token in self._confirmations.take(self._applied_offset):
             self.application.on_confirmed(token, is_leader=True)
 
     # Snapshots
@@ -596,6 +621,7 @@ class Replica:
         self._maker.restart(now_ms)
         self._cleaner.mark(self._storage.snapshots.install(snapshot), now_ms)
         self._load_snapshot(snapshot)
+        self._apply_at_ms = now_ms + 1
 
     def _begin_snapshot(self, now_ms: int) -> None:
         """Begin to write what is committed, if the application has something to write and is between transactions."""
@@ -700,6 +726,7 @@ class Replica:
         copy._maker = self._maker.fork(disk)
         copy._cleaner = self._cleaner.fork()
         copy._applier = self._applier.fork(copy._storage.log)
+        copy._applied_offset = self._applied_offset
         copy._proposals = self._proposals.fork()
         copy._confirmations = self._confirmations.fork()
         copy._asks = self._asks.fork()
@@ -724,6 +751,7 @@ class Replica:
         facts = (
             self._storage.facts(),
             self._applier.next_offset,
+            self._applied_offset,
             self._proposals.facts(),
             self._confirmations.facts(),
             sorted(self._received),

@@ -37,8 +37,8 @@ FLUSH_WAIT_MS: Final = 10
 PIECE_BYTES: Final = MAX_BATCH_BYTES
 """No answer to a FetchSnapshot carries more, whatever its sender asks for."""
 
-Source = Callable[[], Iterator[bytes]]
-"""The record values of an image, from the first on, whenever it is called."""
+Source = Callable[[], Iterator[bytes | None]]
+"""The record values of an image, from the first on, whenever it is called; None now and then, where work may pause."""
 
 
 class SnapshotOptions(Struct, frozen=True, kw_only=True):
@@ -70,15 +70,9 @@ class SnapshotFiles:
         """The snapshots on disk, oldest first."""
         return list_snapshots(self._disk, self._log.directory)
 
-    def values(self, snapshot: OffsetAndEpoch) -> Iterator[bytes]:
-        """The record values that a snapshot holds; raises `CorruptBatch`."""
-        return self._values_in(self.path(snapshot))
-
-    def _values_in(self, path: str) -> Iterator[bytes]:
-        for batch in read_snapshot(self._disk, path):
-            if not batch.is_control:
-                for record in records(batch, where=path):
-                    yield record.value or b""
+    def values(self, snapshot: OffsetAndEpoch) -> Iterable[bytes]:
+        """The record values that a snapshot holds, whenever they are iterated over, which raises `CorruptBatch`."""
+        return _Values(self._disk, self.path(snapshot))
 
     def piece(self, snapshot: OffsetAndEpoch, position: int, max_bytes: int) -> tuple[int, bytes]:
         """The size of a snapshot's file, and at most `max_bytes` from a position, within reason; none past its end."""
@@ -115,7 +109,7 @@ class SnapshotFiles:
             try:
                 receiver.check_end()
                 changes = changes_of_snapshot(self._disk, receiver.path, receiver.snapshot)
-                check_snapshot(self._values_in(receiver.path))
+                check_snapshot(_Values(self._disk, receiver.path))
             except MetadataLogError as bad:
                 self._problem = str(bad)
         return SnapshotChecked(receiver.snapshot, self._problem, changes)
@@ -157,12 +151,26 @@ class SnapshotFiles:
         return copy
 
 
+class _Values:
+    """The record values of a snapshot's file, read as they are wanted."""
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+
+    def __iter__(self) -> Iterator[bytes]:
+        for batch in read_snapshot(self._disk, self._path):
+            if not batch.is_control:
+                for record in records(batch, where=self._path):
+                    yield record.value or b""
+
+
 class _Work(Struct):
     """A snapshot that is being written."""
 
     writer: SnapshotWriter
     source: Source
-    values: Iterator[bytes]
+    values: Iterator[bytes | None]
     timestamp_ms: int
     taken: int = 0
 
@@ -228,7 +236,8 @@ class SnapshotMaker:
         self.deadline_ms = now_ms + 1
         piece = list(islice(work.values, RECORDS_PER_PIECE))
         for value in piece:
-            work.writer.append((value,), work.timestamp_ms)
+            if value is not None:
+                work.writer.append((value,), work.timestamp_ms)
         work.taken += len(piece)
         if len(piece) == RECORDS_PER_PIECE:
             return None

@@ -5,7 +5,7 @@ An image never changes. A `MetadataDelta` is the only mutable thing: it collects
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from msgspec import Struct
@@ -28,7 +28,7 @@ from metadata_log.image.producer_ids import ProducerIdsImage, replay_producer_id
 from metadata_log.image.quotas import QuotasImage, replay_quota
 from metadata_log.image.scram import ScramImage, replay_remove_scram, replay_scram
 from metadata_log.image.tokens import TokensImage, replay_remove_token, replay_token
-from metadata_log.image.topics import TopicsImage
+from metadata_log.image.topics import Shared, TopicImage, TopicsImage
 from metadata_log.image.topics_delta import TopicsDelta
 from metadata_log.records import metadata as records
 from metadata_log.serde import Message
@@ -86,6 +86,7 @@ class MetadataDelta:
         "_features_before",
         "_features_offset",
         "_is_snapshot",
+        "_shared",
         "_topics_before",
         "_topics_delta",
         "acls",
@@ -101,8 +102,10 @@ class MetadataDelta:
         "transaction",
     )
 
-    def __init__(self, image: MetadataImage, *, is_snapshot: bool = False) -> None:
+    def __init__(self, image: MetadataImage, *, is_snapshot: bool = False, shared: Shared | None = None) -> None:
+        """`shared` is for a snapshot that several deltas replay one after the other: equal lists are kept once."""
         self._is_snapshot = is_snapshot
+        self._shared = {} if is_snapshot and shared is None else shared
         self._features_before = image.features
         self._features_offset = image.features_offset
         self._restore(image)
@@ -126,7 +129,7 @@ class MetadataDelta:
     def topics(self) -> TopicsDelta:
         """The topics in the making."""
         if self._topics_delta is None:
-            self._topics_delta = TopicsDelta(self._topics_before, {} if self._is_snapshot else None)
+            self._topics_delta = TopicsDelta(self._topics_before, self._shared)
         return self._topics_delta
 
     def replay(self, record: Message, offset: int) -> None:
@@ -138,6 +141,16 @@ class MetadataDelta:
             change(self, record, offset)
         except ReplayError as fault:
             raise ReplayError(f"the {type(record).__name__} at offset {offset} cannot be: {fault.what}") from fault
+
+    @property
+    def removed_topics(self) -> Collection[TopicImage]:
+        """The topics of the image that are gone."""
+        return () if self._topics_delta is None else self._topics_delta.removed
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no topic lacks a partition before its last one: `apply` may be called."""
+        return self._topics_delta is None or self._topics_delta.is_whole
 
     def apply(self, end: OffsetAndEpoch) -> MetadataImage:
         """The image with everything replayed so far, as that of `end`; raises `ReplayError` if it is not whole."""

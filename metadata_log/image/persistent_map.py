@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from heapq import merge
+from itertools import islice
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 if sys.version_info >= (3, 14):
     from metadata_log.image.map_of_rpds import Map, with_changes, with_entry, without_key
@@ -19,11 +21,30 @@ else:
 K = TypeVar("K")
 V = TypeVar("V")
 
-__all__ = ["Map", "in_key_order", "with_changes", "with_entry", "without_key"]
+__all__ = ["Map", "in_key_order", "in_key_order_by_runs", "with_changes", "with_entry", "without_key"]
 
 _KEY: Any = itemgetter(0)
+RUN: Final = 1000
+"""How many entries `in_key_order_by_runs` sorts at a time."""
 
 
 def in_key_order(entries: Map[K, V]) -> Iterator[tuple[K, V]]:
     """The entries of a map, smallest key first."""
     return iter(sorted(entries.items(), key=_KEY))
+
+
+def in_key_order_by_runs(entries: Map[K, V]) -> Iterator[tuple[K, V] | None]:
+    """The entries of a map, smallest key first; None after each `RUN` entries that were sorted, where work may pause.
+
+    Sorting a million entries at once would take a second.
+    """
+    if len(entries) <= RUN:
+        yield from in_key_order(entries)
+        return
+    unsorted = iter(entries.items())
+    runs = []
+    while run := list(islice(unsorted, RUN)):
+        run.sort(key=_KEY)
+        runs.append(run)
+        yield None
+    yield from merge(*runs, key=_KEY)

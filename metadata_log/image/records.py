@@ -13,7 +13,7 @@ from metadata_log.image.brokers import Broker
 from metadata_log.image.controllers import ControllerRegistration
 from metadata_log.image.features import METADATA_VERSION, FeaturesImage
 from metadata_log.image.image import MetadataImage
-from metadata_log.image.persistent_map import in_key_order
+from metadata_log.image.persistent_map import in_key_order, in_key_order_by_runs
 from metadata_log.image.quotas import in_entity_order
 from metadata_log.image.tokens import token_record
 from metadata_log.image.topics import Partition, TopicsImage
@@ -55,6 +55,11 @@ def records(image: MetadataImage) -> Iterator[Versioned]:
     While a transaction is open, what it has done so far is left out, too. An image without a metadata.version is
     written as at the oldest.
     """
+    return (entry for entry in records_by_steps(image) if entry is not None)
+
+
+def records_by_steps(image: MetadataImage) -> Iterator[Versioned | None]:
+    """As `records`, with None now and then, where work may pause."""
     image = image.stable
     level = image.features.metadata_version or _OLDEST_METADATA_VERSION
     yield from _features(image.features)
@@ -64,7 +69,11 @@ def records(image: MetadataImage) -> Iterator[Versioned]:
         for _, controller in in_key_order(image.controllers.by_id):
             yield _register_controller(controller), 0
     yield from _topics(image.topics, level, elr=image.features.level(ELR_FEATURE) > 0)
-    for (kind, resource), values in in_key_order(image.configs.by_resource):
+    for entry in in_key_order_by_runs(image.configs.by_resource):
+        if entry is None:
+            yield None
+            continue
+        (kind, resource), values = entry
         for name, value in in_key_order(values):
             yield ConfigRecord(resource_type=kind, resource_name=resource, name=name, value=value), 0
     for entity, quotas in in_entity_order(image.quotas):
@@ -143,9 +152,13 @@ def _register_controller(controller: ControllerRegistration) -> RegisterControll
     )
 
 
-def _topics(topics: TopicsImage, metadata_version: int, *, elr: bool) -> Iterator[Versioned]:
+def _topics(topics: TopicsImage, metadata_version: int, *, elr: bool) -> Iterator[Versioned | None]:
     version = partition_version(metadata_version)
-    for topic_id, topic in in_key_order(topics.by_id):
+    for entry in in_key_order_by_runs(topics.by_id):
+        if entry is None:
+            yield None
+            continue
+        topic_id, topic = entry
         yield TopicRecord(name=topic.name, topic_id=topic_id), 0
         for number, partition in enumerate(topic.partitions):
             yield partition_record(topic_id, number, partition, metadata_version, elr=elr), version
@@ -172,13 +185,17 @@ def partition_record(
     )
 
 
-def _acls(image: MetadataImage) -> Iterator[Versioned]:
-    for acl_id, acl in in_key_order(image.acls.by_id):
-        yield acl_record(acl_id, acl), 0
+def _acls(image: MetadataImage) -> Iterator[Versioned | None]:
+    for entry in in_key_order_by_runs(image.acls.by_id):
+        yield None if entry is None else (acl_record(*entry), 0)
 
 
-def _scram(image: MetadataImage) -> Iterator[Versioned]:
-    for name, credentials in in_key_order(image.scram.by_user):
+def _scram(image: MetadataImage) -> Iterator[Versioned | None]:
+    for entry in in_key_order_by_runs(image.scram.by_user):
+        if entry is None:
+            yield None
+            continue
+        name, credentials = entry
         for mechanism, credential in in_key_order(credentials):
             yield (
                 UserScramCredentialRecord(
@@ -193,6 +210,6 @@ def _scram(image: MetadataImage) -> Iterator[Versioned]:
             )
 
 
-def _tokens(image: MetadataImage) -> Iterator[Versioned]:
-    for _, token in in_key_order(image.tokens.by_id):
-        yield token_record(token), 0
+def _tokens(image: MetadataImage) -> Iterator[Versioned | None]:
+    for entry in in_key_order_by_runs(image.tokens.by_id):
+        yield None if entry is None else (token_record(entry[1]), 0)

@@ -11,7 +11,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from metadata_log.image.faults import ReplayError
-from metadata_log.image.persistent_map import Map, in_key_order
+from metadata_log.image.persistent_map import Map, in_key_order, in_key_order_by_runs
 from metadata_log.records.metadata import PartitionChangeRecord, PartitionRecord
 from metadata_log.types import Uuid
 
@@ -96,6 +96,18 @@ def index_keys(partition: Partition) -> tuple[int, ...]:
 def memberships(topics: TopicsImage, broker: int) -> Iterator[tuple[Uuid, int, Partition]]:
     """The partitions that a broker is in sync for, or those without a leader, by topic id and number."""
     for topic_id, bits in in_key_order(topics.members.get(broker, NO_PARTITIONS)):
+        partitions = topics.by_id[topic_id].partitions
+        for number in numbers(bits):
+            yield topic_id, number, partitions[number]
+
+
+def memberships_by_steps(topics: TopicsImage, broker: int) -> Iterator[tuple[Uuid, int, Partition] | None]:
+    """As `memberships`, with None now and then, where work may pause."""
+    for entry in in_key_order_by_runs(topics.members.get(broker, NO_PARTITIONS)):
+        if entry is None:
+            yield None
+            continue
+        topic_id, bits = entry
         partitions = topics.by_id[topic_id].partitions
         for number in numbers(bits):
             yield topic_id, number, partitions[number]

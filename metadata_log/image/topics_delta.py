@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from metadata_log.image.faults import ReplayError
@@ -43,6 +44,7 @@ class TopicsDelta:
         "_created",
         "_flips",
         "_image",
+        "_left",
         "_names",
         "_partitions",
         "_reassigning",
@@ -59,7 +61,19 @@ class TopicsDelta:
         self._removed: dict[Uuid, TopicImage] = {}
         self._names: dict[str, Uuid | None] = {}
         self._flips: Flips = {}
+        self._left: dict[int, dict[Uuid, int]] = {}
+        """The bits of topics that are gone, by broker."""
         self._reassigning: dict[Uuid, int] = {}
+
+    @property
+    def removed(self) -> Collection[TopicImage]:
+        """The topics of the image that are gone."""
+        return self._removed.values()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no topic lacks a partition before its last one."""
+        return not self._beyond
 
     def id_of(self, name: str) -> Uuid | None:
         """The id of a topic, or None if there is none of this name."""
@@ -185,12 +199,23 @@ class TopicsDelta:
             for flips in self._flips.values():
                 flips.pop(topic_id, None)
             self._reassigning.pop(topic_id, None)
-            for key, numbers in _index(topic.partitions).items():
-                self._flips.setdefault(key, {})[topic_id] = numbers
+            self._leave_index(topic)
         del self._partitions[topic_id]
         self._beyond.pop(topic_id, None)
         self._names[name] = None
         return name
+
+    def _leave_index(self, topic: TopicImage) -> None:
+        """Take a whole topic out of the index: through its partitions, or through the brokers if these are fewer."""
+        members = self._image.members
+        if len(topic.partitions) <= len(members):
+            for key, numbers in _index(topic.partitions).items():
+                self._left.setdefault(key, {})[topic.id] = _bits(numbers)
+            return
+        for key, topics in members.items():
+            bits = topics.get(topic.id)
+            if bits is not None:
+                self._left.setdefault(key, {})[topic.id] = bits
 
     def apply(self) -> TopicsImage:
         """The image with everything replayed so far; more may be replayed after it.
@@ -205,6 +230,8 @@ class TopicsDelta:
             key: {topic_id: _bits(numbers) for topic_id, numbers in topics.items()}
             for key, topics in self._flips.items()
         }
+        for key, left in self._left.items():
+            flips.setdefault(key, {}).update(left)
         reassigning = dict(self._reassigning)
         for topic_id in self._removed:
             if (bits := image.reassigning.get(topic_id)) is not None:

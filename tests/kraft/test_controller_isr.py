@@ -10,7 +10,7 @@ import pytest
 from kraft.controller.deciding import Deciding
 from kraft.controller.heartbeats import BrokerSessions
 from kraft.controller.isr import alter_partition
-from kraft.controller.result import ApiError
+from kraft.controller.result import ApiError, at_once
 from kraft.controller.topic_configs import TopicDefaults
 from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.records.metadata import (
@@ -85,7 +85,7 @@ def ask(
     change = AlterPartitionRequestPartitionData(new_isr_with_epochs=members, **facts)
     asked = AlterPartitionRequestTopicData(topic_id=topic, partitions=[change])
     request = AlterPartitionRequest(broker_id=caller, broker_epoch=100 + caller, topics=[asked])
-    result = alter_partition(deciding(now), request)
+    result = at_once(alter_partition(deciding(now), request))
     assert isinstance(result.response, AlterPartitionResponse)
     records = [one.record for one in result.records if isinstance(one.record, PartitionChangeRecord)]
     assert len(records) == len(result.records)
@@ -125,7 +125,7 @@ def test_a_refusal_changes_nothing(case: str) -> None:
 def test_a_request_of_a_former_incarnation_fails_as_a_whole() -> None:
     request = AlterPartitionRequest(broker_id=1, broker_epoch=99)
     with pytest.raises(ApiError) as refused:
-        alter_partition(deciding(image()), request)
+        at_once(alter_partition(deciding(image()), request))
     assert refused.value.error is Error.STALE_BROKER_EPOCH
 
 

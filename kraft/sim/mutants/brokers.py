@@ -12,7 +12,7 @@ from kraft.controller.brokers import restart
 from kraft.controller.deciding import Deciding
 from kraft.controller.leader_election import Candidates, Elected, Election, elect
 from kraft.controller.reassignment import Assignment
-from kraft.controller.result import VersionedRecord
+from kraft.controller.result import Records, VersionedRecord
 from kraft.controller.topic_configs import TopicDefaults
 from kraft.sim.mutants.registry import Patches, Scope, mutant
 from metadata_log.image import Broker, MetadataImage, Partition, topics_delta
@@ -56,9 +56,9 @@ def leader_from_outside_of_the_isr(code: Patches) -> None:
 def fenced_broker_leads_on(code: Patches) -> None:
     """A broker that is fenced keeps its leaderships."""
 
-    def fence(image: MetadataImage, broker: Broker, defaults: TopicDefaults) -> list[VersionedRecord]:
+    def fence(image: MetadataImage, broker: Broker, defaults: TopicDefaults) -> Records:
         change = BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=1)
-        return [VersionedRecord(change)]
+        return iter((VersionedRecord(change),))
 
     code.replace(broker_heartbeat, "fence", fence)
 
@@ -67,9 +67,7 @@ def fenced_broker_leads_on(code: Patches) -> None:
 def every_restart_is_trusted(code: Patches) -> None:
     """A broker that comes back counts as complete, though its last life did not end cleanly."""
 
-    def restart_cleanly(
-        image: MetadataImage, broker_id: int, defaults: TopicDefaults, *, is_clean: bool
-    ) -> list[VersionedRecord]:
+    def restart_cleanly(image: MetadataImage, broker_id: int, defaults: TopicDefaults, *, is_clean: bool) -> Records:
         return restart(image, broker_id, defaults, is_clean=True)
 
     code.replace(broker_registration, "restart", restart_cleanly)

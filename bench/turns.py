@@ -1,0 +1,336 @@
+"""The longest turn of a controller's owner at full size: what `python bench/controller.py --what turns` runs.
+
+One replica on a disk is driven step by step, as its owner does it, on a clock that does not wait. It is the only voter
+and flushes within the step, so that a step here is rather longer than in a node.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from msgspec import Struct
+
+from kraft.cli.collector import THRESHOLDS
+from kraft.controller import QuorumController
+from kraft.controller.deciding import DecisionSettings
+from kraft.quorum.events import Tick
+from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig
+from kraft.quorum.voters import VoterSet
+from kraft.replica import Answer, ControllerHost, Replica, ReplicaOptions, WireRequest, host_controller
+from kraft.replica.events import CommittedBatch, Input, Output
+from kraft.replica.snapshots import SnapshotOptions
+from metadata_log.batch import records as records_of
+from metadata_log.disk import OsDisk
+from metadata_log.image import memberships
+from metadata_log.log_dir import format_directory
+from metadata_log.records import metadata
+from metadata_log.records.frame import encode_record
+from metadata_log.serde import Message
+from metadata_log.snapshot_writer import SnapshotWriter
+from metadata_log.types import OffsetAndEpoch, Uuid
+from transport.protocol import messages as m
+from transport.protocol.messages.create_topics import CreatableTopic
+from transport.protocol.messages.delete_topics import DeleteTopicState
+
+BROKERS = 20
+FENCED = 3
+"""The broker that is fenced; it holds three of 20 shares of all replicas."""
+PER_TOPIC = 100
+LARGE = 10
+"""One topic holds a tenth of all partitions."""
+MADE = 9_999
+END = OffsetAndEpoch(epoch=1, offset=2_000_000)
+RECORDS_IN_BATCH = 1024
+CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAkrD"
+START_MS = 1_800_000_000_000
+PATIENCE_MS = 3_600_000
+SNAPSHOT_BYTES = 64
+"""So little that a snapshot is made after the first write; the bench sets when."""
+
+
+class Longest(Struct):
+    """What one phase took: turns, and the longest of them by processor and by wall clock, in milliseconds."""
+
+    name: str
+    turns: int = 0
+    cpu_ms: float = 0.0
+    wall_ms: float = 0.0
+    total_cpu_ms: float = 0.0
+
+
+class Bench:
+    """A replica with its owner's loop around it."""
+
+    def __init__(self, directory: Path, partitions: int) -> None:
+        self.now_ms = START_MS
+        self.phases: list[Longest] = []
+        self.answers: dict[int, Message] = {}
+        self._freeze_s = 0.0
+        disk = OsDisk()
+        format_directory(disk, str(directory), node_id=1, cluster_id=CLUSTER_ID, rng=Random(1), now_ms=START_MS)
+        log = directory / "__cluster_metadata-0"
+        log.mkdir(exist_ok=True)
+        write_snapshot(str(log), partitions)
+        options = ReplicaOptions(
+            directory=str(directory),
+            node_id=1,
+            cluster_id=CLUSTER_ID,
+            voters=VoterSet.parse("1@n1:9093"),
+            endpoints=Endpoints((ListenerAddress("CONTROLLER", "n1", 9093),)),
+            quorum=QuorumConfig(append_linger_ms=0),
+            max_idle_interval_ms=0,
+            snapshots=SnapshotOptions(max_bytes=1 << 40, max_interval_ms=0),
+            decisions=DecisionSettings(broker_session_timeout_ms=10**9, leader_rebalance_interval_ms=600_000),
+            inline_flush=True,
+        )
+        self.options = options
+        with self.phase("open with the snapshot (before the loop begins)"):
+            self.replica, outputs = self.measured(
+                lambda: Replica.open(
+                    options=options, disk=disk, rng=Random(2), application=host_controller, now_ms=self.now_ms
+                )
+            )
+        self.take(outputs)
+        self._next_id = 1
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[Longest]:
+        """What is measured meanwhile belongs to this."""
+        self.phases.append(Longest(name))
+        yield self.phases[-1]
+
+    def measured(self, turn: Callable[[], Any]) -> Any:
+        """One turn."""
+        phase = self.phases[-1]
+        cpu, wall = time.thread_time(), time.perf_counter()
+        result = turn()
+        cpu_ms, wall_ms = 1000 * (time.thread_time() - cpu), 1000 * (time.perf_counter() - wall)
+        phase.turns += 1
+        phase.cpu_ms = max(phase.cpu_ms, cpu_ms)
+        phase.wall_ms = max(phase.wall_ms, wall_ms)
+        phase.total_cpu_ms += cpu_ms
+        if time.monotonic() > self._freeze_s:
+            # As `kraft serve` does (`kraft.cli.collector`).
+            gc.freeze()
+            self._freeze_s = time.monotonic() + 1
+        return result
+
+    def step(self, event: Input) -> None:
+        """One step, and one turn."""
+        self.take(self.measured(lambda: self.replica.step(event, self.now_ms)))
+
+    def take(self, outputs: list[Output]) -> None:
+        """Keep the answers."""
+        for output in outputs:
+            if isinstance(output, Answer):
+                self.answers[output.request_id] = output.message
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Tick whenever the replica wants it."""
+        end = self.now_ms + PATIENCE_MS
+        while not condition():
+            wanted_ms = self.replica.deadline_ms()
+            assert wanted_ms < end, "it never happens"
+            self.now_ms = max(self.now_ms, wanted_ms)
+            self.step(Tick())
+
+    def ask(self, request: Message, version: int) -> Any:
+        """The answer to a request, once it is there."""
+        self._next_id += 1
+        request_id = self._next_id
+        api_key = type(request).__schema__.api_key
+        assert api_key is not None
+        self.step(
+            WireRequest(request_id=request_id, api_key=api_key, version=version, message=request, listener="CONTROLLER")
+        )
+        self.until(lambda: request_id in self.answers and self.replica.deadline_ms() > self.now_ms + 2)
+        return self.answers.pop(request_id)
+
+    @property
+    def host(self) -> ControllerHost:
+        """What hosts the controller."""
+        host = self.replica.application
+        assert isinstance(host, ControllerHost), host
+        return host
+
+
+def topics_of(partitions: int) -> Iterator[tuple[str, int]]:
+    """The names of the topics of a cluster with so many partitions, and how many each has."""
+    large = partitions // LARGE
+    yield "large", large
+    for number in range((partitions - large) // PER_TOPIC):
+        yield f"topic-{number}", PER_TOPIC
+
+
+def records_of_cluster(partitions: int) -> Iterator[tuple[Message, int]]:
+    """The records that make the cluster, and their versions."""
+    rng = Random(1)
+    yield metadata.FeatureLevelRecord(name="metadata.version", feature_level=30), 0
+    yield metadata.FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=1), 0
+    directories = [Uuid(rng.randbytes(16)) for _ in range(BROKERS)]
+    for broker in range(BROKERS):
+        yield (
+            metadata.RegisterBrokerRecord(
+                broker_id=broker,
+                incarnation_id=Uuid(rng.randbytes(16)),
+                broker_epoch=broker + 10,
+                end_points=(),
+                features=(),
+                rack=None,
+                fenced=False,
+                log_dirs=(directories[broker],),
+            ),
+            4,
+        )
+    at = 0
+    for name, count in topics_of(partitions):
+        topic_id = Uuid(rng.randbytes(16))
+        yield metadata.TopicRecord(name=name, topic_id=topic_id), 0
+        for number in range(count):
+            at += 1
+            replicas = tuple((at + step) % BROKERS for step in range(3))
+            yield (
+                metadata.PartitionRecord(
+                    partition_id=number,
+                    topic_id=topic_id,
+                    replicas=replicas,
+                    isr=replicas,
+                    leader=replicas[0],
+                    leader_epoch=0,
+                    partition_epoch=0,
+                    directories=tuple(directories[each] for each in replicas),
+                ),
+                2,
+            )
+
+
+def write_snapshot(directory: str, partitions: int) -> None:
+    """A snapshot of the cluster."""
+    writer = SnapshotWriter(OsDisk(), directory, END, timestamp_ms=0, last_contained_log_timestamp=0)
+    values = []
+    for record, version in records_of_cluster(partitions):
+        values.append(encode_record(record, version))
+        if len(values) == RECORDS_IN_BATCH:
+            writer.append(values, 0)
+            values = []
+    if values:
+        writer.append(values, 0)
+    writer.freeze(0)
+
+
+def measure(directory: Path, partitions: int, made: int = MADE) -> list[Longest]:
+    """Every phase, one after the other on the same cluster; raises `AssertionError` where one does not do its work."""
+    bench = Bench(directory, partitions)
+    gc.set_threshold(*THRESHOLDS)
+    image = lambda: bench.host.controller.history.committed  # noqa: E731
+    with bench.phase("become active"):
+        bench.until(lambda: bench.replica.is_active and bench.host.controller.is_active)
+        bench.until(lambda: bench.replica.deadline_ms() > bench.now_ms + 2)
+    begins = bench.replica.log.end_offset
+    count = sum(1 for _ in memberships(image().topics, FENCED))
+    beat = m.BrokerHeartbeatRequest(
+        broker_id=FENCED, broker_epoch=FENCED + 10, current_metadata_offset=END.offset, want_fence=True
+    )
+    with bench.phase(f"fence a broker that is in {count:,} ISRs"):
+        answer = bench.ask(beat, 1)
+    assert answer.is_fenced, answer
+    assert not list(memberships(image().topics, FENCED))
+    with bench.phase("balance: nobody can take a leadership back"):
+        bench.now_ms += 600_001
+        bench.step(Tick())
+        bench.until(lambda: not bench.host._decisions.is_busy)
+    request = m.ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=60_000)
+    with bench.phase("elect the preferred leaders of all partitions"):
+        answer = bench.ask(request, 2)
+    assert answer.error_code == 0, answer.error_code
+    with bench.phase("unregister the broker"):
+        answer = bench.ask(m.UnregisterBrokerRequest(broker_id=FENCED), 0)
+    assert answer.error_code == 0, answer
+    topic = CreatableTopic(name="made", num_partitions=made, replication_factor=3)
+    with bench.phase(f"create a topic of {made:,} partitions"):
+        answer = bench.ask(m.CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 7)
+    assert answer.topics[0].error_code == 0, answer.topics[0]
+    large = len(image().topics["large"].partitions)
+    deletion = m.DeleteTopicsRequest(topics=[DeleteTopicState(name="large")], timeout_ms=60_000)
+    with bench.phase(f"delete a topic of {large:,} partitions"):
+        answer = bench.ask(deletion, 6)
+    assert answer.responses[0].error_code == 0, answer
+    many = [DeleteTopicState(name=name) for name, _ in topics_of(partitions) if name != "large"][: 10_000 // 2]
+    with bench.phase(f"delete {len(many):,} topics of {PER_TOPIC} partitions"):
+        answer = bench.ask(m.DeleteTopicsRequest(topics=many, timeout_ms=60_000), 6)
+    assert {one.error_code for one in answer.responses} == {0}
+    batches = committed(bench, begins)
+    with bench.phase("make a snapshot"):
+        make_snapshot(bench)
+    with bench.phase("load the snapshot in the place of what was known"):
+        host = standby(bench)
+    with bench.phase(f"apply {sum(len(one.values) for one in batches):,} records as a standby"):
+        for batch in batches:
+            bench.measured(lambda batch=batch: host.on_committed(batch))
+            follow(bench, host)
+    assert host.controller.history.committed.topics.by_name == image().topics.by_name
+    bench.replica.close()
+    return bench.phases
+
+
+def committed(bench: Bench, since: int) -> list[CommittedBatch]:
+    """The batches that the phases have written."""
+    log = bench.replica.log
+    return [
+        CommittedBatch(
+            one.base_offset,
+            one.next_offset,
+            one.epoch,
+            one.base_timestamp,
+            tuple(record.value or b"" for record in records_of(one)),
+            one.size_bytes,
+        )
+        for one in log.read_batches(since, 1 << 40, end_offset=log.end_offset)
+        if not one.is_control
+    ]
+
+
+def make_snapshot(bench: Bench) -> None:
+    """Begin a snapshot of everything, as after enough bytes, and write it to its end."""
+    replica = bench.replica
+    before = replica._storage.snapshots.ids()
+    bench.measured(lambda: replica._begin_snapshot(bench.now_ms))
+    bench.until(lambda: replica._storage.snapshots.ids() != before)
+
+
+def standby(bench: Bench) -> ControllerHost:
+    """A standby that is given the first snapshot, and then once more in the place of what it knows."""
+    host = ControllerHost(QuorumController(bench.host.controller.settings))
+    values = bench.replica._storage.snapshots.values(END)
+    host.on_snapshot(values, END)
+    while host.is_applying:
+        host.apply_more()
+    bench.measured(lambda: host.on_snapshot(values, END))
+    follow(bench, host)
+    return host
+
+
+def follow(bench: Bench, host: ControllerHost) -> None:
+    """The turns of a standby that has been handed something."""
+    while host.is_applying:
+        bench.measured(host.apply_more)
+    while host.deadline_ms() <= bench.now_ms:
+        bench.measured(lambda: list(host.on_tick(bench.now_ms)))
+        bench.now_ms += 1
+
+
+def show(phases: list[Longest], partitions: int) -> None:
+    """A line for each phase."""
+    title = f"longest turn with {partitions:,} partitions"
+    print(f"\n{title:64}{'CPU ms':>9}{'wall ms':>9}{'turns':>8}{'all CPU ms':>12}")
+    for one in phases:
+        print(
+            f"{one.name:64}{one.cpu_ms:9.1f}{one.wall_ms:9.1f}{one.turns:8}{one.total_cpu_ms:12.0f}",
+            flush=True,
+        )

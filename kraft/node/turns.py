@@ -1,0 +1,99 @@
+"""How long the owner of a replica keeps everything else waiting, and what it does meanwhile.
+
+A turn is what happens between two moments at which other tasks can run: the events of a burst. While it lasts, no fetch
+is answered and no heartbeat is taken, so that a leader whose turn takes seconds loses its leadership.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import trio
+from msgspec import Struct
+
+from kraft.node.logging import NodeLog
+from kraft.replica.events import Input, WireRequest
+from transport.protocol.apis import ApiKey
+
+R = TypeVar("R")
+BOUND_MS: Final = 50
+"""A turn that takes longer is told."""
+ROOM_S: Final = 0.02
+"""A turn that has taken so long takes no more events: other tasks come first."""
+_S: Final = 1000
+
+
+class LongestTurn(Struct):
+    """The longest turn so far: the milliseconds that it took, and the kind of event that took most of them."""
+
+    ms: float = 0.0
+    event: str = ""
+
+
+class Turns:
+    """Measures the turns of one owner by Trio's clock: where time is virtual, no turn takes any."""
+
+    __slots__ = ("_began_s", "_clock", "_dearest", "_dearest_s", "_log", "_mark_s", "_own", "longest")
+
+    def __init__(self, log: NodeLog) -> None:
+        self.longest = LongestTurn()
+        self._log = log
+        self._clock = trio.current_time
+        self._began_s = self._mark_s = 0.0
+        self._dearest = ""
+        self._dearest_s = 0.0
+        self._own: tuple[str, float] = ("", 0.0)
+
+    def begin(self) -> None:
+        """A turn begins."""
+        self._began_s = self._mark_s = self._clock()
+        self._dearest, self._dearest_s = "", 0.0
+        self._own = ("", 0.0)
+
+    def did(self, event: Input) -> bool:
+        """One event is dealt with; whether the turn has room for more."""
+        now_s = self._clock()
+        took_s = now_s - self._mark_s
+        self._mark_s = now_s
+        if took_s > self._dearest_s:
+            self._dearest, self._dearest_s = _kind(event), took_s
+        return now_s - self._began_s < ROOM_S
+
+    def end(self) -> None:
+        """The turn is over: remember the longest, and tell one that was too long."""
+        took_ms = _S * (self._clock() - self._began_s)
+        longest = self.longest
+        if took_ms > longest.ms:
+            longest.ms, longest.event = took_ms, self._dearest
+        if took_ms > BOUND_MS:
+            facts: dict[str, object] = {
+                "ms": round(took_ms),
+                "bound_ms": BOUND_MS,
+                "turn_of": self._dearest,
+                "turn_of_ms": round(_S * self._dearest_s),
+            }
+            what, own_s = self._own
+            if what:
+                facts |= {"of_which": f"StateMachine.{what}", "of_which_ms": round(_S * own_s)}
+            self._log.warn("long-turn", "", facts)
+
+    def watched(self, what: str, function: Callable[..., R]) -> Callable[..., R]:
+        """A function of the user's, whose longest call in a turn is told with it."""
+
+        def call(*args: Any) -> R:
+            began_s = self._clock()
+            try:
+                return function(*args)
+            finally:
+                took_s = self._clock() - began_s
+                if took_s > self._own[1]:
+                    self._own = (what, took_s)
+
+        return call
+
+
+def _kind(event: Input) -> str:
+    """What an event is, as a log names it: of a request the API."""
+    kind = type(event).__name__
+    return f"{kind}:{ApiKey(event.api_key).name}" if isinstance(event, WireRequest) else kind
