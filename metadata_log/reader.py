@@ -28,14 +28,18 @@ from metadata_log.log_dir import (
 from metadata_log.quorum_state_file import FILE_NAME as QUORUM_STATE
 from metadata_log.quorum_state_file import parse_quorum_state
 from metadata_log.records.frame import ControlRecordType, decode_control, read_record
+from metadata_log.segment import MOST_BATCH_BYTES, parse_file_name, scan_file
 from metadata_log.segment import SUFFIX as LOG_SUFFIX
-from metadata_log.segment import parse_file_name, scan_file
 from metadata_log.serde.fields import Message
 from metadata_log.snapshot import DELETED_SUFFIX, PARTIAL_SUFFIX, control_types
 from metadata_log.snapshot import SUFFIX as SNAPSHOT_SUFFIX
 
 _RESYNC_BYTES: Final = 1 << 20
+_RESYNC_BUDGET: Final = 256 << 20
+"""So many bytes may at least be read to find a sound batch behind damage."""
 _MAGIC_AT: Final = 16
+_PLAUSIBLE: Final = ((0, 8), (23, 27), (57, 61))
+"""Where a header has its base offset, last offset delta and record count, none of which is negative."""
 
 
 class FileKind(StrEnum):
@@ -314,15 +318,28 @@ def _types(batch: RecordBatch) -> list[int]:
 
 
 def _next_good(file: File, position: int, size: int) -> int | None:
-    """Where the next batch with a good CRC begins, after `position`."""
-    start = position + 1
+    """Where the next batch with a good CRC begins, after `position`.
+
+    Holes are passed over. What is read to look at candidates is bounded, as a file can be made that is full of headers
+    without their batches; None where that bound is reached.
+    """
+    start, budget = position + 1, max(_RESYNC_BUDGET, 4 * (size - position))
     while start + HEADER_BYTES <= size:
+        # A header in front of other data may begin in a hole: its first bytes are zeros.
+        start = max(start, file.next_data(start) - _MAGIC_AT)
+        if start + HEADER_BYTES > size:
+            return None
         piece = file.pread(min(_RESYNC_BYTES + HEADER_BYTES, size - start), start)
         at = piece.find(2, _MAGIC_AT)
         while 0 <= at < len(piece) - (HEADER_BYTES - _MAGIC_AT) + 1:
             candidate = start + at - _MAGIC_AT
-            if _is_good(file, candidate, size):
-                return candidate
+            length = _length_at(file, candidate, size)
+            if length is not None:
+                budget -= length
+                if budget < 0:
+                    return None
+                if _is_good(file, candidate, length):
+                    return candidate
             at = piece.find(2, at + 1)
         if start + len(piece) >= size:
             return None
@@ -330,13 +347,19 @@ def _next_good(file: File, position: int, size: int) -> int | None:
     return None
 
 
-def _is_good(file: File, position: int, size: int) -> bool:
-    head = file.pread(12, position)
-    length = int.from_bytes(head[8:12], "big", signed=True)
-    if not HEADER_BYTES <= length + 12 <= size - position:
-        return False
+def _length_at(file: File, position: int, size: int) -> int | None:
+    """The length of the batch whose header stands at a position; None if it is no header of a batch that is there."""
+    head = file.pread(HEADER_BYTES, position)
+    length = 12 + int.from_bytes(head[8:12], "big", signed=True)
+    if not HEADER_BYTES <= length <= min(size - position, MOST_BATCH_BYTES):
+        return None
+    base_offset, last_offset_delta, count = (int.from_bytes(head[a:b], "big", signed=True) for a, b in _PLAUSIBLE)
+    return length if base_offset >= 0 and last_offset_delta >= 0 and count >= 0 else None
+
+
+def _is_good(file: File, position: int, length: int) -> bool:
     try:
-        read_batch(file.pread(length + 12, position))
+        read_batch(file.pread(length, position))
     except (CorruptBatch, UnsupportedVersion):
         return False
     return True

@@ -7,7 +7,7 @@ from typing import Final
 
 from metadata_log.batch import HEADER_BYTES, Record, RecordBatch, read_batch, read_header, records, scan
 from metadata_log.disk import Disk, File
-from metadata_log.errors import IncompleteBatch
+from metadata_log.errors import CorruptBatch, IncompleteBatch
 from metadata_log.indexes import NO_TIMESTAMP, OffsetIndex, TimeIndex
 from metadata_log.java_text import whole_number
 from metadata_log.types import NO_OFFSET
@@ -17,6 +17,9 @@ INDEX_SUFFIXES: Final = (".index", ".timeindex")
 DELETED_SUFFIX: Final = ".deleted"
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 """Indexes hold offsets as 32-bit distances from the segment's base."""
+
+MOST_BATCH_BYTES: Final = 256 << 20
+"""A longer batch is damage: batches have some megabytes, and no request carries more than 100 MiB."""
 
 _CHUNK_BYTES: Final = 1 << 20
 _LOOK_BYTES: Final = 1 << 14
@@ -59,6 +62,8 @@ def scan_file(
                 # A piece that is shorter than was asked for: the file was cut meanwhile.
                 if len(piece) >= wanted or position + wanted > end or len(piece) < min(size, end - position):
                     raise
+                if wanted > MOST_BATCH_BYTES:
+                    raise CorruptBatch(f"no batch has {wanted} bytes", where=file.path, position=position) from None
                 size = max(wanted, chunk_bytes)
 
 

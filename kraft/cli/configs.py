@@ -25,7 +25,7 @@ from kraft.cli.text import table
 from metadata_log.image import Entity, MetadataImage
 from metadata_log.image.persistent_map import in_key_order
 from metadata_log.image.quotas import in_entity_order
-from metadata_log.redact import REDACTED, is_secret_config
+from metadata_log.redact import REDACTED, is_secret_config, shown_config
 
 QUOTA: Final = "quota"
 DEFAULT_BROKER: Final = "default"
@@ -116,7 +116,7 @@ def _rows(image: MetadataImage) -> Iterator[Row]:
         is_default = number == ResourceType.BROKER and not name
         source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG.name if is_default else sources[number]
         for key, value in in_key_order(values):
-            secret = is_secret_config(key)
+            secret = is_secret_config(number, key, value)
             shown = None if secret else value
             resource = DEFAULT_BROKER if is_default else name
             yield Row(kind=kinds[number], name=resource, key=key, value=shown, source=source, secret=secret)
@@ -236,14 +236,15 @@ def _change(
             for key, value in values.items()
         ]
         cluster.ask(lambda admin: admin.alter_configs(changes, validate_only=validate_only))
-    shown = {key: _shown(key, value) for key, value in values.items()}
+    shown = {key: _shown(kind, key, value) for key, value in values.items()}
     facts = {"kind": kind, "name": name, "operation": operation.name, "values": shown, "changed": not validate_only}
     words = [key if value is None else f"{key}={value}" for key, value in shown.items()]
     cluster.say(facts, [f"{_DONE[operation][validate_only]} {word} ({kind} {name})" for word in words])
 
 
-def _shown(key: str, value: str | None) -> str | None:
-    return REDACTED if value is not None and is_secret_config(key) else value
+def _shown(kind: str, key: str, value: str | None) -> str | None:
+    """A value for the confirmation; a quota is a number and no secret."""
+    return value if kind == QUOTA else shown_config(_TYPES[kind], key, value, show_secrets=False)
 
 
 def _quotas(operation: Operation, values: Iterable[tuple[str, str | None]]) -> dict[str, float | None]:

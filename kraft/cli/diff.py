@@ -26,7 +26,7 @@ from kraft.cli.image_at import (
     show_secrets_option,
 )
 from kraft.cli.text import count, echo_lines, iso_time
-from metadata_log.image.diff import Difference, differences
+from metadata_log.image.diff import Difference, differences, resource_type_of
 from metadata_log.image.java_text import (
     name_of,
 )
@@ -152,7 +152,9 @@ def _operand(text: str, at: At | None, option: str) -> tuple[str, At | None]:
 
 def _redacted(one: Difference) -> Difference:
     """A difference without secrets; that they differ may be seen."""
-    secret = one.kind == "configs" and is_secret_config(one.field)
+    secret = one.kind == "configs" and any(
+        is_secret_config(resource_type_of(one.name), one.field, _optional(value)) for value in (one.before, one.after)
+    )
     if not secret and not (one.kind == "scram" and one.field.endswith(_SECRETS)):
         return one
     hidden = (None if value is None else REDACTED for value in (one.before, one.after))

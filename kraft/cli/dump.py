@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from typing import Final
 
 import click
 from msgspec import Struct
@@ -16,6 +18,7 @@ from metadata_log.annotate_file import annotate_file, unknown_bytes
 from metadata_log.batch import RecordBatch
 from metadata_log.disk import OsDisk
 from metadata_log.errors import MetadataLogError
+from metadata_log.pieces import Zeros, pieces_of
 from metadata_log.reader import (
     Damage,
     DamagedFile,
@@ -30,7 +33,7 @@ from metadata_log.reader import (
     read_small_file,
     stops,
 )
-from metadata_log.redact import REDACTED, secret_fields
+from metadata_log.redact import MAY_HOLD_SECRETS, REDACTED, secret_fields
 from metadata_log.verify import small_file_damage, verify_file
 from metadata_log.verify_directory import verify_directory
 
@@ -188,7 +191,7 @@ def _dump_batches(disk: OsDisk, path: str, wanted: Wanted, title: str) -> bool:
             sound &= _report(found, wanted.as_json)
             continue
         if wanted.hex:
-            _echo_damaged(disk, path, shown_to, found.position)
+            _echo_damaged(disk, path, shown_to, found.position, show_secrets=wanted.records.show_secrets)
             shown_to = found.end_position
         if not wanted.records.overlaps(found):
             continue
@@ -203,14 +206,27 @@ def _dump_batches(disk: OsDisk, path: str, wanted: Wanted, title: str) -> bool:
         if any(stops(damage, wanted.on_damage) for damage in damages):
             return sound
     if wanted.hex and wanted.on_damage is OnDamage.SKIP:
-        _echo_damaged(disk, path, shown_to, None)
+        _echo_damaged(disk, path, shown_to, None, show_secrets=wanted.records.show_secrets)
     return sound
 
 
-def _echo_damaged(disk: OsDisk, path: str, start: int, end: int | None) -> None:
-    """The bytes between two batches, or behind the last one, that belong to none."""
-    if start != end:
-        _echo_spans(unknown_bytes(disk.read(path)[start:end], start, "damaged"))
+def _echo_damaged(disk: OsDisk, path: str, start: int, end: int | None, *, show_secrets: bool) -> None:
+    """The bytes between two batches, or behind the last one, that belong to none.
+
+    They may be those of a damaged secret: without `show_secrets` only zeros are printed, and how many other bytes there
+    are. A long run of zeros is one line.
+    """
+    file = disk.open(path, writable=False)
+    try:
+        for piece in pieces_of(file, start, file.size() if end is None else end):
+            if isinstance(piece, Zeros):
+                click.echo(f"  {piece.position:>8}  {piece.size} zero bytes  damaged")
+            elif show_secrets or not any(piece.data):
+                _echo_spans(unknown_bytes(piece.data, piece.position, "damaged"))
+            else:
+                click.echo(f"  {piece.position:>8}  {REDACTED}  damaged, {len(piece.data)} bytes")
+    finally:
+        file.close()
 
 
 def _echo_spans(spans: Iterator[Span]) -> None:
@@ -267,14 +283,40 @@ def _batch_text(batch: RecordBatch) -> str:
 
 
 def _hex_lines(batch: RecordBatch, entries: list[Entry | Damage], wanted: Wanted) -> Iterator[str]:
-    secrets = set()
-    if not wanted.records.show_secrets:
-        for index, entry in enumerate(entries):
-            if isinstance(entry, Entry) and entry.record is not None:
-                secrets |= {f"record {index} {entry.name} {name}" for name in secret_fields(entry.record)}
+    hides = _hides_nothing if wanted.records.show_secrets else _hides(batch, entries)
     for span in annotate(batch):
-        shown = REDACTED if span.field in secrets else span.data.hex()
+        shown = REDACTED if hides(span.field) else span.data.hex()
         yield f"  {batch.position + span.position:>8}  {shown}  {span.field}"
+
+
+_RECORD: Final = re.compile(r"record (\d+) (\w+)")
+_UNREAD: Final = ("records, ", "not decoded: ", "behind the last record")
+"""How the names of spans begin that hold records which were not taken apart."""
+_SECRET_TYPES: Final = frozenset(cls.__name__ for cls in MAY_HOLD_SECRETS)
+
+
+def _hides_nothing(field: str) -> bool:
+    return False
+
+
+def _hides(batch: RecordBatch, entries: list[Entry | Damage]) -> Callable[[str], bool]:
+    """Which fields of a batch are hidden: those that hold secrets, and those of which that cannot be known."""
+    secrets: set[str] = set()
+    unread: set[str] = set()
+    for index, entry in enumerate(entries):
+        if isinstance(entry, Damage):
+            unread.add(str(index))
+        elif entry.record is not None:
+            secrets |= {f"record {index} {entry.name} {name}" for name in secret_fields(entry.record)}
+    any_hidden = bool(secrets or unread) or len(entries) != batch.record_count
+
+    def hides(field: str) -> bool:
+        if field in secrets or (any_hidden and field.startswith(_UNREAD)):
+            return True
+        record = _RECORD.match(field)
+        return record is not None and record[1] in unread and record[2] in {"value", *_SECRET_TYPES}
+
+    return hides
 
 
 def _verify(disk: OsDisk, path: str, kind: FileKind, *, as_json: bool) -> bool:

@@ -39,7 +39,7 @@ from metadata_log.image.persistent_map import in_key_order
 from metadata_log.image.quotas import Entity, in_entity_order
 from metadata_log.image.topics import Partition, TopicImage
 from metadata_log.reader import OnDamage
-from metadata_log.redact import REDACTED, is_secret_config
+from metadata_log.redact import shown_config
 from metadata_log.timeline import At
 
 MOST_LINES: Final = 20
@@ -248,7 +248,7 @@ def _configs(image: MetadataImage, show_secrets: bool) -> tuple[str, list[str]]:
     lines = []
     for (type_, name), values in in_key_order(image.configs.by_resource):
         for key, value in in_key_order(values):
-            shown = value if show_secrets or not is_secret_config(key) else REDACTED
+            shown = shown_config(type_, key, value, show_secrets=show_secrets)
             lines.append(f"{resource_type_name(type_)} {name or '<default>'}: {key}={shown}")
     return count(len(lines), "configuration value"), lines
 

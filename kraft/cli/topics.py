@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import partial
@@ -28,6 +28,7 @@ from kraft.cli.text import count, table
 from metadata_log.image import MetadataImage, Partition, TopicImage
 from metadata_log.image.persistent_map import in_key_order
 from metadata_log.image.topics import NO_LEADER
+from metadata_log.redact import shown_config
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
 
@@ -163,9 +164,14 @@ def _topic(image: MetadataImage, topic: TopicImage, numbers: list[int]) -> dict[
         "topicId": str(topic.id),
         "partitionCount": len(topic.partitions),
         "replicationFactor": replication_factor(topic),
-        "configs": dict(in_key_order(image.configs.of((ResourceType.TOPIC, topic.name)))),
+        "configs": _shown(dict(in_key_order(image.configs.of((ResourceType.TOPIC, topic.name))))),
         "partitions": [_partition(number, topic.partitions[number]) for number in numbers],
     }
+
+
+def _shown(configs: Mapping[str, str | None]) -> dict[str, str | None]:
+    """The settings of a topic, without secrets."""
+    return {key: shown_config(ResourceType.TOPIC, key, value, show_secrets=False) for key, value in configs.items()}
 
 
 def _partition(number: int, partition: Partition) -> dict[str, Any]:
@@ -292,7 +298,7 @@ def create_command(
         "topicId": None if made.id == Uuid.ZERO else str(made.id),
         "partitions": made.partitions,
         "replicationFactor": made.replication_factor,
-        "configs": made.configs,
+        "configs": _shown(made.configs),
     }
     what = "would create" if validate_only else "created"
     size = f"{count(made.partitions, 'partition')}, replication factor {made.replication_factor}"
