@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -12,12 +13,15 @@ import click
 from msgspec import Struct
 
 from kraft.cli.dump_records import RecordLines, RecordsWanted, type_names
+from kraft.cli.failure import CommandFailed
 from kraft.config import UsageError
 from metadata_log.annotate import Span, annotate
 from metadata_log.annotate_file import annotate_file, unknown_bytes
 from metadata_log.batch import RecordBatch
 from metadata_log.disk import OsDisk
 from metadata_log.errors import MetadataLogError
+from metadata_log.log_dir import PARTITION_DIRECTORY
+from metadata_log.missing import check_metadata_log, has_log, missing_parts
 from metadata_log.pieces import Zeros, pieces_of
 from metadata_log.reader import (
     Damage,
@@ -38,6 +42,29 @@ from metadata_log.verify import small_file_damage, verify_file
 from metadata_log.verify_directory import verify_directory
 
 
+class Reach(Struct):
+    """Which offsets the files hold, and whether some of those that were asked for are among them."""
+
+    is_met: bool = True
+    start: int | None = None
+    end: int = 0
+
+    def note(self, batch: RecordBatch, records: RecordsWanted) -> None:
+        """Take a batch into account."""
+        if self.start is None:
+            self.is_met = False
+        self.start = batch.base_offset if self.start is None else min(self.start, batch.base_offset)
+        self.end = max(self.end, batch.next_offset)
+        self.is_met |= records.overlaps(batch)
+
+    def complaint(self, records: RecordsWanted) -> str:
+        """What to say where no offset that was asked for is there."""
+        asked = f"no record has offset {records.from_offset} or a later one"
+        if records.from_offset < self.end:
+            asked = f"no record has an offset from {records.from_offset} to before {records.to_offset}"
+        return f"{asked}: the files hold offsets {self.start} to {self.end - 1}"
+
+
 class Wanted(Struct, frozen=True, kw_only=True):
     """What the user asked to see."""
 
@@ -46,6 +73,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     as_json: bool
     hex: bool
     on_damage: OnDamage
+    reach: Reach
 
 
 @click.command("dump", short_help="Decode the files of a node.")
@@ -118,9 +146,12 @@ def dump_command(
         as_json=as_json,
         hex=as_hex,
         on_damage=OnDamage(on_damage),
+        reach=Reach(),
     )
     disk = OsDisk()
     sound = True
+    for named in paths:
+        check_metadata_log(disk, named)
     try:
         for path in (file for named in paths for file in files_in(disk, named)):
             try:
@@ -129,16 +160,43 @@ def dump_command(
             except FileNotFoundError:
                 # A running node deletes old segments and snapshots.
                 click.echo(f"kraft: warning: the file was removed while the directory was read ({path})", err=True)
+            except OSError as bad:
+                what = f"the file cannot be read: {bad.strerror or bad}"
+                sound &= _tell(Damage(where=path, what=what, expected="a readable file"), wanted)
+        if not verify:
+            for damage in (damage for named in paths for damage in _missing(disk, named)):
+                sound &= _tell(damage, wanted)
     except DamagedFile as bad:
         sound = _report(bad.damage, as_json)
     if verify:
         for damage in (damage for named in paths for damage in verify_directory(disk, named)):
             sound &= _report(damage, as_json)
+    elif sound and not wanted.reach.is_met:
+        raise CommandFailed(wanted.reach.complaint(wanted.records))
     context.exit(0 if sound else 1)
+
+
+def _tell(damage: Damage, wanted: Wanted) -> bool:
+    """Report damage; raises `DamagedFile` if the reading is strict."""
+    stops(damage, wanted.on_damage)
+    return _report(damage, wanted.as_json)
+
+
+def _missing(disk: OsDisk, named: str) -> Iterator[Damage]:
+    """What is missing in the partition directory that a path means; nothing for a file."""
+    if not os.path.isdir(named):
+        return iter(())
+    base = named.rstrip("/") or "/"
+    inner = f"{base}/{PARTITION_DIRECTORY}"
+    directory = inner if os.path.isdir(inner) else base
+    return missing_parts(disk, directory) if has_log(disk, directory) else iter(())
 
 
 def _dump(disk: OsDisk, path: str, kind: FileKind, wanted: Wanted) -> bool:
     """Print one file; whether it is sound."""
+    if kind is FileKind.OTHER:
+        what = "this is no file of a metadata log"
+        return _tell(Damage(where=path, what=what, expected="a segment, a snapshot or another file of a node"), wanted)
     has_batches = kind in {FileKind.SEGMENT, FileKind.SNAPSHOT}
     if wanted.records.types and not has_batches:
         return True
@@ -193,6 +251,7 @@ def _dump_batches(disk: OsDisk, path: str, wanted: Wanted, title: str) -> bool:
         if wanted.hex:
             _echo_damaged(disk, path, shown_to, found.position, show_secrets=wanted.records.show_secrets)
             shown_to = found.end_position
+        wanted.reach.note(found, wanted.records)
         if not wanted.records.overlaps(found):
             continue
         lines, damages = _batch_lines(found, path, wanted, record_lines)

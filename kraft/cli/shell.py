@@ -13,6 +13,7 @@ from typing import Final
 import click
 
 from kraft.cli.failure import CommandFailed
+from kraft.cli.near import did_you_mean
 from kraft.cli.image_at import ImageAt, at_option, image_at, reading_options, report_damages, show_secrets_option
 from kraft.cli.shell_commands import Session, ShellError, completions, execute, split
 from metadata_log.image.tree import Directory, image_tree
@@ -84,7 +85,20 @@ def _once(session: Session, words: tuple[str, ...]) -> None:
     except ShellError as wrong:
         raise click.UsageError(str(wrong)) from wrong
     if complaints:
-        raise CommandFailed("; ".join(complaints))
+        hints = (_nearest(session, word) for word in words[1:])
+        raise CommandFailed("; ".join(complaints), hint=next((hint for hint in hints if hint is not None), None))
+
+
+def _nearest(session: Session, path: str) -> str | None:
+    """What was probably meant by a path that leads nowhere: the first of its names that is not there, corrected."""
+    if session.find(path):
+        return None
+    above, _, name = path.rstrip("/").rpartition("/")
+    root = above or ("/" if path.startswith("/") else ".")
+    if not session.find(root):
+        return _nearest(session, root)
+    known = [name for _, node in session.find(root) if isinstance(node, Directory) for name in node.names()]
+    return did_you_mean(name, known)
 
 
 def _loop(session: Session, found: ImageAt) -> None:

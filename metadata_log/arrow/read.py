@@ -127,6 +127,8 @@ def _read(
     disk: Disk | None,
 ) -> pa.RecordBatchReader:
     schema = _raw_schema(view, columns)
+    if unknown := [name for name in filters.types or () if not is_type_name(name)]:
+        raise ValueError(f"there is no record type {unknown[0]!r}; there are {', '.join(RECORD_CLASSES)}")
     splits = plan_splits(
         path,
         disk=disk,
@@ -225,6 +227,11 @@ def _type_of(name: str) -> tuple[bool, int] | None:
         if name.startswith(prefix) and number_text.isdecimal() and int(number_text) not in known:
             return is_control, int(number_text)
     return None
+
+
+def is_type_name(name: str) -> bool:
+    """Whether the column `type` can have this value."""
+    return _type_of(name) is not None
 
 
 def type_name(is_control: bool, number: int) -> str:
