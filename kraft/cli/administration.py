@@ -17,7 +17,7 @@ from kraft.admin import AdminClient, AdminError, RequestRefused, SomeRefused, To
 from kraft.cli.failure import CommandFailed
 from kraft.cli.near import did_you_mean
 from kraft.cli.progress import LongJob
-from kraft.cli.text import echo_lines
+from kraft.cli.text import echo, echo_lines
 from kraft.config import UsageError, parse_host_port
 from metadata_log.errors import MetadataLogError
 from metadata_log.image import MetadataImage
@@ -88,7 +88,7 @@ class Cluster(Struct, frozen=True):
     def say(self, facts: Mapping[str, Any], lines: Iterable[str]) -> None:
         """Print the facts as one JSON object, or else the lines."""
         if self.as_json:
-            click.echo(json.dumps(facts, ensure_ascii=False))
+            echo(json.dumps(facts, ensure_ascii=False))
         else:
             echo_lines(lines)
 

@@ -25,7 +25,8 @@ from kraft.cli.image_at import (
     report_damages,
     show_secrets_option,
 )
-from kraft.cli.text import count, echo_lines, iso_time
+from kraft.cli.private import make_private
+from kraft.cli.text import count, echo, echo_lines, iso_time
 from metadata_log.image.diff import Difference, differences, resource_type_of
 from metadata_log.image.java_text import (
     name_of,
@@ -113,10 +114,12 @@ def diff_command(
         shown = [
             Difference(one.kind, one.name, one.field, _optional(one.before), _optional(one.after)) for one in found
         ]
+        if show_secrets:
+            make_private(Path(html))
         import_module("kraft.report").render_diff(shown, Path(html), before=before.where, after=after.where)
-        click.echo(f"{html}: {count(len(found), 'difference')}")
+        echo(f"{html}: {count(len(found), 'difference')}")
     elif as_json:
-        click.echo(json.dumps(_json(before, after, found), ensure_ascii=False))
+        echo(json.dumps(_json(before, after, found), ensure_ascii=False))
     else:
         echo_lines(_lines(before, after, found))
     damaged = report_damages((*before.damages, *after.damages), hint=before.hint or after.hint)

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from kraft.cli.dump_records import RecordLines, RecordsWanted, type_names
 from kraft.cli.failure import CommandFailed
+from kraft.cli.text import echo
 from kraft.config import UsageError
 from metadata_log.annotate import Span, annotate
 from metadata_log.annotate_file import annotate_file, unknown_bytes
@@ -23,6 +24,7 @@ from metadata_log.errors import MetadataLogError
 from metadata_log.log_dir import PARTITION_DIRECTORY
 from metadata_log.missing import check_metadata_log, has_log, missing_parts
 from metadata_log.pieces import Zeros, pieces_of
+from metadata_log.printable import printable, printable_lines
 from metadata_log.reader import (
     Damage,
     DamagedFile,
@@ -159,7 +161,7 @@ def dump_command(
                 sound &= _verify(disk, path, kind, as_json=as_json) if verify else _dump(disk, path, kind, wanted)
             except FileNotFoundError:
                 # A running node deletes old segments and snapshots.
-                click.echo(f"kraft: warning: the file was removed while the directory was read ({path})", err=True)
+                echo(f"kraft: warning: the file was removed while the directory was read ({path})", err=True)
             except OSError as bad:
                 what = f"the file cannot be read: {bad.strerror or bad}"
                 sound &= _tell(Damage(where=path, what=what, expected="a readable file"), wanted)
@@ -200,7 +202,7 @@ def _dump(disk: OsDisk, path: str, kind: FileKind, wanted: Wanted) -> bool:
     has_batches = kind in {FileKind.SEGMENT, FileKind.SNAPSHOT}
     if wanted.records.types and not has_batches:
         return True
-    title = "" if wanted.as_json else f"# {path}: {kind}\n"
+    title = "" if wanted.as_json else f"# {printable(path)}: {kind}\n"
     if has_batches:
         return _dump_batches(disk, path, wanted, title)
     click.echo(title, nl=False)
@@ -217,10 +219,10 @@ def _dump(disk: OsDisk, path: str, kind: FileKind, wanted: Wanted) -> bool:
         stops(damage, wanted.on_damage)
         return _report(damage, wanted.as_json, bad.hint)
     if wanted.as_json:
-        click.echo(json.dumps({"file": path, "kind": kind, "json": facts}))
+        echo(json.dumps({"file": path, "kind": kind, "json": facts}))
     else:
         for name, value in facts.items():
-            click.echo(f"{name}: {json.dumps(value)}")
+            echo(f"{name}: {json.dumps(value)}")
     return True
 
 
@@ -229,11 +231,11 @@ def _dump_index(disk: OsDisk, path: str, kind: FileKind, wanted: Wanted) -> None
     for entry in read_index(disk, path, kind):
         fields = dict(zip(names, entry, strict=True))
         if wanted.as_json:
-            click.echo(json.dumps({"file": path, "kind": kind, **fields}))
+            echo(json.dumps({"file": path, "kind": kind, **fields}))
         elif kind is FileKind.OFFSET_INDEX:
-            click.echo(f"offset {entry[0]} at byte {entry[1]}")
+            echo(f"offset {entry[0]} at byte {entry[1]}")
         else:
-            click.echo(f"{_time(entry[0])} offset {entry[1]}")
+            echo(f"{_time(entry[0])} offset {entry[1]}")
 
 
 def _dump_batches(disk: OsDisk, path: str, wanted: Wanted, title: str) -> bool:
@@ -259,7 +261,7 @@ def _dump_batches(disk: OsDisk, path: str, wanted: Wanted, title: str) -> bool:
             # One call for the whole batch: each call flushes. In bytes, click does not look for colours in it.
             text = title + "\n".join(lines)
             title = ""
-            click.echo(text.encode() if wanted.as_json else text)
+            click.echo(text.replace("\x7f", "\\u007f").encode() if wanted.as_json else printable_lines(text))
         for damage in damages:
             sound &= _report(damage, wanted.as_json)
         if any(stops(damage, wanted.on_damage) for damage in damages):
@@ -279,18 +281,18 @@ def _echo_damaged(disk: OsDisk, path: str, start: int, end: int | None, *, show_
     try:
         for piece in pieces_of(file, start, file.size() if end is None else end):
             if isinstance(piece, Zeros):
-                click.echo(f"  {piece.position:>8}  {piece.size} zero bytes  damaged")
+                echo(f"  {piece.position:>8}  {piece.size} zero bytes  damaged")
             elif show_secrets or not any(piece.data):
                 _echo_spans(unknown_bytes(piece.data, piece.position, "damaged"))
             else:
-                click.echo(f"  {piece.position:>8}  {REDACTED}  damaged, {len(piece.data)} bytes")
+                echo(f"  {piece.position:>8}  {REDACTED}  damaged, {len(piece.data)} bytes")
     finally:
         file.close()
 
 
 def _echo_spans(spans: Iterator[Span]) -> None:
     for span in spans:
-        click.echo(f"  {span.position:>8}  {span.data.hex()}  {span.field}")
+        echo(f"  {span.position:>8}  {span.data.hex()}  {span.field}")
 
 
 def _batch_lines(
@@ -386,13 +388,13 @@ def _verify(disk: OsDisk, path: str, kind: FileKind, *, as_json: bool) -> bool:
     ok = not verdict.damages
     if as_json:
         facts = {name: getattr(verdict, name) for name in ("batches", "records", "first_offset", "end_offset")}
-        click.echo(json.dumps({"file": path, "kind": kind, "ok": ok, **facts}))
+        echo(json.dumps({"file": path, "kind": kind, "ok": ok, **facts}))
         return ok
     words = "ok" if ok else f"{len(verdict.damages)} damaged"
     if verdict.batches:
         words += f", {verdict.batches} batches, {verdict.records} records"
         words += f", offsets {verdict.first_offset}..{(verdict.end_offset or 0) - 1}"
-    click.echo(f"{path}: {kind}: {words}")
+    echo(f"{path}: {kind}: {words}")
     return ok
 
 
@@ -400,12 +402,12 @@ def _report(damage: Damage, as_json: bool, hint: str | None = None) -> bool:
     """Say what is damaged; whether the file is sound nevertheless, as the growing end of a running node's log is."""
     if as_json:
         place = {"position": damage.position, "offset": damage.offset, "unfinished": damage.unfinished}
-        click.echo(json.dumps({"file": damage.where, "damage": damage.what, "expected": damage.expected, **place}))
-    click.echo(f"kraft: {'warning' if damage.unfinished else 'error'}: {damage}", err=True)
+        echo(json.dumps({"file": damage.where, "damage": damage.what, "expected": damage.expected, **place}))
+    echo(f"kraft: {'warning' if damage.unfinished else 'error'}: {damage}", err=True)
     if damage.unfinished:
         hint = "A running node may be writing this batch; a node that starts on this file cuts it off."
     if hint:
-        click.echo(f"hint: {hint}", err=True)
+        echo(f"hint: {hint}", err=True)
     return damage.unfinished
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import click
 
 from kraft.cli.failure import CommandFailed
-from kraft.cli.text import count, echo_lines, iso_time, table
+from kraft.cli.text import count, echo, echo_lines, iso_time, table
 from kraft.config import UsageError
 from metadata_log.errors import MetadataLogError
 
@@ -150,7 +150,7 @@ def report_command(*, paths: Sequence[str], out: str, title: str, master: str, o
     chosen = _parse_options(options)
     with _errors(), fleet.fleet_session(paths, master=master) as (spark, logs), _Progress(spark) as progress:
         render_fleet(progress.told(fleet.rows_of_views(logs, FLEET_VIEWS, chosen)), Path(out), title=title)
-    click.echo(f"{out}: {Path(out).stat().st_size:,} bytes")
+    echo(f"{out}: {Path(out).stat().st_size:,} bytes")
 
 
 def _run(
@@ -180,7 +180,7 @@ def _run(
                 (fleet.flat(frame) if kind == "csv" else frame).write.mode("overwrite").format(kind).options(
                     header=True
                 ).save(out)
-            click.echo(f"{out}: {kind} with the columns {', '.join(frame.columns)}")
+            echo(f"{out}: {kind} with the columns {', '.join(frame.columns)}")
             return
         with _Progress(spark) as progress:
             found = progress.told(fleet.rows(frame))
@@ -194,11 +194,11 @@ def _run(
                 if total <= limit:
                     shown.append([_text(value, is_time) for value, is_time in zip(row, times, strict=True)])
     if not total:
-        click.echo("No row: nothing of the kind happened.")
+        echo("No row: nothing of the kind happened.")
         return
     echo_lines(table(frame.columns, shown))
     if total > limit:
-        click.echo(f"{count(total, 'row')}, of which {limit} are shown; --limit, --json and --out give more.")
+        echo(f"{count(total, 'row')}, of which {limit} are shown; --limit, --json and --out give more.")
 
 
 def _parse_options(options: Sequence[str]) -> dict[str, str]:

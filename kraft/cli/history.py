@@ -18,9 +18,10 @@ from kraft.cli.failure import CommandFailed
 from kraft.cli.history_names import Names
 from kraft.cli.image_at import at_of, first_words, report_damages, show_secrets_option, unknown_record
 from kraft.cli.near import end_words
+from kraft.cli.private import make_private, make_private_directory
 from kraft.cli.progress import LongJob
 from kraft.cli.story import MOMENTS, STORY, Facts, Filter, Row, Story, by_name
-from kraft.cli.text import count, echo_lines, iso_time, table
+from kraft.cli.text import count, echo, echo_lines, iso_time, table
 from metadata_log.batch import RecordBatch
 from metadata_log.disk import Disk, OsDisk
 from metadata_log.errors import MetadataLogError
@@ -133,6 +134,7 @@ class _Reading:
         self._places: list[tuple[int, str]] = []
         self._unknown: set[tuple[int, int]] = set()
         self.until = until
+        self.shows_secrets = options.show_secrets
         self._options = options
 
     def rows(self, views: Iterable[str]) -> Iterator[tuple[View, Row]]:
@@ -270,9 +272,9 @@ def _tell(reading: _Reading, names: tuple[str, ...], wanted: Filter, since: At |
     for begins, base in reading.bases:
         place = f"after offset {base.end.offset - 1}, {iso_time(base.timestamp_ms)}"
         words = "begins with a snapshot" if begins else "goes on with a snapshot"
-        click.echo(f"The history {words}, {place}: what was before is not known.", err=True)
+        echo(f"The history {words}, {place}: what was before is not known.", err=True)
     if not events:
-        click.echo("Nothing that matches has happened.", err=True)
+        echo("Nothing that matches has happened.", err=True)
 
 
 def _begin(facts: Facts) -> tuple[int, int]:
@@ -307,14 +309,12 @@ def _show_gaps(reading: _Reading, since: At | None, as_json: bool) -> None:
         echo_lines(_object(VIEWS[GAPS], gap) for gap in gaps)
         return
     if not gaps:
-        click.echo("There was no such gap: somebody was active as controller all the time.")
+        echo("There was no such gap: somebody was active as controller all the time.")
         return
     names = ("from", "to", "seconds", "offset", "epochs", "controllers", "why")
     echo_lines(table(names, (_gap(gap) for gap in gaps)))
     total = sum(gap["seconds"] for gap in gaps)
-    click.echo(
-        f"{count(len(gaps), 'gap')}, {total:.1f} s in all, the longest {max(gap['seconds'] for gap in gaps):.1f} s"
-    )
+    echo(f"{count(len(gaps), 'gap')}, {total:.1f} s in all, the longest {max(gap['seconds'] for gap in gaps):.1f} s")
 
 
 def _gap(gap: Facts) -> tuple[object, ...]:
@@ -333,8 +333,10 @@ def _write_page(reading: _Reading, wanted: Filter, since: At | None, out: Path) 
     """One self-contained page: timelines, and the same story as tables."""
     report = import_module("kraft.report")
     found = [(view.name, row) for view, row in _wanted_rows(reading, report.HISTORY_VIEWS, wanted, since)]
+    if reading.shows_secrets:
+        make_private(out)
     report.render_history(found, out, title=f"{reading.cluster} — {reading.path}", notes=_notes(reading, wanted, since))
-    click.echo(f"{out}: {count(len(found), 'row')}")
+    echo(f"{out}: {count(len(found), 'row')}")
 
 
 def _write_parquet(reading: _Reading, names: tuple[str, ...], wanted: Filter, since: At | None, out: Path) -> None:
@@ -343,11 +345,13 @@ def _write_parquet(reading: _Reading, names: tuple[str, ...], wanted: Filter, si
     found: dict[str, list[Row]] = {}
     for view, row in _wanted_rows(reading, names, wanted, since):
         found.setdefault(view.name, []).append(row)
+    if reading.shows_secrets:
+        make_private_directory(out)
     out.mkdir(parents=True, exist_ok=True)
     for name, of_view in sorted(found.items()):
         file = out / f"{name}.parquet"
-        arrow.write_parquet(arrow.rows_reader(name, of_view), str(file))
-        click.echo(f"{file}: {count(len(of_view), 'row')}")
+        arrow.write_parquet(arrow.rows_reader(name, of_view), str(file), private=reading.shows_secrets)
+        echo(f"{file}: {count(len(of_view), 'row')}")
 
 
 def _notes(reading: _Reading, wanted: Filter, since: At | None) -> list[str]:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from kraft.cli.failure import CommandFailed
 from kraft.cli.near import end_words
 from kraft.cli.progress import LongJob
-from kraft.cli.text import iso_time
+from kraft.cli.text import echo, iso_time
 from metadata_log.annotate import value_position
 from metadata_log.batch import RecordBatch
 from metadata_log.disk import OsDisk
@@ -256,7 +256,7 @@ def report_damages(damages: Iterable[Damage], *, hint: str | None = None) -> boo
     damaged = False
     for damage in damages:
         damaged |= not damage.unfinished
-        click.echo(f"kraft: {'warning' if damage.unfinished else 'error'}: {damage}", err=True)
+        echo(f"kraft: {'warning' if damage.unfinished else 'error'}: {damage}", err=True)
     if damaged and hint is not None:
-        click.echo(f"hint: {hint}", err=True)
+        echo(f"hint: {hint}", err=True)
     return damaged

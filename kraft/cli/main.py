@@ -18,6 +18,7 @@ import click
 from kraft.cli.failure import CommandFailed
 from kraft.config import ConfigError, UsageError
 from metadata_log.errors import MetadataLogError
+from metadata_log.printable import printable
 
 FAILED: Final = 1
 USAGE: Final = 2
@@ -186,6 +187,6 @@ def _plain(text: str) -> str:
 
 def _complain(what: str, hint: str | None) -> None:
     colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
-    click.echo(click.style("kraft: error: ", fg="red", bold=True) + what, err=True, color=colour)
+    click.echo(click.style("kraft: error: ", fg="red", bold=True) + printable(what), err=True, color=colour)
     if hint is not None:
-        click.echo(click.style("hint: ", bold=True) + hint, err=True, color=colour)
+        click.echo(click.style("hint: ", bold=True) + printable(hint), err=True, color=colour)

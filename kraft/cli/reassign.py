@@ -17,7 +17,7 @@ from kraft.cli.failure import CommandFailed
 from kraft.cli.near import unknown_broker, unknown_topic
 from kraft.cli.progress import LongJob
 from kraft.cli.reassignment_file import file_content, read_targets
-from kraft.cli.text import count, table
+from kraft.cli.text import count, echo, echo_text, table
 from kraft.config import UsageError
 from metadata_log.image import MetadataImage, Partition
 
@@ -189,9 +189,9 @@ def plan_command(topics: tuple[str, ...], *, to: str, replication_factor: int | 
     brokers = parse_brokers(to, "--to")
     image, targets = cluster.ask(partial(_plan, topics=topics, brokers=brokers, replication_factor=replication_factor))
     added = sum(len({*replicas} - {*_partition(image, one).replicas}) for one, replicas in targets.items())
-    click.echo(file_content(targets))
+    echo_text(file_content(targets))
     what = f"{count(len(targets), 'partition')} would change, {count(added, 'replica')} would be copied"
-    click.echo(what if targets else "Nothing is to move.", err=True)
+    echo(what if targets else "Nothing is to move.", err=True)
 
 
 @reassign_command.command(

@@ -20,7 +20,7 @@ from kraft.cli.image_at import (
     show_secrets_option,
 )
 from kraft.cli.image_json import image_json, metadata_version, resource_type_name
-from kraft.cli.text import count, echo_lines, iso_time, table
+from kraft.cli.text import count, echo, echo_lines, iso_time, table
 from metadata_log.image import METADATA_VERSION, MetadataImage
 from metadata_log.image.brokers import Broker
 from metadata_log.image.java_text import (
@@ -75,7 +75,7 @@ def replay_command(
     """
     found = image_at(path, at, OnDamage(on_damage))
     if as_json:
-        click.echo(json.dumps(_facts(found, show_secrets), ensure_ascii=False))
+        echo(json.dumps(_facts(found, show_secrets), ensure_ascii=False))
     else:
         echo_lines(_lines(found, MOST_LINES if not everything else None, show_secrets))
     context.exit(1 if report_damages(found.damages, hint=found.hint) else 0)

@@ -13,9 +13,10 @@ from typing import Final
 import click
 
 from kraft.cli.failure import CommandFailed
-from kraft.cli.near import did_you_mean
 from kraft.cli.image_at import ImageAt, at_option, image_at, reading_options, report_damages, show_secrets_option
+from kraft.cli.near import did_you_mean
 from kraft.cli.shell_commands import Session, ShellError, completions, execute, split
+from kraft.cli.text import echo
 from metadata_log.image.tree import Directory, image_tree
 from metadata_log.reader import OnDamage
 from metadata_log.timeline import At
@@ -73,7 +74,7 @@ def _write(text: str) -> None:
 
 
 def _complain(text: str) -> None:
-    click.echo(text, err=True)
+    echo(text, err=True)
 
 
 def _once(session: Session, words: tuple[str, ...]) -> None:
@@ -107,13 +108,13 @@ def _loop(session: Session, found: ImageAt) -> None:
     on_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     if on_terminal:
         session.width = lambda: shutil.get_terminal_size().columns
-        click.echo(f"[ {found.where} ]")
+        echo(f"[ {found.where} ]")
         _use_readline(session)
     while not session.ended:
         try:
             line = input(PROMPT) if on_terminal else sys.stdin.readline()
         except KeyboardInterrupt:
-            click.echo("^C")
+            echo("^C")
             continue
         except EOFError:
             click.echo()
@@ -133,7 +134,7 @@ def _one_line(session: Session, line: str) -> None:
     except ShellError as wrong:
         session.complain(str(wrong))
     except KeyboardInterrupt:
-        click.echo("^C")
+        echo("^C")
 
 
 def _use_readline(session: Session) -> None:
