@@ -158,7 +158,15 @@ def dump_command(
         for path in (file for named in paths for file in files_in(disk, named)):
             try:
                 kind = kind_of(disk, path)
-                sound &= _verify(disk, path, kind, as_json=as_json) if verify else _dump(disk, path, kind, wanted)
+                if kind is FileKind.OTHER:
+                    expected = "a segment, a snapshot or another file of a node"
+                    sound &= _tell(
+                        Damage(where=path, what="this is no file of a metadata log", expected=expected), wanted
+                    )
+                elif verify:
+                    sound &= _verify(disk, path, kind, as_json=as_json)
+                else:
+                    sound &= _dump(disk, path, kind, wanted)
             except FileNotFoundError:
                 # A running node deletes old segments and snapshots.
                 echo(f"kraft: warning: the file was removed while the directory was read ({path})", err=True)
@@ -196,9 +204,6 @@ def _missing(disk: OsDisk, named: str) -> Iterator[Damage]:
 
 def _dump(disk: OsDisk, path: str, kind: FileKind, wanted: Wanted) -> bool:
     """Print one file; whether it is sound."""
-    if kind is FileKind.OTHER:
-        what = "this is no file of a metadata log"
-        return _tell(Damage(where=path, what=what, expected="a segment, a snapshot or another file of a node"), wanted)
     has_batches = kind in {FileKind.SEGMENT, FileKind.SNAPSHOT}
     if wanted.records.types and not has_batches:
         return True

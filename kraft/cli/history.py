@@ -151,6 +151,11 @@ class _Reading:
                     yield VIEWS[name], row
         self._check_read()
 
+    @property
+    def is_damaged(self) -> bool:
+        """Whether something may have happened that is not told."""
+        return any(not damage.unfinished for damage in self.damages)
+
     def check_since(self, since: At | None) -> None:
         """Raise `CommandFailed` for a beginning that lies behind the end of the log."""
         if since is not None and self.end.offset >= 0 and not self.end.reaches(since):
@@ -273,7 +278,7 @@ def _tell(reading: _Reading, names: tuple[str, ...], wanted: Filter, since: At |
         place = f"after offset {base.end.offset - 1}, {iso_time(base.timestamp_ms)}"
         words = "begins with a snapshot" if begins else "goes on with a snapshot"
         echo(f"The history {words}, {place}: what was before is not known.", err=True)
-    if not events:
+    if not events and not reading.is_damaged:
         echo("Nothing that matches has happened.", err=True)
 
 
@@ -307,6 +312,8 @@ def _show_gaps(reading: _Reading, since: At | None, as_json: bool) -> None:
     gaps = sorted((one for one in found if _is_since(since, *_begin(one))), key=_begin)
     if as_json:
         echo_lines(_object(VIEWS[GAPS], gap) for gap in gaps)
+        return
+    if not gaps and reading.is_damaged:
         return
     if not gaps:
         echo("There was no such gap: somebody was active as controller all the time.")
