@@ -27,12 +27,12 @@ def printable(text: str) -> str:
 
     What cannot be seen is written as in JSON: `\\n`, `\\u001b`, and above U+FFFF as a surrogate pair.
     """
-    return text if text.isascii() and text.isprintable() else _NOT_IN_A_LINE.sub(_escaped, text)
+    return text if text.isprintable() else _NOT_IN_A_LINE.sub(_escaped, text)
 
 
 def printable_lines(text: str) -> str:
     """The same for a text of several lines, whose line breaks are ours."""
-    return _NOT_IN_LINES.sub(_escaped, text)
+    return text if text.replace("\n", "").isprintable() else _NOT_IN_LINES.sub(_escaped, text)
 
 
 def _escaped(found: re.Match[str]) -> str:

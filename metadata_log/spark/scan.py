@@ -224,7 +224,7 @@ def _files(directory: Directory, options: Options) -> Iterator[FileTask | MarkTa
     names = disk_at(directory.path, options.storage).list(directory.path)
     snapshots = sorted(one for name in names if (one := parse_snapshot_name(name)) is not None)
     bases = {name: base for name in names if (base := parse_file_name(name)) is not None}
-    following = dict(zip(bases, [*list(bases.values())[1:], None], strict=True))
+    following: dict[str, int | None] = dict(zip(bases, [*bases.values(), None][1:], strict=True))
     last = max(snapshots, key=lambda one: one.offset, default=None)
     begins = next(iter(bases.values()), None)
     if begins is None and last is not None and last.offset > 0:
