@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from command_line import run
 
+from kraft.cli.serve import log_to_stderr
 from kraft.node.logging import NodeLog
 from kraft.quorum.effects import Suspicious
 from metadata_log.batch import build_batch
@@ -193,6 +194,21 @@ def test_log_lines_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
         assert unseen(message) == []
         assert "\n" not in message
         assert "\\u202e" in message
+
+
+def test_the_lines_of_a_serving_node_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever logs it: the transport tells of strangers, too."""
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    try:
+        log_to_stderr("info")
+        logging.getLogger("transport").warning("a frame from %s was refused", EVIL)
+    finally:
+        root.handlers[:] = before[0]
+        root.setLevel(before[1])
+    [line] = capsys.readouterr().err.splitlines()
+    assert unseen(line) == []
+    assert "\\u202e" in line
 
 
 # -------------------------------------------------------------------------------------------------------- the escape
