@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 
 from msgspec import Struct
 
@@ -106,7 +107,7 @@ def reassign(
     """
     for (topic, number), replicas in targets.items():
         if topic not in image.topics or number not in range(len(image.topics[topic].partitions)):
-            raise UnknownName(f"there is no partition {topic}-{number}")
+            raise UnknownName(f"there is no partition {topic}-{number}", hint=_nearest(topic, image))
         for broker_id in replicas:
             _broker(image, broker_id)
 
@@ -130,6 +131,14 @@ def leaderships(image: MetadataImage) -> dict[int, int]:
     counts = Counter(partition.leader for _, _, partition in all_partitions(image))
     leading = {broker_id: counts.pop(broker_id, 0) for broker_id, _ in in_key_order(image.brokers.by_id)}
     return leading | dict(sorted(counts.items()))
+
+
+def _nearest(topic: str, image: MetadataImage) -> str | None:
+    """The topics that were probably meant, or how many partitions there are."""
+    if topic in image.topics:
+        return f"The last one is {topic}-{len(image.topics[topic].partitions) - 1}."
+    close = get_close_matches(topic, list(image.topics), n=3)
+    return f"Did you mean {' or '.join(close)}?" if close else None
 
 
 def _broker(image: MetadataImage, broker_id: int) -> Broker:

@@ -9,9 +9,17 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 import threading
+from contextlib import suppress
 from struct import pack
-from typing import Protocol
+from typing import Final, Protocol
+
+FILE_MODE: Final = 0o600
+"""Of files that this software makes: segments, snapshots and archives hold credentials (decision record 0030)."""
+DIRECTORY_MODE: Final = 0o700
+MOST_SMALL_BYTES: Final = 64 << 20
+"""No file that is read in one piece is larger."""
 
 
 class File(Protocol):
@@ -29,6 +37,12 @@ class File(Protocol):
 
     def size(self) -> int:
         """The length of the file in bytes, including what was not yet fsynced."""
+
+    def next_data(self, position: int) -> int:
+        """The first position from `position` on that may hold anything but zeros; the file's length where none does.
+
+        A sparse file has holes, which a reader of any file would walk for hours; a disk without them gives `position`.
+        """
 
     def truncate(self, size: int) -> None:
         """Cut the file to `size` bytes."""
@@ -63,7 +77,7 @@ class Disk(Protocol):
         """Open a file; with `create` make it if it does not exist. `FileNotFoundError` otherwise."""
 
     def read(self, path: str) -> bytes:
-        """The whole content of a small file; `FileNotFoundError` if there is none."""
+        """The whole content of a small file; `FileNotFoundError` if there is none, `OSError` for a huge one."""
 
     def exists(self, path: str) -> bool:
         """Whether a file or directory is there."""
@@ -121,14 +135,23 @@ class OsDisk:
     """The disk of this machine."""
 
     def open(self, path: str, *, create: bool = False, writable: bool = True) -> OsFile:
-        """Open a file; with `create` make it if it does not exist."""
-        flags = (os.O_RDWR if writable else os.O_RDONLY) | (os.O_CREAT if create else 0) | os.O_CLOEXEC
-        return OsFile(path, os.open(path, flags, 0o644))
+        """Open a regular file; with `create` make it, for its owner only, if it does not exist.
+
+        `OSError` for a FIFO, a device, a socket or a directory, at once: nothing waits for the other end.
+        """
+        return OsFile(
+            path, _open_regular(path, (os.O_RDWR if writable else os.O_RDONLY) | (os.O_CREAT if create else 0))
+        )
 
     def read(self, path: str) -> bytes:
-        """The whole content of a small file."""
-        with open(path, "rb") as file:
-            return file.read()
+        """The whole content of a small regular file."""
+        file = self.open(path, writable=False)
+        try:
+            if file.size() > MOST_SMALL_BYTES:
+                raise OSError(errno.EFBIG, f"a file of this kind cannot have {file.size()} bytes", path)
+            return file.pread(file.size(), 0)
+        finally:
+            file.close()
 
     def exists(self, path: str) -> bool:
         """Whether a file or directory is there."""
@@ -139,15 +162,26 @@ class OsDisk:
         return sorted(os.listdir(path))
 
     def mkdir(self, path: str) -> None:
-        """Make a directory and its parents."""
-        os.makedirs(path, exist_ok=True)
+        """Make a directory and its parents, for their owner only."""
+        if os.path.isdir(path):
+            return
+        parent = os.path.dirname(path.rstrip("/"))
+        if parent:
+            self.mkdir(parent)
+        try:
+            os.mkdir(path, DIRECTORY_MODE)
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise
 
     def remove(self, path: str) -> None:
         """Delete a file."""
         os.remove(path)
 
     def rename(self, source: str, target: str) -> None:
-        """Atomically give a file another name."""
+        """Atomically give a file another name; one that takes the place of another takes its access rights, too."""
+        with suppress(FileNotFoundError):
+            os.chmod(source, stat.S_IMODE(os.stat(target).st_mode))
         os.rename(source, target)
 
     def make_read_only(self, path: str) -> None:
@@ -164,7 +198,7 @@ class OsDisk:
 
     def lock(self, path: str) -> OsLock:
         """Take the lock file at `path` as Java's `FileChannel.tryLock` does: a JVM and we keep each other out."""
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = _open_regular(path, os.O_RDWR | os.O_CREAT)
         try:
             _lock_whole_file(fd)
         except OSError as bad:
@@ -173,6 +207,38 @@ class OsDisk:
                 raise BlockingIOError(errno.EAGAIN, "locked by another process", path) from bad
             raise
         return OsLock(fd)
+
+
+def _open_regular(path: str, flags: int) -> int:
+    """A descriptor of a regular file. What else has this name is not opened: that could block, or move a device."""
+    try:
+        _check_regular(os.stat(path).st_mode, path)
+    except FileNotFoundError:
+        if not flags & os.O_CREAT:
+            raise
+    fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY, FILE_MODE)
+    try:
+        _check_regular(os.fstat(fd).st_mode, path)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+_KINDS: Final = {
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+def _check_regular(mode: int, path: str) -> None:
+    if stat.S_ISREG(mode):
+        return
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    raise OSError(errno.EINVAL, f"this is {_KINDS.get(stat.S_IFMT(mode), 'no regular file')}, not a file", path)
 
 
 def _lock_whole_file(fd: int) -> None:
@@ -237,6 +303,17 @@ class OsFile:
     def size(self) -> int:
         """The length of the file in bytes."""
         return self._size
+
+    def next_data(self, position: int) -> int:
+        """The first position from `position` on that is not in a hole."""
+        try:
+            return os.lseek(self._fd, position, os.SEEK_DATA)
+        except OSError as bad:
+            if bad.errno == errno.ENXIO:
+                return max(position, os.fstat(self._fd).st_size)
+            if bad.errno in {errno.EINVAL, errno.ENOTSUP}:  # a file system that knows nothing of holes
+                return position
+            raise
 
     def truncate(self, size: int) -> None:
         """Cut the file to `size` bytes."""

@@ -402,6 +402,10 @@ class MemoryFile:
         self._check()
         return self._disk._inodes[self._inode].read(size, position, self._path)
 
+    def next_data(self, position: int) -> int:
+        """`position`: this disk has no holes."""
+        return position
+
     def size(self) -> int:
         """The length of the file in bytes."""
         self._check()

@@ -34,6 +34,8 @@ from metadata_log.serde.fields import Message
 from metadata_log.snapshot import DELETED_SUFFIX, PARTIAL_SUFFIX, control_types
 from metadata_log.snapshot import SUFFIX as SNAPSHOT_SUFFIX
 
+_RESYNC_BUDGET: Final = 256 << 20
+"""So many bytes may at least be read to find a sound batch behind damage."""
 _MAGIC_AT: Final = 16
 
 
@@ -251,7 +253,8 @@ def read_range(
                 position, expected, epoch = batch.end_position, batch.next_offset, batch.epoch
                 yield batch
         except (CorruptBatch, UnsupportedVersion) as bad:
-            following = next_sound_batch(file, position + 1, end=size)
+            budget = max(_RESYNC_BUDGET, 4 * (size - position))
+            following = next_sound_batch(file, position + 1, end=size, budget=budget)
             resumed = size if following is None else following.position
             yield Damage(
                 where=file.path,

@@ -1,28 +1,54 @@
-"""Hides secrets in records that are shown to people (Kafka: `MetadataNodeRedactionCriteria`)."""
+"""Hides secrets in records that are shown to people (Kafka: `MetadataNodeRedactionCriteria`, `KafkaConfigSchema`)."""
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, overload
 
+from metadata_log.config_keys import is_shown_key
 from metadata_log.records.metadata import ConfigRecord, UserScramCredentialRecord
 from metadata_log.serde.fields import Message
 
 REDACTED: Final = "(redacted)"
 
-_SECRET_CONFIG: Final = re.compile(
-    r"(password|secret|secret\.key|jaas\.config|keystore\.key|certificate\.chain|truststore\.certificates)$"
+_SECRET_IN_VALUE: Final = re.compile(
+    r"""
+    (?:passw(?:or)?d | passphrase | secret | token | credentials? | key) [\w.-]* ["']? \s* [=:]
+    | ://[^/\s:@]*:[^/\s@]+@
+    | -----BEGIN\ [A-Z ]*KEY
+    """,
+    re.IGNORECASE | re.VERBOSE,
 )
-"""Names of Kafka's configuration keys of type PASSWORD, with or without a listener's prefix."""
+"""What a secret looks like in the value of another key: `clientSecret=…`, `"apiKey": …`, `//user:password@host`."""
 
 
 MAY_HOLD_SECRETS: Final = frozenset({UserScramCredentialRecord, ConfigRecord})
 """The records for which `secret_fields` is ever anything but empty."""
 
 
-def is_secret_config(name: str) -> bool:
-    """Whether the values of a configuration key are not for everybody's eyes."""
-    return _SECRET_CONFIG.search(name) is not None
+def is_secret_config(resource_type: int, key: str, value: str | None = None) -> bool:
+    """Whether a value of a configuration key is hidden.
+
+    `resource_type` is a code of `ConfigResource.Type`. As in Kafka (`KafkaConfigSchema.isSensitive`), a key of type
+    PASSWORD is sensitive, and a key that Kafka 4.3.1 does not know for this type of resource. A `value` of a known key
+    is hidden, too, if a credential stands in it.
+    """
+    if not is_shown_key(resource_type, key):
+        return True
+    return value is not None and _SECRET_IN_VALUE.search(value) is not None
+
+
+@overload
+def shown_config(resource_type: int, key: str, value: str, *, show_secrets: bool) -> str: ...
+@overload
+def shown_config(resource_type: int, key: str, value: None, *, show_secrets: bool) -> None: ...
+@overload
+def shown_config(resource_type: int, key: str, value: str | None, *, show_secrets: bool) -> str | None: ...
+def shown_config(resource_type: int, key: str, value: str | None, *, show_secrets: bool) -> str | None:
+    """What is shown of a configuration value: the value, or `REDACTED`; None where there is no value."""
+    if value is None or show_secrets or not is_secret_config(resource_type, key, value):
+        return value
+    return REDACTED
 
 
 def secret_fields(record: Message) -> frozenset[str]:
@@ -30,8 +56,8 @@ def secret_fields(record: Message) -> frozenset[str]:
     match record:
         case UserScramCredentialRecord():
             return frozenset({"salt", "storedKey", "serverKey"})
-        case ConfigRecord(name=name) if is_secret_config(name):
-            return frozenset({"value"})
+        case ConfigRecord(resource_type=resource_type, name=name, value=value):
+            return frozenset({"value"}) if is_secret_config(resource_type, name, value) else frozenset()
         case _:
             return frozenset()
 

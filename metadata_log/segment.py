@@ -18,8 +18,13 @@ DELETED_SUFFIX: Final = ".deleted"
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 """Indexes hold offsets as 32-bit distances from the segment's base."""
 
+MOST_BATCH_BYTES: Final = 256 << 20
+"""A longer batch is damage: batches have some megabytes, and no request carries more than 100 MiB."""
+
 _CHUNK_BYTES: Final = 1 << 20
 _MAGIC_AT: Final = 16
+_PLAUSIBLE: Final = ((0, 8), (23, 27), (57, 61))
+"""Where a header has its base offset, last offset delta and record count, none of which is negative."""
 _LOOK_BYTES: Final = 1 << 14
 
 
@@ -60,6 +65,8 @@ def scan_file(
                 # A piece that is shorter than was asked for: the file was cut meanwhile.
                 if len(piece) >= wanted or position + wanted > end or len(piece) < min(size, end - position):
                     raise
+                if wanted > MOST_BATCH_BYTES:
+                    raise CorruptBatch(f"no batch has {wanted} bytes", where=file.path, position=position) from None
                 size = max(wanted, chunk_bytes)
 
 
@@ -76,20 +83,33 @@ def scan_headers(file: File, position: int = 0, *, end: int | None = None) -> It
 
 
 def next_sound_batch(
-    file: File, position: int, *, end: int, offset: int | None = None, epoch: int = 0
+    file: File, position: int, *, end: int, offset: int | None = None, epoch: int = 0, budget: int | None = None
 ) -> RecordBatch | None:
     """The first batch with a good CRC that begins at `position` or later, before `end`; None if there is none.
 
-    With an `offset` only batches of this offset or later count, and only of this `epoch` or later.
+    With an `offset` only batches of this offset or later count, and only of this `epoch` or later. The search passes
+    over holes of the file. A file can be full of headers without their batches: with a `budget` the search gives up,
+    and returns None, once it has read so many bytes to look at such headers.
     """
     start = position
     while start + HEADER_BYTES <= end:
+        # A header in front of other data may begin in a hole: its first bytes are zeros.
+        start = max(start, file.next_data(start) - _MAGIC_AT)
+        if start + HEADER_BYTES > end:
+            return None
         piece = file.pread(min(_CHUNK_BYTES + HEADER_BYTES, end - start), start)
         at = piece.find(2, _MAGIC_AT)
         while 0 <= at < len(piece) - (HEADER_BYTES - _MAGIC_AT) + 1:
-            batch = _sound_batch(file, start + at - _MAGIC_AT, end)
-            if batch is not None and (offset is None or (batch.base_offset >= offset and batch.epoch >= epoch)):
-                return batch
+            candidate = start + at - _MAGIC_AT
+            length = _length_at(file, candidate, end)
+            if length is not None:
+                if budget is not None:
+                    budget -= length
+                    if budget < 0:
+                        return None
+                batch = _sound_batch(file, candidate, length)
+                if batch is not None and (offset is None or (batch.base_offset >= offset and batch.epoch >= epoch)):
+                    return batch
             at = piece.find(2, at + 1)
         if start + len(piece) >= end:
             return None
@@ -97,13 +117,19 @@ def next_sound_batch(
     return None
 
 
-def _sound_batch(file: File, position: int, end: int) -> RecordBatch | None:
-    head = file.pread(12, position)
-    length = int.from_bytes(head[8:12], "big", signed=True)
-    if not HEADER_BYTES <= length + 12 <= end - position:
+def _length_at(file: File, position: int, end: int) -> int | None:
+    """The length of the batch whose header stands at a position; None if it is no header of a batch that is there."""
+    head = file.pread(HEADER_BYTES, position)
+    length = 12 + int.from_bytes(head[8:12], "big", signed=True)
+    if not HEADER_BYTES <= length <= min(end - position, MOST_BATCH_BYTES):
         return None
+    base_offset, last_offset_delta, count = (int.from_bytes(head[a:b], "big", signed=True) for a, b in _PLAUSIBLE)
+    return length if base_offset >= 0 and last_offset_delta >= 0 and count >= 0 else None
+
+
+def _sound_batch(file: File, position: int, length: int) -> RecordBatch | None:
     try:
-        return read_batch(file.pread(length + 12, position), at=position)
+        return read_batch(file.pread(length, position), at=position)
     except (CorruptBatch, UnsupportedVersion):
         return None
 

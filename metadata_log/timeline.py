@@ -6,17 +6,19 @@ away at the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import chain, pairwise
 from typing import Final, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from metadata_log.batch import RecordBatch
 from metadata_log.disk import Disk
 from metadata_log.errors import MetadataLogError
 from metadata_log.log_dir import PARTITION_DIRECTORY
+from metadata_log.missing import check_topic, holes, missing_end, segments_in
 from metadata_log.reader import Damage, Entry, FileKind, OnDamage, kind_of, read_entries, read_file, stops
 from metadata_log.segment import file_name, parse_file_name
 from metadata_log.snapshot import list_snapshots, parse_snapshot_name, read_snapshot_start, snapshot_name
@@ -57,6 +59,17 @@ def parse_at(text: str) -> At:
     if moment.tzinfo is None:
         raise ValueError(f"{text!r} does not say in which time zone; add Z for UTC, or an offset such as +02:00")
     return At(timestamp_ms=(moment - _EPOCH) // timedelta(milliseconds=1))
+
+
+def moment_text(at: At) -> str:
+    """A point as `parse_at` reads it: the offset, or the time in UTC."""
+    if at.offset is not None or at.timestamp_ms is None:
+        return f"offset {at.offset}" if at.offset is not None else "the end"
+    try:
+        moment = _EPOCH + timedelta(milliseconds=at.timestamp_ms)
+    except OverflowError:
+        return f"{at.timestamp_ms} ms"
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class Base(Struct, frozen=True, kw_only=True):
@@ -149,6 +162,8 @@ class _Walk:
         """The offset that comes next; None where that is not known, at the beginning and behind damage."""
         self._over = False
         self._base_end = 0
+        self._log_end = 0
+        """The end of the last batch that was read, whether it belongs to the history or not."""
         self._directory: str | None = None
         """Where to look for a snapshot behind damage, if one is wanted."""
         self._next_base: OffsetAndEpoch | None = None
@@ -181,35 +196,60 @@ class _Walk:
         yield from self._segment(path)
 
     def directory(self, directory: str, from_base: From | None) -> Iterator[Base | TimelineBatch | Damage]:
-        """The snapshot to begin with, if any, and the log behind it; behind a gap the next snapshot."""
-        segments = _segments(self._disk, directory)
+        """The snapshot to begin with, if any, and the log behind it; behind a gap the next snapshot.
+
+        A segment that is missing below a snapshot is told before it in the longest history, and last in the shortest.
+        """
+        check_topic(self._disk, directory)
+        segments = segments_in(self._disk, directory)
         if from_base is None:
             self._position = segments[0] if segments else None
-        else:
-            self._directory = directory
-            start = self._begin(directory, from_base)
-            if start is not None:
-                yield start
-                if isinstance(start, Damage) and stops(start, self._on_damage):
-                    return
+            yield from self._log(directory, segments, from_base)
+            return
+        self._directory = directory
+        snapshots = list_snapshots(self._disk, directory)
+        start = self._begin(directory, from_base)
+        below = list(holes(self._disk, directory, segments, self._base_end)) if isinstance(start, Base) else []
+        if from_base == "earliest" and (yield from self._tell(below)):
+            return
+        if start is not None:
+            yield start
+            if isinstance(start, Damage) and stops(start, self._on_damage):
+                return
+        yield from self._log(directory, segments, from_base)
+        if not self._over:
+            yield from self._end(directory, segments, snapshots)
+        if from_base == "latest":
+            yield from self._tell(below)
+
+    def _tell(self, damages: Iterable[Damage]) -> Generator[Damage, None, bool]:
+        """Tell of damage; whether that ends the reading."""
+        for damage in damages:
+            yield damage
+            if stops(damage, self._on_damage):
+                self._over = True
+        return self._over
+
+    def _log(
+        self, directory: str, segments: list[int], from_base: From | None
+    ) -> Iterator[Base | TimelineBatch | Damage]:
+        """The segments from `_position` on."""
         while not self._over:
             at = self._position
             segment = _segment_with(segments, at)
             if segment is None:
                 return
             if at is not None and segment > at:
-                gap = _gap(f"{directory}/{file_name(segment)}", segment, at)
-                yield gap
-                if stops(gap, self._on_damage):
+                if (yield from self._tell([_gap(f"{directory}/{file_name(segment)}", segment, at)])):
                     return
                 yield from self._behind_gap(directory, segment, from_base)
-                segments = _segments(self._disk, directory)
+                segments = segments_in(self._disk, directory)
                 continue
             try:
                 yield from self._segment(f"{directory}/{file_name(segment)}")
             except FileNotFoundError:
                 # Retention has overtaken this reading; what comes next in the directory decides.
-                segments = _segments(self._disk, directory)
+                segments = segments_in(self._disk, directory)
                 if segment in segments:
                     raise
                 continue
@@ -219,10 +259,28 @@ class _Walk:
                 continue
             segments = [base for base in segments if base > segment]
 
+    def _end(self, directory: str, segments: list[int], snapshots: Iterable[OffsetAndEpoch]) -> Iterator[Base | Damage]:
+        """What shows that the log was longer, and the last of the snapshots that stand for what is missing.
+
+        `segments` and `snapshots` are those of the beginning: what a running node adds meanwhile is no loss.
+        """
+        at = self._position
+        if at is None:
+            return
+        end = max(self._log_end, segments[-1] if segments else 0)
+        known = [one for one in snapshots if self._is_before(directory, one)]
+        for damage in missing_end(self._disk, directory, segments, known, end):
+            yield replace(damage, offset=max(at, damage.offset or 0))
+            if stops(damage, self._on_damage):
+                return
+        newer = [one for one in known if one.offset > at]
+        if newer:
+            yield self.base(f"{directory}/{snapshot_name(newer[-1])}", newer[-1])
+
     def _begin(self, directory: str, from_base: From) -> Base | Damage | None:
         """The beginning, after which `_position` is what comes next; a snapshot may vanish before it is open."""
         for attempt in range(_ATTEMPTS):
-            start = self._start(directory, _segments(self._disk, directory), from_base)
+            start = self._start(directory, segments_in(self._disk, directory), from_base)
             if isinstance(start, OffsetAndEpoch):
                 try:
                     return self.base(f"{directory}/{snapshot_name(start)}", start)
@@ -308,7 +366,7 @@ class _Walk:
                 self._position = None
                 continue
             from_offset = found.base_offset if self._position is None else max(found.base_offset, self._position)
-            end_offset = found.next_offset
+            end_offset = self._log_end = found.next_offset
             if from_offset >= end_offset:
                 continue
             if last_offset is not None and end_offset > last_offset:
@@ -324,11 +382,6 @@ class _Walk:
                 )
             if self._over:
                 return
-
-
-def _segments(disk: Disk, directory: str) -> list[int]:
-    """The base offsets of the segments, ascending."""
-    return [base for name in disk.list(directory) if (base := parse_file_name(name)) is not None]
 
 
 def _segment_with(segments: list[int], offset: int | None) -> int | None:

@@ -10,6 +10,7 @@ from metadata_log.epochs import FILE_NAME as EPOCHS_FILE
 from metadata_log.epochs import parse_epochs
 from metadata_log.errors import MetadataLogError
 from metadata_log.log_dir import ARCHIVE_MANIFEST, META_PROPERTIES, PARTITION_DIRECTORY
+from metadata_log.missing import missing_end, no_beginning
 from metadata_log.quorum_state_file import FILE_NAME as QUORUM_STATE
 from metadata_log.quorum_state_file import read_quorum_state
 from metadata_log.reader import Damage, gap_before, read_file
@@ -45,14 +46,8 @@ def _partition(disk: Disk, directory: str, names: list[str]) -> Iterator[Damage]
     bases = [base for name in names if (base := parse_file_name(name)) is not None]
     snapshots = list_snapshots(disk, directory)
     if bases and bases[0] > 0 and not any(snapshot.offset >= bases[0] for snapshot in snapshots):
-        yield Damage(
-            where=f"{directory}/{file_name(bases[0])}",
-            what=f"the log begins at offset {bases[0]}, and no snapshot holds what came before",
-            expected=f"a snapshot that ends at offset {bases[0]} or later",
-            position=0,
-            offset=bases[0],
-        )
-    end: int | None = None
+        yield no_beginning(directory, bases[0])
+    end: int | None = None if bases else 0
     epochs: list[OffsetAndEpoch] = []
     for base in bases:
         path = f"{directory}/{file_name(base)}"
@@ -66,6 +61,8 @@ def _partition(disk: Disk, directory: str, names: list[str]) -> Iterator[Damage]
                     epochs.append(OffsetAndEpoch(epoch=found.epoch, offset=found.base_offset))
             else:
                 end = None
+    if end is not None:
+        yield from missing_end(disk, directory, bases, snapshots, end)
     if epochs:
         yield from _epochs(disk, directory, epochs)
         if ARCHIVE_MANIFEST not in names:  # nobody votes from an archive

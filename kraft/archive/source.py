@@ -13,6 +13,7 @@ from metadata_log.epochs import FILE_NAME as EPOCHS_FILE
 from metadata_log.epochs import EpochHistory, parse_epochs
 from metadata_log.errors import CorruptBatch, DecodeError, IncompleteBatch, MetadataLogError, UnsupportedVersion
 from metadata_log.log_dir import META_PROPERTIES, PARTITION_DIRECTORY, read_meta_properties
+from metadata_log.missing import check_topic, missing_end
 from metadata_log.reader import Damage, gap_before
 from metadata_log.segment import file_name, parse_file_name, scan_file
 from metadata_log.snapshot import list_snapshots
@@ -61,6 +62,7 @@ class Source:
         """
         self.ended = None
         epochs = self._epochs()
+        checkpoints = self.checkpoints()
         files = self._open_all(from_offset)
         end: int | None = None
         epoch = 0
@@ -89,6 +91,8 @@ class Source:
                     )
                     return
                 end = base if end is None else end
+            bases = [base for base, _ in files]
+            self.ended = next(missing_end(self.disk, self.directory, bases, checkpoints, end or 0), None)
         finally:
             for _, file in files:
                 file.close()
@@ -178,6 +182,7 @@ def open_source(disk: Disk, path: str) -> Source:
             "this is a file", where=path, hint="Name the directory: segments and checkpoints are kept together."
         ) from bad
     inner = f"{base}/{PARTITION_DIRECTORY}" if PARTITION_DIRECTORY in names else base
+    check_topic(disk, inner)
     if not any(parse_file_name(name) is not None for name in disk.list(inner)):
         raise ArchiveError(
             "there is no metadata log here",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import wraps
 from itertools import pairwise
 from typing import Any, Final, TypeVar
@@ -14,9 +15,11 @@ from msgspec import Struct
 
 from kraft.admin import AdminClient, AdminError, RequestRefused, SomeRefused, TopicPartition, open_admin, read_image
 from kraft.cli.failure import CommandFailed
+from kraft.cli.near import did_you_mean
 from kraft.cli.progress import LongJob
-from kraft.cli.text import echo_lines
+from kraft.cli.text import echo, echo_lines
 from kraft.config import UsageError, parse_host_port
+from metadata_log.errors import MetadataLogError
 from metadata_log.image import MetadataImage
 from transport.interface import Endpoint
 from transport.protocol.errors import Error
@@ -73,14 +76,31 @@ class Cluster(Struct, frozen=True):
 
     async def _ask(self, work: Callable[[AdminClient], Awaitable[T]]) -> T:
         async with open_admin(self.bootstrap, timeout_ms=self.timeout_ms, longest_retry_ms=LONGEST_RETRY_MS) as admin:
-            return await work(admin)
+            try:
+                return await work(admin)
+            except SomeRefused as failed:
+                await name_topics(admin, failed.refused.values())
+                raise
+            except RequestRefused as failed:
+                await name_topics(admin, [failed])
+                raise
 
     def say(self, facts: Mapping[str, Any], lines: Iterable[str]) -> None:
         """Print the facts as one JSON object, or else the lines."""
         if self.as_json:
-            click.echo(json.dumps(facts, ensure_ascii=False))
+            echo(json.dumps(facts, ensure_ascii=False))
         else:
             echo_lines(lines)
+
+
+async def name_topics(admin: AdminClient, refused: Collection[RequestRefused]) -> None:
+    """Where the controller does not know a topic, say which topics have a name like it."""
+    unknown = [one for one in refused if one.error is Error.UNKNOWN_TOPIC_OR_PARTITION and one.hint is None]
+    if unknown:
+        with suppress(AdminError, MetadataLogError):  # the refusal is what matters
+            image = await read_image(admin)
+            for one in unknown[:MOST_FAILURES]:
+                one.hint = did_you_mean(one.name, image.topics)
 
 
 def as_failure(refused: Iterable[RequestRefused]) -> Exception:

@@ -18,6 +18,7 @@ from kraft.archive import Added, Archive, ArchiveError, Source, Verified, open_a
 from kraft.cli.administration import parse_bootstrap
 from kraft.cli.ending import ending
 from kraft.cli.live_archive import keep_live
+from kraft.cli.text import echo
 from kraft.config import UsageError
 from metadata_log.disk import OsDisk
 from metadata_log.reader import Damage
@@ -209,10 +210,10 @@ def _add(archive: Archive, source: Source, *, as_json: bool, quiet: bool = False
     if not quiet or added.batches or added.checkpoints or added.superseded or added.damage:
         _say(archive, added, as_json=as_json)
         for warning in added.warnings:
-            click.echo(f"kraft: warning: {warning} ({added.source})", err=True)
+            echo(f"kraft: warning: {warning} ({added.source})", err=True)
     if added.superseded is not None:
         lost = added.superseded
-        click.echo(
+        echo(
             f"kraft: warning: offsets {lost.base_offset} to {lost.end_offset - 1} of epoch {lost.epoch} were archived "
             f"before they were committed, and the leader of epoch {lost.by_epoch} has overwritten them: "
             f"they are kept aside ({lost.file})",
@@ -225,7 +226,7 @@ def _add(archive: Archive, source: Source, *, as_json: bool, quiet: bool = False
 
 def _say(archive: Archive, added: Added, *, as_json: bool) -> None:
     _clear_progress(archive)
-    click.echo(_added_json(added) if as_json else _added_text(added))
+    echo(_added_json(added) if as_json else _added_text(added))
 
 
 def _clear_progress(archive: Archive) -> None:
@@ -273,9 +274,9 @@ def _verify(target: str, *, as_json: bool) -> bool:
     """Print the proof, or what stands against it."""
     found = verify_archive(OsDisk(), target.rstrip("/") or "/")
     if as_json:
-        click.echo(_verified_json(target, found))
+        echo(_verified_json(target, found))
     else:
-        click.echo(_verified_text(target, found))
+        echo(_verified_text(target, found))
     for damage in found.damages:
         _complain(damage, None)
     return not found.damages
@@ -319,9 +320,9 @@ def _verified_json(target: str, found: Verified) -> str:
 
 
 def _complain(damage: Damage, hint: str | None) -> None:
-    click.echo(f"kraft: error: {damage}", err=True)
+    echo(f"kraft: error: {damage}", err=True)
     if hint is not None:
-        click.echo(f"hint: {hint}", err=True)
+        echo(f"hint: {hint}", err=True)
 
 
 def _time(timestamp_ms: int) -> str:

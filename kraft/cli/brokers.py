@@ -10,7 +10,7 @@ import click
 
 from kraft.admin import unregister_broker
 from kraft.cli.administration import Cluster, image_of, on_a_cluster
-from kraft.cli.failure import CommandFailed
+from kraft.cli.near import unknown_broker
 from kraft.cli.text import table
 from metadata_log.image import Broker, MetadataImage
 from metadata_log.image.names import SECURITY_PROTOCOLS, listener_text
@@ -63,9 +63,10 @@ def list_command(*, cluster: Cluster) -> None:
 @on_a_cluster
 def describe_command(broker: int, *, cluster: Cluster) -> None:
     """Describe the broker with this id."""
-    found = next((each for each in _brokers(cluster.ask(image_of)) if each["id"] == broker), None)
-    if found is None:
-        raise CommandFailed(f"broker {broker} is not registered", hint="See `kraft brokers list`.")
+    known = {each["id"]: each for each in _brokers(cluster.ask(image_of))}
+    if broker not in known:
+        raise unknown_broker(broker, known)
+    found = known[broker]
     cluster.say(found, _describe_lines(found))
 
 

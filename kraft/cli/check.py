@@ -8,8 +8,9 @@ import click
 import msgspec
 
 from kraft.cli.progress import LongJob
-from kraft.cli.text import count
+from kraft.cli.text import count, echo
 from kraft.conformance import History, check_history
+from metadata_log.printable import printable
 
 
 @click.command(
@@ -31,7 +32,7 @@ def check_command(context: click.Context, directories: tuple[str, ...], *, as_js
     with LongJob("Checking", None) as job:
         found = check_history(*directories, advance=job.advance)
     if as_json:
-        click.echo(json.dumps(_json(found), ensure_ascii=False))
+        echo(json.dumps(_json(found), ensure_ascii=False))
     else:
         _print(found)
     context.exit(0 if found.is_legal else 1)
@@ -51,15 +52,16 @@ def _json(found: History) -> dict[str, object]:
 
 def _print(found: History) -> None:
     for finding in found.findings:
-        click.echo(f"{click.style(finding.rule, fg='red', bold=True)}: {finding.what} ({finding.where})")
+        what = printable(f"{finding.what} ({finding.where})")
+        click.echo(f"{click.style(finding.rule, fg='red', bold=True)}: {what}")
     verdict = "nothing contradicts the promises" if found.is_legal else count(len(found.findings), "broken promise")
-    click.echo(f"{count(len(found.directories), 'directory', 'directories')}: {verdict}.")
+    echo(f"{count(len(found.directories), 'directory', 'directories')}: {verdict}.")
     if found.leaders:
         epochs = f"epochs {min(found.leaders)} to {max(found.leaders)}"
-        click.echo(f"{count(len(found.leaders), 'leader')} known, of {epochs}.")
-    click.echo(
+        echo(f"{count(len(found.leaders), 'leader')} known, of {epochs}.")
+    echo(
         f"{count(found.compared, 'batch', 'batches')} compared between logs,"
         f" {count(found.changes, 'change')} of partitions looked at."
     )
     if found.proven_end:
-        click.echo(f"Everything below offset {found.proven_end:,} was committed, as a snapshot proves.")
+        echo(f"Everything below offset {found.proven_end:,} was committed, as a snapshot proves.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Final
 
 import click
@@ -21,11 +21,12 @@ from kraft.admin import (
 )
 from kraft.cli.administration import Cluster, image_of, on_a_cluster, parse_settings
 from kraft.cli.failure import CommandFailed
+from kraft.cli.near import did_you_mean, unknown_broker, unknown_topic
 from kraft.cli.text import table
 from metadata_log.image import Entity, MetadataImage
 from metadata_log.image.persistent_map import in_key_order
 from metadata_log.image.quotas import in_entity_order
-from metadata_log.redact import REDACTED, is_secret_config
+from metadata_log.redact import REDACTED, is_secret_config, shown_config
 
 QUOTA: Final = "quota"
 DEFAULT_BROKER: Final = "default"
@@ -95,11 +96,26 @@ def describe_command(kind: str | None, name: str | None, *, everything: bool, cl
     else:
         wanted = None if name is None or kind is None else _canonical(kind, name)
         image = cluster.ask(image_of)
-        if kind == "topic" and name is not None and name not in image.topics:
-            raise CommandFailed(f"there is no topic {name}", hint="See `kraft topics list`.")
-        shown = [row for row in _rows(image) if kind in (None, row.kind) and wanted in (None, row.name)]
+        rows = [row for row in _rows(image) if kind in (None, row.kind)]
+        shown = [row for row in rows if wanted in (None, row.name)]
+        if kind is not None and name is not None and not shown:
+            _check_name(image, kind, name, {row.name for row in rows})
     lines = table(("KIND", "NAME", "KEY", "VALUE", "SOURCE"), map(_cells, shown)) if shown else ["Nothing is set."]
     cluster.say({"configs": [_json(row) for row in shown]}, lines)
+
+
+def _check_name(image: MetadataImage, kind: str, name: str, configured: Collection[str]) -> None:
+    """Raise `CommandFailed` for a name that nothing has. Of groups and of quotas the controllers know no names."""
+    if kind == "topic" and name not in image.topics:
+        raise unknown_topic(name, image.topics, hint="See `kraft topics list`.")
+    if kind == "broker" and name != DEFAULT_BROKER:
+        if not name.isdecimal():
+            raise CommandFailed(f"{name} is no broker", hint=f"Give the id of one, or {DEFAULT_BROKER}.")
+        known = {broker for broker, _ in image.brokers.by_id.items()}
+        if int(name) not in known:
+            raise unknown_broker(int(name), known)
+    if kind == "client-metrics":
+        raise CommandFailed(f"there is no subscription {name}", hint=did_you_mean(name, configured))
 
 
 def _rows(image: MetadataImage) -> Iterator[Row]:
@@ -117,7 +133,7 @@ def _rows(image: MetadataImage) -> Iterator[Row]:
         is_default = number == ResourceType.BROKER and not name
         source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG.name if is_default else sources[number]
         for key, value in in_key_order(values):
-            secret = is_secret_config(key)
+            secret = is_secret_config(number, key, value)
             shown = None if secret else value
             resource = DEFAULT_BROKER if is_default else name
             yield Row(kind=kinds[number], name=resource, key=key, value=shown, source=source, secret=secret)
@@ -237,14 +253,15 @@ def _change(
             for key, value in values.items()
         ]
         cluster.ask(lambda admin: admin.alter_configs(changes, validate_only=validate_only))
-    shown = {key: _shown(key, value) for key, value in values.items()}
+    shown = {key: _shown(kind, key, value) for key, value in values.items()}
     facts = {"kind": kind, "name": name, "operation": operation.name, "values": shown, "changed": not validate_only}
     words = [key if value is None else f"{key}={value}" for key, value in shown.items()]
     cluster.say(facts, [f"{_DONE[operation][validate_only]} {word} ({kind} {name})" for word in words])
 
 
-def _shown(key: str, value: str | None) -> str | None:
-    return REDACTED if value is not None and is_secret_config(key) else value
+def _shown(kind: str, key: str, value: str | None) -> str | None:
+    """A value for the confirmation; a quota is a number and no secret."""
+    return value if kind == QUOTA else shown_config(_TYPES[kind], key, value, show_secrets=False)
 
 
 def _quotas(operation: Operation, values: Iterable[tuple[str, str | None]]) -> dict[str, float | None]:

@@ -12,6 +12,7 @@ import click
 from msgspec import Struct
 
 from kraft.cli.failure import CommandFailed
+from kraft.cli.text import echo
 from kraft.config import UsageError
 from metadata_log.batch import Record, RecordBatch, read_batch, rebuild_batch, records
 from metadata_log.errors import CorruptBatch, EncodeError, MetadataLogError
@@ -63,7 +64,7 @@ def decode_command(words: tuple[str, ...], *, many: bool, tolerant: bool) -> Non
         if words:
             raise click.UsageError("--batch reads standard input, and no NAME")
         for line in sys.stdin:
-            click.echo(_dump(answer(line, tolerant=tolerant)))
+            echo(_dump(answer(line, tolerant=tolerant)))
         return
     _print_one(words, tolerant)
 
@@ -77,9 +78,9 @@ def _print_one(words: tuple[str, ...], tolerant: bool) -> None:
         case _:
             raise click.UsageError("expected NAME VERSION HEX, frame HEX or batch HEX")
     if decoded.name is None:
-        click.echo(_dump(decoded.json))
+        echo(_dump(decoded.json))
     else:
-        click.echo(_dump({"type": decoded.name, "version": decoded.version, "data": decoded.json}))
+        echo(_dump({"type": decoded.name, "version": decoded.version, "data": decoded.json}))
     if decoded.left:
         raise CommandFailed(f"{decoded.left} bytes are left behind it", hint="Is it another version, or two things?")
 

@@ -25,8 +25,9 @@ from kraft.cli.image_at import (
     report_damages,
     show_secrets_option,
 )
-from kraft.cli.text import count, echo_lines, iso_time
-from metadata_log.image.diff import Difference, differences
+from kraft.cli.private import make_private
+from kraft.cli.text import count, echo, echo_lines, iso_time
+from metadata_log.image.diff import Difference, differences, resource_type_of
 from metadata_log.image.java_text import (
     name_of,
 )
@@ -113,10 +114,12 @@ def diff_command(
         shown = [
             Difference(one.kind, one.name, one.field, _optional(one.before), _optional(one.after)) for one in found
         ]
+        if show_secrets:
+            make_private(Path(html))
         import_module("kraft.report").render_diff(shown, Path(html), before=before.where, after=after.where)
-        click.echo(f"{html}: {count(len(found), 'difference')}")
+        echo(f"{html}: {count(len(found), 'difference')}")
     elif as_json:
-        click.echo(json.dumps(_json(before, after, found), ensure_ascii=False))
+        echo(json.dumps(_json(before, after, found), ensure_ascii=False))
     else:
         echo_lines(_lines(before, after, found))
     damaged = report_damages((*before.damages, *after.damages), hint=before.hint or after.hint)
@@ -152,7 +155,9 @@ def _operand(text: str, at: At | None, option: str) -> tuple[str, At | None]:
 
 def _redacted(one: Difference) -> Difference:
     """A difference without secrets; that they differ may be seen."""
-    secret = one.kind == "configs" and is_secret_config(one.field)
+    secret = one.kind == "configs" and any(
+        is_secret_config(resource_type_of(one.name), one.field, _optional(value)) for value in (one.before, one.after)
+    )
     if not secret and not (one.kind == "scram" and one.field.endswith(_SECRETS)):
         return one
     hidden = (None if value is None else REDACTED for value in (one.before, one.after))

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import os
+import re
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from typing import Final
 
 import click
 from msgspec import Struct
 
 from kraft.cli.dump_records import Range, RecordLines, RecordsWanted, type_names
+from kraft.cli.failure import CommandFailed
 from kraft.cli.image_at import at_of
 from kraft.cli.renamed import renamed_option
+from kraft.cli.text import echo, iso_time
 from kraft.config import UsageError
 from metadata_log.annotate import Span, annotate
 from metadata_log.annotate_file import annotate_file, unknown_bytes
 from metadata_log.batch import RecordBatch
 from metadata_log.disk import OsDisk
 from metadata_log.errors import MetadataLogError
+from metadata_log.indexes import NO_TIMESTAMP
+from metadata_log.log_dir import PARTITION_DIRECTORY
+from metadata_log.missing import check_metadata_log, has_log, missing_parts
+from metadata_log.pieces import Zeros, pieces_of
+from metadata_log.printable import printable, printable_lines
 from metadata_log.reader import (
     Damage,
     DamagedFile,
@@ -32,10 +42,40 @@ from metadata_log.reader import (
     read_small_file,
     stops,
 )
-from metadata_log.redact import REDACTED, secret_fields
+from metadata_log.redact import MAY_HOLD_SECRETS, REDACTED, secret_fields
 from metadata_log.timeline import At
 from metadata_log.verify import small_file_damage, verify_file
 from metadata_log.verify_directory import verify_directory
+
+
+class Reach(Struct):
+    """Which offsets the files hold, and whether some of those that were asked for are among them."""
+
+    is_met: bool = True
+    start: int | None = None
+    end: int = 0
+    last_ms: int = NO_TIMESTAMP
+
+    def note(self, batch: RecordBatch, span: Range) -> None:
+        """Take a batch into account."""
+        if self.start is None:
+            self.is_met = False
+        self.start = batch.base_offset if self.start is None else min(self.start, batch.base_offset)
+        self.end = max(self.end, batch.next_offset)
+        self.last_ms = max(self.last_ms, batch.max_timestamp)
+        self.is_met |= span.overlaps(batch)
+
+    def complaint(self, span: Range) -> str:
+        """What to say where nothing that was asked for is there."""
+        if span.first_offset >= self.end:
+            asked = f"no record has offset {span.first_offset} or a later one"
+        elif span.first_ms is None and span.last_ms is None:
+            asked = f"no record has an offset from {span.first_offset} to {span.last_offset}"
+        else:
+            asked = "no record is of the times that were asked for"
+        held = f"the files hold offsets {self.start} to {self.end - 1}"
+        last = iso_time(self.last_ms)
+        return f"{asked}: {held}" + ("" if last is None else f", the last of {last}")
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
@@ -46,6 +86,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     as_json: bool
     hex: bool
     on_damage: OnDamage
+    reach: Reach
 
 
 @click.command("dump", short_help="Decode the files of a node.")
@@ -121,23 +162,60 @@ def dump_command(
         as_json=as_json,
         hex=as_hex,
         on_damage=OnDamage(on_damage),
+        reach=Reach(),
     )
     disk = OsDisk()
     sound = True
+    for named in paths:
+        check_metadata_log(disk, named)
     try:
         for path in (file for named in paths for file in files_in(disk, named)):
             try:
                 kind = kind_of(disk, path)
-                sound &= _verify(disk, path, kind, as_json=as_json) if verify else _dump(disk, path, kind, wanted)
+                if kind is FileKind.OTHER:
+                    expected = "a segment, a snapshot or another file of a node"
+                    sound &= _tell(
+                        Damage(where=path, what="this is no file of a metadata log", expected=expected), wanted
+                    )
+                elif verify:
+                    sound &= _verify(disk, path, kind, as_json=as_json)
+                else:
+                    sound &= _dump(disk, path, kind, wanted)
             except FileNotFoundError:
                 # A running node deletes old segments and snapshots.
-                click.echo(f"kraft: warning: the file was removed while the directory was read ({path})", err=True)
+                echo(f"kraft: warning: the file was removed while the directory was read ({path})", err=True)
+            except BrokenPipeError:  # standard output, and no file
+                raise
+            except OSError as bad:
+                what = f"the file cannot be read: {bad.strerror or bad}"
+                sound &= _tell(Damage(where=path, what=what, expected="a readable file"), wanted)
+        if not verify:
+            for damage in (damage for named in paths for damage in _missing(disk, named)):
+                sound &= _tell(damage, wanted)
     except DamagedFile as bad:
         sound = _report(bad.damage, as_json)
     if verify:
         for damage in (damage for named in paths for damage in verify_directory(disk, named)):
             sound &= _report(damage, as_json)
+    elif sound and not wanted.reach.is_met:
+        raise CommandFailed(wanted.reach.complaint(wanted.records.span))
     context.exit(0 if sound else 1)
+
+
+def _tell(damage: Damage, wanted: Wanted) -> bool:
+    """Report damage; raises `DamagedFile` if the reading is strict."""
+    stops(damage, wanted.on_damage)
+    return _report(damage, wanted.as_json)
+
+
+def _missing(disk: OsDisk, named: str) -> Iterator[Damage]:
+    """What is missing in the partition directory that a path means; nothing for a file."""
+    if not os.path.isdir(named):
+        return iter(())
+    base = named.rstrip("/") or "/"
+    inner = f"{base}/{PARTITION_DIRECTORY}"
+    directory = inner if os.path.isdir(inner) else base
+    return missing_parts(disk, directory) if has_log(disk, directory) else iter(())
 
 
 def _dump(disk: OsDisk, path: str, kind: FileKind, wanted: Wanted) -> bool:
@@ -145,7 +223,7 @@ def _dump(disk: OsDisk, path: str, kind: FileKind, wanted: Wanted) -> bool:
     has_batches = kind in {FileKind.SEGMENT, FileKind.SNAPSHOT}
     if wanted.records.types and not has_batches:
         return True
-    title = "" if wanted.as_json else f"# {path}: {kind}\n"
+    title = "" if wanted.as_json else f"# {printable(path)}: {kind}\n"
     if has_batches:
         return _dump_batches(disk, path, wanted, title)
     click.echo(title, nl=False)
@@ -162,10 +240,10 @@ def _dump(disk: OsDisk, path: str, kind: FileKind, wanted: Wanted) -> bool:
         stops(damage, wanted.on_damage)
         return _report(damage, wanted.as_json, bad.hint)
     if wanted.as_json:
-        click.echo(json.dumps({"file": path, "kind": kind, "json": facts}))
+        echo(json.dumps({"file": path, "kind": kind, "json": facts}))
     else:
         for name, value in facts.items():
-            click.echo(f"{name}: {json.dumps(value)}")
+            echo(f"{name}: {json.dumps(value)}")
     return True
 
 
@@ -174,11 +252,11 @@ def _dump_index(disk: OsDisk, path: str, kind: FileKind, wanted: Wanted) -> None
     for entry in read_index(disk, path, kind):
         fields = dict(zip(names, entry, strict=True))
         if wanted.as_json:
-            click.echo(json.dumps({"file": path, "kind": kind, **fields}))
+            echo(json.dumps({"file": path, "kind": kind, **fields}))
         elif kind is FileKind.OFFSET_INDEX:
-            click.echo(f"offset {entry[0]} at byte {entry[1]}")
+            echo(f"offset {entry[0]} at byte {entry[1]}")
         else:
-            click.echo(f"{_time(entry[0])} offset {entry[1]}")
+            echo(f"{_time(entry[0])} offset {entry[1]}")
 
 
 def _dump_batches(disk: OsDisk, path: str, wanted: Wanted, title: str) -> bool:
@@ -194,8 +272,9 @@ def _dump_batches(disk: OsDisk, path: str, wanted: Wanted, title: str) -> bool:
             sound &= _report(found, wanted.as_json)
             continue
         if wanted.hex:
-            _echo_damaged(disk, path, shown_to, found.position)
+            _echo_damaged(disk, path, shown_to, found.position, show_secrets=wanted.records.show_secrets)
             shown_to = found.end_position
+        wanted.reach.note(found, wanted.records.span)
         if not wanted.records.span.overlaps(found):
             continue
         lines, damages = _batch_lines(found, path, wanted, record_lines)
@@ -203,25 +282,38 @@ def _dump_batches(disk: OsDisk, path: str, wanted: Wanted, title: str) -> bool:
             # One call for the whole batch: each call flushes. In bytes, click does not look for colours in it.
             text = title + "\n".join(lines)
             title = ""
-            click.echo(text.encode() if wanted.as_json else text)
+            click.echo(text.replace("\x7f", "\\u007f").encode() if wanted.as_json else printable_lines(text))
         for damage in damages:
             sound &= _report(damage, wanted.as_json)
         if any(stops(damage, wanted.on_damage) for damage in damages):
             return sound
     if wanted.hex and wanted.on_damage is OnDamage.SKIP:
-        _echo_damaged(disk, path, shown_to, None)
+        _echo_damaged(disk, path, shown_to, None, show_secrets=wanted.records.show_secrets)
     return sound
 
 
-def _echo_damaged(disk: OsDisk, path: str, start: int, end: int | None) -> None:
-    """The bytes between two batches, or behind the last one, that belong to none."""
-    if start != end:
-        _echo_spans(unknown_bytes(disk.read(path)[start:end], start, "damaged"))
+def _echo_damaged(disk: OsDisk, path: str, start: int, end: int | None, *, show_secrets: bool) -> None:
+    """The bytes between two batches, or behind the last one, that belong to none.
+
+    They may be those of a damaged secret: without `show_secrets` only zeros are printed, and how many other bytes there
+    are. A long run of zeros is one line.
+    """
+    file = disk.open(path, writable=False)
+    try:
+        for piece in pieces_of(file, start, file.size() if end is None else end):
+            if isinstance(piece, Zeros):
+                echo(f"  {piece.position:>8}  {piece.size} zero bytes  damaged")
+            elif show_secrets or not any(piece.data):
+                _echo_spans(unknown_bytes(piece.data, piece.position, "damaged"))
+            else:
+                echo(f"  {piece.position:>8}  {REDACTED}  damaged, {len(piece.data)} bytes")
+    finally:
+        file.close()
 
 
 def _echo_spans(spans: Iterator[Span]) -> None:
     for span in spans:
-        click.echo(f"  {span.position:>8}  {span.data.hex()}  {span.field}")
+        echo(f"  {span.position:>8}  {span.data.hex()}  {span.field}")
 
 
 def _batch_lines(
@@ -273,14 +365,40 @@ def _batch_text(batch: RecordBatch) -> str:
 
 
 def _hex_lines(batch: RecordBatch, entries: list[Entry | Damage], wanted: Wanted) -> Iterator[str]:
-    secrets = set()
-    if not wanted.records.show_secrets:
-        for index, entry in enumerate(entries):
-            if isinstance(entry, Entry) and entry.record is not None:
-                secrets |= {f"record {index} {entry.name} {name}" for name in secret_fields(entry.record)}
+    hides = _hides_nothing if wanted.records.show_secrets else _hides(batch, entries)
     for span in annotate(batch):
-        shown = REDACTED if span.field in secrets else span.data.hex()
+        shown = REDACTED if hides(span.field) else span.data.hex()
         yield f"  {batch.position + span.position:>8}  {shown}  {span.field}"
+
+
+_RECORD: Final = re.compile(r"record (\d+) (\w+)")
+_UNREAD: Final = ("records, ", "not decoded: ", "behind the last record")
+"""How the names of spans begin that hold records which were not taken apart."""
+_SECRET_TYPES: Final = frozenset(cls.__name__ for cls in MAY_HOLD_SECRETS)
+
+
+def _hides_nothing(field: str) -> bool:
+    return False
+
+
+def _hides(batch: RecordBatch, entries: list[Entry | Damage]) -> Callable[[str], bool]:
+    """Which fields of a batch are hidden: those that hold secrets, and those of which that cannot be known."""
+    secrets: set[str] = set()
+    unread: set[str] = set()
+    for index, entry in enumerate(entries):
+        if isinstance(entry, Damage):
+            unread.add(str(index))
+        elif entry.record is not None:
+            secrets |= {f"record {index} {entry.name} {name}" for name in secret_fields(entry.record)}
+    any_hidden = bool(secrets or unread) or len(entries) != batch.record_count
+
+    def hides(field: str) -> bool:
+        if field in secrets or (any_hidden and field.startswith(_UNREAD)):
+            return True
+        record = _RECORD.match(field)
+        return record is not None and record[1] in unread and record[2] in {"value", *_SECRET_TYPES}
+
+    return hides
 
 
 def _verify(disk: OsDisk, path: str, kind: FileKind, *, as_json: bool) -> bool:
@@ -291,13 +409,13 @@ def _verify(disk: OsDisk, path: str, kind: FileKind, *, as_json: bool) -> bool:
     ok = not verdict.damages
     if as_json:
         facts = {name: getattr(verdict, name) for name in ("batches", "records", "first_offset", "end_offset")}
-        click.echo(json.dumps({"file": path, "kind": kind, "ok": ok, **facts}))
+        echo(json.dumps({"file": path, "kind": kind, "ok": ok, **facts}))
         return ok
     words = "ok" if ok else f"{len(verdict.damages)} damaged"
     if verdict.batches:
         words += f", {verdict.batches} batches, {verdict.records} records"
         words += f", offsets {verdict.first_offset}..{(verdict.end_offset or 0) - 1}"
-    click.echo(f"{path}: {kind}: {words}")
+    echo(f"{path}: {kind}: {words}")
     return ok
 
 
@@ -305,12 +423,12 @@ def _report(damage: Damage, as_json: bool, hint: str | None = None) -> bool:
     """Say what is damaged; whether the file is sound nevertheless, as the growing end of a running node's log is."""
     if as_json:
         place = {"position": damage.position, "offset": damage.offset, "unfinished": damage.unfinished}
-        click.echo(json.dumps({"file": damage.where, "damage": damage.what, "expected": damage.expected, **place}))
-    click.echo(f"kraft: {'warning' if damage.unfinished else 'error'}: {damage}", err=True)
+        echo(json.dumps({"file": damage.where, "damage": damage.what, "expected": damage.expected, **place}))
+    echo(f"kraft: {'warning' if damage.unfinished else 'error'}: {damage}", err=True)
     if damage.unfinished:
         hint = "A running node may be writing this batch; a node that starts on this file cuts it off."
     if hint:
-        click.echo(f"hint: {hint}", err=True)
+        echo(f"hint: {hint}", err=True)
     return damage.unfinished
 
 

@@ -8,7 +8,7 @@ import click
 
 from kraft.admin import AdminClient, ElectionOutcome, ElectionType, TopicPartition, elect_leaders
 from kraft.cli.administration import Cluster, as_failure, image_of, on_a_cluster, parse_partition
-from kraft.cli.failure import CommandFailed
+from kraft.cli.near import unknown_topic
 from kraft.cli.text import count
 
 
@@ -68,7 +68,7 @@ async def _of_topics(admin: AdminClient, topics: tuple[str, ...]) -> tuple[Topic
     image = await image_of(admin)
     missing = next((name for name in topics if name not in image.topics), None)
     if missing is not None:
-        raise CommandFailed(f"there is no topic {missing}", hint="See `kraft topics list`.")
+        raise unknown_topic(missing, image.topics, hint="See `kraft topics list`.")
     return tuple(
         TopicPartition(name, number) for name in topics for number in range(len(image.topics[name].partitions))
     )

@@ -16,7 +16,7 @@ import click
 
 from kraft.cli.failure import CommandFailed
 from kraft.cli.renamed import renamed_option
-from kraft.cli.text import count, echo_lines, iso_time, table
+from kraft.cli.text import count, echo, echo_lines, iso_time, table
 from kraft.config import UsageError
 from metadata_log.errors import MetadataLogError
 
@@ -152,7 +152,7 @@ def report_command(*, paths: Sequence[str], html: str, title: str, master: str, 
     chosen = _parse_options(options)
     with _errors(), fleet.fleet_session(paths, master=master) as (spark, logs), _Progress(spark) as progress:
         render_fleet(progress.told(fleet.rows_of_views(logs, FLEET_VIEWS, chosen)), Path(html), title=title)
-    click.echo(f"{html}: {Path(html).stat().st_size:,} bytes")
+    echo(f"{html}: {Path(html).stat().st_size:,} bytes")
 
 
 def _run(
@@ -176,31 +176,44 @@ def _run(
         raise UsageError("it exists already", where=f"--out {out}", hint="Add --overwrite to replace it.")
     with _errors(), fleet.fleet_session(paths, master=master) as (spark, logs):
         frame = fleet.JOBS[name](logs, chosen, view)
+        damages = list(fleet.damages(logs, chosen, view))
         if out is not None:
             with _Progress(spark):
                 kind = form or _format_of(out)
                 (fleet.flat(frame) if kind == "csv" else frame).write.mode("overwrite").format(kind).options(
                     header=True
                 ).save(out)
-            click.echo(f"{out}: {kind} with the columns {', '.join(frame.columns)}")
-            return
-        with _Progress(spark) as progress:
-            found = progress.told(fleet.rows(frame))
-            times = [column in fleet.times_of(frame) for column in frame.columns]
-            if as_json:
-                echo_lines(_json_line(frame.columns, times, row) for row in found)
-                return
-            shown, total = [], 0
-            for row in found:
-                total += 1
-                if total <= limit:
-                    shown.append([_text(value, is_time) for value, is_time in zip(row, times, strict=True)])
+            echo(f"{out}: {kind} with the columns {', '.join(frame.columns)}")
+        else:
+            with _Progress(spark) as progress:
+                found = progress.told(fleet.rows(frame))
+                times = [column in fleet.times_of(frame) for column in frame.columns]
+                if as_json:
+                    echo_lines(_json_line(frame.columns, times, row) for row in found)
+                else:
+                    _show(frame.columns, times, found, limit, is_whole=not damages)
+    for cluster, text in damages:
+        echo(f"kraft: error: {text} (cluster {cluster})", err=True)
+    if damages:
+        raise CommandFailed
+
+
+def _show(
+    columns: Sequence[str], times: Sequence[bool], found: Iterable[Sequence[Any]], limit: int, *, is_whole: bool
+) -> None:
+    """Print the first rows as a table, and how many there are."""
+    shown, total = [], 0
+    for row in found:
+        total += 1
+        if total <= limit:
+            shown.append([_text(value, is_time) for value, is_time in zip(row, times, strict=True)])
     if not total:
-        click.echo("No row: nothing of the kind happened.")
+        if is_whole:
+            echo("No row: nothing of the kind happened.")
         return
-    echo_lines(table(frame.columns, shown))
+    echo_lines(table(columns, shown))
     if total > limit:
-        click.echo(f"{count(total, 'row')}, of which {limit} are shown; --limit, --json and --out give more.")
+        echo(f"{count(total, 'row')}, of which {limit} are shown; --limit, --json and --out give more.")
 
 
 def _parse_options(options: Sequence[str]) -> dict[str, str]:

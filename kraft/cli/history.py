@@ -14,19 +14,24 @@ from typing import Final
 import click
 from msgspec.structs import asdict, replace
 
-from kraft.cli.image_at import at_of, report_damages, show_secrets_option, unknown_record
+from kraft.cli.failure import CommandFailed
+from kraft.cli.history_names import Names
+from kraft.cli.image_at import at_of, first_words, report_damages, show_secrets_option, unknown_record
+from kraft.cli.near import end_words
+from kraft.cli.private import make_private, make_private_directory
 from kraft.cli.progress import LongJob
 from kraft.cli.story import MOMENTS, STORY, Facts, Filter, Row, Story, by_name
-from kraft.cli.text import count, echo_lines, iso_time, table
+from kraft.cli.text import count, echo, echo_lines, iso_time, table
 from metadata_log.batch import RecordBatch
 from metadata_log.disk import Disk, OsDisk
 from metadata_log.errors import MetadataLogError
 from metadata_log.history.engine import Options, rows
 from metadata_log.history.views import VIEWS, View
 from metadata_log.log_dir import META_PROPERTIES, PARTITION_DIRECTORY, parse_meta_properties
+from metadata_log.log_end import find_log_end
 from metadata_log.reader import Damage, Entry, OnDamage
 from metadata_log.segment import SUFFIX as LOG_SUFFIX
-from metadata_log.timeline import At, Base, TimelineBatch, read_timeline
+from metadata_log.timeline import At, Base, TimelineBatch, moment_text, read_timeline
 
 GAPS: Final = "controller_gaps"
 _RETENTION: Final = "retention"
@@ -97,7 +102,8 @@ def history_command(
     if not names:
         raise click.UsageError("--gaps has nothing to do with a topic or a broker")
     options = Options(show_secrets=show_secrets, on_damage=OnDamage(on_damage))
-    reading = _Reading(path, until, options)
+    reading = _Reading(path, until, options, wanted)
+    reading.check_since(since)
     if html is not None:
         _write_page(reading, wanted, since, Path(html))
     elif parquet is not None:
@@ -106,15 +112,20 @@ def history_command(
         _show_gaps(reading, since, as_json)
     else:
         _tell(reading, names, wanted, since, as_json)
-    context.exit(1 if report_damages(reading.damages, hint=_HINT if reading.lost_sight else None) else 0)
+    damaged = report_damages(reading.damages, hint=_HINT if reading.lost_sight else None)
+    if (unknown := reading.unknown_time(since)) is not None:
+        raise unknown
+    context.exit(1 if damaged else 0)
 
 
 class _Reading:
     """One pass over the history of a path, and the damage that was met on it."""
 
-    def __init__(self, path: str, until: At | None, options: Options) -> None:
+    def __init__(self, path: str, until: At | None, options: Options, wanted: Filter) -> None:
         self.path = path
         self.cluster = cluster_of(OsDisk(), path)
+        self.end = find_log_end(OsDisk(), path)
+        self._names = Names(wanted)
         self.damages: list[Damage] = []
         self.lost_sight = False
         """Whether a part of the history is not told because of damage before it."""
@@ -123,18 +134,59 @@ class _Reading:
         self._places: list[tuple[int, str]] = []
         self._unknown: set[tuple[int, int]] = set()
         self.until = until
+        self.shows_secrets = options.show_secrets
         self._options = options
 
     def rows(self, views: Iterable[str]) -> Iterator[tuple[View, Row]]:
         """The rows of views as they end."""
         wanted = frozenset(views)
+        read = wanted | {_RETENTION} | self._names.views
         with LongJob("Reading", _size(self.path)) as job:
             items = self._items(job)
-            for name, row in rows(items, wanted | {_RETENTION}, cluster=self.cluster, options=self._options):
+            for name, row in rows(items, read, cluster=self.cluster, options=self._options):
                 if name == _RETENTION:
                     self._on_retention(row)
+                self._names.note(name, row)
                 if name in wanted:
                     yield VIEWS[name], row
+        self._check_read()
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether something may have happened that is not told."""
+        return any(not damage.unfinished for damage in self.damages)
+
+    def check_since(self, since: At | None) -> None:
+        """Raise `CommandFailed` for a beginning that lies behind the end of the log."""
+        if since is not None and self.end.offset >= 0 and not self.end.reaches(since):
+            end = end_words(self.end.offset, self.end.timestamp_ms)
+            raise CommandFailed(f"--since {moment_text(since)} is beyond the end: {end} ({self.path})")
+
+    def _check_read(self) -> None:
+        """Raise `CommandFailed` where nothing was read, or nothing is known of what was asked for."""
+        until = self.until
+        if not (self._places or self.bases or self.damages):
+            if until is None or self.end.offset < 0:
+                raise CommandFailed(f"{end_words(-1, None)} ({self.path})")
+            raise CommandFailed(
+                f"no record here is as old as --until {moment_text(until)} ({self.path})", hint=first_words(self.path)
+            )
+        if (unknown := self._names.unknown()) is not None:
+            report_damages(self.damages)
+            raise unknown
+
+    def unknown_time(self, since: At | None) -> CommandFailed | None:
+        """What to say of a part of the time that was asked for which the log does not hold."""
+        begins = next((base for first, base in self.bases if first), None)
+        if since is not None and begins is not None and _is_before(since, begins):
+            return CommandFailed(
+                f"the history begins behind offset {begins.end.offset - 1}, {iso_time(begins.timestamp_ms)}: "
+                f"what happened from --since {moment_text(since)} to there is not known ({self.path})"
+            )
+        if self.until is not None and not self.end.reaches(self.until):
+            end = end_words(self.end.offset, self.end.timestamp_ms)
+            return CommandFailed(f"--until {moment_text(self.until)} is beyond the end: {end} ({self.path})")
+        return None
 
     def _items(self, job: LongJob) -> Iterator[Base | TimelineBatch | Damage]:
         for item in read_timeline(OsDisk(), self.path, until=self.until, on_damage=self._options.on_damage):
@@ -186,6 +238,13 @@ class _Watched(TimelineBatch, frozen=True, kw_only=True):
         return self.watch(TimelineBatch.entries(self), self.path, self.batch)
 
 
+def _is_before(at: At, base: Base) -> bool:
+    """Whether a moment lies before the end of the snapshot that a history begins with."""
+    if at.offset is not None:
+        return at.offset < base.end.offset
+    return at.timestamp_ms is not None and at.timestamp_ms < base.timestamp_ms
+
+
 def _size(path: str) -> int:
     """How many bytes the segments of a path have, as far as they are still there."""
     if os.path.isfile(path):
@@ -218,9 +277,9 @@ def _tell(reading: _Reading, names: tuple[str, ...], wanted: Filter, since: At |
     for begins, base in reading.bases:
         place = f"after offset {base.end.offset - 1}, {iso_time(base.timestamp_ms)}"
         words = "begins with a snapshot" if begins else "goes on with a snapshot"
-        click.echo(f"The history {words}, {place}: what was before is not known.", err=True)
-    if not events:
-        click.echo("Nothing that matches has happened.", err=True)
+        echo(f"The history {words}, {place}: what was before is not known.", err=True)
+    if not events and not reading.is_damaged:
+        echo("Nothing that matches has happened.", err=True)
 
 
 def _begin(facts: Facts) -> tuple[int, int]:
@@ -254,15 +313,15 @@ def _show_gaps(reading: _Reading, since: At | None, as_json: bool) -> None:
     if as_json:
         echo_lines(_object(VIEWS[GAPS], gap) for gap in gaps)
         return
+    if not gaps and reading.is_damaged:
+        return
     if not gaps:
-        click.echo("There was no such gap: somebody was active as controller all the time.")
+        echo("There was no such gap: somebody was active as controller all the time.")
         return
     names = ("from", "to", "seconds", "offset", "epochs", "controllers", "why")
     echo_lines(table(names, (_gap(gap) for gap in gaps)))
     total = sum(gap["seconds"] for gap in gaps)
-    click.echo(
-        f"{count(len(gaps), 'gap')}, {total:.1f} s in all, the longest {max(gap['seconds'] for gap in gaps):.1f} s"
-    )
+    echo(f"{count(len(gaps), 'gap')}, {total:.1f} s in all, the longest {max(gap['seconds'] for gap in gaps):.1f} s")
 
 
 def _gap(gap: Facts) -> tuple[object, ...]:
@@ -281,8 +340,10 @@ def _write_page(reading: _Reading, wanted: Filter, since: At | None, out: Path) 
     """One self-contained page: timelines, and the same story as tables."""
     report = import_module("kraft.report")
     found = [(view.name, row) for view, row in _wanted_rows(reading, report.HISTORY_VIEWS, wanted, since)]
+    if reading.shows_secrets:
+        make_private(out)
     report.render_history(found, out, title=f"{reading.cluster} — {reading.path}", notes=_notes(reading, wanted, since))
-    click.echo(f"{out}: {count(len(found), 'row')}")
+    echo(f"{out}: {count(len(found), 'row')}")
 
 
 def _write_parquet(reading: _Reading, names: tuple[str, ...], wanted: Filter, since: At | None, out: Path) -> None:
@@ -291,11 +352,13 @@ def _write_parquet(reading: _Reading, names: tuple[str, ...], wanted: Filter, si
     found: dict[str, list[Row]] = {}
     for view, row in _wanted_rows(reading, names, wanted, since):
         found.setdefault(view.name, []).append(row)
+    if reading.shows_secrets:
+        make_private_directory(out)
     out.mkdir(parents=True, exist_ok=True)
     for name, of_view in sorted(found.items()):
         file = out / f"{name}.parquet"
-        arrow.write_parquet(arrow.rows_reader(name, of_view), str(file))
-        click.echo(f"{file}: {count(len(of_view), 'row')}")
+        arrow.write_parquet(arrow.rows_reader(name, of_view), str(file), private=reading.shows_secrets)
+        echo(f"{file}: {count(len(of_view), 'row')}")
 
 
 def _notes(reading: _Reading, wanted: Filter, since: At | None) -> list[str]:
@@ -305,14 +368,10 @@ def _notes(reading: _Reading, wanted: Filter, since: At | None) -> list[str]:
     if wanted.broker is not None:
         notes.append(f"Only what concerns broker {wanted.broker}.")
     if since is not None:
-        notes.append(f"Only what held at {_moment(since)} or later.")
+        notes.append(f"Only what held at {moment_text(since)} or later.")
     if reading.until is not None:
-        notes.append(f"Only up to {_moment(reading.until)}.")
+        notes.append(f"Only up to {moment_text(reading.until)}.")
     return notes
-
-
-def _moment(at: At) -> str:
-    return f"offset {at.offset}" if at.offset is not None else iso_time(at.timestamp_ms) or ""
 
 
 def _wanted_rows(

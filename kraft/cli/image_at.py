@@ -9,14 +9,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kraft.cli.failure import CommandFailed
+from kraft.cli.near import end_words
 from kraft.cli.progress import LongJob
-from kraft.cli.text import iso_time
+from kraft.cli.text import echo, iso_time
 from metadata_log.annotate import value_position
 from metadata_log.batch import RecordBatch
 from metadata_log.disk import OsDisk
 from metadata_log.errors import MetadataLogError
 from metadata_log.image import MetadataDelta, MetadataImage, ReplayError
 from metadata_log.image.tree import Provenance
+from metadata_log.log_end import find_log_end
 from metadata_log.reader import Damage, DamagedFile, Entry, OnDamage, stops
 from metadata_log.timeline import At, Base, From, TimelineBatch, parse_at, read_timeline
 from metadata_log.types import OffsetAndEpoch
@@ -129,7 +131,9 @@ class _Reading:
         match item:
             case Damage():
                 self._damages.append(item)
-                self.over = stops(item, self._on_damage)
+                # What is missing below the snapshot with which the reading began is told last, and ends nothing.
+                is_below = item.offset is not None and item.offset <= self._provenance.offset
+                self.over = stops(item, self._on_damage) and not is_below
             case Base():
                 self._delta = MetadataDelta(MetadataImage())
                 self._replay_base(item)
@@ -194,7 +198,7 @@ def _check_moment(found: ImageAt, at: At | None) -> None:
     last = found.provenance.offset
     if at.offset is not None and last < at.offset:
         raise CommandFailed(
-            f"offset {at.offset} is beyond the end: {_last_words(last)} ({found.path})",
+            f"offset {at.offset} is beyond the end: {end_words(last, found.provenance.timestamp_ms)} ({found.path})",
             hint="Leave --at out for the end of the log.",
         )
     if at.offset is not None and last > at.offset:
@@ -203,15 +207,19 @@ def _check_moment(found: ImageAt, at: At | None) -> None:
         )
     if at.timestamp_ms is not None and (last < 0 or found.provenance.timestamp_ms > at.timestamp_ms):
         raise CommandFailed(
-            f"no record here is as old as {iso_time(at.timestamp_ms)} ({found.path})", hint=_first_words(found.path)
+            f"no record here is as old as {iso_time(at.timestamp_ms)} ({found.path})", hint=first_words(found.path)
         )
+    if at.timestamp_ms is not None and at.timestamp_ms > found.provenance.timestamp_ms:
+        end = find_log_end(OsDisk(), found.path)
+        if at.timestamp_ms > max(end.timestamp_ms, found.provenance.timestamp_ms):
+            raise CommandFailed(
+                f"{iso_time(at.timestamp_ms)} is beyond the end: {end_words(end.offset, end.timestamp_ms)}"
+                f" ({found.path})",
+                hint="Leave --at out for the end of the log.",
+            )
 
 
-def _last_words(last: int) -> str:
-    return "there is no record yet" if last < 0 else f"the last record has offset {last}"
-
-
-def _first_words(path: str) -> str | None:
+def first_words(path: str) -> str | None:
     """When the history begins."""
     for item in read_timeline(OsDisk(), path, on_damage=OnDamage.SKIP):
         if isinstance(item, TimelineBatch):
@@ -248,7 +256,7 @@ def report_damages(damages: Iterable[Damage], *, hint: str | None = None) -> boo
     damaged = False
     for damage in damages:
         damaged |= not damage.unfinished
-        click.echo(f"kraft: {'warning' if damage.unfinished else 'error'}: {damage}", err=True)
+        echo(f"kraft: {'warning' if damage.unfinished else 'error'}: {damage}", err=True)
     if damaged and hint is not None:
-        click.echo(f"hint: {hint}", err=True)
+        echo(f"hint: {hint}", err=True)
     return damaged

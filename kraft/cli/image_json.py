@@ -24,7 +24,7 @@ from metadata_log.image.names import (
 from metadata_log.image.persistent_map import in_key_order
 from metadata_log.image.quotas import in_entity_order
 from metadata_log.image.topics import Partition, TopicImage
-from metadata_log.redact import REDACTED, is_secret_config
+from metadata_log.redact import REDACTED, shown_config
 from metadata_log.releases import METADATA_VERSIONS
 
 Json = dict[str, Any]
@@ -122,8 +122,7 @@ def _configs(image: MetadataImage, show_secrets: bool) -> list[Json]:
             "resource_type": resource_type_name(type_),
             "resource_name": name,
             "configs": {
-                key: value if show_secrets or not is_secret_config(key) else REDACTED
-                for key, value in in_key_order(values)
+                key: shown_config(type_, key, value, show_secrets=show_secrets) for key, value in in_key_order(values)
             },
         }
         for (type_, name), values in in_key_order(image.configs.by_resource)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import click
 import trio
 
 from kraft.admin import LONGEST_RETRY_MS, AdminError, Committed, Follower, Jumped, open_admin
 from kraft.archive import Added, Archive, Feed
 from kraft.cli.ending import ending
 from kraft.cli.failure import CommandFailed
+from kraft.cli.text import echo
 from metadata_log.errors import MetadataLogError
 from transport.interface import Endpoint
 
@@ -99,4 +99,4 @@ async def _take_all(feed: Feed, follower: Follower, interval: float, once: bool,
 
 
 def _warn(what: str) -> None:
-    click.echo(f"kraft: warning: {what}", err=True)
+    echo(f"kraft: warning: {what}", err=True)

@@ -23,6 +23,7 @@ from kraft.cli.mistakes import help_of_bare_group, hint_for, what_is_wrong
 from kraft.cli.pipes import OutputClosed, closed_output_is_no_error, discard_output
 from kraft.config import ConfigError, UsageError
 from metadata_log.errors import MetadataLogError
+from metadata_log.printable import printable
 
 FAILED: Final = 1
 USAGE: Final = 2
@@ -210,6 +211,6 @@ def _plain(text: str) -> str:
 
 def _complain(what: str, hint: str | None) -> None:
     colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
-    click.echo(click.style("kraft: error: ", fg="red", bold=True) + what, err=True, color=colour)
+    click.echo(click.style("kraft: error: ", fg="red", bold=True) + printable(what), err=True, color=colour)
     if hint is not None:
-        click.echo(click.style("hint: ", bold=True) + hint, err=True, color=colour)
+        click.echo(click.style("hint: ", bold=True) + printable(hint), err=True, color=colour)

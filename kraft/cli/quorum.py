@@ -15,6 +15,7 @@ from kraft.admin.conditions import Condition, conditions_without_leader, voter_c
 from kraft.cli.administration import Cluster, on_a_cluster
 from kraft.cli.failure import CommandFailed
 from kraft.cli.quorum_why import why_facts, why_lines
+from kraft.cli.text import echo
 from kraft.cli.voters import add_command, remove_command, upgrade_command
 from metadata_log.types import Uuid
 
@@ -101,13 +102,13 @@ async def _facts(admin: AdminClient) -> Facts:
 
 def _show(cluster: Cluster, look: Look, watch: bool) -> None:
     async def show(admin: AdminClient) -> None:
-        click.echo(await look(admin))
+        echo(await look(admin))
         while watch:
             await trio.sleep(WATCH_SECONDS)
             try:
-                click.echo(await look(admin))
+                echo(await look(admin))
             except NoController as silent:
-                click.echo(f"kraft: {silent}", err=True)
+                echo(f"kraft: {silent}", err=True)
 
     cluster.ask(show)
 

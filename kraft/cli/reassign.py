@@ -14,9 +14,10 @@ from kraft.admin import AdminClient, Reassignment, TopicPartition, alter_reassig
 from kraft.admin.plan import origin_of, plan_moves
 from kraft.cli.administration import Cluster, image_of, on_a_cluster, parse_brokers, parse_partition
 from kraft.cli.failure import CommandFailed
+from kraft.cli.near import unknown_broker, unknown_topic
 from kraft.cli.progress import LongJob
 from kraft.cli.reassignment_file import file_content, read_targets
-from kraft.cli.text import count, table
+from kraft.cli.text import count, echo, echo_text, table
 from kraft.config import UsageError
 from metadata_log.image import MetadataImage, Partition
 
@@ -105,13 +106,27 @@ async def _plan(
     admin: AdminClient, *, topics: tuple[str, ...], brokers: tuple[int, ...], replication_factor: int | None = None
 ) -> tuple[MetadataImage, Targets]:
     image = await image_of(admin)
+    _check_names(image, topics, brokers)
     return image, plan_moves(image, topics or image.topics, brokers, replication_factor=replication_factor)
+
+
+def _check_names(image: MetadataImage, topics: Iterable[str], brokers: Iterable[int]) -> None:
+    """Raise `CommandFailed` for a topic or a broker that is not there."""
+    for name in topics:
+        if name not in image.topics:
+            raise unknown_topic(name, image.topics, hint="See `kraft topics list`.")
+    known = {broker for broker, _ in image.brokers.by_id.items()}
+    for broker in brokers:
+        if broker not in known:
+            raise unknown_broker(broker, known)
 
 
 def _partition(image: MetadataImage, one: TopicPartition) -> Partition:
     """A partition that is to move; a failure if it does not exist."""
-    if one.topic not in image.topics or one.partition not in range(len(image.topics[one.topic].partitions)):
-        raise CommandFailed(f"there is no partition {one}", hint="See `kraft topics describe`.")
+    _check_names(image, [one.topic], ())
+    if one.partition not in range(len(image.topics[one.topic].partitions)):
+        last = len(image.topics[one.topic].partitions) - 1
+        raise CommandFailed(f"there is no partition {one}", hint=f"The last one is {one.topic}-{last}.")
     return image.topics[one.topic].partitions[one.partition]
 
 
@@ -174,9 +189,9 @@ def plan_command(topics: tuple[str, ...], *, to: str, replication_factor: int | 
     brokers = parse_brokers(to, "--to")
     image, targets = cluster.ask(partial(_plan, topics=topics, brokers=brokers, replication_factor=replication_factor))
     added = sum(len({*replicas} - {*_partition(image, one).replicas}) for one, replicas in targets.items())
-    click.echo(file_content(targets))
+    echo_text(file_content(targets))
     what = f"{count(len(targets), 'partition')} would change, {count(added, 'replica')} would be copied"
-    click.echo(what if targets else "Nothing is to move.", err=True)
+    echo(what if targets else "Nothing is to move.", err=True)
 
 
 @reassign_command.command(
@@ -224,6 +239,8 @@ async def _cancel(
 ) -> tuple[TopicPartition, ...]:
     """End those that are named, else those of topics, else all; which they were."""
     if named is None:
+        if topics:
+            _check_names(await image_of(admin), topics, ())
         under_way = [each.of for each in await list_reassignments(admin)]
         named = [one for one in under_way if not topics or one.topic in topics]
     if named:

@@ -20,7 +20,7 @@ from kraft.cli.image_at import (
     show_secrets_option,
 )
 from kraft.cli.image_json import image_json, metadata_version, resource_type_name
-from kraft.cli.text import count, echo_lines, iso_time, table
+from kraft.cli.text import count, echo, echo_lines, iso_time, table
 from metadata_log.image import METADATA_VERSION, MetadataImage
 from metadata_log.image.brokers import Broker
 from metadata_log.image.java_text import (
@@ -39,7 +39,7 @@ from metadata_log.image.persistent_map import in_key_order
 from metadata_log.image.quotas import Entity, in_entity_order
 from metadata_log.image.topics import Partition, TopicImage
 from metadata_log.reader import OnDamage
-from metadata_log.redact import REDACTED, is_secret_config
+from metadata_log.redact import shown_config
 from metadata_log.timeline import At
 
 MOST_LINES: Final = 20
@@ -75,7 +75,7 @@ def replay_command(
     """
     found = image_at(path, at, OnDamage(on_damage))
     if as_json:
-        click.echo(json.dumps(_facts(found, show_secrets), ensure_ascii=False))
+        echo(json.dumps(_facts(found, show_secrets), ensure_ascii=False))
     else:
         echo_lines(_lines(found, MOST_LINES if not everything else None, show_secrets))
     context.exit(1 if report_damages(found.damages, hint=found.hint) else 0)
@@ -248,7 +248,7 @@ def _configs(image: MetadataImage, show_secrets: bool) -> tuple[str, list[str]]:
     lines = []
     for (type_, name), values in in_key_order(image.configs.by_resource):
         for key, value in in_key_order(values):
-            shown = value if show_secrets or not is_secret_config(key) else REDACTED
+            shown = shown_config(type_, key, value, show_secrets=show_secrets)
             lines.append(f"{resource_type_name(type_)} {name or '<default>'}: {key}={shown}")
     return count(len(lines), "configuration value"), lines
 

@@ -23,6 +23,7 @@ from kraft.node.embed import tcp_transport
 from kraft.node.node import Node
 from kraft.node.run import run_node
 from metadata_log.disk import OsDisk
+from metadata_log.printable import printable
 
 LOGGER: Final = logging.getLogger("kraft.node")
 _WHILE_LOADING: Final = (100_000, 50, 1000)
@@ -106,7 +107,7 @@ class _Utc(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        return f"{moment} {record.levelname.lower()} {record.getMessage()}"
+        return f"{moment} {record.levelname.lower()} {printable(record.getMessage())}"
 
 
 def log_to_stderr(level: str) -> None:

@@ -14,7 +14,9 @@ import click
 
 from kraft.cli.failure import CommandFailed
 from kraft.cli.image_at import ImageAt, at_option, image_at, reading_options, report_damages, show_secrets_option
+from kraft.cli.near import did_you_mean
 from kraft.cli.shell_commands import Session, ShellError, completions, execute, split
+from kraft.cli.text import echo
 from metadata_log.image.tree import Directory, image_tree
 from metadata_log.reader import OnDamage
 from metadata_log.timeline import At
@@ -72,7 +74,7 @@ def _write(text: str) -> None:
 
 
 def _complain(text: str) -> None:
-    click.echo(text, err=True)
+    echo(text, err=True)
 
 
 def _once(session: Session, words: tuple[str, ...]) -> None:
@@ -84,7 +86,20 @@ def _once(session: Session, words: tuple[str, ...]) -> None:
     except ShellError as wrong:
         raise click.UsageError(str(wrong)) from wrong
     if complaints:
-        raise CommandFailed("; ".join(complaints))
+        hints = (_nearest(session, word) for word in words[1:])
+        raise CommandFailed("; ".join(complaints), hint=next((hint for hint in hints if hint is not None), None))
+
+
+def _nearest(session: Session, path: str) -> str | None:
+    """What was probably meant by a path that leads nowhere: the first of its names that is not there, corrected."""
+    if session.find(path):
+        return None
+    above, _, name = path.rstrip("/").rpartition("/")
+    root = above or ("/" if path.startswith("/") else ".")
+    if not session.find(root):
+        return _nearest(session, root)
+    known = [name for _, node in session.find(root) if isinstance(node, Directory) for name in node.names()]
+    return did_you_mean(name, known)
 
 
 def _loop(session: Session, found: ImageAt) -> None:
@@ -93,13 +108,13 @@ def _loop(session: Session, found: ImageAt) -> None:
     on_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     if on_terminal:
         session.width = lambda: shutil.get_terminal_size().columns
-        click.echo(f"[ {found.where} ]")
+        echo(f"[ {found.where} ]")
         _use_readline(session)
     while not session.ended:
         try:
             line = input(PROMPT) if on_terminal else sys.stdin.readline()
         except KeyboardInterrupt:
-            click.echo("^C")
+            echo("^C")
             continue
         except EOFError:
             click.echo()
@@ -119,7 +134,7 @@ def _one_line(session: Session, line: str) -> None:
     except ShellError as wrong:
         session.complain(str(wrong))
     except KeyboardInterrupt:
-        click.echo("^C")
+        echo("^C")
 
 
 def _use_readline(session: Session) -> None:

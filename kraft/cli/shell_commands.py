@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from metadata_log.image.tree import Directory, Leaf, Node, Path, absolute, find_lines, matches, tree_lines
+from metadata_log.printable import printable
 
 LINES_AT_ONCE: Final = 1000
 
@@ -44,7 +45,7 @@ class Session(Struct, kw_only=True):
         """Write many lines, some thousand at a time."""
         rest = iter(lines)
         while chunk := list(islice(rest, LINES_AT_ONCE)):
-            self.write("".join(f"{line}\n" for line in chunk))
+            self.write("".join(f"{printable(line)}\n" for line in chunk))
 
     def find(self, path: str) -> list[tuple[Path, Node]]:
         """The nodes that a path or a glob leads to."""
@@ -98,7 +99,7 @@ def completions(session: Session, line: str) -> list[str]:
     above, slash, last = word.rpartition("/")
     found = session.find(above + slash if above + slash else ".")
     return [
-        f"{above}{slash}{name}{'/' if isinstance(child, Directory) else ''}"
+        f"{above}{slash}{printable(name)}{'/' if isinstance(child, Directory) else ''}"
         for _, node in found
         if isinstance(node, Directory)
         for name, child in _beginning_with(node, last)
@@ -165,6 +166,7 @@ def _ls(session: Session, targets: list[str]) -> None:
 
 def _columns(names: list[str], session: Session) -> Iterable[str]:
     """Names one a line, or side by side as they fit on the terminal, sorted downwards."""
+    names = [printable(name) for name in names]
     if not names or session.width is None:
         return names
     page = StringIO()

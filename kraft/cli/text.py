@@ -9,6 +9,8 @@ from typing import Final
 
 import click
 
+from metadata_log.printable import printable, printable_lines
+
 LINES_AT_ONCE: Final = 1000
 """Each call of `click.echo` flushes; so a call is made for many lines."""
 
@@ -28,16 +30,34 @@ def iso_time(timestamp_ms: int | None) -> str | None:
 
 def table(names: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
     """Lines with the cells of each column below its name; the last column may be as wide as it likes."""
-    cells = [list(names), *([str(cell) for cell in row] for row in rows)]
+    cells = [list(names), *([printable(str(cell)) for cell in row] for row in rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(names))]
     return ["  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
 
 
+def echo(line: str, *, err: bool = False) -> None:
+    """Print one line, in which no character of others does anything but be seen; JSON stays JSON."""
+    click.echo(printable(line), err=err)
+
+
 def echo_lines(lines: Iterable[str]) -> None:
-    """Print many lines."""
+    """Print many lines, each as `echo` does."""
     rest = iter(lines)
     while chunk := list(islice(rest, LINES_AT_ONCE)):
-        click.echo("\n".join(chunk))
+        click.echo(joined(chunk))
+
+
+def joined(lines: Sequence[str]) -> str:
+    """Some lines as one printable text."""
+    text = "\n".join(lines)
+    if text.count("\n") != len(lines) - 1:
+        text = "\n".join(map(printable, lines))
+    return printable_lines(text)
+
+
+def echo_text(text: str) -> None:
+    """Print a text of several lines, whose line breaks are ours."""
+    click.echo(printable_lines(text))
 
 
 def count(number: int, one: str, many: str | None = None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import partial
@@ -22,16 +22,27 @@ from kraft.admin import (
     grow_topic,
 )
 from kraft.admin.topics import AS_CONFIGURED
-from kraft.cli.administration import Cluster, as_failure, image_of, on_a_cluster, parse_assignment, parse_settings
+from kraft.cli.administration import (
+    Cluster,
+    as_failure,
+    image_of,
+    name_topics,
+    on_a_cluster,
+    parse_assignment,
+    parse_settings,
+)
 from kraft.cli.failure import CommandFailed
+from kraft.cli.near import did_you_mean, unknown_topic
 from kraft.cli.text import count, table
 from metadata_log.image import MetadataImage, Partition, TopicImage
 from metadata_log.image.persistent_map import in_key_order
 from metadata_log.image.topics import NO_LEADER
+from metadata_log.redact import shown_config
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
 
 MIN_ISR: Final = "min.insync.replicas"
+ALL: Final = "*"
 Judge = Callable[[Partition, int], bool]
 """Whether a partition is to be shown, given the min.insync.replicas of its topic."""
 
@@ -70,7 +81,7 @@ def topics_command() -> None:
     short_help="All topics, one a line.",
     epilog="Example: kraft topics list 'orders*' --bootstrap-controller 127.0.0.1:9093",
 )
-@click.argument("pattern", required=False, default="*")
+@click.argument("pattern", required=False, default=ALL)
 @on_a_cluster
 def list_command(pattern: str, *, cluster: Cluster) -> None:
     """List the topics whose names match PATTERN, such as 'orders*', or all: how many partitions and replicas they
@@ -78,6 +89,8 @@ def list_command(pattern: str, *, cluster: Cluster) -> None:
     """
     image = cluster.ask(image_of)
     found = [image.topics[name] for name in image.topics if fnmatchcase(name, pattern)]
+    if pattern != ALL and not found:
+        raise CommandFailed(f"no topic matches {pattern}", hint=did_you_mean(pattern.strip("*"), image.topics))
     cluster.say({"topics": [_summary(topic) for topic in found]}, _list_lines(found))
 
 
@@ -150,7 +163,7 @@ async def _described(
     image = await image_of(admin)
     missing = next((name for name in names if name not in image.topics), None)
     if missing is not None:
-        raise CommandFailed(f"there is no topic {missing}", hint="See `kraft topics list`.")
+        raise unknown_topic(missing, image.topics, hint="See `kraft topics list`.")
     if trouble not in (Trouble.UNDER_MIN_ISR, Trouble.AT_MIN_ISR):
         return image, {}
     settings = await describe_configs(admin, ResourceType.TOPIC, names or tuple(image.topics), keys=[MIN_ISR])
@@ -163,9 +176,14 @@ def _topic(image: MetadataImage, topic: TopicImage, numbers: list[int]) -> dict[
         "topicId": str(topic.id),
         "partitionCount": len(topic.partitions),
         "replicationFactor": replication_factor(topic),
-        "configs": dict(in_key_order(image.configs.of((ResourceType.TOPIC, topic.name)))),
+        "configs": _shown(dict(in_key_order(image.configs.of((ResourceType.TOPIC, topic.name))))),
         "partitions": [_partition(number, topic.partitions[number]) for number in numbers],
     }
+
+
+def _shown(configs: Mapping[str, str | None]) -> dict[str, str | None]:
+    """The settings of a topic, without secrets."""
+    return {key: shown_config(ResourceType.TOPIC, key, value, show_secrets=False) for key, value in configs.items()}
 
 
 def _partition(number: int, partition: Partition) -> dict[str, Any]:
@@ -292,7 +310,7 @@ def create_command(
         "topicId": None if made.id == Uuid.ZERO else str(made.id),
         "partitions": made.partitions,
         "replicationFactor": made.replication_factor,
-        "configs": made.configs,
+        "configs": _shown(made.configs),
     }
     what = "would create" if validate_only else "created"
     size = f"{count(made.partitions, 'partition')}, replication factor {made.replication_factor}"
@@ -324,6 +342,7 @@ async def _delete(admin: AdminClient, *, names: tuple[str, ...]) -> dict[str, Re
     try:
         await delete_topics(admin, dict.fromkeys(names))
     except SomeRefused as failed:
+        await name_topics(admin, failed.refused.values())
         return failed.refused
     return {}
 

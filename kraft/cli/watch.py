@@ -15,7 +15,7 @@ from kraft.cli.administration import bootstrap_option, parse_bootstrap
 from kraft.cli.dump_records import Range, RecordLines, RecordsWanted, type_names
 from kraft.cli.failure import CommandFailed
 from kraft.cli.renamed import renamed_option
-from kraft.cli.text import iso_time
+from kraft.cli.text import echo, iso_time, joined
 from kraft.config import UsageError
 from metadata_log.batch import RecordBatch, scan
 from metadata_log.reader import Damage, Entry, read_entries
@@ -116,7 +116,7 @@ async def _watch(
 
 
 def _warn(what: str) -> None:
-    click.echo(f"kraft: warning: {what}", err=True)
+    echo(f"kraft: warning: {what}", err=True)
 
 
 class _Feed:
@@ -158,7 +158,7 @@ class _Feed:
             entries = list(read_entries(batch, where))
             for damage in (entry for entry in entries if isinstance(entry, Damage)):
                 self.is_sound = False
-                click.echo(f"kraft: error: {damage}", err=True)
+                echo(f"kraft: error: {damage}", err=True)
             shown = record_lines.wanted.of(batch, [entry for entry in entries if isinstance(entry, Entry)])
             lines = [record_lines.line(batch, entry, where) for entry in shown]
         if self._left is not None:
@@ -167,4 +167,4 @@ class _Feed:
         if not self.wanted.as_json:
             lines = [f"{iso_time(batch.max_timestamp)} {line.strip()}" for line in lines]
         if lines:
-            click.echo("\n".join(lines))
+            click.echo(joined(lines))

@@ -10,7 +10,7 @@ import click
 
 from kraft.cli.image_at import ImageAt, at_option, damage_json, image_at, reading_options, report_damages
 from kraft.cli.reassignment_file import read_targets
-from kraft.cli.text import count, echo_lines, table
+from kraft.cli.text import count, echo, echo_lines, table
 from kraft.controller.leader_election import Election
 from kraft.controller.topic_configs import TopicDefaults
 from kraft.whatif import Outcome, PartitionOutcome, elect, fail, fail_rack, leaderships, reassign, shut_down
@@ -74,7 +74,7 @@ def whatif_command(
     outcome = question(found.image, TopicDefaults(min_isr=min_isr, unclean_election=unclean))
     if as_json:
         damages = [damage_json(damage) for damage in found.damages]
-        click.echo(json.dumps({"path": found.path, **outcome_json(outcome), "damage": damages}, ensure_ascii=False))
+        echo(json.dumps({"path": found.path, **outcome_json(outcome), "damage": damages}, ensure_ascii=False))
     else:
         echo_lines(_lines(found, outcome, None if everything else MOST_LINES))
     context.exit(1 if report_damages(found.damages, hint=found.hint) else 0)

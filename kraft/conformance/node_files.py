@@ -13,6 +13,7 @@ from metadata_log.epochs import FILE_NAME as EPOCHS_FILE
 from metadata_log.epochs import EpochHistory, parse_epochs
 from metadata_log.errors import MetadataLogError
 from metadata_log.log_dir import META_PROPERTIES, PARTITION_DIRECTORY, MetaProperties, parse_meta_properties
+from metadata_log.missing import check_topic, missing_end
 from metadata_log.quorum_state_file import StoredElection, read_quorum_state
 from metadata_log.reader import Damage, OnDamage, read_file
 from metadata_log.records.control import LeaderChangeMessage, VotersRecord
@@ -101,6 +102,7 @@ def read_node(disk: Disk, path: str, advance: Callable[[int], None]) -> NodeFile
     partition = f"{base}/{PARTITION_DIRECTORY}"
     if not disk.exists(partition):
         base, partition = base.rpartition("/")[0], base
+    check_topic(disk, partition)
     segments, snapshots = _segments(disk, partition), list_snapshots(disk, partition)
     node = NodeFiles(path=path, partition=partition)
     if not segments and not snapshots:
@@ -119,6 +121,9 @@ def read_node(disk: Disk, path: str, advance: Callable[[int], None]) -> NodeFile
         known = len(node.batches)
         _read_segment(disk, node, base_offset, segment)
         advance(len(node.batches) - known)
+    bases = [base for base, _ in segments]
+    end = max(node.end_offset, bases[-1] if bases else 0)
+    node.damages += missing_end(disk, partition, bases, snapshots, end)
     return node
 
 

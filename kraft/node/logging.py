@@ -13,6 +13,7 @@ from typing import Final
 
 from kraft.controller.authorizer import Denial
 from kraft.quorum.effects import Effect, HighWatermarkMoved, LeaderChanged, StateChanged, Suspicious
+from metadata_log.printable import printable
 from metadata_log.types import NO_NODE
 
 LOGGER: Final = logging.getLogger("kraft.node")
@@ -30,10 +31,10 @@ class NodeLog:
         self._warned: dict[tuple[str, object], tuple[int, int]] = {}
 
     def write(self, event: str, facts: dict[str, object], level: int = logging.INFO) -> None:
-        """One line: the event and its facts as `key=value`."""
+        """One line: the event and its facts as `key=value`. What others have chosen breaks no line and no terminal."""
         if LOGGER.isEnabledFor(level):
             facts = {"node": self._node_id, "event": event, **facts}
-            text = " ".join(f"{key}={value}" for key, value in facts.items() if key != "event")
+            text = " ".join(f"{key}={printable(str(value))}" for key, value in facts.items() if key != "event")
             LOGGER.log(level, "%s %s", event, text, extra={"facts": facts})
 
     def trace(self, effect: Effect | Denial) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -16,6 +17,7 @@ from plotly.offline import get_plotlyjs
 from kraft.report import figures
 from kraft.report.figures import Figure
 from kraft.report.story import TABLE_ROWS, TIMES, Row, Story
+from metadata_log.printable import printable_lines
 
 HISTORY_VIEWS: Final = (
     "leader_history",
@@ -496,6 +498,28 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} d"
 
 
+def _seen(value: object) -> object:
+    """A value for the page, in which every character is seen; what is marked as HTML is ours."""
+    return printable_lines(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
+
+
+_MARKUP: Final = re.compile(r"<(?!/?(?:b|i|br|extra)/?>)")
+"""The beginning of a tag that is none of ours: Plotly takes some of HTML, such as links, from every text."""
+
+
+def _drawn(value: Any) -> Any:
+    """A figure whose texts are shown as they are."""
+    match value:
+        case str():
+            return _MARKUP.sub("&lt;", printable_lines(value))
+        case dict():
+            return {name: _drawn(one) for name, one in value.items()}
+        case list() | tuple():
+            return [_drawn(one) for one in value]
+        case _:
+            return value
+
+
 def _write(
     out: Path,
     title: str,
@@ -505,7 +529,11 @@ def _write(
     sections: Sequence[_Section],
 ) -> None:
     environment = Environment(
-        loader=PackageLoader("kraft.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+        loader=PackageLoader("kraft.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        finalize=_seen,
     )
     drawn: dict[str, Any] = {
         f"{section.id}-{number}": figure for section in sections for number, figure in enumerate(section.figures, 1)
@@ -518,7 +546,7 @@ def _write(
         sections=sections,
         plotly=get_plotlyjs(),
         # No text of a log ends the script.
-        figures=json.dumps(drawn, separators=(",", ":")).replace("<", "\\u003c"),
+        figures=json.dumps(_drawn(drawn), separators=(",", ":")).replace("<", "\\u003c"),
         version=version("trio-kraft"),
     )
     out.write_text(page, encoding="utf-8")

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from metadata_log.arrow import bodies, bodies_numpy, frames, frames_numpy
 from metadata_log.arrow.frames import FRAME_SCHEMA
+from metadata_log.arrow.hidden import without_secrets
 from metadata_log.arrow.schema import PAYLOAD, RECORD_CLASSES, RECORDS, TIMESTAMP, schema_of
 from metadata_log.arrow.splits import Split, plan_splits, read_batches
 from metadata_log.batch import RecordBatch
@@ -71,8 +72,9 @@ def read_records(
 ) -> pa.RecordBatchReader:
     """Every record of a directory, segment or snapshot, with its key and value as bytes.
 
-    `columns` chooses and orders them; `payload`, Kafka's JSON of the record, is there only if it is named, and hides
-    secrets as `kraft dump` does unless `show_secrets`. Errors as of `plan_splits`, at once, and of `read_split`, later.
+    `columns` chooses and orders them; `payload`, Kafka's JSON of the record, is there only if it is named. Secrets are
+    hidden as `kraft dump` hides them unless `show_secrets`: a `value` that holds one is `(redacted)`. Errors as of
+    `plan_splits`, at once, and of `read_split`, later.
     """
     return _read(
         path, RECORDS, columns, filters, mode, snapshots, cluster, show_secrets=show_secrets, decoder=decoder, disk=disk
@@ -88,6 +90,7 @@ def read_typed(
     mode: Mode = Mode.FAILFAST,
     snapshots: bool = False,
     cluster: str | None = None,
+    show_secrets: bool = False,
     decoder: Decoder = "numpy",
     disk: Disk | None = None,
 ) -> pa.RecordBatchReader:
@@ -96,7 +99,18 @@ def read_typed(
     Arguments and errors as for `read_records`. A record in a version that is not known has null in its fields and its
     bytes in `undecoded`.
     """
-    return _read(path, record_type, columns, filters, mode, snapshots, cluster, decoder=decoder, disk=disk)
+    return _read(
+        path,
+        record_type,
+        columns,
+        filters,
+        mode,
+        snapshots,
+        cluster,
+        show_secrets=show_secrets,
+        decoder=decoder,
+        disk=disk,
+    )
 
 
 def _read(
@@ -108,11 +122,13 @@ def _read(
     snapshots: bool,
     cluster: str | None,
     *,
-    show_secrets: bool = False,
+    show_secrets: bool,
     decoder: Decoder,
     disk: Disk | None,
 ) -> pa.RecordBatchReader:
     schema = _raw_schema(view, columns)
+    if unknown := [name for name in filters.types or () if not is_type_name(name)]:
+        raise ValueError(f"there is no record type {unknown[0]!r}; there are {', '.join(RECORD_CLASSES)}")
     splits = plan_splits(
         path,
         disk=disk,
@@ -213,6 +229,11 @@ def _type_of(name: str) -> tuple[bool, int] | None:
     return None
 
 
+def is_type_name(name: str) -> bool:
+    """Whether the column `type` can have this value."""
+    return _type_of(name) is not None
+
+
 def type_name(is_control: bool, number: int) -> str:
     """What the column `type` says of a record with this number."""
     known = (CONTROL_RECORDS if is_control else RECORD_TYPES).get(number)
@@ -272,6 +293,8 @@ def _rows(
         found |= bodies.payloads(frame, show_secrets=show_secrets)
     if mode is Mode.FAILFAST and found["damage"].null_count < frame.num_rows:
         raise DamagedFile(_first_damage(found, split.path))
+    if not show_secrets:
+        found = without_secrets(frame, view, found)
     for name in ("cluster", "directory", "segment"):
         if name in schema.names:
             found[name] = pa.repeat(pa.scalar(getattr(split, name)), frame.num_rows)

@@ -5,18 +5,22 @@ Planning reads headers only: about a millisecond for 1,500 batches on a local di
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from metadata_log.batch import RecordBatch
 from metadata_log.disk import Disk, File, OsDisk
 from metadata_log.errors import CorruptBatch, MetadataLogError, UnsupportedVersion
 from metadata_log.log_dir import META_PROPERTIES, PARTITION_DIRECTORY, parse_meta_properties
+from metadata_log.missing import check_topic, missing_end, no_beginning
 from metadata_log.reader import Damage, framed, gap_before, may_grow, order_damage, read_range
 from metadata_log.segment import DELETED_SUFFIX, parse_file_name, scan_headers
 from metadata_log.snapshot import SUFFIX as SNAPSHOT_SUFFIX
+from metadata_log.snapshot import list_snapshots
+from metadata_log.types import OffsetAndEpoch
 
 MIN_SPLIT_BYTES: Final = 8 << 20
 """Below this a range costs a task more than its records do."""
@@ -45,6 +49,8 @@ class Split(Struct, frozen=True, kw_only=True):
     """The latest timestamp in the batch headers; -1 for none."""
     gap: Damage | None = None
     """What is wrong between the file before and this one."""
+    missing: tuple[Damage, ...] = ()
+    """What is missing behind this file, the last one."""
 
     @property
     def segment(self) -> str:
@@ -119,22 +125,57 @@ def plan_splits(
     Each has at least `min_bytes`, but for the last of a file. From the first damage in the headers on, a file is one
     range. Ranges without records from `from_offset` on, below `until_offset` or from `from_timestamp_ms` on are left
     out, and not looked at further. `snapshots` takes those of a directory, too. `cluster` is what the column of that
-    name says; else see `cluster_of`. Errors as those of `log_files`.
+    name says; else see `cluster_of`. What a directory lacks is told by its first and its last range. Errors as those of
+    `log_files`, and `MetadataLogError` for a log that is missing where a snapshot stands for one.
     """
     disk = OsDisk() if disk is None else disk
     name = cluster_of(disk, path) if cluster is None else cluster
     found: list[Split] = []
     end: int | None = None
+    directory = _partition_directory(disk, path)
+    known = list_snapshots(disk, directory) if directory is not None else ()
     for file in log_files(disk, path, snapshots=snapshots):
         splits = _splits_of(disk, file, name, end, max(min_bytes, 1))
         base = parse_file_name(file.rpartition("/")[2])
         end = splits[-1].end_offset if splits and base is not None else base if not splits else None
         found += splits
+    if directory is not None:
+        found = _with_missing(disk, directory, known, found)
     return [split for split in found if _may_hold(split, from_offset, until_offset, from_timestamp_ms)]
 
 
+def _partition_directory(disk: Disk, path: str) -> str | None:
+    """The partition directory that a path means; None for a file."""
+    names = _names(disk, path)
+    if names is None:
+        return None
+    directory = path.rstrip("/") or "/"
+    if PARTITION_DIRECTORY in names:
+        directory = f"{directory}/{PARTITION_DIRECTORY}"
+    check_topic(disk, directory)
+    return directory
+
+
+def _with_missing(disk: Disk, directory: str, snapshots: Sequence[OffsetAndEpoch], found: list[Split]) -> list[Split]:
+    """The ranges of a directory, of which the first and the last one tell what is missing before and behind them."""
+    of_log = [split for split in found if not split.is_snapshot]
+    if of_log:
+        begins = parse_file_name(of_log[0].segment)
+        if begins and not any(one.offset >= begins for one in snapshots):
+            at = found.index(of_log[0])
+            found[at] = replace(of_log[0], gap=no_beginning(directory, begins))
+    end = of_log[-1].end_offset if of_log else 0
+    segments = [base for split in of_log if (base := parse_file_name(split.segment)) is not None]
+    missing = () if end is None else tuple(missing_end(disk, directory, segments, snapshots, end))
+    if missing and not found:
+        raise MetadataLogError(missing[0].what, where=missing[0].where)
+    if missing:
+        found[-1] = replace(found[-1], missing=missing)
+    return found
+
+
 def _may_hold(split: Split, from_offset: int | None, until_offset: int | None, from_timestamp_ms: int | None) -> bool:
-    if split.end_offset is None or split.gap is not None:
+    if split.end_offset is None or split.gap is not None or split.missing:
         return True
     if from_offset is not None and split.end_offset <= from_offset:
         return False
@@ -242,6 +283,7 @@ def read_batches(split: Split, disk: Disk) -> Iterator[RecordBatch | Damage]:
                 expected=f"a file of at least {split.end} bytes",
                 position=file.size(),
             )
+        yield from split.missing
     finally:
         file.close()
 

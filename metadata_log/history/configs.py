@@ -13,7 +13,7 @@ from metadata_log.history.open_rows import OpenRow, OpenRows, Sink, When
 from metadata_log.history.values import config_values, resource_type
 from metadata_log.image.configs import ConfigsImage, Resource, ResourceType, replay_config, without
 from metadata_log.records.metadata import ConfigRecord
-from metadata_log.redact import REDACTED, is_secret_config
+from metadata_log.redact import shown_config
 
 SET: Final = "config-set"
 SET_AGAIN: Final = "config-set-again"
@@ -73,7 +73,7 @@ class Configs:
             self._rows.end(identity, when, REMOVED)
         else:
             values = config_values(resource, key, record.value, show_secrets=self._show_secrets)
-            shown = old if old is None or self._show_secrets or not is_secret_config(key) else REDACTED
+            shown = shown_config(resource[0], key, old, show_secrets=self._show_secrets)
             self._rows.begin(identity, (*values, shown), when, cause)
         self._drift.on_config(self.image, resource, key, when, cause)
         if watched:
@@ -151,7 +151,7 @@ class Drift:
         if value is None or value == default:
             self.rows.end(identity, when, REMOVED if value is None else BECAME_DEFAULT)
             return
-        shown = default if default is None or self._show_secrets or not is_secret_config(key) else REDACTED
+        shown = shown_config(CLUSTER_DEFAULT[0], key, default, show_secrets=self._show_secrets)
         values = (*config_values(resource, key, value, show_secrets=self._show_secrets), shown)
         former: OpenRow | None = self.rows.get(identity)
         if former is None or former.values != values:

@@ -25,7 +25,7 @@ from metadata_log.image.tokens import DelegationToken
 from metadata_log.image.topics import Partition
 from metadata_log.records.control import VotersRecordVoter
 from metadata_log.records.metadata import BrokerEndpoint, ControllerEndpoint
-from metadata_log.redact import REDACTED, is_secret_config
+from metadata_log.redact import shown_config
 from metadata_log.releases import METADATA_VERSIONS
 from metadata_log.types import Uuid
 
@@ -112,7 +112,7 @@ def resource_type(code: int) -> str:
 
 def config_values(resource: Resource, key: str, value: str, *, show_secrets: bool) -> Values:
     """The columns of `configs_state`."""
-    shown = value if show_secrets or not is_secret_config(key) else REDACTED
+    shown = shown_config(resource[0], key, value, show_secrets=show_secrets)
     return (resource_type(resource[0]), resource[1], key, shown)
 
 

@@ -68,6 +68,11 @@ def resource_name(resource: Resource) -> str:
     return f"{ResourceType(kind).name.lower() if known else f'resource of type {kind}'} {name or DEFAULT}"
 
 
+def resource_type_of(name: str) -> int:
+    """The type in a name that `resource_name` made; `ResourceType.UNKNOWN` for a type that has no name."""
+    return ResourceType.__members__.get(name.partition(" ")[0].upper(), ResourceType.UNKNOWN)
+
+
 def entity_name(entity: Entity) -> str:
     """Whom a quota is for: "client-id <default>, user alice"."""
     return ", ".join(f"{kind} {DEFAULT if name is None else name}" for kind, name in entity)

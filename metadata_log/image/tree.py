@@ -36,7 +36,7 @@ from metadata_log.image.names import (
     SCRAM_MECHANISMS,
 )
 from metadata_log.image.topics import Partition, TopicImage, TopicsImage
-from metadata_log.redact import REDACTED, is_secret_config
+from metadata_log.redact import shown_config
 from metadata_log.releases import METADATA_VERSIONS
 from metadata_log.types import NO_OFFSET
 
@@ -158,14 +158,13 @@ def _cluster(image: MetadataImage) -> Directory:
 
 def _configs(image: MetadataImage, show_secrets: bool) -> Directory:
     by_name = {
-        f"{_resource_type(type_)}:{name}" if name else _resource_type(type_): values
+        f"{_resource_type(type_)}:{name}" if name else _resource_type(type_): (type_, values)
         for (type_, name), values in image.configs.by_resource.items()
     }
 
-    def resource(values: Mapping[str, str]) -> Directory:
-        shown = {
-            name: value if show_secrets or not is_secret_config(name) else REDACTED for name, value in values.items()
-        }
+    def resource(found: tuple[int, Mapping[str, str]]) -> Directory:
+        type_, values = found
+        shown = {key: shown_config(type_, key, value, show_secrets=show_secrets) for key, value in values.items()}
         return Directory(shown, Leaf)
 
     return Directory(by_name, resource)

@@ -24,8 +24,10 @@ from pyspark.sql.datasource import (
 )
 
 from metadata_log.arrow import Filters
+from metadata_log.arrow.read import is_type_name
+from metadata_log.arrow.schema import RECORD_CLASSES
 from metadata_log.spark.errors import OptionError
-from metadata_log.spark.options import Options
+from metadata_log.spark.options import Options, nearest
 from metadata_log.timeline import At, parse_at
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -45,6 +47,9 @@ class Wanted(Struct, frozen=True):
 
 def wanted_by(options: Options) -> Wanted:
     """What the options ask for; raises `OptionError`."""
+    for name in options.types:
+        if not is_type_name(name):
+            raise OptionError(f"there is no record type {name!r}{nearest(name, tuple(RECORD_CLASSES))}")
     at = as_of(options)
     until_offset, until_ms = options.to_offset, _time("until", options.until)
     if at is not None and at.offset is not None:

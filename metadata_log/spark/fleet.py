@@ -123,6 +123,18 @@ def rows(frame: DataFrame) -> Iterator[tuple[Any, ...]]:
         yield tuple(tuple(value) if isinstance(value, list) else value for value in row)
 
 
+def damages(logs: Views, options: SourceOptions, view: str) -> Iterator[tuple[str, str]]:
+    """The clusters whose histories damage interrupts, and how, where the rows of a view do not say so.
+
+    That is a history read with mode=PERMISSIVE: its damage stands in the view `retention`.
+    """
+    mode = next((value for name, value in options.items() if name.lower() == "mode"), "")
+    if mode.upper() != "PERMISSIVE" or view not in VIEWS or view == "retention":
+        return
+    found = logs.read("retention", **options)
+    yield from found.where(found.kind == "damage").select("cluster", "text").toLocalIterator()
+
+
 def times_of(frame: DataFrame) -> frozenset[str]:
     """The columns of a frame that hold times."""
     return frozenset(name for name, kind in frame.dtypes if kind == "timestamp")

@@ -20,16 +20,20 @@ from metadata_log.collector import without_collector
 from metadata_log.disk import Disk
 from metadata_log.errors import MetadataLogError
 from metadata_log.history import Options as HistoryOptions
+from metadata_log.log_end import LogEnd, find_log_end
+from metadata_log.missing import no_beginning
 from metadata_log.reader import Damage, gap_before
 from metadata_log.segment import parse_file_name
-from metadata_log.snapshot import parse_snapshot_name
+from metadata_log.snapshot import parse_snapshot_name, snapshot_name
 from metadata_log.spark.directories import Copies, Directory, choose_copies, find_directories
 from metadata_log.spark.errors import OptionError, SourceError
 from metadata_log.spark.filters import as_of, is_exact, narrowed, wanted_by
 from metadata_log.spark.log_index import index_log
-from metadata_log.spark.options import FAILFAST, Options
+from metadata_log.spark.options import FAILFAST, Options, nearest
 from metadata_log.spark.rows import Projection, damage_rows, find_view, is_history
 from metadata_log.spark.storage import disk_at, is_remote
+from metadata_log.timeline import END, At, moment_text
+from metadata_log.types import OffsetAndEpoch
 
 _GO_ON = "With mode=PERMISSIVE the query reads what it can, and a row tells of what it cannot."
 
@@ -49,11 +53,12 @@ class StreamTask(Struct, frozen=True):
 
 
 class FileTask(Struct, frozen=True):
-    """A file of an object store, and where the next one begins."""
+    """A file of an object store, where the next one begins, and for the last one the snapshot that goes furthest."""
 
     path: str
     cluster: str
     next_base: int | None
+    snapshot: OffsetAndEpoch | None = None
 
 
 class HistoryTask(Struct, frozen=True):
@@ -86,6 +91,7 @@ class KraftReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """One task for each piece of work; raises what is wrong with a directory under FAILFAST."""
         copies = self._copies()
+        _check_clusters(self._options, copies)
         tasks: list[Task] = []
         marks = list(copies.problems)
         if is_history(self._view):
@@ -97,6 +103,7 @@ class KraftReader(DataSourceReader):
                 tasks += plan(self._view, directory, self._options, self._wanted.rows)
             except (OSError, MetadataLogError) as bad:
                 marks.append((directory, as_damage(bad, directory.path)))
+        marks += _beyond_end([one for one in copies.chosen if self._wanted.has(one.cluster)], self._options)
         tell(marks, self._options)
         if marks and self._options.mode != "DROPMALFORMED":
             tasks.append(MarkTask(tuple(marks)))
@@ -147,6 +154,37 @@ def _check_history(view: str, options: Options) -> None:
         raise OptionError(f"copies={options.copies} is for views of records: {view} needs one log for each cluster")
 
 
+def _check_clusters(options: Options, copies: Copies) -> None:
+    """Raise `OptionError` for a cluster that none of the paths leads to."""
+    known = {directory.cluster for directory in (*copies.chosen, *(bad for bad, _ in copies.problems))} - {""}
+    for name in options.clusters:
+        if name not in known:
+            raise OptionError(f"there is no cluster {name!r} at these paths{nearest(name, tuple(known))}")
+
+
+def _beyond_end(directories: Sequence[Directory], options: Options) -> list[tuple[Directory, Damage]]:
+    """What the options ask for that lies behind the end of logs on this machine, of which nothing can be known.
+
+    `asOfOffset` and `asOfTimestamp` ask each log; `fromOffset` and `since` ask all of them together. The end of a log
+    in an object store is not looked for: that would fetch the file.
+    """
+    rows, at = wanted_by(options).rows, as_of(options)
+    first = At(offset=rows.from_offset or None, timestamp_ms=rows.from_timestamp_ms)
+    local = [one for one in directories if not (is_remote(one.path) or one.is_file)]
+    if (at is None and first == END) or len(local) < len(directories):
+        return []
+    ends = [(one, find_log_end(disk_at(one.path), one.path)) for one in local]
+    late = [(one, end, at) for one, end in ends if at is not None and not end.reaches(at)]
+    if not any(end.reaches(first) for _, end in ends):
+        late += [(one, end, first) for one, end in ends]
+    return [(one, _too_late(one, end, asked)) for one, end, asked in late]
+
+
+def _too_late(directory: Directory, end: LogEnd, asked: At) -> Damage:
+    what = f"the log ends at {end}: {moment_text(asked)} is beyond its end"
+    return Damage(where=directory.path, what=what, expected="a log that goes on to there")
+
+
 def _check_whole(chosen: Sequence[Directory]) -> None:
     """A history of each of several files of one log would be many histories of one cluster."""
     for one, other in pairwise(sorted(chosen, key=lambda each: each.cluster)):
@@ -178,16 +216,29 @@ def plan(view: str, directory: Directory, options: Options, rows: Filters) -> li
     return [RangeTask(split) for split in splits]
 
 
-def _files(directory: Directory, options: Options) -> Iterator[FileTask]:
+def _files(directory: Directory, options: Options) -> Iterator[FileTask | MarkTask]:
+    """A task a file. Raises `MetadataLogError` for a log that is missing where a snapshot stands for one."""
     if directory.is_file:
         yield FileTask(directory.path, directory.cluster, None)
         return
     names = disk_at(directory.path, options.storage).list(directory.path)
+    snapshots = sorted(one for name in names if (one := parse_snapshot_name(name)) is not None)
     bases = {name: base for name in names if (base := parse_file_name(name)) is not None}
-    following = dict(zip(bases, [*list(bases.values())[1:], None], strict=True))
+    following: dict[str, int | None] = dict(zip(bases, [*bases.values(), None][1:], strict=True))
+    last = max(snapshots, key=lambda one: one.offset, default=None)
+    begins = next(iter(bases.values()), None)
+    if begins is None and last is not None and last.offset > 0:
+        what = f"there is no segment of the log, and {snapshot_name(last)} stands for the records below {last.offset}"
+        raise MetadataLogError(what, where=directory.path)
+    if begins and not any(one.offset >= begins for one in snapshots):
+        marks = ((directory, no_beginning(directory.path, begins)),)
+        tell(marks, options)
+        yield MarkTask(() if options.mode == "DROPMALFORMED" else marks)
     for name in names:
         if name in bases or (options.snapshots and parse_snapshot_name(name) is not None):
-            yield FileTask(f"{directory.path}/{name}", directory.cluster, following.get(name))
+            is_last = name in bases and following[name] is None
+            path = f"{directory.path}/{name}"
+            yield FileTask(path, directory.cluster, following.get(name), last if is_last else None)
 
 
 def as_damage(bad: OSError | MetadataLogError, path: str) -> Damage:
@@ -255,6 +306,10 @@ def _read_file(
     yield from _read_splits(splits, view, projection, options, rows, disk)
     end = splits[-1].end_offset if splits else None
     gap = None if task.next_base is None else gap_before(task.path, task.next_base, end)
+    if task.snapshot is not None and end is not None and end < task.snapshot.offset:
+        name = snapshot_name(task.snapshot)
+        what = f"the log ends at offset {end}, and the snapshot {name} stands for the records below its end"
+        gap = Damage(where=task.path, what=what, expected=f"a segment that begins at offset {end}", offset=end)
     if gap is not None:
         marks = ((Directory(task.path, task.cluster, is_file=True), gap),)
         tell(marks, options)

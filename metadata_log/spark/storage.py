@@ -38,6 +38,10 @@ class RemoteFile:
         """The length of the file in bytes when it was copied."""
         return self._copy.size()
 
+    def next_data(self, position: int) -> int:
+        """The first position from `position` on that is not in a hole of the copy."""
+        return self._copy.next_data(position)
+
     def close(self) -> None:
         """Release the file; the copy stays."""
         self._copy.close()

@@ -101,7 +101,8 @@ def ask(capsys: pytest.CaptureFixture[str], address: str) -> Asked:
 
 
 def test_topics(ask: Asked) -> None:
-    assert ask.lines("topics", "list", "orders*") == ["No topic."]
+    assert ask.lines("topics", "list") == ["No topic."]
+    assert "no topic matches orders*" in ask.refused("topics", "list", "orders*")
     made = ask.json("topics", "create", "orders", "--assignment", "101:102,102:103", "--config", "retention.ms=1000")
     assert (made["partitions"], made["replicationFactor"], made["configs"]) == (2, 2, {"retention.ms": "1000"})
     assert ask.lines("topics", "create", "orders", "--if-not-exists") == ["orders is there already"]
@@ -127,6 +128,28 @@ def test_topics(ask: Asked) -> None:
         "1          102     102,103   102,103",
         "2          103     103,101   103,101",
     ]
+    for words in (
+        ("topics", "describe", "ordrs"),
+        ("topics", "list", "Ordes*"),
+        ("topics", "delete", "ordrs"),
+        ("topics", "grow", "ordrs", "--partitions", "9"),
+        ("configs", "describe", "topic", "ordrs"),
+        ("configs", "set", "topic", "ordrs", "retention.ms=1"),
+        ("elect", "preferred", "--topic", "ordrs"),
+        ("reassign", "plan", "--topic", "ordrs", "--to", "101"),
+        ("reassign", "start", "--topic-partition", "ordrs:0", "--to", "101"),
+        ("reassign", "cancel", "--topic", "ordrs"),
+    ):
+        assert "hint: Did you mean orders?" in ask.refused(*words), words
+    for words in (
+        ("brokers", "describe", "110"),
+        ("configs", "describe", "broker", "110"),
+        ("reassign", "plan", "--topic", "orders", "--to", "101,110"),
+    ):
+        assert "hint: The brokers are 101, 102, 103." in ask.refused(*words), words
+    assert "there is no partition orders-7" in ask.refused("reassign", "--topic-partition", "orders:7", "--to", "101")
+    assert ask.lines("configs", "describe", "broker", "101") == ["Nothing is set."]
+    assert "there is no subscription nosuch" in ask.refused("configs", "describe", "client-metrics", "nosuch")
     assert ask.lines("topics", "describe", "orders", "--only", "under-min-isr") == ["No partition is under min isr."]
     ask.lines("configs", "set", "topic", "orders", "min.insync.replicas=2")
     at = ask.json("topics", "describe", "--only", "at-min-isr")["topics"]

@@ -100,7 +100,8 @@ def test_a_range_of_times_or_offsets(capsys: pytest.CaptureFixture[str], static3
     found = lines_of(history(capsys, static3, *times))
     assert {line[11:30] for line in found} == {f"2026-11-21T08:14:2{second}" for second in (6, 7, 8)}
     later = history(capsys, static3, "--since", "2030-01-01T00:00:00Z")
-    assert (later.code, later.out, later.err) == (0, "", "Nothing that matches has happened.\n")
+    assert (later.code, later.out) == (1, "")
+    assert "--since 2030-01-01T00:00:00.000Z is beyond the end: the last record has offset 5316" in later.err
 
 
 def test_json_lines_are_the_rows_behind_the_story(capsys: pytest.CaptureFixture[str], failover: Path) -> None:
@@ -197,8 +198,9 @@ def test_a_torn_end_is_a_warning(capsys: pytest.CaptureFixture[str], tmp_path: P
 
 def test_a_history_that_begins_with_a_snapshot_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     done = history(capsys, damaged("log-missing-snapshot-present", tmp_path))
-    assert (done.code, done.out) == (0, "")
+    assert (done.code, done.out) == (1, "")
     assert done.err.startswith("The history begins with a snapshot, after offset 316, 2026-11-21T08:14:31.059Z")
+    assert "kraft: error: there is no segment of the log, and the snapshot 00000000000000005210-0000000008" in done.err
 
 
 def test_parquet_files(capsys: pytest.CaptureFixture[str], static3: Path, tmp_path: Path) -> None:

@@ -70,6 +70,7 @@ FINDINGS: dict[str, list[Found]] = {
     "snapshot-all-missing-log-starts-late": [
         Found("the log begins at offset 4072, and no snapshot", "00000000000000004072.log", 0, 4072)
     ],
+    "log-missing-snapshot-present": [Found("there is no segment of the log", "00000000000000000000.log", None, 0)],
     "snapshot-part-leftover": [Found("a batch of 89134 bytes ends after 917", f"{SNAPSHOT}.part", 83, 1)],
     "quorum-state-empty": [Found("the file is empty", "quorum-state")],
     "quorum-state-unknown-version": [Found("data_version is 2", "quorum-state")],

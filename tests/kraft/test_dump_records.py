@@ -80,7 +80,8 @@ def test_secrets_are_hidden_whichever_way() -> None:
         what = wanted(as_json=as_json)
         lines = RecordLines(what)
         batch = batch_of(
-            (ConfigRecord(name="ssl.key.password", value="sésame"), 0), (ConfigRecord(name="é", value="sésame"), 0)
+            (ConfigRecord(name="ssl.key.password", value="sésame"), 0),
+            (ConfigRecord(resource_type=2, name="cleanup.policy", value="sésame"), 0),
         )
         found = lines.quickly(batch, "some/path")
         assert found == slowly(lines, what, batch)

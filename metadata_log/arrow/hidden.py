@@ -1,0 +1,67 @@
+"""Hides secrets in the columns of the raw and of the typed views, as `kraft dump` does in its lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metadata_log.arrow import bodies
+from metadata_log.arrow.schema import RECORDS, UNKNOWN_TAGS, columns_of
+from metadata_log.records.frame import RECORD_TYPES
+from metadata_log.redact import MAY_HOLD_SECRETS, REDACTED, secret_fields
+from metadata_log.serde.fields import Message
+
+_TYPES: Final = {number: cls for number, cls in RECORD_TYPES.items() if cls in MAY_HOLD_SECRETS}
+_NUMBERS: Final = pa.array(sorted(_TYPES), pa.int16())
+_COLUMNS: Final = {"UserScramCredentialRecord": ("salt", "stored_key", "server_key"), "ConfigRecord": ("value",)}
+
+
+def without_secrets(frame: pa.RecordBatch, view: str, found: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
+    """The columns `found` of a view, with `REDACTED` in place of what is secret in the records of `frame`.
+
+    In the raw view that is the whole `value` of a record with a secret. Of a record that cannot be read, or whose type
+    cannot, nobody knows what it holds: its bytes are hidden, too, unless its type never holds a secret.
+    """
+    names = ("value",) if view == RECORDS else _COLUMNS.get(view, ())
+    hidden = _hidden(frame) if names else None
+    if hidden is None:
+        return dict(found)
+    shown = dict(found)
+    for name in (*names, "undecoded"):
+        if name in found:
+            column = found[name]
+            mask = pc.and_(hidden, pc.is_valid(column))
+            shown[name] = pc.if_else(mask, _redacted(column.type), column)
+    if "unknown_tagged" in found and view != RECORDS:
+        shown["unknown_tagged"] = pc.if_else(hidden, pa.scalar(None, UNKNOWN_TAGS), found["unknown_tagged"])
+    return shown
+
+
+def _redacted(kind: pa.DataType) -> pa.Scalar:
+    return pa.scalar(REDACTED if kind == pa.string() else REDACTED.encode(), kind)
+
+
+def _hidden(frame: pa.RecordBatch) -> pa.Array | None:
+    """Which records are to be hidden; None for none."""
+    of_type = pc.and_(pc.is_in(frame["type_id"], _NUMBERS), pc.invert(pc.fill_null(frame["is_control"], False)))
+    suspects = pc.or_(pc.fill_null(of_type, False), pc.is_null(frame["type_id"]))
+    if not pc.any(suspects).as_py():
+        return None
+    rows = pc.indices_nonzero(suspects)
+    records, _ = bodies.decode(frame.take(rows))
+    secret = {
+        row for row, record in zip(rows.to_pylist(), records, strict=True) if record is None or _is_secret(record)
+    }
+    return pa.array([row in secret for row in range(frame.num_rows)])
+
+
+def _is_secret(record: Message) -> bool:
+    fields = secret_fields(record)
+    return any(
+        getattr(record, name) is not None
+        for name, field in columns_of(type(record)).items()
+        if field.json_name in fields
+    )
