@@ -297,7 +297,11 @@ NOT_THERE: dict[str, tuple[list[str], str, str]] = {
     "whatif at": (["whatif", "NODE", "--at", "99999", "--elect", "preferred"], "is beyond the end", ""),
     "dump from": (["dump", "--since", "99999", "SEGMENT"], "no record has offset 99999 or a later one", ""),
     "dump to": (["dump", "--records", "--until", "4", "SEGMENT"], "no record has an offset from 0 to 4", ""),
-    "dump times": (["dump", "--until", "2001-01-01T00:00:00Z", "SEGMENT"], "no record is of the times that were asked for", ""),
+    "dump times": (
+        ["dump", "--until", "2001-01-01T00:00:00Z", "SEGMENT"],
+        "no record is of the times that were asked for",
+        "",
+    ),
 }
 
 
