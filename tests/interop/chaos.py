@@ -261,5 +261,5 @@ def survive(cluster: BrokerCluster, faults: list[Fault], topic: str) -> tuple[Re
     return report, producing.acknowledged
 
 
-assert PARTITIONS == len(BROKERS)
+assert len(BROKERS) == PARTITIONS
 """Each broker leads one partition, so that each fault of a broker is felt."""
