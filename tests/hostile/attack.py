@@ -485,9 +485,20 @@ def forged_acknowledgements(attacker: Attacker) -> None:
 
 def malicious_leader(attacker: Attacker) -> None:
     """A BeginQuorumEpoch in the next epoch names a voter that listens at the attacker's port, and serves poison."""
+    lead(attacker, forges=False)
+
+
+def forging_leader(attacker: Attacker) -> None:
+    """The same, but what is served could be a leader's, and is said to be committed."""
+    lead(attacker, forges=True)
+
+
+def lead(attacker: Attacker, *, forges: bool) -> None:
+    """Take the leadership again and again, and serve what the followers ask for."""
     target = attacker.target
     epoch = target.epoch
     with FakeLeader(target.cluster_id, attacker.rng, attacker.did) as fake:
+        fake.forges = forges
         while attacker.goes_on:
             epoch += 1
             fake.lead(leader_id=attacker.rng.choice(sorted(target.ports)), epoch=epoch, end_offset=target.end_offset)
@@ -523,7 +534,8 @@ ATTACKS: Final[dict[str, Attack]] = {
     )
 }
 FORGERIES: Final[dict[str, Attack]] = {
-    one.__name__: one for one in (random_elections, forged_elections, forged_acknowledgements, malicious_leader)
+    one.__name__: one
+    for one in (random_elections, forged_elections, forged_acknowledgements, malicious_leader, forging_leader)
 }
 
 

@@ -50,6 +50,8 @@ class FakeLeader:
         self._socket = socket.create_server(("127.0.0.1", 0))
         self._socket.settimeout(ACCEPT_SECONDS)
         self.port: int = self._socket.getsockname()[1]
+        self.forges = False
+        """Whether records that a leader could have written are served as committed, too."""
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._accept, daemon=True)
         self.leader_id = -1
@@ -93,7 +95,7 @@ class FakeLeader:
 
     def _answer(self, frame: bytes) -> bytes:
         header, message = decode_request(frame)
-        key, version = header.api_key, header.api_version
+        key, version = header.request_api_key, header.request_api_version
         body: Message
         match key:
             case ApiKey.API_VERSIONS:
@@ -147,6 +149,9 @@ class FakeLeader:
     def _records(self, offset: int) -> bytes:
         """A batch with a valid CRC whose content no leader wrote, at the offset that was asked for or elsewhere."""
         rng = self._rng
+        if self.forges:
+            forged = ConfigRecord(resource_type=16, resource_name="forged", name="interval.ms", value="5000")
+            return bytes(build_batch(offset, self._epoch, 0, [encode_record(forged, 0)]))
         base = rng.choice((offset, offset, offset, 0, 1 << 62))
         values = rng.choice(
             (
@@ -154,7 +159,7 @@ class FakeLeader:
                 [b""],
                 [b"\x01\x7f\x7f" + rng.randbytes(20)],
                 [encode_record(TopicRecord(name="x", topic_id=Uuid.ZERO), 0)[:-3]],
-                [encode_record(ConfigRecord(resource_type=127, resource_name="\x00" * 10), 0)],
+                [encode_record(TopicRecord(name="x", topic_id=Uuid.ZERO), 0), b"\x01"],
             )
         )
         kind = rng.randrange(5)
