@@ -158,9 +158,8 @@ def attack(processes: Processes, name: str, seconds: float, *, is_measured: bool
     check_that_all_live(processes)
     assert max(peaks.values()) <= MEMORY_MIB, peaks
     if not is_forgery:
-        assert (leader_of(processes), position(processes, after)[0]) == (leader, epoch), (
-            "the attack cost the leadership"
-        )
+        now = leader_of(processes)
+        assert (now, position(processes, now)[0]) == (leader, epoch), "the attack cost the leadership"
         assert writer.refused == 0
     if is_measured and not is_forgery:
         assert ratio <= SLOWDOWN
