@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from eventually import eventually
 from kafka_jars import KAFKA_VERSION, ensure_jars, find_java
 from loopback import free_ports
 from msgspec import Struct
@@ -234,15 +235,6 @@ class QuorumLayout(Struct, frozen=True):
 def layout_in(root: Path, extra: tuple[str, ...] = QUIET) -> QuorumLayout:
     """Three controllers in a directory."""
     return QuorumLayout(root, CLUSTER_ID, dict(zip((1, 2, 3), free_ports(3), strict=True)), extra)
-
-
-def eventually(condition: Callable[[], bool], what: str, timeout: float = 60) -> None:
-    """Ask again and again until the condition holds; fails after `timeout` seconds."""
-    deadline = time.monotonic() + timeout
-    never = threading.Event()
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {timeout} s"
-        never.wait(0.05)
 
 
 class Nodes:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import socket
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-from real_kafka import QuorumLayout, eventually
+from eventually import eventually
 
 from metadata_log.serde import Message, schema_of
 from transport.protocol.connection import FrameReader
@@ -21,6 +21,15 @@ from transport.protocol.messages.incremental_alter_configs import (
 )
 
 M = TypeVar("M", bound=Message)
+
+
+class Listening(Protocol):
+    """A quorum whose nodes listen at known ports of the loopback address."""
+
+    @property
+    def ports(self) -> dict[int, int]:
+        """The port of each node."""
+
 
 ANSWER_SECONDS = 20
 CONTROLLERS = 2
@@ -83,7 +92,7 @@ def active_controller(port: int) -> int:
         return -1
 
 
-def leader_of(layout: QuorumLayout) -> int:
+def leader_of(layout: Listening) -> int:
     """The active controller, once every node knows the same one."""
     known: set[int] = set()
 
