@@ -56,6 +56,7 @@ RECORDS_PER_BATCH: Final = 10_000
 """Results that are not atomic are cut into batches of this many records (`MAX_RECORDS_PER_BATCH`)."""
 NOT_ACTIVE: Final = -1
 _SWEEPS_PER_SESSION: Final = 8
+_MOST_SWEEPS_PER_SESSION: Final = 180
 _AGAIN_MS: Final = 10
 """So soon the next silent broker is looked for after one was found, and elections go on that one run could not hold."""
 
@@ -466,9 +467,15 @@ class QuorumController:
         return (self._periodic, self._balancing, self._unclean_elections, self._token_removal)
 
     def _arm_sweep(self, now_ms: int) -> None:
-        """Look for silent brokers again in a while, if there are any brokers to hear of."""
-        sweep_ms = max(1, self.settings.decisions.broker_session_timeout_ms // _SWEEPS_PER_SESSION)
-        self._sweep_ms = now_ms + sweep_ms if self._sessions.has_contacts else NEVER_MS
+        """Look for silent brokers again when the next session may be over, if any session is open.
+
+        Kafka looks eight times a session whatever has expired, so that its brokers stay unfenced up to 1.125 s longer.
+        """
+        session_ms = self.settings.decisions.broker_session_timeout_ms
+        latest_ms = now_ms + max(1, session_ms // _SWEEPS_PER_SESSION)
+        earliest_ms = now_ms + max(1, session_ms // _MOST_SWEEPS_PER_SESSION)
+        wanted_ms = max(earliest_ms, min(latest_ms, self._sessions.expiry_ms))
+        self._sweep_ms = wanted_ms if self._sessions.has_contacts else NEVER_MS
 
     def registration_due(self, now_ms: int) -> ControllerRegistrationRequest | None:
         """What to ask the active controller, be it this one, if it is time; `on_registration_answer` is to follow."""

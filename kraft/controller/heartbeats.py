@@ -13,6 +13,7 @@ from msgspec import Struct
 from metadata_log.image import MetadataImage
 from metadata_log.image.persistent_map import in_key_order
 
+NEVER_MS: Final = 2**62
 NOTHING: Final = -1
 """No offset: of a broker that has not told how far it is, and of one that is not shutting down."""
 FIRST: Final = 2**63 - 1
@@ -153,6 +154,11 @@ class BrokerSessions:
         return self._heard[broker_id].controlled_shutdown_offset <= lowest
 
     # Silence
+
+    @property
+    def expiry_ms(self) -> int:
+        """When the next session may be over: no earlier, and later if a heartbeat of that broker came meanwhile."""
+        return self._by_age[0][0] + self.session_timeout_ms + 1 if self._by_age else NEVER_MS
 
     def take_expired(self, now_ms: int) -> tuple[int, int] | None:
         """The incarnation that has been silent for longest, if that is more than a session; its session is over."""

@@ -74,11 +74,27 @@ def test_a_few_faults_on_our_controllers(kafka: KafkaInstallation, tmp_path: Pat
     run(kafka, tmp_path / "ours", "ours", seed_of_this_run(), SLICE)
 
 
+@pytest.fixture(scope="module")
+def reports() -> dict[Make, Report]:
+    """What came of the faults, by the make of the controllers."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def seed() -> int:
+    """One seed for both makes."""
+    return seed_of_this_run()
+
+
 @pytest.mark.soak
-def test_the_same_faults_on_both_makes(kafka: KafkaInstallation, tmp_path: Path) -> None:
-    """No record is lost on either, and no message waits longer with our controllers than with Kafka's."""
-    seed = seed_of_this_run()
-    theirs = run(kafka, tmp_path / "kafka", "kafka", seed, FAULTS)
-    ours = run(kafka, tmp_path / "ours", "ours", seed, FAULTS)
-    print(theirs, ours, sep="\n")
-    assert ours.longest <= theirs.longest
+@pytest.mark.parametrize("make", ["kafka", "ours"])
+def test_the_same_faults_on_both_makes(
+    kafka: KafkaInstallation, tmp_path: Path, seed: int, reports: dict[Make, Report], make: Make
+) -> None:
+    """No record is lost on either, and no message waits longer with our controllers than with Kafka's.
+
+    Both take an hour. Each can be run alone with the same CHAOS_SEED; the longest waits are then compared by hand.
+    """
+    reports[make] = run(kafka, tmp_path / make, make, seed, FAULTS)
+    if len(reports) == 2:
+        assert reports["ours"].longest <= reports["kafka"].longest

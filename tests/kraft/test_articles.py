@@ -210,7 +210,7 @@ def test_s14_the_task_of_five_minutes_elects_uncleanly_once_that_is_allowed() ->
 
 
 def test_s17_a_broker_is_dead_after_its_session_and_not_before() -> None:
-    """Nine seconds, and at most one sweep of 1.125 s more."""
+    """Nine seconds; Kafka takes up to one sweep of 1.125 s more."""
     cluster = Cluster(A, B)
     cluster.do(create(topic("t", [A, B])))
     cluster.beats(8000, B)

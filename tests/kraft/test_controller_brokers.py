@@ -101,6 +101,19 @@ def test_a_silent_broker_is_fenced_within_a_sweep_of_its_session() -> None:
     assert cluster.beats(60_000, B) == []
 
 
+def test_a_silent_broker_is_fenced_as_soon_as_its_session_is_over() -> None:
+    """Kafka looks for silent brokers eight times a session; here the next session that may be over sets the time."""
+    cluster = Cluster(A, B)
+    cluster.do(create(topic("t", [A, B])))
+    cluster.do(heartbeat(A), heartbeat(B))
+    before = len(cluster.controller.batches)
+    cluster.controller.advance(SESSION_MS)
+    assert cluster.since(before) == []
+    cluster.controller.advance(1 + SESSION_MS // 180)
+    fenced = [record for record in cluster.since(before) if isinstance(record, BrokerRegistrationChangeRecord)]
+    assert A in {record.broker_id for record in fenced}
+
+
 def test_brokers_that_fall_silent_together_are_fenced_one_after_the_other() -> None:
     cluster = Cluster(A, B, C)
     cluster.do(create(topic("t", [A, B, C])))
