@@ -90,6 +90,7 @@ from kraft.replica.events import (
     Submit,
     Trace,
     WireFailed,
+    WireGone,
     WireReply,
     WireRequest,
 )
@@ -115,6 +116,8 @@ _NEVER_MS: Final = 2**62
 _TICK: Final = Tick()
 _OwnEvent = LogFlushed | SnapshotChecked
 """What comes of an effect and must not overtake the effects behind it."""
+SERVED_AT_ONCE_BYTES: Final = 16 << 20
+"""After so many bytes, other fetches that waited for the same records are answered without any."""
 FINISH_MS: Final = 1000
 """How long a leader that stops waits for what it has written to be committed."""
 
@@ -310,6 +313,9 @@ class Replica:
                 peer_id = self._asked.pop(event.request_id, None)
                 if peer_id is not None:
                     self.step_core(RequestFailed(event.request_id, peer_id, event.cause), now_ms)
+            case WireGone():
+                if self.core.withdraw(event.request_id):
+                    del self._received[event.request_id]
             case Resign() | Resumed():
                 self.step_core(event, now_ms)
             case BeginShutdown():
@@ -463,6 +469,7 @@ class Replica:
         storage, outputs = self._storage, self._outputs
         last_read: tuple[int, int] | None = None
         data = b""
+        served_bytes = 0
         for effect in effects:
             match effect:
                 case SendRecords():
@@ -471,6 +478,10 @@ class Replica:
                     if (effect.offset, effect.max_bytes) != last_read:
                         last_read = (effect.offset, effect.max_bytes)
                         data = storage.read(effect.offset, effect.max_bytes)
+                    served_bytes += len(data)
+                    if served_bytes - len(data) >= SERVED_AT_ONCE_BYTES:
+                        # One of many fetches that waited: without records it asks again at once, and has its turn.
+                        last_read, data = None, b""
                     outputs.append(Answer(effect.request_id, self._rpc.reply_to_wire(request, effect.reply, data)))
                 case SendReply():
                     request = self._received.pop(effect.request_id)
