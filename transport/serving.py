@@ -40,6 +40,8 @@ QUANTUM: Final = 16
 """How many requests of one connection are delivered before the next connection has its turn."""
 BULK_AT_ONCE: Final = 4
 """How many requests whose answers may be large are in hand before their answers are counted."""
+VOTERS_BULK_AT_ONCE: Final = 16
+"""The same of voters, all of which fetch from their leader."""
 COUNTED_BYTES: Final = 4096
 """A smaller change of what a connection holds is not counted."""
 _ONE_READ_BYTES: Final = 64 * 1024
@@ -131,7 +133,7 @@ class Serving:
         """How many requests may be delivered as they come in, until the user has settled."""
         self.is_tight = False
         """Whether half of a bound is used, so that `may_read` and `may_ask_in_bulk` have to be asked."""
-        self.bulk_left = [BULK_AT_ONCE, BULK_AT_ONCE]
+        self.bulk_left = [BULK_AT_ONCE, VOTERS_BULK_AT_ONCE]
         """How many of these may be such whose answers may be large: of strangers, and of voters."""
         self._later = later
         self._now = now
@@ -303,7 +305,7 @@ class Serving:
         is_idle = self.settled()
         self.requests_left = TURN_REQUESTS
         # Where sockets have a task each, this is called by every one of them.
-        self.bulk_left = [0 if self._queues else BULK_AT_ONCE, BULK_AT_ONCE]
+        self.bulk_left = [0 if self._queues else BULK_AT_ONCE, VOTERS_BULK_AT_ONCE]
         return is_idle and not self._queues
 
     def _continue(self) -> None:
@@ -312,7 +314,7 @@ class Serving:
         is_idle = self.settled()
         delivered, written = 0, self.written_bytes
         while self._queues and is_idle and delivered < TURN_REQUESTS and self.written_bytes - written < TURN_BYTES:
-            self.bulk_left = [BULK_AT_ONCE, BULK_AT_ONCE]
+            self.bulk_left = [BULK_AT_ONCE, VOTERS_BULK_AT_ONCE]
             for member in self._next():
                 delivered += member.take_turn(QUANTUM)
                 if delivered >= TURN_REQUESTS:
