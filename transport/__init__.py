@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from transport.faults import FaultPlan, Faults
-    from transport.interface import Cause, Endpoint, Failed, Inbound, Listener, Reply, Request, Transport
+    from transport.interface import Cause, Endpoint, Failed, Gone, Inbound, Listener, Reply, Request, Transport
     from transport.memory import MemoryNetwork, MemoryTransport
     from transport.tcp import TcpTransport
     from transport.wire import WireTransport
@@ -19,6 +19,7 @@ else:
         "Failed": "transport.interface",
         "FaultPlan": "transport.faults",
         "Faults": "transport.faults",
+        "Gone": "transport.interface",
         "Inbound": "transport.interface",
         "Listener": "transport.interface",
         "MemoryNetwork": "transport.memory",
@@ -42,6 +43,7 @@ __all__ = [
     "Failed",
     "FaultPlan",
     "Faults",
+    "Gone",
     "Inbound",
     "Listener",
     "MemoryNetwork",

@@ -99,6 +99,15 @@ async def resolve(endpoint: Endpoint, failures: int) -> list[Address]:
     return addresses[first:] + addresses[:first]
 
 
+async def addresses_of(host: str) -> list[str]:
+    """The numeric addresses of a host, without ports; none where it cannot be resolved."""
+    endpoint = Endpoint(host, 1)
+    try:
+        return [str(address[0]) for _, address in numeric(endpoint) or await resolve(endpoint, 0)]
+    except OSError:
+        return []
+
+
 async def name_of_this_machine() -> str:
     """The name by which others may know this machine (Java: `InetAddress.getLocalHost().getCanonicalHostName()`)."""
     return await trio.to_thread.run_sync(socket.getfqdn, abandon_on_cancel=True)

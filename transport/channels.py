@@ -17,6 +17,7 @@ from metadata_log.serde import Message
 from transport.interface import Cause, Endpoint, Failed, Listener, Reply, Request
 from transport.protocol.apis import Api
 from transport.protocol.connection import ClientConnection, ServerConnection
+from transport.serving import COUNTED_BYTES, QUANTUM, STEADY_BYTES, TURN_REQUESTS, Serving, address_of
 
 log = logging.getLogger("transport")
 
@@ -97,6 +98,9 @@ class Owner(Protocol):
     def accepted(self, socket: Socket, listener: Listener, peer: str) -> Channel | None:
         """A peer has connected; None turns it away."""
 
+    def has_reserve(self, peer: str) -> bool:
+        """Whether a spare descriptor is given up for this peer's connection, where there are no others."""
+
     def finish(self, outcome: Reply | Failed) -> None:
         """A request of the user has its outcome; to be called from the transport's own tasks only."""
 
@@ -112,12 +116,6 @@ class Owner(Protocol):
     def later(self, action: Callable[[], None], delay_s: float = 0.0) -> None:
         """Do something in the transport's own task, soon or after a while."""
 
-    def read_on_later(self, channel: ServerChannel) -> None:
-        """Call `read_on` of a channel when others have had their turn."""
-
-    def forget(self, channel: ServerChannel) -> None:
-        """This connection is closed."""
-
     def now(self) -> float:
         """Seconds on a clock that never runs backwards."""
 
@@ -127,67 +125,127 @@ class ServerChannel:
 
     __slots__ = (
         "_deliver",
-        "_owner",
+        "_mark",
+        "_marked_at",
         "_paused",
-        "_reads_on",
+        "_received",
+        "_serving",
         "_socket",
+        "_written",
+        "address",
         "closed",
         "connection",
+        "is_blocked",
+        "is_queued",
+        "is_trusted",
         "last_active",
+        "now",
         "peer",
+        "received_charged",
+        "unsent_charged",
     )
 
     def __init__(
         self,
-        owner: Owner,
+        serving: Serving,
         socket: Socket,
-        deliver: Callable[[Request], None],
         *,
+        now: Callable[[], float],
         listener: str,
         peer: str,
         served: Mapping[int, Api],
-        max_frame_bytes: int,
     ) -> None:
+        assert serving.deliver is not None, "peers are accepted only by a running transport"
         self.connection = ServerConnection(
-            handle=self, listener=listener, peer=peer, served=served, max_frame_bytes=max_frame_bytes
+            handle=self, listener=listener, peer=peer, served=served, max_frame_bytes=serving.limits.max_frame_bytes
         )
         self.peer = peer
+        self.address = address_of(peer)
+        self.is_trusted = serving.is_trusted(self.address)
         self.closed = False
-        self.last_active = owner.now()
-        self._owner = owner
+        self.now = now
+        self.last_active = now()
+        self.is_queued = False
+        """Whether it waits for its turn to deliver."""
+        self.is_blocked = False
+        """Whether it waits for memory of the node."""
+        self.received_charged = 0
+        self.unsent_charged = 0
+        self._serving = serving
         self._socket = socket
-        self._deliver = deliver
+        self._deliver = serving.deliver
         self._paused = False
-        self._reads_on = False
+        self._received = 0
+        self._written = 0
+        self._mark = (0, 0)
+        """What was received and sent, all in all, when the peer was last seen to move on."""
+        self._marked_at = self.last_active
 
     def on_connected(self) -> None:
         """Accepted connections are connected from the start."""
         raise AssertionError(self.peer)
 
     def on_data(self, data: bytes) -> int:
-        """Deliver the requests that these bytes complete."""
-        self.last_active = self._owner.now()
-        self._pass_on(*self.connection.feed(data))
-        return self.connection.frames.missing
+        """Deliver the requests that these bytes complete, or have them wait for their turn."""
+        self.last_active = self.now()
+        self._received += len(data)
+        connection, serving = self.connection, self._serving
+        if serving.requests_left > 0 and not self.is_queued:
+            if not self._paused:
+                may_be_bulk = serving.bulk_left[self.is_trusted] > 0 and not serving.is_tight
+                request = connection.receive_alone(data, may_be_bulk=may_be_bulk)
+                if request is not None:
+                    serving.requests_left -= 1
+                    if connection.bulk == request.sequence:
+                        serving.bulk_left[self.is_trusted] -= 1
+                    self._deliver(request)
+                    if connection.weight >= COUNTED_BYTES:
+                        self.settle()
+                    return connection.frames.missing
+            connection.receive(data)
+            self._serve(QUANTUM)
+        else:
+            connection.receive(data)
+        self.settle()
+        return 0 if serving.is_tight else connection.frames.missing
 
-    def _pass_on(self, requests: list[Request], released: bytes) -> None:
-        """Send and deliver what a connection has read."""
-        if released:
-            self._socket.write(released)
-        for request in requests:
-            if not self.closed:  # the user may drop the connection over any of them
-                self._deliver(request)
-        self._settle()
-        if self.connection.is_reading and not self.closed and not self._reads_on:
-            self._reads_on = True
-            self._owner.read_on_later(self)
+    def take_turn(self, most: int) -> int:
+        """Deliver up to so many requests; returns how many."""
+        served = self._serve(most)
+        self.settle()
+        return served
 
-    def read_on(self) -> None:
-        """Decode the next part of a long frame."""
-        self._reads_on = False
-        if not self.closed:
-            self.last_active = self._owner.now()
-            self._pass_on(*self.connection.read_on())
+    def _serve(self, most: int) -> int:
+        connection, serving = self.connection, self._serving
+        served = 0
+        while served < most and not self.closed:  # the user may drop the connection over any request
+            if not connection.may_take or self._is_full:
+                break
+            is_new = not connection.is_reading
+            if is_new and connection.is_next_in_bulk and not serving.may_ask_in_bulk(self):
+                break
+            taken = connection.take()
+            if taken is None:
+                if connection.is_reading:
+                    served = TURN_REQUESTS  # a step of a long frame is a turn's work
+                break
+            served += 1
+            serving.requests_left -= 1
+            if isinstance(taken, bytes):
+                self._write(taken)
+            else:
+                self._deliver(taken)
+        return served
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether the peer has to read, or we to answer, before it is served again."""
+        return self.connection.unanswered >= MAX_UNANSWERED or self._socket.unsent >= MAX_UNSENT_BYTES
+
+    def _write(self, data: bytes) -> None:
+        self._written += len(data)
+        self._serving.written_bytes += len(data)
+        self._socket.write(data)
 
     def answer(self, request: Request, message: Message) -> None:
         """Send an answer, or keep it until those before it are there."""
@@ -196,32 +254,50 @@ class ServerChannel:
         try:
             released = self.connection.answer(request, message)
         except EncodeError as bad:
-            log.error("closing the connection of %s: its answer cannot be written: %s", self.peer, bad)
+            text = "closing the connection of %s: its answer cannot be written: %s"
+            self._serving.log.write(logging.ERROR, "answer", text, self.peer, bad)
             self.close()
             return
+        socket = self._socket
         if released:
-            self._socket.write(released)
-        if self._paused:
-            self._settle()
+            size = len(released)
+            self._written += size
+            self._serving.written_bytes += size
+            socket.write(released)
+        if self._paused or socket.unsent or self.received_charged:
+            self.settle()
+
+    def drop(self, request: Request) -> None:
+        """Close instead of answering."""
+        self.connection.forget(request)
+        self.close()
 
     def on_drained(self) -> None:
         """The peer reads again."""
-        self._settle()
+        self.settle()
 
-    def _settle(self) -> None:
-        """Close, pause or resume as the connection's state wants it."""
+    def settle(self) -> None:
+        """Count what this connection holds; close it, pause or resume as its state wants it."""
         if self.closed:
             return
-        waiting, unsent = self.connection.unanswered, self._socket.unsent
-        if self.connection.broken is not None:
-            if waiting or unsent:
+        connection, unsent = self.connection, self._socket.unsent
+        held, unread = connection.held_bytes, unsent + connection.early_bytes
+        if held >= COUNTED_BYTES or self.received_charged or unread or self.unsent_charged:
+            self._serving.charge(self, held, unread)
+        if connection.broken is not None:
+            if connection.unanswered or unsent:
                 self._pause()
             else:
-                log.info("closing the connection of %s: %s", self.peer, self.connection.broken)
+                text = "closing the connection of %s: %s"
+                self._serving.log.write(logging.INFO, "broken", text, self.peer, connection.broken)
                 self.close()
-        elif waiting >= MAX_UNANSWERED or unsent >= MAX_UNSENT_BYTES or self.connection.is_reading:
+        elif connection.waiting:
             self._pause()
-        elif self._paused and waiting <= MAX_UNANSWERED // 2 and not unsent:
+            if connection.may_take and not self._is_full:
+                self._serving.queue(self)
+        elif self._is_full or (self._serving.is_tight and not self._serving.may_read(self)):
+            self._pause()
+        elif self._paused and connection.unanswered <= MAX_UNANSWERED // 2 and not unsent:
             self._paused = False
             self._socket.resume()
 
@@ -229,6 +305,37 @@ class ServerChannel:
         if not self._paused:
             self._paused = True
             self._socket.pause()
+
+    def read_once(self) -> None:
+        """Read what has come, although the node has little memory; `settle` follows and pauses again."""
+        if self._paused and not self.connection.waiting and not self._is_full and self.connection.broken is None:
+            self._paused = False
+            self._socket.resume()
+
+    def has_stalled(self, now: float, stalled_s: float) -> bool:
+        """Whether the peer has left answers unread, or a request unfinished, for so long.
+
+        A few bytes now and then are no progress. A peer that waits for an answer of ours is not at fault.
+        """
+        unsent, connection = self._socket.unsent, self.connection
+        if self.unsent_charged:
+            self.settle()
+        if not unsent and (connection.unanswered or connection.waiting or not connection.frames.held):
+            self._marked_at = now
+            self._mark = (self._received, self._written - unsent)
+            return False
+        received, sent = self._received - self._mark[0], self._written - unsent - self._mark[1]
+        is_steady = sent >= STEADY_BYTES if unsent else received >= STEADY_BYTES
+        if is_steady:
+            self._marked_at = now
+            self._mark = (self._received, self._written - unsent)
+            return False
+        if now - self._marked_at < stalled_s:
+            return False
+        what = f"left {unsent} bytes unread" if unsent else "did not finish a request"
+        text = "closing the connection of %s: it %s for %d seconds"
+        self._serving.log.write(logging.INFO, "stalled", text, self.peer, what, stalled_s)
+        return True
 
     def on_closed(self, cause: Cause, detail: str) -> None:
         """The peer has gone; answers to its requests go nowhere."""
@@ -240,12 +347,12 @@ class ServerChannel:
         if not self.closed:
             self.closed = True
             self._socket.close()
-            self._owner.forget(self)
+            self._serving.leave(self, self.connection.lost())
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing is under way here."""
-        return not self.connection.unanswered and not self._socket.unsent
+        return not self.connection.unanswered and not self.connection.waiting and not self._socket.unsent
 
 
 class ClientOptions(Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ import logging
 import os
 import select
 import socket
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -34,7 +35,9 @@ from transport.addresses import (
     text_of,
 )
 from transport.channels import MOST_READ_BYTES, READ_BYTES, Channel, Owner, Socket
+from transport.descriptors import CANNOT_ACCEPT, OUT_OF_DESCRIPTORS, SpareDescriptors
 from transport.interface import Cause, Endpoint, Listener
+from transport.limited_log import LimitedLog
 
 log = logging.getLogger("transport")
 
@@ -49,7 +52,6 @@ look takes a tenth of the time of Trio's scheduling.
 _PATIENT_BURSTS_PER_TURN: Final = 16
 """The same for programs whose other tasks may be kept waiting."""
 _ACCEPTS_AT_ONCE: Final = 64
-_OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _ACCEPT_PAUSE_S: Final = 0.1
 
 
@@ -63,13 +65,16 @@ class EpollSockets:
         self._epoll = select.epoll()
         alarm = _Alarm()
         self._wake = alarm.ring
+        self.log = LimitedLog(log, time.monotonic)
         self._members: dict[int, _Connection | _Listening | _Alarm] = {alarm.fileno(): alarm}
         self._epoll.register(alarm.fileno(), select.EPOLLIN)
         self._nursery: trio.Nursery | None = None
+        self.spares = SpareDescriptors()
 
     def listen(self, listener: Listener) -> Endpoint:
         """Bind now; `OSError` with a readable text."""
         bound = bind(listener)
+        self.spares.fill()
         self._members[bound.fileno()] = _Listening(self, bound, listener)
         self._epoll.register(bound.fileno(), select.EPOLLIN)
         return bound_to(listener, bound)
@@ -107,6 +112,7 @@ class EpollSockets:
             for member in list(self._members.values()):
                 member.close()
             self._epoll.close()
+            self.spares.close()
 
     async def _poll(self) -> None:
         wait_readable, look, settled = trio.lowlevel.wait_readable, self.look, self._owner.settled
@@ -150,8 +156,13 @@ class EpollSockets:
         """Do something outside of the user's call, or after a while."""
         self._owner.later(action, delay_s)
 
-    def accepted(self, accepted: socket.socket, address: SocketAddress, listener: Listener) -> None:
-        """Make a connection of a peer's socket."""
+    def accepted(
+        self, accepted: socket.socket, address: SocketAddress, listener: Listener, *, is_short: bool = False
+    ) -> None:
+        """Make a connection of a peer's socket; `is_short` where it has a spare descriptor."""
+        if is_short and not self._owner.has_reserve(text_of(address)):
+            accepted.close()
+            return
         connection = _Connection(self)
         channel = self._owner.accepted(connection, listener, text_of(address))
         if channel is None:
@@ -208,15 +219,35 @@ class _Listening:
             except BlockingIOError:
                 return
             except OSError as failed:
-                if failed.errno in _OUT_OF_DESCRIPTORS:
-                    self._rest(failed)
+                if failed.errno not in OUT_OF_DESCRIPTORS:
+                    continue  # that peer has gone already
+                self._loop.log.write(logging.WARNING, "accept", CANNOT_ACCEPT, self._listener.name, failed.strerror)
+                if not self._accept_with_spare():
+                    self._rest()
                     return
-                continue  # that peer has gone already
-            self._loop.accepted(accepted, address, self._listener)
+            else:
+                self._loop.accepted(accepted, address, self._listener)
 
-    def _rest(self, failed: OSError) -> None:
+    def _accept_with_spare(self) -> bool:
+        """Give up a spare descriptor to accept one peer, which is closed again unless it has a reserve.
+
+        So the peers behind that one are reached at all. Returns whether there may be more to accept.
+        """
+        spares = self._loop.spares
+        if not spares.spend():
+            return False
+        try:
+            accepted, address = self._bound.accept()
+        except OSError:
+            return False
+        else:
+            self._loop.accepted(accepted, address, self._listener, is_short=True)
+            return True
+        finally:
+            spares.fill()
+
+    def _rest(self) -> None:
         """Leave peers waiting for a while: there is nothing to accept them with, and epoll would report them again."""
-        log.warning("listener %s cannot accept: %s", self._listener.name, failed.strerror)
         self._loop.change(self._bound.fileno(), 0)
         self._loop.later(self._wake, _ACCEPT_PAUSE_S)
 
@@ -338,10 +369,10 @@ class _Connection:
             return
         if events & _WRITE:
             self._flush()
-        if self._interest & _READ:
+        if self._interest & select.EPOLLIN:
             if events & (_READ | _ENDED) and self._socket is not None:
                 self._receive()
-        elif events & _ENDED:
+        elif events & (_ENDED | select.EPOLLRDHUP):
             self.lose(Cause.RESET, "the peer closed the connection")
 
     def _finish_connecting(self) -> None:
@@ -407,8 +438,8 @@ class _Connection:
         self._channel.on_drained()
 
     def pause(self) -> None:
-        """Read no more until `resume`."""
-        self._watch(self._interest & ~_READ)
+        """Read no more until `resume`. A peer that closes meanwhile is noticed; what it sent before is not read."""
+        self._watch(self._interest & ~_READ | select.EPOLLRDHUP)
 
     def resume(self) -> None:
         """Read again."""

@@ -13,9 +13,9 @@ import trio
 from msgspec import Struct
 
 from metadata_log.serde import Message
-from transport.protocol.connection import Cause, Failed, Reply, Request
+from transport.protocol.connection import Cause, Failed, Gone, Reply, Request
 
-__all__ = ["Cause", "Endpoint", "Failed", "Inbound", "Listener", "Reply", "Request", "Transport"]
+__all__ = ["Cause", "Endpoint", "Failed", "Gone", "Inbound", "Listener", "Reply", "Request", "Transport"]
 
 
 class Endpoint(Struct, frozen=True, order=True):
@@ -36,7 +36,7 @@ class Listener(Struct, frozen=True):
     port: int
 
 
-Inbound = Request | Reply | Failed
+Inbound = Request | Reply | Failed | Gone
 """What a transport delivers."""
 
 
@@ -86,7 +86,11 @@ class Transport(Protocol):
         """
 
     def answer(self, request: Request, message: Message) -> None:
-        """Answer a request, in any order: answers leave in the order of their requests, as Kafka's clients expect."""
+        """Answer a request, in any order: answers leave in the order of their requests, as Kafka's clients expect.
+
+        Once the connection is closed this does nothing, and a `Gone` that names the request is delivered, unless the
+        transport ends.
+        """
 
     def drop(self, request: Request) -> None:
         """Close the connection that this request came by, without an answer."""

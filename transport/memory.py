@@ -19,7 +19,7 @@ from msgspec import Struct
 from metadata_log.errors import DecodeError, EncodeError
 from metadata_log.serde import Message
 from transport.faults import BOTH, NO_FAULTS, FaultPlan, Faults, Kind
-from transport.interface import Cause, Endpoint, Failed, Inbound, Listener, Reply, Request, no_more
+from transport.interface import Cause, Endpoint, Failed, Gone, Inbound, Listener, Reply, Request, no_more
 from transport.protocol.apis import APIS, Api
 from transport.protocol.headers import decode_request, decode_response, encode_request, encode_response
 from transport.timer import Timer
@@ -97,6 +97,8 @@ class _Link:
         self.received = 0
         self.tokens: dict[int, None] = {}
         """Requests without an outcome, oldest first."""
+        self.open: dict[int, Request] = {}
+        """The requests that were delivered and not answered, by sequence."""
         self._answered = 0
         self._early: dict[int, tuple[Request, Message]] = {}
         self._latest: dict[Kind, float] = {Kind.REQUEST: 0.0, Kind.REPLY: 0.0}
@@ -105,6 +107,7 @@ class _Link:
         """The answers that may leave, now that this one is there."""
         assert request.sequence >= self._answered, f"request {request.sequence} is answered twice"
         assert request.sequence not in self._early, f"request {request.sequence} is answered twice"
+        self.open.pop(request.sequence, None)
         self._early[request.sequence] = (request, message)
         leaving = []
         while (answer := self._early.pop(self._answered, None)) is not None:
@@ -191,8 +194,7 @@ class MemoryTransport:
         for link in list(self._incoming):
             self._reset(link)
         for link in self._outgoing.values():
-            link.closed = True
-            link.server._incoming.pop(link, None)
+            self._hang_up(link)
         for token in list(self._outstanding):
             self._finish(Failed(token, Cause.CLOSED, "this side ended"))
 
@@ -268,6 +270,7 @@ class MemoryTransport:
             encoded=sent.frame or b"",
         )
         link.received += 1
+        link.open[request.sequence] = request
         self._deliver(request)
 
     def answer(self, request: Request, message: Message) -> None:
@@ -310,6 +313,7 @@ class MemoryTransport:
         """Close the connection that this request came by, without an answer."""
         handle = request.handle
         assert isinstance(handle, _Handle), handle
+        handle.link.open.pop(request.sequence, None)
         self._reset(handle.link)
 
     def _reset(self, link: _Link) -> None:
@@ -317,6 +321,7 @@ class MemoryTransport:
         self._incoming.pop(link, None)
         if link.closed:
             return
+        self._tell_gone(link)
         client, tokens = link.client, list(link.tokens)
         arrivals = link.arrivals(self.network.plan, Kind.REPLY, trio.current_time())
         link.closed = True
@@ -324,6 +329,13 @@ class MemoryTransport:
             for token in tokens:
                 failed = Failed(token, Cause.RESET, f"{self.host}: the peer closed the connection")
                 client._timer.at(at, partial(client._finish, failed))
+
+    def _tell_gone(self, link: _Link) -> None:
+        """A peer's connection is closed: tell the user which requests need no answer any more."""
+        if link.open and self._deliver is not None and not self._ended:
+            gone = Gone(tuple(link.open.values()))
+            link.open.clear()
+            self._timer.later(partial(self._deliver, gone))
 
     def close_peer(self, endpoint: Endpoint) -> None:
         """Close the connections to a peer; requests still waiting for it end with `Cause.CLOSED`."""
@@ -336,9 +348,15 @@ class MemoryTransport:
         link = self._outgoing.pop(key, None)
         if link is None or link.closed:
             return []
+        self._hang_up(link)
+        return list(link.tokens)
+
+    def _hang_up(self, link: _Link) -> None:
+        """Close our connection. If the news is lost on its way, the peer goes on to hold our requests."""
         link.closed = True
         link.server._incoming.pop(link, None)
-        return list(link.tokens)
+        if not self.network.plan.is_cut(self.host, link.server.host, Kind.REQUEST):
+            link.server._tell_gone(link)
 
     def _expire(self, token: int) -> None:
         """A request is out of time: its connection is closed, as `WireTransport` does."""

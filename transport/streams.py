@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import socket
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -25,7 +26,9 @@ from transport.addresses import (
     text_of,
 )
 from transport.channels import MOST_READ_BYTES, READ_BYTES, Channel, Owner, Socket
+from transport.descriptors import CANNOT_ACCEPT, OUT_OF_DESCRIPTORS, SpareDescriptors
 from transport.interface import Cause, Endpoint, Listener
+from transport.limited_log import LimitedLog
 
 log = logging.getLogger("transport")
 
@@ -40,10 +43,13 @@ class StreamSockets:
         self._bound: deque[tuple[socket.socket, Listener]] = deque()
         self._nursery: trio.Nursery | None = None
         self._token: trio.lowlevel.TrioToken | None = None
+        self._spares = SpareDescriptors()
+        self._log = LimitedLog(log, time.monotonic)
 
     def listen(self, listener: Listener) -> Endpoint:
         """Bind now; `OSError` with a readable text."""
         bound = bind(listener)
+        self._spares.fill()
         endpoint = bound_to(listener, bound)
         if self._nursery is None:
             self._bound.append((bound, listener))
@@ -71,6 +77,7 @@ class StreamSockets:
         finally:
             for bound, _ in self._bound:
                 bound.close()
+            self._spares.close()
 
     def look(self) -> None:
         """Only the task of a stream can read it."""
@@ -87,13 +94,28 @@ class StreamSockets:
         assert self._nursery is not None
         with trio.socket.from_stdlib_socket(bound) as listening:
             while True:
+                is_short = False
                 try:
                     accepted, address = await listening.accept()
                 except ConnectionError:
                     continue  # that peer has gone already
                 except OSError as failed:
-                    log.warning("listener %s cannot accept: %s", listener.name, reason_of(failed))
-                    await trio.sleep(_ACCEPT_PAUSE_S)
+                    self._log.write(logging.WARNING, "accept", CANNOT_ACCEPT, listener.name, reason_of(failed))
+                    is_short = failed.errno in OUT_OF_DESCRIPTORS and self._spares.spend()
+                    if not is_short:
+                        await trio.sleep(_ACCEPT_PAUSE_S)
+                        continue
+                    # A spare descriptor: the peer is closed again unless it has a reserve, and those behind it are
+                    # reached.
+                    try:
+                        accepted, address = await listening.accept()
+                    except OSError:
+                        continue
+                    finally:
+                        self._spares.fill()
+                if is_short and not self._owner.has_reserve(text_of(address)):
+                    accepted.close()
+                    self._spares.fill()
                     continue
                 connection = _Connection()
                 channel = self._owner.accepted(connection, listener, text_of(address))
@@ -155,6 +177,8 @@ class _Connection:
         self._written = trio.Event()
         self._may_read = trio.Event()
         self._may_read.set()
+        self._is_broken = False
+        """Whether nothing can be written any more."""
 
     async def run(self, connected: trio.socket.SocketType, channel: Channel, settled: Callable[[], object]) -> None:
         """Move bytes both ways until either side closes; within `scope`."""
@@ -193,7 +217,10 @@ class _Connection:
                     try:
                         sent = await connected.send(data)
                     except OSError:
-                        return  # reading meets the same failure and reports it
+                        # Reading meets the same failure and reports it, behind what the peer has sent before.
+                        self._is_broken = True
+                        self._may_read.set()
+                        return
                     self.unsent -= sent
                     data = data[sent:]
             channel.on_drained()
@@ -206,7 +233,7 @@ class _Connection:
 
     def pause(self) -> None:
         """Read no more until `resume`."""
-        if self._may_read.is_set():
+        if self._may_read.is_set() and not self._is_broken:
             self._may_read = trio.Event()
 
     def resume(self) -> None:

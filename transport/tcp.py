@@ -19,6 +19,11 @@ class WireOptions(TypedDict, total=False):
     max_frame_bytes: int
     max_idle_ms: int
     max_connections: int
+    max_connections_per_ip: int
+    max_connections_per_ip_overrides: Mapping[str, int]
+    max_received_bytes: int
+    max_unsent_bytes: int
+    stalled_ms: int
     backoff_ms: int
     backoff_max_ms: int
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import logging
-from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -16,10 +15,12 @@ from typing import Final
 import trio
 
 from metadata_log.serde import Message
+from transport.addresses import addresses_of
 from transport.channels import ClientChannel, ClientOptions, Owner, ServerChannel, Socket, Sockets
 from transport.interface import Cause, Endpoint, Failed, Inbound, Listener, Reply, Request, no_more
 from transport.protocol.apis import APIS, Api
 from transport.protocol.limits import MAX_FRAME_BYTES
+from transport.serving import BUDGET_BYTES, INT_MAX, MAX_CONNECTIONS, Serving, ServingLimits, address_of
 from transport.timer import Timer
 
 log = logging.getLogger("transport")
@@ -36,8 +37,8 @@ class WireTransport:
 
     `listeners` are bound when `run` begins; `listen` binds at once. `served` are the APIs that peers may ask for, by
     key; a request for another closes its connection, as in Kafka. `max_frame_bytes` is `socket.request.max.bytes`,
-    `max_idle_ms` is `connections.max.idle.ms`, after which an idle connection is closed; `max_connections` bounds those
-    of peers.
+    `max_idle_ms` is `connections.max.idle.ms`, after which an idle connection is closed. The others bound what peers
+    may take: see `ServingLimits`. `max_connections_per_ip_overrides` are by host.
     """
 
     def __init__(
@@ -48,7 +49,12 @@ class WireTransport:
         served: Mapping[int, Api] = APIS,
         max_frame_bytes: int = MAX_FRAME_BYTES,
         max_idle_ms: int = 600_000,
-        max_connections: int = 10_000,
+        max_connections: int = MAX_CONNECTIONS,
+        max_connections_per_ip: int = INT_MAX,
+        max_connections_per_ip_overrides: Mapping[str, int] | None = None,
+        max_received_bytes: int = 0,
+        max_unsent_bytes: int = BUDGET_BYTES,
+        stalled_ms: int = 30_000,
         backoff_ms: int = 50,
         backoff_max_ms: int = 500,
     ) -> None:
@@ -57,7 +63,6 @@ class WireTransport:
         self._wanted = tuple(listeners)
         self._served = served
         self._max_idle_s = max_idle_ms / 1000
-        self._max_connections = max_connections
         self._options = ClientOptions(
             software=(SOFTWARE_NAME, importlib.metadata.version(SOFTWARE_NAME)),
             apis=APIS,
@@ -65,20 +70,32 @@ class WireTransport:
             backoff_ms=backoff_ms,
             backoff_max_ms=backoff_max_ms,
         )
-        self._sockets = make_sockets(self)
-        self._deliver: Callable[[Inbound], None] | None = None
-        self._settled = no_more
         self.now = trio.current_time
         """Seconds on Trio's clock."""
+        self._overrides = dict(max_connections_per_ip_overrides or {})
+        self.serving = Serving(
+            ServingLimits(
+                max_frame_bytes=max_frame_bytes,
+                max_idle_s=max_idle_ms / 1000,
+                max_connections=max_connections,
+                max_per_ip=max_connections_per_ip,
+                received_bytes=max_received_bytes,
+                unsent_bytes=max_unsent_bytes,
+                stalled_s=stalled_ms / 1000,
+            ),
+            later=self.later,
+            now=trio.current_time,
+        )
+        """The connections of peers."""
+        self._sockets = make_sockets(self)
+        self._deliver: Callable[[Inbound], None] | None = None
+        self._nursery: trio.Nursery | None = None
         self._peers: dict[tuple[Endpoint, str], ClientChannel] = {}
         """One connection for each client id, because answers leave in the order of their requests."""
         self._kept: dict[str, tuple[Endpoint, ...]] = {}
         """By client id, the peers to have connections to."""
         self._kept_at = 0.0
         """When that was last seen to."""
-        self._accepted: dict[ServerChannel, None] = {}
-        self._reading: deque[ServerChannel] = deque()
-        """Channels with a long frame to decode: one of them does a step in each turn of the task."""
         self._outstanding: dict[int, ClientChannel] = {}
         """The channel of every request, by token, until its outcome was delivered."""
         self._timer = Timer(self._outstanding, self._expire, self.settled)
@@ -98,8 +115,8 @@ class WireTransport:
     ) -> None:
         """Own every socket until cancelled, then close them all; see `Transport.run`."""
         assert self._deliver is None, "a transport runs once"
-        self._deliver = deliver
-        self._settled = settled
+        self._deliver = self.serving.deliver = deliver
+        self.serving.settled = settled
         # `trio.current_time` looks for the clock every time, which takes three times as long.
         self.now = trio.lowlevel.current_clock().current_time
         for listener in self._wanted:
@@ -107,7 +124,10 @@ class WireTransport:
         self.later(self._sweep, self._max_idle_s / 4)
         try:
             async with trio.open_nursery() as nursery:
+                self._nursery = nursery
                 nursery.start_soon(self._timer.run)
+                if self._overrides:
+                    nursery.start_soon(self._override)
                 await nursery.start(self._sockets.run)
                 task_status.started()
         finally:
@@ -133,6 +153,23 @@ class WireTransport:
             self.later(self._keep_on, _KEEP_SECONDS)
         self._kept[client_id] = tuple(endpoints)
         self.later(self._connect_kept)
+        self.later(self._favour)
+
+    def _favour(self) -> None:
+        """Find out by which addresses the peers come that this node keeps connections to."""
+        assert self._nursery is not None, "the timer runs in it"
+        self._nursery.start_soon(self._favour_kept)
+
+    async def _favour_kept(self) -> None:
+        """Names are asked for again once in a while: a voter may have moved."""
+        hosts = {endpoint.host for endpoints in self._kept.values() for endpoint in endpoints}
+        self.serving.favour(frozenset([address for host in hosts for address in await addresses_of(host)]))
+
+    async def _override(self) -> None:
+        """As in Kafka, a host may be named, and is looked up once."""
+        for host, most in self._overrides.items():
+            for address in await addresses_of(host):
+                self.serving.per_ip[address] = most
 
     def _keep_on(self) -> None:
         self._connect_kept()
@@ -154,7 +191,7 @@ class WireTransport:
         """Close the connection that this request came by, without an answer."""
         channel = request.handle
         assert isinstance(channel, ServerChannel), channel
-        channel.close()
+        channel.drop(request)
 
     def look(self) -> None:
         """Deliver now what is at hand; see `Transport.look`."""
@@ -173,28 +210,22 @@ class WireTransport:
 
     def accepted(self, socket: Socket, listener: Listener, peer: str) -> ServerChannel | None:
         """A peer has connected; None turns it away."""
-        if len(self._accepted) >= self._max_connections:
-            log.warning("turning away %s: there are %d connections already", peer, len(self._accepted))
+        why = self.serving.refusal(address_of(peer))
+        if why is not None:
+            self.serving.log.write(logging.WARNING, "refused", "turning away %s: %s", peer, why)
             return None
-        assert self._deliver is not None, "peers are accepted only by a running transport"
         channel = ServerChannel(
-            self,
-            socket,
-            self._deliver,
-            listener=listener.name,
-            peer=peer,
-            served=self._served,
-            max_frame_bytes=self._options.max_frame_bytes,
+            self.serving, socket, now=self.now, listener=listener.name, peer=peer, served=self._served
         )
-        self._accepted[channel] = None
+        self.serving.enter(channel)
         if self._kept and channel.last_active - self._kept_at >= _KEEP_APART_SECONDS:
             self._kept_at = channel.last_active
             self.later(self._connect_kept)
         return channel
 
-    def forget(self, channel: ServerChannel) -> None:
-        """This connection of a peer is closed."""
-        self._accepted.pop(channel, None)
+    def has_reserve(self, peer: str) -> bool:
+        """Whether a spare descriptor is given up for this peer's connection, where there are no others."""
+        return self.serving.has_reserve(address_of(peer))
 
     def finish(self, outcome: Reply | Failed) -> None:
         """Hand the outcome of a request to the user, unless its time was up."""
@@ -206,25 +237,14 @@ class WireTransport:
         """The same from inside the user's call."""
         self.later(partial(self.finish, outcome))
 
-    def settled(self) -> bool:
-        """Nothing more is at hand: the user may deal with what was delivered."""
-        return self._settled()
+    @property
+    def settled(self) -> Callable[[], bool]:
+        """Nothing more is at hand: the user may deal with what was delivered, and who waits for a turn has it."""
+        return self.serving.settle
 
     def later(self, action: Callable[[], None], delay_s: float = 0.0) -> None:
         """Do something in the transport's own task, soon or after a while."""
         self._timer.later(action, delay_s)
-
-    def read_on_later(self, channel: ServerChannel) -> None:
-        """Call `read_on` of a channel when others have had their turn."""
-        self._reading.append(channel)
-        if len(self._reading) == 1:
-            self.later(self._read_on)
-
-    def _read_on(self) -> None:
-        self._reading[0].read_on()
-        self._reading.popleft()
-        if self._reading:
-            self.later(self._read_on)
 
     def _expire(self, token: int) -> None:
         """A request is out of time: fail it and close its connection, where all later answers wait for its own."""
@@ -237,10 +257,9 @@ class WireTransport:
         """Close what has been idle for too long, a few times in that while."""
         longest = self._max_idle_s
         active_since = self.now() - longest
-        for channel in list(self._accepted):
-            if channel.last_active < active_since and channel.is_idle:
-                log.debug("closing the idle connection of %s", channel.peer)
-                channel.close()
+        self.serving.close_idle()
+        if self._kept:
+            self._favour()
         for key, peer in list(self._peers.items()):
             if peer.last_active < active_since and peer.is_idle:
                 peer.end(Cause.CLOSED, "idle")

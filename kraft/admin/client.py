@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from metadata_log.serde import Message
 from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC, Uuid
-from transport.interface import Cause, Endpoint, Failed, Inbound, Reply, Request, Transport
+from transport.interface import Cause, Endpoint, Failed, Gone, Inbound, Reply, Request, Transport
 from transport.protocol.errors import Error
 from transport.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from transport.protocol.messages.describe_quorum import (
@@ -188,6 +188,8 @@ class AdminClient:
         """The transport's callback."""
         if isinstance(thing, Request):
             self._transport.drop(thing)
+            return
+        if isinstance(thing, Gone):
             return
         waiting = self._waiting.pop(thing.token, None)
         if waiting is not None:

@@ -66,6 +66,15 @@ def parse_host_port(text: str) -> tuple[str, int]:
     return match[1] or match[2], int(match[3])
 
 
+def parse_connection_limit(text: str) -> tuple[str, int]:
+    """Read `host:number`, split at the last colon as in Kafka (`Csv.parseCsvMap`); raises `ValueError`."""
+    host, colon, number = trim(text).rpartition(":")
+    host, number = trim(host), trim(number)
+    if not (colon and host and number.isascii() and number.isdigit() and len(number) <= 10):
+        raise ValueError(f"{text!r} is not host:number")
+    return host.strip("[]"), int(number)
+
+
 def parse_listener(text: str) -> ListenerSpec:
     """Read `NAME://host:port`; raises `ValueError`. Names are upper case, as in Kafka."""
     match = _LISTENER.fullmatch(trim(text))

@@ -9,7 +9,15 @@ from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
-from kraft.config.addresses import ListenerSpec, QuorumVoter, parse_host_port, parse_listener, parse_voter, split_list
+from kraft.config.addresses import (
+    ListenerSpec,
+    QuorumVoter,
+    parse_connection_limit,
+    parse_host_port,
+    parse_listener,
+    parse_voter,
+    split_list,
+)
 from kraft.config.described import DescribedSetting, described_settings
 from kraft.config.errors import ConfigError
 from kraft.config.kafka_keys import KAFKA_KEYS, PREFIXES
@@ -105,6 +113,10 @@ class Config(Struct, frozen=True, kw_only=True):
     rack: str | None = None
     request_max_bytes: int = NUMBERS["socket.request.max.bytes"].default
     connections_max_idle_ms: int = NUMBERS["connections.max.idle.ms"].default
+    max_connections: int = NUMBERS["max.connections"].default
+    max_connections_per_ip: int = NUMBERS["max.connections.per.ip"].default
+    max_connections_per_ip_overrides: tuple[tuple[str, int], ...] = ()
+    queued_max_request_bytes: int = NUMBERS["queued.max.request.bytes"].default
     warnings: tuple[str, ...] = ()
     """What a user should be told before the node starts: unknown settings, settings that have no effect yet."""
     described: tuple[DescribedSetting, ...] = ()
@@ -191,6 +203,7 @@ def _config(reader: _Reader, roles: tuple[str, ...]) -> Config:
     listeners = reader.listeners(names, roles)
     log_dirs = reader.log_dirs()
     reader.check_topic_settings()
+    reader.check_queued_bytes()
     return Config(
         node_id=node_id,
         process_roles=roles,
@@ -211,6 +224,7 @@ def _config(reader: _Reader, roles: tuple[str, ...]) -> Config:
         # As in Java, any other word is no.
         allows_without_acl=reader.text("allow.everyone.if.no.acl.found").lower() == "true",
         token_secret=reader.secret("delegation.token.secret.key"),
+        max_connections_per_ip_overrides=reader.entries("max.connections.per.ip.overrides", parse_connection_limit),
         described=reader.described(),
         warnings=tuple(reader.warnings()),
         **reader.numbers(),
@@ -497,6 +511,13 @@ class _Reader:
         if SEGMENT_BYTES_OVERRIDE in self._settings:
             found["segment_bytes"] = self._whole(SEGMENT_BYTES_OVERRIDE, SMALLEST_SEGMENT_BYTES, INT_MAX)
         return found
+
+    def check_queued_bytes(self) -> None:
+        """A bound below one request would stop every connection (Kafka: `KafkaConfig.validateValues`)."""
+        key, largest = "queued.max.request.bytes", "socket.request.max.bytes"
+        queued, request = self._number(key, NUMBERS[key]), self._number(largest, NUMBERS[largest])
+        if 0 < queued < request:
+            raise self.bad(key, f"this is less than {largest}, which is {request}")
 
     def check_topic_settings(self) -> None:
         """What is here the default of topics: a number has to be one."""

@@ -130,6 +130,11 @@ TEXTS: Final[dict[str, Text]] = {
         allowed="names, separated by commas, each with a config.providers.NAME.class",
         doc="What resolves `${NAME:…}` in values: [below](#values-from-elsewhere).",
     ),
+    "max.connections.per.ip.overrides": Text(
+        default="",
+        allowed="host:number, separated by commas",
+        doc="The same for single hosts.",
+    ),
     "delegation.token.secret.key": Text(
         default="",
         allowed="a secret, the same on every controller and broker",
@@ -321,6 +326,28 @@ NUMBERS: Final[dict[str, Number]] = {
         minimum=1,
         maximum=LONG_MAX,
         doc="When an idle connection is closed.",
+    ),
+    "max.connections": Number(
+        field="max_connections",
+        default=INT_MAX,
+        minimum=0,
+        doc="How many connections of peers there may be: 10000 if not set, and never more than descriptors allow;"
+        " some are kept back for voters and this machine.",
+    ),
+    "max.connections.per.ip": Number(
+        field="max_connections_per_ip",
+        default=INT_MAX,
+        minimum=0,
+        doc="How many of them one address may have; half of all if not set.",
+    ),
+    "queued.max.request.bytes": Number(
+        field="queued_max_request_bytes",
+        default=-1,
+        minimum=-1,
+        maximum=LONG_MAX,
+        doc="How much memory received requests may take, half-received and unanswered ones included, before connections"
+        " are not read from; 64 MiB, or twice the largest request, if this is not above 0. Voters have as much of"
+        " their own.",
     ),
 }
 

@@ -19,7 +19,9 @@ from kraft.replica.application import ApplicationFactory, host_silent_raw_log
 from kraft.replica.machine_host import host_state_machine
 from kraft.state_machine import C, R, StateMachine
 from metadata_log.disk import Disk, OsDisk
+from transport.descriptors import connections_allowed
 from transport.interface import Transport
+from transport.serving import INT_MAX, MAX_CONNECTIONS
 from transport.tcp import TcpTransport
 
 
@@ -93,5 +95,12 @@ def tcp_transport(config: Config, *, patience_ms: int = 0) -> TcpTransport:
     return TcpTransport(
         max_frame_bytes=config.request_max_bytes,
         max_idle_ms=config.connections_max_idle_ms,
+        max_connections=min(
+            MAX_CONNECTIONS if config.max_connections == INT_MAX else config.max_connections,
+            connections_allowed(),
+        ),
+        max_connections_per_ip=config.max_connections_per_ip,
+        max_connections_per_ip_overrides=dict(config.max_connections_per_ip_overrides),
+        max_received_bytes=max(config.queued_max_request_bytes, 0),
         patience_ms=patience_ms,
     )

@@ -7,9 +7,9 @@ from typing import Final
 from kraft.node.inbox import Inbox
 from kraft.node.logging import NodeLog
 from kraft.quorum.events import FailureCause
-from kraft.replica.events import Input, WireFailed, WireReply, WireRequest
+from kraft.replica.events import Input, WireFailed, WireGone, WireReply, WireRequest
 from metadata_log.serde import Message
-from transport.interface import Cause, Failed, Reply, Request, Transport
+from transport.interface import Cause, Failed, Gone, Reply, Request, Transport
 
 _CAUSES: Final = {cause: FailureCause(cause.value) for cause in Cause}
 
@@ -26,18 +26,20 @@ class Inbound:
         self.unanswered: dict[int, Request] = {}
         """The requests, parked fetches included, that wait for an answer."""
 
-    def deliver(self, thing: Request | Reply | Failed) -> None:
+    def deliver(self, thing: Request | Reply | Failed | Gone) -> None:
         """The transport's callback; nobody is woken, as `Inbox.settled` follows.
 
-        Beyond the limit of unanswered requests a connection is closed, not queued for.
+        Beyond the limit of unanswered requests a connection is closed, not queued for: that is for transports that let
+        connections ask without end. `WireTransport` lets them wait long before.
         """
         if isinstance(thing, Request):
             if len(self.unanswered) >= self._limit:
-                self._log.warn("overloaded", None, {"peer": thing.peer, "unanswered": len(self.unanswered)})
+                self._log.warn("overloaded", {"peer": thing.peer, "unanswered": len(self.unanswered)})
                 self._transport.drop(thing)
                 return
             request_id = self._next_id
             self._next_id = request_id + 1
+            thing.tag = request_id
             self.unanswered[request_id] = thing
             self._inbox.events.append(
                 WireRequest(
@@ -52,15 +54,23 @@ class Inbound:
             )
         elif isinstance(thing, Reply):
             self._inbox.events.append(WireReply(request_id=thing.token, message=thing.message))
-        else:
+        elif isinstance(thing, Failed):
             self._inbox.events.append(WireFailed(request_id=thing.token, cause=_CAUSES[thing.cause]))
+        else:
+            for request in thing.requests:
+                if self.unanswered.pop(request.tag, None) is not None:
+                    self._inbox.events.append(WireGone(request_id=request.tag))
 
     def answer(self, request_id: int, message: Message) -> None:
-        """Send the replica's answer to the connection that the request came by."""
-        self._transport.answer(self.unanswered.pop(request_id), message)
+        """Send the replica's answer to the connection that the request came by, if that is still there."""
+        request = self.unanswered.pop(request_id, None)
+        if request is not None:
+            self._transport.answer(request, message)
 
     def drop(self, request_id: int, why: str) -> None:
-        """Close the connection that a request came by."""
-        request = self.unanswered.pop(request_id)
-        self._log.warn("dropped", None, {"peer": request.peer, "why": repr(why)})
+        """Close the connection that a request came by, if that is still there."""
+        request = self.unanswered.pop(request_id, None)
+        if request is None:
+            return
+        self._log.warn("dropped", {"peer": request.peer, "why": repr(why)})
         self._transport.drop(request)

@@ -18,7 +18,6 @@ from metadata_log.types import NO_NODE
 
 LOGGER: Final = logging.getLogger("kraft.node")
 _QUIET_MS: Final = 1000
-_REMEMBERED: Final = 1000
 
 
 class NodeLog:
@@ -28,7 +27,7 @@ class NodeLog:
         self._node_id = node_id
         self._now_ms = now_ms
         self._high_watermark_wanted = True
-        self._warned: dict[tuple[str, object], tuple[int, int]] = {}
+        self._warned: dict[tuple[str, str], tuple[int, int]] = {}
 
     def write(self, event: str, facts: dict[str, object], level: int = logging.INFO) -> None:
         """One line: the event and its facts as `key=value`. What others have chosen breaks no line and no terminal."""
@@ -51,7 +50,7 @@ class NodeLog:
                 name = "none" if leader.leader_id == NO_NODE else leader.leader_id
                 self.write("leader", {"leader": name, "epoch": leader.epoch})
             case Suspicious(peer_id=peer_id, what=what):
-                self.warn("suspicious", peer_id, {"peer": peer_id, "what": repr(what)})
+                self.warn("suspicious", {"peer": peer_id, "what": repr(what)})
             case Denial(caller=caller):
                 facts: dict[str, object] = {
                     "principal": repr(caller.principal),
@@ -60,18 +59,19 @@ class NodeLog:
                     "resource": repr(f"{effect.resource.name}:{effect.name}"),
                     "rule": repr(effect.rule),
                 }
-                self.warn("denied", (caller.principal, effect.operation), facts)
+                self.warn("denied", facts, kind=effect.operation.name)
             case _:
                 pass
 
-    def warn(self, event: str, about: object, facts: dict[str, object]) -> None:
-        """At most one line per event, thing and second, because a hostile peer may decide how often this is called."""
-        now_ms = self._now_ms()
-        since_ms, held_back = self._warned.get((event, about), (now_ms - _QUIET_MS, 0))
+    def warn(self, event: str, facts: dict[str, object], *, kind: str = "") -> None:
+        """At most one line per event, kind and second, because a hostile peer may decide how often this is called.
+
+        `event` and `kind` are constants of the program: an id or a name that a peer chooses gets no line of its own.
+        """
+        now_ms, key = self._now_ms(), (event, kind)
+        since_ms, held_back = self._warned.get(key, (now_ms - _QUIET_MS, 0))
         if now_ms - since_ms < _QUIET_MS:
-            self._warned[event, about] = (since_ms, held_back + 1)
+            self._warned[key] = (since_ms, held_back + 1)
             return
-        if len(self._warned) >= _REMEMBERED:
-            self._warned.clear()
-        self._warned[event, about] = (now_ms, 0)
+        self._warned[key] = (now_ms, 0)
         self.write(event, {**facts, "held_back": held_back}, logging.WARNING)

@@ -309,6 +309,10 @@ class RaftCore:
                 assert_never(event)
         return self._finish(now_ms)
 
+    def withdraw(self, request_id: int) -> bool:
+        """Forget a parked Fetch whose sender has closed its connection; returns whether it was parked."""
+        return self._quorum.purgatory.remove(request_id)
+
     def _on_request(self, event: Received, now_ms: int) -> None:
         quorum = self._quorum
         match event.message:

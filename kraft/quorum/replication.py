@@ -128,7 +128,9 @@ def on_fetch(quorum: QuorumState, event: Received, request: Fetch, now_ms: int) 
         quorum.emit(SendRecords(event.request_id, reply, request.offset, request.max_bytes))
     else:
         has_news = request.high_watermark < leader.high_watermark
-        wait_ms = min(request.max_wait_ms, quorum.config.commit_news_delay_ms) if has_news else request.max_wait_ms
+        wait_ms = min(request.max_wait_ms, quorum.config.longest_wait_ms)
+        if has_news:
+            wait_ms = min(wait_ms, quorum.config.commit_news_delay_ms)
         if wait_ms:
             quorum.purgatory.park(ParkedFetch(event.request_id, request, reply, now_ms + wait_ms))
         else:

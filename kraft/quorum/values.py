@@ -113,3 +113,11 @@ class QuorumConfig(Struct, frozen=True, kw_only=True):
     """Whether a controller that is no voter asks to become one (KIP-1186)."""
     commit_news_delay_ms: int = 0
     """How long a leader may hold the answer to a fetch that could tell of a commit and nothing else. Kafka: 0."""
+
+    @property
+    def longest_wait_ms(self) -> int:
+        """How long a leader parks a Fetch at most, whatever it asks for; Kafka has no such bound.
+
+        A follower that hears nothing for the fetch timeout gives up its leader: a longer wait only takes memory.
+        """
+        return max(self.fetch_timeout_ms, self.fetch_max_wait_ms)

@@ -48,6 +48,12 @@ class WireFailed(Struct, frozen=True, gc=False):
     cause: FailureCause
 
 
+class WireGone(Struct, frozen=True, gc=False):
+    """The connection of the `WireRequest` with this id is closed: no `Answer` need follow."""
+
+    request_id: int
+
+
 class FlushDone(Struct, frozen=True, gc=False):
     """The flush with this ticket is done."""
 
@@ -79,6 +85,7 @@ Input = (
     | WireRequest
     | WireReply
     | WireFailed
+    | WireGone
     | FlushDone
     | Submit
     | Call

@@ -90,6 +90,7 @@ from kraft.replica.events import (
     Submit,
     Trace,
     WireFailed,
+    WireGone,
     WireReply,
     WireRequest,
 )
@@ -117,6 +118,8 @@ _OwnEvent = LogFlushed | SnapshotChecked
 """What comes of an effect and must not overtake the effects behind it."""
 RECORDS_PER_TURN: Final = 1000
 """After so many committed records whatever else there is to do has its turn."""
+SERVED_AT_ONCE_BYTES: Final = 16 << 20
+"""After so many bytes, other fetches that waited for the same records are answered without any."""
 FINISH_MS: Final = 1000
 """How long a leader that stops waits for what it has written to be committed."""
 
@@ -318,6 +321,9 @@ class Replica:
                 peer_id = self._asked.pop(event.request_id, None)
                 if peer_id is not None:
                     self.step_core(RequestFailed(event.request_id, peer_id, event.cause), now_ms)
+            case WireGone():
+                if self.core.withdraw(event.request_id):
+                    del self._received[event.request_id]
             case Resign() | Resumed():
                 self.step_core(event, now_ms)
             case BeginShutdown():
@@ -471,6 +477,7 @@ class Replica:
         storage, outputs = self._storage, self._outputs
         last_read: tuple[int, int] | None = None
         data = b""
+        served_bytes = 0
         for effect in effects:
             match effect:
                 case SendRecords():
@@ -479,6 +486,10 @@ class Replica:
                     if (effect.offset, effect.max_bytes) != last_read:
                         last_read = (effect.offset, effect.max_bytes)
                         data = storage.read(effect.offset, effect.max_bytes)
+                    served_bytes += len(data)
+                    if served_bytes - len(data) >= SERVED_AT_ONCE_BYTES:
+                        # One of many fetches that waited: without records it asks again at once, and has its turn.
+                        last_read, data = None, b""
                     outputs.append(Answer(effect.request_id, self._rpc.reply_to_wire(request, effect.reply, data)))
                 case SendReply():
                     request = self._received.pop(effect.request_id)

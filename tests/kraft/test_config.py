@@ -12,6 +12,8 @@ from kraft.config import Config, ConfigError, configuration_table
 from kraft.config.kafka_keys import KAFKA_KEYS
 from kraft.config.keys import NUMBERS, SEGMENT_BYTES_OVERRIDE, STANDARD_AUTHORIZER, TEXTS
 from kraft.config.secret import Secret
+from kraft.node.embed import tcp_transport
+from transport.serving import INT_MAX, MAX_CONNECTIONS
 
 GOOD = """\
 process.roles=controller
@@ -35,6 +37,24 @@ def test_a_minimal_file_takes_kafkas_defaults() -> None:
     assert config.warnings == ()
 
 
+def test_limits_of_connections_reach_the_transport() -> None:
+    """Kafka's defaults mean no limit; here they mean one that a node can bear."""
+    limits = tcp_transport(Config.parse(GOOD)).serving.limits
+    assert 0 < limits.max_connections <= MAX_CONNECTIONS
+    assert (limits.max_per_ip, limits.received_bytes) == (INT_MAX, 0)
+    given = "max.connections=7\nmax.connections.per.ip=5\nqueued.max.request.bytes=200000000\n"
+    config = Config.parse(GOOD + given + "max.connections.per.ip.overrides=10.0.0.1:3, broker : 2,::1:4\n")
+    limits = tcp_transport(config).serving.limits
+    assert (limits.max_connections, limits.max_per_ip, limits.received_bytes) == (7, 5, 200_000_000)
+    assert config.max_connections_per_ip_overrides == (("10.0.0.1", 3), ("broker", 2), ("::1", 4))
+
+
+def test_connections_leave_descriptors_for_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    for soft, allowed in ((1024, 768), (100, 50)):
+        monkeypatch.setattr("resource.getrlimit", lambda _, soft=soft: (soft, soft))
+        assert tcp_transport(Config.parse(GOOD)).serving.limits.max_connections == allowed
+
+
 def test_overrides_win() -> None:
     config = Config.parse(GOOD, overrides=["controller.quorum.append.linger.ms=0", "node.id = 2"])
     assert (config.append_linger_ms, config.node_id) == (0, 2)
@@ -56,6 +76,10 @@ def test_an_override_needs_an_equals_sign() -> None:
         ("node.id=99999999999", "to 2147483647"),
         ("controller.quorum.election.timeout.ms=soon", "a whole number"),
         ("controller.quorum.voters=1:9001", "id@host:port"),
+        ("max.connections=-1", "a whole number from 0"),
+        ("max.connections.per.ip.overrides=10.0.0.1", "'10.0.0.1' is not host:number"),
+        ("max.connections.per.ip.overrides=10.0.0.1:many", "'10.0.0.1:many' is not host:number"),
+        ("queued.max.request.bytes=1000", "less than socket.request.max.bytes"),
         ("controller.quorum.voters=1@host:0", "id@host:port"),
         ("controller.quorum.voters=1@a:1,1@b:2", "appears twice"),
         ("listeners=127.0.0.1:9001", "NAME://host:port"),

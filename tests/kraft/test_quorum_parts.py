@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from kraft.quorum.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD, BatchAccumulator
 from kraft.quorum.leadership import ranked_backoff_ms
 from kraft.quorum.log_view import LogView, Position
+from kraft.quorum.messages import Fetch, FetchReply
 from kraft.quorum.peers import Peers
+from kraft.quorum.purgatory import ParkedFetch, Purgatory
 from kraft.quorum.states import Tally
 from kraft.quorum.states.leader import MAX_OBSERVERS, LeaderState, Progress
-from kraft.quorum.values import Endpoints, ReplicaKey
+from kraft.quorum.values import NEVER_MS, Endpoints, ReplicaKey
 from kraft.quorum.voters import VoterSet, majority
 from metadata_log.batch import build_batch
 from metadata_log.epochs import EpochHistory
@@ -22,6 +24,27 @@ from metadata_log.types import OffsetAndEpoch, Uuid
 
 DIRECTORY = Uuid(bytes(range(16)))
 OTHER_DIRECTORY = Uuid(bytes(range(1, 17)))
+
+
+def parked(request_id: int, deadline_ms: int) -> ParkedFetch:
+    fetch = Fetch(epoch=1, replica=ReplicaKey(-1), offset=5, last_epoch=1, max_wait_ms=500, max_bytes=1)
+    return ParkedFetch(request_id, fetch, FetchReply(epoch=1, leader_id=1), deadline_ms)
+
+
+def test_a_fetch_that_is_withdrawn_is_never_answered() -> None:
+    purgatory = Purgatory()
+    for request_id in (1, 2, 3):
+        purgatory.park(parked(request_id, 100 * request_id))
+    assert purgatory.remove(1)
+    assert not purgatory.remove(1)
+    copy = purgatory.fork()
+    assert [fetch.request_id for fetch in purgatory.take_expired(250)] == [2]
+    assert purgatory.deadline_ms == 300
+    assert purgatory.remove(3)
+    assert purgatory.is_empty
+    assert purgatory.take_expired(400) == []
+    assert purgatory.deadline_ms == NEVER_MS
+    assert [fetch.request_id for fetch in copy.take_all()] == [2, 3]
 
 
 def epochs(*pairs: tuple[int, int]) -> EpochHistory:

@@ -9,7 +9,7 @@ from functools import partial
 import trio
 
 from metadata_log.serde import Message
-from transport.interface import Endpoint, Failed, Inbound, Listener, Reply, Request, Transport
+from transport.interface import Endpoint, Failed, Gone, Inbound, Listener, Reply, Request, Transport
 from transport.protocol.apis import APIS, Api, ApiKey
 from transport.protocol.messages import ApiVersionsResponse, VoteRequest, VoteResponse
 from transport.protocol.messages.api_versions import ApiVersion
@@ -33,6 +33,7 @@ class Node:
         self.transport = transport
         self.requests: list[Request] = []
         self.outcomes: dict[int, Reply | Failed] = {}
+        self.gone: list[Request] = []
         self.answer_with: Callable[[Request], Message] | None = None
         self._next_token = 0
         self._news = trio.Event()
@@ -47,6 +48,8 @@ class Node:
                 self.transport.answer(inbound, self.answer_with(inbound))
             case Request():
                 self.requests.append(inbound)
+            case Gone():
+                self.gone += inbound.requests
             case _:
                 assert inbound.token not in self.outcomes, f"two outcomes of {inbound.token}"
                 self.outcomes[inbound.token] = inbound

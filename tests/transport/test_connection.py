@@ -374,6 +374,7 @@ def test_headers_like_the_one_before_are_read_like_any_other(sent: list[tuple[tu
             header.client_id,
             message,
         )
+        connection.answer(read, APIS[api_key].response())
 
 
 def test_the_same_answer_to_several_is_written_for_each() -> None:

@@ -228,6 +228,39 @@ async def test_a_dropped_request_is_a_reset_for_all_on_its_connection(new_node: 
         assert isinstance(await client.call(endpoint, numbered(1)), Reply)
 
 
+@not_simulated("each exchange ends by itself there; there is no connection whose end could be noticed")
+async def test_requests_of_a_connection_that_is_closed_are_named(new_node: NewNode):
+    """A user that parks requests must not hold them for peers that have gone."""
+    server, client = new_node(), new_node()
+    endpoint = server.transport.listen(LISTENER)
+    async with server.running(), client.running():
+        tokens = [client.ask(endpoint, numbered(number)) for number in range(3)]
+        await server.until(lambda: len(server.requests) == 3)
+        for request in server.requests[::2]:
+            server.transport.answer(request, echo(request))
+        await client.outcome(tokens[0])
+        client.transport.close_peer(endpoint)
+        await server.until(lambda: bool(server.gone))
+        assert server.gone == [server.requests[1]]
+        server.transport.answer(server.requests[1], VoteResponse())
+        server.requests.clear()
+        server.answer_with = echo
+        assert isinstance(await client.call(endpoint, numbered(1)), Reply)
+
+
+@not_simulated("a node that drops a request of another one is a bug there, and ends the run")
+async def test_a_dropped_request_is_not_named_and_those_beside_it_are(new_node: NewNode):
+    server, client = new_node(), new_node()
+    endpoint = server.transport.listen(LISTENER)
+    async with server.running(), client.running():
+        for number in range(3):
+            client.ask(endpoint, numbered(number))
+        await server.until(lambda: len(server.requests) == 3)
+        server.transport.drop(server.requests[1])
+        await server.until(lambda: bool(server.gone))
+        assert server.gone == server.requests[::2]
+
+
 @not_simulated("whether and how a sender notices is drawn there")
 async def test_a_peer_that_ends_resets_and_then_refuses(new_node: NewNode):
     """The difference between these and a time-out is what lets a follower notice a killed leader at once."""

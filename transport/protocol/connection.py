@@ -65,6 +65,17 @@ class Request(Struct, eq=False):
     """The peer's address, for logs and errors."""
     encoded: bytes | memoryview = b""
     """The frame as it came, header included, without its length; empty where the message never was bytes."""
+    tag: int = 0
+    """A number that the user may set, to know the request again in `Gone`."""
+
+
+class Gone(Struct, frozen=True, eq=False):
+    """The connection of these requests is closed before they were answered: their answers would reach no peer.
+
+    The user may forget the requests; `Transport.answer` and `Transport.drop` do nothing for them.
+    """
+
+    requests: tuple[Request, ...]
 
 
 class Reply(Struct, frozen=True):
@@ -98,9 +109,9 @@ class FrameReader:
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES, allowed: Allowed | None = None) -> None:
         self._max_frame_bytes = max_frame_bytes
         self._allowed = allowed
-        self._small_bytes = min(max_frame_bytes, UNCOUNTED_BYTES)
-        self._parts: list[bytes] = []
-        self._held = 0
+        self.small_bytes = min(max_frame_bytes, UNCOUNTED_BYTES)
+        """What is not longer needs no question."""
+        self._partial = bytearray()
         self._needed = 4
         self.broken: str | None = None
         """Why no further bytes are read: a length that is negative or above the limit."""
@@ -108,27 +119,32 @@ class FrameReader:
     @property
     def missing(self) -> int:
         """How many bytes the frame (or length) that has begun still needs; a hint for the size of the next read."""
-        return self._needed - self._held
+        return self._needed - len(self._partial)
+
+    @property
+    def held(self) -> int:
+        """How many bytes of a frame that is not whole yet are kept."""
+        return len(self._partial)
 
     def feed(self, data: bytes) -> list[bytes]:
         """The frames that `data` completes. Holds no more than one frame's bytes, however they are sliced."""
-        is_whole = len(data) - 4 == int.from_bytes(data[:4], "big") <= self._small_bytes
-        if is_whole and not self._parts and self.broken is None:
+        is_whole = len(data) - 4 == int.from_bytes(data[:4], "big") <= self.small_bytes
+        if is_whole and not self._partial and self.broken is None:
             return [data[4:]]  # as nearly always
-        if self._parts:
-            self._parts.append(data)
-            self._held += len(data)
-            if self._held < self._needed:
+        if self._partial:
+            # Not a list of parts: a part of one byte would cost forty.
+            self._partial += data
+            if len(self._partial) < self._needed:
                 return []
-            data = b"".join(self._parts)
-            self._parts.clear()
+            data = bytes(self._partial)
+            self._partial = bytearray()
         frames: list[bytes] = []
         position, end = 0, len(data)
         self._needed = 4
         while end - position >= 4 and self.broken is None:
             size = int.from_bytes(data[position : position + 4], "big", signed=True)
             stop = position + 4 + size
-            if not 0 <= size <= self._small_bytes:
+            if not 0 <= size <= self.small_bytes:
                 start = data[position + 4 : position + 6]
                 if 0 <= size <= self._max_frame_bytes and len(start) < 2:
                     self._needed = 6
@@ -139,12 +155,10 @@ class FrameReader:
             if stop > end:
                 self._needed = 4 + size
                 break
-            else:
-                frames.append(data[position + 4 : stop])
-                position = stop
+            frames.append(data[position + 4 : stop])
+            position = stop
         if position < end and self.broken is None:
-            self._parts.append(data[position:])
-        self._held = end - position
+            self._partial += memoryview(data)[position:]
         return frames
 
     def _too_long(self, size: int, before: int, start: int) -> str | None:
@@ -201,8 +215,49 @@ _AT: Final = slice(4, 8)
 """Where the correlation id stands."""
 
 
+_PIPELINED: Final = frozenset(
+    key.to_bytes(2, "big")
+    for key in (
+        ApiKey.API_VERSIONS,
+        ApiKey.VOTE,
+        ApiKey.BEGIN_QUORUM_EPOCH,
+        ApiKey.END_QUORUM_EPOCH,
+        ApiKey.ADD_RAFT_VOTER,
+        ApiKey.REMOVE_RAFT_VOTER,
+        ApiKey.UPDATE_RAFT_VOTER,
+        ApiKey.BROKER_REGISTRATION,
+        ApiKey.BROKER_HEARTBEAT,
+        ApiKey.UNREGISTER_BROKER,
+        ApiKey.CONTROLLER_REGISTRATION,
+        ApiKey.ALTER_PARTITION,
+        ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+        ApiKey.ALLOCATE_PRODUCER_IDS,
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.CREATE_ACLS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        ApiKey.UPDATE_FEATURES,
+    )
+)
+"""The APIs, as their two bytes, whose answers are no larger than what was asked justifies.
+
+Every other API is in bulk: a few bytes ask for megabytes. Of these a connection has one at a time, as Kafka has of all.
+"""
+
+REQUEST_WEIGHT: Final = 2048
+"""Bytes that an unanswered request counts for beside its frame: what its objects take."""
+_FRAME_WEIGHT: Final = 64
+"""The same of a frame that waits."""
+
+
 class ServerConnection:
-    """The serving end: requests come out of `feed`, and answers leave in the order of their requests.
+    """The serving end: bytes go in by `receive`, requests come out of `take`, and answers leave in the order of their
+    requests.
 
     Bytes that make no sense set `broken`: nothing further is read, and the connection is to be closed once `unanswered`
     is 0. An API or version that is not served is such a case, as in Kafka; only ApiVersions answers an unknown version.
@@ -219,6 +274,10 @@ class ServerConnection:
     ) -> None:
         self.broken: str | None = None
         self.frames = FrameReader(max_frame_bytes, self._allowed)
+        self.waiting: deque[bytes] = deque()
+        """The frames that `take` has not read yet."""
+        self.early_bytes = 0
+        """The bytes of answers that wait for those of earlier requests."""
         self._handle = handle
         self._listener = listener
         self._peer = peer
@@ -229,10 +288,14 @@ class ServerConnection:
         """That of the last request."""
         self._early: dict[int, bytes] = {}
         """Encoded answers, by sequence, that wait for those of earlier requests."""
+        self._open: dict[int, Request] = {}
+        """The requests, by sequence, that were taken and not answered."""
+        self.bulk: int | None = None
+        """The sequence of the one unanswered request whose answer may be large."""
+        self.weight = 0
+        """What the waiting frames and the unanswered requests count for, in bytes."""
         self._steps: Generator[None, None, Request] | None = None
-        """What is left to do of a long frame."""
-        self._waiting: list[bytes] | None = None
-        """Frames behind that one; None where there is none."""
+        """What is left to do of a long frame, the first of `waiting`."""
 
     def _allowed(self, before: int, start: int) -> tuple[int, str]:
         """The most bytes of a request that begins with this API key."""
@@ -243,63 +306,141 @@ class ServerConnection:
 
     @property
     def unanswered(self) -> int:
-        """How many requests came out of `feed` and have no answer on its way."""
+        """How many requests were taken and have no answer on its way."""
         return self._received - self._answered
 
-    def feed(self, data: bytes) -> tuple[list[Request], bytes]:
-        """Take in bytes: the requests they complete, and bytes to send at once (mostly none)."""
-        if self.broken is not None:
-            return [], b""
-        frames = self.frames.feed(data)
-        if self._waiting is not None:
-            frames = self._behind_a_long_one(frames)
-        began = self._received
-        requests: list[Request] = []
-        released = b""
-        for frame in frames:
-            try:
-                request = self._read(frame)
-            except DecodeError as bad:
-                self.broken = str(bad)
-                return requests, released
-            if request is None:
-                self._waiting = frames[self._received - began + 1 :]
-                return requests, released
-            if isinstance(request, bytes):
-                released += self._release(self._received, request)
-            else:
-                requests.append(request)
-            self._received += 1
-        if self._waiting is None:
-            self.broken = self.frames.broken
-        return requests, released
+    @property
+    def held_bytes(self) -> int:
+        """The memory that received bytes take, those of unanswered requests included: an estimate from above."""
+        return self.weight + self.frames.held
 
-    def _behind_a_long_one(self, frames: list[bytes]) -> list[bytes]:
-        """The frames to read now: none before the long one is decoded, then all that came behind that."""
-        assert self._waiting is not None, self._peer
-        frames = [*self._waiting, *frames]
-        self._waiting = None if self._steps is None else frames
-        return frames if self._waiting is None else []
+    @property
+    def is_next_in_bulk(self) -> bool:
+        """Whether the answer to the next waiting frame may be much larger than the frame."""
+        return self.waiting[0][:2] not in _PIPELINED
 
     @property
     def is_reading(self) -> bool:
-        """Whether a long frame is being decoded: `read_on` is to be called, and nothing to be fed that can wait."""
+        """Whether a long frame is being decoded: `take` does its next step."""
         return self._steps is not None
 
-    def read_on(self) -> tuple[list[Request], bytes]:
-        """Do the next step of a long frame; returns as `feed`."""
-        assert self._steps is not None, self._peer
+    @property
+    def may_take(self) -> bool:
+        """Whether `take` would read a frame now."""
+        waiting = self.waiting
+        return bool(waiting) and (self.bulk is None or waiting[0][:2] in _PIPELINED)
+
+    def receive(self, data: bytes) -> None:
+        """Take in bytes; `take` hands out the requests they complete."""
+        if self.broken is not None:
+            return
+        frames = self.frames.feed(data)
+        for frame in frames:
+            self.weight += len(frame) + _FRAME_WEIGHT
+        self.waiting.extend(frames)
+        if not self.waiting:
+            self.broken = self.frames.broken
+
+    def receive_alone(self, data: bytes, *, may_be_bulk: bool) -> Request | None:
+        """`receive` and `take` at once, where `data` is one frame that need not wait, as nearly always.
+
+        None where it is anything else: then nothing has been received.
+        """
+        size = len(data) - 4
+        if (
+            size != int.from_bytes(data[:4], "big")
+            or size > self.frames.small_bytes
+            or self.waiting
+            or self.frames.held
+            or self.broken is not None
+        ):
+            return None
+        is_bulk = data[4:6] not in _PIPELINED
+        if is_bulk and not (may_be_bulk and self.bulk is None):
+            return None
         try:
-            next(self._steps)
-        except StopIteration as done:
-            self._steps = None
-            self._received += 1
-            requests, released = self.feed(b"")
-            return [done.value, *requests], released
+            request = self._read(data[4:])
+        except DecodeError:
+            return None
+        if not isinstance(request, Request):
+            return None
+        sequence = self._received
+        self._received = sequence + 1
+        self._open[sequence] = request
+        self.weight += size + REQUEST_WEIGHT
+        if is_bulk:
+            self.bulk = sequence
+        return request
+
+    def take(self) -> Request | bytes | None:
+        """The next request, or the bytes that answer it at once; None if no frame waits, or the next has to wait.
+
+        A request in bulk waits while another one of the same connection is unanswered.
+        """
+        waiting = self.waiting
+        if not waiting:
+            return None
+        frame = waiting[0]
+        is_bulk = frame[:2] not in _PIPELINED
+        if is_bulk and self.bulk is not None:
+            return None
+        try:
+            request = self._read(frame) if self._steps is None else self._step()
         except DecodeError as bad:
-            self._steps = self._waiting = None
             self.broken = str(bad)
-        return [], b""
+            self._forget_waiting()
+            return None
+        if request is None:
+            return None
+        waiting.popleft()
+        self.weight -= len(frame) + _FRAME_WEIGHT
+        sequence = self._received
+        self._received = sequence + 1
+        if not waiting:
+            self.broken = self.frames.broken
+        if isinstance(request, bytes):
+            return self._release(sequence, request)
+        self._open[sequence] = request
+        self.weight += len(frame) + REQUEST_WEIGHT
+        if is_bulk:
+            self.bulk = sequence
+        return request
+
+    def feed(self, data: bytes) -> tuple[list[Request], bytes]:
+        """`receive`, and all that can be taken: the requests, and bytes to send at once (mostly none)."""
+        self.receive(data)
+        if self._steps is not None:
+            return [], b""
+        return self.read_on()
+
+    def read_on(self) -> tuple[list[Request], bytes]:
+        """Do the next step of a long frame, if there is one, and take all that can be taken; returns as `feed`."""
+        requests: list[Request] = []
+        released = b""
+        while (taken := self.take()) is not None:
+            if isinstance(taken, bytes):
+                released += taken
+            else:
+                requests.append(taken)
+        return requests, released
+
+    def _forget_waiting(self) -> None:
+        self._steps = None
+        for frame in self.waiting:
+            self.weight -= len(frame) + _FRAME_WEIGHT
+        self.waiting.clear()
+
+    def forget(self, request: Request) -> None:
+        """The user does not want to answer this request; the connection is to be closed."""
+        self._open.pop(request.sequence, None)
+
+    def lost(self) -> tuple[Request, ...]:
+        """The connection is gone: the requests that were taken and not answered, oldest first."""
+        unanswered = tuple(self._open.values())
+        self._open.clear()
+        self._early.clear()
+        self._forget_waiting()
+        return unanswered
 
     def _read(self, frame: bytes) -> Request | bytes | None:
         """Decode one frame; or answer it, if it is an ApiVersions request of an unknown version. None for a long frame
@@ -314,7 +455,8 @@ class ServerConnection:
                 return found
             sender = self._sender = found
         if len(frame) > UNCOUNTED_BYTES:
-            return self._begin_to_read(sender, frame)
+            self._steps = self._read_in_steps(sender, frame)
+            return self._step()
         # What is behind the body is passed over, as Kafka does.
         message = decode_within(
             sender.message, sender.version, frame, sender.position, UNCOUNTED_BYTES, self._peer, False
@@ -332,9 +474,9 @@ class ServerConnection:
             frame,
         )
 
-    def _begin_to_read(self, sender: _Sender, frame: bytes) -> Request | None:
-        """Do the first step of a long frame, mostly the only one."""
-        self._steps = self._read_in_steps(sender, frame)
+    def _step(self) -> Request | None:
+        """Do a step of a long frame, mostly the only one."""
+        assert self._steps is not None, self._peer
         try:
             next(self._steps)
         except StopIteration as done:
@@ -388,21 +530,29 @@ class ServerConnection:
         """The bytes that may leave now; none while an earlier request has no answer. `EncodeError` as `encode`."""
         frame = encode_response(request.api_key, request.version, request.correlation_id, message)
         encoded = len(frame).to_bytes(4, "big") + frame
-        if request.sequence == self._answered and not self._early:
+        sequence = request.sequence
+        assert sequence in self._open, f"request {sequence} is answered twice"
+        del self._open[sequence]
+        self.weight -= len(request.encoded) + REQUEST_WEIGHT
+        if sequence == self.bulk:
+            self.bulk = None
+        if sequence == self._answered and not self._early:
             self._answered += 1
             return encoded
-        return self._release(request.sequence, encoded)
+        return self._release(sequence, encoded)
 
     def _release(self, sequence: int, encoded: bytes) -> bytes:
         if sequence != self._answered:
             assert sequence > self._answered, f"request {sequence} is answered twice"
             self._early[sequence] = encoded
+            self.early_bytes += len(encoded)
             return b""
         self._answered += 1
         if not self._early:
             return encoded
         released = [encoded]
         while (following := self._early.pop(self._answered, None)) is not None:
+            self.early_bytes -= len(following)
             released.append(following)
             self._answered += 1
         return b"".join(released)

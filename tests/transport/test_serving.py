@@ -1,0 +1,423 @@
+"""What peers may take of a node: memory, turns, connections, descriptors. Over TCP, by both kinds of sockets."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+
+import pytest
+import trio
+from conversation import LISTENER, Node, echo
+from test_tcp import connect, framed, no_free_descriptors, read_frames, read_to_end, serving, vote
+
+from transport import Endpoint, Request, TcpTransport, WireTransport
+from transport.channels import MAX_UNSENT_BYTES, ServerChannel
+from transport.limited_log import LimitedLog
+from transport.protocol.apis import ApiKey
+from transport.protocol.connection import FrameReader, ServerConnection
+from transport.protocol.headers import encode_request
+from transport.protocol.messages import EnvelopeRequest, EnvelopeResponse
+from transport.serving import BULK_AT_ONCE, QUANTUM, TURN_BYTES, address_of
+from transport.shares import Shares
+
+NewNode = Callable[..., Node]
+MIB = 1 << 20
+STRANGER, OTHER = "127.0.0.2", "127.0.0.3"
+ASK_MUCH = framed(encode_request(ApiKey.ENVELOPE, 0, 1, "raw", EnvelopeRequest()))
+"""A small request whose answer may be large."""
+
+
+@pytest.fixture(autouse=True)
+def strangers_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other loopback addresses play other machines."""
+    monkeypatch.setattr("transport.serving.is_loopback", lambda address: address == "127.0.0.1")
+
+
+@pytest.fixture(params=["epoll", "streams"])
+def new_node(request: pytest.FixtureRequest) -> NewNode:
+    return lambda **options: Node(TcpTransport(use_epoll=request.param == "epoll", **options))
+
+
+@asynccontextmanager
+async def connected_from(address: str, endpoint: Endpoint) -> AsyncIterator[trio.SocketStream]:
+    """A connection by another address of this machine, which is a stranger's."""
+    raw = trio.socket.socket()
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    await raw.bind((address, 0))
+    await raw.connect((endpoint.host, endpoint.port))
+    async with trio.SocketStream(raw) as stream:
+        yield stream
+
+
+def answer_when_settled(node: Node, answer_bytes: int) -> list[Request]:
+    """Have the node deal with requests as a quorum does: after a burst. Returns the requests in their order."""
+    data, delivered, tell = bytes(answer_bytes), [], node.settled
+
+    def settled() -> bool:
+        waiting, node.requests = node.requests, []
+        for request in waiting:
+            delivered.append(request)
+            is_vote = request.api_key == ApiKey.VOTE
+            node.transport.answer(request, echo(request) if is_vote else EnvelopeResponse(response_data=data))
+        return tell()
+
+    node.settled = settled
+    return delivered
+
+
+class NoSockets:
+    """A socket, and the loop around it, that does nothing."""
+
+    unsent = 0
+
+    def write(self, data: bytes) -> None: ...
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+async def send_and_keep(stream: trio.SocketStream, data: bytes) -> None:
+    """Send what the other side takes, until either side closes."""
+    with suppress(trio.ClosedResourceError, trio.BrokenResourceError):
+        await stream.send_all(data)
+
+
+class TestMemory:
+    async def test_pipelined_requests_wait_for_the_answer_before_them_to_be_read(self, new_node: NewNode):
+        """Two hundred of ninety bytes each made a node hold 1.6 GB."""
+        node = new_node()
+        delivered = answer_when_settled(node, 8 * MIB)
+        async with serving(node) as endpoint, connected_from(STRANGER, endpoint) as greedy:
+            await greedy.send_all(ASK_MUCH * 200)
+            await node.until(lambda: len(delivered) > 0)
+            await trio.testing.wait_all_tasks_blocked(0.02)
+            _, unsent = node.transport.serving.held_bytes
+            assert unsent < MAX_UNSENT_BYTES + 8 * MIB
+            assert len(delivered) <= 2
+            assert len(await read_frames(greedy, 5)) >= 5
+            await node.until(lambda: len(delivered) >= 5)
+            await greedy.aclose()
+            await node.until(lambda: node.transport.serving.held_bytes == (0, 0))
+
+    async def test_what_all_connections_leave_unread_is_bounded(self, new_node: NewNode):
+        """Those beyond wait in their sockets, another address still has room, and so has a voter."""
+        node = new_node(max_unsent_bytes=32 * MIB)
+        delivered = answer_when_settled(node, 4 * MIB)
+        async with serving(node) as endpoint, AsyncExitStack() as stack:
+            node.transport.keep([Endpoint("127.0.0.1", 1)], "raft-client-1")
+            await trio.testing.wait_all_tasks_blocked(0.02)
+            greedy = [await stack.enter_async_context(connected_from(STRANGER, endpoint)) for _ in range(40)]
+            for stream in greedy:
+                await stream.send_all(ASK_MUCH * 3)
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            held = 4 * MIB * len(delivered)
+            assert 16 * MIB <= held <= 16 * MIB + (BULK_AT_ONCE + 40) * MIB, "what sockets hold counts for nothing"
+            assert node.transport.serving.held_bytes[1] <= 16 * MIB + 4 * BULK_AT_ONCE * MIB
+            other = await stack.enter_async_context(connected_from(OTHER, endpoint))
+            voter = await stack.enter_async_context(await connect(endpoint))
+            for stream in (other, voter):
+                await stream.send_all(ASK_MUCH)
+                assert len(await read_frames(stream, 1)) == 1
+            await greedy[-1].send_all(vote(7))  # what is small passes behind nothing large of its own connection
+            for stream in greedy[:-1]:
+                await stream.aclose()
+            assert len(await read_frames(greedy[-1], 4)) == 4
+
+    async def test_requests_that_are_not_finished_are_bounded(self, new_node: NewNode):
+        """Connections beyond the budget are not read from; a voter's is."""
+        node = new_node(max_frame_bytes=2 * MIB, max_received_bytes=8 * MIB)
+        node.answer_with = lambda request: EnvelopeResponse()
+        whole = framed(encode_request(ApiKey.ENVELOPE, 0, 1, "raw", EnvelopeRequest(request_data=bytes(MIB))))
+        async with serving(node) as endpoint, AsyncExitStack() as stack, trio.open_nursery() as nursery:
+            node.transport.keep([Endpoint("127.0.0.1", 1)], "raft-client-1")
+            await trio.testing.wait_all_tasks_blocked(0.02)
+            for address in (STRANGER, OTHER):
+                for _ in range(12):
+                    half = await stack.enter_async_context(connected_from(address, endpoint))
+                    nursery.start_soon(send_and_keep, half, whole[:-1])
+            await trio.testing.wait_all_tasks_blocked(0.1)
+            received, _ = node.transport.serving.held_bytes
+            assert 4 * MIB < received <= 10 * MIB
+            async with await connect(endpoint) as voter:
+                await voter.send_all(whole)
+                assert len(await read_frames(voter, 1)) == 1
+            await stack.aclose()
+            await node.until(lambda: node.transport.serving.held_bytes == (0, 0))
+
+    async def test_a_request_of_the_largest_size_fits_beside_others(self, new_node: NewNode):
+        node = new_node(max_frame_bytes=2 * MIB, max_received_bytes=2 * MIB)
+        node.answer_with = lambda request: EnvelopeResponse()
+        whole = framed(encode_request(ApiKey.ENVELOPE, 0, 1, "raw", EnvelopeRequest(request_data=bytes(2 * MIB - 100))))
+        async with serving(node) as endpoint, connected_from(STRANGER, endpoint) as stream:
+            for _ in range(3):
+                await stream.send_all(whole)
+                assert len(await read_frames(stream, 1)) == 1
+
+    def test_a_request_that_comes_byte_by_byte_takes_what_it_holds(self):
+        reader = FrameReader()
+        for byte in framed(bytes(3000))[:-1]:
+            assert reader.feed(bytes([byte])) == []
+        assert reader.held == 3003
+        assert isinstance(reader._partial, bytearray), "a list of bytes would take forty times as much"
+        assert reader.feed(b"\x00\x00") == [bytes(3000)]
+        assert (reader.held, reader.missing) == (1, 3)
+
+    def test_one_address_leaves_room_for_the_next(self):
+        shares = Shares(1000)
+        for address in ("a", "b", "c"):
+            while shares.admits(address):
+                shares.charge(address, 10)
+        assert [shares._held[address] for address in "abc"] == [500, 250, 130]
+        shares.charge("a", -500)
+        assert shares.admits("b")
+        assert "a" not in shares._held
+
+    def test_what_a_connection_holds_is_counted_until_it_is_answered(self):
+        connection = ServerConnection(handle=None, listener="CONTROLLER", peer="10.0.0.1:5")
+        connection.receive(vote(1) + vote(2)[:9])
+        assert 0 < connection.held_bytes < 200
+        request = connection.take()
+        assert isinstance(request, Request)
+        assert connection.held_bytes > 2000
+        connection.answer(request, echo(request))
+        assert connection.held_bytes == 9
+        connection.receive(vote(2)[9:] + vote(3))
+        later = [connection.take() for _ in range(2)]
+        assert connection.lost() == tuple(later)
+
+
+class TestStalled:
+    @pytest.mark.parametrize("steady", [False, True])
+    async def test_a_peer_that_leaves_answers_unread_is_closed(
+        self, new_node: NewNode, mock_clock: trio.testing.MockClock, steady: bool
+    ):
+        node = new_node(stalled_ms=30_000)
+        answer_when_settled(node, 32 * MIB)
+        async with serving(node) as endpoint, connected_from(STRANGER, endpoint) as stream:
+            await stream.send_all(ASK_MUCH)
+            await node.until(lambda: node.transport.serving.held_bytes[1] > 0)
+            for _ in range(60):
+                mock_clock.jump(1)
+                await trio.testing.wait_all_tasks_blocked(0.001)
+                left = 256 * 1024 if steady else 1000
+                while left > 0:
+                    left -= len(await stream.receive_some(left))
+            assert (node.transport.serving.held_bytes[1] > 0) is steady
+
+    async def test_a_few_bytes_now_and_then_are_no_progress(self):
+        """With a socket that takes what the test says, as the system takes answers in large pieces."""
+        transport = WireTransport(lambda _: NoSockets())
+        transport.serving.deliver = lambda _: None
+        taking = NoSockets()
+        channel = transport.accepted(taking, LISTENER, "10.0.0.1:5")
+        assert isinstance(channel, ServerChannel)
+        taking.unsent = 8 * MIB
+        channel._written = 8 * MIB
+        stalled = []
+        for second in range(1, 100):
+            taking.unsent -= 1000 if second < 40 else 3000
+            stalled.append(channel.has_stalled(channel.last_active + second, 30.0))
+        assert stalled.index(True) == 29
+        assert not any(stalled[70:])
+
+    @pytest.mark.parametrize("sent", [0, 1])
+    async def test_a_peer_that_does_not_finish_a_request_is_closed(
+        self, new_node: NewNode, mock_clock: trio.testing.MockClock, sent: int
+    ):
+        """A byte now and then is no progress."""
+        node = new_node(stalled_ms=30_000)
+        async with serving(node) as endpoint, await connect(endpoint) as stream:
+            await stream.send_all((1000).to_bytes(4, "big") + vote(1)[4:9])
+            await trio.testing.wait_all_tasks_blocked(0.02)
+            for second in range(60):
+                mock_clock.jump(1)
+                await trio.testing.wait_all_tasks_blocked(0.001)
+                if second < 25:
+                    assert node.transport.serving.connections == 1
+                with suppress(trio.BrokenResourceError):
+                    await stream.send_all(b"\x00" * sent)
+            assert node.transport.serving.connections == 0
+
+    async def test_a_peer_that_waits_for_an_answer_is_not_at_fault(
+        self, new_node: NewNode, mock_clock: trio.testing.MockClock
+    ):
+        node = new_node(stalled_ms=30_000)
+        async with serving(node) as endpoint, await connect(endpoint) as stream:
+            await stream.send_all(vote(1) + vote(2)[:9])
+            request = await node.next_request()
+            for _ in range(40):
+                mock_clock.jump(1)
+                await trio.testing.wait_all_tasks_blocked(0.001)
+            node.transport.answer(request, echo(request))
+            assert len(await read_frames(stream, 1)) == 1
+
+
+class TestTurns:
+    async def test_another_connection_waits_for_a_few_large_answers_only(self, new_node: NewNode):
+        """Three hundred at a time of one connection made every other client wait for all of them."""
+        node = new_node()
+        size = MIB // 4
+        delivered = answer_when_settled(node, size)
+        async with serving(node) as endpoint, AsyncExitStack() as stack, trio.open_nursery() as nursery:
+            greedy = [await stack.enter_async_context(await connect(endpoint)) for _ in range(100)]
+            other = await stack.enter_async_context(connected_from(OTHER, endpoint))
+            for stream in greedy:
+                nursery.start_soon(read_to_end, stream)
+                os.write(stream.socket.fileno(), ASK_MUCH * 300)
+            most, before = 0, len(delivered)
+            while before < 400:
+                await trio.lowlevel.checkpoint()
+                most, before = max(most, len(delivered) - before), len(delivered)
+            assert most <= 2 * (TURN_BYTES // size + BULK_AT_ONCE), "other tasks of the node have their turns, too"
+            for number in range(1, 6):
+                await node.until(lambda number=number: len(delivered) >= 400 + 100 * number)
+                os.write(other.socket.fileno(), vote(number))
+                before = len(delivered)
+                assert len(await read_frames(other, 1)) == 1
+                at = next(
+                    place for place, one in enumerate(delivered) if one.correlation_id == number and place >= before
+                )
+                assert at - before <= 3 * (TURN_BYTES // size + BULK_AT_ONCE)
+            nursery.cancel_scope.cancel()
+
+    async def test_addresses_have_their_turns_one_after_the_other(self, new_node: NewNode):
+        """Not one that has many connections and then one that has one."""
+        node, delivered = new_node(), []
+        node.deliver = delivered.append
+        async with serving(node) as endpoint, AsyncExitStack() as stack:
+            many = [await stack.enter_async_context(await connect(endpoint)) for _ in range(50)]
+            one = await stack.enter_async_context(connected_from(OTHER, endpoint))
+            for stream in (*many, one):
+                os.write(stream.socket.fileno(), vote(1) * (4 * QUANTUM))
+            await node.until(lambda: len(delivered) == 51 * 4 * QUANTUM)
+            done = [place for place, each in enumerate(delivered) if address_of(each.peer) == OTHER]
+            assert done[-1] < len(delivered) - 20 * QUANTUM
+
+    async def test_small_requests_pass_behind_one_whose_answer_takes_long(self, new_node: NewNode):
+        """Who has a fetch parked at a leader that it wants to replace asks for a vote by the same connection."""
+        node = new_node()
+        async with serving(node) as endpoint, await connect(endpoint) as stream:
+            await stream.send_all(ASK_MUCH + vote(1) + ASK_MUCH + vote(2))
+            await node.until(lambda: len(node.requests) == 2)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            first, second = node.requests
+            assert (first.api_key, second.api_key) == (ApiKey.ENVELOPE, ApiKey.VOTE)
+            node.transport.answer(first, EnvelopeResponse())
+            await node.until(lambda: len(node.requests) == 4)
+            for request in node.requests[1:]:
+                is_vote = request.api_key == ApiKey.VOTE
+                node.transport.answer(request, echo(request) if is_vote else EnvelopeResponse())
+            assert len(await read_frames(stream, 4)) == 4
+
+
+async def is_turned_away(stream: trio.SocketStream) -> None:
+    with trio.fail_after(20):
+        assert await read_to_end(stream) == b""
+
+
+class TestConnections:
+    async def test_room_is_kept_for_this_machine_and_for_voters(self, new_node: NewNode):
+        node = new_node(max_connections=32, max_connections_per_ip=1000)
+        node.answer_with = echo
+        async with serving(node) as endpoint, AsyncExitStack() as stack:
+            node.transport.keep([Endpoint(OTHER, 1)], "raft-client-1")
+            await trio.testing.wait_all_tasks_blocked(0.02)
+            for _ in range(30):
+                await stack.enter_async_context(connected_from(STRANGER, endpoint))
+            refused = await stack.enter_async_context(connected_from(STRANGER, endpoint))
+            await is_turned_away(refused)
+            for address in ("127.0.0.1", OTHER):
+                stream = await stack.enter_async_context(connected_from(address, endpoint))
+                await stream.send_all(vote(1))
+                assert len(await read_frames(stream, 1)) == 1
+
+    @pytest.mark.parametrize(
+        ("options", "most"),
+        [
+            ({"max_connections_per_ip": 3}, 3),
+            ({"max_connections_per_ip": 3, "max_connections_per_ip_overrides": {STRANGER: 5}}, 5),
+            ({"max_connections": 12}, 6),
+        ],
+    )
+    async def test_one_address_has_so_many(self, new_node: NewNode, options: dict[str, object], most: int):
+        """Kafka: `max.connections.per.ip`, and its overrides. Where neither is set, half of all."""
+        node = new_node(**options)
+        node.answer_with = echo
+        async with serving(node) as endpoint, AsyncExitStack() as stack:
+            await trio.testing.wait_all_tasks_blocked(0.02)
+            streams = [await stack.enter_async_context(connected_from(STRANGER, endpoint)) for _ in range(most)]
+            async with connected_from(STRANGER, endpoint) as refused:
+                await is_turned_away(refused)
+            async with connected_from(OTHER, endpoint) as other:
+                await other.send_all(vote(1))
+                assert len(await read_frames(other, 1)) == 1
+            await streams[0].aclose()
+            await node.until(lambda: node.transport.serving.refusal(STRANGER) is None)
+
+    async def test_without_descriptors_strangers_are_turned_away_and_this_machine_is_served(self, new_node: NewNode):
+        node = new_node()
+        node.answer_with = echo
+        async with serving(node) as endpoint:
+            strangers = [trio.socket.socket() for _ in range(20)]
+            for raw in strangers:
+                await raw.bind((STRANGER, 0))
+            operator = trio.socket.socket()
+            with no_free_descriptors():
+                for raw in strangers:
+                    await raw.connect((endpoint.host, endpoint.port))
+                await operator.connect((endpoint.host, endpoint.port))
+                stream = trio.SocketStream(operator)
+                with trio.fail_after(20):
+                    await stream.send_all(vote(1))
+                    assert len(await read_frames(stream, 1)) == 1
+                for raw in strangers:
+                    await is_turned_away(trio.SocketStream(raw))
+            await stream.aclose()
+
+
+def test_lines_of_a_kind_are_counted_when_they_come_too_fast(caplog: pytest.LogCaptureFixture):
+    moments = [0.0]
+    log = LimitedLog(logging.getLogger("transport"), lambda: moments[0])
+    with caplog.at_level(logging.WARNING, "transport"):
+        for number in range(500):
+            log.write(logging.WARNING, "refused", "turning away %s", f"10.0.{number}.1")
+        log.write(logging.WARNING, "other", "something else")
+        moments[0] = 1.0
+        log.write(logging.WARNING, "refused", "turning away %s", "10.1.0.1")
+    assert caplog.messages == [
+        "turning away 10.0.0.1",
+        "something else",
+        "turning away 10.1.0.1 (499 more like this were not written)",
+    ]
+
+
+@pytest.mark.parametrize("use_epoll", [True, False])
+async def test_a_flood_of_nonsense_from_many_ports_writes_one_line(use_epoll: bool, caplog: pytest.LogCaptureFixture):
+    caplog.set_level("INFO", "transport")
+    node = Node(TcpTransport(use_epoll=use_epoll))
+    async with serving(node) as endpoint:
+        for _ in range(30):
+            async with await connect(endpoint) as stream:
+                await stream.send_all(framed(b"nonsense"))
+                assert await read_to_end(stream) == b""
+    assert 1 <= len([message for message in caplog.messages if "closing the connection" in message]) <= 3
+
+
+@pytest.mark.parametrize(
+    ("peer", "address"),
+    [
+        ("10.0.0.1:5", "10.0.0.1"),
+        ("[::1]:5", "::1"),
+        ("[::ffff:10.0.0.1]:5", "10.0.0.1"),
+        ("[fe80::1]:5", "fe80::1"),
+        ("a neighbour", "a neighbour"),
+    ],
+)
+def test_the_address_in_the_name_of_a_peer(peer: str, address: str):
+    assert address_of(peer) == address

@@ -1,0 +1,55 @@
+"""Descriptors kept back for the moment when the process has no other left."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from typing import Final
+
+SPARE_DESCRIPTORS: Final = 8
+OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+CANNOT_ACCEPT: Final = "listener %s cannot accept: %s"
+
+
+_FOR_FILES: Final = 256
+"""Descriptors that connections of peers leave to files, to connections of this node's own, and to its libraries."""
+
+
+def connections_allowed() -> int:
+    """How many connections of peers leave the process descriptors for its files."""
+    try:
+        import resource
+    except ImportError:  # where there is no such limit
+        return sys.maxsize
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else max(soft - _FOR_FILES, soft // 2)
+
+
+class SpareDescriptors:
+    """A few open descriptors. Each is given up to accept one connection where the system refuses a new descriptor."""
+
+    def __init__(self, wanted: int = SPARE_DESCRIPTORS) -> None:
+        self._wanted = wanted
+        self._held: list[int] = []
+
+    def fill(self) -> None:
+        """Open what is missing, as far as the system allows."""
+        while len(self._held) < self._wanted:
+            try:
+                self._held.append(os.open(os.devnull, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)))
+            except OSError:
+                return
+
+    def spend(self) -> bool:
+        """Close one; returns whether there was one."""
+        if not self._held:
+            return False
+        os.close(self._held.pop())
+        return True
+
+    def close(self) -> None:
+        """Close them all."""
+        self._wanted = 0
+        while self.spend():
+            pass
