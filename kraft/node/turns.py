@@ -76,7 +76,7 @@ class Turns:
             what, own_s = self._own
             if what:
                 facts |= {"of_which": f"StateMachine.{what}", "of_which_ms": round(_S * own_s)}
-            self._log.warn("long-turn", "", facts)
+            self._log.warn("long-turn", facts)
 
     def watched(self, what: str, function: Callable[..., R]) -> Callable[..., R]:
         """A function of the user's, whose longest call in a turn is told with it."""
