@@ -86,7 +86,7 @@ def missing_parts(disk: Disk, directory: str) -> Iterator[Damage]:
     snapshots = list_snapshots(disk, directory)
     if segments and segments[0] > 0 and not any(one.offset >= segments[0] for one in snapshots):
         yield no_beginning(directory, segments[0])
-    yield from holes(disk, directory, segments)
+    yield from holes(disk, directory, segments, covered=snapshots[-1].offset if snapshots else 0)
     end = end_of(disk, directory, segments[-1]) if segments else 0
     if end is not None:
         yield from missing_end(disk, directory, segments, snapshots, end)
@@ -103,12 +103,21 @@ def no_beginning(directory: str, begins: int) -> Damage:
     )
 
 
-def holes(disk: Disk, directory: str, segments: Sequence[int], below: int | None = None) -> Iterator[Damage]:
-    """The segments that are missing between others, as far as those others begin at or below an offset."""
+def holes(
+    disk: Disk, directory: str, segments: Sequence[int], below: int | None = None, *, covered: int = 0
+) -> Iterator[Damage]:
+    """The segments that are missing between others, as far as those others begin at or below an offset.
+
+    A node that installs a snapshot has, for a moment, an empty segment in front of the one that begins behind the
+    snapshot. That is no loss where a snapshot has covered the log up to there.
+    """
     for base, following in pairwise(segments):
         if below is not None and following > below:
             return
-        gap = gap_before(f"{directory}/{file_name(following)}", following, end_of(disk, directory, base))
+        end = end_of(disk, directory, base)
+        if end == base and following <= covered:
+            continue
+        gap = gap_before(f"{directory}/{file_name(following)}", following, end)
         if gap is not None:
             yield gap
 

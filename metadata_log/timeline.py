@@ -209,7 +209,9 @@ class _Walk:
         self._directory = directory
         snapshots = list_snapshots(self._disk, directory)
         start = self._begin(directory, from_base)
-        below = list(holes(self._disk, directory, segments, self._base_end)) if isinstance(start, Base) else []
+        below: list[Damage] = []
+        if isinstance(start, Base):
+            below = list(holes(self._disk, directory, segments, self._base_end, covered=self._base_end))
         if from_base == "earliest" and (yield from self._tell(below)):
             return
         if start is not None:

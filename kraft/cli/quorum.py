@@ -15,7 +15,7 @@ from kraft.admin.conditions import Condition, conditions_without_leader, voter_c
 from kraft.cli.administration import Cluster, on_a_cluster
 from kraft.cli.failure import CommandFailed
 from kraft.cli.quorum_why import why_facts, why_lines
-from kraft.cli.text import echo
+from kraft.cli.text import echo, echo_text
 from kraft.cli.voters import add_command, remove_command, upgrade_command
 from metadata_log.types import Uuid
 
@@ -102,11 +102,11 @@ async def _facts(admin: AdminClient) -> Facts:
 
 def _show(cluster: Cluster, look: Look, watch: bool) -> None:
     async def show(admin: AdminClient) -> None:
-        echo(await look(admin))
+        echo_text(await look(admin))
         while watch:
             await trio.sleep(WATCH_SECONDS)
             try:
-                echo(await look(admin))
+                echo_text(await look(admin))
             except NoController as silent:
                 echo(f"kraft: {silent}", err=True)
 

@@ -56,8 +56,8 @@ def joined(lines: Sequence[str]) -> str:
 
 
 def echo_text(text: str) -> None:
-    """Print a text of several lines, whose line breaks are ours."""
-    click.echo(printable_lines(text))
+    """Print a text of several lines, whose line breaks and tabs are ours."""
+    click.echo("\t".join(map(printable_lines, text.split("\t"))))
 
 
 def count(number: int, one: str, many: str | None = None) -> str:

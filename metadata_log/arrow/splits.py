@@ -140,7 +140,7 @@ def plan_splits(
         end = splits[-1].end_offset if splits and base is not None else base if not splits else None
         found += splits
     if directory is not None:
-        found = _with_missing(disk, directory, known, found)
+        found = _with_missing(disk, directory, known, found, from_offset or 0)
     return [split for split in found if _may_hold(split, from_offset, until_offset, from_timestamp_ms)]
 
 
@@ -156,12 +156,17 @@ def _partition_directory(disk: Disk, path: str) -> str | None:
     return directory
 
 
-def _with_missing(disk: Disk, directory: str, snapshots: Sequence[OffsetAndEpoch], found: list[Split]) -> list[Split]:
-    """The ranges of a directory, of which the first and the last one tell what is missing before and behind them."""
+def _with_missing(
+    disk: Disk, directory: str, snapshots: Sequence[OffsetAndEpoch], found: list[Split], from_offset: int
+) -> list[Split]:
+    """The ranges of a directory, of which the first and the last one tell what is missing before and behind them.
+
+    A reader that begins where the log does, or later, misses nothing before that.
+    """
     of_log = [split for split in found if not split.is_snapshot]
     if of_log:
         begins = parse_file_name(of_log[0].segment)
-        if begins and not any(one.offset >= begins for one in snapshots):
+        if begins and from_offset < begins and not any(one.offset >= begins for one in snapshots):
             at = found.index(of_log[0])
             found[at] = replace(of_log[0], gap=no_beginning(directory, begins))
     end = of_log[-1].end_offset if of_log else 0

@@ -12,6 +12,7 @@ import select
 import socket
 import struct
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -80,12 +81,16 @@ class Attacker:
         self.target = target
         self.rng = Random(target.seed)
         self.did: Counter[str] = Counter()
-        self._until = time.monotonic() + target.seconds
+        self._until: float | None = None
+        self._never = threading.Event()
 
     @property
     def goes_on(self) -> bool:
-        """Whether there is time left."""
-        return time.monotonic() < self._until
+        """Whether there is time left, which begins when the attack first asks: bombs take a while to build."""
+        now = time.monotonic()
+        if self._until is None:
+            self._until = now + self.target.seconds
+        return now < self._until
 
     def any_port(self) -> int:
         """The port of some node."""
@@ -147,7 +152,7 @@ class Attacker:
 
     def pause(self, seconds: float) -> None:
         """Wait: an attack is bounded in its rate as well."""
-        time.sleep(seconds)
+        self._never.wait(seconds)
 
 
 def garbage(attacker: Attacker) -> None:

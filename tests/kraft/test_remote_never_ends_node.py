@@ -32,6 +32,7 @@ from kraft.quorum.voters import QuorumChange, Voter, VoterSet
 from metadata_log.batch import Record, write_batch
 from metadata_log.epochs import EpochHistory
 from metadata_log.errors import CorruptBatch
+from metadata_log.quorum_state_file import StoredElection, write_quorum_state
 from metadata_log.records.control import Endpoint, KRaftVersionRecord, VotersRecord, VotersRecordVoter
 from metadata_log.records.frame import encode_control
 from metadata_log.serde import Message
@@ -190,9 +191,7 @@ def test_a_port_that_no_host_has_is_not_passed_on() -> None:
         return answer
 
     net.on_the_way = on_the_way
-    disk = net.disks[follower]
-    disk.remove(f"{PARTITION}/quorum-state")
-    disk.fsync_dir(PARTITION)
+    write_quorum_state(net.disks[follower], PARTITION, StoredElection(leader_epoch=net.replicas[leader].core.epoch))
     net.start(follower)
     net.until(lambda: bool(forged))
     net.advance(600)

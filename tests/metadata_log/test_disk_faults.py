@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable, Iterator
 from random import Random
 
 import pytest
 
 from metadata_log.batch import build_batch, read_batch
-from metadata_log.disk import OsDisk, make_directory, replace_file
+from metadata_log.disk import OsFile, make_directory, replace_file
 from metadata_log.errors import CorruptBatch, MetadataLogError
 from metadata_log.log import MetadataLog
 from metadata_log.memory_disk import MemoryDisk
@@ -95,7 +96,7 @@ def test_a_full_disk_takes_a_part_and_then_nothing() -> None:
 
 
 def test_the_full_device_of_this_machine_says_the_same() -> None:
-    file = OsDisk().open("/dev/full")
+    file = OsFile("/dev/full", os.open("/dev/full", os.O_RDWR))
     with pytest.raises(OSError, match=r"[Nn]o space left") as full:
         file.append(b"x")
     assert full.value.errno == errno.ENOSPC
