@@ -82,7 +82,7 @@ def _length(schedule: Schedule) -> int:
 
 def look_for(mutant: Mutant, first: int) -> tuple[int, Schedule]:
     """How many seeds it takes from this one on, and what was found."""
-    hunt = Hunt(members=mutant.scope, mutant=mutant.name)
+    hunt = Hunt(members=mutant.scope, mutant=mutant.name, faults=mutant.faults)
     for seed in range(first, first + mutant.budget):
         outcome = hunt.run(seed)
         if isinstance(outcome, Schedule):

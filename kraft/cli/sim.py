@@ -25,9 +25,9 @@ from kraft.cli.text import count, echo_lines
 from kraft.config import UsageError
 from kraft.sim.diagram import render_diagram
 from kraft.sim.explore import Explored, Scope, explore
-from kraft.sim.hunt import KINDS, Hunt
+from kraft.sim.hunt import KINDS, SURVIVORS, Hunt
 from kraft.sim.mutants import MUTANTS
-from kraft.sim.nemesis import FAULTS
+from kraft.sim.nemesis import FAULTS, FORGED_FRAMES, PROFILES
 from kraft.sim.schedule import Schedule, decode_schedule, encode_schedule
 from kraft.sim.shrink import shrink
 from kraft.sim.simulator import Result
@@ -59,14 +59,14 @@ def sim_command() -> None:
     "--members",
     type=click.Choice(KINDS),
     metavar="KIND",
-    help="Bare cores (quickest), replicas or controllers, either while voters come and go, or a cluster with brokers: "
-    f"{', '.join(KINDS)}. By default replica, or what a mutant shows in.",
+    help="Bare cores (quickest), replicas or controllers, either while voters come and go, controllers with much to "
+    f"decide (loaded), or a cluster with brokers: {', '.join(KINDS)}. By default replica, or what a mutant shows in.",
 )
 @click.option("--brokers", type=click.IntRange(0, 9), default=3, show_default=True, help="In a cluster.")
 @click.option(
     "--faults",
     metavar="LIST",
-    help="Only these may go wrong, such as crash,disk-rot; `none` for nothing. By default all.",
+    help="Only these may go wrong, such as crash,disk-rot; `none` for nothing. By default all but forged-frames.",
 )
 @click.option("--chaos-ms", type=click.IntRange(min=0), metavar="MS", help="How long things go wrong in each run.")
 @click.option("--mutant", metavar="NAME", help="Plant this bug first; `kraft sim mutants` names them.")
@@ -99,7 +99,11 @@ def run_command(
     """
     mutant = _known_mutant(mutant)
     members = members or ("replica" if mutant is None else MUTANTS[mutant].scope.value)
-    hunt = Hunt(members=members, nodes=nodes, brokers=brokers, mutant=mutant, chaos_ms=chaos_ms, faults=_faults(faults))
+    drawn = _faults(faults, FAULTS if mutant is None else MUTANTS[mutant].faults)
+    if FORGED_FRAMES in drawn and members not in SURVIVORS:
+        hint = f"Choose --members {', '.join(SURVIVORS)}."
+        raise UsageError(f"{FORGED_FRAMES} cannot be simulated with {members}", where="--faults", hint=hint)
+    hunt = Hunt(members=members, nodes=nodes, brokers=brokers, mutant=mutant, chaos_ms=chaos_ms, faults=drawn)
     wanted = _seeds(seeds)
     begin = time.perf_counter()
     done: list[Result] = []
@@ -272,13 +276,14 @@ def _known_mutant(name: str | None) -> str | None:
     return name
 
 
-def _faults(text: str | None) -> tuple[str, ...]:
+def _faults(text: str | None, usual: tuple[str, ...]) -> tuple[str, ...]:
     if text is None:
-        return FAULTS
+        return usual
+    known = (*FAULTS, *PROFILES)
     names = () if text == "none" else tuple(text.split(","))
     for name in names:
-        if name not in FAULTS:
-            raise UsageError(f"there is no fault {name!r}", where="--faults", hint=f"There are {', '.join(FAULTS)}.")
+        if name not in known:
+            raise UsageError(f"there is no fault {name!r}", where="--faults", hint=f"There are {', '.join(known)}.")
     return names
 
 

@@ -180,6 +180,10 @@ def on_vote_reply(quorum: QuorumState, peer_id: int, reply: VoteReply, now_ms: i
         skip_pre_vote(quorum, peer_id, now_ms)
         return
     verdict = on_common_reply(quorum, peer_id, reply, now_ms)
+    if verdict is Verdict.CONTINUE and reply.error != Error.NONE:
+        # Whatever else such an answer says, it grants nothing (`handleUnexpectedError`).
+        quorum.suspect(peer_id, f"it answers our request for a vote with {reply.error.name}")
+        verdict = Verdict.BACK_OFF
     settle(quorum, peer_id, verdict, now_ms)
     if verdict is not Verdict.CONTINUE:
         return

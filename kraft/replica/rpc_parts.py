@@ -38,8 +38,8 @@ def checked(message: Any) -> tuple[Error, Any]:
 
 
 def endpoints_of(listeners: Any) -> Endpoints:
-    """The addresses in a request."""
-    return Endpoints(tuple(ListenerAddress(one.name, one.host, one.port) for one in listeners))
+    """The addresses in a request; one without a host or a port leads nowhere, and is none."""
+    return Endpoints(tuple(ListenerAddress(one.name, one.host, one.port) for one in listeners if one.host and one.port))
 
 
 def addresses(request: WireRequest, endpoints: Endpoints) -> tuple[ListenerAddress, ...]:
@@ -57,10 +57,12 @@ def leader_endpoints(message: Any, leader_id: int, listener: str) -> Endpoints:
 
 
 def endpoint(listener: str, host: str, port: int) -> Endpoints:
-    """An address in a reply; raises `DecodeError` for a port that cannot be.
+    """An address in a reply, none without a host or a port; raises `DecodeError` for a port that cannot be.
 
     Some replies have room for more than a port (int32), and no other message could pass such a port on.
     """
     if not 0 <= port <= _MAX_PORT:
         raise DecodeError(f"the leader listens at port {port}, which no host has", field="port")
+    if not host or not port:
+        return _NO_ENDPOINTS
     return Endpoints((ListenerAddress(listener, host, port),))

@@ -115,8 +115,42 @@ class Administer(Happening, frozen=True, tag="administer"):
     body: bytes
 
 
+class Intrude(Happening, frozen=True, tag="intrude"):
+    """A frame of no simulated node reaches `node`: the body of a request as it stands on the wire."""
+
+    api_key: int
+    version: int
+    body: bytes
+    what: str
+    """What the frame asks, for readers of a schedule."""
+    claims: int | None = None
+    """The replica id that the sender gives as its own, where that counts as a sign of life."""
+
+
+class Forge(Happening, frozen=True, tag="forge"):
+    """`node` receives a forged answer to its request in place of the answer of `peer`."""
+
+    peer: int
+    number: int
+    kind: str
+    body: bytes
+    """The body of the answer as it stands on the wire, in the version of the request."""
+    what: str
+    """What the answer says, for readers of a schedule."""
+
+
 class Resign(Happening, frozen=True, tag="resign"):
     """A leader is asked to give up."""
+
+
+class SlowDown(Happening, frozen=True, tag="slow-down"):
+    """From now on every record that a node decides on or applies takes it so many microseconds."""
+
+    record_us: int
+
+
+class Act(Happening, frozen=True, tag="act"):
+    """A node is done with its work, and what that led to leaves it."""
 
 
 class ShutDown(Happening, frozen=True, tag="shut-down"):
@@ -183,7 +217,11 @@ Action = (
     | Tick
     | Submit
     | Administer
+    | Intrude
+    | Forge
     | Resign
+    | SlowDown
+    | Act
     | ShutDown
     | SetClock
     | FailDisk

@@ -34,6 +34,7 @@ class Contacts:
     """When each leader has last heard each voter."""
 
     def __init__(self, fetch_timeout_ms: int) -> None:
+        self.fetch_timeout_ms = fetch_timeout_ms
         self._longest_pause_ms = fetch_timeout_ms // 2
         self._patience_ms = FETCH_TIMEOUTS * fetch_timeout_ms
         self._heard: dict[tuple[int, int], int] = {}

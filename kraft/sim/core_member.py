@@ -49,9 +49,19 @@ from kraft.quorum.events import (
     Tick,
 )
 from kraft.quorum.messages import BatchFacts, Fetch, FetchReply, Reply, Request, Vote, VoteReply
-from kraft.quorum.values import ElectionState, Endpoints, ListenerAddress, QuorumConfig, ReplicaKey
+from kraft.quorum.values import (
+    DEFAULT_LISTENER,
+    ElectionState,
+    Endpoints,
+    ListenerAddress,
+    QuorumConfig,
+    ReplicaKey,
+)
 from kraft.quorum.voters import QuorumChange, VoterSet
+from kraft.replica.events import WireRequest
+from kraft.replica.rpc import Rpc
 from kraft.sim.disk_damage import Damage
+from kraft.sim.hostile.target import CLUSTER_ID
 from kraft.sim.member import (
     Answer,
     Ask,
@@ -63,14 +73,18 @@ from kraft.sim.member import (
     Outcome,
     Output,
     SnapshotContent,
+    Suspected,
     View,
     view_of,
 )
 from metadata_log.epochs import EpochHistory
+from metadata_log.errors import DecodeError
 from metadata_log.records.control import KRaftVersionRecord, VotersRecord
 from metadata_log.records.frame import decode_control, encode_control
-from metadata_log.serde import Message
+from metadata_log.serde import Message, decode
 from metadata_log.types import OffsetAndEpoch
+from transport.protocol.apis import APIS
+from transport.protocol.errors import Error
 
 _FRAME: Final = Layout(">qqiI")
 _DATA: Final = b"d"
@@ -78,6 +92,8 @@ _CONTROL: Final = b"c"
 REMEMBERED: Final = 1024
 """So many control batches are not taken apart again."""
 _base_offset = attrgetter("base_offset")
+_RPC: Final = Rpc(cluster_id=CLUSTER_ID, listener=DEFAULT_LISTENER)
+"""Translates the frames of strangers; what cores send each other has no wire form."""
 
 
 class CoreLog:
@@ -354,6 +370,48 @@ class CoreMember:
         assert isinstance(message, Reply), message
         return self._step(Replied(request_id, self._asked[request_id], message), now_ms)
 
+    def on_frame(self, request_id: int, api_key: int, version: int, body: bytes, now_ms: int) -> list[Output]:
+        """A sender that is no simulated node asks; the frame is translated as a replica translates it."""
+        message = decode(APIS[api_key].request, version, body)
+        wire = WireRequest(
+            request_id=request_id, api_key=api_key, version=version, message=message, listener=DEFAULT_LISTENER
+        )
+        flat = _RPC.request_from_wire(wire)
+        if isinstance(flat, Request):
+            return self.on_request(request_id, flat, now_ms)
+        return [Answer(request_id, flat)]
+
+    def on_forged_reply(self, request_id: int, api_key: int, version: int, body: bytes, now_ms: int) -> list[Output]:
+        """A forged answer arrives. Its records are left out: batches of the wire do not fit into this log."""
+        try:
+            reply = _RPC.reply_from_wire(decode(APIS[api_key].response, version, body))
+        except DecodeError:
+            return self.on_failed(request_id, FailureCause.BAD_BYTES, now_ms)
+        if isinstance(reply, FetchReply):
+            reply = replace(reply, batches=(), data=b"")
+        return self.on_reply(request_id, reply, now_ms)
+
+    def epoch_of_leader(self, message: object) -> int | None:
+        """The epoch in an answer of a leader to a fetch."""
+        assert isinstance(message, FetchReply), message
+        is_good = message.error is Error.NONE and message.top_error is Error.NONE
+        return message.epoch if is_good else None
+
+    def measure(self, *, is_on: bool) -> None:
+        """A bare core decides on nothing and applies nothing."""
+
+    def take_work(self) -> int:
+        """Nothing."""
+        return 0
+
+    def wire_request(self, message: object) -> tuple[int, int, Message] | None:
+        """The API key, the version and the wire form of a request that this node has sent."""
+        assert isinstance(message, Request), message
+        wire = _RPC.request_to_wire(message)
+        key = type(wire).__schema__.api_key
+        assert key is not None, wire
+        return key, APIS[key].versions.highest, wire
+
     def on_failed(self, request_id: int, cause: FailureCause, now_ms: int) -> list[Output]:
         """A request will not be answered."""
         return self._step(RequestFailed(request_id, self._asked[request_id], cause), now_ms)
@@ -410,7 +468,9 @@ class CoreMember:
                     if effect.source == "Leader":
                         outputs.extend(Done(submit_id, Outcome.UNKNOWN) for submit_id in self._submitted)
                         self._submitted.clear()
-                case LeaderChanged() | VotersChanged() | Suspicious():
+                case Suspicious(peer_id=peer_id, what=what):
+                    outputs.append(Suspected(peer_id, what))
+                case LeaderChanged() | VotersChanged():
                     pass
                 case PersistElection(state=state):
                     self._election = state

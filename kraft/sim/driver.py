@@ -19,6 +19,10 @@ class Exchange(Struct):
     message: object
     answers: list[object | None] = []
     """To each delivery what was answered; None as long as nothing was."""
+    is_indirect: bool = False
+    """Whether it goes to the address of a bootstrap server."""
+    asked_in: int = -1
+    """The epoch in which the sender was a follower when it asked; -1 if it was none."""
     is_settled: bool = False
     """Whether the sender has its reply, or knows that there will be none."""
 
@@ -46,6 +50,9 @@ class Driver:
 
     def on_stepped(self, node_id: int) -> None:
         """A node has done something; it may want to be woken at another time."""
+
+    def on_busy(self, node_id: int, work_ms: int) -> None:
+        """A node works for so long, and takes no events meanwhile; an `Act` ends that."""
 
     def on_died(self, node_id: int) -> None:
         """A node has died in the middle of a step, or does not start with the disk it has."""

@@ -14,7 +14,7 @@ from kraft.replica.controller_host import host_controller
 from kraft.replica.snapshots import SnapshotOptions
 from kraft.sim.member import Member, Output
 from kraft.sim.registers import host_registers
-from kraft.sim.replica_member import Formatting, ReplicaMember, endpoints_of
+from kraft.sim.replica_member import Formatting, ReplicaMember, bootstrap_of, endpoints_of
 from kraft.sim.world import World
 from metadata_log.retention import Retention
 from metadata_log.serde import Message
@@ -80,7 +80,7 @@ class DynamicQuorum:
         )
 
     def _formatting(self, node_id: int) -> Formatting:
-        bootstrap = tuple(address for one in self._node_ids for address in endpoints_of(one).listeners)
+        bootstrap = tuple(bootstrap_of(one) for one in self._node_ids if one != node_id)
         return Formatting(self.first_voters if node_id in self.first_voters.ids else None, bootstrap)
 
 

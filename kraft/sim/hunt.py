@@ -6,13 +6,13 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-from kraft.sim import brokers, membership, simulator
+from kraft.sim import brokers, loaded, membership, simulator
 from kraft.sim.actions import Action
 from kraft.sim.cluster import CLUSTER
 from kraft.sim.dynamic import DYNAMIC
-from kraft.sim.members import MEMBERS
+from kraft.sim.members import LOADED, MEMBERS
 from kraft.sim.mutants import planted
-from kraft.sim.nemesis import FAULTS
+from kraft.sim.nemesis import FAULTS, FORGED_FRAMES
 from kraft.sim.scenario import Scenario
 from kraft.sim.schedule import Schedule, check_of
 from kraft.sim.simulator import Result
@@ -20,6 +20,9 @@ from kraft.sim.trial import Trial
 
 KINDS = tuple(name for name in (*MEMBERS, *DYNAMIC, CLUSTER) if name != "steady-core")
 """What the nodes of a run may be; steady cores draw nothing, and so never elect anybody in a run."""
+
+SURVIVORS = ("core", "replica", "controller", *DYNAMIC)
+"""What the nodes of a run may be in which peers forge messages."""
 
 
 class Hunt(Struct, frozen=True, kw_only=True):
@@ -62,7 +65,10 @@ class Hunt(Struct, frozen=True, kw_only=True):
 
     def scenario(self, seed: int) -> Scenario:
         """What the run of a seed begins with."""
-        return Scenario.drawn(self.members, self.nodes, seed, self.brokers if self.members == CLUSTER else 0)
+        if self.members == LOADED:
+            return loaded.loaded_scenario(seed, self.nodes)
+        brokers = self.brokers if self.members == CLUSTER else 0
+        return Scenario.drawn(self.members, self.nodes, seed, brokers, is_forged=FORGED_FRAMES in self.faults)
 
     def _simulate(self, seed: int, recorded: list[Action] | None) -> Result:
         if self.members == CLUSTER:
@@ -75,6 +81,9 @@ class Hunt(Struct, frozen=True, kw_only=True):
             return membership.run_dynamic(
                 seed, self.nodes, kind=self.members, chaos_ms=chaos_ms, recorded=recorded, faults=self.faults
             )
+        if self.members == LOADED:
+            chaos_ms = loaded.CHAOS_MS if self.chaos_ms is None else self.chaos_ms
+            return loaded.run_loaded(seed, self.nodes, chaos_ms=chaos_ms, recorded=recorded, faults=self.faults)
         make_member = MEMBERS[self.members]
         chaos_ms = simulator.CHAOS_MS if self.chaos_ms is None else self.chaos_ms
         return simulator.run(

@@ -176,6 +176,11 @@ class Invariants:
         """The disk of a node has lost something, and so perhaps a snapshot that nobody has looked at since."""
         self._ever_damaged.add(node_id)
 
+    @property
+    def has_damaged(self) -> bool:
+        """Whether any disk has ever lost something."""
+        return bool(self._ever_damaged)
+
     def was_damaged(self, node_id: int) -> bool:
         """Whether the disk of a node has ever lost something."""
         return node_id in self._ever_damaged

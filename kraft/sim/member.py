@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import Enum
 from random import Random
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from msgspec import Struct
 
@@ -55,6 +55,8 @@ class Ask(Struct, frozen=True):
     fetch_offset: int | None = None
     kind: str = ""
     """What it asks, for who reads a trace."""
+    is_indirect: bool = False
+    """Whether it goes to the address of a bootstrap server, and not to that which the peer itself has told."""
 
 
 class Answer(Struct, frozen=True):
@@ -107,6 +109,13 @@ class Changed(Struct, frozen=True):
     what: str
 
 
+class Suspected(Struct, frozen=True):
+    """The node reports that a peer is not what it seems."""
+
+    peer_id: int
+    what: str
+
+
 class Administered(Struct, frozen=True):
     """The answer to `Member.administer` with this id."""
 
@@ -114,7 +123,15 @@ class Administered(Struct, frozen=True):
     response: object
 
 
-Output = Ask | Answer | Flush | Done | Applied | Changed | Administered
+Output = Ask | Answer | Flush | Done | Applied | Changed | Administered | Suspected
+
+
+STRANGERS: Final = 1 << 50
+"""Requests of senders that are no simulated nodes have ids from here on."""
+
+
+NOWHERE: Final = -1
+"""What stands for a node where an address leads to none."""
 
 
 class Crashed(Exception):
@@ -200,6 +217,12 @@ class Member(Protocol):
     def on_reply(self, request_id: int, message: object, now_ms: int) -> list[Output]:
         """A peer answers."""
 
+    def on_frame(self, request_id: int, api_key: int, version: int, body: bytes, now_ms: int) -> list[Output]:
+        """A sender that is no simulated node asks, by a frame as it stands on the wire."""
+
+    def on_forged_reply(self, request_id: int, api_key: int, version: int, body: bytes, now_ms: int) -> list[Output]:
+        """A forged answer to a request of this node arrives, as it stands on the wire."""
+
     def on_failed(self, request_id: int, cause: FailureCause, now_ms: int) -> list[Output]:
         """A request will not be answered."""
 
@@ -217,6 +240,18 @@ class Member(Protocol):
 
     def shut_down(self, now_ms: int) -> list[Output]:
         """The node is about to stop."""
+
+    def epoch_of_leader(self, message: object) -> int | None:
+        """The epoch in an answer of a leader to a fetch; None if the answer is an error."""
+
+    def measure(self, *, is_on: bool) -> None:
+        """Count the records that each step decides on or applies, or stop counting."""
+
+    def take_work(self) -> int:
+        """How many records were decided on or applied since this was last asked."""
+
+    def wire_request(self, message: object) -> tuple[int, int, Message] | None:
+        """The API key, the version and the wire form of a request that this node has sent; None if it has none."""
 
     def deadline_ms(self) -> int:
         """When `tick` is wanted."""

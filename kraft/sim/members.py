@@ -6,6 +6,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
+from kraft.controller.deciding import DecisionSettings
 from kraft.quorum.values import QuorumConfig
 from kraft.quorum.voters import VoterSet
 from kraft.replica.application import ApplicationFactory, host_raw_log
@@ -68,6 +69,22 @@ def machine_members(trial: Trial) -> MakeMember:
     return machine_member
 
 
+def loaded_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Random) -> Member:
+    """A controller over a quick disk, for runs in which decisions take long."""
+    return ReplicaMember(
+        node_id,
+        voters=voters,
+        config=config,
+        application=host_controller,
+        segment_bytes=1 << 30,
+        versions={},
+        uses_codecs=False,
+        decisions=DecisionSettings(broker_session_timeout_ms=3000),
+    )
+
+
+LOADED: Final = "loaded"
+"""What a scenario of controllers with much to decide calls its members."""
 MACHINES: Final = "state-machine"
 """What a scenario of state machines calls its members."""
 MEMBERS: Final[dict[str, MakeMember]] = {
@@ -75,6 +92,7 @@ MEMBERS: Final[dict[str, MakeMember]] = {
     "steady-core": steady_core_member,
     "replica": replica_member,
     "controller": controller_member,
+    LOADED: loaded_member,
     MACHINES: machine_members(COUNTS),
 }
 """Every kind of voters by the name that a `Scenario` calls it."""

@@ -12,7 +12,7 @@ from typing import Final
 from kraft.sim.actions import Action
 from kraft.sim.driver import Exchange
 from kraft.sim.dynamic import UPGRADED
-from kraft.sim.nemesis import FAULTS
+from kraft.sim.nemesis import FAULTS, FORGED_FRAMES
 from kraft.sim.scenario import Scenario
 from kraft.sim.simulator import CALM_MS, Result, Simulator, whole_run
 from kraft.sim.voter_workload import AskVoters, MoveNode, VoterWorkload, WipeDisk
@@ -82,7 +82,7 @@ def run_dynamic(
     What goes wrong is raised, with the seed and the end of the trace in its notes. What happens is added to `recorded`,
     up to what went wrong.
     """
-    scenario = Scenario.drawn(kind, nodes, seed)
+    scenario = Scenario.drawn(kind, nodes, seed, is_forged=FORGED_FRAMES in faults)
     work = Reconfiguration(scenario)
     simulator = Simulator(scenario, work=work, keep_trace=keep_trace, recorded=recorded, faults=faults)
     return whole_run(

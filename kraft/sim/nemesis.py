@@ -65,6 +65,18 @@ class Victims(Protocol):
     def damage_disk(self, node_id: int, what: Damage, down_ms: int) -> None:
         """Let a disk lose something for good, unless that is more than the quorum bears."""
 
+    def refuse_connections(self, node_id: int, target: int, refused_ms: int) -> None:
+        """Let a node be refused for a while at the address that another one tells."""
+
+    def strand(self) -> None:
+        """Cut a leader off; once it has a successor, cut that off instead, whose log only it has then."""
+
+    def slow_down(self, node_id: int, record_us: int) -> None:
+        """From now on every record that a node decides on or applies takes it so long."""
+
+    def attack(self, node_id: int, frames: int, answers: int, *, is_forging: bool) -> None:
+        """Let a node get so many hostile requests now, and hostile answers to so many of its next requests."""
+
 
 class Nemesis:
     """Strikes now and then with one of the faults that there are in this run."""
@@ -75,7 +87,7 @@ class Nemesis:
         self.rng = rng
         self.plan = plan
         self.victims = victims
-        possible = [name for name in STRIKES if name in set(names)]
+        possible = [name for name in _ALL_STRIKES if name in set(names)]
         self._names = rng.sample(possible, rng.randint(min(2, len(possible)), len(possible)))
         self._mean_ms = rng.choice(tuple(means_ms))
 
@@ -90,7 +102,7 @@ class Nemesis:
         if not self._names:
             return "nothing"
         name = self.rng.choice(self._names)
-        return f"{name} {STRIKES[name](self)}".rstrip()
+        return f"{name} {_ALL_STRIKES[name](self)}".rstrip()
 
     def anybody(self) -> int:
         """A node, which may be down."""
@@ -169,6 +181,20 @@ def _reset_connections(nemesis: Nemesis) -> str:
     victim = nemesis.somebody_important()
     nemesis.victims.reset_connections(victim)
     return str(victim)
+
+
+def _refuse_connections(nemesis: Nemesis) -> str:
+    target = nemesis.somebody_important()
+    others = [one for one in nemesis.victims.node_ids if one != target and nemesis.rng.random() < 0.6]
+    refused_ms = nemesis.rng.choice((1, 50, 500, 4000))
+    for one in others:
+        nemesis.victims.refuse_connections(one, target, refused_ms)
+    return f"{others} at {target} for {refused_ms}"
+
+
+def _strand_leaders(nemesis: Nemesis) -> str:
+    nemesis.victims.strand()
+    return ""
 
 
 # The processes
@@ -254,6 +280,28 @@ def _damage(*kinds: Damage) -> Callable[[Nemesis], str]:
     return strike
 
 
+# The owner
+
+
+def _long_decisions(nemesis: Nemesis) -> str:
+    victim, record_us = nemesis.somebody_important(), nemesis.rng.choice((0, 200, 2000, 20_000, 100_000))
+    nemesis.victims.slow_down(victim, record_us)
+    return f"{victim} {record_us}"
+
+
+# Hostile messages
+
+
+def _attack(*, is_forging: bool) -> Callable[[Nemesis], str]:
+    def strike(nemesis: Nemesis) -> str:
+        victim = nemesis.anybody() if nemesis.rng.random() < 0.5 else nemesis.somebody_important()
+        frames, answers = nemesis.rng.choice((0, 1, 5, 20)), nemesis.rng.choice((0, 1, 3, 10))
+        nemesis.victims.attack(victim, frames, answers, is_forging=is_forging)
+        return f"{victim} {frames} {answers}"
+
+    return strike
+
+
 STRIKES: Final[dict[str, Callable[[Nemesis], str]]] = {
     "split": _split,
     "cut-one-way": _cut_one_way,
@@ -263,6 +311,8 @@ STRIKES: Final[dict[str, Callable[[Nemesis], str]]] = {
     "heal": _heal,
     "slow-links": _slow_links,
     "reset-connections": _reset_connections,
+    "refused-connections": _refuse_connections,
+    "stranded-leaders": _strand_leaders,
     "crash": _crash,
     "crash-leader": _crash_leader,
     "crash-all": _crash_all,
@@ -277,12 +327,25 @@ STRIKES: Final[dict[str, Callable[[Nemesis], str]]] = {
     "disk-rot": _damage(Damage.ROT, Damage.ASTRAY, Damage.UNREADABLE, Damage.LOST_FILE),
     "disk-wiped": _damage(Damage.WIPED),
     "disk-swapped": _damage(Damage.FOREIGN, Damage.OLD_COPY),
+    "absurd-frames": _attack(is_forging=False),
+    "long-decisions": _long_decisions,
 }
 """What can befall nodes at one moment, by name."""
+FORGED_FRAMES: Final = "forged-frames"
+"""The fault under which only this is demanded: no node ends, and every node starts again."""
+PROFILES: Final[dict[str, Callable[[Nemesis], str]]] = {FORGED_FRAMES: _attack(is_forging=True)}
+"""What befalls nodes only where it is asked for by name, as no quorum keeps its promises under it."""
 MESSAGE_FAULTS: Final = ("drop", "duplicate", "delay", "slow-messages", "reorder")
 """What can befall any message between strikes, by name."""
 FAULTS: Final = (*MESSAGE_FAULTS, *STRIKES)
-"""The names of all faults."""
+"""The names of all faults under which a quorum keeps its promises."""
+CLASSIC_FAULTS: Final = tuple(
+    name
+    for name in FAULTS
+    if name not in ("refused-connections", "stranded-leaders", "long-decisions", "absurd-frames")
+)
+"""The faults without those that came last: runs with these are what they were."""
+_ALL_STRIKES: Final = {**STRIKES, **PROFILES}
 
 
 def draw_faults(rng: Random, names: Iterable[str] = FAULTS) -> Faults:

@@ -34,15 +34,34 @@ class Network:
         self._rng = rng
         self._plan = plan
         self._agenda = agenda
+        self._refusing: dict[tuple[int, int], None] = {}
+        """By sender and target whose connections are refused, at the address that the target tells."""
         self._latest: dict[tuple[int, int, bool, Kind], tuple[Exchange, int]] = {}
         """By connection and direction the last message and when it arrives, where the order is kept."""
+
+    def refuse_connections(self, sender: int, target: int) -> None:
+        """From now on a node is refused at the address that another one tells."""
+        self._refusing[sender, target] = None
+
+    def accept_connections(self, sender: int, target: int) -> None:
+        """No longer."""
+        self._refusing.pop((sender, target), None)
 
     def send(self, exchange: Exchange) -> None:
         """Put a request on its way."""
         sender, target = exchange.sender, exchange.target
+        if (sender, target) in self._refusing and not exchange.is_indirect:
+            self._fail(exchange, self._agenda.now_ms + 1, FailureCause.REFUSED)
+            return
         for at_ms in self._arrivals(exchange, Kind.REQUEST):
             self._agenda.plan(Deliver(at_ms, target, sender, exchange.number, exchange.kind))
         self._fail(exchange, self._agenda.now_ms + exchange.timeout_ms, FailureCause.TIMEOUT)
+
+    def refuse(self, exchange: Exchange) -> None:
+        """An address leads nowhere: the connection is refused, or there is no answer in time."""
+        is_refused = self._rng.random() < 0.5
+        cause = FailureCause.REFUSED if is_refused else FailureCause.TIMEOUT
+        self._fail(exchange, self._agenda.now_ms + (1 if is_refused else exchange.timeout_ms), cause)
 
     def answer(self, exchange: Exchange, copy: int) -> None:
         """Put the reply to one delivery on its way."""

@@ -6,6 +6,7 @@ Kafka: the `RaftNode` of `RaftEventSimulationTest`, here with real files and fra
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
 from random import Random
@@ -17,7 +18,7 @@ from msgspec.structs import replace
 from kraft.broker import BrokerAgent, BrokerOptions
 from kraft.controller import QuorumController
 from kraft.controller.deciding import DecisionSettings
-from kraft.quorum.effects import StateChanged
+from kraft.quorum.effects import StateChanged, Suspicious
 from kraft.quorum.events import BeginShutdown, FailureCause, Resign, Tick
 from kraft.quorum.values import (
     DEFAULT_LISTENER,
@@ -39,6 +40,8 @@ from kraft.replica.snapshots import SnapshotOptions
 from kraft.replica.storage import election_of
 from kraft.sim.disk_damage import Damage, damage_file, damaged_old_segments
 from kraft.sim.member import (
+    NOWHERE,
+    STRANGERS,
     Administered,
     Answer,
     Applied,
@@ -51,12 +54,14 @@ from kraft.sim.member import (
     Outcome,
     Output,
     SnapshotContent,
+    Suspected,
     View,
     view_of,
 )
 from kraft.sim.registers import RegisterLog
 from kraft.sim.stale_requests import StaleRequests
 from kraft.sim.wire_invariants import check_leader_can_be_found
+from kraft.sim.work import Work
 from metadata_log.batch import RecordBatch, records, scan
 from metadata_log.clean_shutdown import UNCLEAN, take_clean_shutdown, write_clean_shutdown
 from metadata_log.errors import EncodeError
@@ -68,7 +73,8 @@ from metadata_log.snapshot import list_snapshots, read_snapshot, read_snapshot_s
 from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC, OffsetAndEpoch, Uuid
 from transport.protocol.apis import APIS, ApiKey
 from transport.protocol.errors import Error
-from transport.protocol.messages.fetch import FetchRequest
+from transport.protocol.messages.fetch import FetchRequest, FetchResponse
+from transport.protocol.messages.fetch_snapshot import FetchSnapshotResponse
 from transport.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -90,6 +96,9 @@ REMEMBERED: Final = 1024
 """So many files and batches are not parsed anew if they are met again."""
 FORMATTED_MS: Final = 1_600_000_000_000
 PORT: Final = 9000
+_HOST: Final = re.compile("[nbv][1-9][0-9]{0,5}")
+"""The host names of nodes; other names come from forged frames."""
+_INDIRECT: Final = "v"
 _ALL: Final = 2**31
 _SET: Final = 0
 _CLIENT_METRICS: Final = 16
@@ -164,6 +173,7 @@ class ReplicaMember:
         """The last message that was sent, its version, and what was sent of it."""
         self.stale = StaleRequests()
         """What must be refused by the controller of this life."""
+        self._work: Work | None = None
 
     def move(self, port: int) -> None:
         """Listen at another port from the next start on; the former one leads there, too."""
@@ -266,7 +276,11 @@ class ReplicaMember:
         assert replica is not None, self.node_id
         if type(event) is replica_events.WireRequest and (controller := self.controller) is not None:
             self.stale.asked(event, controller)
-        outputs = replica.step(event, now_ms)
+        if self._work is None:
+            outputs = replica.step(event, now_ms)
+        else:
+            with self._work.counted(replica):
+                outputs = replica.step(event, now_ms)
         return self._translate(outputs, now_ms) if outputs else []
 
     def tick(self, now_ms: int) -> list[Output]:
@@ -289,6 +303,42 @@ class ReplicaMember:
         assert isinstance(message, Frame), message
         body = _open(message, APIS[message.api_key].response)
         return self.step(replica_events.WireReply(request_id, body), now_ms)
+
+    def on_frame(self, request_id: int, api_key: int, version: int, body: bytes, now_ms: int) -> list[Output]:
+        """A sender that is no simulated node asks, by a frame that the codecs read."""
+        return self.on_request(request_id, Frame(api_key, version, body), now_ms)
+
+    def on_forged_reply(self, request_id: int, api_key: int, version: int, body: bytes, now_ms: int) -> list[Output]:
+        """A forged answer arrives, which the codecs read."""
+        return self.on_reply(request_id, Frame(api_key, version, body), now_ms)
+
+    def epoch_of_leader(self, message: object) -> int | None:
+        """The epoch in an answer of a leader to a fetch."""
+        assert isinstance(message, Frame), message
+        answer = _open(message, APIS[message.api_key].response)
+        match answer:
+            case FetchResponse(error_code=Error.NONE, responses=[topic]):
+                part = topic.partitions[0]
+                return None if part.error_code else part.current_leader.leader_epoch
+            case FetchSnapshotResponse(error_code=Error.NONE, topics=[pieces]):
+                piece = pieces.partitions[0]
+                is_good = piece.error_code in (Error.NONE, Error.SNAPSHOT_NOT_FOUND)
+                return piece.current_leader.leader_epoch if is_good else None
+            case _:
+                return None
+
+    def measure(self, *, is_on: bool) -> None:
+        """Count the records that each step decides on or applies, or stop counting."""
+        self._work = Work() if is_on else None
+
+    def take_work(self) -> int:
+        """How many records were decided on or applied since this was last asked."""
+        return 0 if self._work is None else self._work.take()
+
+    def wire_request(self, message: object) -> tuple[int, int, Message] | None:
+        """The API key, the version and the wire form of a request that this node has sent."""
+        assert isinstance(message, Frame), message
+        return message.api_key, message.version, _open(message, APIS[message.api_key].request)
 
     def on_failed(self, request_id: int, cause: FailureCause, now_ms: int) -> list[Output]:
         """A request will not be answered."""
@@ -361,10 +411,14 @@ class ReplicaMember:
                     if isinstance(effect, StateChanged):
                         self._read_election()
                         translated.append(Changed(f"{effect.source}->{effect.target} {effect.cause}"))
+                    elif isinstance(effect, Suspicious):
+                        translated.append(Suspected(effect.peer_id, effect.what))
                 case replica_events.Committed(batch=batch):
                     translated.append(Applied(batch.base_offset, batch.next_offset, batch.values))
                 case replica_events.SubmitDone():
                     translated.append(Done(output.submit_id, _outcome(output), output.base_offset))
+                case replica_events.Drop(request_id=request_id) if request_id >= STRANGERS:
+                    del self._received[request_id]
                 case replica_events.Drop():
                     raise AssertionError(f"node {self.node_id} drops a connection: {output}")
         for request_id in refused:
@@ -391,8 +445,10 @@ class ReplicaMember:
         offset = None
         if isinstance(message, FetchRequest) and message.topics[0].topic_id == Uuid.METADATA_TOPIC:
             offset = message.topics[0].partitions[0].fetch_offset
-        target = int(output.host[1:])
-        return Ask(output.request_id, target, Frame(key, version, body), output.timeout_ms, offset, kind)
+        target = _node_at(output.host)
+        is_indirect = output.host.startswith(_INDIRECT)
+        frame = Frame(key, version, body)
+        return Ask(output.request_id, target, frame, output.timeout_ms, offset, kind, is_indirect)
 
     def _answer(self, output: replica_events.Answer) -> Answer:
         key, version, vote = self._received.pop(output.request_id)
@@ -500,6 +556,17 @@ def endpoints_of(node_id: int, port: int = PORT) -> Endpoints:
     return Endpoints((ListenerAddress(DEFAULT_LISTENER, f"n{node_id}", port),))
 
 
+@lru_cache(REMEMBERED)
+def _node_at(host: str) -> int:
+    """The node that a host name leads to, or `NOWHERE`."""
+    return int(host[1:]) if _HOST.fullmatch(host) else NOWHERE
+
+
+def bootstrap_of(node_id: int) -> ListenerAddress:
+    """An address that leads to a controller and that it does not tell itself, as that of a load balancer."""
+    return ListenerAddress(DEFAULT_LISTENER, f"{_INDIRECT}{node_id}", PORT)
+
+
 def _endpoints_of_broker(node_id: int) -> Endpoints:
     return Endpoints((ListenerAddress("PLAINTEXT", f"b{node_id}", 9092),))
 
@@ -550,7 +617,9 @@ def _alter_config(name: str) -> IncrementalAlterConfigsRequest:
 
 def _vote_asked(message: Message) -> VoteRequestPartitionData | None:
     """What a request for a vote asks; None for everything else."""
-    return message.topics[0].partitions[0] if type(message) is VoteRequest and message.topics else None
+    if type(message) is not VoteRequest or not message.topics or not message.topics[0].partitions:
+        return None
+    return message.topics[0].partitions[0]
 
 
 def _grants(message: Message) -> bool:

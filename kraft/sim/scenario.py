@@ -15,8 +15,9 @@ from kraft.sim.cluster import CLUSTER, Cluster
 from kraft.sim.contacts import Contacts
 from kraft.sim.disk_losses import DiskLosses
 from kraft.sim.dynamic import DYNAMIC, DynamicQuorum, VoterWatch
+from kraft.sim.load_watch import LoadWatch
 from kraft.sim.machine_member import COUNTS
-from kraft.sim.members import MACHINES, MEMBERS, MakeMember, draw_config, machine_members
+from kraft.sim.members import LOADED, MACHINES, MEMBERS, MakeMember, draw_config, machine_members
 from kraft.sim.partition_watch import PartitionWatch
 from kraft.sim.trace import Trace
 from kraft.sim.trial import Trial
@@ -33,12 +34,33 @@ class Scenario(Struct, frozen=True, kw_only=True):
     brokers: int = 0
     seed: int = 0
     config: QuorumConfig
+    record_us: int = 0
+    """How long every node needs for a record that it decides on or applies, in the calm, too."""
+    is_forged: bool = False
+    """Whether peers forge what only the true sender could deny: then only this is demanded, that no node ends."""
 
     @staticmethod
-    def drawn(members: str, nodes: int, seed: int, brokers: int = 0, config: QuorumConfig | None = None) -> Scenario:
+    def drawn(
+        members: str,
+        nodes: int,
+        seed: int,
+        brokers: int = 0,
+        config: QuorumConfig | None = None,
+        *,
+        record_us: int = 0,
+        is_forged: bool = False,
+    ) -> Scenario:
         """The scenario of a seed; its settings are drawn, unless given."""
         config = config or draw_config(Random(f"{seed}/config"))
-        return Scenario(members=members, nodes=nodes, brokers=brokers, seed=seed, config=config)
+        return Scenario(
+            members=members,
+            nodes=nodes,
+            brokers=brokers,
+            seed=seed,
+            config=config,
+            record_us=record_us,
+            is_forged=is_forged,
+        )
 
     def make_world(self, trace: Trace, make_member: MakeMember | None = None, trial: Trial | None = None) -> World:
         """The world at its beginning; `make_member` makes nodes of a kind that `MEMBERS` does not name, and `trial`
@@ -47,6 +69,12 @@ class Scenario(Struct, frozen=True, kw_only=True):
         Raises:
             KeyError: there is no such kind of members.
         """
+        world = self._make_world(trace, make_member, trial)
+        if self.is_forged:
+            world.demand_only_survival()
+        return world
+
+    def _make_world(self, trace: Trace, make_member: MakeMember | None, trial: Trial | None) -> World:
         voter_ids = tuple(range(self.first_id, self.first_id + self.nodes))
         contacts = Contacts(self.config.fetch_timeout_ms)
         if self.members in DYNAMIC:
@@ -68,6 +96,8 @@ class Scenario(Struct, frozen=True, kw_only=True):
         make_member = make_member or MEMBERS[self.members]
         rng = Random(f"{self.seed}/members")
         members = {one: make_member(one, voters, self.config, rng) for one in voter_ids}
+        if self.members == LOADED:
+            return World(members, voters, trace=trace, contacts=contacts, watch=LoadWatch())
         history = ClientHistory(trial or COUNTS) if self.members == MACHINES else None
         return World(members, voters, trace=trace, contacts=contacts, watch=history)
 

@@ -21,6 +21,7 @@ from kraft.sim.actions import (
     Deliver,
     Fail,
     Flushed,
+    Forge,
     Note,
     Return,
     RoundTrip,
@@ -246,7 +247,7 @@ def _found_again(world: World, action: Action) -> Action | None:
                 return action
             found = _newest(world, sender, target, kind, lambda exchange: _has_answer(exchange, 0))
             return None if found is None else replace(action, number=found.number, copy=0)
-        case Fail(node=sender, peer=target, kind=kind):
+        case Fail(node=sender, peer=target, kind=kind) | Forge(node=sender, peer=target, kind=kind):
             own = world.exchanges.get((sender, action.number))
             if own is not None and own.kind == kind and own.target == target and not own.is_settled:
                 return action

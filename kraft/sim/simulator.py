@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from kraft.quorum.events import FailureCause
 from kraft.sim.actions import (
     WORLD,
+    Act,
     Action,
     Administer,
     Conclude,
@@ -35,17 +36,19 @@ from kraft.sim.actions import (
     Resign,
     SetClock,
     ShutDown,
+    SlowDown,
     Start,
     Submit,
     Tick,
     Wipe,
 )
+from kraft.sim.attacker import Attacker
 from kraft.sim.client_history import ClientWorkload
 from kraft.sim.disk_damage import Damage
 from kraft.sim.driver import Driver, Exchange
 from kraft.sim.machine_member import COUNTS
 from kraft.sim.members import MACHINES, MakeMember, replica_member
-from kraft.sim.nemesis import FAULTS, Nemesis, draw_clock_error_ms, draw_faults
+from kraft.sim.nemesis import FAULTS, FORGED_FRAMES, Nemesis, draw_clock_error_ms, draw_faults
 from kraft.sim.network import Network
 from kraft.sim.scenario import Scenario, kind_of
 from kraft.sim.trace import Trace
@@ -61,6 +64,9 @@ CALM_MS: Final = 60_000
 CALM_RECORDS: Final = 10
 CALM: Final = "calm"
 """What the note says that stands where all faults end."""
+AFTERMATHS: Final = 2
+"""So many times every node starts anew after a run in which peers forge messages."""
+AFTERMATH_MS: Final = 3_000
 CALM_NETWORK: Final = Faults(delay_ms=(1, 1))
 PAUSES_MS: Final = (200, 600, 2000)
 """How often on average something goes wrong in a run; one of these."""
@@ -120,6 +126,8 @@ class Times(Struct):
 
     tick_at_ms: int = -1
     paused_until_ms: int = 0
+    busy_until_ms: int = 0
+    """Until then its owner works, and takes no events."""
     crash_down_ms: int = 0
     flush_ms: int = 1
 
@@ -152,6 +160,8 @@ class Simulator(Driver):
         self._sequence = 0
         self._rng = Random(f"{seed}/world")
         self._is_calm = False
+        self._stranded: int | None = None
+        """The leader that was cut off and has no successor yet."""
         self._times = {one: Times() for one in self.world.node_ids}
         self._work = work
         network_rng = Random(f"{seed}/network")
@@ -161,6 +171,7 @@ class Simulator(Driver):
         nemesis_rng = Random(f"{seed}/nemesis")
         self._nemesis = Nemesis(nemesis_rng, self.faults, self, means_ms, faults)
         self._clock_error_ms = draw_clock_error_ms(nemesis_rng, faults)
+        self._attacker = Attacker(Random(f"{seed}/attacker"), self.world)
         workload_rng = Random(f"{seed}/workload")
         self._workload: Workload | ClientWorkload
         if scenario.members == MACHINES:
@@ -202,14 +213,14 @@ class Simulator(Driver):
             if times.tick_at_ms != action.at_ms:
                 return
             times.tick_at_ms = -1
-        if times.paused_until_ms > self.now_ms:
+        if times.paused_until_ms > self.now_ms or (times.busy_until_ms > self.now_ms and type(action) is not Act):
             self._postpone(action, times)
         else:
             self._perform(action)
 
     def _postpone(self, action: Action, times: Times) -> None:
         """Let something happen when the node is awake; what it was told dies with it, what it was sent does not."""
-        action = replace(action, at_ms=times.paused_until_ms)
+        action = replace(action, at_ms=max(times.paused_until_ms, times.busy_until_ms))
         host = self.world.hosts[action.node]
         life = host.life
         if type(action) is Tick:
@@ -247,7 +258,9 @@ class Simulator(Driver):
                 self.plan(Fail(now_ms, node_id, one.target, one.number, FailureCause.RESET, one.kind))
             for number in host.flushing:
                 self.plan(Flushed(now_ms, node_id, number))
-            if host.is_running:
+            if host.held is not None:
+                self.plan(Act(now_ms, node_id))
+            elif host.is_running:
                 self.on_stepped(node_id)
         self._workload.next_id = first_submission
         self.schedule(self._workload.pause_ms(), self._submit)
@@ -260,6 +273,21 @@ class Simulator(Driver):
 
     def calm(self, duration_ms: int, records: int = CALM_RECORDS) -> None:
         """End all faults; soon everybody must follow one leader and have so many records more committed."""
+        self._end_faults()
+        target = self.world.invariants.committed_end + records
+        self.run_until(self.now_ms + duration_ms, partial(self.world.has_settled, target))
+        self._perform(Conclude(self.now_ms, WORLD, target))
+
+    def aftermath(self) -> None:
+        """End all faults, and start every node anew; nothing more is demanded where peers have forged messages."""
+        self._end_faults()
+        for _ in range(AFTERMATHS):
+            for node_id in self.world.node_ids:
+                self.crash(node_id, 1)
+            self.run_until(self.now_ms + AFTERMATH_MS)
+        self._perform(Conclude(self.now_ms, WORLD))
+
+    def _end_faults(self) -> None:
         self._is_calm = True
         if self._work is not None:
             self._work.end()
@@ -269,14 +297,13 @@ class Simulator(Driver):
         for node_id, times in self._times.items():
             times.paused_until_ms, times.flush_ms = 0, 1
             self._free_disk(node_id)
+            if self.world.hosts[node_id].record_us != self.scenario.record_us:
+                self.slow_down(node_id, self.scenario.record_us)
             if self.world.hosts[node_id].clock_drift:
                 self.set_clock(node_id, 0, 0)
             if self.world.disk_losses.is_damaged(node_id):
                 self.crash(node_id, 1)
             self._start(node_id, self.world.hosts[node_id].life)
-        target = self.world.invariants.committed_end + records
-        self.run_until(self.now_ms + duration_ms, partial(self.world.has_settled, target))
-        self._perform(Conclude(self.now_ms, WORLD, target))
 
     def _strike(self) -> None:
         if not self._is_calm:
@@ -392,6 +419,45 @@ class Simulator(Driver):
             self.crash(node_id, down_ms)
         self._perform(DamageDisk(self.now_ms, node_id, what, self._draw_seed()))
 
+    def refuse_connections(self, node_id: int, target: int, refused_ms: int) -> None:
+        """Let a node be refused for a while at the address that another one tells."""
+        self._network.refuse_connections(node_id, target)
+        self.schedule(refused_ms, partial(self._network.accept_connections, node_id, target))
+
+    def strand(self) -> None:
+        """Cut a leader off; once it has a successor, cut that off instead, whose log only it has then."""
+        leaders = self.leaders()
+        if leaders:
+            self._stranded = leaders[0]
+            self.faults.isolate(leaders[0])
+
+    def _strand_successor(self, node_id: int) -> None:
+        """If a node has succeeded the leader that was cut off, the two change places."""
+        former, view = self._stranded, self.world.hosts[node_id].view
+        if former is None or node_id == former or view is None or view.state != "Leader":
+            return
+        self._stranded = None
+        if not self._is_calm:
+            self.faults.heal(former)
+            self.faults.isolate(node_id)
+            back = Note(self.now_ms, WORLD, f"stranded-leaders {former} is back, and its successor {node_id} cut off")
+            self.schedule(0, partial(self._note, back))
+
+    def _note(self, note: Note) -> None:
+        self._perform(note)
+
+    def slow_down(self, node_id: int, record_us: int) -> None:
+        """From now on every record that a node decides on or applies takes it so long."""
+        self._perform(SlowDown(self.now_ms, node_id, record_us))
+
+    def attack(self, node_id: int, frames: int, answers: int, *, is_forging: bool) -> None:
+        """Let a node get hostile requests now, unless it is paused, and hostile answers to its next requests."""
+        self._attacker.lie_in_wait(node_id, answers)
+        for _ in range(frames if self._is_awake(node_id) else 0):
+            request = self._attacker.request(node_id, self.now_ms, is_forging=is_forging)
+            if request is not None:
+                self._perform(request)
+
     def _free_disk(self, node_id: int) -> None:
         if self.world.hosts[node_id].is_disk_limited:
             self._perform(LimitDisk(self.now_ms, node_id, self._draw_seed()))
@@ -401,7 +467,7 @@ class Simulator(Driver):
 
     def _restart(self, node_id: int, down_ms: int) -> None:
         times = self._times[node_id]
-        times.paused_until_ms = times.crash_down_ms = 0
+        times.paused_until_ms = times.busy_until_ms = times.crash_down_ms = 0
         if self._work is not None:
             self._work.on_died(node_id)
         self.schedule(down_ms, partial(self._start, node_id, self.world.hosts[node_id].life))
@@ -436,9 +502,21 @@ class Simulator(Driver):
 
     def on_asked(self, exchange: Exchange) -> None:
         """A request is on its way."""
+        if exchange.target not in self.world.hosts:
+            self._network.refuse(exchange)
+            return
         self._network.send(exchange)
+        if self._attacker.is_lying_in_wait:
+            self.schedule(0, partial(self._forge, exchange))
         if self._work is not None:
             self._work.on_asked(exchange)
+
+    def _forge(self, exchange: Exchange) -> None:
+        """Answer a request in place of its target, if an attacker waits for it."""
+        if not self._is_calm and self._is_awake(exchange.sender):
+            answer = self._attacker.answer(exchange, self.now_ms, is_forging=self.scenario.is_forged)
+            if answer is not None:
+                self._perform(answer)
 
     def on_answered(self, exchange: Exchange, copy: int) -> None:
         """The answer to a delivery is on its way."""
@@ -462,10 +540,22 @@ class Simulator(Driver):
         """Wake the node at its deadline; a deadline that has moved since makes the old wake-up void."""
         deadline_ms, now_ms = self.world.deadline_ms(node_id), self.now_ms
         at_ms = deadline_ms if deadline_ms > now_ms else now_ms
+        if self._stranded is not None:
+            self._strand_successor(node_id)
         times = self._times[node_id]
         if at_ms != times.tick_at_ms and at_ms <= now_ms + NEVER_MS:
             times.tick_at_ms = at_ms
             self.plan(Tick(at_ms, node_id))
+
+    def on_busy(self, node_id: int, work_ms: int) -> None:
+        """A node works for so long, and takes no events meanwhile."""
+        times = self._times[node_id]
+        times.busy_until_ms = self.now_ms + work_ms
+        self.plan(Act(times.busy_until_ms, node_id))
+
+    def _is_awake(self, node_id: int) -> bool:
+        times = self._times[node_id]
+        return max(times.paused_until_ms, times.busy_until_ms) <= self.now_ms
 
     def on_died(self, node_id: int) -> None:
         """A node has died in the middle of a step, or does not start with the disk it has."""
@@ -491,7 +581,7 @@ def run(
     """
     kind = kind_of(make_member) if trial is None else MACHINES
     simulator = Simulator(
-        Scenario.drawn(kind, nodes, seed),
+        Scenario.drawn(kind, nodes, seed, is_forged=FORGED_FRAMES in faults),
         make_member=make_member,
         trial=trial,
         keep_trace=keep_trace,
@@ -510,7 +600,10 @@ def whole_run(simulator: Simulator, chaos_ms: int, calm_ms: int, *, again: str) 
     """Chaos, then calm. What goes wrong is raised, with the end of the trace and how to have it `again` as notes."""
     try:
         simulator.chaos(chaos_ms)
-        simulator.calm(calm_ms)
+        if simulator.scenario.is_forged:
+            simulator.aftermath()
+        else:
+            simulator.calm(calm_ms)
     except Exception as failure:
         failure.add_note(simulator.world.trace.text)
         failure.add_note(f"seed {simulator.scenario.seed}: it happens again with {again}")

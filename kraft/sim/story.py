@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from kraft.sim.actions import (
     WORLD,
+    Act,
     Action,
     Administer,
     Crash,
@@ -18,6 +19,8 @@ from kraft.sim.actions import (
     Fail,
     FailDisk,
     Flushed,
+    Forge,
+    Intrude,
     LimitDisk,
     Note,
     Resign,
@@ -25,6 +28,7 @@ from kraft.sim.actions import (
     RoundTrip,
     SetClock,
     ShutDown,
+    SlowDown,
     Start,
     Submit,
     Tick,
@@ -183,7 +187,7 @@ class _Notes(Driver):
             yield Arrow(exchange.target, exchange.sender, sent, back, f"{exchange.kind} answered")
 
 
-_FAULTS: Final = (Crash, CrashSoon, FailDisk, LimitDisk, DamageDisk)
+_FAULTS: Final = (Crash, CrashSoon, FailDisk, LimitDisk, DamageDisk, Intrude, Forge)
 
 
 def _told(action: Action) -> str:
@@ -210,8 +214,16 @@ def _told(action: Action) -> str:
             return f"is handed {action.value}"
         case Administer():
             return f"is asked to {APIS[action.api_key].name}"
+        case Intrude():
+            return f"gets a frame of an intruder: {action.what}"
+        case Forge():
+            return f"gets a forged answer of {action.peer}: {action.what}"
         case Resign():
             return "is asked to resign"
+        case SlowDown():
+            return f"needs {action.record_us} us for a record"
+        case Act():
+            return "is done with its work"
         case ShutDown():
             return "is told to stop"
         case SetClock():

@@ -9,7 +9,7 @@ from typing import Final
 
 from kraft.sim.invariants import InvariantViolated
 from metadata_log.serde import Message
-from metadata_log.types import NO_NODE, Uuid
+from metadata_log.types import METADATA_TOPIC, NO_NODE, Uuid
 from transport.protocol.messages import (
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
@@ -46,7 +46,9 @@ def _named(message: Message) -> tuple[int, list[int]]:
         case FetchResponse(responses=[topic, *_]) if topic.topic_id == Uuid.METADATA_TOPIC:
             endpoints = [one.node_id for one in message.node_endpoints if one.host]
             return topic.partitions[0].current_leader.leader_id, endpoints
-        case FetchSnapshotResponse(topics=[topic, *_]):
+        case FetchSnapshotResponse(topics=[topic, *_]) if (
+            topic.name == METADATA_TOPIC and not topic.partitions[0].index
+        ):
             endpoints = [one.node_id for one in message.node_endpoints if one.host]
             return topic.partitions[0].current_leader.leader_id, endpoints
         case (

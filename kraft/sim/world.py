@@ -13,8 +13,10 @@ from typing import Any, Final, Protocol
 
 from msgspec import Struct
 
+from kraft.quorum.events import FailureCause
 from kraft.quorum.voters import VoterSet
 from kraft.sim.actions import (
+    Act,
     Action,
     Administer,
     Conclude,
@@ -25,7 +27,9 @@ from kraft.sim.actions import (
     Fail,
     FailDisk,
     Flushed,
+    Forge,
     Happening,
+    Intrude,
     LimitDisk,
     Move,
     Note,
@@ -34,6 +38,7 @@ from kraft.sim.actions import (
     RoundTrip,
     SetClock,
     ShutDown,
+    SlowDown,
     Start,
     Submit,
     Tick,
@@ -45,6 +50,7 @@ from kraft.sim.disk_losses import DiskLosses
 from kraft.sim.driver import Driver, Exchange
 from kraft.sim.invariants import Invariants, InvariantViolated
 from kraft.sim.member import (
+    STRANGERS,
     Administered,
     Answer,
     Applied,
@@ -56,22 +62,45 @@ from kraft.sim.member import (
     Member,
     Outcome,
     Output,
+    Suspected,
     View,
 )
+from kraft.sim.signs_of_life import SignsOfLife, UncheckedSigns
 from kraft.sim.trace import Trace
+from kraft.sim.unchecked import Unchecked, UncheckedContacts
 from metadata_log.errors import MetadataLogError
 from metadata_log.serde import Message, decode
 from metadata_log.types import Uuid
 from transport.protocol.apis import APIS
 
+_OF_SOUND_PEERS: Final = (
+    "or its question comes late",
+    "whose address nobody has told",
+    "it calls our request invalid",
+)
+"""How the suspicions end that a sound peer can raise: a Fetch that was overtaken by later ones; the resignation of a
+leader of which the node has never heard, and how it answers that.
+"""
 STUCK_MS: Final = 5_000
 """A submission that was made so long ago is decided, when all faults have ended (TLA+: ValuesNotStuck)."""
 START_MS: Final = 1_700_000_000_000
 """What a right clock shows when a run begins."""
 
 
+class NodeEnded(AssertionError):
+    """A frame from outside has ended a node, which no frame may."""
+
+
 class NoProgress(AssertionError):
     """All faults were over, and still nobody got anywhere."""
+
+
+class Held(Struct, frozen=True):
+    """What a step has led to, while the node is still busy with it."""
+
+    view: View
+    outputs: list[Output]
+    what: str
 
 
 class Host(Struct):
@@ -100,6 +129,10 @@ class Host(Struct):
     flushes: int = 0
     flushing: dict[int, int] = {}
     """By number the tickets of the fsyncs that are not done."""
+    record_us: int = 0
+    """How long a record takes that the node decides on or applies."""
+    held: Held | None = None
+    """What the node is busy with; it takes no events meanwhile."""
     asked: dict[int, tuple[Exchange, int]] = {}
     """By the id it has here each delivery that awaits its answer."""
 
@@ -142,6 +175,7 @@ class World:
         self.invariants = Invariants(voters)
         self.disk_losses = DiskLosses(tuple(key.id for key in voters.keys if key.directory_id == Uuid.ZERO))
         self.contacts = contacts
+        self.signs = SignsOfLife(contacts.fetch_timeout_ms)
         self.trace = trace
         self.watch = watch
         self.driver = Driver()
@@ -150,10 +184,20 @@ class World:
         """How many inputs nodes were given."""
         self.exchanges: dict[tuple[int, int], Exchange] = {}
         """By sender and number every request so far."""
+        self.is_attacked = False
+        """Whether any node was sent a message that no sound peer sends."""
+        self.has_forgotten = False
+        """Whether any node was given an empty disk."""
         self.acknowledged = 0
         self.refused: list[bytes] = []
         self._pending: dict[int, bytes] = {}
         self._next_request_id = 1
+
+    def demand_only_survival(self) -> None:
+        """Check nothing more than that no node ends: peers may forge what only the true sender could deny."""
+        voters = self.invariants.voter_sets()[-1]
+        self.invariants, self.contacts, self.watch = Unchecked(voters), UncheckedContacts(0), None
+        self.is_attacked, self.signs = True, UncheckedSigns(0)
 
     def perform(self, action: Action) -> bool:
         """Let something happen; False if it cannot, as what it is about is not there.
@@ -322,6 +366,7 @@ class World:
         if host.is_running:
             return False
         host.member.damage(Damage.WIPED, Random(action.seed))
+        self.has_forgotten = True
         self.trace.add(self.now_ms, action.node, f"disk lost; now {host.member.key.directory_id}")
         return True
 
@@ -352,6 +397,8 @@ class World:
 
     def _end_life(self, host: Host, seed: int) -> None:
         host.is_running = host.is_disk_failing = False
+        host.held = None
+        self.signs.died(host.member.node_id)
         host.member.crash(Random(seed))
         host.flushing.clear()
         host.waiting.clear()
@@ -371,6 +418,8 @@ class World:
         if not host.is_running:
             self.driver.on_abandoned(exchange)
             return False
+        if host.held is not None:
+            return False
         request_id = self._next_request_id
         self._next_request_id += 1
         host.asked[request_id] = (exchange, len(exchange.answers))
@@ -381,13 +430,14 @@ class World:
     def _return(self, action: Return) -> bool:
         host = self.hosts[action.node]
         exchange = host.waiting.get(action.number)
-        if exchange is None or action.copy >= len(exchange.answers):
+        if exchange is None or action.copy >= len(exchange.answers) or host.held is not None:
             return False
         message = exchange.answers[action.copy]
         if message is None:
             return False
         del host.waiting[action.number]
         exchange.is_settled = True
+        self.signs.answered(exchange, message, self._clock(host))
         return self._step(host, f"reply {exchange.target}", host.member.on_reply, exchange.request_id, message)
 
     def _round_trip(self, action: RoundTrip) -> bool:
@@ -400,18 +450,64 @@ class World:
 
     def _fail(self, action: Fail) -> bool:
         host = self.hosts[action.node]
-        exchange = host.waiting.pop(action.number, None)
+        exchange = None if host.held is not None else host.waiting.pop(action.number, None)
         if exchange is None:
             return False
         exchange.is_settled = True
+        if action.cause is FailureCause.REFUSED:
+            self.signs.refused(host.member, exchange)
         what = f"failed {exchange.target} {action.cause}"
         return self._step(host, what, host.member.on_failed, exchange.request_id, action.cause)
+
+    # Hostile messages
+
+    def _intrude(self, action: Intrude) -> bool:
+        host = self.hosts[action.node]
+        if not host.is_running or host.held is not None:
+            return False
+        self.is_attacked = True
+        request_id = STRANGERS + self._next_request_id
+        self._next_request_id += 1
+        if action.claims is not None:
+            self.contacts.heard(action.node, action.claims, self._clock(host))
+        arguments = request_id, action.api_key, action.version, action.body
+        return self._suffer(host, f"intruder: {action.what}", host.member.on_frame, *arguments)
+
+    def _forge(self, action: Forge) -> bool:
+        host = self.hosts[action.node]
+        exchange = host.waiting.get(action.number)
+        if exchange is None or exchange.target != action.peer or exchange.kind != action.kind or host.held is not None:
+            return False
+        sent = host.member.wire_request(exchange.message)
+        if sent is None:
+            return False
+        del host.waiting[action.number]
+        exchange.is_settled = True
+        self.is_attacked = True
+        self.signs.forged(action.node)
+        key, version, _ = sent
+        arguments = exchange.request_id, key, version, action.body
+        return self._suffer(host, f"forged: {action.what}", host.member.on_forged_reply, *arguments)
+
+    def _suffer(self, host: Host, what: str, step: Callable[..., list[Output]], *arguments: object) -> bool:
+        """Let a node take a step over a message of an attacker; no such message may end the node.
+
+        Raises:
+            NodeEnded: the step has failed, and that was not done to the node otherwise.
+        """
+        try:
+            return self._step(host, what, step, *arguments)
+        except InvariantViolated:
+            raise
+        except Exception as failure:
+            text = f"node {host.member.node_id} ends over {what}: {type(failure).__name__}: {failure}"
+            raise NodeEnded(text).with_traceback(failure.__traceback__) from failure
 
     # Steps
 
     def _flushed(self, action: Flushed) -> bool:
         host = self.hosts[action.node]
-        ticket = host.flushing.pop(action.number, None)
+        ticket = None if host.held is not None else host.flushing.pop(action.number, None)
         if ticket is None:
             return False
         return self._step(host, "flushed", host.member.on_flushed, ticket)
@@ -422,7 +518,7 @@ class World:
 
     def _submit(self, action: Submit) -> bool:
         host = self.hosts[action.node]
-        if not host.is_running or action.submit_id in self._pending:
+        if not host.is_running or host.held is not None or action.submit_id in self._pending:
             return False
         value = action.value.encode()
         if self.watch is not None:
@@ -433,7 +529,7 @@ class World:
 
     def _administer(self, action: Administer) -> bool:
         host = self.hosts[action.node]
-        if not host.is_running:
+        if not host.is_running or host.held is not None:
             return False
         request = decode(APIS[action.api_key].request, action.version, action.body)
         if self.watch is not None:
@@ -481,8 +577,8 @@ class World:
         return True
 
     def _step(self, host: Host, what: str, step: Callable[..., list[Output]], *arguments: object) -> bool:
-        """Let a node take a step, if it is up; the last argument of the step is the time by the node's clock."""
-        if not host.is_running:
+        """Let a node take a step, if it is up and not busy; the last argument is the time by the node's clock."""
+        if not host.is_running or host.held is not None:
             return False
         self.events += 1
         clock_ms = self._clock(host)
@@ -497,7 +593,28 @@ class World:
             self.contacts.led(member.node_id, view.epoch, self.invariants.voters_of(member.node_id), clock_ms)
         if self.watch is not None:
             self.watch.stepped(member, outputs, self)
-        self._settle(host, view, outputs, what)
+        work_ms = host.record_us * member.take_work() // 1000 if host.record_us else 0
+        if work_ms:
+            host.held = Held(view, outputs, what)
+            self.trace.add(self.now_ms, member.node_id, f"{what}: {work_ms} ms of work")
+            self.driver.on_busy(member.node_id, work_ms)
+        else:
+            self._settle(host, view, outputs, what)
+        return True
+
+    def _act(self, action: Act) -> bool:
+        host = self.hosts[action.node]
+        held, host.held = host.held, None
+        if held is None:
+            return False
+        self._settle(host, held.view, held.outputs, held.what)
+        return True
+
+    def _slow_down(self, action: SlowDown) -> bool:
+        host = self.hosts[action.node]
+        host.record_us = action.record_us
+        host.member.measure(is_on=action.record_us > 0)
+        self.trace.add(self.now_ms, action.node, f"a record takes {action.record_us} us")
         return True
 
     def _settle(self, host: Host, view: View, outputs: list[Output], what: str) -> None:
@@ -519,11 +636,14 @@ class World:
                 if output.fetch_offset is not None:
                     self.invariants.fetched(node_id, output.fetch_offset)
                 self.driver.on_asked(self._ask(host, node_id, output))
+            case Answer() if output.request_id >= STRANGERS:
+                pass
             case Answer():
                 if output.granted is not None:
                     self.invariants.granted(node_id, *output.granted)
                 elif output.pre_granted is not None:
                     self.invariants.pre_granted(node_id, output.pre_granted)
+                    self.signs.pre_granted(host.member, host.view, self._clock(host))
                 exchange, copy = host.asked.pop(output.request_id)
                 exchange.answers[copy] = output.message
                 self.driver.on_answered(exchange, copy)
@@ -533,6 +653,9 @@ class World:
                 self.driver.on_flush(node_id, host.flushes)
             case Changed(what=what):
                 self.trace.add(self.now_ms, node_id, what)
+                self.signs.changed(host.member, what, host.requests)
+            case Suspected(peer_id=peer_id, what=what):
+                self._suspected(node_id, peer_id, what)
             case Done():
                 self._done(node_id, output)
             case Applied():
@@ -540,9 +663,20 @@ class World:
             case Administered(request_id=request_id):
                 self.driver.on_administered(node_id, request_id)
 
+    def _suspected(self, node_id: int, peer_id: int, what: str) -> None:
+        """A node suspects a peer; where no peer lies and no disk forgets, that is a mistake of the node's own."""
+        if self.is_attacked:
+            self.trace.add(self.now_ms, node_id, f"suspects {peer_id}: {what}")
+        is_sound = not self.is_attacked and not self.has_forgotten and not self.invariants.has_damaged
+        if is_sound and not what.endswith(_OF_SOUND_PEERS):
+            raise InvariantViolated(f"node {node_id} suspects node {peer_id}, which is sound: {what}")
+
     def _ask(self, host: Host, node_id: int, ask: Ask) -> Exchange:
         host.requests = number = host.requests + 1
         exchange = Exchange(node_id, number, ask.peer_id, ask.kind, ask.timeout_ms, ask.request_id, ask.message)
+        exchange.is_indirect = ask.is_indirect
+        if host.view is not None and host.view.state == "Follower":
+            exchange.asked_in = host.view.epoch
         self.exchanges[node_id, number] = host.waiting[number] = exchange
         return exchange
 
@@ -570,7 +704,11 @@ _PERFORM: Final[dict[type[Happening], Callable[[World, Any], bool]]] = {
     Tick: World._tick,
     Submit: World._submit,
     Administer: World._administer,
+    Intrude: World._intrude,
+    Forge: World._forge,
     Resign: World._resign,
+    SlowDown: World._slow_down,
+    Act: World._act,
     ShutDown: World._shut_down,
     SetClock: World._set_clock,
     FailDisk: World._fail_disk,

@@ -1,6 +1,16 @@
 """Bugs with names, to be planted on purpose: a simulation that does not find them would be worth nothing."""
 
-from kraft.sim.mutants import brokers, commits, elections, machines, membership, replication, snapshots, storage
+from kraft.sim.mutants import (
+    brokers,
+    commits,
+    elections,
+    hostile,
+    machines,
+    membership,
+    replication,
+    snapshots,
+    storage,
+)
 from kraft.sim.mutants.registry import MUTANTS, Mutant, Patches, Scope, planted
 
 __all__ = [
@@ -11,6 +21,7 @@ __all__ = [
     "brokers",
     "commits",
     "elections",
+    "hostile",
     "machines",
     "membership",
     "planted",

@@ -13,6 +13,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from kraft.sim.nemesis import CLASSIC_FAULTS
+
 
 class Scope(StrEnum):
     """The kind of run that a mutant is looked for in: the cheapest that has what the mutant breaks."""
@@ -68,13 +70,17 @@ class Mutant(Struct, frozen=True):
     scope: Scope
     budget: int
     plant: Callable[[Patches], None]
+    faults: tuple[str, ...] = CLASSIC_FAULTS
+    """What may go wrong in the runs in which it is looked for."""
 
 
 MUTANTS: Final[dict[str, Mutant]] = {}
 """All of them by name, in the order of the modules that define them."""
 
 
-def mutant(scope: Scope, *, budget: int) -> Callable[[Callable[[Patches], None]], Callable[[Patches], None]]:
+def mutant(
+    scope: Scope, *, budget: int, faults: tuple[str, ...] = CLASSIC_FAULTS
+) -> Callable[[Callable[[Patches], None]], Callable[[Patches], None]]:
     """Register a function that plants a bug: its name, with dashes, is the mutant's, its docstring what is broken."""
 
     def register(plant: Callable[[Patches], None]) -> Callable[[Patches], None]:
@@ -82,7 +88,7 @@ def mutant(scope: Scope, *, budget: int) -> Callable[[Callable[[Patches], None]]
         assert name not in MUTANTS, name
         what = " ".join((plant.__doc__ or "").split())
         assert what, name
-        MUTANTS[name] = Mutant(name, what, scope, budget, plant)
+        MUTANTS[name] = Mutant(name, what, scope, budget, plant, faults)
         return plant
 
     return register

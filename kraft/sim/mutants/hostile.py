@@ -1,0 +1,104 @@
+"""Mutants of what a node believes of others: absurd values, refusals that mean nothing, snapshots of former epochs."""
+
+from __future__ import annotations
+
+from kraft.quorum import elections, leadership
+from kraft.quorum.leadership import Verdict
+from kraft.quorum.log_view import LogView
+from kraft.quorum.messages import BatchFacts, VoteReply
+from kraft.quorum.quorum_state import QuorumState
+from kraft.quorum.states import CandidateState, FollowerState, ProspectiveState
+from kraft.quorum.states.follower import LeaderContact
+from kraft.replica import replica
+from kraft.replica.quorum_records import changes_in
+from kraft.sim.mutants.registry import Patches, Scope, mutant
+from metadata_log.batch import scan
+from metadata_log.errors import MetadataLogError
+from metadata_log.types import OffsetAndEpoch
+
+_ABSURD = ("absurd-frames",)
+
+# Absurd values
+
+
+@mutant(Scope.CORE, budget=20, faults=_ABSURD)
+def any_epoch_is_believed(code: Patches) -> None:
+    """The last epochs of an int32 are taken from anybody, so that the next election needs one that no file can hold."""
+    code.replace(QuorumState, "believes_epoch", lambda quorum, peer_id, epoch, now_ms: True)
+    code.replace(QuorumState, "may_raise_epoch", lambda quorum, now_ms: True)
+
+
+@mutant(Scope.CORE, budget=50, faults=_ABSURD)
+def grant_beside_an_error_counts(code: Patches) -> None:
+    """An answer that grants a vote and reports an error at once is taken for a vote."""
+
+    def on_vote_reply(quorum: QuorumState, peer_id: int, reply: VoteReply, now_ms: int) -> None:
+        if leadership.on_common_reply(quorum, peer_id, reply, now_ms) is not Verdict.CONTINUE:
+            return
+        match quorum.state:
+            case ProspectiveState() | CandidateState() as nominee if peer_id in nominee.tally.unrecorded:
+                nominee.tally = nominee.tally.record(peer_id, granted=reply.granted)
+                elections.advance(quorum, now_ms)
+
+    code.replace(elections, "on_vote_reply", on_vote_reply)
+
+
+@mutant(Scope.REPLICA, budget=20, faults=_ABSURD)
+def checksum_is_enough(code: Patches) -> None:
+    """A follower appends every batch with a valid checksum, whatever is in it."""
+
+    def facts_of(data: bytes, *_: object) -> tuple[tuple[BatchFacts, ...], str | None]:
+        found: list[BatchFacts] = []
+        try:
+            for batch in scan(data):
+                end_position = batch.position + batch.size_bytes
+                changes = tuple(changes_in(batch)) if batch.is_control else ()
+                found.append(BatchFacts(batch.base_offset, batch.next_offset, batch.epoch, end_position, changes))
+        except MetadataLogError as bad:
+            return tuple(found), str(bad)
+        return tuple(found), None
+
+    code.replace(replica, "facts_of", facts_of)
+
+
+# Refusals
+
+_REFUSALS = ("refused-connections", "cut-links", "drop", "delay", "crash")
+
+
+@mutant(Scope.DYNAMIC, budget=150, faults=_REFUSALS)
+def refusal_is_remembered(code: Patches) -> None:
+    """A leader that has refused a connection once counts as gone for the rest of the epoch, whatever it answers."""
+    heard_leader = FollowerState.heard_leader
+
+    def heard_but_gone(follower: FollowerState, peer_id: int, deadline_ms: int) -> None:
+        was_refused = follower.contact is LeaderContact.REFUSED
+        heard_leader(follower, peer_id, deadline_ms)
+        if was_refused:
+            follower.contact = LeaderContact.REFUSED
+
+    code.replace(FollowerState, "heard_leader", heard_but_gone)
+
+
+@mutant(Scope.DYNAMIC, budget=20, faults=_REFUSALS)
+def refused_address_ends_a_leader_that_answers_elsewhere(code: Patches) -> None:
+    """A leader that answers at a bootstrap address counts as gone when the address that it tells refuses."""
+
+    def heard_leader(follower: FollowerState, peer_id: int, deadline_ms: int) -> None:
+        follower.contact = LeaderContact.DIRECT
+        follower.fetch_deadline_ms = deadline_ms
+
+    code.replace(FollowerState, "heard_leader", heard_leader)
+
+
+# Snapshots
+
+
+@mutant(Scope.DYNAMIC, budget=1500, faults=("stranded-leaders", "delay", "crash"))
+def later_epoch_beats_a_snapshot(code: Patches) -> None:
+    """A follower with an uncommitted record of a later epoch refuses the snapshot that its leader's log begins with."""
+
+    def cut_for(log: LogView, snapshot: OffsetAndEpoch) -> int | None:
+        return log.end_offset if snapshot > log.end and snapshot.offset >= log.never_below else None
+
+    code.replace(LogView, "cut_for", cut_for)
