@@ -24,6 +24,7 @@ from kraft.conformance import check_history
 from metadata_log.batch import build_batch
 from metadata_log.disk import OsDisk
 from metadata_log.log import MetadataLog
+from metadata_log.quorum_state_file import StoredElection, write_quorum_state
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import ConfigRecord, FeatureLevelRecord
 from metadata_log.snapshot import snapshot_name
@@ -67,6 +68,7 @@ def write_old_log(partition: Path) -> None:
     log.append(build_batch(0, 1, 0, [encode_record(FeatureLevelRecord(name="metadata.version", feature_level=30), 0)]))
     log.append(build_batch(1, 1, 0, [config(0)]))
     log.close()
+    write_quorum_state(OsDisk(), str(partition), StoredElection(leader_epoch=1))
 
 
 def memory_mib(nodes: Nodes, node: int, what: str = "VmRSS") -> float:

@@ -187,7 +187,7 @@ def test_log_lines_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
     log = NodeLog(1, lambda: 1000)
     with caplog.at_level(logging.INFO, "kraft.node"):
         log.write("advertised", {"host": EVIL})
-        log.warn("dropped", None, {"peer": EVIL, "why": EVIL})  # noqa: PLE1205
+        log.warn("dropped", {"peer": EVIL, "why": EVIL})  # noqa: PLE1205
         log.trace(Suspicious(7, EVIL))
     assert len(caplog.messages) == 3
     for message in caplog.messages:

@@ -48,7 +48,7 @@ def assert_same(one: DataFrame, other: DataFrame) -> None:
 def test_histories_equal_windows_over_the_raw_records(spark: SparkSession, fleet: Path) -> None:
     """Spark's own window functions know nothing of our replay."""
     for name, view in RAW.items():
-        read(spark, fleet, view=view).createOrReplaceTempView(name)
+        read(spark, fleet, view=view, showSecrets="true").createOrReplaceTempView(name)
     partitions = spark.sql(PARTITIONS).cache()
     partitions.createOrReplaceTempView("partitions")
     histories = views(spark, f"{fleet}/*")
