@@ -39,7 +39,14 @@ class LoadWatch:
         """Nothing is remembered of a node."""
 
     def stepped(self, member: Member, outputs: list[Output], world: World) -> None:
-        """Leaders do not come and go by themselves."""
+        """Leaders do not come and go by themselves, and only registered brokers have sessions."""
+        assert isinstance(member, ReplicaMember), member
+        controller = member.controller
+        if controller is not None and controller.is_active:
+            registered = {(one.id, one.epoch) for one in controller.history.latest.brokers.by_id.values()}
+            strangers = controller._sessions._contacts.keys() - registered
+            if strangers:
+                raise InvariantViolated(f"node {member.node_id} has sessions of {sorted(strangers)}, not registered")
         if self._elections is None:
             return
         count = world.invariants.votes.elections - self._elections

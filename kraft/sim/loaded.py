@@ -103,6 +103,7 @@ class Load:
                     broker_id=broker_id, broker_epoch=broker.epoch, current_metadata_offset=image.end.offset
                 )
                 self._ask(beat)
+        self._ask(_invented_heartbeat(self._rng))
         self._simulator.schedule(HEARTBEAT_MS, self._beat)
 
     def _create(self) -> None:
@@ -136,6 +137,12 @@ def _registration(broker_id: int) -> Message:
         rack=None,
         log_dirs=[Uuid(bytes(14) + b"\xff" + bytes((broker_id,)))],
     )
+
+
+def _invented_heartbeat(rng: Random) -> Message:
+    """A heartbeat of an incarnation that has never registered."""
+    broker_id = rng.choice((*BROKERS, 4711, -1))
+    return BrokerHeartbeatRequest(broker_id=broker_id, broker_epoch=rng.choice((-1, 0, 2**62)))
 
 
 def _topic(name: str) -> Message:

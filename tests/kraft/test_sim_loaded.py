@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.util import find_spec
-
 import pytest
 
 from kraft.quorum.values import QuorumConfig
@@ -14,8 +11,6 @@ from kraft.sim.hunt import Hunt
 from kraft.sim.schedule import Schedule
 from kraft.sim.simulator import Result
 
-DECISIONS = "kraft.replica.decisions"
-"""Where decisions are cut into turns."""
 FAULTS = (
     "crash",
     "crash-leader",
@@ -75,16 +70,13 @@ def test_records_take_no_time_unless_that_was_asked_for() -> None:
     assert "of work" not in simulator.world.trace.text
 
 
-def test_a_fence_in_one_turn_costs_each_leader_its_leadership(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fence_in_one_turn_costs_each_leader_its_leadership() -> None:
     """A broker in 20,000 ISRs falls silent, and controllers that decide on all of them at once never fence it."""
-    if find_spec(DECISIONS) is not None:
-        monkeypatch.setattr(import_module(DECISIONS), "STEPS_PER_TURN", 10**9)
-    found = Hunt(members="loaded", faults=()).run(0)
+    found = Hunt(members="loaded", mutant="decisions-in-one-turn", faults=()).run(0)
     assert isinstance(found, Schedule)
     assert "leaders were elected since all faults ended" in found.message
 
 
-@pytest.mark.skipif(find_spec(DECISIONS) is None, reason="decisions are made in one turn")
 @pytest.mark.parametrize("seed", range(3))
 def test_a_fence_in_turns_keeps_the_leader(seed: int) -> None:
     assert isinstance(Hunt(members="loaded", faults=FAULTS).run(seed), Result)

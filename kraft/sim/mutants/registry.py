@@ -27,6 +27,8 @@ class Scope(StrEnum):
     """Replicas that host a state machine, and clients whose answers must be linearizable."""
     DYNAMIC = "dynamic"
     """Replicas whose voters come and go, with snapshots."""
+    LOADED = "loaded"
+    """Controllers that need a while for each record, and brokers that are in many ISRs."""
     CLUSTER = "cluster"
     """Controllers, brokers and somebody who administers them."""
 

@@ -1,0 +1,26 @@
+"""Mutants of decisions that take time, and of heartbeats that nobody has registered for."""
+
+from __future__ import annotations
+
+from kraft.controller.controller import QuorumController
+from kraft.replica import decisions
+from kraft.sim.mutants.registry import Patches, Scope, mutant
+from transport.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+
+
+@mutant(Scope.LOADED, budget=5, faults=())
+def decisions_in_one_turn(code: Patches) -> None:
+    """A decision is made at once, however many records it has: no fetch is answered meanwhile."""
+    code.replace(decisions, "STEPS_PER_TURN", 1 << 40)
+
+
+@mutant(Scope.LOADED, budget=5, faults=())
+def sessions_for_anybody(code: Patches) -> None:
+    """A heartbeat of an incarnation that is not registered opens a session, which has to be swept up later."""
+
+    def note_contact(controller: QuorumController, beat: BrokerHeartbeatRequest, now_ms: int) -> None:
+        controller._sessions.contact(beat.broker_id, beat.broker_epoch, now_ms)
+        note(controller, beat, now_ms)
+
+    note = QuorumController.note_contact
+    code.replace(QuorumController, "note_contact", note_contact)
