@@ -15,6 +15,7 @@ from kraft.sim import InvariantViolated, run
 from kraft.sim.actions import Action
 from kraft.sim.client_history import ClientHistory
 from kraft.sim.members import MACHINES, MEMBERS
+from kraft.sim.nemesis import CLASSIC_FAULTS
 from kraft.sim.scenario import Scenario
 from kraft.sim.simulator import Simulator
 from kraft.sim.trace import Trace
@@ -31,7 +32,7 @@ def test_clients_hear_what_one_machine_would_have_told_them(seed: int) -> None:
 
 
 def test_the_histories_are_worth_checking() -> None:
-    simulator = Simulator(Scenario.drawn(MACHINES, 3, 4))
+    simulator = Simulator(Scenario.drawn(MACHINES, 3, 4), faults=CLASSIC_FAULTS)
     simulator.chaos(8000)
     simulator.calm(60_000)
     history = simulator.world.watch
@@ -74,9 +75,9 @@ def test_what_breaks_the_promise_is_found(
     """By the ledger at once, and by what clients heard. Each seed that is named passes with the sound code."""
     monkeypatch.setattr(owner, name, broken)
     with pytest.raises(InvariantViolated, match="before it was asked"):
-        run(seed, size(seed), make_member=MEMBERS[MACHINES])
+        run(seed, size(seed), make_member=MEMBERS[MACHINES], faults=CLASSIC_FAULTS)
     monkeypatch.setattr(ClientHistory, "_check_read", lambda history, member, asked: None)
     with pytest.raises(InvariantViolated, match=r"linearizable|answered with"):
-        run(seed, size(seed), make_member=MEMBERS[MACHINES])
+        run(seed, size(seed), make_member=MEMBERS[MACHINES], faults=CLASSIC_FAULTS)
     monkeypatch.undo()
-    run(seed, size(seed), make_member=MEMBERS[MACHINES])
+    run(seed, size(seed), make_member=MEMBERS[MACHINES], faults=CLASSIC_FAULTS)

@@ -11,6 +11,7 @@ from kraft.sim.hunt import Hunt
 from kraft.sim.invariants import InvariantViolated
 from kraft.sim.member import LogBatch, SnapshotContent
 from kraft.sim.membership import run_dynamic
+from kraft.sim.nemesis import CLASSIC_FAULTS
 from kraft.sim.registers import Registers
 from kraft.sim.replica_member import endpoints_of
 from kraft.sim.schedule import Schedule, decode_schedule, encode_schedule, replay
@@ -40,8 +41,8 @@ def test_a_quorum_of_controllers_keeps_its_promises_while_voters_come_and_go() -
 
 def test_a_static_quorum_becomes_a_dynamic_one_under_faults() -> None:
     """kraft.version goes from 0 to 1 while leaders come and go, and then voters do."""
-    results = _run_slice(0, 4, nodes=3, kind="upgraded-controller")
-    assert sum(result.voter_sets for result in results) > 4
+    results = _run_slice(0, 20, nodes=3, kind="upgraded-controller")
+    assert sum(result.voter_sets for result in results) > 10
 
 
 def test_a_disk_that_is_lost_before_all_have_the_record_of_the_voters_costs_what_was_committed(
@@ -51,17 +52,18 @@ def test_a_disk_that_is_lost_before_all_have_the_record_of_the_voters_costs_what
     leader by one that has lost its disk. So says docs/howto/dynamic-quorum.md, and so runs do not let it happen.
     """
     seed = 1887
-    assert run_dynamic(seed, 3, kind="upgraded-controller").committed > 40
+    faults = CLASSIC_FAULTS
+    assert run_dynamic(seed, 3, kind="upgraded-controller", faults=faults).committed > 40
     monkeypatch.setattr("kraft.sim.voter_workload._is_static_somewhere", lambda world: False)
     actions: list[Action] = []
     with pytest.raises(InvariantViolated, match=r"without the committed .*CONTROLLER"):
-        run_dynamic(seed, 3, kind="upgraded-controller", recorded=actions)
+        run_dynamic(seed, 3, kind="upgraded-controller", recorded=actions, faults=faults)
     assert Wipe in set(map(type, actions))
 
 
 def test_who_has_just_asked_to_be_a_voter_does_not_lose_its_disk() -> None:
     """The leader may make it one all the same, and of two voters one would be gone for good."""
-    assert run_dynamic(700_518, 3, kind="dynamic-controller").committed > 40
+    assert run_dynamic(700_518, 3, kind="dynamic-controller", faults=CLASSIC_FAULTS).committed > 40
 
 
 @pytest.mark.parametrize("nodes", [2, 3])
