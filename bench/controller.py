@@ -41,7 +41,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "interop"))
 from our_nodes import our_format
 from real_kafka import Nodes, QuorumLayout, free_ports
 
+from metadata_log.disk import OsDisk
 from metadata_log.image import MetadataImage, memberships
+from metadata_log.quorum_state_file import StoredElection, write_quorum_state
 from metadata_log.replay_log import replay
 from transport.protocol import messages as m
 from transport.protocol.errors import Error
@@ -317,6 +319,7 @@ def load(options: argparse.Namespace, root: Path, found: Found) -> None:
                 our_format(layout)
                 layout.partition(1).mkdir(exist_ok=True)
                 write(str(layout.partition(1)), topics, partitions)
+                write_quorum_state(OsDisk(), str(layout.partition(1)), StoredElection(leader_epoch=1))
                 start_and_stop(found, what, name, layout)
         where = root / f"{kind}-{options.targets[0]}-0" / "c1"
         seconds, megabytes = replay_alone(where)
