@@ -11,13 +11,16 @@ from typing import Any, Final
 import click
 from msgspec import Struct
 
+from kraft.cli.decode_secrets import redacted, redacted_value
 from kraft.cli.failure import CommandFailed
+from kraft.cli.image_at import show_secrets_option
 from kraft.cli.text import echo
 from kraft.config import UsageError
 from metadata_log.batch import Record, RecordBatch, read_batch, rebuild_batch, records
 from metadata_log.errors import CorruptBatch, EncodeError, MetadataLogError
 from metadata_log.records import RECORD_TYPES, control, decode_control, decode_record, encode_record
 from metadata_log.records.frame import ControlRecordType
+from metadata_log.redact import REDACTED
 from metadata_log.serde import Message, decode_from, encode, to_json
 from transport.protocol import messages
 
@@ -39,13 +42,16 @@ class Decoded(Struct, frozen=True, kw_only=True):
     left: int = 0
     name: str | None = None
     version: int | None = None
+    is_redacted: bool = False
+    """Whether `json` lacks a secret that `again` holds."""
 
 
 @click.command("decode", short_help="Turn bytes into JSON.")
 @click.argument("words", nargs=-1, metavar="NAME VERSION HEX")
 @click.option("--batch", "many", is_flag=True, help="Read JSON lines from standard input and answer each with one.")
 @click.option("--tolerant", is_flag=True, help="Keep the bytes of a record whose type is unknown, where Kafka stops.")
-def decode_command(words: tuple[str, ...], *, many: bool, tolerant: bool) -> None:
+@show_secrets_option
+def decode_command(words: tuple[str, ...], *, many: bool, tolerant: bool, show_secrets: bool) -> None:
     """Print bytes as JSON, in Kafka's own form.
 
     NAME is a message or record without its frame, such as VoteRequest or PartitionRecord. `frame HEX` reads a record's
@@ -64,17 +70,18 @@ def decode_command(words: tuple[str, ...], *, many: bool, tolerant: bool) -> Non
         if words:
             raise click.UsageError("--batch reads standard input, and no NAME")
         for line in sys.stdin:
-            echo(_dump(answer(line, tolerant=tolerant)))
+            echo(_dump(answer(line, tolerant=tolerant, show_secrets=show_secrets)))
         return
-    _print_one(words, tolerant)
+    _print_one(words, tolerant, show_secrets)
 
 
-def _print_one(words: tuple[str, ...], tolerant: bool) -> None:
+def _print_one(words: tuple[str, ...], tolerant: bool, show_secrets: bool) -> None:
     match words:
         case [("frame" | "batch") as kind, text]:
-            decoded = read(kind, None, None, _bytes_of(text), tolerant=tolerant)
+            decoded = read(kind, None, None, _bytes_of(text), tolerant=tolerant, show_secrets=show_secrets)
         case [name, version, text]:
-            decoded = read("message", name, _version_of(version), _bytes_of(text), tolerant=tolerant)
+            number = _version_of(version)
+            decoded = read("message", name, number, _bytes_of(text), tolerant=tolerant, show_secrets=show_secrets)
         case _:
             raise click.UsageError("expected NAME VERSION HEX, frame HEX or batch HEX")
     if decoded.name is None:
@@ -85,11 +92,11 @@ def _print_one(words: tuple[str, ...], tolerant: bool) -> None:
         raise CommandFailed(f"{decoded.left} bytes are left behind it", hint="Is it another version, or two things?")
 
 
-def answer(line: str, *, tolerant: bool = False) -> dict[str, Any]:
+def answer(line: str, *, tolerant: bool = False, show_secrets: bool = False) -> dict[str, Any]:
     """The answer to one line of `--batch`; never raises for what stands in the line."""
     try:
         asked = _asked(line)
-        decoded = read(*asked, tolerant=tolerant)
+        decoded = read(*asked, tolerant=tolerant, show_secrets=show_secrets)
     except MetadataLogError as bad:
         found = {
             "ok": False,
@@ -101,7 +108,8 @@ def answer(line: str, *, tolerant: bool = False) -> dict[str, Any]:
         return found | ({"field": bad.field} if bad.field else {})
     except UsageError as bad:
         return {"ok": False, "error": type(bad).__name__, "detail": str(bad), "position": None, "field": None}
-    found = {"ok": True, "json": decoded.json, "hex": _hex(decoded.again)}
+    again = REDACTED if decoded.is_redacted and decoded.again is not None else _hex(decoded.again)
+    found = {"ok": True, "json": decoded.json, "hex": again}
     if decoded.name is not None:
         found |= {"name": decoded.name, "version": decoded.version}
     return found | ({"bytes_left": decoded.left} if decoded.left else {})
@@ -127,28 +135,53 @@ def _asked(line: str) -> tuple[str, str | None, int | None, bytes]:
     return kind, name, version, _bytes_of(text)
 
 
-def read(kind: str, name: str | None, version: int | None, data: bytes, *, tolerant: bool = False) -> Decoded:
-    """Decode `data`; raises `MetadataLogError` for what is wrong with it, and `UsageError` for an unknown name."""
+def read(
+    kind: str,
+    name: str | None,
+    version: int | None,
+    data: bytes,
+    *,
+    tolerant: bool = False,
+    show_secrets: bool = False,
+) -> Decoded:
+    """Decode `data`; raises `MetadataLogError` for what is wrong with it, and `UsageError` for an unknown name.
+
+    Without `show_secrets`, `REDACTED` takes the place of each secret in the JSON.
+    """
     match kind:
         case "frame":
-            return _read_frame(data, tolerant)
+            return _read_frame(data, tolerant, show_secrets)
         case "batch":
-            return _read_batch(data)
+            return _read_batch(data, show_secrets)
         case _:
             assert name is not None, kind
             assert version is not None, kind
             message, end = decode_from(_class_of(name), version, data)
-            return Decoded(json=to_json(message, version), again=_again(encode, message, version), left=len(data) - end)
+            body, is_redacted = _shown(message, version, show_secrets)
+            again = _again(encode, message, version)
+            return Decoded(json=body, again=again, left=len(data) - end, is_redacted=is_redacted)
 
 
-def _read_frame(value: bytes, tolerant: bool) -> Decoded:
+def _shown(message: Message, version: int, show_secrets: bool) -> tuple[dict[str, Any], bool]:
+    """The JSON form of a message, and whether that form lacks a secret."""
+    plain = to_json(message, version)
+    shown = plain if show_secrets else redacted(message, plain)
+    return shown, shown != plain
+
+
+def _read_frame(value: bytes, tolerant: bool, show_secrets: bool) -> Decoded:
     framed = decode_record(value, strict=not tolerant)
     if framed.record is None:
-        return Decoded(json={"hex": value.hex()}, again=value, name=framed.name, version=framed.version)
+        shown = value.hex() if show_secrets else redacted_value(value)
+        is_redacted = shown == REDACTED
+        return Decoded(
+            json={"hex": shown}, again=value, name=framed.name, version=framed.version, is_redacted=is_redacted
+        )
     known = min(framed.version, framed.record.__schema__.versions.highest)
     newer = known != framed.version
     again = value if newer else _again(encode_record, framed.record, known)
-    return Decoded(json=to_json(framed.record, known), again=again, name=framed.name, version=framed.version)
+    body, is_redacted = _shown(framed.record, known, show_secrets)
+    return Decoded(json=body, again=again, name=framed.name, version=framed.version, is_redacted=is_redacted)
 
 
 def _again(write: Callable[[Message, int], bytes], message: Message, version: int) -> bytes | None:
@@ -158,11 +191,12 @@ def _again(write: Callable[[Message, int], bytes], message: Message, version: in
         return None
 
 
-def _read_batch(data: bytes) -> Decoded:
+def _read_batch(data: bytes, show_secrets: bool) -> Decoded:
     batch = read_batch(data)
     if batch.size_bytes < len(data):
         raise CorruptBatch(f"{len(data) - batch.size_bytes} bytes behind the batch", position=batch.size_bytes)
     contents = list(records(batch))
+    shown = [_record_json(batch, record, show_secrets) for record in contents]
     body = {
         "base_offset": batch.base_offset,
         "last_offset": batch.last_offset,
@@ -180,12 +214,13 @@ def _read_batch(data: bytes) -> Decoded:
         "producer_epoch": batch.producer_epoch,
         "base_sequence": batch.base_sequence,
         "count": batch.record_count,
-        "records": [_record_json(batch, record) for record in contents],
+        "records": shown,
     }
-    return Decoded(json=body, again=rebuild_batch(batch, contents))
+    is_redacted = any(one["value_hex"] == REDACTED for one in shown)
+    return Decoded(json=body, again=rebuild_batch(batch, contents), is_redacted=is_redacted)
 
 
-def _record_json(batch: RecordBatch, record: Record) -> dict[str, Any]:
+def _record_json(batch: RecordBatch, record: Record, show_secrets: bool) -> dict[str, Any]:
     sequence = -1
     if batch.base_sequence >= 0:  # sequences wrap after the largest int (Kafka: `DefaultRecordBatch.incrementSequence`)
         sequence = (batch.base_sequence + record.offset - batch.base_offset) % (_MAX_INT32 + 1)
@@ -194,7 +229,7 @@ def _record_json(batch: RecordBatch, record: Record) -> dict[str, Any]:
         "timestamp": record.timestamp,
         "sequence": sequence,
         "key_hex": _hex(record.key),
-        "value_hex": _hex(record.value),
+        "value_hex": _hex(record.value) if show_secrets or batch.is_control else redacted_value(record.value),
         "headers": [{"key": header.key, "value_hex": _hex(header.value)} for header in record.headers],
     }
     if batch.is_control and record.key is not None and record.value is not None:

@@ -15,7 +15,7 @@ from metadata_log.errors import CorruptBatch, UnsupportedVersion
 from metadata_log.reader import Entry
 from metadata_log.records import CONTROL_RECORDS, RECORD_TYPES
 from metadata_log.records.frame import FRAME_VERSION, FRAMING_BYTES
-from metadata_log.redact import MAY_HOLD_SECRETS, redact, secret_fields
+from metadata_log.redact import MAY_HOLD_SECRETS, REDACTED, redact, secret_fields
 from metadata_log.serde import Message, to_json
 from metadata_log.serde.compiler import READ_FAILURES, reader
 from metadata_log.serde.json_from_bytes import TextFromBytes, text_reader
@@ -194,10 +194,10 @@ class RecordLines:
         """The line of one record of any kind; its bytes if it is not known."""
         record = entry.record
         if not self.wanted.as_json:
-            fields = {"hex": entry.value.hex()} if record is None else self._fields(entry, record)
+            fields = self._unread(entry) if record is None else self._fields(entry, record)
             return f"  {entry.offset} {entry.name} v{entry.version} {json.dumps(fields, ensure_ascii=False)}"
         if record is None:
-            body = json.dumps({"hex": entry.value.hex()})
+            body = json.dumps(self._unread(entry))
         elif self._hides(record):
             body = json.dumps(self._fields(entry, record))
         else:
@@ -210,6 +210,12 @@ class RecordLines:
 
     def _hides(self, record: Message) -> bool:
         return type(record) in MAY_HOLD_SECRETS and not self.wanted.show_secrets
+
+    def _unread(self, entry: Entry) -> object:
+        """What is shown of a record of an unknown type, or of a version that is not understood."""
+        may_hold_secrets = not entry.is_control and RECORD_TYPES.get(entry.type) in MAY_HOLD_SECRETS
+        hides = may_hold_secrets and not self.wanted.show_secrets
+        return {"hex": REDACTED if hides else entry.value.hex()}
 
     def _fields(self, entry: Entry, record: Message) -> object:
         fields = to_json(record, _shown_version(entry, record))

@@ -19,7 +19,7 @@ from metadata_log.errors import DecodeError, UnsupportedVersion
 
 
 def ask(**question: Any) -> dict[str, Any]:
-    return answer(json.dumps(question))
+    return answer(json.dumps(question), show_secrets=True)
 
 
 def decode(*words: str, stdin: str | None = None) -> Result:
