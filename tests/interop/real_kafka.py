@@ -164,6 +164,11 @@ class Process:
         self.signal(signal.SIGKILL)
         return self.wait()
 
+    def wait_until_closed(self, timeout: float) -> None:
+        """Wait until every process that writes to its output has ended, those that it started too."""
+        self._reader.join(timeout)
+        assert not self._reader.is_alive(), f"a process still writes after {timeout} s:\n" + self._tail()
+
     def wait(self, timeout: float = STOP_SECONDS) -> int:
         """Wait for its end and return its exit code; it is killed if it does not end in time."""
         try:
