@@ -34,7 +34,7 @@ from kraft.config.keys import (
 from kraft.config.properties import Setting, apply_overrides, parse_properties, read_properties, trim
 from kraft.config.providers import resolve_references
 from kraft.config.secret import Secret
-from kraft.config.topic_synonyms import TOPIC_SYNONYMS
+from kraft.config.topic_synonyms import TOPIC_SYNONYMS, Synonym
 
 T = TypeVar("T")
 
@@ -46,6 +46,7 @@ PLAINTEXT: Final = "PLAINTEXT"
 _PROTECTED: Final = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _UNPROTECTED: Final = "TLS and SASL come later; use PLAINTEXT in a network you trust."
 _ANY_ADDRESS: Final = ("0.0.0.0", "::")
+_DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]++\.?+[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?+")
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?0*[0-9]{1,19}")
 
 
@@ -459,7 +460,10 @@ class _Reader:
         return tuple(result)
 
     def flag(self, key: str) -> bool:
-        word = self.text(key).lower()
+        return self._flag(key, self.text(key))
+
+    def _flag(self, key: str, value: str) -> bool:
+        word = value.lower()
         if word not in {"true", "false"}:
             raise self.bad(key, "this is neither true nor false")
         return word == "true"
@@ -520,10 +524,26 @@ class _Reader:
             raise self.bad(key, f"this is less than {largest}, which is {request}")
 
     def check_topic_settings(self) -> None:
-        """What is here the default of topics: a number has to be one."""
+        """Refuse what cannot be the default of topics, since every description of a topic shows that (Kafka: the types
+        and validators of `ServerLogConfigs`).
+        """
         for synonym in (one for synonyms in TOPIC_SYNONYMS.values() for one in synonyms):
-            if synonym.name in self._settings and synonym.type in ("INT", "LONG"):
-                self._whole(synonym.name, -LONG_MAX, LONG_MAX)
+            if synonym.name in self._settings:
+                self._check_topic_setting(synonym)
+
+    def _check_topic_setting(self, synonym: Synonym) -> None:
+        key, value = synonym.name, self._settings[synonym.name].value
+        match synonym.type:
+            case "INT" | "LONG":
+                self._whole(key, -LONG_MAX, LONG_MAX)
+            case "DOUBLE" if not _DECIMAL.fullmatch(value):
+                raise self.bad(key, "this is not a number")
+            case "BOOLEAN":
+                self._flag(key, value)
+            case "STRING" | "LIST" if synonym.words:
+                for word in split_list(value) if synonym.type == "LIST" else (value,):
+                    if word not in synonym.words:
+                        raise self.bad(key, f"allowed is {' or '.join(synonym.words)}")
 
     def _number(self, key: str, number: Number) -> int:
         return self._whole(key, number.minimum, number.maximum) if key in self._settings else number.default

@@ -17,6 +17,8 @@ class Synonym(Struct, frozen=True):
     name: str
     type: Literal["INT", "LONG", "DOUBLE", "BOOLEAN", "STRING", "LIST"]
     unit: int = 1
+    words: tuple[str, ...] = ()
+    """All words that a text or a list may consist of."""
 
     def of_topics(self, value: str) -> str:
         """A node's value as a topic has it; what is no number stays what it is, as nobody has checked it."""
@@ -28,11 +30,15 @@ class Synonym(Struct, frozen=True):
             return value
 
 
+CLEANUP_POLICIES: Final = ("compact", "delete")
+COMPRESSION_TYPES: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
+
 TOPIC_SYNONYMS: Final[dict[str, tuple[Synonym, ...]]] = {
-    "cleanup.policy": (Synonym("log.cleanup.policy", "LIST"),),
+    "cleanup.policy": (Synonym("log.cleanup.policy", "LIST", words=CLEANUP_POLICIES),),
     "compression.gzip.level": (Synonym("compression.gzip.level", "INT"),),
     "compression.lz4.level": (Synonym("compression.lz4.level", "INT"),),
-    "compression.type": (Synonym("compression.type", "STRING"),),
+    "compression.type": (Synonym("compression.type", "STRING", words=COMPRESSION_TYPES),),
     "compression.zstd.level": (Synonym("compression.zstd.level", "INT"),),
     "delete.retention.ms": (Synonym("log.cleaner.delete.retention.ms", "LONG"),),
     "file.delete.delay.ms": (Synonym("log.segment.delete.delay.ms", "LONG"),),
@@ -45,7 +51,7 @@ TOPIC_SYNONYMS: Final[dict[str, tuple[Synonym, ...]]] = {
     "max.message.bytes": (Synonym("message.max.bytes", "INT"),),
     "message.timestamp.after.max.ms": (Synonym("log.message.timestamp.after.max.ms", "LONG"),),
     "message.timestamp.before.max.ms": (Synonym("log.message.timestamp.before.max.ms", "LONG"),),
-    "message.timestamp.type": (Synonym("log.message.timestamp.type", "STRING"),),
+    "message.timestamp.type": (Synonym("log.message.timestamp.type", "STRING", words=TIMESTAMP_TYPES),),
     "min.cleanable.dirty.ratio": (Synonym("log.cleaner.min.cleanable.ratio", "DOUBLE"),),
     "min.compaction.lag.ms": (Synonym("log.cleaner.min.compaction.lag.ms", "LONG"),),
     "min.insync.replicas": (Synonym("min.insync.replicas", "INT"),),

@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from kraft.config.topic_synonyms import CLEANUP_POLICIES, COMPRESSION_TYPES, TIMESTAMP_TYPES
 from kraft.controller.result import ApiError
 from kraft.controller.whole_numbers import whole_number
 from transport.protocol.errors import Error
@@ -35,12 +36,10 @@ class TopicKey(Struct, frozen=True):
 _LONG_MAX: Final = str(2**63 - 1)
 
 TOPIC_KEYS: Final[dict[str, TopicKey]] = {
-    "cleanup.policy": TopicKey("LIST", "delete", words=("compact", "delete")),
+    "cleanup.policy": TopicKey("LIST", "delete", words=CLEANUP_POLICIES),
     "compression.gzip.level": TopicKey("INT", "-1", -1, 9),
     "compression.lz4.level": TopicKey("INT", "9", 1, 17),
-    "compression.type": TopicKey(
-        "STRING", "producer", words=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
-    ),
+    "compression.type": TopicKey("STRING", "producer", words=COMPRESSION_TYPES),
     "compression.zstd.level": TopicKey("INT", "3", -131072, 22),
     "delete.retention.ms": TopicKey("LONG", "86400000", 0),
     "file.delete.delay.ms": TopicKey("LONG", "60000", 0),
@@ -55,7 +54,7 @@ TOPIC_KEYS: Final[dict[str, TopicKey]] = {
     "max.message.bytes": TopicKey("INT", "1048588", 0),
     "message.timestamp.after.max.ms": TopicKey("LONG", "3600000", 0),
     "message.timestamp.before.max.ms": TopicKey("LONG", _LONG_MAX, 0),
-    "message.timestamp.type": TopicKey("STRING", "CreateTime", words=("CreateTime", "LogAppendTime")),
+    "message.timestamp.type": TopicKey("STRING", "CreateTime", words=TIMESTAMP_TYPES),
     "min.cleanable.dirty.ratio": TopicKey("DOUBLE", "0.5", 0, 1),
     "min.compaction.lag.ms": TopicKey("LONG", "0", 0),
     "min.insync.replicas": TopicKey("INT", "1", 1),

@@ -38,6 +38,16 @@ controller.listener.names=CONTROLLER
 listeners=PLAINTEXT://127.0.0.1:9101
 log.dirs=/var/lib/kraft
 """
+TOPIC_DEFAULTS = (
+    "compression.type",
+    "compression.zstd.level",
+    "log.cleaner.min.cleanable.ratio",
+    "log.cleanup.policy",
+    "log.message.timestamp.type",
+    "log.preallocate",
+    "log.retention.ms",
+    "unclean.leader.election.enable",
+)
 
 READ = {
     "environment": CONTROLLER + ENV + "node.id=${env:ORACLE_NODE}\nlog.dirs=${env:ORACLE_DIRS}\n",
@@ -52,6 +62,8 @@ READ = {
     "value of a value": CONTROLLER + ENV + "broker.rack=${env:ORACLE_NESTED}\n",
     "no reference": CONTROLLER + ENV + "broker.rack=$x ${y} $${z {a:b\n",
     "protocol of a name": BROKER,
+    "defaults of topics": CONTROLLER + "log.cleanup.policy=compact, delete\ncompression.type=zstd\n"
+    "log.preallocate=TRUE\nlog.cleaner.min.cleanable.ratio=.25e0\nlog.message.timestamp.type=LogAppendTime\n",
     "map": BROKER + "listeners=A://h:1,B://h:2\nadvertised.listeners=A://h:1,B://h:2\ninter.broker.listener.name=A\n"
     "listener.security.protocol.map=A:PLAINTEXT,b:plaintext,CONTROLLER:PLAINTEXT,C:SSL\n",
 }
@@ -70,6 +82,7 @@ REFUSED = {
     "empty map": CONTROLLER + "listener.security.protocol.map=\n",
     "map without the controllers": BROKER + "listener.security.protocol.map=PLAINTEXT:PLAINTEXT\n",
     "map names twice": CONTROLLER + "listener.security.protocol.map=CONTROLLER:PLAINTEXT,controller:PLAINTEXT\n",
+    **{f"topics' {key}": f"{CONTROLLER}{key}=hush\n" for key in TOPIC_DEFAULTS},
     "map with an unknown protocol": CONTROLLER + "listener.security.protocol.map=CONTROLLER:PLAINTEXT,A:MAGIC\n",
 }
 """What both refuse."""

@@ -182,6 +182,11 @@ def test_paths_are_allowed_by_whole_names(tmp_path: Path) -> None:
         ("controller.quorum.fetch.timeout.ms", "s3cret"),
         ("auto.leader.rebalance.enable", "s3cret"),
         ("log.retention.hours", "s3cret"),
+        ("compression.type", "s3cret"),
+        ("log.cleaner.min.cleanable.ratio", "s3cret"),
+        ("log.cleanup.policy", "delete,s3cret"),
+        ("log.message.timestamp.type", "s3cret"),
+        ("log.preallocate", "s3cret"),
         ("listener.security.protocol.map", "CONTROLLER:s3cret"),
     ],
 )

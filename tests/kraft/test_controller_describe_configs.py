@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from admin_answers import SECURED, codes, disagreements
 from controller_cluster import Cluster
 from controller_sides import InProcess
-from controller_stories import SET, configure
+from controller_stories import SET, configure, create, topic
 
 from kraft.config import Config
 from kraft.config.described import described_settings
@@ -62,6 +63,27 @@ def test_the_newest_layer_of_a_setting_holds() -> None:
     found = describe(side, BROKER, "1", "min.insync.replicas")["min.insync.replicas"]
     assert (found.value, found.config_source) == ("1", 3), "written at the activation, for all brokers"
     assert [(one.value, one.source) for one in found.synonyms] == [("1", 3), ("2", 4)]
+
+
+def test_what_a_provider_gave_is_shown_where_kafka_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic shows the default that holds for it, wherever that comes from (Kafka: `createTopicConfigEntry`); the node
+    does not show it. What could not be a default does not let the node start, so that no other secret gets there.
+    """
+    monkeypatch.setenv("PROVIDED", "4242")
+    text = (
+        "process.roles=controller\nnode.id=1\ncontroller.listener.names=C\nlisteners=C://127.0.0.1:0\n"
+        "controller.quorum.voters=1@127.0.0.1:9093\nlog.dirs=/var/lib/kafka\nconfig.providers=env\n"
+        "config.providers.env.class=org.apache.kafka.common.config.provider.EnvVarConfigProvider\n"
+        "log.retention.ms=${env:PROVIDED}\nbroker.rack=${env:PROVIDED}\n"
+    )
+    cluster = Cluster(101, own_settings=Config.parse(text).described)
+    cluster.do(create(topic("t")))
+    side = cluster.controller
+    of_topic = describe(side, TOPIC, "t")
+    inherited = of_topic.pop("retention.ms")
+    assert (inherited.value, inherited.config_source, inherited.is_sensitive) == ("4242", 4, False)
+    assert "4242" not in repr(of_topic)
+    assert "4242" not in repr(describe(side, BROKER, "1"))
 
 
 def test_secrets_and_what_may_be_one_are_never_shown() -> None:
