@@ -20,6 +20,7 @@ from kraft.admin.client import (
     QuorumDescription,
     ReplicaDescription,
 )
+from kraft.config import PROTECTED_PROTOCOLS
 from metadata_log.serde import Message
 from metadata_log.types import METADATA_PARTITION, NO_NODE, Uuid
 from transport.channels import NOT_TRIED
@@ -66,26 +67,61 @@ class Condition(Struct, frozen=True, kw_only=True):
     elsewhere: tuple[Uuid, ...] = ()
 
 
+class Protected(Struct, frozen=True, kw_only=True):
+    """A listener that must not be asked in the clear. `listener` is its name, and that of its security protocol."""
+
+    endpoint: Endpoint
+    listener: str
+
+    def __str__(self) -> str:
+        return (
+            f"listener {self.listener} has the protocol of its name, which this client does not speak yet: add a"
+            " PLAINTEXT listener in a network you trust, or ask with Kafka's tools"
+        )
+
+
 async def voter_conditions(
     admin: AdminClient, cluster: ClusterDescription, quorum: QuorumDescription
 ) -> tuple[Condition, ...]:
     """How every voter is, in the leader's order. Takes no longer than `ANSWER_MS`."""
-    registered = dict(cluster.controllers)
-    endpoints = [
-        next((endpoint for _, endpoint in voter.listeners), registered.get(voter.id)) for voter in quorum.voters
-    ]
-    said = await _ask_all(admin, endpoints, cluster.cluster_id)
+    places = _places(cluster, quorum)
+    said = await _ask_all(admin, places, cluster.cluster_id)
     return tuple(
         Condition(
             id=voter.id,
-            endpoint=endpoint,
+            endpoint=place.endpoint if isinstance(place, Protected) else place,
             said=words,
             directory_id=voter.directory_id,
             progress=_progress(quorum, voter),
             elsewhere=tuple(one.directory_id for one in quorum.observers if one.id == voter.id),
         )
-        for voter, endpoint, words in zip(quorum.voters, endpoints, said, strict=True)
+        for voter, place, words in zip(quorum.voters, places, said, strict=True)
     )
+
+
+def _places(cluster: ClusterDescription, quorum: QuorumDescription) -> list[Endpoint | Protected | None]:
+    """Where each voter is asked, in the leader's order.
+
+    A listener with the name of a security protocol has that protocol (Kafka's default of
+    `listener.security.protocol.map`). The exception is the listener that the cluster was described by: its controllers
+    answered in the clear, whatever its name is.
+    """
+    registered = dict(cluster.controllers)
+    in_the_clear = {
+        name for voter in quorum.voters for name, endpoint in voter.listeners if endpoint == registered.get(voter.id)
+    }
+    places: list[Endpoint | Protected | None] = []
+    for voter in quorum.voters:
+        protected = [
+            Protected(endpoint=endpoint, listener=name)
+            for name, endpoint in voter.listeners
+            if name in PROTECTED_PROTOCOLS and name not in in_the_clear
+        ]
+        refused = {one.endpoint for one in protected}
+        known = (*(endpoint for _, endpoint in voter.listeners), registered.get(voter.id))
+        asked = next((one for one in known if one is not None and one not in refused), None)
+        places.append(asked or next(iter(protected), None))
+    return places
 
 
 async def conditions_without_leader(admin: AdminClient) -> tuple[Condition, ...]:
@@ -121,18 +157,20 @@ async def _named_controllers(admin: AdminClient) -> dict[int, Endpoint]:
 
 
 async def _ask_all(
-    admin: AdminClient, endpoints: Sequence[Endpoint | None], cluster_id: str | None
+    admin: AdminClient, places: Sequence[Endpoint | Protected | None], cluster_id: str | None
 ) -> list[Said | str]:
     """What each of them says, in their order."""
-    said: list[Said | str] = ["nothing tells where it listens"] * len(endpoints)
+    said: list[Said | str] = ["nothing tells where it listens"] * len(places)
 
     async def ask(index: int, endpoint: Endpoint) -> None:
         said[index] = await _ask(admin, endpoint, cluster_id)
 
     async with trio.open_nursery() as nursery:
-        for index, endpoint in enumerate(endpoints):
-            if endpoint is not None:
-                nursery.start_soon(ask, index, endpoint)
+        for index, place in enumerate(places):
+            if isinstance(place, Protected):
+                said[index] = str(place)
+            elif place is not None:
+                nursery.start_soon(ask, index, place)
     return said
 
 

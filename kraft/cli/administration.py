@@ -18,7 +18,7 @@ from kraft.cli.failure import CommandFailed
 from kraft.cli.near import did_you_mean
 from kraft.cli.progress import LongJob
 from kraft.cli.text import echo, echo_lines
-from kraft.config import UsageError, parse_host_port
+from kraft.config import PROTECTED_PROTOCOLS, UsageError, join_host_port, parse_host_port, parse_listener
 from metadata_log.errors import MetadataLogError
 from metadata_log.image import MetadataImage
 from transport.interface import Endpoint
@@ -146,12 +146,22 @@ def on_a_cluster(command: Callable[..., None]) -> Callable[..., None]:
 def parse_bootstrap(text: str) -> tuple[Endpoint, ...]:
     """Read a list of addresses as `--bootstrap-controller` takes it; raises `UsageError`."""
     try:
-        found = tuple(Endpoint(*parse_host_port(part)) for part in text.split(",") if part.strip())
+        found = tuple(_bootstrap_address(part) for part in text.split(",") if part.strip())
     except ValueError as bad:
         raise UsageError(str(bad), where="--bootstrap-controller", hint="For example 127.0.0.1:9093.") from bad
     if not found:
         raise UsageError("no address is given", where="--bootstrap-controller", hint="For example 127.0.0.1:9093.")
     return found
+
+
+def _bootstrap_address(text: str) -> Endpoint:
+    """Read `host:port`, or `NAME://host:port` of a listener without protection; raises `ValueError`."""
+    if "://" not in text:
+        return Endpoint(*parse_host_port(text))
+    listener = parse_listener(text)
+    if listener.name in PROTECTED_PROTOCOLS:
+        raise ValueError(f"{listener.name} is not supported yet: name a PLAINTEXT listener of the controllers")
+    return Endpoint(*parse_host_port(join_host_port(listener.host, listener.port)))
 
 
 async def image_of(admin: AdminClient) -> MetadataImage:

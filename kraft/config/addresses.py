@@ -12,6 +12,8 @@ from msgspec import Struct
 
 from kraft.config.properties import trim
 
+PROTECTED_PROTOCOLS: Final = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
+"""Kafka's security protocols other than PLAINTEXT. Each is by default that of the listener of its name."""
 _LISTENER: Final = re.compile(r"([A-Za-z0-9_.\-]+)://(?:\[([0-9A-Fa-f:.%]*)\]|([^\[\]:/,]*)):(\d{1,5})")
 _HOST_PORT: Final = re.compile(r"(?:\[([0-9A-Fa-f:.%]+)\]|([^\[\]:/,@]+)):(\d{1,5})")
 _VOTER: Final = re.compile(r"(\d{1,10})@(.+)")

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 from msgspec import Struct
 
 from kraft.config.addresses import (
+    PROTECTED_PROTOCOLS,
     ListenerSpec,
     QuorumVoter,
     parse_connection_limit,
@@ -43,7 +44,6 @@ BOOTSTRAP_SERVERS: Final = "controller.quorum.bootstrap.servers"
 CONTROLLER: Final = "controller"
 BROKER: Final = "broker"
 PLAINTEXT: Final = "PLAINTEXT"
-_PROTECTED: Final = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _UNPROTECTED: Final = "TLS and SASL come later; use PLAINTEXT in a network you trust."
 _ANY_ADDRESS: Final = ("0.0.0.0", "::")
 _DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]++\.?+[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?+")
@@ -391,8 +391,8 @@ class _Reader:
         key = "listener.security.protocol.map"
         is_set = key in self._settings
         names = tuple(dict.fromkeys((*own, *controllers)))
-        protocols = self._protocol_map() if is_set else {name: name for name in (PLAINTEXT, *_PROTECTED)}
-        if not is_set and not any(name in _PROTECTED for name in names):
+        protocols = self._protocol_map() if is_set else {name: name for name in (PLAINTEXT, *PROTECTED_PROTOCOLS)}
+        if not is_set and not any(name in PROTECTED_PROTOCOLS for name in names):
             protocols |= dict.fromkeys(controllers, PLAINTEXT)
         for name in names:
             at = key if is_set else "listeners" if name in own else "controller.listener.names"
@@ -401,7 +401,7 @@ class _Reader:
                     raise self.bad(key, f"the protocol of listener {name} is missing", hint=f"Add {name}:PLAINTEXT.")
                 every = ",".join(f"{one}:{PLAINTEXT}" for one in names)
                 raise self.bad(at, f"nothing says the security protocol of listener {name}", hint=f"Add {key}={every}.")
-            if protocols[name] in _PROTECTED:
+            if protocols[name] in PROTECTED_PROTOCOLS:
                 hint = _UNPROTECTED
                 if not is_set:
                     hint = f"{_UNPROTECTED} The name of the listener says the protocol where {key} does not."
@@ -417,7 +417,7 @@ class _Reader:
                 raise self.bad(key, f"{entry!r} is not NAME:PROTOCOL")
             if name in protocols:
                 raise self.bad(key, f"listener {name} is named twice")
-            if protocol != PLAINTEXT and protocol not in _PROTECTED:
+            if protocol != PLAINTEXT and protocol not in PROTECTED_PROTOCOLS:
                 raise self.bad(key, f"there is no security protocol {protocol}")
             protocols[name] = protocol
         return protocols

@@ -98,6 +98,17 @@ def test_bootstrap_addresses() -> None:
             parse_bootstrap(wrong)
 
 
+def test_bootstrap_addresses_of_listeners() -> None:
+    """A name before the address is Kafka's habit. The protocol of a name is not ignored, as Kafka's tools do."""
+    assert parse_bootstrap("CONTROLLER://a:1,plaintext://[::1]:2") == (Endpoint("a", 1), Endpoint("::1", 2))
+    for name in ("SSL", "SASL_SSL", "sasl_plaintext"):
+        with pytest.raises(UsageError, match=f"{name.upper()} is not supported yet: name a PLAINTEXT listener"):
+            parse_bootstrap(f"a:1,{name}://b:2")
+    for wrong in ("CONTROLLER://:1", "CONTROLLER://a:0", "://a:1", "CONTROLLER://a"):
+        with pytest.raises(UsageError):
+            parse_bootstrap(wrong)
+
+
 def test_an_address_where_nobody_listens_is_one_clear_line(capsys: pytest.CaptureFixture[str]) -> None:
     address = f"127.0.0.1:{free_ports(1)[0]}"
     done = run(capsys, "quorum", "status", "--bootstrap-controller", address, "--timeout", "0.2")
