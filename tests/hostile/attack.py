@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import count, islice
 from random import Random
 from typing import Final
 
@@ -59,6 +60,7 @@ QUORUM_KEYS: Final = {
     ApiKey.END_QUORUM_EPOCH,
 }
 CLIENT_METRICS: Final = 16
+FLOOD_FRAMES: Final = 50
 PATIENCE_SECONDS: Final = 0.2
 
 
@@ -326,18 +328,33 @@ def absurd_elections(attacker: Attacker) -> None:
                 continue
             for _ in range(4):
                 epoch, replica = rng.choice(epochs), rng.choice((*target.ports, 99, -1, MAX_INT32))
-                kind = rng.randrange(3)
-                if kind == 0:
-                    voter = rng.choice((*target.ports, -1))
-                    frame = vote(voter, replica, epoch, pre_vote=rng.random() < 0.5, offset=1 << 62, last_epoch=epoch)
-                elif kind == 1:
-                    frame = begin_epoch(target, replica, epoch, attacker.any_port())
-                else:
-                    frame = end_epoch(target, replica, epoch)
-                attacker.send(connection, frame)
-                attacker.did["frames"] += 1
+                voter = rng.choice((*target.ports, -1))
+                send_election(attacker, connection, voter, replica, epoch, offset=1 << 62, last_epoch=epoch)
             attacker.read(connection)
         attacker.pause(0.002)
+
+
+def send_election(
+    attacker: Attacker,
+    connection: socket.socket,
+    voter: int,
+    replica: int,
+    epoch: int,
+    *,
+    offset: int,
+    last_epoch: int,
+) -> None:
+    """Send a Vote of `replica` to `voter`, or a BeginQuorumEpoch or EndQuorumEpoch in the name of `replica`."""
+    match attacker.rng.randrange(3):
+        case 0:
+            pre_vote = attacker.rng.random() < 0.5
+            frame = vote(voter, replica, epoch, pre_vote=pre_vote, offset=offset, last_epoch=last_epoch)
+        case 1:
+            frame = begin_epoch(attacker.target, replica, epoch, attacker.any_port())
+        case _:
+            frame = end_epoch(attacker.target, replica, epoch)
+    attacker.send(connection, frame)
+    attacker.did["frames"] += 1
 
 
 def begin_epoch(target: Target, leader: int, epoch: int, port: int) -> bytes:
@@ -381,37 +398,41 @@ def absurd_fetches(attacker: Attacker) -> None:
 def invented_observers(attacker: Attacker) -> None:
     """Thousands of observer ids fetch, one after the other."""
     target = attacker.target
-    connection, number = attacker.connect(attacker.leader_port), 1000
-    while attacker.goes_on and connection is not None:
-        frames = (metadata_fetch(target.end_offset, target.epoch, replica_id=number + one) for one in range(50))
-        number += 50
-        try:
-            attacker.send(connection, b"".join(frames))
-            attacker.read(connection)
-        except OSError:
-            connection = attacker.connect(attacker.leader_port)
-        attacker.pause(0.01)
-    attacker.did["observers"] = number - 1000
+    numbers = count(1000)
+
+    def fetches() -> bytes:
+        ids = islice(numbers, FLOOD_FRAMES)
+        return b"".join(metadata_fetch(target.end_offset, target.epoch, replica_id=one) for one in ids)
+
+    attacker.did["observers"] = flood_the_leader(attacker, fetches)
 
 
 def invented_heartbeats(attacker: Attacker) -> None:
     """Heartbeats of brokers and epochs that were never registered."""
     rng = attacker.rng
-    connection = attacker.connect(attacker.leader_port)
+
+    def heartbeat() -> bytes:
+        broker, epoch = rng.randrange(1 << 30), rng.randrange(1 << 40)
+        return request_frame(BrokerHeartbeatRequest(broker_id=broker, broker_epoch=epoch, want_fence=False), 1)
+
+    attacker.did["heartbeats"] = flood_the_leader(attacker, lambda: b"".join(heartbeat() for _ in range(FLOOD_FRAMES)))
+
+
+def flood_the_leader(attacker: Attacker, burst: Callable[[], bytes]) -> int:
+    """Send burst after burst to the leader, on a new connection after each failure; returns how many frames.
+
+    Each burst has `FLOOD_FRAMES` frames. The flood ends when the leader takes no connection.
+    """
+    connection, frames = attacker.connect(attacker.leader_port), 0
     while attacker.goes_on and connection is not None:
-        beats = [
-            BrokerHeartbeatRequest(
-                broker_id=rng.randrange(1 << 30), broker_epoch=rng.randrange(1 << 40), want_fence=False
-            )
-            for _ in range(50)
-        ]
         try:
-            attacker.send(connection, b"".join(request_frame(one, 1) for one in beats))
+            attacker.send(connection, burst())
             attacker.read(connection)
         except OSError:
             connection = attacker.connect(attacker.leader_port)
-        attacker.did["heartbeats"] += len(beats)
+        frames += FLOOD_FRAMES
         attacker.pause(0.01)
+    return frames
 
 
 def flood_of_questions(attacker: Attacker) -> None:
@@ -439,18 +460,9 @@ def forged_elections(attacker: Attacker) -> None:
             if connection is None:
                 continue
             epoch += rng.choice((0, 0, 1))
-            replica = rng.choice(sorted(target.ports))
-            kind = rng.randrange(3)
-            if kind == 0:
-                voter = rng.choice(sorted(target.ports))
-                frame = vote(voter, replica, epoch, pre_vote=rng.random() < 0.5, offset=1 << 40, last_epoch=epoch - 1)
-            elif kind == 1:
-                frame = begin_epoch(target, replica, epoch, attacker.any_port())
-            else:
-                frame = end_epoch(target, replica, epoch)
-            attacker.send(connection, frame)
+            replica, voter = rng.choice(sorted(target.ports)), rng.choice(sorted(target.ports))
+            send_election(attacker, connection, voter, replica, epoch, offset=1 << 40, last_epoch=epoch - 1)
             attacker.read(connection)
-            attacker.did["frames"] += 1
         attacker.pause(0.05)
 
 
