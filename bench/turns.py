@@ -16,6 +16,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from kraft.broker import BrokerAgent, BrokerListener, BrokerOptions, BrokerSettings
 from kraft.cli.collector import THRESHOLDS
 from kraft.controller import QuorumController
 from kraft.controller.deciding import DecisionSettings
@@ -23,8 +24,13 @@ from kraft.quorum.events import Tick
 from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig
 from kraft.quorum.voters import VoterSet
 from kraft.replica import Answer, ControllerHost, Replica, ReplicaOptions, WireRequest, host_controller
-from kraft.replica.events import CommittedBatch, Input, Output
+from kraft.replica.broker_host import FEATURES, BrokerHost
+from kraft.replica.events import CommittedBatch, Input, Output, WireReply
+from kraft.replica.fetched import judging
+from kraft.replica.held import UNITS_PER_TURN, HeldReply
 from kraft.replica.snapshots import SnapshotOptions
+from kraft.replica.storage import ANSWER_BYTES
+from metadata_log.batch import build_batch
 from metadata_log.batch import records as records_of
 from metadata_log.disk import OsDisk
 from metadata_log.image import memberships
@@ -35,6 +41,7 @@ from metadata_log.serde import Message
 from metadata_log.snapshot_writer import SnapshotWriter
 from metadata_log.types import OffsetAndEpoch, Uuid
 from transport.protocol import messages as m
+from transport.protocol.messages import FetchResponse
 from transport.protocol.messages.create_topics import CreatableTopic
 from transport.protocol.messages.delete_topics import DeleteTopicState
 
@@ -47,6 +54,7 @@ LARGE = 10
 MADE = 9_999
 END = OffsetAndEpoch(epoch=1, offset=2_000_000)
 RECORDS_IN_BATCH = 1024
+RECORD_OVERHEAD = 10
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAkrD"
 START_MS = 1_800_000_000_000
 PATIENCE_MS = 3_600_000
@@ -275,6 +283,10 @@ def measure(directory: Path, partitions: int, made: int = MADE) -> list[Longest]
             bench.measured(lambda batch=batch: host.on_committed(batch))
             follow(bench, host)
     assert host.controller.history.committed.topics.by_name == image().topics.by_name
+    with bench.phase("judge an answer of 8 MiB as a follower"):
+        judge(bench, host)
+    with bench.phase("load the snapshot as a broker, and publish it"):
+        load_as_broker(bench)
     bench.replica.close()
     return bench.phases
 
@@ -314,6 +326,36 @@ def standby(bench: Bench) -> ControllerHost:
     bench.measured(lambda: host.on_snapshot(values, END))
     follow(bench, host)
     return host
+
+
+def judge(bench: Bench, host: ControllerHost) -> None:
+    """Judge one batch, as large as any is, before it is appended."""
+    change = metadata.PartitionChangeRecord(partition_id=7, topic_id=Uuid(b"t" * 16), isr=(1, 2), leader=2)
+    value = encode_record(change, 2)
+    data = build_batch(0, 1, 0, [value] * (ANSWER_BYTES // (len(value) + RECORD_OVERHEAD)))
+    held = HeldReply(WireReply(1, FetchResponse()), 2, lambda: (None, judging(data, None, host.check)))
+    while not held.is_judged:
+        bench.measured(lambda: held.go_on(UNITS_PER_TURN))
+
+
+def load_as_broker(bench: Bench) -> None:
+    """A broker that holds a share of all partitions begins with the snapshot."""
+    settings = BrokerSettings(
+        broker_id=FENCED,
+        cluster_id=CLUSTER_ID,
+        incarnation_id=Uuid(b"i" * 16),
+        listeners=(BrokerListener("PLAINTEXT", "n1", 9092),),
+        features=FEATURES,
+        options=BrokerOptions(directories=(Uuid(b"d" * 16),)),
+    )
+    host = BrokerHost(BrokerAgent(settings))
+    bench.measured(lambda: host.on_snapshot(bench.replica._storage.snapshots.values(END), END))
+    while host.is_applying:
+        bench.measured(host.apply_more)
+    while host.deadline_ms() <= bench.now_ms:
+        bench.measured(lambda: host.on_tick(bench.now_ms))
+        bench.now_ms += 1
+    assert host.agent.replicas.led
 
 
 def follow(bench: Bench, host: ControllerHost) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import islice
 from struct import Struct as Layout
 from typing import Final
 
@@ -18,6 +19,13 @@ from metadata_log.errors import CorruptBatch, IncompleteBatch, UnsupportedVersio
 
 MAX_INFLATED_BYTES: Final = 1 << 26
 """What the records of a compressed batch may unpack to; a few bytes can claim to be gigabytes."""
+RECORDS_PER_PORTION: Final = 500
+"""So many records are read without a pause by those who read a batch a portion at a time."""
+MAX_CONTROL_RECORDS: Final = 100
+"""No control batch of a quorum has more records; a leader writes three at once, at most."""
+_RECORDS_PER_HEADER: Final = 2
+_BYTES_PER_RECORD: Final = 4096
+"""So many bytes are copied and summed up in about the time that reading a record takes."""
 HEADER_BYTES: Final = 61
 """Up to and including the record count."""
 
@@ -574,6 +582,14 @@ def quorum_records(batch: RecordBatch, *, where: str | None = None) -> list[Reco
     Raises `CorruptBatch` for any other. Kafka's quorum never packs a batch (`BatchAccumulator` with
     `Compression.NONE`), though its readers would unpack one.
     """
+    _check_header(batch, where)
+    found = list(records(batch, where=where))
+    _check_offsets(found, batch.base_offset, batch, where)
+    return found
+
+
+def _check_header(batch: RecordBatch, where: str | None) -> None:
+    """Raise `CorruptBatch` for a header that no batch of a quorum has."""
     wrong = None
     if batch.is_compressed:
         wrong = f"the batch is packed ({batch.codec}), which no batch of a quorum is"
@@ -583,20 +599,45 @@ def quorum_records(batch: RecordBatch, *, where: str | None = None) -> list[Reco
         wrong = f"a batch of {batch.record_count} records ends {batch.last_offset_delta} offsets after its first one"
     if wrong is not None:
         raise CorruptBatch(wrong, where=where, position=batch.position)
-    found = list(records(batch, where=where))
-    for offset, record in enumerate(found, batch.base_offset):
+
+
+def _check_offsets(found: Sequence[Record], first: int, batch: RecordBatch, where: str | None) -> None:
+    """Raise `CorruptBatch` unless the offsets of the records follow each other from `first` on."""
+    for offset, record in enumerate(found, first):
         if record.offset != offset:
             what = f"the record at offset {offset} says that it is at offset {record.offset}"
             raise CorruptBatch(what, where=where, position=batch.position)
-    return found
 
 
 def data_values(batch: RecordBatch, *, where: str | None = None) -> tuple[bytes, ...]:
     """The values of a batch of data records; errors as of `quorum_records`, and for a record without a value."""
+    return tuple(_values_of(quorum_records(batch, where=where), batch, where))
+
+
+def data_values_by_portions(batch: RecordBatch, *, where: str | None = None) -> Iterator[list[bytes]]:
+    """The values of a batch of data records, at most `RECORDS_PER_PORTION` of them at a time.
+
+    Errors are those of `data_values`, each raised with the portion that holds the wrong record.
+    """
+    _check_header(batch, where)
+    offset = batch.base_offset
+    source = records(batch, where=where)
+    while found := list(islice(source, RECORDS_PER_PORTION)):
+        _check_offsets(found, offset, batch, where)
+        offset += len(found)
+        yield _values_of(found, batch, where)
+
+
+def overhead(batch: RecordBatch) -> int:
+    """How many records could be read in about the time that a batch takes beside its records."""
+    return _RECORDS_PER_HEADER + batch.size_bytes // _BYTES_PER_RECORD
+
+
+def _values_of(found: Sequence[Record], batch: RecordBatch, where: str | None) -> list[bytes]:
     values = []
-    for record in quorum_records(batch, where=where):
+    for record in found:
         if record.value is None:
             what = f"the data record at offset {record.offset} has no value"
             raise CorruptBatch(what, where=where, position=batch.position)
         values.append(record.value)
-    return tuple(values)
+    return values

@@ -6,18 +6,46 @@ Kafka publishes what has the announced size. Here a batch that is damaged, on th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
-from metadata_log.batch import RecordBatch, data_values, quorum_records, scan
+from msgspec import Struct
+
+from metadata_log.batch import (
+    MAX_CONTROL_RECORDS,
+    RecordBatch,
+    data_values_by_portions,
+    overhead,
+    quorum_records,
+    scan,
+)
 from metadata_log.disk import Disk
-from metadata_log.errors import CorruptBatch, IncompleteBatch
+from metadata_log.errors import CorruptBatch, IncompleteBatch, MetadataLogError
 from metadata_log.records.frame import ControlRecordType
 from metadata_log.snapshot import PARTIAL_SUFFIX, SUFFIX, control_types, snapshot_name
 from metadata_log.snapshot_writer import FSYNC_BYTES, MAX_BATCH_BYTES
 from metadata_log.types import OffsetAndEpoch
 
 _AT_THE_BEGIN: Final = (ControlRecordType.KRAFT_VERSION, ControlRecordType.KRAFT_VOTERS)
+
+
+class _Seen(Struct, frozen=True):
+    """What the batches so far say of the next one."""
+
+    is_empty: bool = True
+    next_offset: int = 0
+    has_ended: bool = False
+    """Whether the footer was there."""
+
+
+class _Judged(Struct, frozen=True):
+    """What was found of bytes that were judged at a position."""
+
+    data: bytes
+    position: int
+    seen: _Seen
+    rest: bytes
+    wrong: MetadataLogError | None
 
 
 class SnapshotReceiver:
@@ -45,58 +73,88 @@ class SnapshotReceiver:
         self._is_open = True
         self._unsynced_bytes = 0
         self._rest = b""
-        self._last: RecordBatch | None = None
-        self._has_ended = False
+        self._seen = _Seen()
+        self._judged: _Judged | None = None
 
     def append(self, data: bytes) -> None:
         """Take the next bytes; raises `CorruptBatch` or `UnsupportedVersion` if no snapshot can have them."""
-        position = self.size_bytes - len(self._rest)
-        piece = self._rest + data
+        judged, self._judged = self._judged, None
+        if judged is None or judged.data is not data or judged.position != self.size_bytes:
+            for _ in self.judging(data):
+                pass
+            judged, self._judged = self._judged, None
+        assert judged is not None, "what was judged is there"
         self._file.append(data)
         self.size_bytes += len(data)
         self._unsynced_bytes += len(data)
-        whole = 0
-        try:
-            for batch in scan(piece, where=self._path, at=position):
-                self._check(batch)
-                whole = batch.end_position - position
-        except IncompleteBatch:
-            pass
-        self._rest = piece[whole:]
-        if len(self._rest) > 2 * MAX_BATCH_BYTES:
-            raise CorruptBatch("a batch of a snapshot is larger than any", where=self._path, position=position + whole)
+        if judged.wrong is not None:
+            raise judged.wrong
+        self._seen, self._rest = judged.seen, judged.rest
         if self._unsynced_bytes >= FSYNC_BYTES:
             self._file.fsync()
             self._unsynced_bytes = 0
 
-    def _check(self, batch: RecordBatch) -> None:
+    def judging(self, data: bytes) -> Iterator[int]:
+        """Look at the next bytes a portion at a time, before `append` takes them, and nothing else comes in between.
+
+        Work may pause at each number: so many records, or what takes as long, were read since the number before.
+        """
+        position = self.size_bytes - len(self._rest)
+        piece = self._rest + data
+        seen = self._seen
+        whole = 0
+        wrong: MetadataLogError | None = None
+        try:
+            for batch in scan(piece, where=self._path, at=position):
+                yield overhead(batch)
+                seen = self._check(batch, seen)
+                if not batch.is_control:
+                    for values in data_values_by_portions(batch, where=self._path):
+                        self._check_values(tuple(values))
+                        yield len(values)
+                whole = batch.end_position - position
+        except IncompleteBatch:
+            pass
+        except MetadataLogError as bad:
+            wrong = bad
+        rest = piece[whole:]
+        if wrong is None and len(rest) > 2 * MAX_BATCH_BYTES:
+            what = "a batch of a snapshot is larger than any"
+            wrong = CorruptBatch(what, where=self._path, position=position + whole)
+        self._judged = _Judged(data, self.size_bytes, seen, rest, wrong)
+
+    def _check(self, batch: RecordBatch, seen: _Seen) -> _Seen:
+        """Judge a batch without the values of its data; returns what was seen with it."""
         kinds: list[int] = []
         if batch.is_control:
+            if batch.record_count > MAX_CONTROL_RECORDS:
+                what = f"a batch of {batch.record_count} control records, which no snapshot holds"
+                raise CorruptBatch(what, where=self._path, position=batch.position)
             quorum_records(batch, where=self._path)
             kinds = control_types(batch, self._path)
-        if self._last is None and kinds[:1] != [ControlRecordType.SNAPSHOT_HEADER]:
+        if seen.is_empty and kinds[:1] != [ControlRecordType.SNAPSHOT_HEADER]:
             raise CorruptBatch("the snapshot does not begin with its header", where=self._path, position=0)
-        self._check_kinds(kinds, batch)
+        has_ended = self._check_kinds(kinds, batch, seen)
         # No checksum covers these two.
         if batch.epoch != self.snapshot.epoch:
             what = f"a batch of epoch {batch.epoch} is in a snapshot of epoch {self.snapshot.epoch}"
             raise CorruptBatch(what, where=self._path, position=batch.position)
-        expected = 0 if self._last is None else self._last.next_offset
-        if batch.base_offset != expected:
-            what = f"a batch begins at offset {batch.base_offset}, where {expected} was due"
+        if batch.base_offset != seen.next_offset:
+            what = f"a batch begins at offset {batch.base_offset}, where {seen.next_offset} was due"
             raise CorruptBatch(what, where=self._path, position=batch.position)
-        if not batch.is_control:
-            self._check_values(data_values(batch, where=self._path))
-        self._last = batch
+        return _Seen(is_empty=False, next_offset=batch.next_offset, has_ended=has_ended)
 
-    def _check_kinds(self, kinds: list[int], batch: RecordBatch) -> None:
-        """Header, level and voters stand in the first batch, and the footer is a batch of its own, the last one."""
+    def _check_kinds(self, kinds: list[int], batch: RecordBatch, seen: _Seen) -> bool:
+        """Header, level and voters stand in the first batch, and the footer is a batch of its own, the last one.
+
+        Returns whether this is the footer.
+        """
         is_footer = kinds == [ControlRecordType.SNAPSHOT_FOOTER]
-        allowed = not kinds if self._last is not None else all(kind in _AT_THE_BEGIN for kind in kinds[1:])
-        if self._has_ended or not (allowed or is_footer):
+        allowed = not kinds if not seen.is_empty else all(kind in _AT_THE_BEGIN for kind in kinds[1:])
+        if seen.has_ended or not (allowed or is_footer):
             what = f"a batch with the control records {kinds} is out of place in a snapshot"
             raise CorruptBatch(what, where=self._path, position=batch.position)
-        self._has_ended = is_footer
+        return is_footer
 
     @property
     def path(self) -> str:
@@ -105,9 +163,9 @@ class SnapshotReceiver:
 
     def check_end(self) -> None:
         """Nothing more will come: raises `CorruptBatch` unless what has come ends with a footer."""
-        if self._rest or self._last is None:
+        if self._rest or self._seen.is_empty:
             raise IncompleteBatch("the snapshot ends inside a batch", where=self._path, position=self.size_bytes)
-        if not self._has_ended:
+        if not self._seen.has_ended:
             raise CorruptBatch("the snapshot ends without its footer", where=self._path, position=self.size_bytes)
 
     def publish(self) -> None:

@@ -6,7 +6,8 @@ Time and answers come in, requests go out with `poll`; nothing here waits or dra
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Final
 
 from msgspec import Struct
@@ -17,7 +18,8 @@ from kraft.broker.lifecycle import BrokerLifecycle, LifecycleState
 from kraft.broker.replicas import PartitionKey, Replicas
 from kraft.broker.settings import NEVER_MS, NO_EPOCH, BrokerSettings
 from kraft.controller.partition_change import DIRECTORIES_SINCE
-from metadata_log.image import Broker, MetadataDelta, MetadataImage
+from kraft.controller.replaying import BatchReplay, SnapshotReplay
+from metadata_log.image import Broker, MetadataImage
 from metadata_log.records.metadata import (
     ClearElrRecord,
     PartitionChangeRecord,
@@ -32,6 +34,8 @@ from transport.protocol.messages.fetch import FetchRequest, FetchResponse
 HEARTBEATS: Final = 1
 ISR_CHANGES: Final = 2
 ASSIGNMENTS: Final = 3
+PARTITIONS_PER_TURN: Final = 2000
+"""So many partitions are looked at, or told to the replicas, in a turn."""
 _FETCHES: Final = 16
 """The channel of fetches from broker N is this plus N."""
 
@@ -63,7 +67,14 @@ class BrokerAgent:
         self._latest = self.image
         self._changed: dict[PartitionKey, None] = {}
         """Partitions that records have touched and the replicas have not been told of."""
+        self._noted: dict[PartitionKey, None] = {}
+        """The partitions that the records of the batch touch that is being replayed."""
+        self._is_everything_noted = False
         self._is_everything_changed = False
+        self._gathering: Iterator[PartitionKey | None] | None = None
+        """What is left to be gathered into `_changed` since everything changed."""
+        self._publish_at_ms = 0
+        """When to tell the replicas more of what has changed."""
         self._judged: tuple[Broker | None, bool] = (None, False)
         """Our registration and the level of the cluster, as they were when a new registration was last thought of."""
         self._fetches: dict[int, int] = {}
@@ -86,63 +97,89 @@ class BrokerAgent:
         """Whether what was replayed ends outside of a transaction."""
         return self._latest is self.image
 
-    def load_snapshot(self, records: Iterable[Message], end: OffsetAndEpoch) -> None:
-        """Forget the metadata and begin with the records of a snapshot; raises `MetadataLogError`."""
-        delta = MetadataDelta(MetadataImage(), is_snapshot=True)
-        for offset, record in enumerate(records):
-            delta.replay(record, offset)
-        self._latest = delta.apply(end)
+    def begin_committed(self, base_offset: int) -> BatchReplay:
+        """Begin to replay a committed batch; nothing of it shows before `finish_committed`."""
+        return BatchReplay(self._latest, base_offset)
+
+    def finish_committed(self, replay: BatchReplay, end: OffsetAndEpoch) -> None:
+        """The batch is replayed, and its records have passed `noted`; raises `ReplayError` if it is not whole."""
+        before = self._latest
+        self._latest = replay.apply(end)
+        if self._is_everything_noted or self._latest.transaction is not None or before.transaction is not None:
+            self._is_everything_changed = True
+        self._changed.update(self._noted)
+        self._noted, self._is_everything_noted = {}, False
+        self.image = self._latest.stable
+
+    def finish_snapshot(self, replay: SnapshotReplay) -> None:
+        """Forget the metadata, and begin with those of a snapshot; raises `ReplayError` if they are not whole."""
+        self._latest = replay.apply()
         self._is_everything_changed = True
+        self._noted, self._is_everything_noted = {}, False
         self.image = self._latest
 
     def on_committed(self, records: Iterable[Message], base_offset: int, end: OffsetAndEpoch) -> None:
-        """Replay a committed batch; raises `MetadataLogError` where it contradicts what was before."""
-        before = self._latest
-        delta = MetadataDelta(before)
-        for offset, record in enumerate(records, base_offset):
-            delta.replay(record, offset)
+        """Replay a committed batch at once; raises `MetadataLogError` where it contradicts what was before."""
+        replay = self.begin_committed(base_offset)
+        replay.go_on(self.noted(records))
+        self.finish_committed(replay, end)
+
+    def noted(self, records: Iterable[Message]) -> Iterator[Message]:
+        """The records of a batch that is being replayed, each noted as it passes."""
+        for record in records:
             self._note(record)
-        self._latest = delta.apply(end)
-        if self._latest.transaction is not None or before.transaction is not None:
-            self._is_everything_changed = True
-        self.image = self._latest.stable
+            yield record
 
     def _note(self, record: Message) -> None:
         """Which partitions a record is about."""
         match record:
             case PartitionRecord() | PartitionChangeRecord():
-                self._changed[record.topic_id, record.partition_id] = None
+                self._noted[record.topic_id, record.partition_id] = None
             case RemoveTopicRecord():
                 topic = self._latest.topics.by_id.get(record.topic_id)
                 if topic is not None:
-                    self._changed.update(((topic.id, number), None) for number in range(len(topic.partitions)))
+                    self._noted.update(((topic.id, number), None) for number in range(len(topic.partitions)))
             case RegisterBrokerRecord(broker_id=broker_id) if broker_id == self.settings.broker_id:
-                self._is_everything_changed = True
+                self._is_everything_noted = True
             case ClearElrRecord():
                 # It names no partitions, but raises the epochs of those that it clears.
-                self._is_everything_changed = True
+                self._is_everything_noted = True
 
-    def _publish(self, now_ms: int) -> None:
-        """Tell the replicas what has changed since the last time (`BrokerMetadataPublisher`)."""
+    def _publish(self, now_ms: int) -> bool:
+        """Tell the replicas, for one turn, what has changed since the last time (`BrokerMetadataPublisher`); whether
+        they have been told all of it.
+        """
+        left = PARTITIONS_PER_TURN
         if self._is_everything_changed:
             self._is_everything_changed = False
-            self._changed = dict.fromkeys(self._everything())
-        changed, self._changed = self._changed, {}
+            self._changed = {}
+            self._gathering = self._everything()
+        if self._gathering is not None:
+            for key in islice(self._gathering, left):
+                left -= 1
+                if key is not None:
+                    self._changed[key] = None
+            if left <= 0:
+                return False
+            self._gathering = None
+        changed = list(islice(self._changed, left))
         for key in changed:
+            del self._changed[key]
             self._publish_partition(key, now_ms)
+        if self._changed:
+            return False
         self._look_at_own_registration(now_ms)
+        return True
 
-    def _everything(self) -> list[PartitionKey]:
-        here = [*self.replicas.led, *self.replicas.followed]
+    def _everything(self) -> Iterator[PartitionKey | None]:
+        """The partitions that are or were this broker's, and None for each of the others."""
+        yield from [*self.replicas.led, *self.replicas.followed]
         topics = self.image.topics
-        named = (topics[name] for name in topics)
-        there = [
-            (topic.id, number)
-            for topic in named
-            for number, partition in enumerate(topic.partitions)
-            if self.settings.broker_id in partition.replicas
-        ]
-        return [*here, *there]
+        broker_id = self.settings.broker_id
+        for name in topics:
+            topic = topics[name]
+            for number, partition in enumerate(topic.partitions):
+                yield (topic.id, number) if broker_id in partition.replicas else None
 
     def _publish_partition(self, key: PartitionKey, now_ms: int) -> None:
         topic_id, number = key
@@ -196,8 +233,10 @@ class BrokerAgent:
 
     def deadline_ms(self) -> int:
         """When `poll` is wanted."""
-        if self._changed or self._is_everything_changed or self.lifecycle.state is LifecycleState.NOT_RUNNING:
+        if self.lifecycle.state is LifecycleState.NOT_RUNNING:
             return 0
+        if self._changed or self._is_everything_changed or self._gathering is not None:
+            return self._publish_at_ms
         if self.may_stop:
             return NEVER_MS
         wanted = [self.lifecycle.deadline_ms()]
@@ -213,7 +252,11 @@ class BrokerAgent:
         """Do what is due, and return what is to be sent; raises `RegistrationFailed`."""
         if self.lifecycle.state is LifecycleState.NOT_RUNNING:
             self.lifecycle.begin(now_ms)
-        self._publish(now_ms)
+        if not self._publish(now_ms):
+            # What is asked and told rests on metadata that the replicas know.
+            self._publish_at_ms = now_ms + 1
+            return []
+        self._publish_at_ms = 0
         if self.may_stop:
             return []
         options = self.settings.options
@@ -279,7 +322,9 @@ class BrokerAgent:
         copy.directories = self.directories.fork()
         copy._isr_changes = self._isr_changes.fork()
         copy._changed = dict(self._changed)
-        copy._is_everything_changed = self._is_everything_changed
+        copy._noted, copy._is_everything_noted = dict(self._noted), self._is_everything_noted
+        copy._is_everything_changed = self._is_everything_changed or self._gathering is not None
+        copy._publish_at_ms = self._publish_at_ms
         copy._judged = self._judged
         copy._fetches = dict(self._fetches)
         return copy
@@ -292,7 +337,7 @@ class BrokerAgent:
             self.directories.facts(),
             self._isr_changes.facts(),
             list(self._changed),
-            self._is_everything_changed,
+            self._is_everything_changed or self._gathering is not None,
             self._judged,
             sorted(self._fetches.items()),
         )

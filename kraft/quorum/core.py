@@ -14,6 +14,7 @@ from msgspec import Struct
 from kraft.quorum import elections, leadership, membership, reads, replication, snapshots
 from kraft.quorum.effects import Effect
 from kraft.quorum.events import (
+    AnswerHeld,
     Append,
     BeginShutdown,
     Event,
@@ -222,6 +223,10 @@ class RaftCore:
         """Where this log would be cut if the leader's records of `diverging.epoch` end at `diverging.offset`."""
         return self._quorum.log.truncation_point(diverging)
 
+    def awaits(self, peer_id: int, request_id: int) -> bool:
+        """Whether the answer of this peer to this request would be looked at, were it to come now."""
+        return self._quorum.peers.is_expected(peer_id, request_id)
+
     def upgrade_obstacle(self, level: int) -> str | None:
         """Why kraft.version cannot be `level` now, as a sentence; None if it can, or is."""
         return membership.upgrade_obstacle(self._quorum, level)
@@ -289,6 +294,8 @@ class RaftCore:
                     replication.expire_parked(quorum, now_ms)
             case RequestFailed():
                 self._on_failure(event, now_ms)
+            case AnswerHeld():
+                replication.on_answer_held(quorum, event, now_ms)
             case SnapshotChecked():
                 snapshots.on_snapshot_checked(quorum, event, now_ms)
             case SnapshotTaken():

@@ -51,6 +51,17 @@ class RequestFailed(Struct, frozen=True):
     cause: FailureCause
 
 
+class AnswerHeld(Struct, frozen=True):
+    """The answer to the request with this id is here, and its records are being judged; `Replied` follows.
+
+    For `grace_ms` neither the request nor the timer of the fetch ends.
+    """
+
+    request_id: int
+    peer_id: int
+    grace_ms: int
+
+
 class LogFlushed(Struct, frozen=True):
     """Everything below `offset` is on disk.
 
@@ -132,6 +143,7 @@ Event = (
     | Received
     | Replied
     | RequestFailed
+    | AnswerHeld
     | LogFlushed
     | SnapshotChecked
     | SnapshotTaken

@@ -94,6 +94,11 @@ class Peers:
         request = self._requests.get(peer_id)
         return request is not None and request.awaiting == request_id
 
+    def hold(self, peer_id: int, until_ms: int) -> None:
+        """The answer of this peer is here: the request does not time out before `until_ms`."""
+        request = self._requests[peer_id]
+        self._requests[peer_id] = PeerRequest(request.awaiting, max(request.ready_at_ms, until_ms))
+
     def answered(self, peer_id: int) -> None:
         """The peer has answered and may be asked again at once."""
         self._requests.pop(peer_id, None)

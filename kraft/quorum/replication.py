@@ -20,7 +20,7 @@ from kraft.quorum.effects import (
     SendReply,
     TruncateLog,
 )
-from kraft.quorum.events import Append, LogFlushed, Received
+from kraft.quorum.events import AnswerHeld, Append, LogFlushed, Received
 from kraft.quorum.leadership import Verdict, epoch_error, known_leader, on_commit, on_common_reply, send, settle
 from kraft.quorum.log_view import Position
 from kraft.quorum.messages import (
@@ -391,6 +391,13 @@ def on_fetch_reply(quorum: QuorumState, peer_id: int, reply: FetchReply, now_ms:
         else:
             verdict = _take(quorum, follower, peer_id, reply, now_ms)
     settle(quorum, peer_id, verdict, now_ms)
+
+
+def on_answer_held(quorum: QuorumState, event: AnswerHeld, now_ms: int) -> None:
+    """The time that a follower spends on an answer is not silence of the one who sent it."""
+    if quorum.peers.is_expected(event.peer_id, event.request_id):
+        quorum.peers.hold(event.peer_id, now_ms + event.grace_ms)
+        quorum.state.wait_at_least_until(now_ms + event.grace_ms)
 
 
 def _take(quorum: QuorumState, follower: FollowerState, peer_id: int, reply: FetchReply, now_ms: int) -> Verdict:

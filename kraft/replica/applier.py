@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 from kraft.replica.events import CommittedBatch
-from metadata_log.batch import RecordBatch, records
+from metadata_log.batch import Record, RecordBatch, records
 from metadata_log.errors import CorruptBatch
 from metadata_log.log import MetadataLog
 
@@ -18,16 +19,60 @@ READ_BYTES: Final = 1 << 20
 """How much of the log one step applies at most, so that a long catch-up does not keep the owner from answering."""
 
 
+RECORDS_PER_TURN: Final = 10_000
+"""How many records of one batch are read in a turn, some ten milliseconds; as many as a controller writes at once."""
+
+
+class _Reading:
+    """A batch of which not all records were read in one turn."""
+
+    __slots__ = ("_batch", "_records", "_values", "_where")
+
+    def __init__(self, batch: RecordBatch, where: str) -> None:
+        self._batch = batch
+        self._where = where
+        self._values: list[bytes] = []
+        self._records: Iterator[Record] = iter(()) if batch.is_control else records(batch, where=where)
+
+    def go_on(self) -> CommittedBatch | None:
+        """Read the next records; returns the batch when those were the last."""
+        where = self._where
+        found = list(islice(self._records, RECORDS_PER_TURN))
+        for record in found:
+            if record.value is None:
+                raise CorruptBatch(f"the data record at offset {record.offset} has no value", where=where)
+            self._values.append(record.value)
+        batch = self._batch
+        if len(found) == RECORDS_PER_TURN and len(self._values) < batch.record_count:
+            return None
+        # Beyond the last record the reader finds what is wrong with the end of the batch.
+        for _ in self._records:
+            pass
+        values = tuple(self._values)
+        return CommittedBatch(
+            batch.base_offset, batch.next_offset, batch.epoch, batch.base_timestamp, values, batch.size_bytes
+        )
+
+    def fork(self) -> _Reading:
+        """An independent copy."""
+        copy = _Reading(self._batch, self._where)
+        copy._values = self._values.copy()
+        copy._records = islice(copy._records, len(copy._values), None)
+        return copy
+
+
 class Applier:
     """Hands out what lies between what was applied and the high watermark."""
 
-    __slots__ = ("_log", "_remembered", "next_offset")
+    __slots__ = ("_log", "_reading", "_remembered", "next_offset")
 
     def __init__(self, log: MetadataLog, next_offset: int) -> None:
         self.next_offset = next_offset
         """Everything below was handed out."""
         self._log = log
         self._remembered: deque[CommittedBatch] = deque()
+        self._reading: _Reading | None = None
+        """The batch at `next_offset`, if a former call has not come to its end."""
 
     def remember(self, batch: CommittedBatch) -> None:
         """The leader appended this batch; a control batch has no values."""
@@ -39,6 +84,8 @@ class Applier:
 
     def advance(self, high_watermark: int) -> Iterator[CommittedBatch]:
         """The next batches below `high_watermark`: not always all of them, but at least one if there is one.
+
+        A batch with too many records to be read at once comes with a later call, when all its records are read.
 
         A batch without values holds control records. Raises `CorruptBatch` where the log cannot be read.
         """
@@ -56,37 +103,40 @@ class Applier:
     def begin_at(self, offset: int) -> None:
         """A snapshot has everything below."""
         self._remembered.clear()
+        self._reading = None
         self.next_offset = offset
 
     def skip(self, high_watermark: int) -> None:
         """Nobody wants to see the batches below `high_watermark`."""
         self._remembered.clear()
+        self._reading = None
         self.next_offset = max(self.next_offset, high_watermark)
 
     def _read(self, high_watermark: int) -> Iterator[CommittedBatch]:
         if self.next_offset >= high_watermark:
             return
+        if self._reading is not None:
+            # What is committed stays what it is: the batch is read on in the turn after.
+            reading, self._reading = self._reading, None
+            whole = reading.go_on()
+            if whole is None:
+                self._reading = reading
+                return
+            self.next_offset = whole.next_offset
+            yield whole
+            return
         for batch in self._log.read_batches(self.next_offset, READ_BYTES, end_offset=high_watermark):
-            values = _values(batch, self._log.directory)
-            self.next_offset = batch.next_offset
-            yield CommittedBatch(
-                batch.base_offset, batch.next_offset, batch.epoch, batch.base_timestamp, values, batch.size_bytes
-            )
+            reading = _Reading(batch, self._log.directory)
+            whole = reading.go_on()
+            if whole is None:
+                self._reading = reading
+                return
+            self.next_offset = whole.next_offset
+            yield whole
 
     def fork(self, log: MetadataLog) -> Applier:
         """An independent copy over the copy of a log."""
         copy = Applier(log, self.next_offset)
         copy._remembered = self._remembered.copy()
+        copy._reading = None if self._reading is None else self._reading.fork()
         return copy
-
-
-def _values(batch: RecordBatch, where: str) -> tuple[bytes, ...]:
-    """The values of a data batch; a control batch has none."""
-    if batch.is_control:
-        return ()
-    values = []
-    for record in records(batch, where=where):
-        if record.value is None:
-            raise CorruptBatch(f"the data record at offset {record.offset} has no value", where=where)
-        values.append(record.value)
-    return tuple(values)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from random import Random
 from typing import Final
 
 from kraft.broker import BrokerAgent, BrokerListener, BrokerSettings
 from kraft.controller.authorizer import Denial
 from kraft.controller.features import SUPPORTED_FEATURES, check_supported
+from kraft.controller.replaying import EVERYTHING, BatchReplay, SnapshotReplay
 from kraft.controller.result import ApiError
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.application import Action, Ask, RefuseSubmit, Respond, Unit
-from kraft.replica.controller_host import decode_records, encode_image, published_features
+from kraft.replica.controller_host import RECORDS_PER_TURN, decode_records, encode_image, published_features
 from kraft.replica.events import Call, CancelCall, Committed, CommittedBatch, Submit, WireRequest
 from kraft.replica.options import ReplicaOptions
 from metadata_log.serde import Message
@@ -33,6 +35,7 @@ class BrokerHost:
 
     def __init__(self, agent: BrokerAgent) -> None:
         self.agent = agent
+        self._applying: _Applying | None = None
 
     def check(self, values: Sequence[bytes], *, in_snapshot: bool = False) -> None:
         """Decode them; an unknown type, and a version that cannot be read, are refused as in `decode_records`."""
@@ -43,17 +46,31 @@ class BrokerHost:
         """Each record was decoded."""
 
     def on_snapshot(self, values: Iterable[bytes], end: OffsetAndEpoch) -> None:
-        """Begin with the image that a snapshot holds."""
-        self.agent.load_snapshot(decode_records(values, f"snapshot {end}"), end)
+        """Begin with the image that a snapshot holds, once `apply_more` has come to its end."""
+        self._applying = _Applying(SnapshotReplay(end), end, values, f"snapshot {end}")
+        self.apply_more()
 
     def on_committed(self, batch: CommittedBatch) -> tuple[Committed, ...]:
-        """Replay a batch."""
-        features = self.agent.image.features
+        """Replay a batch, a turn's share of it at once."""
         end = OffsetAndEpoch(epoch=batch.epoch, offset=batch.next_offset)
-        records = decode_records(batch.values, f"batch at offset {batch.base_offset}")
-        self.agent.on_committed(records, batch.base_offset, end)
-        if self.agent.image.features is not features:
-            check_supported(self.agent.image.features)
+        replay = self.agent.begin_committed(batch.base_offset)
+        self._applying = _Applying(replay, end, batch.values, f"batch at offset {batch.base_offset}")
+        return self.apply_more()
+
+    @property
+    def is_applying(self) -> bool:
+        """Whether a batch or a snapshot was begun and needs more turns."""
+        return self._applying is not None
+
+    def apply_more(self) -> tuple[Committed, ...]:
+        """Go on for one turn with what was begun."""
+        assert self._applying is not None, "nothing is being applied"
+        features = self.agent.image.features
+        if self._applying.go_on(self.agent):
+            is_batch = isinstance(self._applying.replay, BatchReplay)
+            self._applying = None
+            if is_batch and self.agent.image.features is not features:
+                check_supported(self.agent.image.features)
         return ()
 
     def on_leader(self, epoch: int, next_offset: int, now_ms: int) -> tuple[Action, ...]:
@@ -86,15 +103,6 @@ class BrokerHost:
 
     def on_caught_up(self) -> None:
         """It makes no difference."""
-
-    @property
-    def is_applying(self) -> bool:
-        """Never: nobody waits for a broker's turn but its own replicas."""
-        return False
-
-    def apply_more(self) -> tuple[Committed, ...]:
-        """Never called: no batch takes more than one turn."""
-        raise AssertionError("a broker applies batches whole")
 
     def snapshot(self) -> Callable[[], Iterator[bytes]] | None:
         """The image, unless a transaction is open in what was replayed."""
@@ -151,11 +159,58 @@ class BrokerHost:
 
     def fork(self) -> BrokerHost:
         """An independent copy."""
-        return BrokerHost(self.agent.fork())
+        copy = BrokerHost(self.agent.fork())
+        copy._applying = None if self._applying is None else self._applying.fork(copy.agent)
+        return copy
 
     def facts(self) -> tuple[object, ...]:
         """What tells this from another with the same log."""
-        return self.agent.facts()
+        return (*self.agent.facts(), None if self._applying is None else self._applying.count)
+
+
+class _Applying:
+    """Committed records on their way into the image of a broker, so many in a turn."""
+
+    def __init__(
+        self, replay: BatchReplay | SnapshotReplay, end: OffsetAndEpoch, values: Iterable[bytes], where: str
+    ) -> None:
+        self.replay = replay
+        self._end = end
+        self._values = values
+        self._where = where
+        self._records = iter(decode_records(values, where))
+        self.count = 0
+        """How many records were replayed so far."""
+
+    def go_on(self, agent: BrokerAgent) -> bool:
+        """Replay the next records; whether those were the last."""
+        replay = self.replay
+        if isinstance(replay, SnapshotReplay):
+            is_whole = replay.go_on(self._counted(), RECORDS_PER_TURN) > 0
+            if is_whole:
+                agent.finish_snapshot(replay)
+        else:
+            is_whole = replay.go_on(agent.noted(self._counted()), RECORDS_PER_TURN) > 0
+            if is_whole:
+                agent.finish_committed(replay, self._end)
+        return is_whole
+
+    def _counted(self) -> Iterator[Message]:
+        for record in self._records:
+            self.count += 1
+            yield record
+
+    def fork(self, agent: BrokerAgent) -> _Applying:
+        """The same for the copy of an agent, which has noted what was replayed."""
+        replay = self.replay
+        anew = (
+            SnapshotReplay(self._end)
+            if isinstance(replay, SnapshotReplay)
+            else agent.begin_committed(replay.base_offset)
+        )
+        copy = _Applying(anew, self._end, self._values, self._where)
+        anew.go_on(islice(copy._counted(), self.count), EVERYTHING)
+        return copy
 
 
 def host_broker(options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random) -> BrokerHost:

@@ -7,7 +7,7 @@ and asked again later (decision 0006).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -16,7 +16,14 @@ from kraft.quorum.messages import BatchFacts
 from kraft.quorum.values import MAX_BATCH_BYTES
 from kraft.quorum.voters import QuorumChange, VoterSet
 from kraft.replica.quorum_records import changes_of
-from metadata_log.batch import RecordBatch, data_values, quorum_records, read_batch
+from metadata_log.batch import (
+    MAX_CONTROL_RECORDS,
+    RecordBatch,
+    data_values_by_portions,
+    overhead,
+    quorum_records,
+    read_batch,
+)
 from metadata_log.errors import CorruptBatch, IncompleteBatch, MetadataLogError
 from metadata_log.records.control import LeaderChangeMessage
 from metadata_log.records.frame import ControlRecordType, decode_control
@@ -24,6 +31,8 @@ from metadata_log.types import NO_NODE
 
 CheckValues = Callable[[Sequence[bytes]], None]
 """Raises `MetadataLogError` for values that the application could not apply."""
+Judged = tuple[tuple[BatchFacts, ...], str | None]
+"""What may be appended of fetched data, and what is wrong with the rest."""
 _IN_A_LOG: Final = (ControlRecordType.LEADER_CHANGE, ControlRecordType.KRAFT_VERSION, ControlRecordType.KRAFT_VOTERS)
 
 
@@ -38,13 +47,27 @@ class Follows(Struct, frozen=True):
     """The newest voter set in the log; None if there is none."""
 
 
-def facts_of(
+def facts_of(data: bytes, follows: Follows | None = None, check: CheckValues | None = None) -> Judged:
+    """What `judging` finds, at once."""
+    steps = judging(data, follows, check)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            judged: Judged = end.value
+            return judged
+
+
+def judging(
     data: bytes, follows: Follows | None = None, check: CheckValues | None = None
-) -> tuple[tuple[BatchFacts, ...], str | None]:
+) -> Generator[int, None, Judged]:
     """The batches at the start of fetched data that a leader may send, and what is wrong with the one after them.
 
     A batch that is merely cut is how Kafka fills an answer up to its size, and nothing wrong. Without `follows` the
     first batch is not compared with a log, without `check` values are not read.
+
+    Work may pause at each number that this yields: so many records, or what takes as long, were looked at since the
+    number before.
     """
     found: list[BatchFacts] = []
     position = 0
@@ -54,13 +77,15 @@ def facts_of(
             batch = read_batch(data, position)
             if batch.size_bytes > MAX_BATCH_BYTES:
                 raise CorruptBatch(f"a batch of {batch.size_bytes} bytes is larger than any")
+            yield overhead(batch)
             if batch.is_control:
                 changes, voters = _control_changes(batch, previous)
             else:
                 _check_epoch(batch, previous)
-                values = data_values(batch)
-                if check is not None:
-                    check(values)
+                for values in data_values_by_portions(batch):
+                    if check is not None:
+                        check(values)
+                    yield len(values)
                 changes, voters = (), None
             position += batch.size_bytes
             found.append(BatchFacts(batch.base_offset, batch.next_offset, batch.epoch, position, changes))
@@ -85,6 +110,8 @@ def _control_changes(batch: RecordBatch, previous: Follows | None) -> tuple[tupl
 
     Raises `CorruptBatch`, `DecodeError` or `UnsupportedVersion` for records that no leader writes.
     """
+    if batch.record_count > MAX_CONTROL_RECORDS:
+        raise CorruptBatch(f"a batch of {batch.record_count} control records, which no leader writes")
     contents = quorum_records(batch)
     for number, record in enumerate(contents):
         kind, message = decode_control(record.key or b"", record.value or b"")

@@ -11,6 +11,7 @@ from kraft.config.described import DescribedSetting
 from kraft.controller.deciding import AdminSettings, DecisionSettings
 from kraft.quorum.values import DEFAULT_LISTENER, Endpoints, ListenerAddress, QuorumConfig
 from kraft.quorum.voters import VoterSet
+from kraft.replica.held import UNITS_PER_TURN
 from kraft.replica.snapshots import SnapshotOptions
 from metadata_log.log import DEFAULT_SEGMENT_BYTES, DEFAULT_SEGMENT_MS
 
@@ -42,6 +43,8 @@ class ReplicaOptions(Struct, frozen=True, kw_only=True):
     """How many requests may wait for a commit; those beyond are answered REQUEST_TIMED_OUT, and nothing is decided."""
     max_uncommitted_bytes: int = 128 << 20
     """How much a leader takes before any of it is committed; then the same."""
+    judged_per_turn: int = UNITS_PER_TURN
+    """How many records of what others send are judged in a turn."""
     max_idle_interval_ms: int = DEFAULT_MAX_IDLE_INTERVAL_MS
     min_insync_replicas: int = 1
     decisions: DecisionSettings = DecisionSettings()

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from random import Random
 from typing import Final, assert_never
@@ -41,6 +41,7 @@ from kraft.quorum.effects import (
     VotersChanged,
 )
 from kraft.quorum.events import (
+    AnswerHeld,
     BeginShutdown,
     Event,
     FailureCause,
@@ -56,7 +57,7 @@ from kraft.quorum.events import (
     SnapshotTaken,
     Tick,
 )
-from kraft.quorum.messages import BatchFacts, FetchReply, ProbeVersionsReply, Request, VoterRequest
+from kraft.quorum.messages import FetchReply, ProbeVersionsReply, Request, VoterRequest
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.api_versions import describe_versions, quorum_apis
 from kraft.replica.application import (
@@ -94,7 +95,8 @@ from kraft.replica.events import (
     WireReply,
     WireRequest,
 )
-from kraft.replica.fetched import Follows, facts_of
+from kraft.replica.fetched import Follows, Judged, judging
+from kraft.replica.held import GRACE_MS, Basis, Begin, HeldReply, records_of
 from kraft.replica.options import ReplicaOptions
 from kraft.replica.proposals import Proposals
 from kraft.replica.refusals import refuse_quorum_request
@@ -110,7 +112,7 @@ from metadata_log.serde import Message
 from metadata_log.types import NO_NODE, OffsetAndEpoch, Uuid
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
-from transport.protocol.messages import ApiVersionsRequest
+from transport.protocol.messages import ApiVersionsRequest, FetchResponse
 
 _NEVER_MS: Final = 2**62
 _TICK: Final = Tick()
@@ -182,6 +184,12 @@ class Replica:
         """When a leader that stops resigns at the latest. Meanwhile it takes nothing new and finishes what it has."""
         self._applied_offset = storage.log.start_offset
         """Everything below was applied."""
+        self._held: deque[HeldReply] = deque()
+        """Answers whose records are being judged: the first of them, and then the others."""
+        self._judged: tuple[bytes, Judged] | None = None
+        """The records that were judged last, and what came of that."""
+        self._judge_at_ms = _NEVER_MS
+        """When to judge more of what is held."""
         self._apply_at_ms = _NEVER_MS
         """When to hand more of what is committed to the application."""
         self._outputs: list[Output] = []
@@ -283,8 +291,9 @@ class Replica:
         core = self.core
         # A follower's flush is waited for by the leader and so by clients, its application by nobody.
         if self._apply_at_ms < _NEVER_MS and (core.is_leader or not self._storage.is_flushing):
-            return self._apply_at_ms
+            return min(self._apply_at_ms, self._judge_at_ms)
         return min(
+            self._judge_at_ms,
             core.deadline_ms(),
             self.application.deadline_ms(),
             self._maker.deadline_ms,
@@ -424,6 +433,15 @@ class Replica:
         peer_id = self._asked.pop(event.request_id, None)
         if peer_id is None:
             return
+        if records_of(event.message):
+            self._held.append(HeldReply(event, peer_id, self._begin_of(event)))
+            if len(self._held) == 1:
+                self._judge(now_ms)
+        else:
+            self._take_reply(event, peer_id, now_ms)
+
+    def _take_reply(self, event: WireReply, peer_id: int, now_ms: int) -> None:
+        """Hand an answer of the quorum to the core."""
         try:
             reply = self._rpc.reply_from_wire(event.message)
         except DecodeError as bad:
@@ -438,14 +456,56 @@ class Replica:
                 reply = structs.replace(reply, splits_batch=self._storage.splits_batch(cut))
             self.step_core(Replied(event.request_id, peer_id, reply), now_ms)
 
-    def _facts_of(self, data: bytes) -> tuple[tuple[BatchFacts, ...], str | None]:
-        """What may be appended of the records that the leader sends."""
+    def _judge(self, now_ms: int) -> None:
+        """Judge what is held for one turn. Whatever has happened since an answer came, the core sees the answer as one
+        that comes when it is judged.
+        """
+        left = self.options.judged_per_turn
+        while self._held:
+            held = self._held[0]
+            if held.has_begun and not self.core.awaits(held.peer_id, held.event.request_id):
+                self._held.popleft()
+                continue
+            if left <= 0:
+                break
+            left = held.go_on(left)
+            if held.is_judged:
+                self._held.popleft()
+                self._take_reply(held.event, held.peer_id, now_ms)
+                self._judged = None
+        if self._held:
+            held = self._held[0]
+            self._judge_at_ms = now_ms + 1
+            self.step_core(AnswerHeld(held.event.request_id, held.peer_id, GRACE_MS), now_ms)
+        else:
+            self._judge_at_ms = _NEVER_MS
+
+    def _begin_of(self, event: WireReply) -> Begin:
+        """How the records of an answer are judged."""
+        data = records_of(event.message)
+        if isinstance(event.message, FetchResponse):
+            return partial(self._begin_fetched, data)
+        return lambda: self._storage.snapshots.judging(data)
+
+    def _begin_fetched(self, data: bytes) -> tuple[Basis, Iterator[int]]:
+        """Judge what may be appended of the records that the leader sends."""
         core = self.core
         sets = core.history.sets
         follows = Follows(
             core.log_end_offset, core.last_epoch, core.epoch, core.leader.leader_id, sets[-1][1] if sets else None
         )
-        return facts_of(data, follows, self.application.check)
+        return follows, self._judge_fetched(data, follows)
+
+    def _judge_fetched(self, data: bytes, follows: Follows) -> Iterator[int]:
+        judged = yield from judging(data, follows, self.application.check)
+        self._judged = data, judged
+
+    def _facts_of(self, data: bytes) -> Judged:
+        """What was judged of the records of an answer that the core gets now."""
+        assert self._judged is not None, "nothing was judged"
+        judged_data, judged = self._judged
+        assert judged_data is data, "other records were judged"
+        return judged
 
     def _on_tick(self, now_ms: int) -> None:
         """Timed work of the application first, so that what it appends is written by the same Tick."""
@@ -459,6 +519,8 @@ class Replica:
         self._proposals.hand_over(self, now_ms)
         if now_ms >= self._maker.deadline_ms or now_ms >= self._cleaner.deadline_ms:
             self._tend_snapshots(now_ms)
+        if now_ms >= self._judge_at_ms:
+            self._judge(now_ms)
         if now_ms >= self.core.deadline_ms():
             self.step_core(_TICK, now_ms)
 
@@ -747,6 +809,8 @@ class Replica:
         copy._claim_offset = self._claim_offset
         copy._early = self._early.copy()
         copy._finish_by_ms = self._finish_by_ms
+        copy._held = deque(held.fork(copy._begin_of(held.event)) for held in self._held)
+        copy._judge_at_ms = self._judge_at_ms
         copy._apply_at_ms = self._apply_at_ms
         return copy
 
@@ -769,6 +833,7 @@ class Replica:
             self._claim_offset,
             [request.request_id for request in self._early],
             self._finish_by_ms,
+            [(held.peer_id, held.taken) for held in self._held],
             self.application.facts(),
         )
         digest.update(repr(facts).encode())

@@ -89,6 +89,15 @@ class SnapshotFiles:
         self.abandon()
         self._receiver = SnapshotReceiver(self._disk, self._log.directory, snapshot, check)
 
+    def judging(self, data: bytes) -> tuple[object, Iterator[int]]:
+        """Look at the next bytes a portion at a time before `append` takes them: what they are compared with, and the
+        steps of `SnapshotReceiver.judging`. There are no steps if nothing is arriving, or something wrong has arrived.
+        """
+        receiver = self._receiver
+        if receiver is None or self._problem is not None:
+            return None, iter(())
+        return (receiver, receiver.size_bytes), receiver.judging(data)
+
     def append(self, data: bytes) -> str | None:
         """Take the next bytes of it; returns what is wrong with them."""
         assert self._receiver is not None, "nothing is arriving"

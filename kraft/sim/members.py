@@ -80,9 +80,12 @@ def loaded_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Ran
         versions={},
         uses_codecs=False,
         decisions=DecisionSettings(broker_session_timeout_ms=3000),
+        judged_per_turn=JUDGED_PER_TURN,
     )
 
 
+JUDGED_PER_TURN: Final = 100
+"""So few records that a loaded follower judges nearly every answer with a batch of a topic in several turns."""
 LOADED: Final = "loaded"
 """What a scenario of controllers with much to decide calls its members."""
 MACHINES: Final = "state-machine"

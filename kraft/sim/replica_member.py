@@ -33,6 +33,7 @@ from kraft.replica import events as replica_events
 from kraft.replica.application import ApplicationFactory
 from kraft.replica.broker_host import BrokerHost
 from kraft.replica.controller_host import ControllerHost
+from kraft.replica.held import UNITS_PER_TURN
 from kraft.replica.options import ReplicaOptions
 from kraft.replica.quorum_records import changes_in
 from kraft.replica.replica import Replica
@@ -137,6 +138,7 @@ class ReplicaMember:
         broker: BrokerOptions | None = None,
         formatting: Formatting | None = None,
         snapshots: SnapshotOptions = SnapshotOptions(),
+        judged_per_turn: int = UNITS_PER_TURN,
     ) -> None:
         """`voters` are those of the configuration; a dynamic quorum has none there, but a `formatting`."""
         self.node_id = node_id
@@ -151,6 +153,7 @@ class ReplicaMember:
             quorum=config,
             segment_bytes=segment_bytes,
             decisions=decisions,
+            judged_per_turn=judged_per_turn,
         )
         self._broker = broker
         """What the agent of a broker is told, but for what it finds on its disk."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from kraft.quorum import elections, leadership
 from kraft.quorum.leadership import Verdict
 from kraft.quorum.log_view import LogView
@@ -10,6 +12,7 @@ from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.states import CandidateState, FollowerState, ProspectiveState
 from kraft.quorum.states.follower import LeaderContact
 from kraft.replica import replica
+from kraft.replica.fetched import Judged
 from kraft.replica.quorum_records import changes_in
 from kraft.sim.mutants.registry import Patches, Scope, mutant
 from metadata_log.batch import scan
@@ -47,7 +50,8 @@ def grant_beside_an_error_counts(code: Patches) -> None:
 def checksum_is_enough(code: Patches) -> None:
     """A follower appends every batch with a valid checksum, whatever is in it."""
 
-    def facts_of(data: bytes, *_: object) -> tuple[tuple[BatchFacts, ...], str | None]:
+    def judging(data: bytes, *_: object) -> Generator[int, None, Judged]:
+        yield from ()
         found: list[BatchFacts] = []
         try:
             for batch in scan(data):
@@ -58,7 +62,7 @@ def checksum_is_enough(code: Patches) -> None:
             return tuple(found), str(bad)
         return tuple(found), None
 
-    code.replace(replica, "facts_of", facts_of)
+    code.replace(replica, "judging", judging)
 
 
 # Refusals
