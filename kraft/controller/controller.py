@@ -307,7 +307,7 @@ class QuorumController:
         permitted: Permitted | None = None
         if deciding.authorizer is not None:
             check_cluster(deciding, api.key)
-            permitted = permit_items(deciding, request)
+            permitted = yield from permit_items(deciding, request)
             request = permitted.request
         if isinstance(api, Write):
             if self.active_epoch == NOT_ACTIVE and not api.is_empty(request):

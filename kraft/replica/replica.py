@@ -456,6 +456,7 @@ class Replica:
         if now_ms >= self.application.deadline_ms():
             for action in self.application.on_tick(now_ms):
                 self._perform(action, now_ms)
+            self._tell_denials()
         self._proposals.hand_over(self, now_ms)
         if now_ms >= self._maker.deadline_ms or now_ms >= self._cleaner.deadline_ms:
             self._tend_snapshots(now_ms)

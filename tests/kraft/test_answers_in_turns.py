@@ -1,0 +1,191 @@
+"""What comes before and after a decision has steps, too: permissions, descriptions, and the answer in an envelope."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from controller_sides import InProcess, registration
+
+from kraft.controller import ControllerResult, describe_configs
+from kraft.controller.authorizer import Authorizer, AuthorizerSettings
+from kraft.controller.caller import Caller
+from kraft.controller.deciding import AdminSettings
+from kraft.controller.result import CHEAP_PER_STEP
+from metadata_log.image import ResourceType
+from metadata_log.serde import Message, encode
+from transport.protocol import messages as m
+from transport.protocol.apis import ApiKey
+from transport.protocol.errors import Error
+from transport.protocol.headers import decode_response, encode_request
+from transport.protocol.messages.alter_configs import AlterConfigsResource
+from transport.protocol.messages.create_partitions import CreatePartitionsTopic
+from transport.protocol.messages.create_topics import CreatableTopic
+from transport.protocol.messages.delete_topics import DeleteTopicState
+from transport.protocol.messages.describe_configs import DescribeConfigsResource, DescribeConfigsResourceResult
+from transport.protocol.messages.elect_leaders import TopicPartitions
+from transport.protocol.messages.incremental_alter_configs import AlterableConfig
+from transport.protocol.messages.incremental_alter_configs import AlterConfigsResource as Altered
+from transport.protocol.messages.principal import DefaultPrincipalData
+
+STRICT = AdminSettings(authorizer=AuthorizerSettings(frozenset(("User:admin",))))
+ALICE = Caller("User", "alice", host="10.0.0.1")
+BROKER = 101
+NAMES = [f"topic-{number}" for number in range(500)]
+PERMISSIONS_PER_ITEM = 2
+
+
+class PerStep:
+    """How often something is done between two pauses of a decision, at most, and all in all."""
+
+    def __init__(self) -> None:
+        self.now = self.most = self.total = 0
+
+    def counting(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The same function, counted."""
+
+        def call(*args: Any, **named: Any) -> Any:
+            self.now += 1
+            self.total += 1
+            return function(*args, **named)
+
+        return call
+
+    def run(self, decision: Iterator[object]) -> ControllerResult:
+        """Do all the steps of a decision; `now` begins anew after each."""
+        while True:
+            try:
+                next(decision)
+            except StopIteration as end:
+                result: ControllerResult = end.value
+                self.most = max(self.most, self.now)
+                return result
+            self.most, self.now = max(self.most, self.now), 0
+
+
+def with_topics(**settings: Any) -> InProcess:
+    """A controller with one broker and the topics `NAMES`."""
+    side = InProcess(**settings)
+    side.ask(registration(BROKER), 4)
+    epoch = side.controller.history.latest.brokers.by_id[BROKER].epoch
+    side.ask(m.BrokerHeartbeatRequest(broker_id=BROKER, broker_epoch=epoch, current_metadata_offset=10**6), 1)
+    made = [CreatableTopic(name=name, num_partitions=2, replication_factor=1) for name in NAMES]
+    side.ask(m.CreateTopicsRequest(topics=made), 7)
+    return side
+
+
+def descriptions(names: list[str], kind: int = ResourceType.TOPIC) -> m.DescribeConfigsRequest:
+    resources = [
+        DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None) for name in names
+    ]
+    return m.DescribeConfigsRequest(resources=resources, include_synonyms=True)
+
+
+REQUESTS: list[tuple[Message, int]] = [
+    (m.CreateTopicsRequest(topics=[CreatableTopic(name=name) for name in NAMES]), 7),
+    (m.DeleteTopicsRequest(topics=[DeleteTopicState(name=name) for name in NAMES]), 6),
+    (m.CreatePartitionsRequest(topics=[CreatePartitionsTopic(name=name, count=9) for name in NAMES]), 3),
+    (
+        m.AlterConfigsRequest(resources=[AlterConfigsResource(resource_type=2, resource_name=name) for name in NAMES]),
+        2,
+    ),
+    (
+        m.IncrementalAlterConfigsRequest(
+            resources=[Altered(resource_type=2, resource_name=name) for name in NAMES],
+        ),
+        1,
+    ),
+    (descriptions(NAMES), 4),
+]
+
+
+@pytest.mark.parametrize(("request_", "version"), REQUESTS, ids=lambda one: type(one).__name__)
+def test_a_step_asks_for_the_permissions_of_one_item(
+    request_: Message, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each permission looks for every prefix of a name."""
+    counter = PerStep()
+    monkeypatch.setattr(Authorizer, "authorize", counter.counting(Authorizer.authorize))
+    controller = InProcess(admin=STRICT).controller
+    controller.take_denials()
+    result = counter.run(controller.steps(request_, version, 1, 0, ALICE))
+    assert counter.total >= len(NAMES)
+    assert counter.most <= 1 + PERMISSIONS_PER_ITEM
+    assert len(controller.take_denials()) == len(NAMES)
+    told = result.response
+    assert told is not None
+    [items] = [value for name in told.__struct_fields__ if isinstance(value := getattr(told, name), list) and value]
+    assert {one.error_code for one in items} == {Error.TOPIC_AUTHORIZATION_FAILED}
+    assert len(items) == len(NAMES)
+
+
+def test_configurations_are_described_a_few_at_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Topics that set nothing of their own share their results; others cost what they set."""
+    side = with_topics()
+    changes = [AlterableConfig(name=key, config_operation=0, value="1000") for key in ("retention.ms", "segment.ms")]
+    altered = [Altered(resource_type=2, resource_name=name, configs=changes) for name in NAMES[:100]]
+    side.ask(m.IncrementalAlterConfigsRequest(resources=altered), 1)
+    counter = PerStep()
+    made = counter.counting(DescribeConfigsResourceResult)
+    monkeypatch.setattr(describe_configs, "DescribeConfigsResourceResult", made)
+    keys = len(describe_configs.TOPIC_KEYS)
+    result = counter.run(side.controller.steps(descriptions(NAMES), 4, 1, 0))
+    told = result.response
+    assert isinstance(told, m.DescribeConfigsResponse)
+    assert counter.total == keys + 2 * 100
+    assert counter.most <= keys, "the table of all topics is one step"
+    assert {len(one.configs) for one in told.results} == {keys}
+    for number, one in enumerate(told.results):
+        values = {config.name: (config.value, config.config_source) for config in one.configs}
+        of_topic = {"retention.ms": ("1000", 1), "segment.ms": ("1000", 1)} if number < 100 else {}
+        assert {key: value for key, value in values.items() if value[1] == 1} == of_topic
+
+
+def test_a_node_that_is_described_again_and_again_takes_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = [AlterableConfig(name=f"key.{number}", config_operation=0, value="1") for number in range(200)]
+    side = with_topics()
+    altered = [Altered(resource_type=4, resource_name="", configs=changes)]
+    side.ask(m.IncrementalAlterConfigsRequest(resources=altered), 1)
+    counter = PerStep()
+    collected = counter.counting(describe_configs._of_brokers)
+    monkeypatch.setattr(describe_configs, "_of_brokers", collected)
+    results = PerStep()
+    made = results.counting(DescribeConfigsResourceResult)
+    monkeypatch.setattr(describe_configs, "DescribeConfigsResourceResult", made)
+    results.run(side.controller.steps(descriptions([""] * 50, ResourceType.BROKER), 4, 1, 0))
+    assert counter.total == 1
+    assert results.total == 50 * 201
+    assert results.most <= 8
+
+
+def test_an_answer_in_an_envelope_is_written_in_the_steps_of_the_decision() -> None:
+    side = with_topics()
+    wanted = [TopicPartitions(topic=name, partitions=[0, 1]) for name in NAMES]
+    inner = m.ElectLeadersRequest(election_type=0, topic_partitions=wanted, timeout_ms=1)
+    principal = DefaultPrincipalData(type="User", name="alice", token_authenticated=False)
+    request = m.EnvelopeRequest(
+        request_data=encode_request(ApiKey.ELECT_LEADERS, 2, 5, "tool", inner),
+        request_principal=(0).to_bytes(2, "big") + encode(principal, 0),
+        client_host_address=bytes((10, 0, 0, 1)),
+    )
+    steps = 0
+    decision = side.controller.steps(request, 0, 1, 0)
+    direct = sum(1 for _ in side.controller.steps(inner, 2, 1, 0))
+    while True:
+        try:
+            next(decision)
+        except StopIteration as end:
+            result = end.value
+            break
+        steps += 1
+    told = result.response
+    assert isinstance(told, m.EnvelopeResponse)
+    assert told.response_data is not None
+    header, answer = decode_response(ApiKey.ELECT_LEADERS, 2, told.response_data)
+    assert header.correlation_id == 5
+    assert isinstance(answer, m.ElectLeadersResponse)
+    outcomes = [one for topic in answer.replica_election_results for one in topic.partition_result]
+    assert [one.error_code for one in outcomes] == [Error.ELECTION_NOT_NEEDED] * 2 * len(NAMES)
+    elements = 3 * len(NAMES)
+    assert steps - direct >= elements // CHEAP_PER_STEP
