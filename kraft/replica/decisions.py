@@ -18,6 +18,7 @@ from kraft.controller import ControllerResult, QuorumController, VersionedRecord
 from kraft.controller.controller import RECORDS_PER_BATCH
 from kraft.controller.replaying import PARTITIONS_PER_RECORD, BatchReplay
 from kraft.controller.result import Steps
+from kraft.replica.answer_weight import weight_of_refusal
 from kraft.replica.application import NEVER_MS, Action, ForRequest, Proposal, Respond, Unit
 from kraft.replica.events import WireRequest
 from metadata_log.records.frame import encode_record
@@ -189,7 +190,7 @@ class Decisions:
         left = STEPS_PER_TURN
         while self._refused and left > 0:
             request = self._refused.popleft()
-            left -= STEPS_PER_DECISION
+            left -= max(STEPS_PER_DECISION, weight_of_refusal(request.message))
             yield Respond(request.request_id, controller.not_controller(request.message, NO_NODE))
         if self._reads:
             # Half a turn, so that those who wait for a decision have the other half.

@@ -7,12 +7,18 @@ from typing import Any
 
 import pytest
 from controller_sides import InProcess, registration
+from test_turns import Quorum
 
 from kraft.controller import ControllerResult, describe_configs
 from kraft.controller.authorizer import Authorizer, AuthorizerSettings
 from kraft.controller.caller import Caller
 from kraft.controller.deciding import AdminSettings
 from kraft.controller.result import CHEAP_PER_STEP
+from kraft.quorum.events import Resign
+from kraft.replica import Answer, Replica
+from kraft.replica.answer_weight import ANSWERS_PER_TURN, ITEMS_PER_ANSWER
+from kraft.replica.events import Input, Output
+from kraft.replica.replica import EARLY_PER_TURN
 from metadata_log.image import ResourceType
 from metadata_log.serde import Message, encode
 from transport.protocol import messages as m
@@ -34,6 +40,8 @@ ALICE = Caller("User", "alice", host="10.0.0.1")
 BROKER = 101
 NAMES = [f"topic-{number}" for number in range(500)]
 PERMISSIONS_PER_ITEM = 2
+FETCHES = 2
+"""The followers whose fetches may be answered in the same step."""
 
 
 class PerStep:
@@ -189,3 +197,135 @@ def test_an_answer_in_an_envelope_is_written_in_the_steps_of_the_decision() -> N
     assert [one.error_code for one in outcomes] == [Error.ELECTION_NOT_NEEDED] * 2 * len(NAMES)
     elements = 3 * len(NAMES)
     assert steps - direct >= elements // CHEAP_PER_STEP
+
+
+# Many answers at once
+
+
+class Told:
+    """The answers of one replica, in their order, and the most that one step has brought."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, node: int) -> None:
+        self.requests: list[int] = []
+        self.most = 0
+        step = Replica.step
+
+        def counted(replica: Replica, event: Input, now_ms: int) -> list[Output]:
+            outputs = step(replica, event, now_ms)
+            if replica.options.node_id == node:
+                told = [one.request_id for one in outputs if isinstance(one, Answer)]
+                self.most = max(self.most, len(told))
+                self.requests += told
+            return outputs
+
+        monkeypatch.setattr(Replica, "step", counted)
+
+
+def waiting_for_followers(quorum: Quorum, request: Message, count: int) -> list[int]:
+    """So many requests whose records the followers do not get."""
+    net = quorum.net
+    net.cut |= {node for node in net.replicas if node != quorum.leader}
+    asked = [net.request(quorum.leader, request) for _ in range(count)]
+    net.settle()
+    assert not net.answers.keys() & set(asked)
+    return asked
+
+
+def asked_at_once(quorum: Quorum, request: Message, count: int) -> list[int]:
+    """So many requests that the leader decides on before it writes, so that one commit completes all of them."""
+    net = quorum.net
+    net.settle()
+    asked = [net.request(quorum.leader, request) for _ in range(count)]
+    for _ in asked:
+        net.queue.popleft()()
+    assert not net.answers.keys() & set(asked)
+    return asked
+
+
+def allocation(quorum: Quorum) -> m.AllocateProducerIdsRequest:
+    broker, epoch = next(iter(quorum.epochs.items()))
+    return m.AllocateProducerIdsRequest(broker_id=broker, broker_epoch=epoch)
+
+
+def test_what_one_commit_completes_is_answered_in_turns_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    quorum = Quorum()
+    asked = asked_at_once(quorum, allocation(quorum), 2500)
+    told = Told(monkeypatch, quorum.leader)
+    while not set(told.requests) & set(asked):
+        assert quorum.net.once()
+    late = quorum.net.request(quorum.leader, allocation(quorum))
+    quorum.net.until_ms(lambda: late in quorum.net.answers)
+    assert [one for one in told.requests if one in {*asked, late}] == [*asked, late], "the order of the records"
+    assert told.most <= ANSWERS_PER_TURN + FETCHES
+    answers = [quorum.net.answers[one] for one in asked]
+    assert all(isinstance(one, m.AllocateProducerIdsResponse) for one in answers)
+    firsts = [one.producer_id_start for one in answers]
+    assert firsts == sorted(set(firsts))
+
+
+def test_what_a_lost_leadership_refuses_is_answered_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    quorum = Quorum()
+    net, former = quorum.net, quorum.leader
+    asked = waiting_for_followers(quorum, allocation(quorum), 2500)
+    told = Told(monkeypatch, former)
+    net.step(former, Resign(net.replicas[former].core.epoch))
+    assert not net.replicas[former].may_stop
+    net.until_ms(lambda: net.answers.keys() >= set(asked))
+    assert [one for one in told.requests if one in set(asked)] == asked
+    assert told.most <= ANSWERS_PER_TURN + FETCHES
+    assert {net.answers[one].error_code for one in asked} == {Error.NOT_CONTROLLER}
+    assert net.replicas[former].may_stop
+
+
+def test_who_was_still_to_be_told_of_a_commit_is_told_that_when_the_leadership_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    quorum = Quorum()
+    net, former = quorum.net, quorum.leader
+    asked = asked_at_once(quorum, allocation(quorum), 2500)
+    told = Told(monkeypatch, former)
+    while not set(told.requests) & set(asked):
+        assert net.once()
+    assert not set(asked) <= net.answers.keys()
+    net.step(former, Resign(net.replicas[former].core.epoch))
+    net.until_ms(lambda: net.answers.keys() >= set(asked))
+    assert {net.answers[one].error_code for one in asked} == {Error.NONE}
+
+
+def test_large_refusals_have_turns_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each repeats thousands of names, which takes milliseconds."""
+    quorum = Quorum()
+    topics = [DeleteTopicState(name=f"t{number}") for number in range(20_000)]
+    request = m.DeleteTopicsRequest(topics=topics)
+    net, former = quorum.net, quorum.leader
+    waiting_for_followers(quorum, allocation(quorum), 1)
+    asked = [net.request(former, request) for _ in range(6)]
+    net.settle()
+    assert quorum.is_busy, "five of them wait for the first"
+    net.until_ms(lambda: not quorum.is_busy)
+    assert not net.answers.keys() & set(asked), "they rest on what is not committed"
+    told = Told(monkeypatch, former)
+    net.step(former, Resign(net.replicas[former].core.epoch))
+    net.until_ms(lambda: net.answers.keys() >= set(asked))
+    assert told.most <= 2 + ANSWERS_PER_TURN * ITEMS_PER_ANSWER // len(topics)
+
+
+def test_requests_that_came_before_the_leader_could_decide_are_dealt_with_in_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    quorum = Quorum()
+    net, former = quorum.net, quorum.leader
+    net.kill(former)
+    while not (claiming := [node for node, one in net.replicas.items() if one._is_claiming]):
+        if not net.once():
+            net.now_ms = min(one.deadline_ms() for one in net.replicas.values())
+    told = Told(monkeypatch, claiming[0])
+    before = len(net.queue)
+    early = [net.request(claiming[0], m.DescribeClusterRequest()) for _ in range(10 * EARLY_PER_TURN)]
+    net.queue.rotate(-before)
+    for _ in early:
+        net.queue.popleft()()
+    assert not net.answers.keys() & set(early)
+    net.until_ms(lambda: net.answers.keys() >= set(early))
+    assert [one for one in told.requests if one in set(early)] == early
+    assert told.most <= EARLY_PER_TURN
