@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -41,9 +41,15 @@ from metadata_log.serde import Message
 from metadata_log.snapshot_writer import SnapshotWriter
 from metadata_log.types import OffsetAndEpoch, Uuid
 from transport.protocol import messages as m
+from transport.protocol.connection import ELEMENTS_PER_STEP, FIRST_ELEMENTS
+from transport.protocol.errors import Error
+from transport.protocol.headers import encode_response, encode_response_in_steps
 from transport.protocol.messages import FetchResponse
 from transport.protocol.messages.create_topics import CreatableTopic
 from transport.protocol.messages.delete_topics import DeleteTopicState
+from transport.protocol.messages.describe_configs import DescribeConfigsResource
+from transport.protocol.messages.elect_leaders import TopicPartitions
+from transport.protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource
 
 BROKERS = 20
 FENCED = 3
@@ -52,6 +58,10 @@ PER_TOPIC = 100
 LARGE = 10
 """One topic holds a tenth of all partitions."""
 MADE = 9_999
+MANY_TOPICS = 29_000
+"""So many topics have room in one request."""
+MANY_RESOURCES = 18_000
+ANSWERS = 9_000
 END = OffsetAndEpoch(epoch=1, offset=2_000_000)
 RECORDS_IN_BATCH = 1024
 RECORD_OVERHEAD = 10
@@ -158,7 +168,44 @@ class Bench:
             WireRequest(request_id=request_id, api_key=api_key, version=version, message=request, listener="CONTROLLER")
         )
         self.until(lambda: request_id in self.answers and self.replica.deadline_ms() > self.now_ms + 2)
-        return self.answers.pop(request_id)
+        answer = self.answers.pop(request_id)
+        self.write(api_key, version, answer)
+        return answer
+
+    def write(self, api_key: int, version: int, answer: Message) -> None:
+        """Write an answer as the transport does: each step is a turn."""
+        steps = encode_response_in_steps(api_key, version, 1, answer, first=FIRST_ELEMENTS, following=ELEMENTS_PER_STEP)
+        pieces: list[bytes] | None = None
+        while pieces is None:
+            pieces = self.measured(lambda: _step(steps))
+        self.measured(lambda: b"".join(pieces))
+
+    def ask_at_once(self, request: Message, version: int, count: int) -> None:
+        """So many requests within a burst, which one commit completes; each decision is a turn, and so is each portion
+        of the answers.
+        """
+        api_key = type(request).__schema__.api_key
+        assert api_key is not None
+        asked = range(self._next_id + 1, self._next_id + 1 + count)
+        self._next_id += count
+        for request_id in asked:
+            self.step(
+                WireRequest(
+                    request_id=request_id, api_key=api_key, version=version, message=request, listener="CONTROLLER"
+                )
+            )
+        told = 0
+
+        def tell() -> None:
+            nonlocal told
+            for output in self.replica.step(Tick(), self.now_ms):
+                if isinstance(output, Answer):
+                    encode_response(api_key, version, 1, output.message)
+                    told += 1
+
+        while told < count:
+            self.now_ms = max(self.now_ms, self.replica.deadline_ms())
+            self.measured(tell)
 
     @property
     def host(self) -> ControllerHost:
@@ -166,6 +213,15 @@ class Bench:
         host = self.replica.application
         assert isinstance(host, ControllerHost), host
         return host
+
+
+def _step(steps: Generator[None, None, list[bytes]]) -> list[bytes] | None:
+    try:
+        next(steps)
+    except StopIteration as done:
+        pieces: list[bytes] = done.value
+        return pieces
+    return None
 
 
 def topics_of(partitions: int) -> Iterator[tuple[str, int]]:
@@ -257,6 +313,7 @@ def measure(directory: Path, partitions: int, made: int = MADE) -> list[Longest]
     with bench.phase("elect the preferred leaders of all partitions"):
         answer = bench.ask(request, 2)
     assert answer.error_code == 0, answer.error_code
+    requests(bench, partitions)
     with bench.phase("unregister the broker"):
         answer = bench.ask(m.UnregisterBrokerRequest(broker_id=FENCED), 0)
     assert answer.error_code == 0, answer
@@ -289,6 +346,45 @@ def measure(directory: Path, partitions: int, made: int = MADE) -> list[Longest]
         load_as_broker(bench)
     bench.replica.close()
     return bench.phases
+
+
+def requests(bench: Bench, partitions: int) -> None:
+    """Requests as large as their limits allow, and very many at once; none of them changes a topic."""
+    names = [name for name, _ in topics_of(partitions) if name != "large"]
+    listed = [TopicPartitions(topic="large", partitions=list(range(partitions // LARGE)))]
+    listed += [TopicPartitions(topic=name, partitions=list(range(PER_TOPIC))) for name in names[: partitions // 1000]]
+    count = sum(len(one.partitions) for one in listed)
+    with bench.phase(f"elect leaders of {count:,} listed partitions, none needed"):
+        answer = bench.ask(m.ElectLeadersRequest(election_type=0, topic_partitions=listed, timeout_ms=60_000), 2)
+    assert sum(len(one.partition_result) for one in answer.replica_election_results) == count
+    unknown = [f"no-topic-{number}" for number in range(MANY_TOPICS)]
+    with bench.phase(f"refuse to create {MANY_TOPICS:,} topics"):
+        made = [CreatableTopic(name=name, num_partitions=1, replication_factor=3) for name in unknown]
+        answer = bench.ask(m.CreateTopicsRequest(topics=made, timeout_ms=60_000), 7)
+    assert {one.error_code for one in answer.topics} == {Error.POLICY_VIOLATION}
+    with bench.phase(f"delete {MANY_TOPICS:,} topics that are not there"):
+        gone = [DeleteTopicState(name=name) for name in unknown]
+        answer = bench.ask(m.DeleteTopicsRequest(topics=gone, timeout_ms=60_000), 6)
+    assert {one.error_code for one in answer.responses} == {Error.UNKNOWN_TOPIC_OR_PARTITION}
+    change = [AlterableConfig(name="retention.ms", config_operation=0, value="1")]
+    resources = [AlterConfigsResource(resource_type=2, resource_name=name, configs=change) for name in names]
+    resources += [AlterConfigsResource(resource_type=2, resource_name=name, configs=change) for name in unknown]
+    resources = resources[:MANY_RESOURCES]
+    with bench.phase(f"alter {len(resources):,} configurations"):
+        bench.ask(m.IncrementalAlterConfigsRequest(resources=resources, validate_only=False), 1)
+    described = [
+        DescribeConfigsResource(resource_type=2, resource_name=name, configuration_keys=None) for name in names
+    ]
+    with bench.phase(f"describe {len(described):,} configurations"):
+        answer = bench.ask(m.DescribeConfigsRequest(resources=described, include_synonyms=True), 4)
+    assert {one.error_code for one in answer.results} == {Error.NONE}
+    minimum = [AlterableConfig(name="min.insync.replicas", config_operation=0, value="1")]
+    of_all = [AlterConfigsResource(resource_type=4, resource_name="", configs=minimum)]
+    with bench.phase("clear the eligible leaders of all topics (there are none)"):
+        answer = bench.ask(m.IncrementalAlterConfigsRequest(resources=of_all, validate_only=False), 1)
+    assert {one.error_code for one in answer.responses} == {Error.NONE}, answer
+    with bench.phase(f"answer {ANSWERS:,} requests that one commit completes"):
+        bench.ask_at_once(m.AllocateProducerIdsRequest(broker_id=1, broker_epoch=11), 0, ANSWERS)
 
 
 def committed(bench: Bench, since: int) -> list[CommittedBatch]:

@@ -6,7 +6,8 @@ Kafka: `KafkaChannel`, `ClusterConnectionStates`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from functools import partial
 from typing import Final, Protocol
 
 import trio
@@ -251,13 +252,40 @@ class ServerChannel:
         """Send an answer, or keep it until those before it are there."""
         if self.closed:
             return
-        try:
-            released = self.connection.answer(request, message)
-        except EncodeError as bad:
-            text = "closing the connection of %s: its answer cannot be written: %s"
-            self._serving.log.write(logging.ERROR, "answer", text, self.peer, bad)
-            self.close()
+        connection = self.connection
+        if connection.may_be_long(request):
+            steps = connection.answer_in_steps(request, message)
+            if self._write_on(steps):
+                self._serving.work_on(partial(self._write_on, steps))
             return
+        try:
+            released = connection.answer(request, message)
+        except EncodeError as bad:
+            self._close_unwritten(bad)
+        else:
+            self._send(released)
+
+    def _write_on(self, steps: Generator[None, None, bytes]) -> bool:
+        """Do the next step of a long answer; whether there are more of them."""
+        if self.closed:
+            return False
+        try:
+            next(steps)
+        except StopIteration as done:
+            self._send(done.value)
+        except EncodeError as bad:
+            self._close_unwritten(bad)
+        else:
+            return True
+        return False
+
+    def _close_unwritten(self, bad: EncodeError) -> None:
+        text = "closing the connection of %s: its answer cannot be written: %s"
+        self._serving.log.write(logging.ERROR, "answer", text, self.peer, bad)
+        self.close()
+
+    def _send(self, released: bytes) -> None:
+        """Send answers that may leave now, if there are any."""
         socket = self._socket
         if released:
             size = len(released)

@@ -144,6 +144,8 @@ class Serving:
         """The connections with something to deliver, by address; the first address is the next in turn."""
         self._blocked: dict[Member, None] = {}
         """The connections that wait for memory."""
+        self._work: deque[Callable[[], bool]] = deque()
+        """The long answers that are being written: each call does one step of one answer."""
         self._will_continue = False
         self._will_unblock = False
         self._is_watching = False
@@ -340,6 +342,24 @@ class Serving:
                 self._queues[address] = members
             member.is_queued = False
             yield member
+
+    def work_on(self, step: Callable[[], bool]) -> None:
+        """Call `step` in turns of the transport's own, one call in a turn, until the call returns False.
+
+        The steps of several answers are made in turn.
+        """
+        self._work.append(step)
+        if len(self._work) == 1:
+            self._later(self._work_on, 0.0)
+
+    def _work_on(self) -> None:
+        step = self._work[0]
+        if step():
+            self._work.rotate(-1)
+        else:
+            self._work.popleft()
+        if self._work:
+            self._later(self._work_on, 0.0)
 
     # Time
 

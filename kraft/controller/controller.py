@@ -21,7 +21,7 @@ from kraft.controller.caller import ANONYMOUS, Caller
 from kraft.controller.cluster import check_described, describe_cluster, refuse_describe_cluster
 from kraft.controller.deciding import AdminSettings, Deciding, DecisionSettings
 from kraft.controller.elections import PER_RUN, balance, elect_uncleanly, imbalanced, leaderless
-from kraft.controller.envelope import Forwarded, open_envelope, refuse_envelope, seal
+from kraft.controller.envelope import Forwarded, open_envelope, refuse_envelope, seal_in_steps
 from kraft.controller.features import DEFAULT_BOOTSTRAP, activation, check_supported
 from kraft.controller.heartbeats import BrokerSessions
 from kraft.controller.leftovers import Leftovers
@@ -297,7 +297,7 @@ class QuorumController:
                 return ControllerResult(response=refuse_envelope(Error.NOT_CONTROLLER))
             result = ControllerResult(response=self._refusal(forwarded.message, refused))
         assert result.response is not None, forwarded
-        return structs.replace(result, response=seal(forwarded, result.response))
+        return structs.replace(result, response=(yield from seal_in_steps(forwarded, result.response)))
 
     def _decide(self, deciding: Deciding, request: Message, leader_id: int) -> Steps:
         """Decide on what the caller is allowed to ask; raises `ApiError` for a request that fails as a whole."""
@@ -307,7 +307,7 @@ class QuorumController:
         permitted: Permitted | None = None
         if deciding.authorizer is not None:
             check_cluster(deciding, api.key)
-            permitted = permit_items(deciding, request)
+            permitted = yield from permit_items(deciding, request)
             request = permitted.request
         if isinstance(api, Write):
             if self.active_epoch == NOT_ACTIVE and not api.is_empty(request):

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from typing import Final
 
-from msgspec import structs
+from msgspec import Struct
 
 from kraft.config.described import DescribedSetting, counts_for_all, kafka_setting
 from kraft.config.topic_synonyms import TOPIC_SYNONYMS, inherited
 from kraft.controller.deciding import Deciding
 from kraft.controller.group_config_keys import GROUP_KEYS
-from kraft.controller.result import ApiError, ControllerResult
+from kraft.controller.result import ApiError, ControllerResult, Steps
 from kraft.controller.topic_config_keys import TOPIC_KEYS, TopicKey
 from kraft.controller.topic_names import check_name
-from metadata_log.image import Resource, ResourceType
+from metadata_log.image import ResourceType
 from metadata_log.image.persistent_map import in_key_order
 from transport.protocol.errors import Error
 from transport.protocol.messages.describe_configs import (
@@ -45,22 +45,30 @@ TYPES_SINCE: Final = 3
 _INT: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 Value = tuple[str | None, int]
 """What a setting is, and where that comes from."""
-Described = tuple[Mapping[str, DescribedSetting], dict[str, list[Value]]]
-"""What is known of settings, and their values, the one that holds first."""
 _METRICS_KEYS: Final = {
     "interval.ms": TopicKey("INT", "300000"),
     "match": TopicKey("LIST", ""),
     "metrics": TopicKey("LIST", ""),
 }
 
+_TABLES: Final[Mapping[int, tuple[Mapping[str, TopicKey], int]]] = {
+    ResourceType.TOPIC: (TOPIC_KEYS, TOPIC),
+    ResourceType.GROUP: (GROUP_KEYS, GROUP),
+    ResourceType.CLIENT_METRICS: (_METRICS_KEYS, CLIENT_METRICS),
+}
+"""By kind of resource the keys, and the source of what the resource itself sets."""
+_RESULTS_PER_STEP: Final = 4
 
-def describe_configs(deciding: Deciding, request: DescribeConfigsRequest) -> ControllerResult:
+
+def describe_configs(deciding: Deciding, request: DescribeConfigsRequest) -> Steps:
     """Describe every resource by itself."""
     results = []
+    describing = _Describing(deciding, request)
     for resource in request.resources:
+        yield None
         error, text, configs = Error.NONE, "", list[DescribeConfigsResourceResult]()
         try:
-            configs = list(_configs(deciding, resource, request))
+            configs = yield from describing.configs(resource)
         except ApiError as refused:
             error, text = refused.error, refused.text or ""
         results.append(
@@ -91,39 +99,125 @@ def refuse_describe_configs(
     return DescribeConfigsResponse(results=results)
 
 
-def _configs(
-    deciding: Deciding, resource: DescribeConfigsResource, request: DescribeConfigsRequest
-) -> Iterator[DescribeConfigsResourceResult]:
-    """The settings that are asked for by name, or all of them; raises `ApiError` for what is not described here."""
-    name = resource.resource_name
-    match resource.resource_type:
-        case ResourceType.BROKER:
-            settings, found = _of_brokers(deciding, name)
-        case ResourceType.TOPIC:
-            settings, found = _of_topic(deciding, name)
-        case ResourceType.GROUP if name:
-            settings, found = _of_keys(deciding, GROUP_KEYS, (ResourceType.GROUP, name), GROUP)
-        case ResourceType.CLIENT_METRICS if name:
-            resource_key = (ResourceType.CLIENT_METRICS, name)
-            settings, found = _of_keys(deciding, _METRICS_KEYS, resource_key, CLIENT_METRICS)
-        case ResourceType.BROKER_LOGGER:
-            # This software has no levels of logging that a request could change.
-            _check_own_id(deciding, name)
-            return
-        case ResourceType.GROUP:
-            raise ApiError(Error.INVALID_REQUEST, "Group name must not be empty")
-        case ResourceType.CLIENT_METRICS:
-            raise ApiError(Error.INVALID_REQUEST, "Client metrics subscription name must not be empty")
-        case _:
-            raise ApiError(Error.INVALID_REQUEST, f"Resources of type {resource.resource_type} cannot be described.")
-    wanted = frozenset(resource.configuration_keys or ())
-    for key, values in found.items():
-        if not wanted or key in wanted:
-            known = settings.get(key) or kafka_setting(key)
-            yield _config(deciding, resource, known, key, values, with_synonyms=request.include_synonyms)
+Described = Generator[None, None, list[DescribeConfigsResourceResult]]
+"""The settings of one resource, with a step for every few of them."""
 
 
-def _of_brokers(deciding: Deciding, name: str) -> Described:
+class _Describing:
+    """One request. Its resources share the results that do not differ between them."""
+
+    def __init__(self, deciding: Deciding, request: DescribeConfigsRequest) -> None:
+        self._deciding = deciding
+        self._with_synonyms = request.include_synonyms
+        self._tables: dict[int, _Table] = {}
+        self._of_brokers: dict[str, tuple[Mapping[str, DescribedSetting], dict[str, list[Value]]]] = {}
+
+    def configs(self, resource: DescribeConfigsResource) -> Described:
+        """The settings that are asked for by name, or all of them; raises `ApiError` for what is not described here."""
+        name, wanted = resource.resource_name, frozenset(resource.configuration_keys or ())
+        match resource.resource_type:
+            case ResourceType.BROKER:
+                return (yield from self._broker(name, wanted))
+            case ResourceType.TOPIC:
+                check_name(name)
+                if name not in self._deciding.committed.topics:
+                    # Kafka has no words for it.
+                    raise ApiError(Error.UNKNOWN_TOPIC_OR_PARTITION, "")
+                return (yield from self._in_table(ResourceType.TOPIC, name, wanted))
+            case ResourceType.GROUP if name:
+                return (yield from self._in_table(ResourceType.GROUP, name, wanted))
+            case ResourceType.CLIENT_METRICS if name:
+                return (yield from self._in_table(ResourceType.CLIENT_METRICS, name, wanted))
+            case ResourceType.BROKER_LOGGER:
+                # This software has no levels of logging that a request could change.
+                _check_own_id(self._deciding, name)
+                return []
+            case ResourceType.GROUP:
+                raise ApiError(Error.INVALID_REQUEST, "Group name must not be empty")
+            case ResourceType.CLIENT_METRICS:
+                raise ApiError(Error.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+            case other:
+                raise ApiError(Error.INVALID_REQUEST, f"Resources of type {other} cannot be described.")
+
+    def _broker(self, name: str, wanted: frozenset[str]) -> Described:
+        if name not in self._of_brokers:
+            self._of_brokers[name] = _of_brokers(self._deciding, name)
+        settings, found = self._of_brokers[name]
+        configs = []
+        for key, values in found.items():
+            if not wanted or key in wanted:
+                known = settings.get(key) or kafka_setting(key)
+                configs.append(self._config(ResourceType.BROKER, known, key, values))
+                if len(configs) % _RESULTS_PER_STEP == 0:
+                    yield None
+        return configs
+
+    def _in_table(self, kind: ResourceType, name: str, wanted: frozenset[str]) -> Described:
+        """Of a resource whose keys are in a table: what the resource sets, and the default behind it."""
+        table = self._tables.get(kind)
+        if table is None:
+            table = self._tables[kind] = self._table(kind)
+            yield None
+        own = self._deciding.committed.configs.of((kind, name))
+        if not own and not wanted:
+            return table.unset_in_order
+        configs = []
+        for key, unset in table.unset.items():
+            if wanted and key not in wanted:
+                continue
+            if key in own:
+                values = [(own[key], table.source), *table.behind[key]]
+                configs.append(self._config(kind, table.settings[key], key, values))
+                yield None
+            else:
+                configs.append(unset)
+        return configs
+
+    def _table(self, kind: ResourceType) -> _Table:
+        keys, source = _TABLES[kind]
+        settings = {
+            name: DescribedSetting(name, key.type, key.default, is_set=False, is_dynamic=True)
+            for name, key in keys.items()
+        }
+        behind: dict[str, list[Value]] = {name: [(key.default, DEFAULT)] for name, key in keys.items()}
+        if kind == ResourceType.TOPIC:
+            for name, values in behind.items():
+                values[:0] = _of_node(self._deciding, name)
+        unset = {name: self._config(kind, settings[name], name, values) for name, values in behind.items()}
+        return _Table(source, settings, behind, unset, list(unset.values()))
+
+    def _config(
+        self, kind: ResourceType, known: DescribedSetting, key: str, values: list[Value]
+    ) -> DescribeConfigsResourceResult:
+        shown = [(None if known.is_sensitive else value, source) for value, source in values]
+        value, source = shown[0]
+        # Versions that tell no types have defaults in their places.
+        typed = self._deciding.version >= TYPES_SINCE
+        return DescribeConfigsResourceResult(
+            name=key,
+            value=value,
+            read_only=not known.is_dynamic,
+            config_source=source,
+            is_sensitive=known.is_sensitive,
+            synonyms=_synonyms(kind, key, shown) if self._with_synonyms else [],
+            config_type=TYPES[known.type] if typed else 0,
+            documentation=None if typed else "",
+        )
+
+
+class _Table(Struct, frozen=True):
+    """What resources of one kind have in common: by key the settings, the values behind a resource's own, and the
+    result where the resource sets nothing.
+    """
+
+    source: int
+    settings: Mapping[str, DescribedSetting]
+    behind: Mapping[str, list[Value]]
+    unset: Mapping[str, DescribeConfigsResourceResult]
+    unset_in_order: list[DescribeConfigsResourceResult]
+
+
+def _of_brokers(deciding: Deciding, name: str) -> tuple[Mapping[str, DescribedSetting], dict[str, list[Value]]]:
     """Of this node, or with the empty name what is set for all brokers."""
     configs = deciding.committed.configs
     for_all = [
@@ -148,66 +242,24 @@ def _of_brokers(deciding: Deciding, name: str) -> Described:
     return settings, found
 
 
-def _of_topic(deciding: Deciding, name: str) -> Described:
-    """Of a topic: its own settings, then those of this node and of all brokers under the names that these have."""
-    check_name(name)
-    image = deciding.committed
-    if name not in image.topics:
-        # Kafka has no words for it.
-        raise ApiError(Error.UNKNOWN_TOPIC_OR_PARTITION, "")
+def _of_node(deciding: Deciding, key: str) -> list[Value]:
+    """What topics inherit for a key: the settings of this node and of all brokers, under the names that these have."""
+    configs = deciding.committed.configs
     static = {one.name: one.value for one in deciding.own_settings if one.is_set and one.value is not None}
-    node = image.configs.of((ResourceType.BROKER, str(deciding.defaults.node_id)))
-    cluster = image.configs.of((ResourceType.BROKER, ""))
-    settings, found = _of_keys(deciding, TOPIC_KEYS, (ResourceType.TOPIC, name), TOPIC)
-    for key, values in found.items():
-        layers = ((node, DYNAMIC_BROKER), (cluster, DYNAMIC_DEFAULT), (static, STATIC))
-        values[-1:-1] = [(value, source) for layer, source in layers if (value := inherited(key, layer)) is not None]
-    return settings, found
-
-
-def _of_keys(deciding: Deciding, keys: Mapping[str, TopicKey], resource: Resource, source: int) -> Described:
-    """Of a resource whose keys are in a table: what is set, and the default behind it."""
-    own = deciding.committed.configs.of(resource)
-    settings = {
-        name: DescribedSetting(name, key.type, key.default, is_set=name in own, is_dynamic=True)
-        for name, key in keys.items()
-    }
-    found: dict[str, list[Value]] = {
-        name: [*([(own[name], source)] if name in own else ()), (key.default, DEFAULT)] for name, key in keys.items()
-    }
-    return settings, found
-
-
-def _config(
-    deciding: Deciding,
-    resource: DescribeConfigsResource,
-    known: DescribedSetting,
-    key: str,
-    values: list[Value],
-    *,
-    with_synonyms: bool,
-) -> DescribeConfigsResourceResult:
-    shown = [(None if known.is_sensitive else value, source) for value, source in values]
-    value, source = shown[0]
-    result = DescribeConfigsResourceResult(
-        name=key,
-        value=value,
-        read_only=not known.is_dynamic,
-        config_source=source,
-        is_sensitive=known.is_sensitive,
-        synonyms=_synonyms(resource, key, shown) if with_synonyms else [],
+    layers = (
+        (configs.of((ResourceType.BROKER, str(deciding.defaults.node_id))), DYNAMIC_BROKER),
+        (configs.of((ResourceType.BROKER, "")), DYNAMIC_DEFAULT),
+        (static, STATIC),
     )
-    if deciding.version < TYPES_SINCE:
-        return result
-    return structs.replace(result, config_type=TYPES[known.type], documentation=None)
+    return [(value, source) for layer, source in layers if (value := inherited(key, layer)) is not None]
 
 
-def _synonyms(resource: DescribeConfigsResource, key: str, values: list[Value]) -> list[DescribeConfigsSynonym]:
+def _synonyms(kind: ResourceType, key: str, values: list[Value]) -> list[DescribeConfigsSynonym]:
     """Where else a setting has a value, under the name that it has there; brokers have names of their own for some."""
-    if resource.resource_type not in (ResourceType.BROKER, ResourceType.TOPIC):
+    if kind not in (ResourceType.BROKER, ResourceType.TOPIC):
         return []
     of_brokers = key
-    if resource.resource_type == ResourceType.TOPIC and key in TOPIC_SYNONYMS:
+    if kind == ResourceType.TOPIC and key in TOPIC_SYNONYMS:
         of_brokers = TOPIC_SYNONYMS[key][0].name
     return [
         DescribeConfigsSynonym(name=key if source == TOPIC else of_brokers, value=value, source=source)

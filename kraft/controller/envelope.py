@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Final
 
 from msgspec import Struct
 
 from kraft.controller.caller import Caller, host_of
-from kraft.controller.result import ApiError
+from kraft.controller.result import CHEAP_PER_STEP, ApiError
 from metadata_log.errors import DecodeError, LimitExceeded
 from metadata_log.serde import Message
 from metadata_log.serde.codec import decode_from_within
 from transport.protocol.apis import APIS, ApiKey
 from transport.protocol.errors import Error
-from transport.protocol.headers import decode_request, decode_request_header, encode_response
+from transport.protocol.headers import (
+    decode_request,
+    decode_request_header,
+    encode_response,
+    encode_response_in_steps,
+)
 from transport.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from transport.protocol.messages.principal import DefaultPrincipalData
 
@@ -68,6 +74,19 @@ def seal(forwarded: Forwarded, response: Message) -> EnvelopeResponse:
     """The answer to the client, with its own header, for the broker to hand on."""
     data = encode_response(ApiKey(forwarded.api_key), forwarded.version, forwarded.correlation_id, response)
     return EnvelopeResponse(response_data=data)
+
+
+def seal_in_steps(forwarded: Forwarded, response: Message) -> Generator[None, None, EnvelopeResponse]:
+    """As `seal`, in the steps of a decision."""
+    pieces = yield from encode_response_in_steps(
+        ApiKey(forwarded.api_key),
+        forwarded.version,
+        forwarded.correlation_id,
+        response,
+        first=CHEAP_PER_STEP,
+        following=CHEAP_PER_STEP,
+    )
+    return EnvelopeResponse(response_data=b"".join(pieces))
 
 
 def refuse_envelope(error: Error) -> EnvelopeResponse:

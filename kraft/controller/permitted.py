@@ -5,7 +5,7 @@ out before the rest is decided on, and answered beside it (Kafka: `ControllerApi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, Final, TypeVar
 
 from msgspec import Struct, structs
@@ -48,10 +48,17 @@ class Permitted(Struct, frozen=True):
     finish: Callable[[Any], Message] = lambda response: response
 
 
-def permit_items(deciding: Deciding, request: Message) -> Permitted:
-    """What of a request the caller may ask for: all of it, if its API has no items with permissions of their own."""
+Permitting = Generator[None, None, Permitted]
+"""Steps of a decision. Each asks for one permission, which looks at every prefix of a name."""
+
+
+def permit_items(deciding: Deciding, request: Message) -> Permitting:
+    """What of a request the caller may ask for: all of it, if its API has no items with permissions of their own.
+
+    Raises `ApiError` while the access rules are not loaded.
+    """
     permit = _PERMITS.get(type(request))
-    return Permitted(request) if permit is None else permit(deciding, request)
+    return Permitted(request) if permit is None else (yield from permit(deciding, request))
 
 
 def _once(things: Iterable[T]) -> list[T]:
@@ -62,22 +69,25 @@ def _once(things: Iterable[T]) -> list[T]:
 # Topics
 
 
-def _refused_topics(deciding: Deciding, operation: AclOperation, names: Iterable[str]) -> dict[str, None]:
+def _refused_topics(
+    deciding: Deciding, operation: AclOperation, names: Iterable[str], *, is_asked: bool = True
+) -> Generator[None, None, dict[str, None]]:
     """The topics with which the caller may not do this, in their order."""
-    return {name: None for name in names if not deciding.may(operation, AclResource.TOPIC, name)}
+    refused: dict[str, None] = {}
+    for name in names:
+        if not deciding.may(operation, AclResource.TOPIC, name, is_asked=is_asked):
+            refused[name] = None
+        yield None
+    return refused
 
 
-def _permit_creations(deciding: Deciding, request: CreateTopicsRequest) -> Permitted:
+def _permit_creations(deciding: Deciding, request: CreateTopicsRequest) -> Permitting:
     """A topic may be created by who may create it, or anything; only who may see its configuration is told that."""
     names = [name for name in _once(topic.name for topic in request.topics) if name != METADATA_TOPIC]
     refused: dict[str, None] = {}
     if not deciding.may(AclOperation.CREATE, AclResource.CLUSTER, is_asked=False):
-        refused = _refused_topics(deciding, AclOperation.CREATE, names)
-    hidden = {
-        name
-        for name in names
-        if not deciding.may(AclOperation.DESCRIBE_CONFIGS, AclResource.TOPIC, name, is_asked=False)
-    }
+        refused = yield from _refused_topics(deciding, AclOperation.CREATE, names)
+    hidden = yield from _refused_topics(deciding, AclOperation.DESCRIBE_CONFIGS, names, is_asked=False)
 
     def finish(response: CreateTopicsResponse) -> Message:
         created = [_without_configs(topic) if topic.name in hidden else topic for topic in response.topics]
@@ -105,7 +115,7 @@ def _without_configs(topic: CreatableTopicResult) -> CreatableTopicResult:
     )
 
 
-def _permit_deletions(deciding: Deciding, request: DeleteTopicsRequest) -> Permitted:
+def _permit_deletions(deciding: Deciding, request: DeleteTopicsRequest) -> Permitting:
     """A topic may be deleted by who may delete it, or anything. The answer reveals a name, or that there is no such
     topic, only to who may describe it.
     """
@@ -116,11 +126,15 @@ def _permit_deletions(deciding: Deciding, request: DeleteTopicsRequest) -> Permi
     names, ids = _once(by_name), _once(one.topic_id for one in request.topics if one.name is None)
     refused: list[tuple[str | None, Uuid]] = []
     for topic_id in ids:
+        yield None
         topic = topics.by_id.get(topic_id)
         if topic is not None and not deciding.may(AclOperation.DELETE, AclResource.TOPIC, topic.name):
             is_visible = deciding.may(AclOperation.DESCRIBE, AclResource.TOPIC, topic.name)
             refused.append((topic.name if is_visible else None, topic_id))
-    refused += [(name, Uuid.ZERO) for name in names if name is not None and not _may_delete(deciding, name)]
+    for name in names:
+        yield None
+        if name is not None and not _may_delete(deciding, name):
+            refused.append((name, Uuid.ZERO))
     refused_names = {name for name, topic_id in refused if topic_id == Uuid.ZERO}
     refused_ids = {topic_id for _, topic_id in refused if topic_id != Uuid.ZERO}
     allowed = [
@@ -150,10 +164,10 @@ def _may_delete(deciding: Deciding, name: str) -> bool:
     return name not in deciding.committed.topics or deciding.may(AclOperation.DELETE, AclResource.TOPIC, name)
 
 
-def _permit_growth(deciding: Deciding, request: CreatePartitionsRequest) -> Permitted:
+def _permit_growth(deciding: Deciding, request: CreatePartitionsRequest) -> Permitting:
     """Partitions may be added by who may alter the topic."""
     names = _once(topic.name for topic in request.topics)
-    refused = _refused_topics(deciding, AclOperation.ALTER, names)
+    refused = yield from _refused_topics(deciding, AclOperation.ALTER, names)
 
     def finish(response: CreatePartitionsResponse) -> Message:
         error = Error.TOPIC_AUTHORIZATION_FAILED
@@ -167,7 +181,7 @@ def _permit_growth(deciding: Deciding, request: CreatePartitionsRequest) -> Perm
 # Configurations
 
 
-def _permit_changes(deciding: Deciding, request: AlterConfigsRequest | IncrementalAlterConfigsRequest) -> Permitted:
+def _permit_changes(deciding: Deciding, request: AlterConfigsRequest | IncrementalAlterConfigsRequest) -> Permitting:
     """A configuration may be changed by who may alter configurations of its resource."""
     is_legacy = isinstance(request, AlterConfigsRequest)
     module = alter_configs if is_legacy else incremental_alter_configs
@@ -175,9 +189,12 @@ def _permit_changes(deciding: Deciding, request: AlterConfigsRequest | Increment
     if is_legacy:
         # Loggers cannot be changed so at all.
         keys = [key for key in keys if key[0] != ResourceType.BROKER_LOGGER]
-    refused = {
-        key: error for key in keys if (error := _refusal(deciding, AclOperation.ALTER_CONFIGS, *key)) is not None
-    }
+    refused: dict[tuple[int, str], Error] = {}
+    for key in keys:
+        yield None
+        error = _refusal(deciding, AclOperation.ALTER_CONFIGS, *key)
+        if error is not None:
+            refused[key] = error
 
     def finish(response: AlterConfigsResponse | IncrementalAlterConfigsResponse) -> Message:
         answers = [
@@ -192,10 +209,11 @@ def _permit_changes(deciding: Deciding, request: AlterConfigsRequest | Increment
     return Permitted(structs.replace(request, resources=allowed), finish)
 
 
-def _permit_descriptions(deciding: Deciding, request: DescribeConfigsRequest) -> Permitted:
+def _permit_descriptions(deciding: Deciding, request: DescribeConfigsRequest) -> Permitting:
     """A configuration may be seen by who may describe configurations of its resource."""
     allowed, refused = [], []
     for one in request.resources:
+        yield None
         error = _refusal(deciding, AclOperation.DESCRIBE_CONFIGS, one.resource_type, one.resource_name)
         if error is None:
             allowed.append(one)
@@ -231,7 +249,7 @@ def _refusal(deciding: Deciding, operation: AclOperation, kind: int, name: str) 
     return None if is_allowed else error
 
 
-_PERMITS: Final[dict[type[Message], Callable[[Deciding, Any], Permitted]]] = {
+_PERMITS: Final[dict[type[Message], Callable[[Deciding, Any], Permitting]]] = {
     CreateTopicsRequest: _permit_creations,
     DeleteTopicsRequest: _permit_deletions,
     CreatePartitionsRequest: _permit_growth,

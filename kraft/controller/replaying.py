@@ -11,6 +11,7 @@ from metadata_log.image import MetadataDelta, MetadataImage, TopicImage
 from metadata_log.image.topics import Shared
 from metadata_log.records.metadata import (
     BrokerRegistrationChangeRecord,
+    ClearElrRecord,
     RegisterBrokerRecord,
     RemoveTopicRecord,
     UnregisterBrokerRecord,
@@ -31,12 +32,14 @@ _OF_BROKERS: Final = {RegisterBrokerRecord, UnregisterBrokerRecord, BrokerRegist
 class BatchReplay:
     """The records of one batch on an image. Nothing changes before `apply`."""
 
-    __slots__ = ("_before", "_delta", "_pending", "base_offset", "count", "of_brokers", "removed_topics")
+    __slots__ = ("_before", "_clearing", "_delta", "_pending", "base_offset", "count", "of_brokers", "removed_topics")
 
     def __init__(self, image: MetadataImage, base_offset: int) -> None:
         self._before = image
         self._delta = MetadataDelta(image)
         self._pending = 0
+        self._clearing: list[str] = []
+        """The topics to which a `ClearElrRecord` for all topics was not applied yet, the next one last."""
         self.base_offset = base_offset
         self.count = 0
         """How many records were replayed so far."""
@@ -52,11 +55,25 @@ class BatchReplay:
     def go_on(self, records: Iterable[Message], room: int = EVERYTHING) -> int:
         """Replay the next records, while there is room; returns how much of it is left.
 
-        A record takes a room of one, and one more for some dozens of partitions that it removes. Raises `ReplayError`
-        where a record contradicts the image.
+        A record takes a room of one, and one more for some dozens of partitions that it removes, or whose eligible
+        leaders it may clear. A record that clears those of all topics is replayed topic by topic, and may need several
+        calls; nothing behind it is replayed before. Raises `ReplayError` where a record contradicts the image.
         """
+        if self._clearing:
+            room = self._clear(room)
+        if room <= 0:
+            return room
         offset = self.base_offset + self.count
         for record in records:
+            if type(record) is ClearElrRecord and not record.topic_name:
+                self._clearing = self._delta.topics.names()
+                self._clearing.reverse()
+                offset += 1
+                self.count = offset - self.base_offset
+                room = self._clear(room - 1)
+                if room <= 0:
+                    break
+                continue
             weight = self._weight(record)
             self._delta.replay(record, offset)
             if type(record) in _OF_BROKERS:
@@ -69,6 +86,26 @@ class BatchReplay:
             if room <= 0:
                 break
         self.count = offset - self.base_offset
+        return room
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the last of the replayed records is not applied to all topics yet."""
+        return bool(self._clearing)
+
+    def _clear(self, room: int) -> int:
+        """Apply the last record to the next topics, while there is room; returns how much of it is left."""
+        offset = self.base_offset + self.count - 1
+        clearing = self._clearing
+        while clearing and room > 0:
+            name = clearing.pop()
+            self._delta.replay(ClearElrRecord(topic_name=name), offset)
+            topics = self._before.topics
+            weight = 1 + len(topics[name].partitions) // PARTITIONS_PER_RECORD if name in topics else 1
+            self._pending += weight
+            if self._pending >= RECORDS_PER_IMAGE:
+                self._compact()
+            room -= weight
         return room
 
     def _weight(self, record: Message) -> int:
@@ -90,6 +127,7 @@ class BatchReplay:
 
     def apply(self, end: OffsetAndEpoch) -> MetadataImage:
         """The image after the batch, which ends at `end`; raises `ReplayError` if it is not whole."""
+        assert not self.is_behind, self.base_offset
         self.removed_topics += self._delta.removed_topics
         return self._delta.apply(end)
 

@@ -303,7 +303,7 @@ class Node:
         if replica.is_active is not self._was_active:
             self._was_active = replica.is_active
             self._changed.unpark_all()
-        if self._leaving and not self._is_obliged and replica.application.may_stop:
+        if self._leaving and not self._is_obliged and replica.may_stop:
             self._stop.set()
 
     def _resume(self, now_ms: int) -> None:

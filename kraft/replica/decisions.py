@@ -18,10 +18,11 @@ from kraft.controller import ControllerResult, QuorumController, VersionedRecord
 from kraft.controller.controller import RECORDS_PER_BATCH
 from kraft.controller.replaying import PARTITIONS_PER_RECORD, BatchReplay
 from kraft.controller.result import Steps
+from kraft.replica.answer_weight import weight_of_refusal
 from kraft.replica.application import NEVER_MS, Action, ForRequest, Proposal, Respond, Unit
 from kraft.replica.events import WireRequest
 from metadata_log.records.frame import encode_record
-from metadata_log.records.metadata import RemoveTopicRecord
+from metadata_log.records.metadata import ClearElrRecord, RemoveTopicRecord
 from metadata_log.types import NO_NODE
 
 STEPS_PER_TURN: Final = 1000
@@ -95,6 +96,8 @@ class _UnderWay:
 
     def advance(self, steps: int, controller: QuorumController) -> int:
         """Make so many steps, or until a batch or the result is complete; returns how many are left."""
+        if self.replay is not None and self.replay.is_behind:
+            steps = self.replay.go_on((), steps)
         while steps > 0 and not self.is_full:
             try:
                 record = next(self._stream)
@@ -111,13 +114,17 @@ class _UnderWay:
                 if type(record.record) is RemoveTopicRecord:
                     topic = controller.history.latest.topics.by_id.get(record.record.topic_id)
                     steps -= 0 if topic is None else len(topic.partitions) // PARTITIONS_PER_RECORD
+                elif type(record.record) is ClearElrRecord and not record.record.topic_name:
+                    steps -= _weight_of_all(controller)
         return steps
 
     def replay_ahead(self, controller: QuorumController) -> None:
         """Replay what there is of the batch, so that this need not be done at once when it is complete."""
         if self.replay is None:
             self.replay = controller.begin_own()
-        self.replay.go_on([one.record for one in self.records[self.replay.count :]])
+        if not self.replay.is_behind:
+            # Else this turn has had its portion of a record that is about all partitions.
+            self.replay.go_on([one.record for one in self.records[self.replay.count :]], STEPS_PER_TURN)
 
     def skip(self, steps: int) -> None:
         """Make so many steps whose records are known."""
@@ -189,7 +196,7 @@ class Decisions:
         left = STEPS_PER_TURN
         while self._refused and left > 0:
             request = self._refused.popleft()
-            left -= STEPS_PER_DECISION
+            left -= max(STEPS_PER_DECISION, weight_of_refusal(request.message))
             yield Respond(request.request_id, controller.not_controller(request.message, NO_NODE))
         if self._reads:
             # Half a turn, so that those who wait for a decision have the other half.
@@ -293,6 +300,14 @@ def _forked(under_way: _UnderWay, controller: QuorumController) -> _UnderWay:
     copy.records, copy.values = under_way.records.copy(), under_way.values.copy()
     copy.has_written = under_way.has_written
     return copy
+
+
+def _weight_of_all(controller: QuorumController) -> int:
+    """How many steps a record takes that is about all partitions; where there are very many topics, a whole turn."""
+    topics = controller.history.latest.topics.by_id
+    if len(topics) >= STEPS_PER_TURN:
+        return STEPS_PER_TURN
+    return sum([len(topic.partitions) for topic in topics.values()]) // PARTITIONS_PER_RECORD
 
 
 def _backlog(controller: QuorumController) -> int:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
 from msgspec import Struct
 
+from kraft.replica.answer_weight import weight_of_answer, weight_of_refusal
 from kraft.replica.application import ForRequest, ForSubmit
+
+EVERYTHING: Final = 2**62
+"""Room for all answers."""
 
 
 class Held(Struct, frozen=True, gc=False):
@@ -30,18 +35,23 @@ class Deferred:
         assert not self.held or held.last_offset >= self.held[-1].last_offset, (held, self.held[-1])
         self.held.append(held)
 
-    def release(self, committed_offset: int) -> list[Held]:
-        """Those whose records are all below `committed_offset`."""
+    def is_due(self, committed_offset: int) -> bool:
+        """Whether the first of them may be told, because its records are all below `committed_offset`."""
+        return bool(self.held) and self.held[0].last_offset < committed_offset
+
+    def release(self, committed_offset: int, room: int = EVERYTHING) -> list[Held]:
+        """Take those whose records are all below `committed_offset`, while there is room for their answers."""
         held = self.held
         released: list[Held] = []
-        while held and held[0].last_offset < committed_offset:
-            released.append(held.popleft())
+        while held and held[0].last_offset < committed_offset and room > 0:
+            one = held.popleft()
+            released.append(one)
+            room -= _weight(one, is_refused=False)
         return released
 
-    def abandon(self) -> list[Held]:
-        """Everybody: what they wait for may never be committed."""
-        abandoned = list(self.held)
-        self.held.clear()
+    def abandon(self) -> deque[Held]:
+        """Take all of them: the leadership is over, so that what they wait for may never be committed."""
+        abandoned, self.held = self.held, deque()
         return abandoned
 
     def fork(self) -> Deferred:
@@ -52,7 +62,54 @@ class Deferred:
 
     def facts(self) -> tuple[object, ...]:
         """Who waits for what."""
-        return tuple(
-            (one.last_offset, one.waiting.request_id if isinstance(one.waiting, ForRequest) else ~one.waiting.submit_id)
-            for one in self.held
-        )
+        return tuple((one.last_offset, _id(one)) for one in self.held)
+
+
+class Abandoned:
+    """Those who waited when a leadership ended, in their order, with the offset up to which was committed by then."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self) -> None:
+        self._held: deque[tuple[Held, bool]] = deque()
+
+    def __bool__(self) -> bool:
+        """Whether any of them is still to be told."""
+        return bool(self._held)
+
+    def add(self, held: deque[Held], committed_offset: int) -> None:
+        """Remember those who are to be told. Those whose records are committed are told just that."""
+        self._held.extend((one, one.last_offset < committed_offset) for one in held)
+
+    def take(self, room: int) -> list[tuple[Held, bool]]:
+        """The next of them, while there is room for their answers, and of each whether its records are committed."""
+        taken: list[tuple[Held, bool]] = []
+        held = self._held
+        while held and room > 0:
+            one, is_committed = held.popleft()
+            taken.append((one, is_committed))
+            room -= _weight(one, is_refused=not is_committed)
+        return taken
+
+    def fork(self) -> Abandoned:
+        """An independent copy."""
+        copy = Abandoned()
+        copy._held = self._held.copy()
+        return copy
+
+    def facts(self) -> tuple[object, ...]:
+        """Who is still to be told, and what."""
+        return tuple((_id(one), is_committed) for one, is_committed in self._held)
+
+
+def _weight(held: Held, *, is_refused: bool) -> int:
+    waiting = held.waiting
+    if isinstance(waiting, ForSubmit):
+        return 1
+    return weight_of_refusal(waiting.request) if is_refused else weight_of_answer(waiting.response)
+
+
+def _id(held: Held) -> int:
+    """The request of the one who waits; negative for a submit."""
+    waiting = held.waiting
+    return waiting.request_id if isinstance(waiting, ForRequest) else ~waiting.submit_id

@@ -7,19 +7,23 @@ that it may be lost.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from kraft.controller.result import QuorumLevel
 from kraft.quorum.core import RaftCore
 from kraft.quorum.effects import Suspicious
 from kraft.quorum.events import Append, UpgradeQuorum
 from kraft.quorum.values import LeaderAndEpoch
-from kraft.replica.application import Application, ForRequest, ForSubmit, Proposal
-from kraft.replica.deferred import Deferred, Held
+from kraft.replica.answer_weight import ANSWERS_PER_TURN
+from kraft.replica.application import NEVER_MS, Application, ForRequest, ForSubmit, Proposal
+from kraft.replica.deferred import Abandoned, Deferred, Held
 from kraft.replica.events import Answer, Output, SubmitDone, Trace
 from kraft.replica.gathered import Gathered
 from kraft.replica.options import ReplicaOptions
 from transport.protocol.errors import Error
+
+NEXT_TURN_MS: Final = 1
+"""So soon the next portion of answers is told."""
 
 
 class ProposalHost(Protocol):
@@ -41,6 +45,9 @@ class Proposals:
     def __init__(self, options: ReplicaOptions) -> None:
         self._options = options
         self._deferred = Deferred()
+        self._abandoned = Abandoned()
+        self.deadline_ms = NEVER_MS
+        """When the next portion of answers is to be told."""
         self._next_append_id = 1
         self.gathered = Gathered(options.quorum.max_batch_bytes)
         self.is_open = False
@@ -94,7 +101,7 @@ class Proposals:
         # Without units the decision may still rest on what is not committed yet, so all of that is waited for.
         last_offset = next_offset - 1
         held = Held(last_offset if first_offset is None else first_offset, last_offset, waiting)
-        if last_offset < core.high_watermark:
+        if last_offset < core.high_watermark and not self._deferred.held:
             host.tell(success(held, core.leader))
         else:
             self._deferred.hold(held)
@@ -132,24 +139,56 @@ class Proposals:
         self._next_append_id += 1
         host.step_core(append, now_ms)
 
-    def release(self, host: ProposalHost, committed_offset: int) -> None:
-        """Answer those whose records are committed."""
+    def release(self, host: ProposalHost, committed_offset: int, now_ms: int) -> None:
+        """Records are committed: answer those who wait for them, as many as a turn has room for."""
         if self.gathered.backlog_bytes:
             self.gathered.release(committed_offset)
-        if self._deferred.held:
-            leader = host.core.leader
-            for held in self._deferred.release(committed_offset):
-                host.tell(success(held, leader))
+        # The rest of an earlier portion comes first, and has a turn of its own.
+        if self.deadline_ms == NEVER_MS:
+            self._tell_committed(host, now_ms)
+
+    def tell_more(self, host: ProposalHost, now_ms: int) -> None:
+        """Tell the next portion, once it is time."""
+        self.deadline_ms = NEVER_MS
+        if self._abandoned:
+            self._tell_abandoned(host, now_ms)
+        else:
+            self._tell_committed(host, now_ms)
+
+    def _tell_committed(self, host: ProposalHost, now_ms: int) -> None:
+        deferred = self._deferred
+        if not deferred.held:
+            return
+        core = host.core
+        for held in deferred.release(core.high_watermark, ANSWERS_PER_TURN):
+            host.tell(success(held, core.leader))
+        if deferred.is_due(core.high_watermark):
+            self.deadline_ms = now_ms + NEXT_TURN_MS
+
+    def _tell_abandoned(self, host: ProposalHost, now_ms: int) -> None:
+        for held, is_committed in self._abandoned.take(ANSWERS_PER_TURN):
+            if is_committed:
+                host.tell(success(held, host.core.leader))
+            else:
+                self.refuse(host, held.waiting, Error.NOT_LEADER_OR_FOLLOWER, is_uncertain=True)
+        if self._abandoned or self._deferred.is_due(host.core.high_watermark):
+            self.deadline_ms = now_ms + NEXT_TURN_MS
 
     def close(self) -> None:
         """The application does not lead any more; call `refuse_waiting` when it knows."""
         self.gathered.forget()
         self.is_open = False
 
-    def refuse_waiting(self, host: ProposalHost) -> None:
-        """Tell everybody that what they wait for may never be committed."""
-        for held in self._deferred.abandon():
-            self.refuse(host, held.waiting, Error.NOT_LEADER_OR_FOLLOWER, is_uncertain=True)
+    def refuse_waiting(self, host: ProposalHost, now_ms: int) -> None:
+        """Tell those who wait that their records may never be committed, as many as a turn has room for."""
+        self._abandoned.add(self._deferred.abandon(), host.core.high_watermark)
+        if self.deadline_ms == NEVER_MS:
+            self._tell_abandoned(host, now_ms)
+
+    @property
+    def has_more_to_tell(self) -> bool:
+        """Whether answers wait for a turn, and for nothing else."""
+        return self.deadline_ms < NEVER_MS
 
     def refuse(
         self,
@@ -174,6 +213,8 @@ class Proposals:
         """An independent copy."""
         copy = Proposals(self._options)
         copy._deferred = self._deferred.fork()
+        copy._abandoned = self._abandoned.fork()
+        copy.deadline_ms = self.deadline_ms
         copy._next_append_id = self._next_append_id
         copy.gathered = self.gathered.fork()
         copy.is_open = self.is_open
@@ -181,7 +222,7 @@ class Proposals:
 
     def facts(self) -> tuple[object, ...]:
         """What decides what becomes of proposals."""
-        return self._deferred.facts(), self.gathered.values, self.is_open
+        return self._deferred.facts(), self._abandoned.facts(), self.gathered.values, self.is_open
 
 
 def success(held: Held, leader: LeaderAndEpoch) -> Output:

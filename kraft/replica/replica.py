@@ -126,6 +126,10 @@ FINISH_MS: Final = 1000
 """How long a leader that stops waits for what it has written to be committed."""
 
 
+EARLY_PER_TURN: Final = 16
+"""How many requests that came before the application led are decided on in a turn."""
+
+
 class ReplicaStatus(Struct, frozen=True, kw_only=True):
     """A replica at one moment. Offsets are exclusive ends; the high watermark is -1 while it is not known."""
 
@@ -178,7 +182,9 @@ class Replica:
         self._quorum_apis = quorum_apis(application)
         self._claim_offset: int | None = None
         """Where this leader's LeaderChange record is: once that is applied, the application leads, too."""
-        self._early: list[WireRequest] = []
+        self._early: deque[WireRequest] = deque()
+        self._early_at_ms = _NEVER_MS
+        """When the next of `_early` are dealt with, after some of them were."""
         """What came between the election and that moment: a client who was sent away would come back much later."""
         self._finish_by_ms = _NEVER_MS
         """When a leader that stops resigns at the latest. Meanwhile it takes nothing new and finishes what it has."""
@@ -291,7 +297,7 @@ class Replica:
         core = self.core
         # A follower's flush is waited for by the leader and so by clients, its application by nobody.
         if self._apply_at_ms < _NEVER_MS and (core.is_leader or not self._storage.is_flushing):
-            return min(self._apply_at_ms, self._judge_at_ms)
+            return min(self._apply_at_ms, self._judge_at_ms, self._proposals.deadline_ms, self._early_at_ms)
         return min(
             self._judge_at_ms,
             core.deadline_ms(),
@@ -299,6 +305,8 @@ class Replica:
             self._maker.deadline_ms,
             self._cleaner.deadline_ms,
             self._finish_by_ms,
+            self._proposals.deadline_ms,
+            self._early_at_ms,
         )
 
     # Life
@@ -355,17 +363,26 @@ class Replica:
             if isinstance(next_one, _OwnEvent):
                 self.step_core(next_one, now_ms)
             elif isinstance(next_one, WireRequest):
-                self._on_request(next_one, now_ms)
+                if self._is_claiming:
+                    self._early.append(next_one)
+                else:
+                    self._ask_application(next_one, now_ms)
             else:
                 self._perform(next_one, now_ms)
 
     def _leave_if_finished(self, now_ms: int) -> None:
         """Begin the core's shutdown, with which a leader resigns, unless it has written what is not committed."""
-        core = self.core
-        if core.is_leader and core.high_watermark < core.next_append_offset and now_ms < self._finish_by_ms:
+        core, proposals = self.core, self._proposals
+        is_done = core.high_watermark >= core.next_append_offset and not proposals.has_more_to_tell
+        if core.is_leader and not is_done and now_ms < self._finish_by_ms:
             return
         self._finish_by_ms = _NEVER_MS
         self.step_core(BeginShutdown(), now_ms)
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether the node may end: the application does not object, and every answer that can be told was told."""
+        return self.application.may_stop and not self._proposals.has_more_to_tell
 
     def abandon(self) -> None:
         """Unlock the directory and write nothing more: what failed once cannot be trusted with a last flush."""
@@ -393,17 +410,25 @@ class Replica:
             versions = describe_versions(self.application, message, request.version, level)
             self._outputs.append(Answer(request.request_id, versions))
         elif key in self.application.apis:
-            if self._claim_offset is not None and not self.is_active:
+            if self._early or self._is_claiming:
                 self._early.append(request)
-                return
-            if now_ms >= self._apply_at_ms:
-                # What was answered must be seen by whoever asks next.
-                self._apply(now_ms)
-            answer = self.application.on_full if self._proposals.is_full else self.application.on_request
-            self._perform(answer(request, self.core.leader, now_ms), now_ms)
-            self._tell_denials()
+            else:
+                self._ask_application(request, now_ms)
         else:
             self._outputs.append(Drop(request.request_id, f"this node does not serve API {key}"))
+
+    @property
+    def _is_claiming(self) -> bool:
+        """Whether this replica was elected, and its application does not lead yet."""
+        return self._claim_offset is not None and not self.is_active
+
+    def _ask_application(self, request: WireRequest, now_ms: int) -> None:
+        if now_ms >= self._apply_at_ms:
+            # What was answered must be seen by whoever asks next.
+            self._apply(now_ms)
+        answer = self.application.on_full if self._proposals.is_full else self.application.on_request
+        self._perform(answer(request, self.core.leader, now_ms), now_ms)
+        self._tell_denials()
 
     def _tell_denials(self) -> None:
         for denial in self.application.take_denials():
@@ -509,6 +534,10 @@ class Replica:
 
     def _on_tick(self, now_ms: int) -> None:
         """Timed work of the application first, so that what it appends is written by the same Tick."""
+        if now_ms >= self._proposals.deadline_ms:
+            self._proposals.tell_more(self, now_ms)
+        if now_ms >= self._early_at_ms:
+            self._take_up_early(now_ms)
         if now_ms >= self._apply_at_ms:
             self._apply(now_ms)
         if self._finish_by_ms < _NEVER_MS:
@@ -516,6 +545,7 @@ class Replica:
         if now_ms >= self.application.deadline_ms():
             for action in self.application.on_tick(now_ms):
                 self._perform(action, now_ms)
+            self._tell_denials()
         self._proposals.hand_over(self, now_ms)
         if now_ms >= self._maker.deadline_ms or now_ms >= self._cleaner.deadline_ms:
             self._tend_snapshots(now_ms)
@@ -575,14 +605,14 @@ class Replica:
                 case HighWatermarkMoved():
                     # Clients wait for their answers, and nobody for the application: it comes last.
                     self._apply_at_ms = now_ms
-                    self._proposals.release(self, effect.offset)
+                    self._proposals.release(self, effect.offset, now_ms)
                     outputs.append(Trace(effect))
                 case Appended():
                     pass
                 case StateChanged():
                     outputs.append(Trace(effect))
                     if effect.source == "Leader":
-                        self._lose_leadership()
+                        self._lose_leadership(now_ms)
                 case LeaderChanged() | VotersChanged() | Suspicious():
                     outputs.append(Trace(effect))
                 case PersistElection():
@@ -653,7 +683,7 @@ class Replica:
         if claim is not None and applier.next_offset > claim and not self.is_active:
             self._proposals.is_open = True
             self._todo.extend(application.on_leader(self.core.epoch, self.core.next_append_offset, now_ms))
-            self._take_up_early()
+            self._take_up_early(now_ms)
 
     def _apply_batches(self, high_watermark: int) -> None:
         """Hand over batches, as many as one turn has room for, and at least one."""
@@ -669,10 +699,18 @@ class Replica:
             if left <= 0 or application.is_applying:
                 break
 
-    def _take_up_early(self) -> None:
-        """Deal with what came too early, now that it is known whether this replica leads."""
-        self._todo.extend(self._early)
-        self._early.clear()
+    def _take_up_early(self, now_ms: int) -> None:
+        """Deal with some of what came too early, now that it is known whether this replica leads.
+
+        What comes meanwhile waits behind the rest, which has turns of its own.
+        """
+        self._early_at_ms = _NEVER_MS
+        if self._is_claiming:
+            return
+        early = self._early
+        self._todo.extend([early.popleft() for _ in range(min(EARLY_PER_TURN, len(early)))])
+        if early:
+            self._early_at_ms = now_ms + 1
 
     def _tell_confirmed(self) -> None:
         """Tell the application what is confirmed and applied."""
@@ -720,9 +758,9 @@ class Replica:
         for files in cleaner.take_due(now_ms):
             storage.snapshots.remove(files)
 
-    def _lose_leadership(self) -> None:
+    def _lose_leadership(self, now_ms: int) -> None:
         self._claim_offset = None
-        self._take_up_early()
+        self._take_up_early(now_ms)
         self._applier.forget()
         has_led = self.is_active
         self._proposals.close()
@@ -730,7 +768,7 @@ class Replica:
             self.application.on_lost_leadership()
             for token in self._confirmations.abandon():
                 self.application.on_confirmed(token, is_leader=False)
-            self._proposals.refuse_waiting(self)
+            self._proposals.refuse_waiting(self, now_ms)
 
     # What the application wants
 
@@ -808,6 +846,7 @@ class Replica:
         copy._asked = self._asked.copy()
         copy._claim_offset = self._claim_offset
         copy._early = self._early.copy()
+        copy._early_at_ms = self._early_at_ms
         copy._finish_by_ms = self._finish_by_ms
         copy._held = deque(held.fork(copy._begin_of(held.event)) for held in self._held)
         copy._judge_at_ms = self._judge_at_ms

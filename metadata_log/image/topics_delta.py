@@ -75,6 +75,11 @@ class TopicsDelta:
         """Whether no topic lacks a partition before its last one."""
         return not self._beyond
 
+    def names(self) -> list[str]:
+        """The names of all topics that are there now."""
+        of_image = [topic.name for topic_id, topic in self._image.by_id.items() if topic_id not in self._removed]
+        return [*of_image, *self._created.values()]
+
     def id_of(self, name: str) -> Uuid | None:
         """The id of a topic, or None if there is none of this name."""
         return self._names[name] if name in self._names else self._image.by_name.get(name)

@@ -226,6 +226,22 @@ def encode(message: Message, version: int, head: bytes = b"") -> bytes:
         _explain_write(message, version, cause)
 
 
+def encode_in_steps(message: Message, version: int, first: int, following: int) -> Generator[None, None, list[bytes]]:
+    """Write `message` in steps; they end with the pieces that follow each other.
+
+    The first step writes `first` elements of arrays, each other step `following` elements. Raises `EncodeError` as
+    `encode`. The message must not change before the last step.
+    """
+    cls = type(message)
+    schema = schema_of(cls)
+    if version not in schema.versions:
+        raise EncodeError(f"{schema.name} has no version {version}; versions {schema.versions} are known")
+    try:
+        return (yield from compiler.stepped_writer(cls, version, version in schema.flexible)(message, first, following))
+    except WRITE_FAILURES as cause:
+        _explain_write(message, version, cause)
+
+
 def _explain_write(message: Message, version: int, cause: Exception) -> NoReturn:
     """Write again, slowly, to say what is wrong."""
     cls = type(message)

@@ -15,7 +15,7 @@ from typing import Final
 from metadata_log.serde.bounded import BoundedReaderMaker
 from metadata_log.serde.fields import Message, MessageType
 from metadata_log.serde.reading import Malformed, ReaderMaker
-from metadata_log.serde.writing import WriterMaker
+from metadata_log.serde.writing import SteppedWriterMaker, WriterMaker
 
 READ_FAILURES: Final = (Malformed, struct.error, IndexError, UnicodeDecodeError)
 WRITE_FAILURES: Final = (
@@ -32,6 +32,7 @@ ReadFunction = Callable[[bytes, int], MessageType]
 ReadFromFunction = Callable[[bytes, int], tuple[MessageType, int]]
 ReadInStepsFunction = Callable[[bytes, int, int], Generator[None, None, tuple[MessageType, int]]]
 WriteFunction = Callable[[MessageType, bytes], bytes]
+WriteInStepsFunction = Callable[[MessageType, int, int], Generator[None, None, list[bytes]]]
 
 
 @cache
@@ -81,3 +82,15 @@ def writer(cls: type[MessageType], version: int, flexible: bool) -> WriteFunctio
     made.flush()
     made.source.emit("return join(w)")
     return made.source.compile("write(m, head)", f"write {cls.__name__} version {version}")
+
+
+@cache
+def stepped_writer(cls: type[MessageType], version: int, flexible: bool) -> WriteInStepsFunction[MessageType]:
+    """The same in steps: (message, elements of the first step, of each other step) -> steps that end with pieces."""
+    made = SteppedWriterMaker(version, flexible)
+    made.begin()
+    made.structure(cls, "m")
+    made.end()
+    return made.source.compile(
+        "write_in_steps(m, first, following)", f"write {cls.__name__} version {version} in steps"
+    )

@@ -245,7 +245,11 @@ class WriterMaker:
             case cls:
                 self.structure(cls, each)
                 self.flush()
+        self.element_end()
         source.depth -= 1
+
+    def element_end(self) -> None:
+        """Emit what follows each element of an array that is written in a loop: here nothing."""
 
     def array_at_once(self, kind: Kind, items: str, size: str) -> None:
         """A short array is packed together with its length and the run before it."""
@@ -264,3 +268,28 @@ class WriterMaker:
         self.length(size, compact=self.flexible, wide=True)
         source.emit(f'{self.append}(pack(f">{{{size}}}{layout}", *{items}))')
         source.depth -= 1
+
+
+class SteppedWriterMaker(WriterMaker):
+    """Makes a generator function: (message, first, following) -> steps that end with the pieces.
+
+    The first step writes `first` array elements, each other step `following` elements, at any depth. When a step ends,
+    the generator joins what the step has written into one piece.
+    """
+
+    def begin(self) -> None:
+        """Emit what comes before the first field. The unused `yield` makes a generator of each function."""
+        self.source.emit("w = []; a = w.append; pieces = []; left = first")
+        self.source.emit("if first < 0: yield")
+
+    def element_end(self) -> None:
+        """Count the element, and pause after enough of them."""
+        emit = self.source.emit
+        emit("left -= 1")
+        emit("if not left: left = following; pieces.append(join(w)); w.clear(); yield")
+
+    def end(self) -> None:
+        """Emit what comes behind the last field."""
+        self.flush()
+        self.source.emit("pieces.append(join(w))")
+        self.source.emit("return pieces")

@@ -42,6 +42,7 @@ from kraft.replica.events import WireRequest
 from kraft.replica.refusals import refuse_quorum_request
 from metadata_log.image import Acl, AclsImage
 from metadata_log.serde import Message, schema_of
+from metadata_log.serde.codec import finished
 from metadata_log.types import Uuid, random_uuid
 from transport.protocol.apis import APIS, ApiKey
 from transport.protocol.errors import Error
@@ -125,7 +126,7 @@ def test_what_somebody_asked_for_and_was_denied_is_told(caplog: pytest.LogCaptur
     rules = Authorizer(AuthorizerSettings(), AclsImage().put(Uuid.ZERO, rule(AclOperation.CREATE, "fine")))
     request = CreateTopicsRequest(topics=[topic(name, [A]) for name in names])
     deciding = structs.replace(process.controller._deciding(7, 0, ALICE), authorizer=rules)
-    assert permit_items(deciding, request).request == structs.replace(request, topics=request.topics[:1])
+    assert finished(permit_items(deciding, request)).request == structs.replace(request, topics=request.topics[:1])
     (denial,) = process.controller.take_denials()
     assert process.controller.take_denials() == []
     assert (denial.caller, denial.operation, denial.name) == (ALICE, AclOperation.CREATE, names[1])

@@ -14,7 +14,8 @@ from kraft.controller.replaying import BatchReplay, SnapshotReplay
 from metadata_log.image import MetadataDelta, MetadataImage, Partition, TopicImage
 from metadata_log.image.persistent_map import RUN, Map, in_key_order, in_key_order_by_runs, with_changes
 from metadata_log.image.records import records, records_by_steps
-from metadata_log.records.metadata import PartitionRecord, RemoveTopicRecord, TopicRecord
+from metadata_log.image.topics_delta import TopicsDelta
+from metadata_log.records.metadata import ClearElrRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, Uuid
 
@@ -48,6 +49,51 @@ def test_a_batch_in_portions_makes_the_image_that_it_makes_at_once(seed: int, mo
         pass
     assert replay.count == len(cluster.log) - cut
     assert replay.apply(end) == at_once(cluster.log[cut:], before, end)
+
+
+def test_the_eligible_leaders_of_all_topics_are_cleared_topic_by_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One record is about every partition of the cluster; the record behind it waits for its end."""
+    monkeypatch.setattr(replaying, "RECORDS_PER_IMAGE", 100)
+    made: list[Message] = []
+    for number in range(40):
+        topic_id = Uuid(bytes([number + 1]) * 16)
+        made.append(TopicRecord(name=f"t{number}", topic_id=topic_id))
+        made += [
+            PartitionRecord(
+                partition_id=at,
+                topic_id=topic_id,
+                replicas=(1, 2, 3),
+                isr=(1,),
+                leader=1,
+                leader_epoch=0,
+                partition_epoch=0,
+                eligible_leader_replicas=(2,),
+            )
+            for at in range(64)
+        ]
+    before = at_once(made, MetadataImage(), OffsetAndEpoch(epoch=1, offset=len(made)))
+    own = Uuid(b"n" * 16)
+    batch: list[Message] = [
+        RemoveTopicRecord(topic_id=Uuid(bytes([1]) * 16)),
+        TopicRecord(name="new", topic_id=own),
+        ClearElrRecord(topic_name=""),
+        RemoveTopicRecord(topic_id=own),
+    ]
+    end = OffsetAndEpoch(epoch=1, offset=len(made) + len(batch))
+    replay = BatchReplay(before, len(made))
+    source = iter(batch)
+    cleared: list[int] = []
+    clear = TopicsDelta._clear_elr
+    monkeypatch.setattr(TopicsDelta, "_clear_elr", lambda *one: (cleared.append(1), clear(*one))[1])
+    turns, most = 0, 0
+    while replay.go_on(source, 20) <= 0:
+        turns, most = turns + 1, max(most, len(cleared))
+        cleared.clear()
+    assert turns >= 40 * 64 // replaying.PARTITIONS_PER_RECORD // 20
+    assert most <= 20 * replaying.PARTITIONS_PER_RECORD // 64
+    image = replay.apply(end)
+    assert image == at_once(batch, before, end)
+    assert {one.elr for topic in image.topics.by_id.values() for one in topic.partitions} == {()}
 
 
 @pytest.mark.parametrize("seed", SEEDS)

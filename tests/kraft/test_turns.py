@@ -9,17 +9,18 @@ import pytest
 from controller_sides import InProcess, registration
 from replica_net import CLUSTER_ID, Net
 
-from kraft.controller import QuorumController, elections, isr, partition_updates
+from kraft.controller import QuorumController, elections, isr, partition_updates, replaying
 from kraft.controller.controller import RECORDS_PER_BATCH
 from kraft.controller.deciding import DecisionSettings
 from kraft.controller.result import RECORDS_PER_OPERATION
 from kraft.quorum.events import Resign
-from kraft.replica import ControllerHost, host_controller
+from kraft.replica import ControllerHost, decisions, host_controller
 from kraft.replica.decisions import MAX_WAITING, STEPS_PER_TURN
 from kraft.replica.events import Input
 from kraft.replica.snapshots import SnapshotOptions
 from metadata_log.batch import records, scan
 from metadata_log.image import MetadataDelta, memberships
+from metadata_log.image.topics_delta import TopicsDelta
 from metadata_log.records.frame import decode_record
 from metadata_log.records.metadata import BrokerRegistrationChangeRecord, PartitionChangeRecord
 from metadata_log.retention import Retention
@@ -28,6 +29,8 @@ from transport.protocol import messages as m
 from transport.protocol.errors import Error
 from transport.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic
 from transport.protocol.messages.delete_topics import DeleteTopicState
+from transport.protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource
+from transport.protocol.messages.update_features import FeatureUpdateKey
 
 FAR = 10**6
 GONE, LEADING, OTHER = 101, 102, 103
@@ -422,6 +425,30 @@ def test_more_topics_than_one_operation_has_records_are_not_deleted() -> None:
         assert isinstance(answer, m.DeleteTopicsResponse)
         assert {one.error_code for one in answer.responses} == {error}
     assert list(side.controller.history.latest.topics) == names[:1]
+
+
+def test_a_record_about_all_partitions_is_replayed_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever sets the min.insync.replicas of all brokers clears the eligible leaders of all topics."""
+    quorum = Quorum()
+    enabled = FeatureUpdateKey(feature="eligible.leader.replicas.version", max_version_level=1, upgrade_type=1)
+    answer = quorum.net.ask(quorum.leader, m.UpdateFeaturesRequest(feature_updates=[enabled]))
+    assert isinstance(answer, m.UpdateFeaturesResponse)
+    assert answer.error_code == Error.NONE, answer
+    names = [f"t{number}" for number in range(20)]
+    quorum.create(*names, partitions=200)
+    for module in (replaying, decisions):
+        monkeypatch.setattr(module, "PARTITIONS_PER_RECORD", 1)
+    cleared = Counted()
+    quorum.net.counters = (cleared,)
+    monkeypatch.setattr(TopicsDelta, "_clear_elr", cleared.counting(TopicsDelta._clear_elr))
+    change = AlterableConfig(name="min.insync.replicas", config_operation=0, value="2")
+    resource = AlterConfigsResource(resource_type=4, resource_name="", configs=[change])
+    altered = quorum.net.ask(quorum.leader, m.IncrementalAlterConfigsRequest(resources=[resource]))
+    assert isinstance(altered, m.IncrementalAlterConfigsResponse)
+    assert [one.error_code for one in altered.responses] == [Error.NONE]
+    quorum.net.advance(1000)
+    assert cleared.total == 3 * len(names), "each node once"
+    assert cleared.most <= 1 + STEPS_PER_TURN // 200
 
 
 # Sessions

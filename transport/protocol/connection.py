@@ -23,6 +23,7 @@ from transport.protocol.headers import (
     decode_response_body,
     encode_request,
     encode_response,
+    encode_response_in_steps,
 )
 from transport.protocol.limits import MAX_FRAME_BYTES, answer_limit, request_limit
 from transport.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
@@ -249,6 +250,14 @@ _PIPELINED: Final = frozenset(
 Every other API is in bulk: a few bytes ask for megabytes. Of these a connection has one at a time, as Kafka has of all.
 """
 
+_OF_RECORDS: Final = (ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT)
+"""The APIs of `in bulk` whose answers are a few values around one field of records."""
+LONG_REQUEST_BYTES: Final = 2048
+"""The answer to a shorter request of a pipelined API has few elements."""
+FIRST_ELEMENTS: Final = 256
+"""How many array elements of an answer are written at once, which takes a fraction of a millisecond."""
+ELEMENTS_PER_STEP: Final = 4096
+"""How many array elements of an answer each further step writes, which takes some three milliseconds."""
 REQUEST_WEIGHT: Final = 2048
 """Bytes that an unanswered request counts for beside its frame: what its objects take."""
 _FRAME_WEIGHT: Final = 64
@@ -529,10 +538,40 @@ class ServerConnection:
     def answer(self, request: Request, message: Message) -> bytes:
         """The bytes that may leave now; none while an earlier request has no answer. `EncodeError` as `encode`."""
         frame = encode_response(request.api_key, request.version, request.correlation_id, message)
-        encoded = len(frame).to_bytes(4, "big") + frame
         sequence = request.sequence
         assert sequence in self._open, f"request {sequence} is answered twice"
         del self._open[sequence]
+        return self._answered_with(request, len(frame).to_bytes(4, "big") + frame)
+
+    def may_be_long(self, request: Request) -> bool:
+        """Whether the answer to this request may have so many elements that `answer_in_steps` has to write it."""
+        if len(request.encoded) > LONG_REQUEST_BYTES:
+            return True
+        return request.sequence == self.bulk and request.api_key not in _OF_RECORDS
+
+    def answer_in_steps(self, request: Request, message: Message) -> Generator[None, None, bytes]:
+        """As `answer`, in steps of a few milliseconds. From the first step on the request is not `lost` any more.
+
+        Until the last step the request counts as unanswered: later answers of the connection wait, and if the answer
+        may be large, so do further requests of that kind.
+        """
+        sequence = request.sequence
+        assert sequence in self._open, f"request {sequence} is answered twice"
+        del self._open[sequence]
+        pieces = yield from encode_response_in_steps(
+            request.api_key,
+            request.version,
+            request.correlation_id,
+            message,
+            first=FIRST_ELEMENTS,
+            following=ELEMENTS_PER_STEP,
+        )
+        size = sum([len(piece) for piece in pieces])
+        return self._answered_with(request, b"".join((size.to_bytes(4, "big"), *pieces)))
+
+    def _answered_with(self, request: Request, encoded: bytes) -> bytes:
+        """The bytes that may leave now that a request has its answer."""
+        sequence = request.sequence
         self.weight -= len(request.encoded) + REQUEST_WEIGHT
         if sequence == self.bulk:
             self.bulk = None

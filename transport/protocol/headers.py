@@ -7,14 +7,14 @@ the controller's, unless it says otherwise.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from functools import lru_cache
 from typing import Final
 
 from msgspec import structs
 
 from metadata_log.errors import DecodeError, EncodeError, LimitExceeded, UnsupportedVersion
-from metadata_log.serde.codec import decode_from_within, decode_within, encode
+from metadata_log.serde.codec import decode_from_within, decode_within, encode, encode_in_steps
 from metadata_log.serde.fields import Message
 from transport.protocol.apis import APIS, Api, ApiKey
 from transport.protocol.limits import HEADER_VALUES, answer_limit, request_limit
@@ -132,6 +132,20 @@ def encode_response(
         message = structs.replace(message, error_code=0)
     body = _last_response.encode(message, version)
     return b"".join((_CORRELATION_ID.pack(correlation_id), bytes(header_version), body))
+
+
+def encode_response_in_steps(
+    api_key: int, version: int, correlation_id: int, message: Message, *, first: int, following: int
+) -> Generator[None, None, list[bytes]]:
+    """The frame of a response, as pieces, in steps of so many array elements (`encode_in_steps`).
+
+    Raises `EncodeError`, or `UnsupportedVersion` for an unknown key or version.
+    """
+    header_version = _response_of(api_key, version)[1]
+    if version == 0 and api_key == ApiKey.ELECT_LEADERS:
+        message = structs.replace(message, error_code=0)
+    pieces = yield from encode_in_steps(message, version, first, following)
+    return [_CORRELATION_ID.pack(correlation_id), bytes(header_version), *pieces]
 
 
 def decode_response_header(
