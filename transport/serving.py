@@ -33,7 +33,9 @@ STALLED_SECONDS: Final = 30.0
 STEADY_BYTES: Final = 64 * 1024
 """What a peer has to move in that time, if there is so much."""
 TURN_REQUESTS: Final = 512
-"""How many requests are delivered before the rest of the node, and other connections, have their turn."""
+"""How many requests are delivered as they come in before the user deals with them."""
+QUEUED_REQUESTS: Final = 32
+"""How many requests that have waited are delivered before the rest of the node, and what comes in, have their turn."""
 TURN_BYTES: Final = 512 * 1024
 """After how many bytes of answers in a turn no further answer is begun: about a millisecond's work."""
 QUANTUM: Final = 16
@@ -316,12 +318,12 @@ class Serving:
         self._will_continue = False
         is_idle = self.settled()
         delivered, written = 0, self.written_bytes
-        while self._queues and is_idle and delivered < TURN_REQUESTS and self.written_bytes - written < TURN_BYTES:
+        while self._queues and is_idle and delivered < QUEUED_REQUESTS and self.written_bytes - written < TURN_BYTES:
             self.bulk_left = [BULK_BYTES, BULK_BYTES]
             for member in self._next():
                 delivered += member.take_turn(QUANTUM)
                 # Those that have not had their turn stay in front.
-                if delivered >= TURN_REQUESTS or min(self.bulk_left) <= 0:
+                if delivered >= QUEUED_REQUESTS or min(self.bulk_left) <= 0:
                     break
             is_idle = self.settled()
         if self._queues:

@@ -330,6 +330,35 @@ class TestTurns:
         else:
             assert max(len(burst) for burst in bursts) == FIRST_AT_ONCE
 
+    async def test_small_questions_that_have_waited_are_dealt_with_a_few_at_a_time(self):
+        """Eight connections kept a leader from its followers for 25 ms at a time."""
+        transport = WireTransport(lambda _: NoSockets())
+        later, waiting, dealt_with = deque(), [], 0
+        transport.serving._later = lambda action, _delay: later.append(action)
+        transport.serving.deliver = waiting.append
+
+        def settled() -> bool:
+            nonlocal dealt_with
+            requests, waiting[:] = waiting[:], []
+            dealt_with += len(requests)
+            for request in requests:
+                is_vote = request.api_key == ApiKey.VOTE
+                transport.answer(request, echo(request) if is_vote else EnvelopeResponse())
+            return True
+
+        transport.serving.settled = settled
+        for port in range(8):
+            channel = transport.accepted(NoSockets(), LISTENER, f"10.0.0.1:{port}")
+            assert isinstance(channel, ServerChannel)
+            channel.on_data((ASK_MUCH + vote(1)) * 100)
+        transport.serving.settle()
+        turns = []
+        while dealt_with < 8 * 200:
+            before = dealt_with
+            later.popleft()()
+            turns.append(dealt_with - before)
+        assert max(turns) <= 48
+
     async def test_addresses_have_their_turns_one_after_the_other(self, new_node: NewNode):
         """Not one that has many connections and then one that has one."""
         node, delivered = new_node(), []
