@@ -38,6 +38,13 @@ class OffsetIndex:
         after = bisect_right(self.offsets, offset)
         return self.positions[after - 1] if after else 0
 
+    def last_position(self, end: int, end_offset: int) -> int:
+        """Where the last indexed batch begins that is not behind the position `end` and holds only records below
+        `end_offset`; 0 if there is none.
+        """
+        found = min(bisect_right(self.positions, end), bisect_left(self.offsets, end_offset))
+        return self.positions[found - 1] if found else 0
+
     def truncate(self, end_offset: int) -> None:
         """Forget the entries from `end_offset` on."""
         kept = bisect_left(self.offsets, end_offset)

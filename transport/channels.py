@@ -198,7 +198,7 @@ class ServerChannel:
                 if request is not None:
                     serving.requests_left -= 1
                     if connection.bulk == request.sequence:
-                        serving.bulk_left[self.is_trusted] -= 1
+                        serving.bulk_left[self.is_trusted] -= connection.expected_bytes
                     self._deliver(request)
                     if connection.weight >= COUNTED_BYTES:
                         self.settle()
@@ -235,6 +235,8 @@ class ServerChannel:
             if isinstance(taken, bytes):
                 self._write(taken)
             else:
+                if connection.bulk == taken.sequence:
+                    serving.bulk_left[self.is_trusted] -= connection.expected_bytes
                 self._deliver(taken)
         return served
 

@@ -33,14 +33,18 @@ STALLED_SECONDS: Final = 30.0
 STEADY_BYTES: Final = 64 * 1024
 """What a peer has to move in that time, if there is so much."""
 TURN_REQUESTS: Final = 512
-"""How many requests are delivered before the rest of the node, and other connections, have their turn."""
-TURN_BYTES: Final = 4 << 20
-"""How many bytes of answers are made before that."""
+"""How many requests are delivered as they come in before the user deals with them."""
+QUEUED_REQUESTS: Final = 32
+"""How many requests that have waited are delivered before the rest of the node, and what comes in, have their turn."""
+TURN_BYTES: Final = 512 * 1024
+"""After how many bytes of answers in a turn no further answer is begun: about a millisecond's work."""
 QUANTUM: Final = 16
 """How many requests of one connection are delivered before the next connection has its turn."""
-BULK_AT_ONCE: Final = 4
-"""How many requests whose answers may be large are in hand before their answers are counted."""
-VOTERS_BULK_AT_ONCE: Final = 16
+MEMBERS_AT_ONCE: Final = 4
+"""How many connections deliver before the user deals with what they delivered."""
+BULK_BYTES: Final = 512 * 1024
+"""After how many expected bytes of large answers no further such request is delivered until those are made."""
+VOTERS_BULK_BYTES: Final = 2 << 20
 """The same of voters, all of which fetch from their leader."""
 COUNTED_BYTES: Final = 4096
 """A smaller change of what a connection holds is not counted."""
@@ -133,8 +137,10 @@ class Serving:
         """How many requests may be delivered as they come in, until the user has settled."""
         self.is_tight = False
         """Whether half of a bound is used, so that `may_read` and `may_ask_in_bulk` have to be asked."""
-        self.bulk_left = [BULK_AT_ONCE, VOTERS_BULK_AT_ONCE]
-        """How many of these may be such whose answers may be large: of strangers, and of voters."""
+        self.bulk_left = [BULK_BYTES, VOTERS_BULK_BYTES]
+        """While this is above 0, one of these may be a request whose answer may be large, and takes from it as many
+        bytes as are expected: of strangers, and of voters.
+        """
         self._later = later
         self._now = now
         self._favoured: frozenset[str] = frozenset()
@@ -267,7 +273,6 @@ class Serving:
         if self.is_tight and not self._unsent[member.is_trusted].admits(member.address):
             self._block(member)
             return False
-        self.bulk_left[member.is_trusted] -= 1
         return True
 
     def _block(self, member: Member) -> None:
@@ -307,7 +312,7 @@ class Serving:
         is_idle = self.settled()
         self.requests_left = TURN_REQUESTS
         # Where sockets have a task each, this is called by every one of them.
-        self.bulk_left = [0 if self._queues else BULK_AT_ONCE, VOTERS_BULK_AT_ONCE]
+        self.bulk_left = [0 if self._queues else BULK_BYTES, VOTERS_BULK_BYTES]
         return is_idle and not self._queues
 
     def _continue(self) -> None:
@@ -315,11 +320,12 @@ class Serving:
         self._will_continue = False
         is_idle = self.settled()
         delivered, written = 0, self.written_bytes
-        while self._queues and is_idle and delivered < TURN_REQUESTS and self.written_bytes - written < TURN_BYTES:
-            self.bulk_left = [BULK_AT_ONCE, VOTERS_BULK_AT_ONCE]
+        while self._queues and is_idle and delivered < QUEUED_REQUESTS and self.written_bytes - written < TURN_BYTES:
+            self.bulk_left = [BULK_BYTES, BULK_BYTES]
             for member in self._next():
                 delivered += member.take_turn(QUANTUM)
-                if delivered >= TURN_REQUESTS:
+                # Those that have not had their turn stay in front.
+                if delivered >= QUEUED_REQUESTS or min(self.bulk_left) <= 0:
                     break
             is_idle = self.settled()
         if self._queues:
@@ -332,7 +338,7 @@ class Serving:
 
     def _next(self) -> Iterator[Member]:
         """The next few connections, one from each address before a second one from any."""
-        for _ in range(BULK_AT_ONCE):
+        for _ in range(MEMBERS_AT_ONCE):
             if not self._queues:
                 return
             address, members = next(iter(self._queues.items()))

@@ -125,7 +125,8 @@ def on_fetch(quorum: QuorumState, event: Received, request: Fetch, now_ms: int) 
     assert isinstance(leader, LeaderState), leader
     reply = _empty_reply(quorum, leader)
     if request.offset < quorum.log.end_offset:
-        quorum.emit(SendRecords(event.request_id, reply, request.offset, request.max_bytes))
+        most = leader.answer_bytes(request.replica, request.max_bytes)
+        quorum.emit(SendRecords(event.request_id, reply, request.offset, most))
     else:
         has_news = request.high_watermark < leader.high_watermark
         wait_ms = min(request.max_wait_ms, quorum.config.longest_wait_ms)
@@ -234,7 +235,8 @@ def answer_parked(quorum: QuorumState, now_ms: int) -> None:
             _count_fetch(quorum, leader, request, now_ms)
             if reply.high_watermark != leader.high_watermark:
                 reply = _empty_reply(quorum, leader)
-            quorum.emit(SendRecords(parked.request_id, reply, request.offset, request.max_bytes))
+            most = leader.answer_bytes(request.replica, request.max_bytes)
+            quorum.emit(SendRecords(parked.request_id, reply, request.offset, most))
         else:
             request = replace(request, max_wait_ms=0)
             on_fetch(quorum, Received(parked.request_id, request), request, now_ms)

@@ -51,7 +51,8 @@ def on_fetch_snapshot(quorum: QuorumState, event: Received, request: FetchSnapsh
         return
     if leader.voter_progress(request.replica) is not None and leader.note_contact(request.replica.id):
         leader.check_quorum_deadline_ms = quorum.check_quorum_deadline_ms(now_ms)
-    quorum.emit(SendSnapshot(event.request_id, reply, request.snapshot, request.position, request.max_bytes))
+    most = leader.answer_bytes(request.replica, request.max_bytes)
+    quorum.emit(SendSnapshot(event.request_id, reply, request.snapshot, request.position, most))
 
 
 def _refusal(quorum: QuorumState, request: FetchSnapshot) -> Error:

@@ -15,6 +15,10 @@ NEVER_MS = 2**62
 DEFAULT_LISTENER = "CONTROLLER"
 MAX_BATCH_BYTES = 8 * 1024 * 1024
 """The largest record batch a leader writes (`KafkaRaftClient.MAX_BATCH_SIZE_BYTES`)."""
+OBSERVER_ANSWER_BYTES = 1024 * 1024
+"""The most bytes that one answer carries to a replica that is no voter, unless a single batch has more. That is what
+replicas ask for by default, Kafka's and ours (`controller.quorum.fetch.max.bytes`).
+"""
 
 
 class ReplicaKey(Struct, frozen=True, order=True):

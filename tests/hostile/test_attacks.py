@@ -31,8 +31,9 @@ QUIET_SECONDS = 0.5
 MEMORY_MIB = 200
 SLOWDOWN = 10
 """How many times its quiet 99th percentile the legitimate writer's may become."""
-LASTING = ("forging_leader",)
+LASTING = ("malicious_leader", "forging_leader")
 """A node that took a forged commit for a leader's refuses to cut its log there; only authentication keeps forgers out.
+A forged high watermark alone is enough: it commits what a deposed leader has appended and no other voter has.
 Such nodes live on and wait for an operator, so the quorum is not used again.
 """
 OLD_RECORDS = 300

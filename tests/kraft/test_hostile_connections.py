@@ -13,6 +13,7 @@ from loopback import free_ports
 from test_embed import configs, leader_of, quorum
 
 from kraft.node.node import Node
+from metadata_log.batch import scan
 from metadata_log.types import Uuid
 from transport import TcpTransport
 from transport.protocol.apis import ApiKey
@@ -197,3 +198,25 @@ async def test_old_offsets_in_hundreds_leave_turns_to_others(tmp_path: Path) -> 
                         await read_frame(other)
                     assert answered[0] - before < 10 * 300 * 400_000 / 4
                 nursery.cancel_scope.cancel()
+
+
+async def test_an_observer_gets_a_mebibyte_at_a_time_or_one_batch(tmp_path: Path) -> None:
+    """Answers of 8 MiB, read by two connections, made each commit wait for several of them."""
+
+    async def records(stream: trio.SocketStream, offset: int) -> bytes:
+        await stream.send_all(fetch(node, offset))
+        _, answer = decode_response(ApiKey.FETCH, 18, await read_frame(stream))
+        assert isinstance(answer, FetchResponse)
+        return bytes(answer.responses[0].partitions[0].records or b"")
+
+    with trio.fail_after(60):
+        async with quorum(configs(tmp_path, free_ports(1))) as [node], connected(node) as stream:
+            await leader_of([node])
+            first = await node.append([bytes(200_000)])
+            for _ in range(20):
+                await node.append([bytes(200_000)])
+            large = await node.append([bytes(3 * MIB)])
+            some = await records(stream, first)
+            assert 5 * 200_000 < len(some) <= MIB
+            assert len(list(scan(some))) == 5, "whole batches"
+            assert len(await records(stream, large)) > 3 * MIB, "else the observer could never go on"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
@@ -17,10 +18,10 @@ from transport import Endpoint, Request, TcpTransport, WireTransport
 from transport.channels import MAX_UNSENT_BYTES, ServerChannel
 from transport.limited_log import LimitedLog
 from transport.protocol.apis import ApiKey
-from transport.protocol.connection import FrameReader, ServerConnection
+from transport.protocol.connection import FIRST_EXPECTED_BYTES, FrameReader, ServerConnection
 from transport.protocol.headers import encode_request
 from transport.protocol.messages import EnvelopeRequest, EnvelopeResponse
-from transport.serving import BULK_AT_ONCE, QUANTUM, TURN_BYTES, address_of
+from transport.serving import BULK_BYTES, QUANTUM, TURN_BYTES, address_of
 from transport.shares import Shares
 
 NewNode = Callable[..., Node]
@@ -28,6 +29,8 @@ MIB = 1 << 20
 STRANGER, OTHER = "127.0.0.2", "127.0.0.3"
 ASK_MUCH = framed(encode_request(ApiKey.ENVELOPE, 0, 1, "raw", EnvelopeRequest()))
 """A small request whose answer may be large."""
+FIRST_AT_ONCE = BULK_BYTES // FIRST_EXPECTED_BYTES
+"""How many such requests a node deals with at once before it knows how large their answers are."""
 
 
 @pytest.fixture(autouse=True)
@@ -117,8 +120,8 @@ class TestMemory:
                 await stream.send_all(ASK_MUCH * 3)
             await trio.testing.wait_all_tasks_blocked(0.05)
             held = 4 * MIB * len(delivered)
-            assert 16 * MIB <= held <= 16 * MIB + (BULK_AT_ONCE + 40) * MIB, "what sockets hold counts for nothing"
-            assert node.transport.serving.held_bytes[1] <= 16 * MIB + 4 * BULK_AT_ONCE * MIB
+            assert 16 * MIB <= held <= 16 * MIB + (FIRST_AT_ONCE + 40) * MIB, "what sockets hold counts for nothing"
+            assert node.transport.serving.held_bytes[1] <= 16 * MIB + 4 * FIRST_AT_ONCE * MIB
             other = await stack.enter_async_context(connected_from(OTHER, endpoint))
             voter = await stack.enter_async_context(await connect(endpoint))
             for stream in (other, voter):
@@ -274,7 +277,7 @@ class TestTurns:
             while before < 400:
                 await trio.lowlevel.checkpoint()
                 most, before = max(most, len(delivered) - before), len(delivered)
-            assert most <= 2 * (TURN_BYTES // size + BULK_AT_ONCE), "other tasks of the node have their turns, too"
+            assert most <= 2 * (TURN_BYTES // size + FIRST_AT_ONCE), "other tasks of the node have their turns, too"
             for number in range(1, 6):
                 await node.until(lambda number=number: len(delivered) >= 400 + 100 * number)
                 os.write(other.socket.fileno(), vote(number))
@@ -283,8 +286,78 @@ class TestTurns:
                 at = next(
                     place for place, one in enumerate(delivered) if one.correlation_id == number and place >= before
                 )
-                assert at - before <= 3 * (TURN_BYTES // size + BULK_AT_ONCE)
+                assert at - before <= 3 * (TURN_BYTES // size + FIRST_AT_ONCE)
             nursery.cancel_scope.cancel()
+
+    @pytest.mark.parametrize(("answer_bytes", "votes"), [(1000, 0), (MIB, 0), (MIB, 20)])
+    async def test_large_answers_are_made_one_at_a_time(self, answer_bytes: int, votes: int):
+        """Each connection has its turn, whatever small requests others send. Small answers are made together."""
+        transport = WireTransport(lambda _: NoSockets())
+        later, bursts, waiting = deque(), [], []
+        transport.serving._later = lambda action, _delay: later.append(action)
+        transport.serving.deliver = waiting.append
+
+        def settled() -> bool:
+            requests, waiting[:] = waiting[:], []
+            bursts.append([request.peer for request in requests if request.api_key == ApiKey.ENVELOPE])
+            for request in requests:
+                is_vote = request.api_key == ApiKey.VOTE
+                transport.answer(
+                    request, echo(request) if is_vote else EnvelopeResponse(response_data=bytes(answer_bytes))
+                )
+            return True
+
+        transport.serving.settled = settled
+        peers = [f"10.0.0.1:{port}" for port in range(6)]
+        for peer in peers:
+            channel = transport.accepted(NoSockets(), LISTENER, peer)
+            assert isinstance(channel, ServerChannel)
+            channel.on_data((ASK_MUCH + vote(1) * votes) * 20)
+        transport.serving.settle()
+        for _ in range(1000):
+            if later:
+                later.popleft()()
+        order = [peer for burst in bursts for peer in burst]
+        assert sorted(order) == sorted(peers * 20)
+        if answer_bytes == MIB:
+            for at in range(1, len(order)):
+                counts = [order[:at].count(peer) for peer in peers]
+                assert max(counts) - min(counts) <= 3, counts
+            seen: set[str] = set()
+            for burst in bursts:
+                assert len(burst) <= (1 if seen == set(peers) else FIRST_AT_ONCE)
+                seen |= set(burst)
+        else:
+            assert max(len(burst) for burst in bursts) == FIRST_AT_ONCE
+
+    async def test_small_questions_that_have_waited_are_dealt_with_a_few_at_a_time(self):
+        """Eight connections kept a leader from its followers for 25 ms at a time."""
+        transport = WireTransport(lambda _: NoSockets())
+        later, waiting, dealt_with = deque(), [], 0
+        transport.serving._later = lambda action, _delay: later.append(action)
+        transport.serving.deliver = waiting.append
+
+        def settled() -> bool:
+            nonlocal dealt_with
+            requests, waiting[:] = waiting[:], []
+            dealt_with += len(requests)
+            for request in requests:
+                is_vote = request.api_key == ApiKey.VOTE
+                transport.answer(request, echo(request) if is_vote else EnvelopeResponse())
+            return True
+
+        transport.serving.settled = settled
+        for port in range(8):
+            channel = transport.accepted(NoSockets(), LISTENER, f"10.0.0.1:{port}")
+            assert isinstance(channel, ServerChannel)
+            channel.on_data((ASK_MUCH + vote(1)) * 100)
+        transport.serving.settle()
+        turns = []
+        while dealt_with < 8 * 200:
+            before = dealt_with
+            later.popleft()()
+            turns.append(dealt_with - before)
+        assert max(turns) <= 48
 
     async def test_addresses_have_their_turns_one_after_the_other(self, new_node: NewNode):
         """Not one that has many connections and then one that has one."""

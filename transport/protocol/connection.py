@@ -260,6 +260,10 @@ ELEMENTS_PER_STEP: Final = 4096
 """How many array elements of an answer each further step writes, which takes some three milliseconds."""
 REQUEST_WEIGHT: Final = 2048
 """Bytes that an unanswered request counts for beside its frame: what its objects take."""
+FIRST_EXPECTED_BYTES: Final = 128 * 1024
+"""How large the first answer in bulk of a connection is expected to be."""
+LEAST_EXPECTED_BYTES: Final = 32 * 1024
+"""As how large any answer in bulk counts at least: a small one may come before a large one."""
 _FRAME_WEIGHT: Final = 64
 """The same of a frame that waits."""
 
@@ -301,6 +305,8 @@ class ServerConnection:
         """The requests, by sequence, that were taken and not answered."""
         self.bulk: int | None = None
         """The sequence of the one unanswered request whose answer may be large."""
+        self.expected_bytes = FIRST_EXPECTED_BYTES
+        """How large the next answer in bulk may be, going by the last one."""
         self.weight = 0
         """What the waiting frames and the unanswered requests count for, in bytes."""
         self._steps: Generator[None, None, Request] | None = None
@@ -575,6 +581,7 @@ class ServerConnection:
         self.weight -= len(request.encoded) + REQUEST_WEIGHT
         if sequence == self.bulk:
             self.bulk = None
+            self.expected_bytes = max(len(encoded), LEAST_EXPECTED_BYTES)
         if sequence == self._answered and not self._early:
             self._answered += 1
             return encoded

@@ -9,7 +9,7 @@ from msgspec.structs import astuple, replace
 
 from kraft.quorum.accumulator import BatchAccumulator
 from kraft.quorum.messages import AddVoter, AddVoterReply, RemoveVoterReply, Vote
-from kraft.quorum.values import ElectionState, Endpoints, ReplicaKey
+from kraft.quorum.values import OBSERVER_ANSWER_BYTES, ElectionState, Endpoints, ReplicaKey
 from kraft.quorum.voters import VoterSet
 from metadata_log.types import NO_OFFSET
 
@@ -152,6 +152,13 @@ class LeaderState(Struct):
         """The record of a voter; None if the replica is none."""
         progress = self.progress.get(replica.id)
         return progress if progress is not None and progress.key.matches(replica) else None
+
+    def answer_bytes(self, replica: ReplicaKey, wanted: int) -> int:
+        """The most bytes of the log or of a snapshot for one answer to this replica, which wants so many.
+
+        Any process that reaches the port can read as an observer, and a commit waits for each answer (decision 0023).
+        """
+        return wanted if self.voter_progress(replica) is not None else min(wanted, OBSERVER_ANSWER_BYTES)
 
     def observer_progress(self, replica: ReplicaKey, now_ms: int, silence_ms: int) -> Progress:
         """The record of an observer, made at first sight.
