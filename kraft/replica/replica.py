@@ -667,6 +667,7 @@ class Replica:
             self._apply_batches(high_watermark)
             if application.is_applying:
                 self._apply_at_ms = now_ms + 1
+                self._tell_confirmed()
                 return
             if self._maker.is_due(now_ms):
                 self._begin_snapshot(now_ms)
@@ -692,6 +693,8 @@ class Replica:
             return
         left = RECORDS_PER_TURN
         for batch in self._applier.advance(high_watermark):
+            # The application has applied all batches before this one, and may need several turns for this one.
+            self._applied_offset = batch.base_offset
             if batch.values:
                 self._outputs.extend(application.on_committed(batch))
                 self._maker.note(batch)

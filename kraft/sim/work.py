@@ -1,7 +1,8 @@
 """How much a step of a node has to do: so a simulated owner can be as late as a real one would be.
 
-A controller's work is counted in records that it replays, as it does for each record that it decides on and for each
-that others have committed; that of another application in records that reach it. Nothing of the product is changed for
+The work of controllers and brokers is counted in records that they replay: a leader replays each record that it decides
+on, and a follower each record that others have committed. What a leader has replayed already costs it nothing when that
+is committed. The work of another application is counted in records that reach it. Nothing of the product is changed for
 that, only a method is replaced while a step lasts.
 """
 
@@ -9,10 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
+from kraft.replica.broker_host import BrokerHost
+from kraft.replica.controller_host import ControllerHost
 from kraft.replica.replica import Replica
 from metadata_log.image import MetadataDelta
+
+_REPLAYING: Final = (BrokerHost, ControllerHost)
+"""The applications that replay records, a large batch in several turns. The applied offset moves when the batch is
+complete, and so does not tell how much of the batch a step has replayed.
+"""
 
 
 class Work:
@@ -43,4 +51,5 @@ class Work:
             yield
         finally:
             setattr(MetadataDelta, "replay", sound)  # noqa: B010 -- as above
-        self._records += max(replayed, replica.status().applied_offset - before)
+        is_replaying = isinstance(replica.application, _REPLAYING)
+        self._records += replayed if is_replaying else replica.status().applied_offset - before

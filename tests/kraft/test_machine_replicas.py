@@ -13,7 +13,7 @@ from replica_net import Net
 
 from kraft.quorum.events import BeginShutdown
 from kraft.quorum.values import QuorumConfig
-from kraft.replica import SnapshotOptions
+from kraft.replica import SnapshotOptions, machine_host
 from kraft.replica.events import CancelCall
 from kraft.replica.machine_calls import MaybeApplied, OpenCall, SubmitCall, TooLarge
 from kraft.replica.machine_host import Changes, MachineHost, ReadCall, ReadReady, Skipped, host_state_machine
@@ -257,6 +257,27 @@ def test_a_read_waits_for_what_was_committed_before_it() -> None:
     for node in net.replicas:
         assert outcome(net, net.call(node, ReadCall())) == ReadReady()
         assert words(net, node) == ["done"], node
+
+
+def test_a_read_waits_for_no_command_that_was_committed_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where each turn of the machine ends in the middle of a batch."""
+    monkeypatch.setattr(machine_host, "COMMANDS_PER_TURN", 2)
+    net = machines(1)
+    outcome(net, submit(net, net.elect(), "first"))
+    machine = host(net, 1)
+
+    for word in "abcdef":
+        submit(net, 1, word)
+    while not machine.is_applying:
+        assert net.once()
+    read = net.call(1, ReadCall())
+    for word in "ghi":
+        submit(net, 1, word)
+    while words(net, 1)[-1] != "h":
+        assert machine.is_applying, "a turn ends between two batches"
+        net.advance(1)
+    assert machine.is_applying
+    assert isinstance(net.returned.get(read), ReadReady)
 
 
 def test_reading_writes_nothing() -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from kraft.quorum.values import QuorumConfig
+from kraft.replica.decisions import STEPS_PER_TURN
 from kraft.sim import Scenario, Simulator
 from kraft.sim.actions import Act, Crash, SlowDown, Submit, Tick
 from kraft.sim.hunt import Hunt
+from kraft.sim.loaded import RECORD_US, run_loaded
 from kraft.sim.schedule import Schedule
 from kraft.sim.simulator import Result
 
@@ -70,6 +74,20 @@ def test_records_take_no_time_unless_that_was_asked_for() -> None:
     assert "of work" not in simulator.world.trace.text
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_a_record_is_the_work_of_one_turn_of_each_node(seed: int) -> None:
+    """A leader has no work with a commit of what it decided, and a follower none with the end of what it replayed."""
+    result = run_loaded(seed, faults=(), keep_trace=True)
+    assert len(result.leaders) == 1, "a turn was so long that it has cost the leadership"
+    work_ms: dict[str, list[int]] = {}
+    for node, ms in re.findall(r"^\d+ (\d+) .*: (\d+) ms of work$", result.trace, re.MULTILINE):
+        work_ms.setdefault(node, []).append(int(ms))
+    assert set(work_ms) == {"1", "2", "3"}
+    for turns_ms in work_ms.values():
+        assert max(turns_ms) <= 2 * STEPS_PER_TURN * RECORD_US // 1000
+        assert sum(turns_ms) <= result.committed * RECORD_US // 1000
+
+
 def test_a_fence_in_one_turn_costs_each_leader_its_leadership() -> None:
     """A broker in 20,000 ISRs falls silent, and controllers that decide on all of them at once never fence it."""
     found = Hunt(members="loaded", mutant="decisions-in-one-turn", faults=()).run(0)
@@ -77,6 +95,6 @@ def test_a_fence_in_one_turn_costs_each_leader_its_leadership() -> None:
     assert "leaders were elected since all faults ended" in found.message
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [*range(3), 101])
 def test_a_fence_in_turns_keeps_the_leader(seed: int) -> None:
     assert isinstance(Hunt(members="loaded", faults=FAULTS).run(seed), Result)

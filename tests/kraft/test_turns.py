@@ -490,6 +490,23 @@ def test_a_standby_replays_a_large_batch_in_turns_and_answers_meanwhile(replays:
     assert status.applied_offset == status.high_watermark
 
 
+def test_a_standby_that_catches_up_tells_how_far_it_is() -> None:
+    """Each turn completes one large batch and begins the next one, so no turn ends between two batches."""
+    quorum = Quorum(max_idle_interval_ms=0)
+    quorum.create("one", "two", "three", "four", partitions=STEPS_PER_TURN)
+    net = quorum.net
+    standby = next(node for node in net.replicas if node != quorum.leader)
+    net.kill(standby)
+    net.start(standby)
+    net.until_ms(lambda: quorum.host(standby).is_applying)
+    told: list[int] = []
+    while quorum.host(standby).is_applying:
+        told.append(net.replicas[standby].status().applied_offset)
+        assert told[-1] == quorum.controller(standby).history.committed.end.offset
+        net.advance(1)
+    assert told[0] < told[-1]
+
+
 def test_a_snapshot_from_the_leader_is_loaded_in_turns(replays: Counted) -> None:
     """One node lags behind until the log begins later; what it knows stays until the snapshot is there."""
     options = SnapshotOptions(max_bytes=200_000, retention=Retention(max_bytes=1, max_ms=0), clean_every_ms=100)
