@@ -1,5 +1,5 @@
 """How many seeds does each planted bug take, and how short is the schedule that shows it? Makes the table of
-docs/mutants.md.
+docs/reference/mutants.md.
 
     python bench/mutants.py [NAME …] [--scope core] [--write] [--keep DIR]
 
@@ -25,7 +25,7 @@ from kraft.sim.schedule import Schedule, decode_schedule, encode_schedule, funct
 from kraft.sim.shrink import MOST_EVENTS, shrink
 
 DOCS: Final = Path(__file__).parent.parent / "docs"
-PAGE: Final = DOCS / "mutants.md"
+PAGE: Final = DOCS / "reference" / "mutants.md"
 FIRST_SEEDS: Final = range(0, 50_000, 10_000)
 READABLE_STEPS: Final = 30
 """A schedule of so few a person can read."""
@@ -121,7 +121,7 @@ def main() -> None:
     parser.add_argument("--scope", choices=[scope.value for scope in Scope], help="only those that show in such runs")
     parser.add_argument("--most-events", type=int, default=MOST_EVENTS, help="what shrinking one may cost")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="save the shrunk schedules there")
-    parser.add_argument("--write", action="store_true", help="put the rows into docs/mutants.md")
+    parser.add_argument("--write", action="store_true", help="put the rows into docs/reference/mutants.md")
     options = parser.parse_args()
     for name in options.names or MUTANTS:
         mutant = MUTANTS[name]

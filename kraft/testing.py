@@ -57,6 +57,8 @@ from transport.faults import NO_FAULTS, Faults
 from transport.interface import Endpoint
 from transport.memory import MemoryNetwork, MemoryTransport
 
+__all__ = ["Broker", "Cluster"]
+
 START_MS: Final = 1_700_000_000_000
 """The wall clock of every cluster begins here."""
 FIRST_BROKER: Final = 101

@@ -1,6 +1,6 @@
 """How many of Kafka's own encodings stand behind each message, record and version.
 
-    PYTHONPATH=tests python -m codec_coverage > docs/codec-coverage.md
+    PYTHONPATH=tests python -m codec_coverage > docs/reference/codec-coverage.md
 
 The vectors are those that the tests read and write; the frames were captured between nodes of Apache Kafka.
 """

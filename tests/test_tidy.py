@@ -101,10 +101,11 @@ def constraints() -> dict[str, str]:
 
 
 def requirements() -> list[Requirement]:
-    """Everything that pyproject.toml asks for to run and to test."""
+    """Everything that pyproject.toml asks for to run, to test and to build the documentation."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     extras = [text for texts in project["project"]["optional-dependencies"].values() for text in texts]
-    asked = project["project"]["dependencies"] + extras + project["dependency-groups"]["dev"]
+    groups = [text for texts in project["dependency-groups"].values() for text in texts if isinstance(text, str)]
+    asked = project["project"]["dependencies"] + extras + groups
     return [wanted for text in asked if (wanted := Requirement(text)).name != project["project"]["name"]]
 
 

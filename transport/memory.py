@@ -31,7 +31,7 @@ _MAX_CORRELATION_ID: Final = 0x7FFF_FFFF
 
 
 class MemoryNetwork:
-    """What `MemoryTransport`s are joined by. Hosts are named by text; a node id that prints the same serves as well."""
+    """What joins each `MemoryTransport`. Hosts are named by text; a node id that prints the same serves as well."""
 
     def __init__(self, seed: int = 0, faults: Faults = NO_FAULTS, *, use_codec: bool = True) -> None:
         self.plan = FaultPlan(Random(seed), faults)

@@ -30,7 +30,7 @@ RANGES = range(0, 50_000, 10_000)
 
 def _rows() -> list[str]:
     """The lines of the page's table."""
-    return [line for line in (DOCS / "mutants.md").read_text().splitlines() if line.startswith("| `")]
+    return [line for line in (DOCS / "reference" / "mutants.md").read_text().splitlines() if line.startswith("| `")]
 
 
 def _cells() -> dict[str, list[str]]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from codec_coverage import counted, declared, missing, report
 
-PAGE = Path(__file__).parents[2] / "docs" / "codec-coverage.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "codec-coverage.md"
 
 
 def test_every_version_has_vectors():
@@ -16,5 +16,5 @@ def test_every_version_has_vectors():
 
 
 def test_the_page_is_current():
-    """`PYTHONPATH=tests python -m codec_coverage > docs/codec-coverage.md` writes it anew."""
+    """`PYTHONPATH=tests python -m codec_coverage > docs/reference/codec-coverage.md` writes it anew."""
     assert PAGE.read_text() == report()

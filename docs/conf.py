@@ -1,0 +1,37 @@
+"""How Sphinx makes the site of the documentation (`poe docs`), from the pages of the repository where they stand."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+DOCS = Path(__file__).parent
+sys.path[:0] = [str(DOCS / "site"), str(DOCS.parent)]
+
+project = "trio-kraft"
+author = "the trio-kraft contributors"
+root_doc = "docs/index"
+include_patterns = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**"]
+exclude_patterns = ["docs/site"]
+extensions = ["myst_parser", "public_names", "sphinx.ext.autodoc"]
+
+# Links between pages, and to headings of a page as GitHub names them, are checked; hosts elsewhere are not asked.
+myst_heading_anchors = 4
+
+# Docstrings write code in single backticks.
+default_role = "code"
+autodoc_default_options = {
+    "imported-members": True,
+    "members": True,
+    "show-inheritance": True,
+    "undoc-members": True,
+}
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+python_maximum_signature_line_length = 100
+
+html_theme = "furo"
+html_title = "trio-kraft"
+html_extra_path = ["site/root"]
+html_copy_source = False
+html_show_sourcelink = False
