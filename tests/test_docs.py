@@ -80,6 +80,27 @@ def test_commands_and_options_exist(page: Path) -> None:
         assert not unknown, f"kraft {line}: {unknown}"
 
 
+VAGUE = re.compile(r"\b(?:whoever|whom|nobody|somebody|everybody|anybody|who has|who is)\b", re.IGNORECASE)
+QUOTED = re.compile(r"^```.*?^```$|^\| `[^\n]*$|`[^`\n]*`|\"[^\"\n]*\"", re.MULTILINE | re.DOTALL)
+"""Program output, code, and tables that are printed from code, whose words stand there."""
+
+
+def vague_words(text: str) -> list[str]:
+    """The pronouns of a text that name no subject; what programs print is quoted as the programs print it."""
+    return VAGUE.findall(QUOTED.sub("", text))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_sentences_name_their_subjects(page: Path) -> None:
+    """The CHANGELOG keeps the words of its time, and the page of mutants is generated from docstrings."""
+    if page.name not in {"CHANGELOG.md", "mutants.md"}:
+        assert vague_words(page.read_text()) == []
+
+
+def test_the_search_for_vague_words_can_find_some() -> None:
+    assert vague_words("It is for whoever has asked.\n```\nnobody\n```\n`nobody` Who is it?") == ["whoever", "Who is"]
+
+
 def test_the_search_for_commands_finds_some() -> None:
     assert "quorum status --bootstrap-controller 127.0.0.1:19091" in COMMAND.findall((ROOT / "README.md").read_text())
 
