@@ -21,7 +21,7 @@ PAGE = ROOT / "docs" / "tutorials" / "your-first-quorum.md"
 BLOCK = re.compile(r"^```\n(?P<text>\$ .*?)^```$", re.MULTILINE | re.DOTALL)
 NODE = re.compile(r"^  (?:controller|broker) (?P<id>\d+)  pid (?P<pid>\d+)  (?P<address>\S+:\d+) ", re.MULTILINE)
 VARIABLE = re.compile(
-    r"(?P<id>\b(?:cluster|id|ClusterId:) +[\w-]{22})|(?P<crc>0x[0-9a-f]+)|(?P<numbers>\d+(?:,\d+)*)|(?P<space> +)"
+    r"(?P<id>\b(?:cluster|id|ClusterId:) +[\w-]{22})|(?P<crc>0x[0-9a-f]+)|(?P<number>\d+)|(?P<space> +)"
 )
 PATIENCE_SECONDS = 120
 ELLIPSIS = "…"
@@ -82,11 +82,14 @@ def shape(text: str) -> list[str]:
 
 
 def is_shown(shown: str, printed: str) -> bool:
-    """Whether a page shows what was printed; an ellipsis at the end stands for any lines."""
+    """Whether a page shows what was printed; an ellipsis at the end stands for any lines.
+
+    Which broker follows which differs from run to run, so the lines of a table may come in another order.
+    """
     wanted = shape(shown)
     if wanted[-1:] == [ELLIPSIS]:
         return shape(printed)[: len(wanted) - 1] == wanted[:-1]
-    return shape(printed) == wanted
+    return sorted(shape(printed)) == sorted(wanted)
 
 
 def run(command: str, folder: Path, addresses: list[str]) -> str:
@@ -146,7 +149,8 @@ def test_the_tutorial_goes_as_the_page_says(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("shown", "printed", "same"),
     [
-        ("epoch 1, 102,103  102", "epoch 31, 101 7", True),
+        ("epoch 1, 102,103  102", "epoch 31, 5,101 7", True),
+        ("0 102,103  102,103", "0 102,103  103", False),
         ("id WJBW2SeFSYuW_jawKlzVUQ", "id AAAAAAAAAAAAAAAAAAAAAA", True),
         ("a 1\n…", "a 2\nb", True),
         ("a 1\n", "a 2\nb", False),
