@@ -205,15 +205,3 @@ class BrokerLifecycle:
     def is_stopped(self) -> bool:
         """Whether nothing holds the broker back from ending."""
         return self.state is LifecycleState.SHUTTING_DOWN
-
-    # Exploration
-
-    def fork(self) -> BrokerLifecycle:
-        """An independent copy."""
-        copy = object.__new__(BrokerLifecycle)
-        copy.__dict__.update(self.__dict__)
-        return copy
-
-    def facts(self) -> tuple[object, ...]:
-        """What tells this from another in the same place."""
-        return tuple(value for name, value in sorted(self.__dict__.items()) if name != "_settings")

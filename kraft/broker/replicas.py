@@ -256,21 +256,6 @@ class Replicas:
             if led is not None and led.proposed is not None:
                 yield key, led
 
-    # Exploration
-
-    def fork(self) -> Replicas:
-        """An independent copy."""
-        copy = Replicas(self._broker_id, self._lag_time_max_ms)
-        copy.led = {key: led.copy() for key, led in self.led.items()}
-        copy.followed = dict(self.followed)
-        copy.proposals = dict(self.proposals)
-        copy._shrink_ms = self._shrink_ms
-        return copy
-
-    def facts(self) -> tuple[object, ...]:
-        """What tells this from another in the same place."""
-        return (sorted(self.led.items()), sorted(self.followed.items()), list(self.proposals), self._shrink_ms)
-
 
 def _refusal(
     led: LedPartition | None,

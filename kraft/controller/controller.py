@@ -486,41 +486,6 @@ class QuorumController:
         accepted = isinstance(response, ControllerRegistrationResponse) and response.error_code == Error.NONE
         self._registrar.answered(accepted=accepted, now_ms=now_ms)
 
-    # Exploration
-
-    def fork(self) -> QuorumController:
-        """An independent copy; images are shared, as they never change."""
-        copy = QuorumController(self.settings)
-        copy.history = self.history.fork()
-        copy.active_epoch = self.active_epoch
-        copy._is_loaded = self._is_loaded
-        copy._periodic = self._periodic.fork()
-        copy._balancing = self._balancing.fork()
-        copy._unclean_elections = self._unclean_elections.fork()
-        copy._token_removal = self._token_removal.fork()
-        copy._registrar = self._registrar.fork()
-        copy._sessions = self._sessions.fork()
-        copy._sweep_ms = self._sweep_ms
-        copy._next_offset = self._next_offset
-        copy._rng.setstate(self._rng.getstate())
-        return copy
-
-    def facts(self) -> tuple[object, ...]:
-        """What tells this from another that has seen the same log: the images follow from the log and these offsets."""
-        return (
-            self.active_epoch,
-            self._is_loaded,
-            self._periodic.deadline_ms,
-            self._sweep_ms,
-            self._balancing.deadline_ms,
-            self._unclean_elections.deadline_ms,
-            self._token_removal.deadline_ms,
-            self._registrar.facts(),
-            self._sessions.facts(),
-            self.history.latest.end,
-            self.history.committed.end,
-        )
-
 
 def _not_controller(leader_id: int) -> ApiError:
     text = "No controller appears to be active."

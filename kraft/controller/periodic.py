@@ -28,9 +28,3 @@ class Periodic:
     def disarm(self) -> None:
         """Nothing is due any more."""
         self.deadline_ms = NEVER_MS
-
-    def fork(self) -> Periodic:
-        """An independent copy."""
-        copy = Periodic(self._interval_ms)
-        copy.deadline_ms = self.deadline_ms
-        return copy

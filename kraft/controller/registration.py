@@ -128,16 +128,3 @@ class Registrar:
         if self._is_asking and self._is_wanted():
             self._is_asking = False
             self.deadline_ms = NOW_MS
-
-    def fork(self) -> Registrar:
-        """An independent copy."""
-        copy = Registrar(self._node_id, self._incarnation_id, self._listeners)
-        copy.deadline_ms = self.deadline_ms
-        copy._seen = self._seen
-        copy._is_asking = self._is_asking
-        copy._retry_ms = self._retry_ms
-        return copy
-
-    def facts(self) -> tuple[object, ...]:
-        """What tells this from another that has seen the same log."""
-        return (self.deadline_ms, self._is_asking, self._retry_ms)

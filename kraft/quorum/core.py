@@ -5,7 +5,6 @@ The core never waits, reads no clock, and draws only from the `Random` it was gi
 
 from __future__ import annotations
 
-import hashlib
 from random import Random
 from typing import assert_never
 
@@ -424,21 +423,6 @@ class RaftCore:
                 leadership.poll_resigned(quorum, state, now_ms)
             case _:
                 assert_never(state)
-
-    # Exploration
-
-    def fork(self) -> RaftCore:
-        """An independent copy, for exploring what could happen next."""
-        copy = object.__new__(RaftCore)
-        copy._election = self._election
-        copy._quorum = self._quorum.fork()
-        copy._deadline_ms = self._deadline_ms
-        copy._stepped_at_ms = self._stepped_at_ms
-        return copy
-
-    def fingerprint(self) -> bytes:
-        """A digest of everything that decides what this core does next, except the random numbers to come."""
-        return hashlib.blake2b(repr(self._quorum.facts()).encode(), digest_size=16).digest()
 
 
 def _first_state(quorum: QuorumState, election: ElectionState, now_ms: int) -> EpochState:

@@ -201,12 +201,6 @@ class Application(Protocol):
     def on_tick(self, now_ms: int) -> Iterable[Action]:
         """Do timed work that is due. What it yields is done before it goes on."""
 
-    def fork(self) -> Application:
-        """An independent copy."""
-
-    def facts(self) -> tuple[object, ...]:
-        """What tells this from another that hosts the same log, in a canonical form."""
-
 
 ApplicationFactory = Callable[[ReplicaOptions, str, tuple[Message, ...], Random], Application]
 """Makes the application of a replica from its options, the cluster id, the records of its bootstrap.checkpoint, and the
@@ -332,16 +326,6 @@ class RawLog:
     def on_tick(self, now_ms: int) -> tuple[Action, ...]:
         """Nothing is timed."""
         return ()
-
-    def fork(self) -> RawLog:
-        """An independent copy."""
-        copy = RawLog(reads_batches=self.reads_batches)
-        copy._is_leader = self._is_leader
-        return copy
-
-    def facts(self) -> tuple[object, ...]:
-        """Whether it takes submits."""
-        return (self._is_leader,)
 
 
 def host_raw_log(options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random) -> RawLog:

@@ -444,37 +444,6 @@ class MachineHost:
         """None."""
         return ()
 
-    # Exploration
-
-    def fork(self) -> MachineHost:
-        """An independent copy; the state goes by way of a snapshot."""
-        copy = object.__new__(MachineHost)
-        copy.__dict__.update(self.__dict__)
-        copy.machine = self._make()
-        copy.watch(lambda _, function: function)
-        copy.machine.restore(self.machine.snapshot())
-        copy.sessions = Sessions(self.sessions.now_ms, self.sessions.states())
-        copy._calls, copy._reads = self._calls.fork(), self._reads.fork()
-        copy._proposed, copy._forwarded = self._proposed.copy(), self._forwarded.copy()
-        copy._changes = self._changes.copy()
-        copy._asked, copy._actions = self._asked.copy(), self._actions.copy()
-        return copy
-
-    def facts(self) -> tuple[object, ...]:
-        """What tells this from another with the same log."""
-        return (
-            self._is_leader,
-            self.applied_offset,
-            self._calls.facts(),
-            self._reads.facts(),
-            tuple(self._proposed.items()),
-            tuple(self._forwarded.items()),
-            tuple(self._asked.items()),
-            self._ask_again_ms,
-            tuple(self._actions),
-            self._position if self._batch is not None else None,
-        )
-
 
 def _answer(request_id: int, error: Error, data: bytes = b"") -> Respond:
     return Respond(request_id, EnvelopeResponse(response_data=data, error_code=error))

@@ -209,21 +209,6 @@ class Proposals:
             case None:
                 pass
 
-    def fork(self) -> Proposals:
-        """An independent copy."""
-        copy = Proposals(self._options)
-        copy._deferred = self._deferred.fork()
-        copy._abandoned = self._abandoned.fork()
-        copy.deadline_ms = self.deadline_ms
-        copy._next_append_id = self._next_append_id
-        copy.gathered = self.gathered.fork()
-        copy.is_open = self.is_open
-        return copy
-
-    def facts(self) -> tuple[object, ...]:
-        """What decides what becomes of proposals."""
-        return self._deferred.facts(), self._abandoned.facts(), self.gathered.values, self.is_open
-
 
 def success(held: Held, leader: LeaderAndEpoch) -> Output:
     """What somebody is told whose records are committed."""

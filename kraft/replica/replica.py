@@ -4,7 +4,6 @@ returns what leaves the node (Kafka: `KafkaRaftClient` with its log, store, netw
 
 from __future__ import annotations
 
-import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -106,7 +105,6 @@ from kraft.replica.storage import Storage
 from metadata_log.disk import Disk
 from metadata_log.errors import DecodeError
 from metadata_log.log import MetadataLog
-from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records.control import LeaderChangeMessage
 from metadata_log.serde import Message
 from metadata_log.types import NO_NODE, OffsetAndEpoch, Uuid
@@ -822,64 +820,6 @@ class Replica:
     def _redirect(self, action: Redirect, now_ms: int) -> None:
         self._seals[action.request.request_id] = action.seal
         self._on_quorum_request(action.request, now_ms)
-
-    # Exploration
-
-    def fork(self) -> Replica:
-        """An independent copy, for exploring what could happen next; only over a `MemoryDisk`, which is copied, too."""
-        assert isinstance(self._disk, MemoryDisk), "only a replica over a memory disk can be forked"
-        disk = self._disk.fork()
-        copy = Replica(
-            options=self.options,
-            disk=disk,
-            storage=self._storage.fork(disk),
-            core=self.core.fork(),
-            application=self.application.fork(),
-            now_ms=0,
-        )
-        copy._maker = self._maker.fork(disk)
-        copy._cleaner = self._cleaner.fork()
-        copy._applier = self._applier.fork(copy._storage.log)
-        copy._applied_offset = self._applied_offset
-        copy._proposals = self._proposals.fork()
-        copy._confirmations = self._confirmations.fork()
-        copy._asks = self._asks.fork()
-        copy._received = self._received.copy()
-        copy._seals = self._seals.copy()
-        copy._asked = self._asked.copy()
-        copy._claim_offset = self._claim_offset
-        copy._early = self._early.copy()
-        copy._early_at_ms = self._early_at_ms
-        copy._finish_by_ms = self._finish_by_ms
-        copy._held = deque(held.fork(copy._begin_of(held.event)) for held in self._held)
-        copy._judge_at_ms = self._judge_at_ms
-        copy._apply_at_ms = self._apply_at_ms
-        return copy
-
-    def fingerprint(self) -> bytes:
-        """16 bytes that differ for replicas that can behave differently, random numbers to come apart.
-
-        They do not depend on hash seeds. The disk counts only for a `MemoryDisk`.
-        """
-        digest = hashlib.blake2b(digest_size=16)
-        digest.update(self.core.fingerprint())
-        if isinstance(self._disk, MemoryDisk):
-            digest.update(self._disk.fingerprint())
-        facts = (
-            self._storage.facts(),
-            self._applier.next_offset,
-            self._applied_offset,
-            self._proposals.facts(),
-            self._confirmations.facts(),
-            sorted(self._received),
-            self._claim_offset,
-            [request.request_id for request in self._early],
-            self._finish_by_ms,
-            [(held.peer_id, held.taken) for held in self._held],
-            self.application.facts(),
-        )
-        digest.update(repr(facts).encode())
-        return digest.digest()
 
 
 def _own_batch(

@@ -152,19 +152,6 @@ class CoreLog:
         self._unsynced.clear()
         self.batches = list(self._durable)
 
-    def fork(self) -> CoreLog:
-        """An independent copy."""
-        copy = CoreLog()
-        copy.batches = list(self.batches)
-        copy._durable = list(self._durable)
-        copy._unsynced = list(self._unsynced)
-        copy._synced_count = self._synced_count
-        return copy
-
-    def facts(self) -> tuple[object, ...]:
-        """What tells this log from another: what the process sees, what is durable, and what is between."""
-        return (tuple(self.batches), tuple(self._durable), tuple(self._unsynced))
-
     def epochs(self) -> EpochHistory:
         """Where every epoch begins."""
         history = EpochHistory()

@@ -119,10 +119,6 @@ class _Silence(Trace):
     def add(self, now_ms: int, node_id: int, what: str) -> None:
         """Forget it."""
 
-    def fork(self) -> _Silence:
-        """The same."""
-        return self
-
 
 def explore(
     scope: Scope,
@@ -316,8 +312,8 @@ def _fork(world: World, node_ids: set[int]) -> World:
         member = forked(member) if node_id in node_ids else member
         hosts[node_id] = Host(**forked(facts), member=member, waiting=waiting, asked=asked)
     copy = object.__new__(World)
-    copy.__dict__.update(forked({name: value for name, value in vars(world).items() if name != "hosts"}))
-    copy.hosts = hosts
+    copy.__dict__.update(forked({name: value for name, value in vars(world).items() if name not in ("hosts", "trace")}))
+    copy.hosts, copy.trace = hosts, world.trace
     exchanges = copy.exchanges
     for host in hosts.values():
         # Who asked and who was asked know the very exchange that is under way.

@@ -66,17 +66,6 @@ class RegisterLog(RawLog):
         values = self.registers.values()
         return lambda: iter(values)
 
-    def fork(self) -> RegisterLog:
-        """An independent copy."""
-        copy = RegisterLog()
-        copy.registers = self.registers.copy()
-        copy._is_leader = self._is_leader
-        return copy
-
-    def facts(self) -> tuple[object, ...]:
-        """Whether it takes submits, and what it knows."""
-        return (*super().facts(), self.registers.values())
-
 
 def host_registers(
     options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random
