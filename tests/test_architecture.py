@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -388,3 +389,21 @@ def test_the_check_can_fail(module: str, statement: str) -> None:
     """Each of these would be a hole in the layers."""
     (wanted,) = imports(ast.parse(statement), module, is_package=False)
     assert offence(module, wanted)
+
+
+def test_the_deadline_that_never_comes_is_defined_once() -> None:
+    defined = re.compile(r"^_?NEVER\w*(: \w+)? = (2\*\*|1 << )62", re.MULTILINE)
+    assert [name for name, path in modules().items() if defined.search(path.read_text())] == ["metadata_log.types"]
+
+
+def test_what_a_follower_knows_of_its_leader_has_one_owner() -> None:
+    """Two defects came from modules that changed these fields by themselves; mutants do so on purpose."""
+    owned = {"contact", "fetch_deadline_ms"}
+    writers = {
+        name
+        for name, path in modules().items()
+        if not name.startswith("kraft.sim.mutants")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and node.attr in owned
+    }
+    assert writers == {"kraft.quorum.states.follower"}

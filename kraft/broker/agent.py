@@ -16,7 +16,7 @@ from kraft.broker.directories import Directories
 from kraft.broker.isr_changes import IsrChanges
 from kraft.broker.lifecycle import BrokerLifecycle, LifecycleState
 from kraft.broker.replicas import PartitionKey, Replicas
-from kraft.broker.settings import NEVER_MS, NO_EPOCH, BrokerSettings
+from kraft.broker.settings import NO_EPOCH, BrokerSettings
 from kraft.controller.partition_change import DIRECTORIES_SINCE
 from kraft.controller.replaying import BatchReplay, SnapshotReplay
 from metadata_log.image import Broker, MetadataImage
@@ -28,7 +28,7 @@ from metadata_log.records.metadata import (
     RemoveTopicRecord,
 )
 from metadata_log.serde import Message
-from metadata_log.types import OffsetAndEpoch, Uuid
+from metadata_log.types import NEVER_MS, OffsetAndEpoch, Uuid
 from transport.protocol.messages.fetch import FetchRequest, FetchResponse
 
 HEARTBEATS: Final = 1

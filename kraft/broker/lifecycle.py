@@ -5,10 +5,10 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-from kraft.broker.settings import NEVER_MS, NO_EPOCH, BrokerSettings
+from kraft.broker.settings import NO_EPOCH, BrokerSettings
 from metadata_log.errors import MetadataLogError
 from metadata_log.serde import Message
-from metadata_log.types import Uuid
+from metadata_log.types import NEVER_MS, Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from transport.protocol.messages.broker_registration import (

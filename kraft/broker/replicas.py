@@ -14,9 +14,9 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kraft.broker.settings import NEVER_MS, NO_EPOCH
+from kraft.broker.settings import NO_EPOCH
 from metadata_log.image import MetadataImage, Partition
-from metadata_log.types import Uuid
+from metadata_log.types import NEVER_MS, Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.fetch import (
     FetchableTopicResponse,

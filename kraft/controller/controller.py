@@ -26,7 +26,7 @@ from kraft.controller.features import DEFAULT_BOOTSTRAP, activation, check_suppo
 from kraft.controller.heartbeats import BrokerSessions
 from kraft.controller.leftovers import Leftovers
 from kraft.controller.partition_updates import Member
-from kraft.controller.periodic import NEVER_MS, NO_OP, Periodic
+from kraft.controller.periodic import NO_OP, Periodic
 from kraft.controller.permissions import check_cluster
 from kraft.controller.permitted import Permitted, permit_items
 from kraft.controller.registration import Registrar
@@ -41,7 +41,7 @@ from metadata_log.records.metadata import (
     UnregisterBrokerRecord,
 )
 from metadata_log.serde import Message
-from metadata_log.types import NO_NODE, OffsetAndEpoch, Uuid
+from metadata_log.types import NEVER_MS, NO_NODE, OffsetAndEpoch, Uuid
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages import (

@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from metadata_log.image import MetadataImage
 from metadata_log.image.persistent_map import in_key_order
+from metadata_log.types import NEVER_MS
 
-NEVER_MS: Final = 2**62
 NOTHING: Final = -1
 """No offset: of a broker that has not told how far it is, and of one that is not shutting down."""
 FIRST: Final = 2**63 - 1

@@ -6,8 +6,8 @@ from typing import Final
 
 from kraft.controller.result import ControllerResult, VersionedRecord
 from metadata_log.records.metadata import NoOpRecord
+from metadata_log.types import NEVER_MS
 
-NEVER_MS: Final = 2**62
 NO_OP: Final = ControllerResult((VersionedRecord(NoOpRecord()),), is_atomic=False)
 """The record that changes nothing: with it the high watermark and the time of the last commit go on (KIP-835)."""
 

@@ -10,7 +10,7 @@ from kraft.controller.features import SUPPORTED_FEATURES
 from kraft.controller.result import ApiError, ControllerResult, VersionedRecord
 from metadata_log.image import ControllersImage, FeaturesImage, MetadataImage
 from metadata_log.records.metadata import ControllerEndpoint, ControllerFeature, RegisterControllerRecord
-from metadata_log.types import Uuid
+from metadata_log.types import NEVER_MS, Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.controller_registration import (
     ControllerRegistrationRequest,
@@ -24,7 +24,6 @@ REGISTRATION_SINCE: Final = 15
 FIRST_RETRY_MS: Final = 100
 LAST_RETRY_MS: Final = 120_000
 PLAINTEXT: Final = 0
-NEVER_MS: Final = 2**62
 NOW_MS: Final = 0
 
 

@@ -66,7 +66,6 @@ from kraft.quorum.states import (
     VotedState,
 )
 from kraft.quorum.values import (
-    NEVER_MS,
     ElectionState,
     Endpoints,
     LeaderAndEpoch,
@@ -77,7 +76,7 @@ from kraft.quorum.values import (
 from kraft.quorum.voter_history import VoterHistory
 from kraft.quorum.voters import QuorumChange, VoterSet
 from metadata_log.epochs import EpochHistory
-from metadata_log.types import NO_NODE, OffsetAndEpoch
+from metadata_log.types import NEVER_MS, NO_NODE, OffsetAndEpoch
 
 
 class CoreStart(Struct, frozen=True, kw_only=True):

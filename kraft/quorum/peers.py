@@ -10,7 +10,7 @@ from random import Random
 
 from msgspec import Struct
 
-from kraft.quorum.values import NEVER_MS
+from metadata_log.types import NEVER_MS
 
 
 class PeerRequest(Struct, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from kraft.quorum.messages import Fetch, FetchReply
-from kraft.quorum.values import NEVER_MS
+from metadata_log.types import NEVER_MS
 
 
 class ParkedFetch(Struct, frozen=True):

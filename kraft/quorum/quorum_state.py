@@ -43,7 +43,6 @@ from kraft.quorum.states import (
     VotedState,
 )
 from kraft.quorum.values import (
-    NEVER_MS,
     OWN_KRAFT_VERSIONS,
     ElectionState,
     Endpoints,
@@ -54,7 +53,7 @@ from kraft.quorum.values import (
 )
 from kraft.quorum.voter_history import VoterHistory
 from kraft.quorum.voters import Voter, VoterSet
-from metadata_log.types import NO_NODE
+from metadata_log.types import NEVER_MS, NO_NODE
 from transport.protocol.errors import Error
 
 BOOTSTRAP_ID: Final = -2

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
-from typing import Final, Protocol
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -19,11 +19,9 @@ from kraft.replica.events import Call, CancelCall, Committed, CommittedBatch, No
 from kraft.replica.options import ReplicaOptions
 from metadata_log.errors import CorruptBatch, DirectoryError
 from metadata_log.serde import Message
-from metadata_log.types import OffsetAndEpoch
+from metadata_log.types import NEVER_MS, OffsetAndEpoch
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
-
-NEVER_MS: Final = 2**62
 
 
 class Unit(Struct, frozen=True, gc=False):

@@ -24,7 +24,6 @@ from kraft.controller.result import ApiError
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.api_versions import QUORUM_APIS
 from kraft.replica.application import (
-    NEVER_MS,
     Action,
     Ask,
     Proposal,
@@ -43,7 +42,7 @@ from metadata_log.image.records import records as image_records
 from metadata_log.image.records import records_by_steps
 from metadata_log.records.frame import encode_record, read_record
 from metadata_log.serde import Message
-from metadata_log.types import OffsetAndEpoch, random_uuid
+from metadata_log.types import NEVER_MS, OffsetAndEpoch, random_uuid
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages import (

@@ -19,11 +19,11 @@ from kraft.controller.controller import RECORDS_PER_BATCH
 from kraft.controller.replaying import PARTITIONS_PER_RECORD, BatchReplay
 from kraft.controller.result import Steps
 from kraft.replica.answer_weight import weight_of_refusal
-from kraft.replica.application import NEVER_MS, Action, ForRequest, Proposal, Respond, Unit
+from kraft.replica.application import Action, ForRequest, Proposal, Respond, Unit
 from kraft.replica.events import WireRequest
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import ClearElrRecord, RemoveTopicRecord
-from metadata_log.types import NO_NODE
+from metadata_log.types import NEVER_MS, NO_NODE
 
 STEPS_PER_TURN: Final = 1000
 """About ten milliseconds (docs/decisions/0022-no-turn-is-long.md)."""

@@ -17,7 +17,6 @@ from kraft.controller.result import ApiError
 from kraft.quorum.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.application import (
-    NEVER_MS,
     Action,
     ApplicationFactory,
     Ask,
@@ -53,7 +52,7 @@ from kraft.replica.sessions import Sessions
 from kraft.state_machine import Change, Codec, Position, Refused, StateMachine
 from metadata_log.errors import CorruptBatch
 from metadata_log.serde import Message
-from metadata_log.types import OffsetAndEpoch, random_uuid
+from metadata_log.types import NEVER_MS, OffsetAndEpoch, random_uuid
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse

@@ -15,11 +15,12 @@ from kraft.quorum.effects import Suspicious
 from kraft.quorum.events import Append, UpgradeQuorum
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.answer_weight import ANSWERS_PER_TURN
-from kraft.replica.application import NEVER_MS, Application, ForRequest, ForSubmit, Proposal
+from kraft.replica.application import Application, ForRequest, ForSubmit, Proposal
 from kraft.replica.deferred import Abandoned, Deferred, Held
 from kraft.replica.events import Answer, Output, SubmitDone, Trace
 from kraft.replica.gathered import Gathered
 from kraft.replica.options import ReplicaOptions
+from metadata_log.types import NEVER_MS
 from transport.protocol.errors import Error
 
 NEXT_TURN_MS: Final = 1

@@ -107,12 +107,11 @@ from metadata_log.errors import DecodeError
 from metadata_log.log import MetadataLog
 from metadata_log.records.control import LeaderChangeMessage
 from metadata_log.serde import Message
-from metadata_log.types import NO_NODE, OffsetAndEpoch, Uuid
+from metadata_log.types import NEVER_MS, NO_NODE, OffsetAndEpoch, Uuid
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages import ApiVersionsRequest, FetchResponse
 
-_NEVER_MS: Final = 2**62
 _TICK: Final = Tick()
 _OwnEvent = LogFlushed | SnapshotChecked
 """What comes of an effect and must not overtake the effects behind it."""
@@ -181,10 +180,10 @@ class Replica:
         self._claim_offset: int | None = None
         """Where this leader's LeaderChange record is: once that is applied, the application leads, too."""
         self._early: deque[WireRequest] = deque()
-        self._early_at_ms = _NEVER_MS
+        self._early_at_ms = NEVER_MS
         """When the next of `_early` are dealt with, after some of them were."""
         """What came between the election and that moment: a client who was sent away would come back much later."""
-        self._finish_by_ms = _NEVER_MS
+        self._finish_by_ms = NEVER_MS
         """When a leader that stops resigns at the latest. Meanwhile it takes nothing new and finishes what it has."""
         self._applied_offset = storage.log.start_offset
         """Everything below was applied."""
@@ -192,9 +191,9 @@ class Replica:
         """Answers whose records are being judged: the first of them, and then the others."""
         self._judged: tuple[bytes, Judged] | None = None
         """The records that were judged last, and what came of that."""
-        self._judge_at_ms = _NEVER_MS
+        self._judge_at_ms = NEVER_MS
         """When to judge more of what is held."""
-        self._apply_at_ms = _NEVER_MS
+        self._apply_at_ms = NEVER_MS
         """When to hand more of what is committed to the application."""
         self._outputs: list[Output] = []
         self._todo: deque[Action | WireRequest | _OwnEvent] = deque()
@@ -294,7 +293,7 @@ class Replica:
             return 0
         core = self.core
         # A follower's flush is waited for by the leader and so by clients, its application by nobody.
-        if self._apply_at_ms < _NEVER_MS and (core.is_leader or not self._storage.is_flushing):
+        if self._apply_at_ms < NEVER_MS and (core.is_leader or not self._storage.is_flushing):
             return min(self._apply_at_ms, self._judge_at_ms, self._proposals.deadline_ms, self._early_at_ms)
         return min(
             self._judge_at_ms,
@@ -374,7 +373,7 @@ class Replica:
         is_done = core.high_watermark >= core.next_append_offset and not proposals.has_more_to_tell
         if core.is_leader and not is_done and now_ms < self._finish_by_ms:
             return
-        self._finish_by_ms = _NEVER_MS
+        self._finish_by_ms = NEVER_MS
         self.step_core(BeginShutdown(), now_ms)
 
     @property
@@ -501,7 +500,7 @@ class Replica:
             self._judge_at_ms = now_ms + 1
             self.step_core(AnswerHeld(held.event.request_id, held.peer_id, GRACE_MS), now_ms)
         else:
-            self._judge_at_ms = _NEVER_MS
+            self._judge_at_ms = NEVER_MS
 
     def _begin_of(self, event: WireReply) -> Begin:
         """How the records of an answer are judged."""
@@ -538,7 +537,7 @@ class Replica:
             self._take_up_early(now_ms)
         if now_ms >= self._apply_at_ms:
             self._apply(now_ms)
-        if self._finish_by_ms < _NEVER_MS:
+        if self._finish_by_ms < NEVER_MS:
             self._leave_if_finished(now_ms)
         if now_ms >= self.application.deadline_ms():
             for action in self.application.on_tick(now_ms):
@@ -675,7 +674,7 @@ class Replica:
         if applier.next_offset < high_watermark:
             self._apply_at_ms = now_ms + 1
         else:
-            self._apply_at_ms = _NEVER_MS
+            self._apply_at_ms = NEVER_MS
             application.on_caught_up()
         self._tell_confirmed()
         claim = self._claim_offset
@@ -705,7 +704,7 @@ class Replica:
 
         What comes meanwhile waits behind the rest, which has turns of its own.
         """
-        self._early_at_ms = _NEVER_MS
+        self._early_at_ms = NEVER_MS
         if self._is_claiming:
             return
         early = self._early
@@ -776,7 +775,7 @@ class Replica:
     def _perform(self, action: Action, now_ms: int) -> None:
         match action:
             case Proposal():
-                is_leaving = self._finish_by_ms < _NEVER_MS
+                is_leaving = self._finish_by_ms < NEVER_MS
                 if is_leaving and action.waiting is not None:
                     self._proposals.refuse(self, action.waiting, Error.NOT_LEADER_OR_FOLLOWER)
                 else:

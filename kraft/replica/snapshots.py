@@ -26,9 +26,8 @@ from metadata_log.retention import REMOVE_AFTER_MS, Cleaned, Retention, clean, r
 from metadata_log.snapshot import list_snapshots, mark_snapshots_deleted, read_snapshot, snapshot_name
 from metadata_log.snapshot_receiver import SnapshotReceiver
 from metadata_log.snapshot_writer import SnapshotWriter
-from metadata_log.types import OffsetAndEpoch
+from metadata_log.types import NEVER_MS, OffsetAndEpoch
 
-NEVER_MS: Final = 2**62
 RECORDS_PER_PIECE: Final = 500
 """How many records of a snapshot are written between two events."""
 BATCH_BYTES: Final = 1 << 20

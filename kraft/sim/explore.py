@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kraft.quorum.values import NEVER_MS, QuorumConfig
+from kraft.quorum.values import QuorumConfig
 from kraft.sim.actions import (
     Action,
     Crash,
@@ -41,6 +41,7 @@ from kraft.sim.schedule import Schedule, check_of
 from kraft.sim.steady_core import SteadyCore
 from kraft.sim.trace import Trace
 from kraft.sim.world import START_MS, Host, World
+from metadata_log.types import NEVER_MS
 
 FIRST_ID: Final = 101
 """Ids that are nothing else than ids, offsets and epochs being small: so they can be told apart in any text."""
