@@ -58,7 +58,9 @@ LAYERS = (
     Layer(("kraft.controller", "kraft.broker"), ("kraft.config", *IN_CONTROLLER)),
     Layer(("kraft.state_machine",)),
     Layer(("kraft.replica",), ("kraft.config", *IN_REPLICA)),
-    Layer(("kraft.sim", "kraft.whatif", "kraft.conformance"), ("kraft.config", *TO_REPLICA, "transport.faults")),
+    Layer(("kraft.invariants",), ("kraft.config", "kraft.quorum", "metadata_log", "transport.protocol")),
+    Layer(("kraft.history_checker",), ("kraft.invariants", "kraft.quorum", "metadata_log")),
+    Layer(("kraft.sim", "kraft.whatif"), ("kraft.config", "kraft.invariants", *TO_REPLICA, "transport.faults")),
     Layer(
         ("kraft.node", "kraft.admin", "kraft.archive"),
         ("kraft.config", *TO_REPLICA, "transport"),

@@ -15,6 +15,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from kraft.invariants.observation import LogBatch, SnapshotContent, View, view_of
 from kraft.quorum.core import CoreStart, RaftCore
 from kraft.quorum.effects import (
     AppendBatch,
@@ -62,21 +63,7 @@ from kraft.replica.events import WireRequest
 from kraft.replica.rpc import Rpc
 from kraft.sim.disk_damage import Damage
 from kraft.sim.hostile.target import CLUSTER_ID
-from kraft.sim.member import (
-    Answer,
-    Ask,
-    Changed,
-    Crashed,
-    Done,
-    Flush,
-    LogBatch,
-    Outcome,
-    Output,
-    SnapshotContent,
-    Suspected,
-    View,
-    view_of,
-)
+from kraft.sim.member import Answer, Ask, Changed, Crashed, Done, Flush, Outcome, Output, Suspected
 from metadata_log.epochs import EpochHistory
 from metadata_log.errors import DecodeError
 from metadata_log.records.control import KRaftVersionRecord, VotersRecord

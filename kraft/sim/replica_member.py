@@ -18,6 +18,8 @@ from msgspec.structs import replace
 from kraft.broker import BrokerAgent, BrokerOptions
 from kraft.controller import QuorumController
 from kraft.controller.deciding import DecisionSettings
+from kraft.invariants.observation import Applied, LogBatch, SnapshotContent, View, view_of
+from kraft.invariants.wire import check_leader_can_be_found
 from kraft.quorum.effects import StateChanged, Suspicious
 from kraft.quorum.events import BeginShutdown, FailureCause, Resign, Tick
 from kraft.quorum.values import (
@@ -45,23 +47,17 @@ from kraft.sim.member import (
     STRANGERS,
     Administered,
     Answer,
-    Applied,
     Ask,
     Changed,
     Crashed,
     Done,
     Flush,
-    LogBatch,
     Outcome,
     Output,
-    SnapshotContent,
     Suspected,
-    View,
-    view_of,
 )
 from kraft.sim.registers import RegisterLog
 from kraft.sim.stale_requests import StaleRequests
-from kraft.sim.wire_invariants import check_leader_can_be_found
 from kraft.sim.work import Work
 from metadata_log.batch import RecordBatch, records, scan
 from metadata_log.clean_shutdown import UNCLEAN, take_clean_shutdown, write_clean_shutdown

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from random import Random
 from typing import Final
 
+from kraft.invariants.observation import LogBatch
 from kraft.quorum.effects import AppendBatch, AppendControl, AppendFetched, TruncateLog
 from kraft.quorum.peers import Peers
 from kraft.quorum.purgatory import Purgatory
 from kraft.sim.core_member import CoreMember
 from kraft.sim.fingerprints import FactsOf, Summary, relevant_names
-from kraft.sim.member import LogBatch, Output
+from kraft.sim.member import Output
 
 
 class Steady(Random):
