@@ -104,7 +104,7 @@ def _agent(agent: BrokerAgent, memo: Memo) -> BrokerAgent:
 
 def _iterator(owner: object, name: str) -> Iterator[Any] | None:
     """An iterator at the same place, with `tee`; the owner gets one, too, as two share their source from now on."""
-    iterator = getattr(owner, name)
+    iterator: Iterator[Any] | None = getattr(owner, name)
     if iterator is not None and not isinstance(iterator, _Tee):
         (iterator,) = tee(iterator, 1)
         setattr(owner, name, iterator)
