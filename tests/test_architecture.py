@@ -89,7 +89,7 @@ QUORUM_ORDER = (
     ("voter_history", "log_view", "accumulator", "purgatory", "peers"),
     ("states", "joining"),
     ("quorum_state",),
-    ("appending",),
+    ("appending", "exchanges"),
     ("elections", "leadership", "replication", "snapshots", "membership", "reads"),
     ("core",),
 )

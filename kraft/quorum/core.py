@@ -10,7 +10,7 @@ from typing import assert_never
 
 from msgspec import Struct
 
-from kraft.quorum import elections, leadership, membership, reads, replication, snapshots
+from kraft.quorum import elections, exchanges, leadership, membership, reads, replication, snapshots
 from kraft.quorum.effects import Effect
 from kraft.quorum.events import (
     AnswerHeld,
@@ -142,7 +142,7 @@ class RaftCore:
     @property
     def leader_endpoints(self) -> Endpoints:
         """Where the leader listens; empty while that is not known."""
-        return leadership.known_leader(self._quorum)[1]
+        return exchanges.known_leader(self._quorum)[1]
 
     @property
     def state_name(self) -> str:
