@@ -6,15 +6,17 @@ Messages are opaque to the simulator: `CoreMember` speaks the flat forms of the 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from enum import Enum
 from random import Random
 from typing import Any, Final, Protocol
 
 from msgspec import Struct
 
-from kraft.invariants.observation import Applied, ObservedMember
-from kraft.quorum.events import FailureCause
-from kraft.quorum.values import Endpoints
+from kraft.invariants.observation import Applied, ObservedMember, View, view_of
+from kraft.quorum.core import RaftCore
+from kraft.quorum.events import BeginShutdown, FailureCause, Resign, Tick
+from kraft.quorum.values import ElectionState, Endpoints, ReplicaKey
 from kraft.sim.disk_damage import Damage
 from metadata_log.serde import Message
 
@@ -184,3 +186,45 @@ class Member(ObservedMember, Protocol):
 
     def deadline_ms(self) -> int:
         """When `tick` is wanted."""
+
+
+class SteppedMember(ABC):
+    """What all members have in common that are over a core: some events, and the state that decides elections."""
+
+    _election: ElectionState | None = None
+
+    @property
+    @abstractmethod
+    def core(self) -> RaftCore:
+        """The core of this life."""
+
+    @abstractmethod
+    def step(self, event: Tick | Resign | BeginShutdown, now_ms: int) -> list[Output]:
+        """Hand over an event."""
+
+    def tick(self, now_ms: int) -> list[Output]:
+        """Time has passed."""
+        return self.step(_TICK, now_ms)
+
+    def resign(self, now_ms: int) -> list[Output]:
+        """Ask a leader to give up."""
+        return self.step(Resign(self.core.epoch), now_ms)
+
+    def shut_down(self, now_ms: int) -> list[Output]:
+        """The node is about to stop."""
+        return self.step(BeginShutdown(), now_ms)
+
+    def view(self) -> View:
+        """The state of the running node."""
+        return view_of(self.core)
+
+    def election(self) -> ElectionState | None:
+        """What stands in quorum-state on disk."""
+        return self._election
+
+    def voters(self) -> tuple[ReplicaKey, ...]:
+        """Whom the core takes for the voters."""
+        return self.core.voters.keys
+
+
+_TICK: Final = Tick()
