@@ -3,8 +3,9 @@
 Names are loaded when they are first asked for (PEP 562): `kraft.quorum` and `kraft.replica` come without Trio.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from metadata_log.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from kraft.config import Config, ConfigError
@@ -48,11 +49,7 @@ else:
         "Watch": "kraft.node.machine_node",
         "open_node": "kraft.node.embed",
     }
-
-    def __getattr__(name: str) -> object:
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(_HOMES[name]), name)
+    __getattr__ = lazy_names(__name__, _HOMES)
 
 
 __all__ = [

@@ -33,8 +33,9 @@ from kraft.admin import AdminClient, open_admin
 from kraft.admin.topics import create_topic
 from kraft.broker import BrokerAgent
 from kraft.config import Config
-from kraft.conformance import InvariantBroken, Ledger
 from kraft.controller.partition_updates import is_active
+from kraft.invariants.disks import Ledger
+from kraft.invariants.violation import InvariantViolated
 from kraft.node.clock import NodeClock
 from kraft.node.machine_node import MachineNode
 from kraft.node.node import Node
@@ -359,7 +360,7 @@ class Cluster:
             await self._changed.park()
 
     def check(self) -> None:
-        """Every safety invariant, over all logs and quorum states so far; raises `InvariantBroken`.
+        """Every safety invariant, over all logs and quorum states so far; raises `InvariantViolated`.
 
         One leader per epoch and one vote per voter and epoch, ever; nothing committed is lost or changed and all of it
         is durable on a majority; logs agree below the high watermark and wherever they share an epoch and an offset;
@@ -381,7 +382,7 @@ def _batches(disk: MemoryDisk) -> list[RecordBatch]:
     batches = []
     for found in read_log(disk, _PARTITION):
         if isinstance(found, Damage):
-            raise InvariantBroken(str(found))
+            raise InvariantViolated(str(found))
         batches.append(found)
     return batches
 

@@ -3,8 +3,9 @@
 Names are loaded when they are first asked for (PEP 562): whoever needs one module does not load them all.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from metadata_log.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from metadata_log.batch import Record, RecordBatch, build_batch, read_batch, scan, write_batch
@@ -65,11 +66,7 @@ else:
         "scan": "metadata_log.batch",
         "write_batch": "metadata_log.batch",
     }
-
-    def __getattr__(name: str) -> object:
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(_HOMES[name]), name)
+    __getattr__ = lazy_names(__name__, _HOMES)
 
 
 __all__ = [

@@ -70,3 +70,7 @@ class IncompleteBatch(CorruptBatch):
 
 class DirectoryError(MetadataLogError):
     """A log directory cannot be used: not formatted, locked by another process, or its files disagree."""
+
+
+class ReplayError(MetadataLogError):
+    """A record contradicts the image it is applied to, so the log breaks its own rules (Kafka: `FaultHandler`)."""

@@ -58,13 +58,6 @@ class OffsetIndex:
             entry(offset - base, position) for offset, position in zip(self.offsets, self.positions, strict=True)
         )
 
-    def fork(self) -> OffsetIndex:
-        """An independent copy."""
-        copy = OffsetIndex(self.base_offset)
-        copy.offsets = self.offsets.copy()
-        copy.positions = self.positions.copy()
-        return copy
-
 
 class TimeIndex:
     """When the log reached which timestamp: entries of (largest timestamp so far, offset of its batch)."""
@@ -108,12 +101,12 @@ class TimeIndex:
             entry(timestamp, offset - base) for timestamp, offset in zip(self.timestamps, self.offsets, strict=True)
         )
 
-    def fork(self) -> TimeIndex:
+    def copy(self) -> TimeIndex:
         """An independent copy."""
-        copy = TimeIndex(self.base_offset)
-        copy.timestamps = self.timestamps.copy()
-        copy.offsets = self.offsets.copy()
-        return copy
+        made = TimeIndex(self.base_offset)
+        made.timestamps = self.timestamps.copy()
+        made.offsets = self.offsets.copy()
+        return made
 
 
 def parse_offset_index(data: bytes, base_offset: int) -> list[tuple[int, int]]:

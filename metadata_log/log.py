@@ -392,31 +392,6 @@ class MetadataLog:
             for file in (*self._retired, *(segment.file for segment in self._segments)):
                 file.close()
 
-    def fork(self, disk: Disk) -> MetadataLog:
-        """An independent copy on the copy of a disk."""
-        copy = MetadataLog(
-            disk,
-            self.directory,
-            segment_bytes=self._segment_bytes,
-            segment_ms=self._segment_ms,
-            index_interval_bytes=self._index_interval_bytes,
-        )
-        copy.epochs = self.epochs
-        copy.end_offset = self.end_offset
-        copy.flushed_offset = self.flushed_offset
-        copy.recovered = self.recovered
-        copy._segments = [segment.fork(disk) for segment in self._segments]
-        copy._generation = self._generation
-        copy._start_offset = self._start_offset
-        copy._failure.error = self._failure.error
-        if self.flushing is not None:
-            file, flushing = copy._segments[-1].file, self.flushing
-            copy.flushing = FlushHandle(file, flushing.offset, flushing.generation, copy._failure)
-        copy._tail = self._tail.copy()
-        copy._tail_offsets = self._tail_offsets.copy()
-        copy._tail_bytes = self._tail_bytes
-        return copy
-
 
 def _recover(log: MetadataLog) -> None:
     """Read all that is in the directory (Kafka: `LogLoader`, which runs like this at every start of a metadata log)."""

@@ -257,7 +257,7 @@ class Segment:
 
     def write_indexes(self) -> None:
         """Write the index files, as they are when Kafka has closed the segment. They need no fsync."""
-        times = self._times.fork()
+        times = self._times.copy()
         times.maybe_append(self._max_timestamp, self._max_timestamp_offset)
         for suffix, content in zip(INDEX_SUFFIXES, (self._offsets.encode(), times.encode()), strict=True):
             path = f"{self._directory}/{file_name(self.base_offset, suffix)}"
@@ -298,16 +298,3 @@ class Segment:
         self.remove_indexes()
         self._disk.remove(self.file.path)
         self._disk.fsync_dir(self._directory)
-
-    def fork(self, disk: Disk) -> Segment:
-        """An independent copy on the copy of a disk."""
-        copy = Segment(disk, self._directory, self.base_offset, disk.open(self.file.path), self._interval)
-        copy.size_bytes = self.size_bytes
-        copy.end_offset = self.end_offset
-        copy.first_timestamp = self.first_timestamp
-        copy._offsets = self._offsets.fork()
-        copy._times = self._times.fork()
-        copy._max_timestamp = self._max_timestamp
-        copy._max_timestamp_offset = self._max_timestamp_offset
-        copy._since_entry = self._since_entry
-        return copy

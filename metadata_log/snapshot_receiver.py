@@ -182,14 +182,6 @@ class SnapshotReceiver:
             self._close()
             self._disk.remove(self._partial)
 
-    def fork(self, disk: Disk) -> SnapshotReceiver:
-        """An independent copy over the copy of a disk."""
-        copy = object.__new__(SnapshotReceiver)
-        copy.__dict__.update(self.__dict__)
-        copy._disk = disk
-        copy._file = disk.open(self._partial)
-        return copy
-
     def _close(self) -> None:
         self._file.close()
         self._is_open = False

@@ -92,15 +92,6 @@ class SnapshotWriter:
             self._close()
             self._disk.remove(self._partial)
 
-    def fork(self, disk: Disk) -> SnapshotWriter:
-        """An independent copy over the copy of a disk."""
-        copy = object.__new__(SnapshotWriter)
-        copy.__dict__.update(self.__dict__)
-        copy._disk = disk
-        copy._file = disk.open(self._partial)
-        copy._values = self._values.copy()
-        return copy
-
     def _grown(self, values: Sequence[bytes]) -> int:
         delta = len(self._values)
         return self._batch_bytes + sum(record_bytes(len(value), delta + at) for at, value in enumerate(values))

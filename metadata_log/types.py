@@ -75,6 +75,8 @@ class OffsetAndEpoch(Struct, frozen=True, order=True, kw_only=True):
 
 METADATA_TOPIC: Final = "__cluster_metadata"
 METADATA_PARTITION: Final = 0
+NEVER_MS: Final = 2**62
+"""A deadline in milliseconds that no clock reaches."""
 NO_NODE: Final = -1
 """No leader, or no vote, on the wire and in files."""
 NO_OFFSET: Final = -1

@@ -16,7 +16,7 @@ from controller_sides import InProcess
 from msgspec import Struct, structs
 from real_data import DATA
 
-from kraft.config.secret import Secret
+from kraft.config.described import Secret
 from kraft.controller.authorizer import AuthorizerSettings
 from kraft.controller.deciding import AdminSettings
 from metadata_log.records import metadata

@@ -10,7 +10,7 @@ import trio
 from controller_processes import IDS, Processes
 
 from kraft.admin import AdminClient, AdminError, ConfigChange, QuorumDescription, ResourceType, open_admin
-from kraft.conformance import Ledger
+from kraft.invariants.disks import Ledger
 from metadata_log.batch import RecordBatch, records
 from metadata_log.disk import OsDisk
 from metadata_log.quorum_state_file import read_quorum_state

@@ -7,7 +7,6 @@ async with open_admin([Endpoint("127.0.0.1", 9093)]) as admin:
 """
 
 from kraft.admin.acls import AclFilter, acl_text, create_acls, delete_acls, describe_acls
-from kraft.admin.brokers import unregister_broker
 from kraft.admin.client import (
     AdminClient,
     AdminError,
@@ -21,6 +20,7 @@ from kraft.admin.client import (
     ResourceType,
     SomeRefused,
     open_admin,
+    unregister_broker,
 )
 from kraft.admin.configs import ConfigSource, Setting, alter_quotas, describe_configs, entity_name
 from kraft.admin.features import Feature, Features, UpgradeType, describe_features, update_features

@@ -33,6 +33,7 @@ from transport.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from transport.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from transport.tcp import TcpTransport
 
 T = TypeVar("T")
@@ -449,3 +450,18 @@ def _quorum(answer: DescribeQuorumResponse) -> QuorumDescription:
         voters=tuple(describe(replica) for replica in partition.current_voters),
         observers=tuple(describe(replica) for replica in partition.observers),
     )
+
+
+async def unregister_broker(admin: AdminClient, broker_id: int) -> None:
+    """Unregister a broker that will not come back (Kafka: `Admin.unregisterBroker`, KIP-185). A broker that lives
+    registers again by itself.
+
+    Raises `RequestRefused` and `NoController`.
+    """
+    await admin.ask_active(
+        UnregisterBrokerRequest(broker_id=broker_id), UnregisterBrokerResponse, _refusal_of_unregistering
+    )
+
+
+def _refusal_of_unregistering(answer: UnregisterBrokerResponse) -> Refusal:
+    return Error.of(answer.error_code), answer.error_message

@@ -16,7 +16,7 @@ from kraft.broker.directories import Directories
 from kraft.broker.isr_changes import IsrChanges
 from kraft.broker.lifecycle import BrokerLifecycle, LifecycleState
 from kraft.broker.replicas import PartitionKey, Replicas
-from kraft.broker.settings import NEVER_MS, NO_EPOCH, BrokerSettings
+from kraft.broker.settings import NO_EPOCH, BrokerSettings
 from kraft.controller.partition_change import DIRECTORIES_SINCE
 from kraft.controller.replaying import BatchReplay, SnapshotReplay
 from metadata_log.image import Broker, MetadataImage
@@ -28,7 +28,7 @@ from metadata_log.records.metadata import (
     RemoveTopicRecord,
 )
 from metadata_log.serde import Message
-from metadata_log.types import OffsetAndEpoch, Uuid
+from metadata_log.types import NEVER_MS, OffsetAndEpoch, Uuid
 from transport.protocol.messages.fetch import FetchRequest, FetchResponse
 
 HEARTBEATS: Final = 1
@@ -310,34 +310,3 @@ class BrokerAgent:
             self.directories.on_answer(response, now_ms)
         else:
             self._fetches[channel - _FETCHES] = now_ms + self.settings.options.fetch_interval_ms
-
-    # Exploration
-
-    def fork(self) -> BrokerAgent:
-        """An independent copy; the images are shared."""
-        copy = BrokerAgent(self.settings)
-        copy.image, copy._latest = self.image, self._latest
-        copy.lifecycle = self.lifecycle.fork()
-        copy.replicas = self.replicas.fork()
-        copy.directories = self.directories.fork()
-        copy._isr_changes = self._isr_changes.fork()
-        copy._changed = dict(self._changed)
-        copy._noted, copy._is_everything_noted = dict(self._noted), self._is_everything_noted
-        copy._is_everything_changed = self._is_everything_changed or self._gathering is not None
-        copy._publish_at_ms = self._publish_at_ms
-        copy._judged = self._judged
-        copy._fetches = dict(self._fetches)
-        return copy
-
-    def facts(self) -> tuple[object, ...]:
-        """What tells this from another that has seen the same log."""
-        return (
-            self.lifecycle.facts(),
-            self.replicas.facts(),
-            self.directories.facts(),
-            self._isr_changes.facts(),
-            list(self._changed),
-            self._is_everything_changed or self._gathering is not None,
-            self._judged,
-            sorted(self._fetches.items()),
-        )

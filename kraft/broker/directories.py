@@ -117,18 +117,3 @@ class Directories:
             return
         for key in asked:
             self._to_tell.pop(key, None)
-
-    def fork(self) -> Directories:
-        """An independent copy."""
-        copy = Directories(self._broker_id, self.online)
-        copy._failed = self._failed
-        copy._placed = dict(self._placed)
-        copy._counts = dict(self._counts)
-        copy._to_tell = dict(self._to_tell)
-        copy._asked = self._asked
-        copy._not_before_ms = self._not_before_ms
-        return copy
-
-    def facts(self) -> tuple[object, ...]:
-        """What tells this from another in the same place."""
-        return (self._failed, list(self._placed.items()), list(self._to_tell), self._asked, self._not_before_ms)

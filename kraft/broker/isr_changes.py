@@ -126,14 +126,3 @@ class IsrChanges:
         else:
             self._not_before_ms = now_ms + RETRY_MS
             replicas.again(key, partition_epoch)
-
-    def fork(self) -> IsrChanges:
-        """An independent copy."""
-        copy = IsrChanges(self._broker_id)
-        copy._asked = None if self._asked is None else dict(self._asked)
-        copy._not_before_ms = self._not_before_ms
-        return copy
-
-    def facts(self) -> tuple[object, ...]:
-        """What tells this from another in the same place."""
-        return (self._asked, self._not_before_ms)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-from kraft.broker.settings import NEVER_MS, NO_EPOCH, BrokerSettings
+from kraft.broker.settings import NO_EPOCH, BrokerSettings
 from metadata_log.errors import MetadataLogError
 from metadata_log.serde import Message
-from metadata_log.types import Uuid
+from metadata_log.types import NEVER_MS, Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from transport.protocol.messages.broker_registration import (
@@ -205,15 +205,3 @@ class BrokerLifecycle:
     def is_stopped(self) -> bool:
         """Whether nothing holds the broker back from ending."""
         return self.state is LifecycleState.SHUTTING_DOWN
-
-    # Exploration
-
-    def fork(self) -> BrokerLifecycle:
-        """An independent copy."""
-        copy = object.__new__(BrokerLifecycle)
-        copy.__dict__.update(self.__dict__)
-        return copy
-
-    def facts(self) -> tuple[object, ...]:
-        """What tells this from another in the same place."""
-        return tuple(value for name, value in sorted(self.__dict__.items()) if name != "_settings")

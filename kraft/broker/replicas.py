@@ -14,9 +14,9 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kraft.broker.settings import NEVER_MS, NO_EPOCH
+from kraft.broker.settings import NO_EPOCH
 from metadata_log.image import MetadataImage, Partition
-from metadata_log.types import Uuid
+from metadata_log.types import NEVER_MS, Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -255,21 +255,6 @@ class Replicas:
             led = self.led.get(key)
             if led is not None and led.proposed is not None:
                 yield key, led
-
-    # Exploration
-
-    def fork(self) -> Replicas:
-        """An independent copy."""
-        copy = Replicas(self._broker_id, self._lag_time_max_ms)
-        copy.led = {key: led.copy() for key, led in self.led.items()}
-        copy.followed = dict(self.followed)
-        copy.proposals = dict(self.proposals)
-        copy._shrink_ms = self._shrink_ms
-        return copy
-
-    def facts(self) -> tuple[object, ...]:
-        """What tells this from another in the same place."""
-        return (sorted(self.led.items()), sorted(self.followed.items()), list(self.proposals), self._shrink_ms)
 
 
 def _refusal(

@@ -8,7 +8,6 @@ from msgspec import Struct
 
 from metadata_log.types import Uuid
 
-NEVER_MS: Final = 2**62
 PLAINTEXT: Final = 0
 NO_EPOCH: Final = -1
 

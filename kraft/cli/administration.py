@@ -14,10 +14,9 @@ import trio
 from msgspec import Struct
 
 from kraft.admin import AdminClient, AdminError, RequestRefused, SomeRefused, TopicPartition, open_admin, read_image
-from kraft.cli.failure import CommandFailed
 from kraft.cli.near import did_you_mean
 from kraft.cli.progress import LongJob
-from kraft.cli.text import echo, echo_lines
+from kraft.cli.text import CommandFailed, echo, echo_lines
 from kraft.config import PROTECTED_PROTOCOLS, UsageError, join_host_port, parse_host_port, parse_listener
 from metadata_log.errors import MetadataLogError
 from metadata_log.image import MetadataImage

@@ -9,7 +9,7 @@ import msgspec
 
 from kraft.cli.progress import LongJob
 from kraft.cli.text import count, echo
-from kraft.conformance import History, check_history
+from kraft.history_checker import History, check_history
 from metadata_log.printable import printable
 
 

@@ -20,9 +20,8 @@ from kraft.admin import (
     entity_name,
 )
 from kraft.cli.administration import Cluster, image_of, on_a_cluster, parse_settings
-from kraft.cli.failure import CommandFailed
 from kraft.cli.near import did_you_mean, unknown_broker, unknown_topic
-from kraft.cli.text import table
+from kraft.cli.text import CommandFailed, table
 from metadata_log.image import Entity, MetadataImage
 from metadata_log.image.persistent_map import in_key_order
 from metadata_log.image.quotas import in_entity_order

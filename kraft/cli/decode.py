@@ -12,9 +12,8 @@ import click
 from msgspec import Struct
 
 from kraft.cli.decode_secrets import redacted, redacted_value
-from kraft.cli.failure import CommandFailed
 from kraft.cli.image_at import show_secrets_option
-from kraft.cli.text import echo
+from kraft.cli.text import CommandFailed, echo
 from kraft.config import UsageError
 from metadata_log.batch import Record, RecordBatch, read_batch, rebuild_batch, records
 from metadata_log.errors import CorruptBatch, EncodeError, MetadataLogError

@@ -15,7 +15,6 @@ from typing import Any, Final
 import click
 from msgspec import Struct
 
-from kraft.cli.failure import CommandFailed
 from kraft.cli.image_at import (
     ImageAt,
     at_of,
@@ -26,7 +25,7 @@ from kraft.cli.image_at import (
     show_secrets_option,
 )
 from kraft.cli.private import make_private
-from kraft.cli.text import count, echo, echo_lines, iso_time
+from kraft.cli.text import CommandFailed, count, echo, echo_lines, iso_time
 from metadata_log.image.diff import Difference, differences, resource_type_of
 from metadata_log.image.java_text import (
     name_of,

@@ -13,10 +13,9 @@ import click
 from msgspec import Struct
 
 from kraft.cli.dump_records import Range, RecordLines, RecordsWanted, type_names
-from kraft.cli.failure import CommandFailed
 from kraft.cli.image_at import at_of
 from kraft.cli.renamed import renamed_option
-from kraft.cli.text import echo, iso_time
+from kraft.cli.text import CommandFailed, echo, iso_time
 from kraft.config import UsageError
 from metadata_log.annotate import Span, annotate
 from metadata_log.annotate_file import annotate_file, unknown_bytes

@@ -14,9 +14,8 @@ from typing import Any, Final
 
 import click
 
-from kraft.cli.failure import CommandFailed
 from kraft.cli.renamed import renamed_option
-from kraft.cli.text import count, echo, echo_lines, iso_time, table
+from kraft.cli.text import CommandFailed, count, echo, echo_lines, iso_time, table
 from kraft.config import UsageError
 from metadata_log.errors import MetadataLogError
 

@@ -14,14 +14,13 @@ from typing import Final
 import click
 from msgspec.structs import asdict, replace
 
-from kraft.cli.failure import CommandFailed
 from kraft.cli.history_names import Names
 from kraft.cli.image_at import at_of, first_words, report_damages, show_secrets_option, unknown_record
 from kraft.cli.near import end_words
 from kraft.cli.private import make_private, make_private_directory
 from kraft.cli.progress import LongJob
 from kraft.cli.story import MOMENTS, STORY, Facts, Filter, Row, Story, by_name
-from kraft.cli.text import count, echo, echo_lines, iso_time, table
+from kraft.cli.text import CommandFailed, count, echo, echo_lines, iso_time, table
 from metadata_log.batch import RecordBatch
 from metadata_log.disk import Disk, OsDisk
 from metadata_log.errors import MetadataLogError

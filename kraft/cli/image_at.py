@@ -8,10 +8,9 @@ import click
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kraft.cli.failure import CommandFailed
 from kraft.cli.near import end_words
 from kraft.cli.progress import LongJob
-from kraft.cli.text import echo, iso_time
+from kraft.cli.text import CommandFailed, echo, iso_time
 from metadata_log.annotate import value_position
 from metadata_log.batch import RecordBatch
 from metadata_log.disk import OsDisk

@@ -9,8 +9,7 @@ import trio
 from kraft.admin import LONGEST_RETRY_MS, AdminError, Committed, Follower, Jumped, open_admin
 from kraft.archive import Added, Archive, Feed
 from kraft.cli.ending import ending
-from kraft.cli.failure import CommandFailed
-from kraft.cli.text import echo
+from kraft.cli.text import CommandFailed, echo
 from metadata_log.errors import MetadataLogError
 from transport.interface import Endpoint
 

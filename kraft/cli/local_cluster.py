@@ -17,7 +17,7 @@ from typing import Final
 import javaproperties
 import trio
 
-from kraft.cli.failure import CommandFailed
+from kraft.cli.text import CommandFailed
 from kraft.config import UsageError
 from kraft.config.config import BROKER, CONTROLLER
 from metadata_log.disk import OsDisk

@@ -16,9 +16,9 @@ import trio
 
 from kraft.admin import AdminClient, AdminError, QuorumDescription, open_admin
 from kraft.admin.live_image import read_image
-from kraft.cli.failure import CommandFailed
 from kraft.cli.local_cluster import LocalCluster, run_cluster
 from kraft.cli.quickstart_view import View
+from kraft.cli.text import CommandFailed
 from kraft.cli.tour import Tour
 from kraft.config import UsageError
 from metadata_log.image import MetadataImage

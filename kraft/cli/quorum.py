@@ -13,9 +13,8 @@ import trio
 from kraft.admin import AdminClient, ClusterDescription, NoController, QuorumDescription, ReplicaDescription
 from kraft.admin.conditions import Condition, conditions_without_leader, voter_conditions
 from kraft.cli.administration import Cluster, on_a_cluster
-from kraft.cli.failure import CommandFailed
 from kraft.cli.quorum_why import why_facts, why_lines
-from kraft.cli.text import echo, echo_text
+from kraft.cli.text import CommandFailed, echo, echo_text
 from kraft.cli.voters import add_command, remove_command, upgrade_command
 from metadata_log.types import Uuid
 

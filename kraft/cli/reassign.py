@@ -13,11 +13,10 @@ import trio
 from kraft.admin import AdminClient, Reassignment, TopicPartition, alter_reassignments, list_reassignments
 from kraft.admin.plan import origin_of, plan_moves
 from kraft.cli.administration import Cluster, image_of, on_a_cluster, parse_brokers, parse_partition
-from kraft.cli.failure import CommandFailed
 from kraft.cli.near import unknown_broker, unknown_topic
 from kraft.cli.progress import LongJob
 from kraft.cli.reassignment_file import file_content, read_targets
-from kraft.cli.text import count, echo, echo_text, table
+from kraft.cli.text import CommandFailed, count, echo, echo_text, table
 from kraft.config import UsageError
 from metadata_log.image import MetadataImage, Partition
 

@@ -12,11 +12,10 @@ from typing import Final
 
 import click
 
-from kraft.cli.failure import CommandFailed
 from kraft.cli.image_at import ImageAt, at_option, image_at, reading_options, report_damages, show_secrets_option
 from kraft.cli.near import did_you_mean
 from kraft.cli.shell_commands import Session, ShellError, completions, execute, split
-from kraft.cli.text import echo
+from kraft.cli.text import CommandFailed, echo
 from metadata_log.image.tree import Directory, image_tree
 from metadata_log.reader import OnDamage
 from metadata_log.timeline import At

@@ -1,4 +1,4 @@
-"""Small forms of output that several commands share: times, tables, many lines at once."""
+"""Small forms of output that several commands share: failures, times, tables, many lines at once."""
 
 from __future__ import annotations
 
@@ -63,3 +63,13 @@ def echo_text(text: str) -> None:
 def count(number: int, one: str, many: str | None = None) -> str:
     """`1 topic`, `1,200 topics`."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+class CommandFailed(Exception):
+    """The operation failed: what, a hint, and the exit code. An empty `what` when the command has said it already."""
+
+    def __init__(self, what: str = "", *, hint: str | None = None, exit_code: int = 1) -> None:
+        super().__init__(what)
+        self.what = what
+        self.hint = hint
+        self.exit_code = exit_code

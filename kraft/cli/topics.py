@@ -31,9 +31,8 @@ from kraft.cli.administration import (
     parse_assignment,
     parse_settings,
 )
-from kraft.cli.failure import CommandFailed
 from kraft.cli.near import did_you_mean, unknown_topic
-from kraft.cli.text import count, table
+from kraft.cli.text import CommandFailed, count, table
 from metadata_log.image import MetadataImage, Partition, TopicImage
 from metadata_log.image.persistent_map import in_key_order
 from metadata_log.image.topics import NO_LEADER

@@ -16,8 +16,8 @@ from msgspec import Struct
 
 from kraft.admin import AdminClient, AdminError, ConfigChange, QuorumDescription, ResourceType
 from kraft.cli.broker_tour import BrokerTour, Seen, StepFailed
-from kraft.cli.failure import CommandFailed
 from kraft.cli.local_cluster import LocalCluster, NodeProcess
+from kraft.cli.text import CommandFailed
 from kraft.config import Config
 from metadata_log.batch import RecordBatch
 from metadata_log.disk import OsDisk

@@ -13,9 +13,8 @@ from msgspec.structs import replace
 from kraft.admin import LONGEST_RETRY_MS, AdminError, Committed, Follower, Jumped, open_admin
 from kraft.cli.administration import bootstrap_option, parse_bootstrap
 from kraft.cli.dump_records import Range, RecordLines, RecordsWanted, type_names
-from kraft.cli.failure import CommandFailed
 from kraft.cli.renamed import renamed_option
-from kraft.cli.text import echo, iso_time, joined
+from kraft.cli.text import CommandFailed, echo, iso_time, joined
 from kraft.config import UsageError
 from metadata_log.batch import RecordBatch, scan
 from metadata_log.reader import Damage, Entry, read_entries

@@ -19,7 +19,7 @@ from kraft.config.addresses import (
     parse_voter,
     split_list,
 )
-from kraft.config.described import DescribedSetting, described_settings
+from kraft.config.described import DescribedSetting, Secret, described_settings
 from kraft.config.errors import ConfigError
 from kraft.config.kafka_keys import KAFKA_KEYS, PREFIXES
 from kraft.config.keys import (
@@ -34,7 +34,6 @@ from kraft.config.keys import (
 )
 from kraft.config.properties import Setting, apply_overrides, parse_properties, read_properties, trim
 from kraft.config.providers import resolve_references
-from kraft.config.secret import Secret
 from kraft.config.topic_synonyms import TOPIC_SYNONYMS, Synonym
 
 T = TypeVar("T")

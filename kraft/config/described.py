@@ -29,6 +29,15 @@ _OF_AUTHORIZER: Final = frozenset(("super.users", "allow.everyone.if.no.acl.foun
 """What Kafka leaves to its authorizer to know."""
 
 
+class Secret(Struct, frozen=True):
+    """A text that is hidden wherever it would be printed (Kafka: `Password`)."""
+
+    value: str
+
+    def __repr__(self) -> str:
+        return "[hidden]"
+
+
 class DescribedSetting(Struct, frozen=True):
     """One setting. Without a value are secrets, and settings that nobody here knows: they may be secrets.
 

@@ -154,15 +154,7 @@ def describe_acls(deciding: Deciding, request: DescribeAclsRequest) -> Steps:
     if deciding.admin.authorizer is None:
         text = "No Authorizer is configured on the broker"
         return _described(DescribeAclsResponse(error_code=Error.SECURITY_DISABLED, error_message=text))
-    wanted = AclFilter(
-        resource_type=request.resource_type_filter,
-        resource_name=request.resource_name_filter,
-        pattern_type=request.pattern_type_filter,
-        principal=request.principal_filter,
-        host=request.host_filter,
-        operation=request.operation,
-        permission_type=request.permission_type,
-    )
+    wanted = _filter_of(request)
     if UNKNOWN in _codes(wanted):
         return _described(DescribeAclsResponse(error_code=Error.INVALID_REQUEST, error_message=_UNKNOWN_ELEMENTS))
     by_resource: dict[tuple[int, str, int], list[AclDescription]] = {}
@@ -254,8 +246,8 @@ def _new_id(deciding: Deciding) -> Uuid:
     return acl_id
 
 
-def _delete_filter(asked: DeleteAclsFilter) -> AclFilter:
-    wanted = AclFilter(
+def _filter_of(asked: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
+    return AclFilter(
         resource_type=asked.resource_type_filter,
         resource_name=asked.resource_name_filter,
         pattern_type=asked.pattern_type_filter,
@@ -264,6 +256,10 @@ def _delete_filter(asked: DeleteAclsFilter) -> AclFilter:
         operation=asked.operation,
         permission_type=asked.permission_type,
     )
+
+
+def _delete_filter(asked: DeleteAclsFilter) -> AclFilter:
+    wanted = _filter_of(asked)
     if wanted.resource_type not in RESOURCE_TYPES or wanted.pattern_type not in PATTERN_TYPES:
         raise ApiError(Error.INVALID_REQUEST, "Unknown patternFilter.")
     if wanted.operation not in OPERATIONS or wanted.permission_type not in PERMISSION_TYPES:

@@ -26,7 +26,7 @@ from kraft.controller.features import DEFAULT_BOOTSTRAP, activation, check_suppo
 from kraft.controller.heartbeats import BrokerSessions
 from kraft.controller.leftovers import Leftovers
 from kraft.controller.partition_updates import Member
-from kraft.controller.periodic import NEVER_MS, NO_OP, Periodic
+from kraft.controller.periodic import NO_OP, Periodic
 from kraft.controller.permissions import check_cluster
 from kraft.controller.permitted import Permitted, permit_items
 from kraft.controller.registration import Registrar
@@ -41,7 +41,7 @@ from metadata_log.records.metadata import (
     UnregisterBrokerRecord,
 )
 from metadata_log.serde import Message
-from metadata_log.types import NO_NODE, OffsetAndEpoch, Uuid
+from metadata_log.types import NEVER_MS, NO_NODE, OffsetAndEpoch, Uuid
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
@@ -485,41 +485,6 @@ class QuorumController:
         """The active controller's answer, or None if there will be none."""
         accepted = isinstance(response, ControllerRegistrationResponse) and response.error_code == Error.NONE
         self._registrar.answered(accepted=accepted, now_ms=now_ms)
-
-    # Exploration
-
-    def fork(self) -> QuorumController:
-        """An independent copy; images are shared, as they never change."""
-        copy = QuorumController(self.settings)
-        copy.history = self.history.fork()
-        copy.active_epoch = self.active_epoch
-        copy._is_loaded = self._is_loaded
-        copy._periodic = self._periodic.fork()
-        copy._balancing = self._balancing.fork()
-        copy._unclean_elections = self._unclean_elections.fork()
-        copy._token_removal = self._token_removal.fork()
-        copy._registrar = self._registrar.fork()
-        copy._sessions = self._sessions.fork()
-        copy._sweep_ms = self._sweep_ms
-        copy._next_offset = self._next_offset
-        copy._rng.setstate(self._rng.getstate())
-        return copy
-
-    def facts(self) -> tuple[object, ...]:
-        """What tells this from another that has seen the same log: the images follow from the log and these offsets."""
-        return (
-            self.active_epoch,
-            self._is_loaded,
-            self._periodic.deadline_ms,
-            self._sweep_ms,
-            self._balancing.deadline_ms,
-            self._unclean_elections.deadline_ms,
-            self._token_removal.deadline_ms,
-            self._registrar.facts(),
-            self._sessions.facts(),
-            self.history.latest.end,
-            self.history.committed.end,
-        )
 
 
 def _not_controller(leader_id: int) -> ApiError:

@@ -6,8 +6,7 @@ from random import Random
 
 from msgspec import Struct
 
-from kraft.config.described import DescribedSetting
-from kraft.config.secret import Secret
+from kraft.config.described import DescribedSetting, Secret
 from kraft.controller.authorizer import CLUSTER_NAME, AclOperation, AclResource, Authorizer, AuthorizerSettings, Denial
 from kraft.controller.caller import Caller
 from kraft.controller.heartbeats import BrokerSessions

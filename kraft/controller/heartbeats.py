@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from metadata_log.image import MetadataImage
 from metadata_log.image.persistent_map import in_key_order
+from metadata_log.types import NEVER_MS
 
-NEVER_MS: Final = 2**62
 NOTHING: Final = -1
 """No offset: of a broker that has not told how far it is, and of one that is not shutting down."""
 FIRST: Final = 2**63 - 1
@@ -172,25 +172,3 @@ class BrokerSessions:
                 return key
             heapreplace(by_age, (last_ms, key))
         return None
-
-    # Exploration
-
-    def fork(self) -> BrokerSessions:
-        """An independent copy."""
-        copy = BrokerSessions(self.session_timeout_ms)
-        copy._contacts = self._contacts.copy()
-        copy._by_age = self._by_age.copy()
-        copy._heard = {
-            broker_id: Heard(heard.fenced, heard.metadata_offset, heard.controlled_shutdown_offset)
-            for broker_id, heard in self._heard.items()
-        }
-        copy._registered_at = self._registered_at.copy()
-        return copy
-
-    def facts(self) -> tuple[object, ...]:
-        """What tells this from another that has seen the same log."""
-        heard = tuple(
-            (broker_id, one.fenced, one.metadata_offset, one.controlled_shutdown_offset)
-            for broker_id, one in sorted(self._heard.items())
-        )
-        return (tuple(sorted(self._contacts.items())), heard)

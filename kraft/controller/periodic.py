@@ -6,8 +6,8 @@ from typing import Final
 
 from kraft.controller.result import ControllerResult, VersionedRecord
 from metadata_log.records.metadata import NoOpRecord
+from metadata_log.types import NEVER_MS
 
-NEVER_MS: Final = 2**62
 NO_OP: Final = ControllerResult((VersionedRecord(NoOpRecord()),), is_atomic=False)
 """The record that changes nothing: with it the high watermark and the time of the last commit go on (KIP-835)."""
 
@@ -28,9 +28,3 @@ class Periodic:
     def disarm(self) -> None:
         """Nothing is due any more."""
         self.deadline_ms = NEVER_MS
-
-    def fork(self) -> Periodic:
-        """An independent copy."""
-        copy = Periodic(self._interval_ms)
-        copy.deadline_ms = self.deadline_ms
-        return copy

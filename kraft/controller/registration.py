@@ -10,7 +10,7 @@ from kraft.controller.features import SUPPORTED_FEATURES
 from kraft.controller.result import ApiError, ControllerResult, VersionedRecord
 from metadata_log.image import ControllersImage, FeaturesImage, MetadataImage
 from metadata_log.records.metadata import ControllerEndpoint, ControllerFeature, RegisterControllerRecord
-from metadata_log.types import Uuid
+from metadata_log.types import NEVER_MS, Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.controller_registration import (
     ControllerRegistrationRequest,
@@ -24,7 +24,6 @@ REGISTRATION_SINCE: Final = 15
 FIRST_RETRY_MS: Final = 100
 LAST_RETRY_MS: Final = 120_000
 PLAINTEXT: Final = 0
-NEVER_MS: Final = 2**62
 NOW_MS: Final = 0
 
 
@@ -128,16 +127,3 @@ class Registrar:
         if self._is_asking and self._is_wanted():
             self._is_asking = False
             self.deadline_ms = NOW_MS
-
-    def fork(self) -> Registrar:
-        """An independent copy."""
-        copy = Registrar(self._node_id, self._incarnation_id, self._listeners)
-        copy.deadline_ms = self.deadline_ms
-        copy._seen = self._seen
-        copy._is_asking = self._is_asking
-        copy._retry_ms = self._retry_ms
-        return copy
-
-    def facts(self) -> tuple[object, ...]:
-        """What tells this from another that has seen the same log."""
-        return (self.deadline_ms, self._is_asking, self._retry_ms)

@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import structs
 
-from kraft.config.secret import Secret
+from kraft.config.described import Secret
 from kraft.controller.authorizer import AclOperation, AclResource
 from kraft.controller.caller import Caller
 from kraft.controller.deciding import Deciding

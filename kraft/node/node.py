@@ -24,7 +24,7 @@ from kraft.node.turns import LongestTurn, Turns
 from kraft.node.watching import MetadataWatch
 from kraft.quorum.effects import VotersChanged
 from kraft.quorum.events import BeginShutdown, Resumed, Tick
-from kraft.quorum.values import NEVER_MS, LeaderAndEpoch
+from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.application import Application, RawLog
 from kraft.replica.events import (
     Answer,
@@ -41,7 +41,7 @@ from kraft.replica.events import (
     Trace,
 )
 from kraft.replica.replica import Replica, ReplicaStatus
-from metadata_log.types import NO_NODE
+from metadata_log.types import NEVER_MS, NO_NODE
 from transport.interface import Endpoint, Transport
 
 SHUTDOWN_BUDGET_MS: Final = 5000

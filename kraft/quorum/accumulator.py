@@ -74,21 +74,3 @@ class BatchAccumulator:
         self._open = []
         self._open_bytes = BATCH_OVERHEAD
         self._lingers = True
-
-    def fork(self) -> BatchAccumulator:
-        """An independent copy."""
-        copy = BatchAccumulator(
-            next_offset=self.next_offset, linger_ms=self._linger_ms, max_batch_bytes=self._max_batch_bytes
-        )
-        copy._lingers = self._lingers
-        copy._complete = list(self._complete)
-        copy._open = list(self._open)
-        copy._open_bytes = self._open_bytes
-        copy._open_since_ms = self._open_since_ms
-        copy.drain_at_ms = self.drain_at_ms
-        return copy
-
-    def facts(self) -> tuple[object, ...]:
-        """What tells this from another, for fingerprints."""
-        batches = (tuple(self._complete), tuple(self._open), self._open_since_ms)
-        return (self.next_offset, *batches, self._lingers, self.drain_at_ms)

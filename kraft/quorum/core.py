@@ -5,13 +5,12 @@ The core never waits, reads no clock, and draws only from the `Random` it was gi
 
 from __future__ import annotations
 
-import hashlib
 from random import Random
 from typing import assert_never
 
 from msgspec import Struct
 
-from kraft.quorum import elections, leadership, membership, reads, replication, snapshots
+from kraft.quorum import elections, exchanges, leadership, membership, reads, replication, snapshots
 from kraft.quorum.effects import Effect
 from kraft.quorum.events import (
     AnswerHeld,
@@ -67,7 +66,6 @@ from kraft.quorum.states import (
     VotedState,
 )
 from kraft.quorum.values import (
-    NEVER_MS,
     ElectionState,
     Endpoints,
     LeaderAndEpoch,
@@ -78,7 +76,7 @@ from kraft.quorum.values import (
 from kraft.quorum.voter_history import VoterHistory
 from kraft.quorum.voters import QuorumChange, VoterSet
 from metadata_log.epochs import EpochHistory
-from metadata_log.types import NO_NODE, OffsetAndEpoch
+from metadata_log.types import NEVER_MS, NO_NODE, OffsetAndEpoch
 
 
 class CoreStart(Struct, frozen=True, kw_only=True):
@@ -144,7 +142,7 @@ class RaftCore:
     @property
     def leader_endpoints(self) -> Endpoints:
         """Where the leader listens; empty while that is not known."""
-        return leadership.known_leader(self._quorum)[1]
+        return exchanges.known_leader(self._quorum)[1]
 
     @property
     def state_name(self) -> str:
@@ -424,21 +422,6 @@ class RaftCore:
                 leadership.poll_resigned(quorum, state, now_ms)
             case _:
                 assert_never(state)
-
-    # Exploration
-
-    def fork(self) -> RaftCore:
-        """An independent copy, for exploring what could happen next."""
-        copy = object.__new__(RaftCore)
-        copy._election = self._election
-        copy._quorum = self._quorum.fork()
-        copy._deadline_ms = self._deadline_ms
-        copy._stepped_at_ms = self._stepped_at_ms
-        return copy
-
-    def fingerprint(self) -> bytes:
-        """A digest of everything that decides what this core does next, except the random numbers to come."""
-        return hashlib.blake2b(repr(self._quorum.facts()).encode(), digest_size=16).digest()
 
 
 def _first_state(quorum: QuorumState, election: ElectionState, now_ms: int) -> EpochState:

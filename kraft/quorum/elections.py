@@ -8,15 +8,8 @@ from __future__ import annotations
 
 from kraft.quorum.effects import SendReply
 from kraft.quorum.events import Received
-from kraft.quorum.leadership import (
-    Verdict,
-    begin_leadership,
-    is_addressed,
-    known_leader,
-    on_common_reply,
-    send,
-    settle,
-)
+from kraft.quorum.exchanges import Verdict, is_addressed, known_leader, on_common_reply, send, settle
+from kraft.quorum.leadership import begin_leadership
 from kraft.quorum.messages import Vote, VoteReply
 from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.replication import fetch_from_bootstrap, poll_follower

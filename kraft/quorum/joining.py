@@ -49,13 +49,3 @@ class Joining:
                 self._removed, self._is_removed, self.rival = None, False, None
             elif self._has_voted or (self._is_removed and entry.key == self._removed):
                 self.rival = entry.key
-
-    def fork(self) -> Joining:
-        """An independent copy."""
-        copy = Joining(self._local)
-        copy.__dict__.update(self.__dict__)
-        return copy
-
-    def facts(self) -> tuple[object, ...]:
-        """What tells this from another, for fingerprints."""
-        return (self.rival, self._seen_offset, self._has_voted, self._removed, self._is_removed)

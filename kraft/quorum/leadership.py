@@ -1,144 +1,34 @@
-"""Who leads: learning of leaders, announcing oneself, resigning (Kafka: `KafkaRaftClient`, Begin/EndQuorumEpoch).
-
-What kills a Kafka process here (a leader that contradicts what is known, or that cannot be reached) is refused and
-reported instead: a peer's mistake must not take this node down.
-"""
+"""Leadership: its beginning, its announcement, its end (Kafka: `KafkaRaftClient`, Begin/EndQuorumEpoch)."""
 
 from __future__ import annotations
 
-from enum import Enum, auto
 from typing import Final
 
 from msgspec.structs import replace
 
 from kraft.quorum.appending import append_control
-from kraft.quorum.effects import SendReply, SendRequest
+from kraft.quorum.effects import SendReply
 from kraft.quorum.events import Received, Resign
+from kraft.quorum.exchanges import Verdict, is_addressed, known_leader, learn_leader, on_common_reply, send, settle
 from kraft.quorum.messages import (
     BeginQuorumEpoch,
     BeginQuorumEpochReply,
     EndQuorumEpoch,
     EndQuorumEpochReply,
-    LeaderReply,
-    Request,
 )
 from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.states import FollowerState, LeaderState, ResignedState
-from kraft.quorum.values import Endpoints, ReplicaKey
+from kraft.quorum.values import ReplicaKey
 from kraft.quorum.voter_history import STATIC
 from kraft.quorum.voters import VoterSet
 from metadata_log.records.control import KRaftVersionRecord, LeaderChangeMessage, LeaderChangeMessageVoter
-from metadata_log.types import NO_NODE, NO_OFFSET
+from metadata_log.types import NO_OFFSET
 from transport.protocol.errors import Error
 
 STAY_MS: Final = 250
 """How long a leader that stops stays for the vote of its successor, who asks at once: others have heard this leader a
 moment ago and may refuse the pre-vote. Kafka waits for five seconds, even if nobody is left to ask.
 """
-_NO_ENDPOINTS: Final = Endpoints()
-
-
-class Verdict(Enum):
-    """What the common part of a reply leaves to do."""
-
-    HANDLED = auto()
-    """Done; the peer may be asked again at once."""
-    BACK_OFF = auto()
-    """Of no use; ask again a moment later."""
-    CONTINUE = auto()
-    """The rest of the reply is good."""
-
-
-def known_leader(quorum: QuorumState) -> tuple[int, Endpoints]:
-    """The leader to name in a reply: none whom the receiver might be unable to reach, as that would end a Kafka
-    process.
-    """
-    state = quorum.state
-    endpoints = state.endpoints if state.endpoints.listeners else quorum.endpoints_of(state.leader_id)
-    return (state.leader_id, endpoints) if endpoints.listeners else (NO_NODE, _NO_ENDPOINTS)
-
-
-def send(quorum: QuorumState, peer_id: int, message: Request, now_ms: int) -> None:
-    """Send a request to a peer whose address is known."""
-    address = quorum.address_of(peer_id)
-    assert address is not None, peer_id
-    request_id = quorum.peers.sent(peer_id, now_ms)
-    quorum.emit(SendRequest(request_id, peer_id, address, message, quorum.config.request_timeout_ms))
-
-
-def learn_leader(
-    quorum: QuorumState, peer_id: int, epoch: int, leader_id: int, endpoints: Endpoints, now_ms: int, cause: str
-) -> Error:
-    """Adopt a leader or a higher epoch that a message names; the error says why it was not (`maybeTransition`)."""
-    if not quorum.believes_epoch(peer_id, epoch, now_ms):
-        return Error.UNKNOWN_LEADER_EPOCH
-    if leader_id < NO_NODE:
-        quorum.suspect(peer_id, f"it names leader {leader_id} of epoch {epoch}, which is the id of no node")
-        return Error.INVALID_REQUEST
-    if leader_id == quorum.local.id:
-        if isinstance(quorum.state, LeaderState | ResignedState) and epoch == quorum.epoch:
-            return Error.NONE
-        quorum.suspect(peer_id, f"it takes this node for the leader of epoch {epoch}, which it is not")
-        return Error.INVALID_REQUEST
-    resolved = endpoints if endpoints.listeners else quorum.endpoints_of(leader_id)
-    if leader_id == quorum.leader_id and not len(resolved):
-        # A leader that was removed from the voters names no address when it resigns (KAFKA-17608).
-        resolved = quorum.state.endpoints
-    if leader_id != NO_NODE and not len(resolved):
-        quorum.suspect(peer_id, f"it names leader {leader_id} of epoch {epoch}, whose address nobody has told")
-        return Error.INVALID_REQUEST
-    if epoch > quorum.epoch:
-        if leader_id == NO_NODE:
-            quorum.become_unattached(epoch, now_ms, cause)
-        else:
-            quorum.become_follower(epoch, leader_id, resolved, now_ms, cause)
-    elif leader_id != NO_NODE:
-        if quorum.leader_id not in (NO_NODE, leader_id):
-            quorum.suspect(peer_id, f"it names {leader_id} as leader of epoch {epoch}, which {quorum.leader_id} leads")
-            return Error.INVALID_REQUEST
-        if quorum.leader_id == NO_NODE or len(resolved) > len(quorum.state.endpoints):
-            quorum.become_follower(epoch, leader_id, resolved, now_ms, cause)
-    return Error.NONE
-
-
-def on_common_reply(quorum: QuorumState, peer_id: int, reply: LeaderReply, now_ms: int) -> Verdict:
-    """What every reply can tell: errors, a higher epoch, a leader (`maybeHandleCommonResponse`).
-
-    Kafka asks again at once where it learned nothing new, and so spins while there is no leader; a short back-off there
-    cannot be seen by the peer and spares both.
-    """
-    top_error = getattr(reply, "top_error", Error.NONE)
-    if top_error != Error.NONE:
-        if top_error != Error.BROKER_NOT_AVAILABLE:
-            quorum.suspect(peer_id, f"it refuses our request with {top_error.name}")
-        return Verdict.BACK_OFF
-    state = quorum.state
-    error = reply.error
-    if reply.epoch < state.epoch or error == Error.UNKNOWN_LEADER_EPOCH:
-        return Verdict.BACK_OFF
-    endpoints = getattr(reply, "endpoints", _NO_ENDPOINTS)
-    if reply.epoch > state.epoch or error in (Error.FENCED_LEADER_EPOCH, Error.NOT_LEADER_OR_FOLLOWER):
-        learn_leader(quorum, peer_id, reply.epoch, reply.leader_id, endpoints, now_ms, f"told-by-{peer_id}")
-        return Verdict.HANDLED if quorum.state is not state else Verdict.BACK_OFF
-    is_news = state.leader_id == NO_NODE or (not state.endpoints.listeners and endpoints.listeners)
-    if reply.leader_id != NO_NODE and is_news:
-        refused = learn_leader(quorum, peer_id, reply.epoch, reply.leader_id, endpoints, now_ms, f"told-by-{peer_id}")
-        if refused != Error.NONE:
-            return Verdict.BACK_OFF
-        return Verdict.CONTINUE if error == Error.NONE else Verdict.HANDLED
-    if error in (Error.BROKER_NOT_AVAILABLE, Error.INVALID_REQUEST, Error.INVALID_VOTER_KEY):
-        if error == Error.INVALID_REQUEST:
-            quorum.suspect(peer_id, "it calls our request invalid")
-        return Verdict.BACK_OFF
-    return Verdict.CONTINUE
-
-
-def settle(quorum: QuorumState, peer_id: int, verdict: Verdict, now_ms: int) -> None:
-    """Note with the peer's record how its reply was dealt with."""
-    if verdict is Verdict.BACK_OFF:
-        quorum.peers.back_off(peer_id, now_ms)
-    else:
-        quorum.peers.answered(peer_id)
 
 
 # The voter's side
@@ -172,18 +62,6 @@ def _adopt_announced(quorum: QuorumState, request: BeginQuorumEpoch | EndQuorumE
     if request.leader_id < 0:
         return Error.INVALID_REQUEST
     return learn_leader(quorum, request.leader_id, request.epoch, request.leader_id, request.endpoints, now_ms, cause)
-
-
-def epoch_error(quorum: QuorumState, epoch: int) -> Error:
-    """What is wrong with the epoch of a request to the leader; it moves nobody, whatever it is."""
-    if epoch < quorum.state.epoch:
-        return Error.FENCED_LEADER_EPOCH
-    return Error.UNKNOWN_LEADER_EPOCH if epoch > quorum.state.epoch else Error.NONE
-
-
-def is_addressed(quorum: QuorumState, voter: ReplicaKey) -> bool:
-    """Whether a request meant for this voter has come to the right replica; unknown parts match anybody."""
-    return voter.id == NO_NODE or voter.matches(quorum.local)
 
 
 def ranked_backoff_ms(successors: tuple[ReplicaKey, ...], local: ReplicaKey, maximum_ms: int) -> int:

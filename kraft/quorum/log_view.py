@@ -202,23 +202,3 @@ class LogView:
             return min(diverging.offset, self.end_offset)
         mine = self.end_offset_for(diverging.epoch)
         return min(mine.offset, diverging.offset) if mine.epoch == diverging.epoch else mine.offset
-
-    def fork(self) -> LogView:
-        """An independent copy."""
-        copy = LogView(
-            start_offset=self.start_offset, end_offset=self.end_offset, epochs=self.epochs, snapshots=self.snapshots
-        )
-        copy.flushed_offset = self.flushed_offset
-        copy.high_watermark = self.high_watermark
-        return copy
-
-    def facts(self) -> tuple[object, ...]:
-        """Everything that tells this view from another, for fingerprints."""
-        return (
-            self.start_offset,
-            self.end_offset,
-            self.flushed_offset,
-            self.high_watermark,
-            self.epochs.entries,
-            self.snapshots,
-        )

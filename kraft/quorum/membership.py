@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from kraft.quorum.appending import append_control
 from kraft.quorum.effects import SendReply, SendRequest
 from kraft.quorum.events import Received, UpgradeQuorum
-from kraft.quorum.leadership import Verdict, end_change, epoch_error, known_leader, on_common_reply
+from kraft.quorum.exchanges import Verdict, epoch_error, known_leader, on_common_reply
+from kraft.quorum.leadership import end_change
 from kraft.quorum.messages import (
     AddVoter,
     AddVoterReply,

@@ -9,9 +9,8 @@ from __future__ import annotations
 from random import Random
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from kraft.quorum.values import NEVER_MS
+from metadata_log.types import NEVER_MS
 
 
 class PeerRequest(Struct, frozen=True):
@@ -114,17 +113,3 @@ class Peers:
     def clear(self) -> None:
         """Forget all requests: a new state has begun."""
         self._requests.clear()
-
-    def fork(self) -> Peers:
-        """An independent copy."""
-        copy = Peers(request_timeout_ms=self._request_timeout_ms, retry_backoff_ms=self._retry_backoff_ms)
-        copy._requests = dict(self._requests)
-        copy._next_request_id = self._next_request_id
-        return copy
-
-    def facts(self) -> tuple[object, ...]:
-        """What tells this from another, for fingerprints; request ids are relative, as absolute ones never matter."""
-        return tuple(
-            (peer_id, replace(request, awaiting=None if request.awaiting is None else 1))
-            for peer_id, request in sorted(self._requests.items())
-        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from kraft.quorum.messages import Fetch, FetchReply
-from kraft.quorum.values import NEVER_MS
+from metadata_log.types import NEVER_MS
 
 
 class ParkedFetch(Struct, frozen=True):
@@ -67,14 +67,3 @@ class Purgatory:
     def _keep(self, parked: list[ParkedFetch]) -> None:
         self._parked = {fetch.request_id: fetch for fetch in parked}
         self.deadline_ms = min([fetch.deadline_ms for fetch in parked], default=NEVER_MS)
-
-    def fork(self) -> Purgatory:
-        """An independent copy."""
-        copy = Purgatory()
-        copy._parked = self._parked.copy()
-        copy.deadline_ms = self.deadline_ms
-        return copy
-
-    def facts(self) -> tuple[object, ...]:
-        """What tells this from another, for fingerprints."""
-        return tuple(self._parked.values())

@@ -5,7 +5,6 @@ Which state may follow which is written down as data; a step off the table is a 
 
 from __future__ import annotations
 
-from copy import copy
 from random import Random
 from typing import Final
 
@@ -44,7 +43,6 @@ from kraft.quorum.states import (
     VotedState,
 )
 from kraft.quorum.values import (
-    NEVER_MS,
     OWN_KRAFT_VERSIONS,
     ElectionState,
     Endpoints,
@@ -55,7 +53,7 @@ from kraft.quorum.values import (
 )
 from kraft.quorum.voter_history import VoterHistory
 from kraft.quorum.voters import Voter, VoterSet
-from metadata_log.types import NO_NODE
+from metadata_log.types import NEVER_MS, NO_NODE
 from transport.protocol.errors import Error
 
 BOOTSTRAP_ID: Final = -2
@@ -391,39 +389,3 @@ class QuorumState:
             now_ms + self.random_election_timeout_ms(),
         )
         self.transition_to(target, cause, persist=False)
-
-    # Exploration
-
-    def fork(self) -> QuorumState:
-        """An independent copy, without effects still to be carried out."""
-        assert not self.effects, "forked in the middle of a step"
-        fork = QuorumState(
-            config=self.config,
-            local=self.local,
-            endpoints=self.endpoints,
-            history=self.history,
-            bootstrap=self.bootstrap,
-            log=self.log.fork(),
-            rng=copy(self.rng),
-            state=self.state.fork() if isinstance(self.state, LeaderState) else replace(self.state),
-        )
-        fork.peers = self.peers.fork()
-        fork.purgatory = self.purgatory.fork()
-        fork.joining = self.joining.fork()
-        fork.is_shutting_down = self.is_shutting_down
-        fork.persisted = self.persisted
-        return fork
-
-    def facts(self) -> tuple[object, ...]:
-        """Everything that decides what comes next, in a canonical order."""
-        state = self.state.facts() if isinstance(self.state, LeaderState) else self.state
-        return (
-            state,
-            self.history,
-            self.log.facts(),
-            self.peers.facts(),
-            self.purgatory.facts(),
-            self.is_shutting_down,
-            self.persisted,
-            *(self.joining.facts() if self.config.auto_join else ()),
-        )

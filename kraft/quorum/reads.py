@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from kraft.quorum.effects import ReadConfirmed
 from kraft.quorum.events import ReadIndex
-from kraft.quorum.leadership import send
+from kraft.quorum.exchanges import send
 from kraft.quorum.messages import BeginQuorumEpoch, BeginQuorumEpochReply
 from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.states import LeaderState

@@ -21,7 +21,8 @@ from kraft.quorum.effects import (
     TruncateLog,
 )
 from kraft.quorum.events import AnswerHeld, Append, LogFlushed, Received
-from kraft.quorum.leadership import Verdict, epoch_error, known_leader, on_commit, on_common_reply, send, settle
+from kraft.quorum.exchanges import Verdict, epoch_error, known_leader, on_common_reply, send, settle
+from kraft.quorum.leadership import on_commit
 from kraft.quorum.log_view import Position
 from kraft.quorum.messages import (
     AddVoter,

@@ -21,7 +21,7 @@ from kraft.quorum.effects import (
     TruncateLog,
 )
 from kraft.quorum.events import LogStartRaised, Received, SnapshotChecked, SnapshotTaken
-from kraft.quorum.leadership import Verdict, epoch_error, known_leader, on_common_reply, settle
+from kraft.quorum.exchanges import Verdict, epoch_error, known_leader, on_common_reply, settle
 from kraft.quorum.messages import FetchSnapshot, FetchSnapshotReply
 from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.states import Download, FollowerState, LeaderState

@@ -10,8 +10,6 @@ from msgspec import Struct
 
 from metadata_log.types import NO_NODE, Uuid
 
-NEVER_MS = 2**62
-"""The deadline of what is not timed."""
 DEFAULT_LISTENER = "CONTROLLER"
 MAX_BATCH_BYTES = 8 * 1024 * 1024
 """The largest record batch a leader writes (`KafkaRaftClient.MAX_BATCH_SIZE_BYTES`)."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
-from typing import Final, Protocol
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -19,11 +19,9 @@ from kraft.replica.events import Call, CancelCall, Committed, CommittedBatch, No
 from kraft.replica.options import ReplicaOptions
 from metadata_log.errors import CorruptBatch, DirectoryError
 from metadata_log.serde import Message
-from metadata_log.types import OffsetAndEpoch
+from metadata_log.types import NEVER_MS, OffsetAndEpoch
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
-
-NEVER_MS: Final = 2**62
 
 
 class Unit(Struct, frozen=True, gc=False):
@@ -201,12 +199,6 @@ class Application(Protocol):
     def on_tick(self, now_ms: int) -> Iterable[Action]:
         """Do timed work that is due. What it yields is done before it goes on."""
 
-    def fork(self) -> Application:
-        """An independent copy."""
-
-    def facts(self) -> tuple[object, ...]:
-        """What tells this from another that hosts the same log, in a canonical form."""
-
 
 ApplicationFactory = Callable[[ReplicaOptions, str, tuple[Message, ...], Random], Application]
 """Makes the application of a replica from its options, the cluster id, the records of its bootstrap.checkpoint, and the
@@ -332,16 +324,6 @@ class RawLog:
     def on_tick(self, now_ms: int) -> tuple[Action, ...]:
         """Nothing is timed."""
         return ()
-
-    def fork(self) -> RawLog:
-        """An independent copy."""
-        copy = RawLog(reads_batches=self.reads_batches)
-        copy._is_leader = self._is_leader
-        return copy
-
-    def facts(self) -> tuple[object, ...]:
-        """Whether it takes submits."""
-        return (self._is_leader,)
 
 
 def host_raw_log(options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random) -> RawLog:

@@ -53,13 +53,6 @@ class _Reading:
             batch.base_offset, batch.next_offset, batch.epoch, batch.base_timestamp, values, batch.size_bytes
         )
 
-    def fork(self) -> _Reading:
-        """An independent copy."""
-        copy = _Reading(self._batch, self._where)
-        copy._values = self._values.copy()
-        copy._records = islice(copy._records, len(copy._values), None)
-        return copy
-
 
 class Applier:
     """Hands out what lies between what was applied and the high watermark."""
@@ -133,10 +126,3 @@ class Applier:
                 return
             self.next_offset = whole.next_offset
             yield whole
-
-    def fork(self, log: MetadataLog) -> Applier:
-        """An independent copy over the copy of a log."""
-        copy = Applier(log, self.next_offset)
-        copy._remembered = self._remembered.copy()
-        copy._reading = None if self._reading is None else self._reading.fork()
-        return copy

@@ -23,10 +23,3 @@ class Asks:
     def take(self, request_id: int) -> int:
         """The token of a request that is answered, or will not be."""
         return self._tokens.pop(request_id)
-
-    def fork(self) -> Asks:
-        """An independent copy."""
-        copy = Asks()
-        copy._last_id = self._last_id
-        copy._tokens = self._tokens.copy()
-        return copy

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
 from random import Random
 from typing import Final
 
 from kraft.broker import BrokerAgent, BrokerListener, BrokerSettings
 from kraft.controller.authorizer import Denial
 from kraft.controller.features import SUPPORTED_FEATURES, check_supported
-from kraft.controller.replaying import EVERYTHING, BatchReplay, SnapshotReplay
+from kraft.controller.replaying import BatchReplay, SnapshotReplay
 from kraft.controller.result import ApiError
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.application import Action, Ask, RefuseSubmit, Respond, Unit
@@ -157,16 +156,6 @@ class BrokerHost:
             for send in self.agent.poll(now_ms)
         )
 
-    def fork(self) -> BrokerHost:
-        """An independent copy."""
-        copy = BrokerHost(self.agent.fork())
-        copy._applying = None if self._applying is None else self._applying.fork(copy.agent)
-        return copy
-
-    def facts(self) -> tuple[object, ...]:
-        """What tells this from another with the same log."""
-        return (*self.agent.facts(), None if self._applying is None else self._applying.count)
-
 
 class _Applying:
     """Committed records on their way into the image of a broker, so many in a turn."""
@@ -199,18 +188,6 @@ class _Applying:
         for record in self._records:
             self.count += 1
             yield record
-
-    def fork(self, agent: BrokerAgent) -> _Applying:
-        """The same for the copy of an agent, which has noted what was replayed."""
-        replay = self.replay
-        anew = (
-            SnapshotReplay(self._end)
-            if isinstance(replay, SnapshotReplay)
-            else agent.begin_committed(replay.base_offset)
-        )
-        copy = _Applying(anew, self._end, self._values, self._where)
-        anew.go_on(islice(copy._counted(), self.count), EVERYTHING)
-        return copy
 
 
 def host_broker(options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random) -> BrokerHost:

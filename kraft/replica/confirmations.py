@@ -40,14 +40,3 @@ class Confirmations:
         self._confirmed.clear()
         abandoned, self._waiting = self._waiting, []
         return abandoned
-
-    def fork(self) -> Confirmations:
-        """An independent copy."""
-        copy = Confirmations()
-        copy._waiting = self._waiting.copy()
-        copy._confirmed = self._confirmed.copy()
-        return copy
-
-    def facts(self) -> tuple[object, ...]:
-        """Who waits, and for what."""
-        return tuple(self._waiting), tuple(self._confirmed)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import islice
 from random import Random
 from typing import Final
 
@@ -20,12 +19,11 @@ from kraft.controller.caller import Caller, host_of_peer
 from kraft.controller.controller import NOT_ACTIVE
 from kraft.controller.envelope import Forwarded, api_key_of, refuse_envelope, seal
 from kraft.controller.features import DEFAULT_BOOTSTRAP, SUPPORTED_FEATURES
-from kraft.controller.replaying import EVERYTHING, BatchReplay, SnapshotReplay
+from kraft.controller.replaying import BatchReplay, SnapshotReplay
 from kraft.controller.result import ApiError
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.api_versions import QUORUM_APIS
 from kraft.replica.application import (
-    NEVER_MS,
     Action,
     Ask,
     Proposal,
@@ -44,7 +42,7 @@ from metadata_log.image.records import records as image_records
 from metadata_log.image.records import records_by_steps
 from metadata_log.records.frame import encode_record, read_record
 from metadata_log.serde import Message
-from metadata_log.types import OffsetAndEpoch, random_uuid
+from metadata_log.types import NEVER_MS, OffsetAndEpoch, random_uuid
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
@@ -264,18 +262,6 @@ class ControllerHost:
         """At any time."""
         return True
 
-    def fork(self) -> ControllerHost:
-        """An independent copy."""
-        copy = ControllerHost(self.controller.fork())
-        copy._decisions = self._decisions.fork(copy.controller)
-        copy._applying = None if self._applying is None else self._applying.fork(copy.controller)
-        return copy
-
-    def facts(self) -> tuple[object, ...]:
-        """What tells this from another with the same log."""
-        applying = None if self._applying is None else self._applying.count
-        return (*self.controller.facts(), self._decisions.facts(), applying)
-
 
 def _caller(request: WireRequest) -> Caller:
     return Caller(host=host_of_peer(request.peer))
@@ -344,10 +330,6 @@ class _OfBatch:
         """All records were replayed."""
         controller.finish_committed(self._replay, self._end)
 
-    def anew(self, controller: QuorumController) -> _OfBatch:
-        """The same batch from its first record on, for another controller."""
-        return _OfBatch(controller.begin_committed(self._replay.base_offset), self._end)
-
 
 class _OfSnapshot:
     """What becomes of a snapshot."""
@@ -362,10 +344,6 @@ class _OfSnapshot:
     def finish(self, controller: QuorumController) -> None:
         """All records were replayed."""
         controller.finish_snapshot(self._replay)
-
-    def anew(self, _: QuorumController) -> _OfSnapshot:
-        """The same snapshot from its first record on."""
-        return _OfSnapshot(self._replay.end)
 
 
 class _Applying:
@@ -390,12 +368,6 @@ class _Applying:
         for record in self._records:
             self.count += 1
             yield record
-
-    def fork(self, controller: QuorumController) -> _Applying:
-        """The same for the copy of a controller."""
-        copy = _Applying(self._target.anew(controller), self._values, self._where)
-        copy._target.go_on(islice(copy._counted(), self.count), EVERYTHING)
-        return copy
 
 
 def _units(result: ControllerResult) -> tuple[Unit, ...]:

@@ -19,11 +19,11 @@ from kraft.controller.controller import RECORDS_PER_BATCH
 from kraft.controller.replaying import PARTITIONS_PER_RECORD, BatchReplay
 from kraft.controller.result import Steps
 from kraft.replica.answer_weight import weight_of_refusal
-from kraft.replica.application import NEVER_MS, Action, ForRequest, Proposal, Respond, Unit
+from kraft.replica.application import Action, ForRequest, Proposal, Respond, Unit
 from kraft.replica.events import WireRequest
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import ClearElrRecord, RemoveTopicRecord
-from metadata_log.types import NO_NODE
+from metadata_log.types import NEVER_MS, NO_NODE
 
 STEPS_PER_TURN: Final = 1000
 """About ten milliseconds (docs/decisions/0022-no-turn-is-long.md)."""
@@ -125,12 +125,6 @@ class _UnderWay:
         if not self.replay.is_behind:
             # Else this turn has had its portion of a record that is about all partitions.
             self.replay.go_on([one.record for one in self.records[self.replay.count :]], STEPS_PER_TURN)
-
-    def skip(self, steps: int) -> None:
-        """Make so many steps whose records are known."""
-        for _ in range(steps):
-            next(self._stream)
-        self.taken = steps
 
     def take_batch(self) -> Unit:
         """The records so far, and none of them any more."""
@@ -271,35 +265,6 @@ class Decisions:
         self._waiting.clear()
         if self._refused:
             self.deadline_ms = 0
-
-    # Exploration
-
-    def fork(self, controller: QuorumController) -> Decisions:
-        """An independent copy for the copy of a controller, where what is under way is decided on anew."""
-        copy = Decisions()
-        copy._waiting = self._waiting.copy()
-        copy._refused = self._refused.copy()
-        copy._reads = deque(_forked(read, controller) for read in self._reads)
-        copy._current = None if self._current is None else _forked(self._current, controller)
-        copy.deadline_ms = self.deadline_ms
-        return copy
-
-    def facts(self) -> tuple[object, ...]:
-        """What tells this from another."""
-        return (
-            None if self._current is None else self._current.taken,
-            [None if work.request is None else work.request.request_id for work in self._waiting],
-            [read.taken for read in self._reads],
-            [request.request_id for request in self._refused],
-        )
-
-
-def _forked(under_way: _UnderWay, controller: QuorumController) -> _UnderWay:
-    copy = _UnderWay(under_way.work, controller, under_way.since_ms)
-    copy.skip(under_way.taken)
-    copy.records, copy.values = under_way.records.copy(), under_way.values.copy()
-    copy.has_written = under_way.has_written
-    return copy
 
 
 def _weight_of_all(controller: QuorumController) -> int:

@@ -54,16 +54,6 @@ class Deferred:
         abandoned, self.held = self.held, deque()
         return abandoned
 
-    def fork(self) -> Deferred:
-        """An independent copy."""
-        copy = Deferred()
-        copy.held = self.held.copy()
-        return copy
-
-    def facts(self) -> tuple[object, ...]:
-        """Who waits for what."""
-        return tuple((one.last_offset, _id(one)) for one in self.held)
-
 
 class Abandoned:
     """Those who waited when a leadership ended, in their order, with the offset up to which was committed by then."""
@@ -90,16 +80,6 @@ class Abandoned:
             taken.append((one, is_committed))
             room -= _weight(one, is_refused=not is_committed)
         return taken
-
-    def fork(self) -> Abandoned:
-        """An independent copy."""
-        copy = Abandoned()
-        copy._held = self._held.copy()
-        return copy
-
-    def facts(self) -> tuple[object, ...]:
-        """Who is still to be told, and what."""
-        return tuple((_id(one), is_committed) for one, is_committed in self._held)
 
 
 def _weight(held: Held, *, is_refused: bool) -> int:

@@ -64,13 +64,3 @@ class Gathered:
     def _clear(self) -> None:
         self.values = []
         self._bytes = BATCH_OVERHEAD
-
-    def fork(self) -> Gathered:
-        """An independent copy."""
-        copy = Gathered(self._max_batch_bytes)
-        copy._bytes = self._bytes
-        copy.base_offset = self.base_offset
-        copy.values = self.values.copy()
-        copy._handed_over = self._handed_over.copy()
-        copy.backlog_bytes = self.backlog_bytes
-        return copy

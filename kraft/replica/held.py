@@ -60,16 +60,6 @@ class HeldReply:
             units -= step
         return units
 
-    def fork(self, begin: Begin) -> HeldReply:
-        """The same answer, judged as far, for the copy of a replica."""
-        copy = HeldReply(self.event, self.peer_id, begin)
-        if self._steps is not None:
-            copy._basis, copy._steps = begin()
-            for _ in range(self.taken):
-                next(copy._steps)
-            copy.taken = self.taken
-        return copy
-
 
 def records_of(message: object) -> bytes:
     """The records that an answer carries; none if there are none, or if the answer is not about one partition."""

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from kraft.replica.events import Returned
 from kraft.replica.machine_log import Command, Entry, Expired, Opened, OpenSession, Outcome, encode
@@ -254,18 +253,3 @@ class MachineCalls:
         self.send_all_again()
         self._number()
         return tuple(returned)
-
-    # Exploration
-
-    def fork(self) -> MachineCalls:
-        """An independent copy."""
-        copy = object.__new__(MachineCalls)
-        copy.__dict__.update(self.__dict__)
-        copy._pending = {call_id: replace(one) for call_id, one in self._pending.items()}
-        copy._by_key, copy._own = self._by_key.copy(), self._own.copy()
-        copy._unnumbered, copy._unsent = self._unnumbered.copy(), self._unsent.copy()
-        return copy
-
-    def facts(self) -> tuple[object, ...]:
-        """What tells this from another."""
-        return (self._session, self._last_sequence, tuple(self._pending.items()), tuple(self._unsent))

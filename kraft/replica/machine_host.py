@@ -17,7 +17,6 @@ from kraft.controller.result import ApiError
 from kraft.quorum.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.application import (
-    NEVER_MS,
     Action,
     ApplicationFactory,
     Ask,
@@ -53,7 +52,7 @@ from kraft.replica.sessions import Sessions
 from kraft.state_machine import Change, Codec, Position, Refused, StateMachine
 from metadata_log.errors import CorruptBatch
 from metadata_log.serde import Message
-from metadata_log.types import OffsetAndEpoch, random_uuid
+from metadata_log.types import NEVER_MS, OffsetAndEpoch, random_uuid
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
@@ -443,37 +442,6 @@ class MachineHost:
     def supported_features(self) -> tuple[tuple[str, int, int], ...]:
         """None."""
         return ()
-
-    # Exploration
-
-    def fork(self) -> MachineHost:
-        """An independent copy; the state goes by way of a snapshot."""
-        copy = object.__new__(MachineHost)
-        copy.__dict__.update(self.__dict__)
-        copy.machine = self._make()
-        copy.watch(lambda _, function: function)
-        copy.machine.restore(self.machine.snapshot())
-        copy.sessions = Sessions(self.sessions.now_ms, self.sessions.states())
-        copy._calls, copy._reads = self._calls.fork(), self._reads.fork()
-        copy._proposed, copy._forwarded = self._proposed.copy(), self._forwarded.copy()
-        copy._changes = self._changes.copy()
-        copy._asked, copy._actions = self._asked.copy(), self._actions.copy()
-        return copy
-
-    def facts(self) -> tuple[object, ...]:
-        """What tells this from another with the same log."""
-        return (
-            self._is_leader,
-            self.applied_offset,
-            self._calls.facts(),
-            self._reads.facts(),
-            tuple(self._proposed.items()),
-            tuple(self._forwarded.items()),
-            tuple(self._asked.items()),
-            self._ask_again_ms,
-            tuple(self._actions),
-            self._position if self._batch is not None else None,
-        )
 
 
 def _answer(request_id: int, error: Error, data: bytes = b"") -> Respond:

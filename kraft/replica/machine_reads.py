@@ -79,14 +79,3 @@ class MachineReads:
         while self._until and self._until[0][0] <= applied_offset:
             released += self._until.popleft()[1]
         return released
-
-    def fork(self) -> MachineReads:
-        """An independent copy."""
-        copy = MachineReads()
-        copy._waiting, copy._asked = self._waiting.copy(), self._asked.copy()
-        copy._next_token, copy._until = self._next_token, self._until.copy()
-        return copy
-
-    def facts(self) -> tuple[object, ...]:
-        """What tells this from another."""
-        return (tuple(self._waiting), tuple(self._asked.values()), tuple(self._until))

@@ -15,11 +15,12 @@ from kraft.quorum.effects import Suspicious
 from kraft.quorum.events import Append, UpgradeQuorum
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.answer_weight import ANSWERS_PER_TURN
-from kraft.replica.application import NEVER_MS, Application, ForRequest, ForSubmit, Proposal
+from kraft.replica.application import Application, ForRequest, ForSubmit, Proposal
 from kraft.replica.deferred import Abandoned, Deferred, Held
 from kraft.replica.events import Answer, Output, SubmitDone, Trace
 from kraft.replica.gathered import Gathered
 from kraft.replica.options import ReplicaOptions
+from metadata_log.types import NEVER_MS
 from transport.protocol.errors import Error
 
 NEXT_TURN_MS: Final = 1
@@ -208,21 +209,6 @@ class Proposals:
                 host.tell(SubmitDone(submit_id=submit_id, error=error, is_uncertain=is_uncertain, leader=leader))
             case None:
                 pass
-
-    def fork(self) -> Proposals:
-        """An independent copy."""
-        copy = Proposals(self._options)
-        copy._deferred = self._deferred.fork()
-        copy._abandoned = self._abandoned.fork()
-        copy.deadline_ms = self.deadline_ms
-        copy._next_append_id = self._next_append_id
-        copy.gathered = self.gathered.fork()
-        copy.is_open = self.is_open
-        return copy
-
-    def facts(self) -> tuple[object, ...]:
-        """What decides what becomes of proposals."""
-        return self._deferred.facts(), self._abandoned.facts(), self.gathered.values, self.is_open
 
 
 def success(held: Held, leader: LeaderAndEpoch) -> Output:

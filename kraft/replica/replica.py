@@ -4,7 +4,6 @@ returns what leaves the node (Kafka: `KafkaRaftClient` with its log, store, netw
 
 from __future__ import annotations
 
-import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -106,15 +105,13 @@ from kraft.replica.storage import Storage
 from metadata_log.disk import Disk
 from metadata_log.errors import DecodeError
 from metadata_log.log import MetadataLog
-from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records.control import LeaderChangeMessage
 from metadata_log.serde import Message
-from metadata_log.types import NO_NODE, OffsetAndEpoch, Uuid
+from metadata_log.types import NEVER_MS, NO_NODE, OffsetAndEpoch, Uuid
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages import ApiVersionsRequest, FetchResponse
 
-_NEVER_MS: Final = 2**62
 _TICK: Final = Tick()
 _OwnEvent = LogFlushed | SnapshotChecked
 """What comes of an effect and must not overtake the effects behind it."""
@@ -183,10 +180,10 @@ class Replica:
         self._claim_offset: int | None = None
         """Where this leader's LeaderChange record is: once that is applied, the application leads, too."""
         self._early: deque[WireRequest] = deque()
-        self._early_at_ms = _NEVER_MS
+        self._early_at_ms = NEVER_MS
         """When the next of `_early` are dealt with, after some of them were."""
         """What came between the election and that moment: a client who was sent away would come back much later."""
-        self._finish_by_ms = _NEVER_MS
+        self._finish_by_ms = NEVER_MS
         """When a leader that stops resigns at the latest. Meanwhile it takes nothing new and finishes what it has."""
         self._applied_offset = storage.log.start_offset
         """Everything below was applied."""
@@ -194,9 +191,9 @@ class Replica:
         """Answers whose records are being judged: the first of them, and then the others."""
         self._judged: tuple[bytes, Judged] | None = None
         """The records that were judged last, and what came of that."""
-        self._judge_at_ms = _NEVER_MS
+        self._judge_at_ms = NEVER_MS
         """When to judge more of what is held."""
-        self._apply_at_ms = _NEVER_MS
+        self._apply_at_ms = NEVER_MS
         """When to hand more of what is committed to the application."""
         self._outputs: list[Output] = []
         self._todo: deque[Action | WireRequest | _OwnEvent] = deque()
@@ -296,7 +293,7 @@ class Replica:
             return 0
         core = self.core
         # A follower's flush is waited for by the leader and so by clients, its application by nobody.
-        if self._apply_at_ms < _NEVER_MS and (core.is_leader or not self._storage.is_flushing):
+        if self._apply_at_ms < NEVER_MS and (core.is_leader or not self._storage.is_flushing):
             return min(self._apply_at_ms, self._judge_at_ms, self._proposals.deadline_ms, self._early_at_ms)
         return min(
             self._judge_at_ms,
@@ -376,7 +373,7 @@ class Replica:
         is_done = core.high_watermark >= core.next_append_offset and not proposals.has_more_to_tell
         if core.is_leader and not is_done and now_ms < self._finish_by_ms:
             return
-        self._finish_by_ms = _NEVER_MS
+        self._finish_by_ms = NEVER_MS
         self.step_core(BeginShutdown(), now_ms)
 
     @property
@@ -503,7 +500,7 @@ class Replica:
             self._judge_at_ms = now_ms + 1
             self.step_core(AnswerHeld(held.event.request_id, held.peer_id, GRACE_MS), now_ms)
         else:
-            self._judge_at_ms = _NEVER_MS
+            self._judge_at_ms = NEVER_MS
 
     def _begin_of(self, event: WireReply) -> Begin:
         """How the records of an answer are judged."""
@@ -540,7 +537,7 @@ class Replica:
             self._take_up_early(now_ms)
         if now_ms >= self._apply_at_ms:
             self._apply(now_ms)
-        if self._finish_by_ms < _NEVER_MS:
+        if self._finish_by_ms < NEVER_MS:
             self._leave_if_finished(now_ms)
         if now_ms >= self.application.deadline_ms():
             for action in self.application.on_tick(now_ms):
@@ -677,7 +674,7 @@ class Replica:
         if applier.next_offset < high_watermark:
             self._apply_at_ms = now_ms + 1
         else:
-            self._apply_at_ms = _NEVER_MS
+            self._apply_at_ms = NEVER_MS
             application.on_caught_up()
         self._tell_confirmed()
         claim = self._claim_offset
@@ -707,7 +704,7 @@ class Replica:
 
         What comes meanwhile waits behind the rest, which has turns of its own.
         """
-        self._early_at_ms = _NEVER_MS
+        self._early_at_ms = NEVER_MS
         if self._is_claiming:
             return
         early = self._early
@@ -778,7 +775,7 @@ class Replica:
     def _perform(self, action: Action, now_ms: int) -> None:
         match action:
             case Proposal():
-                is_leaving = self._finish_by_ms < _NEVER_MS
+                is_leaving = self._finish_by_ms < NEVER_MS
                 if is_leaving and action.waiting is not None:
                     self._proposals.refuse(self, action.waiting, Error.NOT_LEADER_OR_FOLLOWER)
                 else:
@@ -822,64 +819,6 @@ class Replica:
     def _redirect(self, action: Redirect, now_ms: int) -> None:
         self._seals[action.request.request_id] = action.seal
         self._on_quorum_request(action.request, now_ms)
-
-    # Exploration
-
-    def fork(self) -> Replica:
-        """An independent copy, for exploring what could happen next; only over a `MemoryDisk`, which is copied, too."""
-        assert isinstance(self._disk, MemoryDisk), "only a replica over a memory disk can be forked"
-        disk = self._disk.fork()
-        copy = Replica(
-            options=self.options,
-            disk=disk,
-            storage=self._storage.fork(disk),
-            core=self.core.fork(),
-            application=self.application.fork(),
-            now_ms=0,
-        )
-        copy._maker = self._maker.fork(disk)
-        copy._cleaner = self._cleaner.fork()
-        copy._applier = self._applier.fork(copy._storage.log)
-        copy._applied_offset = self._applied_offset
-        copy._proposals = self._proposals.fork()
-        copy._confirmations = self._confirmations.fork()
-        copy._asks = self._asks.fork()
-        copy._received = self._received.copy()
-        copy._seals = self._seals.copy()
-        copy._asked = self._asked.copy()
-        copy._claim_offset = self._claim_offset
-        copy._early = self._early.copy()
-        copy._early_at_ms = self._early_at_ms
-        copy._finish_by_ms = self._finish_by_ms
-        copy._held = deque(held.fork(copy._begin_of(held.event)) for held in self._held)
-        copy._judge_at_ms = self._judge_at_ms
-        copy._apply_at_ms = self._apply_at_ms
-        return copy
-
-    def fingerprint(self) -> bytes:
-        """16 bytes that differ for replicas that can behave differently, random numbers to come apart.
-
-        They do not depend on hash seeds. The disk counts only for a `MemoryDisk`.
-        """
-        digest = hashlib.blake2b(digest_size=16)
-        digest.update(self.core.fingerprint())
-        if isinstance(self._disk, MemoryDisk):
-            digest.update(self._disk.fingerprint())
-        facts = (
-            self._storage.facts(),
-            self._applier.next_offset,
-            self._applied_offset,
-            self._proposals.facts(),
-            self._confirmations.facts(),
-            sorted(self._received),
-            self._claim_offset,
-            [request.request_id for request in self._early],
-            self._finish_by_ms,
-            [(held.peer_id, held.taken) for held in self._held],
-            self.application.facts(),
-        )
-        digest.update(repr(facts).encode())
-        return digest.digest()
 
 
 def _own_batch(

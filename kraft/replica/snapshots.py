@@ -26,9 +26,8 @@ from metadata_log.retention import REMOVE_AFTER_MS, Cleaned, Retention, clean, r
 from metadata_log.snapshot import list_snapshots, mark_snapshots_deleted, read_snapshot, snapshot_name
 from metadata_log.snapshot_receiver import SnapshotReceiver
 from metadata_log.snapshot_writer import SnapshotWriter
-from metadata_log.types import OffsetAndEpoch
+from metadata_log.types import NEVER_MS, OffsetAndEpoch
 
-NEVER_MS: Final = 2**62
 RECORDS_PER_PIECE: Final = 500
 """How many records of a snapshot are written between two events."""
 BATCH_BYTES: Final = 1 << 20
@@ -152,13 +151,6 @@ class SnapshotFiles:
         """Remove files that have lost their meaning."""
         remove_files(self._disk, self._log.directory, files)
 
-    def fork(self, disk: Disk, log: MetadataLog) -> SnapshotFiles:
-        """An independent copy over the copy of a disk."""
-        copy = SnapshotFiles(disk, log)
-        copy._receiver = None if self._receiver is None else self._receiver.fork(disk)
-        copy._problem = self._problem
-        return copy
-
 
 class _Values:
     """The record values of a snapshot's file, read as they are wanted."""
@@ -265,16 +257,6 @@ class SnapshotMaker:
         self._work = None
         self.deadline_ms = NEVER_MS
 
-    def fork(self, disk: Disk) -> SnapshotMaker:
-        """An independent copy over the copy of a disk."""
-        copy = SnapshotMaker(disk, self._directory, self._options, self._since_ms)
-        copy._bytes, copy._last, copy.deadline_ms = self._bytes, self._last, self.deadline_ms
-        work = self._work
-        if work is not None:
-            values = islice(work.source(), work.taken, None)
-            copy._work = _Work(work.writer.fork(disk), work.source, values, work.timestamp_ms, work.taken)
-        return copy
-
 
 class SnapshotCleaner:
     """Says when to look for snapshots that are too many, and which files are to go."""
@@ -313,9 +295,3 @@ class SnapshotCleaner:
         """The files whose time has come."""
         while self._marked and self._marked[0][0] <= now_ms:
             yield self._marked.pop(0)[1]
-
-    def fork(self) -> SnapshotCleaner:
-        """An independent copy."""
-        copy = SnapshotCleaner(0, 0, self._every_ms)
-        copy._marked, copy._round_ms = self._marked.copy(), self._round_ms
-        return copy

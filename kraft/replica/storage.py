@@ -316,7 +316,7 @@ class Storage:
         handle = self.log.flushing
         return None if handle is None else StartFlush(self._flush.ticket, handle)
 
-    # The end, and exploration
+    # The end
 
     def close(self) -> None:
         """Bring the log to the disk and let go of the directory."""
@@ -328,30 +328,6 @@ class Storage:
     def abandon(self) -> None:
         """Let go of the directory as a killed process does: nothing more is written."""
         self._directory.release()
-
-    def fork(self, disk: Disk) -> Storage:
-        """An independent copy over the copy of a disk. It holds no lock, as nobody else can have that disk."""
-        directory = LogDirectory(self._directory.path, self._directory.meta, self._directory.directory_id, _NoLock())
-        copy = Storage(disk, directory, self.log.fork(disk))
-        copy.snapshots = self.snapshots.fork(disk, copy.log)
-        copy.removed = self.removed
-        flush = self._flush
-        copy._flush.ticket = flush.ticket
-        copy._flush.running = flush.running
-        copy._flush.wanted = flush.wanted
-        return copy
-
-    def facts(self) -> tuple[object, ...]:
-        """What tells this from another with the same files."""
-        flush = self._flush
-        return (self.log.end_offset, self.log.flushed_offset, flush.running, flush.wanted)
-
-
-class _NoLock:
-    """The lock of a fork."""
-
-    def release(self) -> None:
-        """Nothing is held."""
 
 
 def election_of(stored: StoredElection) -> ElectionState:

@@ -1,7 +1,7 @@
 """Whole quorums in one thread and virtual time, everything drawn from a seed: the production code under faults."""
 
+from kraft.invariants.violation import InvariantViolated
 from kraft.sim.brokers import run_cluster
-from kraft.sim.invariants import InvariantViolated
 from kraft.sim.members import MakeMember, controller_member, core_member, replica_member
 from kraft.sim.scenario import Scenario
 from kraft.sim.simulator import Result, Simulator, run

@@ -10,12 +10,12 @@ from collections import deque
 from random import Random
 from typing import Final
 
+from kraft.invariants.partitions import PartitionLedger
 from kraft.sim.actions import Action
 from kraft.sim.admin_workload import AdminWorkload
 from kraft.sim.cluster import CLUSTER, broker_ids
 from kraft.sim.driver import Exchange
 from kraft.sim.nemesis import FAULTS
-from kraft.sim.partition_invariants import PartitionLedger
 from kraft.sim.partition_watch import PartitionWatch
 from kraft.sim.replica_member import Frame, ReplicaMember
 from kraft.sim.scenario import Scenario

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from msgspec import DecodeError, Struct, msgpack
 
+from kraft.invariants.violation import InvariantViolated
 from kraft.replica.machine_log import encode
-from kraft.sim.invariants import InvariantViolated
 from kraft.sim.linearizability import Operation, Verdict, check
 from kraft.sim.machine_member import Line, MachineMember
 from kraft.sim.member import Done, Member, Output

@@ -11,8 +11,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from kraft.invariants.violation import InvariantViolated
 from kraft.quorum.voters import VoterSet, majority
-from kraft.sim.invariants import InvariantViolated
 
 FETCH_TIMEOUTS: Final = 4
 """Twice Kafka's one and a half, and twice the half that the leader may be late."""

@@ -15,6 +15,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from kraft.invariants.observation import LogBatch, SnapshotContent
 from kraft.quorum.core import CoreStart, RaftCore
 from kraft.quorum.effects import (
     AppendBatch,
@@ -37,7 +38,6 @@ from kraft.quorum.effects import (
 )
 from kraft.quorum.events import (
     Append,
-    BeginShutdown,
     Event,
     FailureCause,
     LogFlushed,
@@ -45,8 +45,6 @@ from kraft.quorum.events import (
     Received,
     Replied,
     RequestFailed,
-    Resign,
-    Tick,
 )
 from kraft.quorum.messages import BatchFacts, Fetch, FetchReply, Reply, Request, Vote, VoteReply
 from kraft.quorum.values import (
@@ -62,21 +60,7 @@ from kraft.replica.events import WireRequest
 from kraft.replica.rpc import Rpc
 from kraft.sim.disk_damage import Damage
 from kraft.sim.hostile.target import CLUSTER_ID
-from kraft.sim.member import (
-    Answer,
-    Ask,
-    Changed,
-    Crashed,
-    Done,
-    Flush,
-    LogBatch,
-    Outcome,
-    Output,
-    SnapshotContent,
-    Suspected,
-    View,
-    view_of,
-)
+from kraft.sim.member import Answer, Ask, Changed, Crashed, Done, Flush, Outcome, Output, SteppedMember, Suspected
 from metadata_log.epochs import EpochHistory
 from metadata_log.errors import DecodeError
 from metadata_log.records.control import KRaftVersionRecord, VotersRecord
@@ -152,19 +136,6 @@ class CoreLog:
         self._unsynced.clear()
         self.batches = list(self._durable)
 
-    def fork(self) -> CoreLog:
-        """An independent copy."""
-        copy = CoreLog()
-        copy.batches = list(self.batches)
-        copy._durable = list(self._durable)
-        copy._unsynced = list(self._unsynced)
-        copy._synced_count = self._synced_count
-        return copy
-
-    def facts(self) -> tuple[object, ...]:
-        """What tells this log from another: what the process sees, what is durable, and what is between."""
-        return (tuple(self.batches), tuple(self._durable), tuple(self._unsynced))
-
     def epochs(self) -> EpochHistory:
         """Where every epoch begins."""
         history = EpochHistory()
@@ -235,7 +206,7 @@ def unpack_batches(data: bytes) -> list[LogBatch]:
     return batches
 
 
-class CoreMember:
+class CoreMember(SteppedMember):
     """One core and what it needs to live; its disk, that is log and quorum-state, outlasts crashes."""
 
     def __init__(
@@ -349,26 +320,23 @@ class CoreMember:
 
     # Events
 
-    def _step(self, event: Event, now_ms: int) -> list[Output]:
+    def step(self, event: Event, now_ms: int) -> list[Output]:
+        """Hand an event to the core."""
         core = self._core
         assert core is not None, self.node_id
         return self._carry_out(core.step(event, now_ms))
-
-    def tick(self, now_ms: int) -> list[Output]:
-        """Time has passed."""
-        return self._step(Tick(), now_ms)
 
     def on_request(self, request_id: int, message: object, now_ms: int) -> list[Output]:
         """A peer asks."""
         assert isinstance(message, Request), message
         if type(message) is Vote:
             self._candidates[request_id] = message
-        return self._step(Received(request_id, message), now_ms)
+        return self.step(Received(request_id, message), now_ms)
 
     def on_reply(self, request_id: int, message: object, now_ms: int) -> list[Output]:
         """A peer answers."""
         assert isinstance(message, Reply), message
-        return self._step(Replied(request_id, self._asked[request_id], message), now_ms)
+        return self.step(Replied(request_id, self._asked[request_id], message), now_ms)
 
     def on_frame(self, request_id: int, api_key: int, version: int, body: bytes, now_ms: int) -> list[Output]:
         """A sender that is no simulated node asks; the frame is translated as a replica translates it."""
@@ -414,33 +382,25 @@ class CoreMember:
 
     def on_failed(self, request_id: int, cause: FailureCause, now_ms: int) -> list[Output]:
         """A request will not be answered."""
-        return self._step(RequestFailed(request_id, self._asked[request_id], cause), now_ms)
+        return self.step(RequestFailed(request_id, self._asked[request_id], cause), now_ms)
 
     def on_flushed(self, ticket: int, now_ms: int) -> list[Output]:
         """An fsync is done."""
         point, flush = self._flushes.pop(ticket)
         self.log.synced(point)
-        return self._step(LogFlushed(flush.offset, flush.epoch), now_ms)
+        return self.step(LogFlushed(flush.offset, flush.epoch), now_ms)
 
     def submit(self, submit_id: int, value: bytes, now_ms: int) -> list[Output]:
         """Hand over a record for the log."""
-        return self._step(Append(submit_id, self.core.epoch, (value,)), now_ms)
+        return self.step(Append(submit_id, self.core.epoch, (value,)), now_ms)
 
     def administer(self, request_id: int, message: Message, now_ms: int) -> list[Output]:
         """Never asked: a bare core serves no clients."""
         raise AssertionError(f"a bare core is asked for {message}")
 
-    def resign(self, now_ms: int) -> list[Output]:
-        """Ask a leader to give up."""
-        return self._step(Resign(self.core.epoch), now_ms)
-
     def read_index(self, read_id: int, now_ms: int) -> list[Output]:
         """Somebody wants to read from this leader."""
-        return self._step(ReadIndex(read_id), now_ms)
-
-    def shut_down(self, now_ms: int) -> list[Output]:
-        """The node is about to stop."""
-        return self._step(BeginShutdown(), now_ms)
+        return self.step(ReadIndex(read_id), now_ms)
 
     # Effects
 
@@ -523,16 +483,6 @@ class CoreMember:
         assert core is not None, self.node_id
         return core.deadline_ms()
 
-    def view(self) -> View:
-        """The state of the running node."""
-        core = self._core
-        assert core is not None, self.node_id
-        return view_of(core)
-
-    def election(self) -> ElectionState | None:
-        """What stands in quorum-state on disk."""
-        return self._election
-
     def read(self, offset: int) -> list[LogBatch]:
         """The batches from `offset` to the end of the log."""
         return self.log.read(offset)
@@ -545,10 +495,6 @@ class CoreMember:
     def changes(self, batch: LogBatch) -> tuple[QuorumChange, ...]:
         """What a batch changes in the quorum."""
         return changes_in(batch)
-
-    def voters(self) -> tuple[ReplicaKey, ...]:
-        """Whom the core takes for the voters."""
-        return self.core.voters.keys
 
     def snapshots(self) -> tuple[OffsetAndEpoch, ...]:
         """None."""

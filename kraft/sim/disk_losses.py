@@ -22,9 +22,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kraft.invariants.quorum import Invariants
 from kraft.quorum.values import ReplicaKey
 from kraft.quorum.voters import majority
-from kraft.sim.invariants import Invariants
 from metadata_log.types import NO_NODE
 
 

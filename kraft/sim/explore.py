@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kraft.quorum.values import NEVER_MS, QuorumConfig
+from kraft.quorum.values import QuorumConfig
 from kraft.sim.actions import (
     Action,
     Crash,
@@ -41,6 +41,7 @@ from kraft.sim.schedule import Schedule, check_of
 from kraft.sim.steady_core import SteadyCore
 from kraft.sim.trace import Trace
 from kraft.sim.world import START_MS, Host, World
+from metadata_log.types import NEVER_MS
 
 FIRST_ID: Final = 101
 """Ids that are nothing else than ids, offsets and epochs being small: so they can be told apart in any text."""
@@ -118,10 +119,6 @@ class _Silence(Trace):
 
     def add(self, now_ms: int, node_id: int, what: str) -> None:
         """Forget it."""
-
-    def fork(self) -> _Silence:
-        """The same."""
-        return self
 
 
 def explore(
@@ -316,8 +313,8 @@ def _fork(world: World, node_ids: set[int]) -> World:
         member = forked(member) if node_id in node_ids else member
         hosts[node_id] = Host(**forked(facts), member=member, waiting=waiting, asked=asked)
     copy = object.__new__(World)
-    copy.__dict__.update(forked({name: value for name, value in vars(world).items() if name != "hosts"}))
-    copy.hosts = hosts
+    copy.__dict__.update(forked({name: value for name, value in vars(world).items() if name not in ("hosts", "trace")}))
+    copy.hosts, copy.trace = hosts, world.trace
     exchanges = copy.exchanges
     for host in hosts.values():
         # Who asked and who was asked know the very exchange that is under way.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kraft.sim.invariants import InvariantViolated
+from kraft.invariants.violation import InvariantViolated
 from kraft.sim.member import Member, Output
 from kraft.sim.replica_member import ReplicaMember
 from kraft.sim.world import World

@@ -6,43 +6,19 @@ Messages are opaque to the simulator: `CoreMember` speaks the flat forms of the 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from enum import Enum
 from random import Random
 from typing import Any, Final, Protocol
 
 from msgspec import Struct
 
+from kraft.invariants.observation import Applied, ObservedMember, View, view_of
 from kraft.quorum.core import RaftCore
-from kraft.quorum.events import FailureCause
-from kraft.quorum.values import ElectionState, Endpoints, LeaderAndEpoch, ReplicaKey
-from kraft.quorum.voters import QuorumChange
+from kraft.quorum.events import BeginShutdown, FailureCause, Resign, Tick
+from kraft.quorum.values import ElectionState, Endpoints, ReplicaKey
 from kraft.sim.disk_damage import Damage
 from metadata_log.serde import Message
-from metadata_log.types import OffsetAndEpoch
-
-
-class LogBatch(Struct, frozen=True):
-    """One batch as it stands in a log; `content` is everything in it, byte for byte."""
-
-    base_offset: int
-    next_offset: int
-    epoch: int
-    content: bytes
-
-    def __repr__(self) -> str:
-        offsets = f"{self.base_offset} to {self.next_offset - 1}"
-        return f"<offsets {offsets} of epoch {self.epoch}, {len(self.content)} bytes, the last {self.content[-24:]!r}>"
-
-
-class SnapshotContent(Struct, frozen=True):
-    """What a snapshot says. `timestamp_ms` is that of the last record it covers."""
-
-    timestamp_ms: int
-    kraft_version: int
-    voters: tuple[ReplicaKey, ...]
-    values: tuple[bytes, ...]
-    is_of_registers: bool = False
-    """Whether the values are what `kraft.sim.registers` makes of the log."""
 
 
 class Ask(Struct, frozen=True):
@@ -95,14 +71,6 @@ class Done(Struct, frozen=True):
     """What must be committed now, if not what was submitted."""
 
 
-class Applied(Struct, frozen=True):
-    """A batch of data records reached the application of the node."""
-
-    base_offset: int
-    next_offset: int
-    values: tuple[bytes, ...]
-
-
 class Changed(Struct, frozen=True):
     """The node went from one state to another, for the trace."""
 
@@ -138,45 +106,8 @@ class Crashed(Exception):
     """The node dies in the middle of a step; `Member.crash` is to follow."""
 
 
-class View(Struct, frozen=True):
-    """What the invariants look at, of a running node."""
-
-    epoch: int
-    state: str
-    leader: LeaderAndEpoch
-    high_watermark: int
-    log_end_offset: int
-    flushed_offset: int
-    log_start_offset: int = 0
-    snapshots: tuple[OffsetAndEpoch, ...] = ()
-
-
-def view_of(core: RaftCore) -> View:
-    """What there is to see of a core. It is looked at after every event, hence past its properties."""
-    quorum = core._quorum
-    state, log = quorum.state, quorum.log
-    return View(
-        state.epoch,
-        state.name,
-        quorum.leader,
-        log.high_watermark,
-        log.end_offset,
-        log.flushed_offset,
-        log.start_offset,
-        log.snapshots,
-    )
-
-
-class Member(Protocol):
+class Member(ObservedMember, Protocol):
     """One node, over whatever keeps its data."""
-
-    @property
-    def node_id(self) -> int:
-        """Its id."""
-
-    @property
-    def key(self) -> ReplicaKey:
-        """Its id and that of its disk; a static quorum without disks knows only the former."""
 
     @property
     def endpoints(self) -> Endpoints:
@@ -256,26 +187,44 @@ class Member(Protocol):
     def deadline_ms(self) -> int:
         """When `tick` is wanted."""
 
+
+class SteppedMember(ABC):
+    """What all members have in common that are over a core: some events, and the state that decides elections."""
+
+    _election: ElectionState | None = None
+
+    @property
+    @abstractmethod
+    def core(self) -> RaftCore:
+        """The core of this life."""
+
+    @abstractmethod
+    def step(self, event: Tick | Resign | BeginShutdown, now_ms: int) -> list[Output]:
+        """Hand over an event."""
+
+    def tick(self, now_ms: int) -> list[Output]:
+        """Time has passed."""
+        return self.step(_TICK, now_ms)
+
+    def resign(self, now_ms: int) -> list[Output]:
+        """Ask a leader to give up."""
+        return self.step(Resign(self.core.epoch), now_ms)
+
+    def shut_down(self, now_ms: int) -> list[Output]:
+        """The node is about to stop."""
+        return self.step(BeginShutdown(), now_ms)
+
     def view(self) -> View:
         """The state of the running node."""
+        return view_of(self.core)
 
     def election(self) -> ElectionState | None:
-        """What stands in quorum-state on disk; None before the first start."""
-
-    def read(self, offset: int) -> list[LogBatch]:
-        """The batches from `offset` to the end of the log of the running node."""
-
-    def values(self, batch: LogBatch) -> tuple[bytes, ...]:
-        """The submitted values in a batch; none if it is a control batch."""
-
-    def changes(self, batch: LogBatch) -> tuple[QuorumChange, ...]:
-        """What a batch changes in the quorum; nothing if it is a batch of data."""
+        """What stands in quorum-state on disk."""
+        return self._election
 
     def voters(self) -> tuple[ReplicaKey, ...]:
-        """Whom the running node takes for the voters."""
+        """Whom the core takes for the voters."""
+        return self.core.voters.keys
 
-    def snapshots(self) -> tuple[OffsetAndEpoch, ...]:
-        """The snapshots on its disk, oldest first."""
 
-    def content(self, snapshot: OffsetAndEpoch) -> SnapshotContent:
-        """What a snapshot on its disk says."""
+_TICK: Final = Tick()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kraft.broker import LifecycleState
+from kraft.invariants.partitions import PartitionLedger
 from kraft.sim.admin_workload import is_unclean_election
 from kraft.sim.member import Member, Output
-from kraft.sim.partition_invariants import PartitionLedger
 from kraft.sim.replica_member import ReplicaMember
 from kraft.sim.world import World
 from metadata_log.image import MetadataImage, Partition

@@ -8,37 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from random import Random
-from typing import Final
-from zlib import crc32
 
+from kraft.invariants.registers import Registers
 from kraft.replica.application import RawLog
 from kraft.replica.events import Committed, CommittedBatch
 from kraft.replica.options import ReplicaOptions
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch
-
-COUNT: Final = 12
-"""Enough registers for a snapshot that takes a few requests to download."""
-
-
-class Registers:
-    """The last value of each register."""
-
-    def __init__(self, known: dict[int, bytes] | None = None) -> None:
-        self._known = {} if known is None else known
-
-    def apply(self, values: Iterable[bytes]) -> None:
-        """Write values, in order."""
-        for value in values:
-            self._known[crc32(value) % COUNT] = value
-
-    def values(self) -> tuple[bytes, ...]:
-        """What is known, by register."""
-        return tuple(self._known[register] for register in sorted(self._known))
-
-    def copy(self) -> Registers:
-        """An independent copy."""
-        return Registers(self._known.copy())
 
 
 class RegisterLog(RawLog):
@@ -65,17 +41,6 @@ class RegisterLog(RawLog):
         """The registers as they are now."""
         values = self.registers.values()
         return lambda: iter(values)
-
-    def fork(self) -> RegisterLog:
-        """An independent copy."""
-        copy = RegisterLog()
-        copy.registers = self.registers.copy()
-        copy._is_leader = self._is_leader
-        return copy
-
-    def facts(self) -> tuple[object, ...]:
-        """Whether it takes submits, and what it knows."""
-        return (*super().facts(), self.registers.values())
 
 
 def host_registers(

@@ -18,8 +18,11 @@ from msgspec.structs import replace
 from kraft.broker import BrokerAgent, BrokerOptions
 from kraft.controller import QuorumController
 from kraft.controller.deciding import DecisionSettings
+from kraft.invariants.observation import Applied, LogBatch, SnapshotContent
+from kraft.invariants.wire import check_leader_can_be_found
+from kraft.quorum.core import RaftCore
 from kraft.quorum.effects import StateChanged, Suspicious
-from kraft.quorum.events import BeginShutdown, FailureCause, Resign, Tick
+from kraft.quorum.events import FailureCause
 from kraft.quorum.values import (
     DEFAULT_LISTENER,
     ElectionState,
@@ -45,23 +48,18 @@ from kraft.sim.member import (
     STRANGERS,
     Administered,
     Answer,
-    Applied,
     Ask,
     Changed,
     Crashed,
     Done,
     Flush,
-    LogBatch,
     Outcome,
     Output,
-    SnapshotContent,
+    SteppedMember,
     Suspected,
-    View,
-    view_of,
 )
 from kraft.sim.registers import RegisterLog
 from kraft.sim.stale_requests import StaleRequests
-from kraft.sim.wire_invariants import check_leader_can_be_found
 from kraft.sim.work import Work
 from metadata_log.batch import RecordBatch, records, scan
 from metadata_log.clean_shutdown import UNCLEAN, take_clean_shutdown, write_clean_shutdown
@@ -121,7 +119,7 @@ class Formatting(Struct, frozen=True):
     """Where the node asks who leads."""
 
 
-class ReplicaMember:
+class ReplicaMember(SteppedMember):
     """One replica and its disk. `versions` are the versions it speaks, by API key, where not the highest it knows."""
 
     def __init__(
@@ -192,6 +190,11 @@ class ReplicaMember:
         """The replica of this life."""
         assert self._replica is not None, f"node {self.node_id} is not running"
         return self._replica
+
+    @property
+    def core(self) -> RaftCore:
+        """The core of this life."""
+        return self.replica.core
 
     def start(self, rng: Random, now_ms: int) -> list[Output]:
         """Begin a life with what is on disk."""
@@ -286,10 +289,6 @@ class ReplicaMember:
                 outputs = replica.step(event, now_ms)
         return self._translate(outputs, now_ms) if outputs else []
 
-    def tick(self, now_ms: int) -> list[Output]:
-        """Time has passed."""
-        return self.step(Tick(), now_ms)
-
     def on_request(self, request_id: int, message: object, now_ms: int) -> list[Output]:
         """A peer asks."""
         assert isinstance(message, Frame), message
@@ -382,14 +381,6 @@ class ReplicaMember:
             listener=self._options.listener,
         )
         return self.step(request, now_ms)
-
-    def resign(self, now_ms: int) -> list[Output]:
-        """Ask a leader to give up."""
-        return self.step(Resign(self.replica.core.epoch), now_ms)
-
-    def shut_down(self, now_ms: int) -> list[Output]:
-        """The node is about to stop."""
-        return self.step(BeginShutdown(), now_ms)
 
     # Outputs
 
@@ -499,15 +490,6 @@ class ReplicaMember:
         assert self._replica is not None, self.node_id
         return self._replica.deadline_ms()
 
-    def view(self) -> View:
-        """The state of the running node."""
-        assert self._replica is not None, self.node_id
-        return view_of(self._replica.core)
-
-    def election(self) -> ElectionState | None:
-        """What stands in quorum-state on disk."""
-        return self._election
-
     def read(self, offset: int) -> list[LogBatch]:
         """The batches from `offset` to the end of the log."""
         log = self.replica.log
@@ -526,10 +508,6 @@ class ReplicaMember:
         """What a batch changes in the quorum."""
         whole = _parsed(batch.content)
         return tuple(changes_in(whole)) if whole.is_control else ()
-
-    def voters(self) -> tuple[ReplicaKey, ...]:
-        """Whom the core takes for the voters."""
-        return self.replica.core.voters.keys
 
     def snapshots(self) -> tuple[OffsetAndEpoch, ...]:
         """The snapshots on its disk."""

@@ -12,9 +12,10 @@ from typing import Final
 
 from msgspec import Struct
 
+from kraft.invariants.observation import View
+from kraft.invariants.violation import InvariantViolated
 from kraft.sim.driver import Exchange
-from kraft.sim.invariants import InvariantViolated
-from kraft.sim.member import Member, View
+from kraft.sim.member import Member
 
 LEADER_GONE: Final = "Follower->Prospective leader-gone"
 """How a voter tells that it stands because its leader's process has ended."""

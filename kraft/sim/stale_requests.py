@@ -7,8 +7,8 @@ Each request is judged by the metadata that the controller decides on, and its a
 from __future__ import annotations
 
 from kraft.controller import QuorumController
+from kraft.invariants.violation import InvariantViolated
 from kraft.replica.events import WireRequest
-from kraft.sim.invariants import InvariantViolated
 from metadata_log.image import MetadataImage, Partition
 from metadata_log.serde import Message
 from metadata_log.types import Uuid

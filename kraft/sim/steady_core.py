@@ -6,10 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from random import Random
+from typing import Final
 
+from kraft.invariants.observation import LogBatch
 from kraft.quorum.effects import AppendBatch, AppendControl, AppendFetched, TruncateLog
+from kraft.quorum.peers import Peers
+from kraft.quorum.purgatory import Purgatory
 from kraft.sim.core_member import CoreMember
-from kraft.sim.member import LogBatch, Output
+from kraft.sim.fingerprints import FactsOf, Summary, relevant_names
+from kraft.sim.member import Output
 
 
 class Steady(Random):
@@ -49,30 +54,27 @@ class SteadyCore(CoreMember):
         peers = self.core._quorum.peers
         return peers.is_expected(self._asked.get(request_id, 0), request_id)
 
-    def fork(self) -> SteadyCore:
-        """An independent copy."""
-        copy = object.__new__(SteadyCore)
-        copy.__dict__.update(vars(self))
-        copy.log = self.log.fork()
-        copy._core = None if self._core is None else self._core.fork()
-        copy._flushes = dict(self._flushes)
-        copy._asked = dict(self._asked)
-        copy._candidates = dict(self._candidates)
-        copy._submitted = dict(self._submitted)
-        return copy
-
     def facts(self) -> Iterator[object]:
         """What decides about everything that this node will do: what is on its disk first."""
         yield self._election
-        yield self.log.facts()
+        log = self.log
+        yield (tuple(log.batches), tuple(log._durable), tuple(log._unsynced))
         if self._core is not None:
-            state, _, log, peers, parked, *rest = self._core._quorum.facts()
-            yield from (state, log, peers, rest)
-            assert isinstance(parked, tuple), parked
-            # One that waits in vain, as it was asked again meanwhile, counts no more than the other.
-            yield sorted({repr(fetch.request) for fetch in parked})
+            quorum = self._core._quorum
+            yield [_FACTS_OF(getattr(quorum, name)) for name in relevant_names(quorum) if name not in _ELSEWHERE]
             yield sorted(self._flushes.values())
             yield list(self._submitted)
 
 
+_ELSEWHERE: Final = ("history", "rng", "joining")
+"""The voters never change, nothing is drawn, and no replica joins by itself."""
+_SUMMARIES: Final[dict[type, Summary]] = {
+    # Whatever the numbers of requests are: they differ between histories that meet.
+    Peers: lambda peers: [
+        (peer_id, one.awaiting is not None, one.ready_at_ms) for peer_id, one in sorted(peers._requests.items())
+    ],
+    # One that waits in vain, as it was asked again meanwhile, counts no more than the other.
+    Purgatory: lambda purgatory: sorted({repr(fetch.request) for fetch in purgatory._parked.values()}),
+}
+_FACTS_OF: Final = FactsOf(_SUMMARIES)
 _STEADY = Steady()

@@ -6,20 +6,20 @@ step of a node raises anything, and every node starts again with what is on its 
 
 from __future__ import annotations
 
+from kraft.invariants.observation import Applied, ObservedMember, View
+from kraft.invariants.quorum import Invariants
 from kraft.quorum.voters import VoterSet
 from kraft.sim.contacts import Contacts
-from kraft.sim.invariants import Invariants
-from kraft.sim.member import Applied, Member, View
 
 
 class Unchecked(Invariants):
     """Looks at nodes, and believes everything."""
 
-    def started(self, member: Member, *, is_damaged: bool = False) -> View:
+    def started(self, member: ObservedMember, *, is_damaged: bool = False) -> View:
         """A node begins a life; what it looks like."""
         return self.stepped(member)
 
-    def stepped(self, member: Member) -> View:
+    def stepped(self, member: ObservedMember) -> View:
         """A node has done something; what it looks like now."""
         return member.view()
 
@@ -36,7 +36,7 @@ class Unchecked(Invariants):
     def fetched(self, node_id: int, offset: int) -> None:
         """Anything may be acknowledged."""
 
-    def applied(self, member: Member, applied: Applied) -> None:
+    def applied(self, member: ObservedMember, applied: Applied) -> None:
         """Anything may be applied."""
 
     def acknowledged(self, node_id: int, value: bytes, base_offset: int | None) -> None:
@@ -45,7 +45,7 @@ class Unchecked(Invariants):
     def refused(self, values: list[bytes]) -> None:
         """Anything may have been written."""
 
-    def concluded(self, member: Member) -> None:
+    def concluded(self, member: ObservedMember) -> None:
         """Anything may be on a disk, as long as it can be read."""
 
 

@@ -13,6 +13,9 @@ from typing import Any, Final, Protocol
 
 from msgspec import Struct
 
+from kraft.invariants.observation import Applied, View
+from kraft.invariants.quorum import Invariants
+from kraft.invariants.violation import InvariantViolated
 from kraft.quorum.events import FailureCause
 from kraft.quorum.voters import VoterSet
 from kraft.sim.actions import (
@@ -48,12 +51,10 @@ from kraft.sim.contacts import Contacts
 from kraft.sim.disk_damage import Damage
 from kraft.sim.disk_losses import DiskLosses
 from kraft.sim.driver import Driver, Exchange
-from kraft.sim.invariants import Invariants, InvariantViolated
 from kraft.sim.member import (
     STRANGERS,
     Administered,
     Answer,
-    Applied,
     Ask,
     Changed,
     Crashed,
@@ -63,7 +64,6 @@ from kraft.sim.member import (
     Outcome,
     Output,
     Suspected,
-    View,
 )
 from kraft.sim.signs_of_life import SignsOfLife, UncheckedSigns
 from kraft.sim.trace import Trace

@@ -15,6 +15,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from metadata_log.errors import ReplayError
 from metadata_log.history.causes import CauseRow, Trigger
 from metadata_log.history.changes import Change, Changes, Template, Templates
 from metadata_log.history.cluster import OF_BROKERS, Cluster
@@ -24,7 +25,6 @@ from metadata_log.history.quorum import GAP_TOLERANCE_MS
 from metadata_log.history.retention import Retention
 from metadata_log.history.state import state_rows
 from metadata_log.history.views import STATE_VIEWS, VIEWS
-from metadata_log.image.faults import ReplayError
 from metadata_log.image.image import MetadataDelta, MetadataImage
 from metadata_log.reader import Damage, OnDamage
 from metadata_log.records import metadata as records

@@ -14,12 +14,12 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from metadata_log.errors import ReplayError
 from metadata_log.history.causes import LOST_SIGHT, SNAPSHOT, CauseRow, Reason, Trigger, explain
 from metadata_log.history.changes import Template, partition_key
 from metadata_log.history.events import BrokerEvent, trigger_of
 from metadata_log.history.open_rows import Sink, When
 from metadata_log.history.values import recovery_state, uuids
-from metadata_log.image.faults import ReplayError
 from metadata_log.image.topics import Partition, merge, partition_of
 from metadata_log.image.topics_delta import NO_ELR
 from metadata_log.records import metadata as records

@@ -1,10 +1,10 @@
 """The cluster's metadata as immutable images (Kafka: `org.apache.kafka.image`)."""
 
+from metadata_log.errors import ReplayError
 from metadata_log.image.acls import Acl, AclsImage
 from metadata_log.image.brokers import Broker, BrokersImage
 from metadata_log.image.configs import ConfigsImage, Resource, ResourceType
 from metadata_log.image.controllers import ControllerRegistration, ControllersImage
-from metadata_log.image.faults import ReplayError
 from metadata_log.image.features import KRAFT_VERSION, METADATA_VERSION, FeaturesImage
 from metadata_log.image.image import MetadataDelta, MetadataImage, OpenTransaction
 from metadata_log.image.image_history import ImageHistory

@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from metadata_log.image.faults import ReplayError
+from metadata_log.errors import ReplayError
 from metadata_log.image.persistent_map import Map, in_key_order, with_entry, without_key
 from metadata_log.records.metadata import (
     BrokerEndpoint,

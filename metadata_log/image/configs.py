@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from metadata_log.image.faults import ReplayError
+from metadata_log.errors import ReplayError
 from metadata_log.image.persistent_map import Map, with_changes, with_entry, without_key
 from metadata_log.records.metadata import ConfigRecord
 

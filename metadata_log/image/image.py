@@ -11,6 +11,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from metadata_log.errors import ReplayError
 from metadata_log.image.acls import AclsImage, replay_acl, replay_remove_acl
 from metadata_log.image.brokers import (
     FENCE,
@@ -22,7 +23,6 @@ from metadata_log.image.brokers import (
 )
 from metadata_log.image.configs import ConfigsImage, ResourceType, replay_config, without
 from metadata_log.image.controllers import ControllersImage, replay_register_controller
-from metadata_log.image.faults import ReplayError
 from metadata_log.image.features import FeaturesImage, replay_feature_level
 from metadata_log.image.producer_ids import ProducerIdsImage, replay_producer_ids
 from metadata_log.image.quotas import QuotasImage, replay_quota

@@ -40,10 +40,3 @@ class ImageHistory:
         """Forget what is not committed."""
         self.latest = self.committed
         self._uncommitted.clear()
-
-    def fork(self) -> ImageHistory:
-        """An independent copy; the images themselves are shared."""
-        copy = ImageHistory(self.committed)
-        copy.latest = self.latest
-        copy._uncommitted = self._uncommitted.copy()
-        return copy

@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from metadata_log.image.faults import ReplayError
+from metadata_log.errors import ReplayError
 from metadata_log.records.metadata import ProducerIdsRecord
 
 NONE: Final = -1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from metadata_log.image.faults import ReplayError
+from metadata_log.errors import ReplayError
 from metadata_log.image.persistent_map import Map, with_changes, with_entry, without_key
 from metadata_log.records.metadata import RemoveUserScramCredentialRecord, UserScramCredentialRecord
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from metadata_log.image.faults import ReplayError
+from metadata_log.errors import ReplayError
 from metadata_log.image.persistent_map import Map, in_key_order, in_key_order_by_runs
 from metadata_log.records.metadata import PartitionChangeRecord, PartitionRecord
 from metadata_log.types import Uuid

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from metadata_log.image.faults import ReplayError
+from metadata_log.errors import ReplayError
 from metadata_log.image.persistent_map import Map, with_changes
 from metadata_log.image.topics import (
     NO_LEADER,

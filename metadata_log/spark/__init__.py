@@ -1,7 +1,8 @@
 """Kafka's metadata logs in Apache Spark: the data source `kraft`, batch and streaming, and its views as methods."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from metadata_log.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from metadata_log.spark.java import prepare_environment
@@ -13,11 +14,7 @@ else:
         "prepare_environment": "metadata_log.spark.java",
         "views": "metadata_log.spark.methods",
     }
-
-    def __getattr__(name: str) -> object:
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(_HOMES[name]), name)
+    __getattr__ = lazy_names(__name__, _HOMES)
 
 
 __all__ = ["KraftDataSource", "prepare_environment", "views"]

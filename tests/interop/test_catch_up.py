@@ -20,7 +20,7 @@ from tcp_proxy import Damage, Proxies
 from test_link_faults import Writer
 from wire import active_controller, leader_of
 
-from kraft.conformance import check_history
+from kraft.history_checker import check_history
 from metadata_log.batch import build_batch
 from metadata_log.disk import OsDisk
 from metadata_log.log import MetadataLog

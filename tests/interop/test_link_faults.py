@@ -26,7 +26,7 @@ from wire import active_controller, leader_of, set_client_metrics
 from kraft.admin import AdminError, open_admin
 from kraft.admin.voters import remove_voter
 from kraft.cli.administration import parse_bootstrap
-from kraft.conformance import Finding, History, check_history
+from kraft.history_checker import Finding, History, check_history
 from metadata_log import replay
 from metadata_log.image import ResourceType
 from metadata_log.types import NO_NODE

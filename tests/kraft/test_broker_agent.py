@@ -7,6 +7,8 @@ from msgspec.structs import replace
 
 from kraft.broker import BrokerAgent, BrokerListener, BrokerOptions, BrokerSettings, LifecycleState, RegistrationFailed
 from kraft.broker.agent import ASSIGNMENTS, HEARTBEATS, ISR_CHANGES, Send
+from kraft.sim.fingerprints import FactsOf
+from kraft.sim.forking import forked
 from metadata_log.clean_shutdown import take_clean_shutdown, write_clean_shutdown
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import metadata as records
@@ -393,13 +395,14 @@ def test_a_clean_end_counts_once_and_only_if_every_directory_says_so() -> None:
 
 
 def test_a_fork_goes_on_as_its_original_does() -> None:
+    facts_of = FactsOf()
     agent = leading((101,))
-    fork = agent.fork()
-    assert fork.facts() == agent.facts()
-    before = agent.facts()
+    fork = forked(agent)
+    assert facts_of(fork) == facts_of(agent)
+    before = facts_of(agent)
     fetch(fork, 1100)
     assert change(fork, 1100) is not None
-    assert agent.facts() == before
+    assert facts_of(agent) == before
     fetch(agent, 1100)
     assert change(agent, 1100) is not None
-    assert fork.facts() == agent.facts()
+    assert facts_of(fork) == facts_of(agent)

@@ -13,6 +13,8 @@ from kraft.broker.agent import PARTITIONS_PER_TURN
 from kraft.replica.broker_host import BrokerHost
 from kraft.replica.controller_host import RECORDS_PER_TURN, encode_image
 from kraft.replica.events import CommittedBatch
+from kraft.sim.fingerprints import FactsOf
+from kraft.sim.forking import forked
 from metadata_log.image import MetadataDelta
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import PartitionChangeRecord, PartitionRecord, TopicRecord
@@ -127,13 +129,13 @@ def test_a_fork_applies_on_where_the_broker_was() -> None:
     host = BrokerHost(started())
     host.on_committed(created(host.agent.image.end.offset))
     host.apply_more()
-    copy = host.fork()
-    assert copy.facts() == host.facts()
+    copy, facts_of = forked(host), FactsOf()
+    assert facts_of(copy) == facts_of(host)
     for one in (host, copy):
         while one.is_applying:
             one.apply_more()
         publish(one.agent, 1001)
-    assert copy.facts() == host.facts()
+    assert facts_of(copy) == facts_of(host)
     assert copy.agent.image.topics["large"] == host.agent.image.topics["large"]
     assert len(copy.agent.replicas.led) == PARTITIONS
 

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 from real_data import archive
 
-from kraft.conformance import History, check_history
+from kraft.history_checker import History, check_history
 from metadata_log.batch import Record, RecordBatch, build_batch, rebuild_batch, records, scan
 from metadata_log.log_dir import META_PROPERTIES, PARTITION_DIRECTORY
 from metadata_log.memory_disk import MemoryDisk

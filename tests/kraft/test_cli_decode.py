@@ -13,7 +13,7 @@ from real_data import json_lines
 from serde_golden import golden
 
 from kraft.cli.decode import answer, decode_command
-from kraft.cli.failure import CommandFailed
+from kraft.cli.text import CommandFailed
 from kraft.config import UsageError
 from metadata_log.errors import DecodeError, UnsupportedVersion
 

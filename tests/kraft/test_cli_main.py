@@ -13,8 +13,8 @@ import click
 import pytest
 from command_line import run
 
-from kraft.cli.failure import CommandFailed
 from kraft.cli.main import kraft, report
+from kraft.cli.text import CommandFailed
 from kraft.config import ConfigError, UsageError
 from metadata_log.errors import DirectoryError
 

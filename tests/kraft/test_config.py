@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from kraft.config import Config, ConfigError, configuration_table
+from kraft.config.described import Secret
 from kraft.config.kafka_keys import KAFKA_KEYS
 from kraft.config.keys import NUMBERS, SEGMENT_BYTES_OVERRIDE, STANDARD_AUTHORIZER, TEXTS
-from kraft.config.secret import Secret
 from kraft.node.embed import tcp_transport
 from transport.serving import INT_MAX, MAX_CONNECTIONS
 

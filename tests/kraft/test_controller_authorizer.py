@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from msgspec import structs
 from random_rules import random_authorizer, random_question, random_rule
 
-from kraft.config.described import described_settings
+from kraft.config.described import Secret, described_settings
 from kraft.config.keys import STANDARD_AUTHORIZER
-from kraft.config.secret import Secret
 from kraft.controller import QuorumController
 from kraft.controller.authorizer import (
     DENY,

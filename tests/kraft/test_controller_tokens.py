@@ -11,7 +11,7 @@ from admin_answers import SECURED, exchanges, kafkas_records, our_records, plain
 from controller_sides import InProcess
 from msgspec import structs
 
-from kraft.config.secret import Secret
+from kraft.config.described import Secret
 from kraft.controller.caller import Caller
 from kraft.controller.tokens import token_hmac
 from metadata_log.records.metadata import DelegationTokenRecord, FeatureLevelRecord

@@ -17,6 +17,8 @@ from kraft.replica.applier import Applier
 from kraft.replica.events import WireReply
 from kraft.replica.held import HeldReply
 from kraft.replica.snapshots import SnapshotOptions
+from kraft.sim.fingerprints import fingerprint
+from kraft.sim.forking import forked
 from metadata_log.batch import RECORDS_PER_PORTION, build_batch
 from metadata_log.disk import Disk
 from metadata_log.log import MetadataLog
@@ -210,15 +212,15 @@ def test_a_fork_judges_on_where_it_was() -> None:
     node = Follower()
     node.fetched(2, 1, records=large(), high_watermark=1)
     node.turn()
-    copy = node.replica.fork()
-    assert copy.fingerprint() == node.replica.fingerprint()
+    copy = forked(node.replica)
+    assert fingerprint(copy) == fingerprint(node.replica)
     now_ms = node.now_ms
     while copy._held:
         assert node.is_judging
         now_ms += 1
         copy.step(Tick(), now_ms)
         node.turn()
-        assert copy.fingerprint() == node.replica.fingerprint()
+        assert fingerprint(copy) == fingerprint(node.replica)
     assert copy.log.end_offset == node.replica.log.end_offset == 1 + RECORDS
 
 
@@ -274,5 +276,5 @@ def test_a_batch_of_many_records_is_read_in_turns(monkeypatch: pytest.MonkeyPatc
     calls = []
     while reader.next_offset < 2502:
         calls.append([batch.values for batch in reader.advance(2502)])
-        reader = reader.fork(log)
+        reader = forked(reader)
     assert calls == [[(b"before",)], [], [tuple(values)], [(b"behind",)]]

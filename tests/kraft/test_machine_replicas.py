@@ -19,6 +19,8 @@ from kraft.replica.machine_calls import MaybeApplied, OpenCall, SubmitCall, TooL
 from kraft.replica.machine_host import Changes, MachineHost, ReadCall, ReadReady, Skipped, host_state_machine
 from kraft.replica.machine_log import Expired, Opened, Refusal, Result, Superseded
 from kraft.replica.sessions import WINDOW
+from kraft.sim.fingerprints import fingerprint
+from kraft.sim.forking import forked
 from kraft.state_machine import Position, Refused, StateMachine
 from metadata_log.retention import Retention
 
@@ -414,13 +416,13 @@ def test_a_fork_goes_its_own_way() -> None:
     net = machines(1)
     net.elect()
     assert result(net, submit(net, 1, "both")) == 1
-    fork = net.replicas[1].fork()
-    assert fork.fingerprint() == net.replicas[1].fingerprint()
+    fork = forked(net.replicas[1])
+    assert fingerprint(fork) == fingerprint(net.replicas[1])
     assert result(net, submit(net, 1, "one")) == 2
-    forked = fork.application
-    assert isinstance(forked, MachineHost)
-    assert isinstance(forked.machine, Words)
-    assert forked.machine.words == ["both"]
+    application = fork.application
+    assert isinstance(application, MachineHost)
+    assert isinstance(application.machine, Words)
+    assert application.machine.words == ["both"]
 
 
 class Broken(Words):

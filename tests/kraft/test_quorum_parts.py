@@ -16,11 +16,12 @@ from kraft.quorum.peers import Peers
 from kraft.quorum.purgatory import ParkedFetch, Purgatory
 from kraft.quorum.states import Tally
 from kraft.quorum.states.leader import MAX_OBSERVERS, LeaderState, Progress
-from kraft.quorum.values import NEVER_MS, Endpoints, ReplicaKey
+from kraft.quorum.values import Endpoints, ReplicaKey
 from kraft.quorum.voters import VoterSet, majority
+from kraft.sim.forking import forked
 from metadata_log.batch import build_batch
 from metadata_log.epochs import EpochHistory
-from metadata_log.types import OffsetAndEpoch, Uuid
+from metadata_log.types import NEVER_MS, OffsetAndEpoch, Uuid
 
 DIRECTORY = Uuid(bytes(range(16)))
 OTHER_DIRECTORY = Uuid(bytes(range(1, 17)))
@@ -37,7 +38,7 @@ def test_a_fetch_that_is_withdrawn_is_never_answered() -> None:
         purgatory.park(parked(request_id, 100 * request_id))
     assert purgatory.remove(1)
     assert not purgatory.remove(1)
-    copy = purgatory.fork()
+    copy = forked(purgatory)
     assert [fetch.request_id for fetch in purgatory.take_expired(250)] == [2]
     assert purgatory.deadline_ms == 300
     assert purgatory.remove(3)

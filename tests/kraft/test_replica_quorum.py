@@ -12,6 +12,8 @@ from kraft.quorum.events import BeginShutdown
 from kraft.quorum.leadership import STAY_MS
 from kraft.replica import FlushDone, Tick, host_controller
 from kraft.replica.replica import FINISH_MS
+from kraft.sim.fingerprints import fingerprint
+from kraft.sim.forking import forked
 from metadata_log.image import ResourceType
 from transport.protocol.errors import Error
 from transport.protocol.messages import IncrementalAlterConfigsRequest
@@ -229,12 +231,12 @@ def test_a_fork_goes_its_own_way_and_has_the_same_fingerprint_until_then() -> No
     net = Net(3, application=host_controller, inline_flush=True)
     leader = net.elect()
     replica = net.replicas[leader]
-    fork = replica.fork()
-    assert fork.fingerprint() == replica.fingerprint()
-    before = replica.fingerprint()
+    fork = forked(replica)
+    assert fingerprint(fork) == fingerprint(replica)
+    before = fingerprint(replica)
     fork.step(BeginShutdown(), net.now_ms)
-    assert fork.fingerprint() != before
-    assert replica.fingerprint() == before
+    assert fingerprint(fork) != before
+    assert fingerprint(replica) == before
     assert replica.core.is_leader
 
 
@@ -244,7 +246,7 @@ def test_a_fork_with_a_flush_under_way_can_finish_it_by_itself() -> None:
     net.submit(leader, b"x")
     net.step(leader, Tick())
     replica = net.replicas[leader]
-    fork = replica.fork()
+    fork = forked(replica)
     flush = fork.outstanding_flush
     assert flush is not None
     flush.run()
@@ -257,6 +259,7 @@ def test_a_fork_with_a_flush_under_way_can_finish_it_by_itself() -> None:
 HISTORY = """
 from replica_net import Net
 from kraft.replica import host_controller
+from kraft.sim.fingerprints import fingerprint
 from test_controller_quorum import alter
 net = Net(3, application=host_controller, seed=5)
 old = net.elect()
@@ -268,7 +271,7 @@ net.elect()
 net.start(old)
 net.elect()
 for node in sorted(net.replicas):
-    print(node, net.replicas[node].fingerprint().hex(), hash(net.log_of(node)) != 0)
+    print(node, fingerprint(net.replicas[node]).hex(), hash(net.log_of(node)) != 0)
 print(net.traces)
 """
 

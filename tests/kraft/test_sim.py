@@ -21,6 +21,8 @@ from kraft.sim import (
     replica_member,
     run,
 )
+from kraft.sim.fingerprints import fingerprint
+from kraft.sim.forking import forked
 from transport.faults import NO_FAULTS
 
 SLICE = 25
@@ -146,14 +148,14 @@ def test_a_fork_goes_on_as_its_original_does(monkeypatch: pytest.MonkeyPatch) ->
         nonlocal compared
         if rng.random() > 0.2:
             return step(replica, event, now_ms)
-        fork = replica.fork()
-        assert fork.fingerprint() == replica.fingerprint(), event
+        fork = forked(replica)
+        assert fingerprint(fork) == fingerprint(replica), event
         if isinstance(event, FlushDone):
             assert fork.outstanding_flush is not None
             fork.outstanding_flush.run()
         step(fork, event, now_ms)
         outputs = step(replica, event, now_ms)
-        assert fork.fingerprint() == replica.fingerprint(), event
+        assert fingerprint(fork) == fingerprint(replica), event
         compared += 1
         return outputs
 

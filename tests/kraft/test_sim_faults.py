@@ -9,15 +9,15 @@ from random import Random
 
 import pytest
 
+from kraft.invariants.observation import View
+from kraft.invariants.states import illegal
+from kraft.invariants.wire import check_leader_can_be_found
 from kraft.quorum.values import ElectionState, LeaderAndEpoch, QuorumConfig, ReplicaKey
 from kraft.sim import InvariantViolated, Scenario, Simulator, core_member, replica_member, run
 from kraft.sim.actions import Crash, DamageDisk, FailDisk, LimitDisk, SetClock, Start
 from kraft.sim.disk_damage import Damage, damage_file
-from kraft.sim.member import View
 from kraft.sim.nemesis import FAULTS, MESSAGE_FAULTS, STRIKES, draw_faults
-from kraft.sim.state_invariants import illegal
 from kraft.sim.trace import Trace
-from kraft.sim.wire_invariants import check_leader_can_be_found
 from kraft.sim.world import START_MS
 from metadata_log.batch import build_batch
 from metadata_log.disk import File, make_directory, replace_file

@@ -7,13 +7,13 @@ from random import Random
 
 import pytest
 
+from kraft.invariants.observation import View
 from kraft.quorum.values import LeaderAndEpoch, QuorumConfig, ReplicaKey
 from kraft.sim import Scenario, Simulator
 from kraft.sim.actions import Crash, Forge, Intrude
 from kraft.sim.hostile import Target, absurd_answer, absurd_request, forged_answer, forged_request
 from kraft.sim.hostile.records import plausible_records, refusable_records
 from kraft.sim.hunt import Hunt
-from kraft.sim.member import View
 from kraft.sim.mutants import planted
 from kraft.sim.nemesis import CLASSIC_FAULTS, FAULTS, FORGED_FRAMES, PROFILES
 from kraft.sim.schedule import Schedule, decode_schedule, encode_schedule, replay

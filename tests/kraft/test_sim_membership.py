@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
+from kraft.invariants.observation import LogBatch, SnapshotContent
+from kraft.invariants.registers import Registers
+from kraft.invariants.snapshots import SnapshotLedger
+from kraft.invariants.violation import InvariantViolated
+from kraft.invariants.voters import VoterLedger, VotersInLog
 from kraft.quorum.values import ReplicaKey
 from kraft.quorum.voters import QuorumChange, Voter, VoterSet
 from kraft.sim.actions import Action, Move, Wipe
 from kraft.sim.hunt import Hunt
-from kraft.sim.invariants import InvariantViolated
-from kraft.sim.member import LogBatch, SnapshotContent
 from kraft.sim.membership import run_dynamic
 from kraft.sim.nemesis import CLASSIC_FAULTS
-from kraft.sim.registers import Registers
 from kraft.sim.replica_member import endpoints_of
 from kraft.sim.schedule import Schedule, decode_schedule, encode_schedule, replay
 from kraft.sim.simulator import Result
-from kraft.sim.snapshot_invariants import SnapshotLedger
-from kraft.sim.voter_invariants import VoterLedger, VotersInLog
 from metadata_log.types import OffsetAndEpoch, Uuid
 
 SLICE = 8

@@ -9,7 +9,8 @@ import trio
 from trio.testing import MockClock
 
 from kraft.admin import AdminClient, ConfigChange, ResourceType
-from kraft.conformance import InvariantBroken, Ledger
+from kraft.invariants.disks import Ledger
+from kraft.invariants.violation import InvariantViolated
 from kraft.node.errors import NotLeader, OutcomeUnknown
 from kraft.replica.application import host_raw_log
 from kraft.testing import Cluster
@@ -198,30 +199,30 @@ def log_of(*batches: tuple[int, bytes]) -> list[RecordBatch]:
 def test_the_ledger_sees_two_leaders() -> None:
     ledger = Ledger((1, 2, 3))
     ledger.note_leader(1, 4, 1)
-    with pytest.raises(InvariantBroken, match="epoch 4 has two leaders"):
+    with pytest.raises(InvariantViolated, match="epoch 4 has two leaders"):
         ledger.note_leader(2, 4, 2)
 
 
 def test_the_ledger_sees_a_second_vote_and_a_falling_epoch() -> None:
     ledger = Ledger((1, 2, 3))
     ledger.note_vote(1, 4, 2)
-    with pytest.raises(InvariantBroken, match="voted twice in epoch 4"):
+    with pytest.raises(InvariantViolated, match="voted twice in epoch 4"):
         ledger.note_vote(1, 4, 3)
-    with pytest.raises(InvariantBroken, match="fell from 4 to 3"):
+    with pytest.raises(InvariantViolated, match="fell from 4 to 3"):
         ledger.note_vote(1, 3, -1)
 
 
 def test_the_ledger_sees_a_changed_committed_record() -> None:
     ledger = Ledger((1, 2, 3))
     ledger.note_log(1, log_of((1, b"a"), (1, b"b")), 2)
-    with pytest.raises(InvariantBroken, match="other records committed at offset 1"):
+    with pytest.raises(InvariantViolated, match="other records committed at offset 1"):
         ledger.note_log(2, log_of((1, b"a"), (2, b"c")), 2)
 
 
 def test_the_ledger_sees_one_epoch_write_an_offset_twice() -> None:
     ledger = Ledger((1, 2, 3))
     ledger.note_log(1, log_of((1, b"a")), -1)
-    with pytest.raises(InvariantBroken, match="another batch at offset 0 of epoch 1"):
+    with pytest.raises(InvariantViolated, match="another batch at offset 0 of epoch 1"):
         ledger.note_log(2, log_of((1, b"b")), -1)
 
 
@@ -230,8 +231,8 @@ def test_the_ledger_sees_a_commit_without_a_majority_and_a_lost_acknowledgement(
     log = log_of((1, b"a"))
     ledger.note_log(1, log, 1)
     ledger.check_durable({1: log, 2: log, 3: []})
-    with pytest.raises(InvariantBroken, match=r"only on the disks of \[1\]"):
+    with pytest.raises(InvariantViolated, match=r"only on the disks of \[1\]"):
         ledger.check_durable({1: log, 2: [], 3: []})
     ledger.note_acknowledged(1, [b"b"])
-    with pytest.raises(InvariantBroken, match=r"b'b', acknowledged at offset 1, is only on the disks of \[\]"):
+    with pytest.raises(InvariantViolated, match=r"b'b', acknowledged at offset 1, is only on the disks of \[\]"):
         ledger.check_durable({1: log, 2: log, 3: log})

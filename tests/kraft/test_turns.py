@@ -18,6 +18,7 @@ from kraft.replica import ControllerHost, decisions, host_controller
 from kraft.replica.decisions import MAX_WAITING, STEPS_PER_TURN
 from kraft.replica.events import Input
 from kraft.replica.snapshots import SnapshotOptions
+from kraft.sim.fingerprints import FactsOf
 from metadata_log.batch import records, scan
 from metadata_log.image import MetadataDelta, memberships
 from metadata_log.image.topics_delta import TopicsDelta
@@ -457,13 +458,14 @@ def test_a_record_about_all_partitions_is_replayed_in_turns(monkeypatch: pytest.
 def test_an_incarnation_that_is_not_registered_has_no_session() -> None:
     """Anybody can invent ids and epochs: each would be looked for when it expires."""
     quorum = Quorum()
-    facts = quorum.controller()._sessions.facts()
+    facts_of = FactsOf()
+    facts = facts_of(quorum.controller()._sessions)
     for broker, epoch in ((GONE, FAR), (7, quorum.epochs[GONE]), (7, 1)):
         request = m.BrokerHeartbeatRequest(broker_id=broker, broker_epoch=epoch, current_metadata_offset=FAR)
         answer = quorum.net.ask(quorum.leader, request)
         assert isinstance(answer, m.BrokerHeartbeatResponse)
         assert answer.error_code == Error.STALE_BROKER_EPOCH
-    assert quorum.controller()._sessions.facts() == facts
+    assert facts_of(quorum.controller()._sessions) == facts
 
 
 # Standbys and snapshots

@@ -42,6 +42,7 @@ from transcript_voters import (
     voters_text,
 )
 
+from kraft.invariants.observation import LogBatch
 from kraft.quorum.effects import (
     AppendBatch,
     AppendControl,
@@ -78,7 +79,7 @@ from kraft.quorum.messages import (
 from kraft.quorum.values import ElectionState, Endpoints, ListenerAddress, QuorumConfig, ReplicaKey
 from kraft.quorum.voters import VoterSet
 from kraft.sim.core_member import CoreMember, pack_batches
-from kraft.sim.member import Answer, Ask, Flush, LogBatch, Output
+from kraft.sim.member import Answer, Ask, Flush, Output
 from metadata_log.types import OffsetAndEpoch
 from transport.protocol.errors import Error
 

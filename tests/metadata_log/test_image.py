@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kraft.sim.forking import forked
 from metadata_log.image import ImageHistory, MetadataDelta, MetadataImage, ReplayError, ResourceType
 from metadata_log.image.image import _CHANGES
 from metadata_log.records import metadata as records
@@ -120,7 +121,7 @@ def test_history_goes_back_by_forgetting() -> None:
     history.commit(3)
     assert history.committed is images[3]
     assert history.latest is images[5]
-    fork = history.fork()
+    fork = forked(history)
     history.rollback()
     assert history.latest is images[3]
     assert fork.latest is images[5], "a fork is not touched"

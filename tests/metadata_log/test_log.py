@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from real_data import archive, unpack
 
+from kraft.sim.forking import forked
 from metadata_log import batch as batch_module
 from metadata_log.batch import build_batch, build_control_batch, scan
 from metadata_log.disk import OsDisk
@@ -468,8 +469,7 @@ def test_fork() -> None:
     log = new_log(disk)
     add(log)
     log.flush_handle()
-    other_disk = disk.fork()
-    other = log.fork(other_disk)
+    other = forked(log)
     add(log)
     other.truncate(0)
     data = add(other, epoch=9)

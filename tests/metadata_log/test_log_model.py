@@ -6,6 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from kraft.sim.forking import forked
 from metadata_log.batch import build_batch, scan
 from metadata_log.log import MetadataLog
 from metadata_log.memory_disk import MemoryDisk
@@ -71,8 +72,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def go_on_with_a_fork(self) -> None:
-        self.disk = self.disk.fork()
-        self.log = self.log.fork(self.disk)
+        self.disk, self.log = forked((self.disk, self.log))
 
     @rule(at=st.floats(0, 1), max_bytes=st.integers(0, 700))
     def read(self, at: float, max_bytes: int) -> None:

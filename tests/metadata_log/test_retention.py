@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from real_data import real_files, unpack
 
+from kraft.sim.forking import forked
 from metadata_log.batch import Record, RecordBatch, build_batch, records, scan, write_batch
 from metadata_log.disk import OsDisk
 from metadata_log.errors import CorruptBatch, UnsupportedVersion
@@ -148,7 +149,7 @@ def test_the_log_begins_later() -> None:
     with pytest.raises(AssertionError):
         log.read(14, 1)
     assert log.raise_start(15) == ()
-    assert log.fork(disk.fork()).start_offset == 15
+    assert forked(log).start_offset == 15
     remove_files(disk, "d", files)
     remove_files(disk, "d", files)
     assert not [name for name in disk.list("d") if name.endswith(".deleted")]

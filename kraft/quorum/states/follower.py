@@ -8,8 +8,8 @@ from typing import ClassVar
 from msgspec import Struct
 
 from kraft.quorum.messages import Vote
-from kraft.quorum.values import NEVER_MS, ElectionState, Endpoints, ReplicaKey
-from metadata_log.types import OffsetAndEpoch
+from kraft.quorum.values import ElectionState, Endpoints, ReplicaKey
+from metadata_log.types import NEVER_MS, OffsetAndEpoch
 
 
 class Download(Struct, frozen=True):

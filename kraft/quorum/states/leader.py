@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from msgspec import Struct
-from msgspec.structs import astuple, replace
+from msgspec.structs import replace
 
 from kraft.quorum.accumulator import BatchAccumulator
 from kraft.quorum.messages import AddVoter, AddVoterReply, RemoveVoterReply, Vote
@@ -216,31 +216,3 @@ class LeaderState(Struct):
     def forget_observers(self, before_ms: int) -> None:
         """Drop the observers that have not fetched since."""
         self.observers = {key: one for key, one in self.observers.items() if one.last_fetch_ms >= before_ms}
-
-    def fork(self) -> LeaderState:
-        """An independent copy."""
-        return replace(
-            self,
-            accumulator=self.accumulator.fork(),
-            progress={voter_id: replace(one) for voter_id, one in self.progress.items()},
-            observers={key: replace(one) for key, one in self.observers.items()},
-        )
-
-    def facts(self) -> tuple[object, ...]:
-        """What tells this from another, in a canonical order."""
-        return (
-            self.name,
-            self.epoch,
-            self.epoch_start_offset,
-            self.high_watermark,
-            self.check_quorum_deadline_ms,
-            self.begin_deadline_ms,
-            tuple(sorted(self.fetched_voters)),
-            sorted(self.progress.items()),
-            sorted(self.observers.items()),
-            self.change,
-            self.reported,
-            len(self.waiting_reads),
-            None if (reads := self.read_round) is None else (len(reads.read_ids), *astuple(reads)[1:]),
-            self.accumulator.facts(),
-        )

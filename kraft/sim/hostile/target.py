@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from kraft.invariants.observation import View
 from kraft.quorum.values import ReplicaKey
-from kraft.sim.member import View
 from metadata_log.serde import Message
 from metadata_log.types import METADATA_TOPIC, NO_NODE, Uuid
 

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from kraft.quorum import core, elections, leadership
+from kraft.quorum import core, elections, exchanges, leadership
 from kraft.quorum.effects import SendReply
 from kraft.quorum.events import Received
-from kraft.quorum.leadership import Verdict, known_leader, resign
+from kraft.quorum.exchanges import Verdict, known_leader
+from kraft.quorum.leadership import resign
 from kraft.quorum.log_view import LogView
 from kraft.quorum.messages import BeginQuorumEpoch, EndQuorumEpoch, LeaderReply, Vote, VoteReply
 from kraft.quorum.peers import Peers
@@ -214,7 +215,7 @@ def refusal_counts_as_vote(code: Patches) -> None:
 @mutant(Scope.CORE, budget=50)
 def vote_of_a_past_epoch_counts(code: Patches) -> None:
     """Answers are taken whatever request, and whatever epoch, they belong to."""
-    on_common_reply = leadership.on_common_reply
+    on_common_reply = exchanges.on_common_reply
 
     def on_reply_of_any_epoch(quorum: QuorumState, peer_id: int, reply: LeaderReply, now_ms: int) -> Verdict:
         if isinstance(reply, VoteReply) and reply.epoch < quorum.epoch:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from kraft.quorum import elections, leadership
-from kraft.quorum.leadership import Verdict
+from kraft.quorum import elections, exchanges
+from kraft.quorum.exchanges import Verdict
 from kraft.quorum.log_view import LogView
 from kraft.quorum.messages import BatchFacts, VoteReply
 from kraft.quorum.quorum_state import QuorumState
@@ -36,7 +36,7 @@ def grant_beside_an_error_counts(code: Patches) -> None:
     """An answer that grants a vote and reports an error at once is taken for a vote."""
 
     def on_vote_reply(quorum: QuorumState, peer_id: int, reply: VoteReply, now_ms: int) -> None:
-        if leadership.on_common_reply(quorum, peer_id, reply, now_ms) is not Verdict.CONTINUE:
+        if exchanges.on_common_reply(quorum, peer_id, reply, now_ms) is not Verdict.CONTINUE:
             return
         match quorum.state:
             case ProspectiveState() | CandidateState() as nominee if peer_id in nominee.tally.unrecorded:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from kraft.invariants.quorum import Invariants
 from kraft.quorum import leadership, membership, replication
 from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.states import FollowerState, LeaderState
 from kraft.quorum.values import Endpoints, ReplicaKey
 from kraft.quorum.voter_history import VoterHistory
 from kraft.quorum.voters import VoterSet
-from kraft.sim.invariants import Invariants
 from kraft.sim.mutants.registry import Patches, Scope, mutant
 
 # When a change may begin

@@ -8,14 +8,15 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from kraft.invariants.quorum import Invariants
 from kraft.quorum import elections, replication
 from kraft.quorum.effects import TruncateLog
-from kraft.quorum.leadership import Verdict, begin_leadership
+from kraft.quorum.exchanges import Verdict
+from kraft.quorum.leadership import begin_leadership
 from kraft.quorum.log_view import LogView, Position, PositionCheck
 from kraft.quorum.messages import Fetch, FetchReply
 from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.states import LeaderState
-from kraft.sim.invariants import Invariants
 from kraft.sim.mutants.registry import Patches, Scope, mutant
 from metadata_log.types import OffsetAndEpoch
 

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from kraft.quorum import snapshots
 from kraft.quorum.events import SnapshotChecked
-from kraft.quorum.leadership import Verdict
+from kraft.quorum.exchanges import Verdict
 from kraft.quorum.log_view import LogView
 from kraft.quorum.messages import FetchSnapshotReply
 from kraft.quorum.quorum_state import QuorumState

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from kraft.invariants.observation import LogBatch, View
+from kraft.invariants.voters import VotersInLog
 from kraft.quorum.values import ElectionState, ReplicaKey
-from kraft.sim.member import LogBatch, View
-from kraft.sim.voter_invariants import VotersInLog
 
 
 class Known(Struct):

@@ -14,10 +14,10 @@ from itertools import combinations, pairwise
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kraft.conformance.node_files import BatchId, NodeFiles, read_node
+from kraft.history_checker.node_files import BatchId, NodeFiles, read_node
+from kraft.invariants.partitions import PartitionLedger
+from kraft.invariants.violation import InvariantViolated
 from kraft.quorum.voters import majority
-from kraft.sim.invariants import InvariantViolated
-from kraft.sim.partition_invariants import PartitionLedger
 from metadata_log.batch import RecordBatch, records
 from metadata_log.disk import Disk, OsDisk
 from metadata_log.errors import MetadataLogError

@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from kraft.sim.invariants import InvariantViolated
+from kraft.invariants.violation import InvariantViolated
 from metadata_log.image import MetadataDelta, MetadataImage, Partition, TopicImage
 from metadata_log.records.frame import decode_record
 from metadata_log.records.metadata import (

@@ -1,8 +1,8 @@
 """What must hold after every event, whatever the network, the disks and the clocks do (Kafka: the invariants of
 `RaftEventSimulationTest`; the TLA+ models of KRaft).
 
-The ledger knows only what a `Member` shows. Batches are copied between logs byte for byte, so two logs that agree have
-the same batch at the same place in their lists. Each check looks only at what has changed.
+The ledger knows only what an `ObservedMember` shows. Batches are copied between logs byte for byte, so two logs that
+agree have the same batch at the same place in their lists. Each check looks only at what has changed.
 
 | who names it | what | where |
 | --- | --- | --- |
@@ -11,7 +11,7 @@ the same batch at the same place in their lists. Each check looks only at what h
 | Kafka | MajorityReachedHighWatermark; TLA+ CommittedEntriesReachMajority | `_check_majority` |
 | Kafka | SingleLeader; TLA+ NeverTwoLeadersInSameEpoch | `_check_leader` |
 | Kafka | ConsistentCommittedData; TLA+ NoLogDivergence | `_check_high_watermark`, and from the disks `concluded` |
-| TLA+ | NoIllegalState, StatesMatchRoles | `state_invariants` |
+| TLA+ | NoIllegalState, StatesMatchRoles | `states` |
 | TLA+ | LeaderHasAllAckedValues, AckedValueNotLost | `_check_leading`, `acknowledged`, `_cut` |
 | TLA+ | ValidVotesRecv | `_check_elected`: who leads was voted for by a majority |
 | Raft | LogMatching; (epoch, offset) names the same bytes for ever | `_append` |
@@ -19,7 +19,7 @@ the same batch at the same place in their lists. Each check looks only at what h
 | Raft | the voters change only after something of the epoch is committed (2015) | `_check_change` |
 | Kafka | a leader that was removed from the voters goes | `_check_not_removed` |
 | TLA+ | ValuesNotStuck, EventuallyLeaderElected | `World`, in the end |
-| ours | a leader that a message names has an address | `wire_invariants` |
+| ours | a leader that a message names has an address | `wire` |
 | ours | one vote per epoch, for ever, and for who stands | `_check_vote` |
 | ours | a vote is on disk before it leaves, a pre-vote writes nothing | `granted`, `pre_granted` |
 | ours | what is acknowledged is on disk | `fetched` |
@@ -34,24 +34,21 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from operator import attrgetter
 
+from kraft.invariants.known import Known, forgets
+from kraft.invariants.observation import Applied, LogBatch, ObservedMember, View
+from kraft.invariants.snapshots import SnapshotLedger
+from kraft.invariants.states import illegal
+from kraft.invariants.violation import InvariantViolated
+from kraft.invariants.voters import VoterLedger
+from kraft.invariants.votes import VoteLedger
 from kraft.quorum.values import ElectionState, ReplicaKey
 from kraft.quorum.voters import VoterSet
-from kraft.sim.known import Known, forgets
-from kraft.sim.member import Applied, LogBatch, Member, View
-from kraft.sim.snapshot_invariants import SnapshotLedger
-from kraft.sim.state_invariants import illegal
-from kraft.sim.vote_invariants import VoteLedger
-from kraft.sim.voter_invariants import VoterLedger
 from metadata_log.errors import MetadataLogError
 from metadata_log.types import NO_NODE, NO_OFFSET
 
 _base_offset = attrgetter("base_offset")
 _next_offset = attrgetter("next_offset")
 _epoch = attrgetter("epoch")
-
-
-class InvariantViolated(AssertionError):
-    """A promise of consensus was broken; the text says which, by whom and how."""
 
 
 class Invariants:
@@ -122,7 +119,7 @@ class Invariants:
 
     # Events
 
-    def started(self, member: Member, *, is_damaged: bool = False) -> View:
+    def started(self, member: ObservedMember, *, is_damaged: bool = False) -> View:
         """A node begins a life: what it promised to have on disk must be there, unless the disk was damaged."""
         node_id, view, election = member.node_id, member.view(), member.election()
         known = self._disk_of(member)
@@ -144,7 +141,7 @@ class Invariants:
         self._append(member, known, log[len(before) :])
         return self.stepped(member)
 
-    def _disk_of(self, member: Member) -> Known:
+    def _disk_of(self, member: ObservedMember) -> Known:
         """What is known of the disk that a node starts with, which may be another than it had."""
         known = self._nodes.get(member.node_id)
         if known is not None and known.key != member.key:
@@ -197,7 +194,7 @@ class Invariants:
                 f"node {node_id} has lost records below {known.flushed_offset}, which it had flushed"
             )
 
-    def stepped(self, member: Member) -> View:
+    def stepped(self, member: ObservedMember) -> View:
         """A node has done something; what it looks like now."""
         node_id, view, election = member.node_id, member.view(), member.election()
         known = self._nodes[node_id]
@@ -267,7 +264,7 @@ class Invariants:
         if before is not None and now is not None and epoch <= before.epoch == now.epoch and before != now:
             raise InvariantViolated(f"node {node_id} is asked for a pre-vote, and writes {now} where {before} was")
 
-    def applied(self, member: Member, applied: Applied) -> None:
+    def applied(self, member: ObservedMember, applied: Applied) -> None:
         """A batch has reached the application: each once, in order, as committed."""
         known = self._nodes[member.node_id]
         place = bisect_right(self.committed, applied.base_offset, key=_base_offset) - 1
@@ -301,7 +298,7 @@ class Invariants:
         if found:
             raise InvariantViolated(f"these were refused and are committed all the same: {sorted(found)}")
 
-    def concluded(self, member: Member) -> None:
+    def concluded(self, member: ObservedMember) -> None:
         """The run is over: what is committed must stand in the log of a node, as read anew."""
         known = self._nodes[member.node_id]
         upto = bisect_right(known.log, member.view().high_watermark, key=_next_offset)
@@ -337,7 +334,7 @@ class Invariants:
     def _check_elected(self, own: ReplicaKey, epoch: int, voters: VoterSet) -> None:
         self._raise_if(self.votes.elected(own, epoch, voters))
 
-    def _check_log(self, member: Member, known: Known, before: View | None) -> None:
+    def _check_log(self, member: ObservedMember, known: Known, before: View | None) -> None:
         view = known.view
         assert view is not None
         if view.log_start_offset != known.start_offset:
@@ -382,7 +379,7 @@ class Invariants:
         while known.voters and known.voters[-1][0] >= place:
             known.voters.pop()
 
-    def _begin_later(self, member: Member, known: Known, before: View | None) -> None:
+    def _begin_later(self, member: ObservedMember, known: Known, before: View | None) -> None:
         """The log begins later: what came before is in a snapshot, which may also have taken the place of the rest
         (LeaderNeverLoadSnapshot).
         """
@@ -405,7 +402,7 @@ class Invariants:
         known.start_offset = start_offset
         known.applied_offset = max(known.applied_offset, start_offset)
 
-    def _read(self, member: Member, known: Known, offset: int) -> list[LogBatch]:
+    def _read(self, member: ObservedMember, known: Known, offset: int) -> list[LogBatch]:
         """The log from an offset on; where a damaged disk does not give it, as far as it was seen before."""
         try:
             return member.read(offset)
@@ -417,7 +414,7 @@ class Invariants:
         seen = known.log[first:last]
         return [*seen, *member.read(seen[-1].next_offset if seen else offset)]
 
-    def _append(self, member: Member, known: Known, batches: list[LogBatch]) -> None:
+    def _append(self, member: ObservedMember, known: Known, batches: list[LogBatch]) -> None:
         """An epoch's leader writes an offset once: (epoch, offset) names the same bytes in every log, for ever."""
         node_id = member.node_id
         for batch in batches:
@@ -440,13 +437,13 @@ class Invariants:
                 self._raise_if(self.voters.appended(node_id, known.voters, len(known.log), voters))
             known.log.append(batch)
 
-    def _check_voters(self, member: Member, known: Known) -> None:
+    def _check_voters(self, member: ObservedMember, known: Known) -> None:
         """Who votes as of this log has changed, or a node reads it for the first time."""
         node_id = member.node_id
         self._raise_if(self.voters.uncommitted(node_id, known.voters, len(self.committed)))
         self._raise_if(self.voters.believed(node_id, known.voters, member.voters()))
 
-    def _check_snapshots(self, member: Member, view: View, before: View | None) -> None:
+    def _check_snapshots(self, member: ObservedMember, view: View, before: View | None) -> None:
         """There is another snapshot, or one less."""
         is_moved = before is not None and view.log_start_offset != before.log_start_offset
         self._raise_if(self.snapshots.listed(view.snapshots, view.log_start_offset, is_moved=is_moved))
@@ -468,7 +465,7 @@ class Invariants:
         if violation is not None:
             raise InvariantViolated(violation)
 
-    def _check_high_watermark(self, member: Member, known: Known, before: View | None) -> None:
+    def _check_high_watermark(self, member: ObservedMember, known: Known, before: View | None) -> None:
         """It has moved: it never falls within a life, and below it all logs are equal."""
         node_id = member.node_id
         view = known.view

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from kraft.invariants.observation import View
 from kraft.quorum.values import ElectionState
-from kraft.sim.member import View
 from metadata_log.types import NO_NODE
 
 OBSERVER_STATES: Final = frozenset({"Unattached", "Voted", "Follower", "Resigned"})

@@ -9,9 +9,9 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from operator import attrgetter, itemgetter
 
-from kraft.sim.member import LogBatch, SnapshotContent
-from kraft.sim.registers import Registers
-from kraft.sim.voter_invariants import VoterLedger
+from kraft.invariants.observation import LogBatch, SnapshotContent
+from kraft.invariants.registers import Registers
+from kraft.invariants.voters import VoterLedger
 from metadata_log.types import OffsetAndEpoch
 
 _next_offset = attrgetter("next_offset")

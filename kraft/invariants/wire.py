@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kraft.sim.invariants import InvariantViolated
+from kraft.invariants.violation import InvariantViolated
 from metadata_log.serde import Message
 from metadata_log.types import METADATA_TOPIC, NO_NODE, Uuid
 from transport.protocol.messages import (

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from kraft.invariants.violation import InvariantViolated
 from kraft.quorum.voters import majority
 from metadata_log.batch import RecordBatch, records
 from metadata_log.types import NO_NODE
 
 
-class InvariantBroken(AssertionError):
-    """A promise of consensus does not hold; the text says which, and where."""
-
-
 class Ledger:
-    """What was promised so far by the quorum of `voter_ids`. Every method raises `InvariantBroken`."""
+    """What was promised so far by the quorum of `voter_ids`. Every method raises `InvariantViolated`."""
 
     def __init__(self, voter_ids: Sequence[int]) -> None:
         self._voter_ids = tuple(voter_ids)
@@ -40,17 +37,17 @@ class Ledger:
             return
         known = self._leaders.setdefault(epoch, leader_id)
         if known != leader_id:
-            raise InvariantBroken(f"epoch {epoch} has two leaders: {known}, and for node {node_id} {leader_id}")
+            raise InvariantViolated(f"epoch {epoch} has two leaders: {known}, and for node {node_id} {leader_id}")
 
     def note_vote(self, node_id: int, epoch: int, voted_id: int) -> None:
         """A node has this epoch, and this vote (-1 for none), in its quorum-state."""
         if epoch < self._epochs.get(node_id, 0):
-            raise InvariantBroken(f"the epoch of node {node_id} fell from {self._epochs[node_id]} to {epoch}")
+            raise InvariantViolated(f"the epoch of node {node_id} fell from {self._epochs[node_id]} to {epoch}")
         self._epochs[node_id] = epoch
         if voted_id != NO_NODE:
             known = self._votes.setdefault((node_id, epoch), voted_id)
             if known != voted_id:
-                raise InvariantBroken(f"node {node_id} voted twice in epoch {epoch}: for {known} and for {voted_id}")
+                raise InvariantViolated(f"node {node_id} voted twice in epoch {epoch}: for {known} and for {voted_id}")
 
     def note_log(self, node_id: int, batches: Sequence[RecordBatch], high_watermark: int) -> None:
         """A node has these batches in its log, and knows those below the high watermark (-1 for none) as committed.
@@ -61,22 +58,24 @@ class Ledger:
         end, epoch = 0, 0
         for batch in batches:
             if batch.base_offset != end or batch.epoch < epoch:
-                raise InvariantBroken(
+                raise InvariantViolated(
                     f"the log of node {node_id} goes from {end}@{epoch} to {batch.base_offset}@{batch.epoch}"
                 )
             end, epoch = batch.next_offset, batch.epoch
             if self._written.setdefault((batch.epoch, batch.base_offset), batch.data) != batch.data:
-                raise InvariantBroken(
+                raise InvariantViolated(
                     f"node {node_id} has another batch at offset {batch.base_offset} of epoch {batch.epoch}"
                 )
         if end < high_watermark:
-            raise InvariantBroken(f"node {node_id} has the high watermark {high_watermark}, and its log ends at {end}")
+            raise InvariantViolated(
+                f"node {node_id} has the high watermark {high_watermark}, and its log ends at {end}"
+            )
         self._note_committed(node_id, [batch for batch in batches if batch.next_offset <= high_watermark])
 
     def _note_committed(self, node_id: int, batches: Sequence[RecordBatch]) -> None:
         for known, batch in zip(self._committed, batches, strict=False):
             if known.data != batch.data:
-                raise InvariantBroken(
+                raise InvariantViolated(
                     f"node {node_id} has other records committed at offset {batch.base_offset}: it says epoch"
                     f" {batch.epoch}, where epoch {known.epoch} was committed"
                 )
@@ -86,7 +85,7 @@ class Ledger:
         """Somebody was told that these values are committed from this offset on."""
         for at, value in enumerate(values, offset):
             if self._acknowledged.setdefault(at, value) != value:
-                raise InvariantBroken(f"offset {at} was acknowledged for two records")
+                raise InvariantViolated(f"offset {at} was acknowledged for two records")
 
     def check_durable(self, logs: Mapping[int, Sequence[RecordBatch]]) -> None:
         """What is committed, and what was acknowledged, is in the logs of a majority: these are what a power failure
@@ -96,7 +95,7 @@ class Ledger:
         for place, batch in enumerate(self._committed):
             holders = [node_id for node_id, log in everyone if len(log) > place and log[place].data == batch.data]
             if len(holders) < majority(len(everyone)):
-                raise InvariantBroken(
+                raise InvariantViolated(
                     f"what was committed at offset {batch.base_offset} of epoch {batch.epoch} is only on the disks of"
                     f" {holders}"
                 )
@@ -104,7 +103,9 @@ class Ledger:
         for offset, value in self._acknowledged.items():
             holders = [node_id for node_id, found in values if found.get(offset) == value]
             if len(holders) < majority(len(everyone)):
-                raise InvariantBroken(f"{value!r}, acknowledged at offset {offset}, is only on the disks of {holders}")
+                raise InvariantViolated(
+                    f"{value!r}, acknowledged at offset {offset}, is only on the disks of {holders}"
+                )
 
 
 def _values(log: Sequence[RecordBatch]) -> dict[int, bytes | None]:

@@ -1,0 +1,26 @@
+"""Packages whose names are loaded when they are first used (PEP 562), so that an import brings only what it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+
+
+def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
+    """The `__getattr__` of a package.
+
+    Args:
+        package: The name of the package, for the text of the error.
+        homes: By name the module that defines it.
+
+    Returns:
+        A function that imports the module of a name and returns its attribute of that name. It raises `AttributeError`
+        for a name that has no home.
+    """
+
+    def attribute(name: str) -> object:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(homes[name]), name)
+
+    return attribute
