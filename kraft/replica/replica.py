@@ -268,6 +268,10 @@ class Replica:
         """The flush that was handed out and has not come back; a fork has one of its own."""
         return self._storage.outstanding_flush
 
+    def is_judging(self, request_id: int) -> bool:
+        """Whether the answer to a request of the quorum has come, and not all of its records are judged."""
+        return any(held.event.request_id == request_id for held in self._held)
+
     def status(self) -> ReplicaStatus:
         """What this replica knows right now."""
         core = self.core

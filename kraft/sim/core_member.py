@@ -365,6 +365,10 @@ class CoreMember(SteppedMember):
         is_good = message.error is Error.NONE and message.top_error is Error.NONE
         return message.epoch if is_good else None
 
+    def is_judging(self, request_id: int) -> bool:
+        """Never: each answer is judged at once."""
+        return False
+
     def measure(self, *, is_on: bool) -> None:
         """A bare core decides on nothing and applies nothing."""
 

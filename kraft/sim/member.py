@@ -175,6 +175,9 @@ class Member(ObservedMember, Protocol):
     def epoch_of_leader(self, message: object) -> int | None:
         """The epoch in an answer of a leader to a fetch; None if the answer is an error."""
 
+    def is_judging(self, request_id: int) -> bool:
+        """Whether the answer to a request has come, and not all of its records are judged."""
+
     def measure(self, *, is_on: bool) -> None:
         """Count the records that each step decides on or applies, or stop counting."""
 

@@ -329,6 +329,10 @@ class ReplicaMember(SteppedMember):
             case _:
                 return None
 
+    def is_judging(self, request_id: int) -> bool:
+        """Whether the answer to a request has come, and not all of its records are judged."""
+        return self._replica is not None and self._replica.is_judging(request_id)
+
     def measure(self, *, is_on: bool) -> None:
         """Count the records that each step decides on or applies, or stop counting."""
         self._work = Work() if is_on else None

@@ -31,6 +31,7 @@ class Sign(Struct):
     answered_ms: int
     message: object
     asked_in: int
+    request_id: int
     is_indirect: bool
     is_refused: bool = False
     """Whether the address of the last answer has refused a connection since."""
@@ -51,7 +52,7 @@ class SignsOfLife:
         """A peer answers a node."""
         if exchange.kind in _FETCHES and exchange.number > self._left.get(exchange.sender, 0):
             signs = self._signs.setdefault(exchange.sender, {}).setdefault(exchange.target, deque(maxlen=_REMEMBERED))
-            signs.append(Sign(now_ms, message, exchange.asked_in, exchange.is_indirect))
+            signs.append(Sign(now_ms, message, exchange.asked_in, exchange.request_id, exchange.is_indirect))
 
     def refused(self, member: Member, exchange: Exchange) -> None:
         """A node is refused at an address."""
@@ -105,12 +106,15 @@ class SignsOfLife:
     def _last(self, member: Member, peer_id: int, *, is_strict: bool = True) -> Sign | None:
         """The last answer of a peer that a node has taken for its leader's, or one whose address has refused since.
 
-        An error is none. A node may have forgotten what it asked before it followed, and may not: with `is_strict` only
-        what a follower has asked counts.
+        An error is none, and neither is an answer whose records the node still judges: for the core of the node that
+        answer is still on its way (decision 0031). A node may have forgotten what it asked before it followed, and may
+        not: with `is_strict` only what a follower has asked counts.
         """
         for sign in reversed(self._signs.get(member.node_id, {}).get(peer_id, ())):
             if sign.is_refused:
                 return sign
+            if member.is_judging(sign.request_id):
+                continue
             epoch = member.epoch_of_leader(sign.message)
             if epoch is not None and (epoch == sign.asked_in or not is_strict):
                 return sign

@@ -213,14 +213,16 @@ class Simulator(Driver):
             if times.tick_at_ms != action.at_ms:
                 return
             times.tick_at_ms = -1
-        if times.paused_until_ms > self.now_ms or (times.busy_until_ms > self.now_ms and type(action) is not Act):
+        # Work ends with an `Act`: another action that falls due in the same millisecond comes one later.
+        is_busy = self.world.hosts[action.node].held is not None and type(action) is not Act
+        if is_busy or times.paused_until_ms > self.now_ms:
             self._postpone(action, times)
         else:
             self._perform(action)
 
     def _postpone(self, action: Action, times: Times) -> None:
         """Let something happen when the node is awake; what it was told dies with it, what it was sent does not."""
-        action = replace(action, at_ms=max(times.paused_until_ms, times.busy_until_ms))
+        action = replace(action, at_ms=max(self.now_ms + 1, times.paused_until_ms, times.busy_until_ms))
         host = self.world.hosts[action.node]
         life = host.life
         if type(action) is Tick:

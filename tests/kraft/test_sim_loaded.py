@@ -95,6 +95,6 @@ def test_a_fence_in_one_turn_costs_each_leader_its_leadership() -> None:
     assert "leaders were elected since all faults ended" in found.message
 
 
-@pytest.mark.parametrize("seed", [*range(3), 101])
+@pytest.mark.parametrize("seed", [*range(3), 55, 61, 101])
 def test_a_fence_in_turns_keeps_the_leader(seed: int) -> None:
     assert isinstance(Hunt(members="loaded", faults=FAULTS).run(seed), Result)
