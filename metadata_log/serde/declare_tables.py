@@ -137,7 +137,7 @@ class Api(Struct, frozen=True):
         return 2 if version >= self.flexible_from else 1
 
     def response_header_version(self, version: int) -> int:
-        """1 in flexible versions, else 0; always 0 for ApiVersions, whose sender may not know the version (KIP-511)."""
+        """1 in flexible versions, else 0; always 0 for ApiVersions: the client may not know the version (KIP-511)."""
         return 1 if version >= self.flexible_from and self.key != ApiKey.API_VERSIONS else 0
 
 
@@ -238,13 +238,13 @@ from typing import Final
 
 
 class Error(IntEnum):
-    """What a response says went wrong. Names and codes are Kafka's."""
+    """The errors of a response. Names and codes are Kafka's."""
 
 %(codes)s
 
     @property
     def message(self) -> str:
-        """The error's name as words, for a response that has nothing better to say; empty for NONE."""
+        """The error's name as words, the default message of a response; empty for NONE."""
         return self.name.replace("_", " ").capitalize() + "." if self else ""
 
     @property
