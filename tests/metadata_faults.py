@@ -45,7 +45,7 @@ FAULTS: list[Fault] = [
     Fault([records.ClearElrRecord(topic_name="a")], "no topic has the name a"),
     Fault([topic("a"), change()], "has no partition 0"),
     Fault([topic("a"), partition(-1)], "-1 is no number of a partition", kafka_dies=False),
-    Fault([topic("a"), topic("a", B)], "topic a is there already"),
+    Fault([topic("a"), topic("a", B)], "topic a exists already"),
     Fault([topic("a"), topic("b")], "is that of another topic", kafka_dies=False),
     Fault([topic("a"), records.RemoveTopicRecord(topic_id=A), partition(0)], "no topic has the id"),
     Fault([topic("a"), partition(0, directories=(DIRECTORY,))], "2 replicas and 1 log directories"),

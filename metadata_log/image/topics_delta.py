@@ -98,7 +98,7 @@ class TopicsDelta:
         """Begin a topic, which has no partitions yet; raises `ReplayError` if the name or the id is taken."""
         taken = self.id_of(record.name)
         if taken is not None:
-            raise ReplayError(f"topic {record.name} is there already, with the id {taken}")
+            raise ReplayError(f"topic {record.name} exists already, with the id {taken}")
         known = record.topic_id in self._image.by_id and record.topic_id not in self._removed
         if known or record.topic_id in self._created:
             raise ReplayError(f"the id {record.topic_id} of topic {record.name} is that of another topic")
