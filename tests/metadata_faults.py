@@ -57,7 +57,9 @@ FAULTS: list[Fault] = [
     Fault([BROKER, records.FenceBrokerRecord(id=1, epoch=4)], "with epoch 5, not 4"),
     Fault([records.UnfenceBrokerRecord(id=1)], "broker 1 is not registered"),
     Fault([records.BrokerRegistrationChangeRecord(broker_id=1)], "broker 1 is not registered"),
-    Fault([BROKER, records.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=5, fenced=2)], "2 is no fencing state"),
+    Fault(
+        [BROKER, records.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=5, fenced=2)], "2 is no fencing state"
+    ),
     Fault(
         [BROKER, records.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=5, in_controlled_shutdown=-1)],
         "-1 is no shutdown state",
