@@ -23,7 +23,7 @@ class Options(Struct, frozen=True, kw_only=True):
         paths: Directories, files and globs.
         view: The view: `records`, a record type, or a history.
         mode: The reaction to damage: FAILFAST, PERMISSIVE or DROPMALFORMED.
-        payload: The form of the column `payload`; None leaves the column out.
+        payload: The form of the column `payload`, "json" or "variant"; None leaves the column out.
         show_secrets: Whether secrets are shown.
         clusters: The cluster ids to read; empty for all.
         types: The record types to read; empty for all.
@@ -37,13 +37,13 @@ class Options(Struct, frozen=True, kw_only=True):
         snapshots: Whether the snapshots of a directory are included.
         session_timeout_ms: The brokers' broker.session.timeout.ms, in ms.
         gap_tolerance_ms: For how many ms an active controller may write nothing.
-        copies: Which of several copies of a log are read.
+        copies: Which of several copies of a log are read: "best" or "all".
         split_bytes: The least size of a task in bytes.
         storage: The storage options of fsspec.
         starting_offsets: Where a stream begins: earliest, latest, or offsets by cluster.
         max_offsets_per_trigger: The most offsets of a trigger.
         fail_on_data_loss: Whether a stream ends when unread records were deleted.
-        on_truncation: The reaction to removed records that were read: fail, or a report in a row.
+        on_truncation: The reaction to removed records that were read: "fail", or "mark" for a report in a row.
     """
 
     paths: tuple[str, ...]

@@ -35,7 +35,7 @@ from metadata_log.spark.storage import disk_at, is_remote
 from metadata_log.timeline import END, At, moment_text
 from metadata_log.types import OffsetAndEpoch
 
-_GO_ON = "With mode=PERMISSIVE the query reads what it can, and a row tells of what it cannot."
+_GO_ON = "With mode=PERMISSIVE the query reads everything readable, and rows report the rest."
 
 
 class RangeTask(Struct, frozen=True):

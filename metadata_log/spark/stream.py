@@ -154,7 +154,7 @@ class KraftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The position to continue; raises the errors that the options select."""
         one = resume(read, log.index)
         marks = _marks(one, log, name)
-        hint = "With {} the query goes on, and a row tells of it."
+        hint = "With {} the query continues, and a row reports the loss."
         if one.lost and self._options.fail_on_data_loss and not planned:
             raise DataLoss(marks[0][1].what, where=log.directory.path, hint=hint.format("failOnDataLoss=false"))
         if one.withdrawn and self._options.on_truncation == "fail":
@@ -165,7 +165,7 @@ class KraftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The report of clusters that disappeared; raises `DataLoss` if the options select that."""
         gone = [name for name in before.clusters if name not in fleet.logs and self._wanted.has(name)]
         if gone and self._options.fail_on_data_loss:
-            hint = "With failOnDataLoss=false the query goes on, and a row tells of it."
+            hint = "With failOnDataLoss=false the query continues, and a row reports the loss."
             raise DataLoss(f"the directory of cluster {gone[0]} is gone", hint=hint)
         return [(Directory("", name), Damage(where=name, what="its directory is gone", expected="")) for name in gone]
 
