@@ -46,7 +46,7 @@ class AclsImage(Struct, frozen=True):
     def put(self, acl_id: Uuid, acl: Acl) -> AclsImage:
         """The image with this entry added or replaced."""
         image = self.remove(acl_id) if acl_id in self.by_id else self
-        by_principal = image.by_pattern.get(acl.pattern, _NOBODY)
+        by_principal = image.by_pattern.get(acl.pattern, _NO_PRINCIPALS)
         acls = list(by_principal.get(acl.principal, ()))
         insort(acls, acl, key=structs.astuple)
         by_principal = with_entry(by_principal, acl.principal, tuple(acls))
@@ -55,7 +55,7 @@ class AclsImage(Struct, frozen=True):
 
     def has(self, acl: Acl) -> bool:
         """Whether an entry with this content exists, under any id."""
-        return acl in self.by_pattern.get(acl.pattern, _NOBODY).get(acl.principal, ())
+        return acl in self.by_pattern.get(acl.pattern, _NO_PRINCIPALS).get(acl.principal, ())
 
     def remove(self, acl_id: Uuid) -> AclsImage:
         """The image without the entry of this id, which must exist."""
@@ -68,7 +68,7 @@ class AclsImage(Struct, frozen=True):
         return AclsImage(without_key(self.by_id, acl_id), by_pattern)
 
 
-_NOBODY: Final[Map[str, tuple[Acl, ...]]] = Map()
+_NO_PRINCIPALS: Final[Map[str, tuple[Acl, ...]]] = Map()
 
 
 def replay_acl(image: AclsImage, record: AccessControlEntryRecord) -> AclsImage:
