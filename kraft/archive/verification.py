@@ -49,7 +49,7 @@ def verify_archive(disk: Disk, directory: str) -> Verified:
     manifest = read_manifest(disk, directory)
     if manifest is None:
         raise ArchiveError(
-            f"there is no archive here: {FILE_NAME} is missing", where=directory, hint="Name the directory that --to named."
+            f"there is no archive here: {FILE_NAME} is missing", where=directory, hint="Name the directory of --to."
         )
     segments = manifest.segments
     damages = [
