@@ -87,7 +87,7 @@ class BrokerAgent:
 
     @property
     def may_stop(self) -> bool:
-        """Whether the broker may stop."""
+        """Whether the broker's process may stop now."""
         return self.lifecycle.is_stopped
 
     # The metadata log

@@ -52,7 +52,7 @@ class BrokerLifecycle:
         self.epoch = NO_EPOCH
         """The broker epoch of this incarnation, -1 until it is registered."""
         self.is_fenced = True
-        """The error of the last answer."""
+        """Whether the broker is fenced, by the answer to its last heartbeat."""
         self.last_error = Error.NONE
         self._is_registered = False
         """Whether the registration has been answered; a repeated registration keeps the epoch."""
@@ -74,7 +74,7 @@ class BrokerLifecycle:
         self._give_up_ms = now_ms + self._settings.options.initial_registration_timeout_ms
 
     def begin_shutdown(self, now_ms: int) -> None:
-        """Stop: by a controlled shutdown if the broker leads partitions and the configuration enables that."""
+        """Stop: by a controlled shutdown if the broker is running and the configuration enables that."""
         if self.state is LifecycleState.RUNNING and self._settings.options.controlled_shutdown:
             self.state = LifecycleState.PENDING_CONTROLLED_SHUTDOWN
             self._communicate_at_once(now_ms)
@@ -203,5 +203,5 @@ class BrokerLifecycle:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the broker has stopped."""
+        """Whether the broker has given up its leaderships, or has none, and may stop."""
         return self.state is LifecycleState.SHUTTING_DOWN

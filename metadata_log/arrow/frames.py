@@ -107,9 +107,9 @@ _FAR_COUNT: Final = 8192
 _NEAR_DELTAS: Final = tuple(delta << 1 for delta in range(_NEAR_COUNT))
 _FAR_DELTAS: Final = tuple((delta << 9 | 0x8000) & 0xFF00 | delta >> 6 for delta in range(_NEAR_COUNT, _FAR_COUNT))
 _NULL: Final = 1
-"""The length of a null key."""
+"""The encoded length of a null key."""
 _LEAST_LENGTH: Final = 6
-"""The framing of a value: frame version, type and version."""
+"""The encoded length of the shortest value: frame version, type and version."""
 
 
 class _NotPlain(Exception):

@@ -132,7 +132,7 @@ class _Learner(Generic[MessageType]):
         return True
 
     def learn(self, data: bytes) -> Example[MessageType] | None:
-        """Take an example; returns the message and its variable parts, unless there is no message to compare with."""
+        """Take a message as the next example; returns None without an earlier message of its form to compare with."""
         try:
             message, spans, records = survey(self._cls, self._version, data, MAX_SHAPE_VALUES)
         except LimitExceeded:

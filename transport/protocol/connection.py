@@ -300,7 +300,7 @@ class ServerConnection:
         self._received = 0
         self._answered = 0
         self._sender: _Sender | None = None
-        """The sender of the last request."""
+        """The parsed header of the last request."""
         self._early: dict[int, bytes] = {}
         """Encoded answers, by sequence, that wait for those of earlier requests."""
         self._open: dict[int, Request] = {}

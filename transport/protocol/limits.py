@@ -34,11 +34,11 @@ class Limit(Struct, frozen=True):
 
 
 SMALL: Final = Limit(64 * _KIB, 16_000)
-"""Requests with a handful of fields, whatever the size of the cluster. The largest are the listeners of a node, the
+"""Messages with a handful of fields, whatever the size of the cluster. The largest are the listeners of a node, the
 features that a node supports and the offline directories of a broker.
 """
 TINY: Final = Limit(UNCOUNTED_BYTES, 8_000)
-"""Requests that any unknown peer may send frequently: the votes and fetches of a quorum have one topic with one
+"""Messages that any unknown peer may send frequently: the votes and fetches of a quorum have one topic with one
 partition, ApiVersions has two names.
 """
 ADMIN: Final = Limit(8 * _MIB, 120_000)
