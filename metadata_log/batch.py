@@ -679,7 +679,7 @@ def _check_header(batch: RecordBatch, where: str | None) -> None:
 
 
 def _check_offsets(found: Sequence[Record], first: int, batch: RecordBatch, where: str | None) -> None:
-    """Raise `CorruptBatch` unless the offsets of the records follow each other from `first` on."""
+    """Raise `CorruptBatch` unless the offsets of the records are consecutive from `first` on."""
     for offset, record in enumerate(found, first):
         if record.offset != offset:
             what = f"the record at offset {offset} says that it is at offset {record.offset}"
@@ -694,7 +694,7 @@ def data_values(batch: RecordBatch, *, where: str | None = None) -> tuple[bytes,
 def data_values_by_portions(batch: RecordBatch, *, where: str | None = None) -> Iterator[list[bytes]]:
     """The values of a batch of data records, at most `RECORDS_PER_PORTION` of them at a time.
 
-    Errors are those of `data_values`, each raised with the portion that holds the wrong record.
+    Errors are those of `data_values`, each raised with the portion of the wrong record.
     """
     _check_header(batch, where)
     offset = batch.base_offset
@@ -706,7 +706,7 @@ def data_values_by_portions(batch: RecordBatch, *, where: str | None = None) -> 
 
 
 def overhead(batch: RecordBatch) -> int:
-    """How many records could be read in about the time that a batch takes beside its records."""
+    """The number of records that take about as long to read as a batch does without its records."""
     return _RECORDS_PER_HEADER + batch.size_bytes // _BYTES_PER_RECORD
 
 

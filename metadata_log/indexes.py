@@ -39,8 +39,8 @@ class OffsetIndex:
         return self.positions[after - 1] if after else 0
 
     def last_position(self, end: int, end_offset: int) -> int:
-        """Where the last indexed batch begins that is not behind the position `end` and holds only records below
-        `end_offset`; 0 if there is none.
+        """The position of the last indexed batch that begins at or before `end` and ends below `end_offset`; 0 if there
+        is none.
         """
         found = min(bisect_right(self.positions, end), bisect_left(self.offsets, end_offset))
         return self.positions[found - 1] if found else 0

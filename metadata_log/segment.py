@@ -195,7 +195,7 @@ class Segment:
             return b""
         begin = start.position
         stop = min(begin + max(max_bytes, start.size_bytes), self.size_bytes)
-        # The index leads close to the end: small batches by the thousand are not looked at one by one.
+        # The index leads close to the end, so that this does not read thousands of small batches one by one.
         end = max(start.end_position, self._offsets.last_position(stop, end_offset))
         try:
             for batch in scan_headers(self.file, end, end=stop):

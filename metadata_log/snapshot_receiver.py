@@ -31,16 +31,16 @@ _AT_THE_BEGIN: Final = (ControlRecordType.KRAFT_VERSION, ControlRecordType.KRAFT
 
 
 class _Seen(Struct, frozen=True):
-    """What the batches so far say of the next one."""
+    """The state after the batches so far, which the next batch must fit."""
 
     is_empty: bool = True
     next_offset: int = 0
     has_ended: bool = False
-    """Whether the footer was there."""
+    """Whether the footer has arrived."""
 
 
 class _Judged(Struct, frozen=True):
-    """What was found of bytes that were judged at a position."""
+    """The result of checking bytes at a position."""
 
     data: bytes
     position: int
@@ -96,9 +96,9 @@ class SnapshotReceiver:
             self._unsynced_bytes = 0
 
     def judging(self, data: bytes) -> Iterator[int]:
-        """Look at the next bytes a portion at a time, before `append` takes them, and nothing else comes in between.
+        """Check the next bytes in portions before `append` takes them; no other bytes may be appended in between.
 
-        Work may pause at each number: so many records, or what takes as long, were read since the number before.
+        Work may pause at each yielded number: the records, or equivalent work, since the number before.
         """
         position = self.size_bytes - len(self._rest)
         piece = self._rest + data
@@ -125,7 +125,7 @@ class SnapshotReceiver:
         self._judged = _Judged(data, self.size_bytes, seen, rest, wrong)
 
     def _check(self, batch: RecordBatch, seen: _Seen) -> _Seen:
-        """Judge a batch without the values of its data; returns what was seen with it."""
+        """Check a batch without the values of its data; returns the new state."""
         kinds: list[int] = []
         if batch.is_control:
             if batch.record_count > MAX_CONTROL_RECORDS:

@@ -269,7 +269,7 @@ class ServerChannel:
             self._send(released)
 
     def _write_on(self, steps: Generator[None, None, bytes]) -> bool:
-        """Do the next step of a long answer; whether there are more of them."""
+        """Do the next step of a long answer; returns whether more steps follow."""
         if self.closed:
             return False
         try:
@@ -288,7 +288,7 @@ class ServerChannel:
         self.close()
 
     def _send(self, released: bytes) -> None:
-        """Send answers that may leave now, if there are any."""
+        """Send the answers that may leave now, if any."""
         socket = self._socket
         if released:
             size = len(released)

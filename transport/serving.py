@@ -152,7 +152,7 @@ class Serving:
         self._blocked: dict[Member, None] = {}
         """The connections that wait for memory."""
         self._work: deque[Callable[[], bool]] = deque()
-        """The long answers that are being written: each call does one step of one answer."""
+        """The long answers in progress: each call does one step of one answer."""
         self._will_continue = False
         self._will_unblock = False
         self._is_watching = False
@@ -325,7 +325,7 @@ class Serving:
             self.bulk_left = [BULK_BYTES, BULK_BYTES]
             for member in self._next():
                 delivered += member.take_turn(QUANTUM)
-                # Those that have not had their turn stay in front.
+                # Connections that have not had their turn stay in front.
                 if delivered >= QUEUED_REQUESTS or min(self.bulk_left) <= 0:
                     break
             is_idle = self.settled()
@@ -351,9 +351,9 @@ class Serving:
             yield member
 
     def work_on(self, step: Callable[[], bool]) -> None:
-        """Call `step` in turns of the transport's own, one call in a turn, until the call returns False.
+        """Call `step` in the transport's own task, once per turn, until the call returns False.
 
-        The steps of several answers are made in turn.
+        The steps of several answers alternate.
         """
         self._work.append(step)
         if len(self._work) == 1:

@@ -35,7 +35,7 @@ HEARTBEATS: Final = 1
 ISR_CHANGES: Final = 2
 ASSIGNMENTS: Final = 3
 PARTITIONS_PER_TURN: Final = 2000
-"""So many partitions are looked at, or told to the replicas, in a turn."""
+"""How many partitions are examined, or published to the replicas, in one turn."""
 _FETCHES: Final = 16
 """The channel of fetches from broker N is this plus N."""
 
@@ -72,9 +72,9 @@ class BrokerAgent:
         self._is_everything_noted = False
         self._is_everything_changed = False
         self._gathering: Iterator[PartitionKey | None] | None = None
-        """What is left to be gathered into `_changed` since everything changed."""
+        """The partitions that are still to be collected in `_changed` after a change of everything."""
         self._publish_at_ms = 0
-        """When to tell the replicas more of what has changed."""
+        """When the next part of the changes is published to the replicas."""
         self._judged: tuple[Broker | None, bool] = (None, False)
         """The own registration and the cluster's level at the last decision on a new registration."""
         self._fetches: dict[int, int] = {}
@@ -173,7 +173,7 @@ class BrokerAgent:
         return True
 
     def _everything(self) -> Iterator[PartitionKey | None]:
-        """The partitions that are or were this broker's, and None for each of the others."""
+        """The partitions with a present or former replica of this broker, and None for each other partition."""
         yield from [*self.replicas.led, *self.replicas.followed]
         topics = self.image.topics
         broker_id = self.settings.broker_id
@@ -254,7 +254,7 @@ class BrokerAgent:
         if self.lifecycle.state is LifecycleState.NOT_RUNNING:
             self.lifecycle.begin(now_ms)
         if not self._publish(now_ms):
-            # What is asked and told rests on metadata that the replicas know.
+            # Requests and answers depend on metadata that the replicas know.
             self._publish_at_ms = now_ms + 1
             return []
         self._publish_at_ms = 0

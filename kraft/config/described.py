@@ -30,7 +30,7 @@ _OF_AUTHORIZER: Final = frozenset(("super.users", "allow.everyone.if.no.acl.foun
 
 
 class Secret(Struct, frozen=True):
-    """A text that is hidden wherever it would be printed (Kafka: `Password`)."""
+    """A text that is hidden when it is printed (Kafka: `Password`)."""
 
     value: str
 

@@ -76,7 +76,7 @@ class TopicsDelta:
         return not self._beyond
 
     def names(self) -> list[str]:
-        """The names of all topics that are there now."""
+        """The names of all present topics."""
         of_image = [topic.name for topic_id, topic in self._image.by_id.items() if topic_id not in self._removed]
         return [*of_image, *self._created.values()]
 

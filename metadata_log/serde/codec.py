@@ -227,7 +227,7 @@ def encode(message: Message, version: int, head: bytes = b"") -> bytes:
 
 
 def encode_in_steps(message: Message, version: int, first: int, following: int) -> Generator[None, None, list[bytes]]:
-    """Write `message` in steps; they end with the pieces that follow each other.
+    """Encode `message` in steps, which end with the consecutive pieces of the result.
 
     The first step writes `first` elements of arrays, each other step `following` elements. Raises `EncodeError` as
     `encode`. The message must not change before the last step.

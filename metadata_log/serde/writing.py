@@ -249,7 +249,7 @@ class WriterMaker:
         source.depth -= 1
 
     def element_end(self) -> None:
-        """Emit what follows each element of an array that is written in a loop: here nothing."""
+        """Emit the code after each array element that a loop writes: by default nothing."""
 
     def array_at_once(self, kind: Kind, items: str, size: str) -> None:
         """Write a fixed-width array; a short one is packed together with its length and the run before it."""
@@ -278,7 +278,7 @@ class SteppedWriterMaker(WriterMaker):
     """
 
     def begin(self) -> None:
-        """Emit what comes before the first field. The unused `yield` makes a generator of each function."""
+        """Emit the code before the first field. The unused `yield` makes each function a generator."""
         self.source.emit("w = []; a = w.append; pieces = []; left = first")
         self.source.emit("if first < 0: yield")
 
@@ -289,7 +289,7 @@ class SteppedWriterMaker(WriterMaker):
         emit("if not left: left = following; pieces.append(join(w)); w.clear(); yield")
 
     def end(self) -> None:
-        """Emit what comes behind the last field."""
+        """Emit the code behind the last field."""
         self.flush()
         self.source.emit("pieces.append(join(w))")
         self.source.emit("return pieces")

@@ -253,13 +253,13 @@ progress at a time. Kafka processes every request this way.
 """
 
 _OF_RECORDS: Final = (ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT)
-"""The APIs of `in bulk` whose answers are a few values around one field of records."""
+"""The bulk APIs with answers of a few values around one field of records."""
 LONG_REQUEST_BYTES: Final = 2048
-"""The answer to a shorter request of a pipelined API has few elements."""
+"""The size of a request to a pipelined API below which its answer has few elements."""
 FIRST_ELEMENTS: Final = 256
-"""How many array elements of an answer are written at once, which takes a fraction of a millisecond."""
+"""How many array elements of an answer the first step writes, in a fraction of a millisecond."""
 ELEMENTS_PER_STEP: Final = 4096
-"""How many array elements of an answer each further step writes, which takes some three milliseconds."""
+"""How many array elements of an answer each further step writes, in about three milliseconds."""
 REQUEST_WEIGHT: Final = 2048
 """Bytes that an unanswered request counts beside its frame: the size of its objects."""
 FIRST_EXPECTED_BYTES: Final = 128 * 1024
@@ -553,16 +553,16 @@ class ServerConnection:
         return self._answered_with(request, len(frame).to_bytes(4, "big") + frame)
 
     def may_be_long(self, request: Request) -> bool:
-        """Whether the answer to this request may have so many elements that `answer_in_steps` has to write it."""
+        """Whether the answer may have so many elements that `answer_in_steps` must write it."""
         if len(request.encoded) > LONG_REQUEST_BYTES:
             return True
         return request.sequence == self.bulk and request.api_key not in _OF_RECORDS
 
     def answer_in_steps(self, request: Request, message: Message) -> Generator[None, None, bytes]:
-        """As `answer`, in steps of a few milliseconds. From the first step on the request is not `lost` any more.
+        """As `answer`, in steps of a few milliseconds. From the first step on, `lost` no longer returns the request.
 
-        Until the last step the request counts as unanswered: later answers of the connection wait, and if the answer
-        may be large, so do further requests of that kind.
+        Until the last step the request counts as unanswered: later answers of the connection wait, and a bulk request
+        delays further bulk requests.
         """
         sequence = request.sequence
         assert sequence in self._open, f"request {sequence} is answered twice"
@@ -579,7 +579,7 @@ class ServerConnection:
         return self._answered_with(request, b"".join((size.to_bytes(4, "big"), *pieces)))
 
     def _answered_with(self, request: Request, encoded: bytes) -> bytes:
-        """The bytes that may leave now that a request has its answer."""
+        """The bytes that may leave after a request has got its answer."""
         sequence = request.sequence
         self.weight -= len(request.encoded) + REQUEST_WEIGHT
         if sequence == self.bulk:

@@ -137,7 +137,7 @@ def encode_response(
 def encode_response_in_steps(
     api_key: int, version: int, correlation_id: int, message: Message, *, first: int, following: int
 ) -> Generator[None, None, list[bytes]]:
-    """The frame of a response, as pieces, in steps of so many array elements (`encode_in_steps`).
+    """The frame of a response in pieces, encoded in steps of a number of array elements (`encode_in_steps`).
 
     Raises `EncodeError`, or `UnsupportedVersion` for an unknown key or version.
     """
