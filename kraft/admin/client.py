@@ -458,8 +458,7 @@ def _quorum(answer: DescribeQuorumResponse) -> QuorumDescription:
 
 
 async def unregister_broker(admin: AdminClient, broker_id: int) -> None:
-    """Unregister a broker that will not come back (Kafka: `Admin.unregisterBroker`, KIP-185). A broker that lives
-    registers again by itself.
+    """Remove the registration of a lost broker (Kafka: `Admin.unregisterBroker`, KIP-185); a live broker registers again.
 
     Raises `RequestRefused` and `NoController`.
     """
