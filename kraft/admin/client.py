@@ -458,7 +458,7 @@ def _quorum(answer: DescribeQuorumResponse) -> QuorumDescription:
 
 
 async def unregister_broker(admin: AdminClient, broker_id: int) -> None:
-    """Remove the registration of a lost broker (Kafka: `Admin.unregisterBroker`, KIP-185); a live broker registers again.
+    """Unregister a lost broker (Kafka: `Admin.unregisterBroker`, KIP-185). A live broker registers again.
 
     Raises `RequestRefused` and `NoController`.
     """

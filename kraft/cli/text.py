@@ -66,7 +66,7 @@ def count(number: int, one: str, many: str | None = None) -> str:
 
 
 class CommandFailed(Exception):
-    """The command failed: a message, a hint, and the exit code. `what` is empty if the command has printed the message."""
+    """The command failed: a message, a hint, and the exit code. `what` is empty if the message is already printed."""
 
     def __init__(self, what: str = "", *, hint: str | None = None, exit_code: int = 1) -> None:
         super().__init__(what)
