@@ -4,10 +4,9 @@
 
 Rows: our reader alone (each batch checked, each record a typed object), `kraft dump --records` with `--json` and as
 text, and Kafka's `DumpLogSegments` with its metadata decoder and the options of its start script. Each row is a
-separate
-process that writes to a file. Rates are per second of processor time, user and system, of all its threads. The start of
-a process is measured with a log of one batch, subtracted, and shown separately. The order of rows rotates with the
-rounds.
+separate process that writes to a file. Rates are per second of processor time, user and system, of all its threads. The
+start of a process is measured with a log of one batch, subtracted, and shown separately. The order of rows rotates with
+the rounds.
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@
 The leader responds when it and one follower have the record on disk. "computing" are the same programs, which also
 compute for so many µs: the leader before its append, a follower before its append and before its response, the leader
 before its response. One client sends a hundred requests to one quorum, then to another, in an order drawn from the
-seed,
-so that other load on the machine affects all alike. The ratios are those of the medians of bursts, with standard
+seed, so that other load on the machine affects all alike. The ratios are those of the medians of bursts, with standard
 errors.
 """
 

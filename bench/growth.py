@@ -5,8 +5,7 @@
 Three nodes in one process with a raw log each, messages in memory, files and fsync on a real disk, as in `log.py`.
 Between the measurements the log is filled with batches of 100 records. The reference of each size is the first size, in
 the same process: "ratio" is the processor time of one commit of one record against that at the first size. Memory is
-the
-resident memory of the process, for three nodes, after a garbage collection.
+the resident memory of the process, for three nodes, after a garbage collection.
 """
 
 from __future__ import annotations

@@ -4,9 +4,8 @@
 
 A Kafka 4.3.1 controller wrote the log: 653,294 records, 576,000 of them changes of 24,000 partitions. Rows: each record
 decoded to a typed object, which is the minimum for a history; then histories with more and more views. Rates are
-records
-of the log per second of this process's processor time. The rounds alternate, and the table shows medians. The garbage
-collector is off, as in a worker. Memory is the peak of a process for one row alone (Linux).
+records of the log per second of this process's processor time. The rounds alternate, and the table shows medians. The
+garbage collector is off, as in a worker. Memory is the peak of a process for one row alone (Linux).
 """
 
 from __future__ import annotations

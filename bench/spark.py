@@ -7,8 +7,7 @@ Rows: the raw view (each record: position, type, version, key, value) and the vi
 records, each field a column), by NumPy and in plain Python, and Kafka's `DumpLogSegments` with its metadata decoder and
 the options of its start script. Each row checks each CRC. Each row is a separate process with one core's worth of work.
 Rates are records of the log per second of processor time, user and system, of all its threads. The start of a process
-is
-measured with a log of one batch, subtracted, and shown separately. The order of rows rotates with the rounds.
+is measured with a log of one batch, subtracted, and shown separately. The order of rows rotates with the rounds.
 """
 
 from __future__ import annotations

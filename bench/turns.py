@@ -183,8 +183,7 @@ class Bench:
 
     def ask_at_once(self, request: Message, version: int, count: int) -> None:
         """Submit so many requests within a burst, which one commit completes. Each decision is a turn, and so is each
-        portion
-        of the responses.
+        portion of the responses.
         """
         api_key = type(request).__schema__.api_key
         assert api_key is not None

@@ -386,8 +386,7 @@ async def open_admin(
     given.
 
     `timeout_ms` bounds each operation including its retries. The first retry follows after 20 ms; the pause doubles
-    each
-    time, up to `longest_retry_ms`.
+    each time, up to `longest_retry_ms`.
     """
     carrier = TcpTransport() if transport is None else transport
     client = AdminClient(

@@ -44,8 +44,7 @@ class Jumped(Struct, frozen=True):
     """The log continues at `offset`; for earlier records, the leader has only a snapshot.
 
     The snapshot ends at `offset`. It ends later if the leader redirects each reader at offset 0 to a snapshot although
-    its
-    log begins there.
+    its log begins there.
     """
 
     snapshot: OffsetAndEpoch
@@ -60,8 +59,7 @@ class Follower:
 
     The follower starts after `after`, the offset and epoch up to which the caller has the log. Alternatively it starts
     at `from_offset`, with the whole batch that contains this offset. `on_notice` is called with a text for each new
-    leader
-    and for each period without one.
+    leader and for each period without one.
     """
 
     def __init__(
@@ -103,8 +101,7 @@ class Follower:
         """Wait for the next committed batches.
 
         Raises `HistoryLost` if they are gone, `RequestRefused` if a controller belongs to another cluster or denies
-        read
-        access, and `CorruptBatch` for damage. Without a leader, the call waits and reports that by `on_notice`.
+        read access, and `CorruptBatch` for damage. Without a leader, the call waits and reports that by `on_notice`.
         """
         while not (batches := self._committed()):
             try:
@@ -228,8 +225,7 @@ class Follower:
 
     async def _first_snapshot(self, start: int) -> OffsetAndEpoch:
         """The snapshot that precedes the leader's log. No response states its epoch. It is the first epoch that the
-        leader
-        does not redirect to a snapshot: earlier epochs ended before the log begins.
+        leader does not redirect to a snapshot: earlier epochs ended before the log begins.
         """
         low, high = 0, self._log.epoch
         while low < high:

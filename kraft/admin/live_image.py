@@ -1,6 +1,5 @@
 """Reads the cluster's metadata from its active controller: fetches the metadata log and replays it, as a starting
-broker
-does (Kafka: `BrokerMetadataPublisher`; KIP-595, KIP-630).
+broker does (Kafka: `BrokerMetadataPublisher`; KIP-595, KIP-630).
 
 A controller serves no requests about topics or brokers; its listener serves the log, which determines both.
 """

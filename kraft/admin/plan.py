@@ -18,11 +18,9 @@ def plan_moves(
     """The new replicas if exactly these brokers shall have these topics, evenly.
 
     Returns only partitions that change. A replica stays unless its broker is not in the list or has more than its
-    share. A
-    new replica goes to a rack that the partition is not in yet, if there is one. Within the rack it goes to the broker
-    with
-    the fewest replicas, so racks may prevent an even load. Each partition keeps its replication factor unless
-    `replication_factor` is given. Raises `AdminError` for an unknown topic or broker, and for fewer brokers than
+    share. A new replica goes to a rack that the partition is not in yet, if there is one. Within the rack it goes to
+    the broker with the fewest replicas, so racks may prevent an even load. Each partition keeps its replication factor
+    unless `replication_factor` is given. Raises `AdminError` for an unknown topic or broker, and for fewer brokers than
     replicas.
     """
     names = list(dict.fromkeys(topics))

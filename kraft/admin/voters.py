@@ -129,9 +129,8 @@ async def remove_voter(
 
     The majority of the remaining voters has to commit the change. If too few of them keep up with the leader, the call
     raises `AdminError` without a request. A new leader knows this within moments. With `force` the request is sent in
-    any
-    case: no leader refuses it, neither ours nor Kafka's. Then nothing can be committed before enough voters are back.
-    ours nor Kafka's, and nothing could be committed before one of the others is back.
+    any case: no leader refuses it, neither ours nor Kafka's. Then nothing can be committed before enough voters are
+    back. ours nor Kafka's, and nothing could be committed before one of the others is back.
     """
     cluster = await admin.describe_cluster()
     quorum = await admin.describe_quorum()
@@ -190,8 +189,7 @@ async def make_dynamic(admin: AdminClient, *, timeout_ms: int = TIMEOUT_MS) -> N
 
 async def _changed(admin: AdminClient, asked: Awaitable[object], is_done: Callable[[QuorumDescription], bool]) -> None:
     """Wait for the response and the change. The client retries after "not now", which a leader also answers when the
-    change
-    happens later. The second response then is that there is nothing to do.
+    change happens later. The second response then is that there is nothing to do.
     """
     try:
         await asked

@@ -25,12 +25,9 @@ def check_command(context: click.Context, directories: tuple[str, ...], *, as_js
     """Compare the log directories of one quorum's nodes with each other and with the invariants of consensus.
 
     Each epoch has one leader, elected by a majority. Logs have the same bytes at the same offset and epoch. A
-    snapshot's
-    records are committed on a majority and equal the replayed log. Each partition change is legal. More directories
-    allow
-    more checks: use those of all nodes. They may belong to running nodes; the command writes nothing. The exit code is
-    1
-    if an invariant is broken.
+    snapshot's records are committed on a majority and equal the replayed log. Each partition change is legal. More
+    directories allow more checks: use those of all nodes. They may belong to running nodes; the command writes nothing.
+    The exit code is 1 if an invariant is broken.
     """
     with LongJob("Checking", None) as job:
         found = check_history(*directories, advance=job.advance)

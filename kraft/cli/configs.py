@@ -60,8 +60,7 @@ class Row(Struct, frozen=True, kw_only=True):
 def configs_command() -> None:
     """Describe and change settings and quotas, like kafka-configs.
 
-    \b
-    KIND and NAME select the resource:
+    \b KIND and NAME select the resource:
       topic NAME           a topic
       broker ID            a broker; the name 'default' is the default of all
       group NAME           a consumer, share or streams group

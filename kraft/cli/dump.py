@@ -135,8 +135,7 @@ def dump_command(
     PATH is a file, a partition directory or a log directory; it may belong to a running node. Each damage is reported
     with its file and byte, and the exit code is then 1. The range of --since and --until includes both ends.
 
-    \b
-    Example:
+    \b Example:
         kraft dump --records --type ConfigRecord /var/lib/kafka/metadata
         kraft dump --records --since 2026-11-20T22:00:00Z --until 2026-11-20T23:00:00Z /var/lib/kafka/metadata
     """
@@ -295,8 +294,7 @@ def _echo_damaged(disk: OsDisk, path: str, start: int, end: int | None, *, show_
     """Print the bytes between two batches, or after the last one, that belong to no batch.
 
     They may belong to a damaged secret. Without `show_secrets`, only zero bytes are printed, and the number of the
-    other
-    bytes. A long run of zeros is one line.
+    other bytes. A long run of zeros is one line.
     """
     file = disk.open(path, writable=False)
     try:

@@ -29,8 +29,7 @@ def keep_live(
     """Archive the committed records of these controllers' cluster until a signal or the end of the time.
 
     `seconds` of 0 means all records committed now. `say` is called once these are archived, and at the end. Records
-    wait
-    up to `interval` seconds until they are durable.
+    wait up to `interval` seconds until they are durable.
     """
     try:
         trio.run(_keep, archive, endpoints, timeout_ms, interval, seconds, allow_gap, say)

@@ -29,8 +29,7 @@ class Session(Struct, kw_only=True):
     """The state of a shell between two commands.
 
     `write` takes text of whole lines; `complain` takes a line about a failure. `width` is the terminal's width, or None
-    to
-    list one name a line.
+    to list one name a line.
     """
 
     root: Directory

@@ -271,8 +271,7 @@ class Story:
     """Collects the rows of history views, in the order of their ends, and lists the changes in the order of offsets.
 
     The rows of one resource arrive in order, so each row can be compared with the preceding one on arrival. The end of
-    a
-    resource is certain once no row follows.
+    a resource is certain once no row follows.
     """
 
     def __init__(self, wanted: Filter) -> None:

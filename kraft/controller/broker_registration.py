@@ -37,10 +37,8 @@ def register_broker(deciding: Deciding, request: BrokerRegistrationRequest) -> S
     """Register a new incarnation of a broker, or update the registration of the current one.
 
     Each incarnation gets its own epoch and begins fenced. The records first remove the former incarnation's replicas
-    from
-    each ISR, then register the broker. If only a part of the records is committed, the broker repeats its request.
-    Raises
-    `ApiError`.
+    from each ISR, then register the broker. If only a part of the records is committed, the broker repeats its request.
+    Raises `ApiError`.
     """
     image, broker_id = deciding.image, request.broker_id
     _check(deciding, request)

@@ -33,8 +33,7 @@ def host_of(address: str | bytes) -> str:
     """An address in Java's notation (`InetAddress.getHostAddress`), from a text or from 4 or 16 bytes.
 
     A text that is not an address is returned unchanged, because simulated nodes have names. Raises `ValueError` for
-    bytes
-    of any other length.
+    bytes of any other length.
     """
     try:
         found = ip_address(address)

@@ -81,8 +81,7 @@ def check_described(image: MetadataImage) -> None:
     """Raise `ApiError` if clients cannot yet reach controllers directly. This check precedes the permission check.
 
     A controller that has just started knows no metadata.version. The controller answers with an error that makes a
-    client
-    try another controller. Kafka answers that the version is too old, which makes its admin client give up.
+    client try another controller. Kafka answers that the version is too old, which makes its admin client give up.
     """
     if image.features.metadata_version is None:
         raise ApiError(Error.NOT_CONTROLLER, "The metadata of the cluster is not known here yet.")

@@ -101,8 +101,7 @@ def alter(
     """The records that change one resource; raises `ApiError` if one of its changes is invalid.
 
     `is_new` marks a topic that the same request creates. A change to min.insync.replicas empties the ELR of the
-    affected
-    partitions (KIP-966).
+    affected partitions (KIP-966).
     """
     if resource[0] not in _VALIDATORS:
         raise _wrong_kind(resource[0])

@@ -41,8 +41,7 @@ class Deciding(Struct, frozen=True, kw_only=True):
     """The context of one request. A decision changes only `sessions` (by its methods), `rng` and `denials`.
 
     `image` includes uncommitted records; a write is decided on `image`. `committed` serves reads. The first record of
-    the
-    decision gets the offset `next_offset`. `version` is the version of the request. `forwarded` is set if a broker
+    the decision gets the offset `next_offset`. `version` is the version of the request. `forwarded` is set if a broker
     forwarded the request for a client. `voters` are the ids of the quorum. `own_settings` is the configuration of this
     node. Without an `authorizer` each operation is allowed.
     """

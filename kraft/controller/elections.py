@@ -90,10 +90,8 @@ def balance(deciding: Deciding, members: Iterable[Member | None], allowed_percen
 
     `members` are the partitions to examine, in one run after the other. A broker is skipped while others lead at most
     `allowed_percentage` of its preferred partitions. Kafka 4 has no such limit, which equals 0: then no broker is
-    skipped.
-    Above the limit, the broker gets all of its partitions back at once (`leader.imbalance.per.broker.percentage`, in
-    Kafka
-    until 3.9).
+    skipped. Above the limit, the broker gets all of its partitions back at once
+    (`leader.imbalance.per.broker.percentage`, in Kafka until 3.9).
     """
     if not allowed_percentage:
         return (yield from _timed(deciding, members, Election.PREFERRED))

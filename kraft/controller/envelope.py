@@ -50,8 +50,7 @@ def open_envelope(request: EnvelopeRequest) -> Forwarded:
     """The request in the envelope. Raises `ApiError` if the principal is unreadable or the bytes are not a request.
 
     A request beyond its limits is refused with POLICY_VIOLATION. The broker then answers UNKNOWN_SERVER_ERROR to the
-    client
-    and does not retry (`ForwardingManager`).
+    client and does not retry (`ForwardingManager`).
     """
     principal = _principal(request.request_principal)
     try:

@@ -52,10 +52,8 @@ class BrokerSessions:
     """The sessions of brokers; times are milliseconds.
 
     A session belongs to an incarnation, which is a broker and its epoch. A heartbeat extends the session on receipt,
-    before
-    the controller processes the heartbeat: a busy controller does not fence a broker that reaches it. The caller
-    ensures
-    that the incarnation is registered, so that unknown brokers open no sessions.
+    before the controller processes the heartbeat: a busy controller does not fence a broker that reaches it. The caller
+    ensures that the incarnation is registered, so that unknown brokers open no sessions.
     """
 
     __slots__ = ("_by_age", "_contacts", "_heard", "_registered_at", "session_timeout_ms")

@@ -1,8 +1,7 @@
 """The steps of a partition's reassignment (KIP-455; Kafka: `PartitionReassignmentReplicas`).
 
 The partition holds the whole state: `replicas` is the target, followed by the replicas to remove. `adding_replicas`
-must
-get in sync; `removing_replicas` leave at the end.
+must get in sync; `removing_replicas` leave at the end.
 """
 
 from __future__ import annotations
@@ -27,8 +26,7 @@ def begin(partition: Partition, target: Sequence[int]) -> Assignment:
     """The assignment at the start of a reassignment to `target`, also if another one is in progress.
 
     If a list gets no new replica, Kafka keeps the old list. A replica that was being added and is now to be removed
-    would
-    be in both lists, and the reassignment could never complete. Here the replica is only in the list of those to
+    would be in both lists, and the reassignment could never complete. Here the replica is only in the list of those to
     remove.
     """
     removing = tuple(sorted(replica for replica in partition.replicas if replica not in target))

@@ -57,8 +57,7 @@ class BatchReplay:
 
         A record costs one, plus one for some dozens of partitions that the record removes or clears of their ELR. A
         `ClearElrRecord` for all topics is replayed topic by topic and may need several calls; later records wait for
-        its
-        end. Raises `ReplayError` if a record contradicts the image.
+        its end. Raises `ReplayError` if a record contradicts the image.
         """
         if self._clearing:
             room = self._clear(room)
@@ -136,8 +135,7 @@ class BatchReplay:
 
 class SnapshotReplay:
     """Replays the records of a snapshot on an empty image. One large change at the end would take seconds, so the
-    replay
-    makes many small intermediate images.
+    replay makes many small intermediate images.
     """
 
     __slots__ = ("_delta", "_pending", "_shared", "end", "of_brokers")
