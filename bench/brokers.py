@@ -1,4 +1,4 @@
-"""Brokers that are played over the wire, the same for every controller: they register, beat and report ISRs."""
+"""Simulated brokers that send requests over the wire, equal for each controller: registration, heartbeats, ISRs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from transport.protocol.messages.broker_registration import Feature, Listener
 
 CLUSTER_ID: Final = "MkU3OEVBNTcwNTJENDM2Qg"
 EVERYTHING: Final = 2**60
-"""The offset of a broker that has all of the metadata log."""
+"""The metadata offset of a broker that has the whole log."""
 REGISTRATION_VERSION: Final = 4
 HEARTBEAT_VERSION: Final = 1
 FEATURES: Final = (
@@ -37,7 +37,7 @@ M = TypeVar("M", bound=Message)
 
 
 def frame(message: Message, version: int) -> bytes:
-    """A whole request, length included."""
+    """An encoded request, length prefix included."""
     api_key = schema_of(type(message)).api_key
     assert api_key is not None
     content = encode_request(api_key, version, 1, "bench", message)
@@ -45,7 +45,7 @@ def frame(message: Message, version: int) -> bytes:
 
 
 def registration(broker: int) -> m.BrokerRegistrationRequest:
-    """What a broker registers as: one directory, and everything that a broker of 4.3.1 supports."""
+    """The registration of a broker: one directory, and the supported features of Kafka 4.3.1."""
     return m.BrokerRegistrationRequest(
         broker_id=broker,
         cluster_id=CLUSTER_ID,
@@ -60,7 +60,7 @@ def registration(broker: int) -> m.BrokerRegistrationRequest:
 
 
 class Brokers:
-    """The brokers of one cluster, all of which talk to its active controller."""
+    """The brokers of one cluster, which all send to its active controller."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -68,11 +68,11 @@ class Brokers:
         self._connection = connect(address)
 
     def close(self) -> None:
-        """Close the connection of those who ask one after the other."""
+        """Close the connection for sequential requests."""
         self._connection.close()
 
     def ask(self, request: Message, version: int, answer: type[M]) -> tuple[M, float]:
-        """The answer, and how many seconds it took; building and reading the messages is not counted."""
+        """The response and its latency in seconds, without encoding and decoding."""
         sent = frame(request, version)
         began = time.perf_counter()
         received = ask_on(self._connection, sent)
@@ -91,26 +91,26 @@ class Brokers:
         self.unfence(broker)
 
     def unfence(self, broker: int) -> None:
-        """Beat until the broker is unfenced; a controller may still be replaying its registration."""
+        """Send heartbeats until the broker is unfenced; a controller may still be replaying its registration."""
         deadline = time.monotonic() + UNFENCE_SECONDS
         while self.beat(broker)[0].is_fenced:
             assert time.monotonic() < deadline, f"broker {broker} stays fenced"
 
     def beat(self, broker: int, **wishes: Any) -> tuple[m.BrokerHeartbeatResponse, float]:
-        """One heartbeat, and how many seconds it took."""
+        """Send one heartbeat; returns the response and its latency in seconds."""
         response, took = self.ask(self.heartbeat(broker, **wishes), HEARTBEAT_VERSION, m.BrokerHeartbeatResponse)
         assert response.error_code == Error.NONE, (broker, Error.of(response.error_code))
         return response, took
 
     def heartbeat(self, broker: int, **wishes: Any) -> m.BrokerHeartbeatRequest:
-        """What a broker says that is up to date."""
+        """The heartbeat of a broker that is up to date."""
         return m.BrokerHeartbeatRequest(
             broker_id=broker, broker_epoch=self.epochs[broker], current_metadata_offset=EVERYTHING, **wishes
         )
 
     @contextmanager
     def beating(self, brokers: Sequence[int], every_s: float) -> Iterator[Callable[[], float]]:
-        """Let brokers beat while the block lasts; yields what tells the longest wait for an answer, in seconds."""
+        """Send heartbeats during the block; yields a function for the longest latency of a response, in seconds."""
         stop = threading.Event()
         waits: list[float] = [0.0]
 

@@ -1,11 +1,10 @@
-"""What reading and writing costs, by message and record type, beside kio in the same run.
+"""The cost of decoding and encoding, by message and record type, beside kio in the same run.
 
-Processor time, the least of many short rounds in turn with kio's, with values that a quorum really sends; kio decodes
-in native code. "decode" and "encode" are the functions that everybody calls; "bare" is what they look up, which is
-what kio's `entity_reader` and `entity_writer` hand out. "general" is a Fetch, or an answer to one, unlike those before
-it, "shape seen last" one that differs from those before in its offset, or its high watermark and its records, only;
-"template" writes such a Fetch from a `Template`.
-`python bench/codec.py [NAME…]` limits it to these names.
+Figures are processor time, the least of many short rounds that alternate with kio's, with realistic values; kio decodes
+in native code. "decode" and "encode" are the public functions. "bare" are the functions that those look up, the
+equivalent of kio's `entity_reader` and `entity_writer`. "general" is a Fetch, or a response to one, unlike the former
+ones. "shape seen last" differs from the former ones only in its offset, or in its high watermark and records.
+"template" writes such a Fetch from a `Template`. `python bench/codec.py [NAME…]` selects names.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ SOME_ID = Uuid(bytes(range(16)))
 
 
 def fetch(offset: int) -> FetchRequest:
-    """What a follower sends all the time."""
+    """The usual Fetch of a follower."""
     partition = FetchPartition(
         current_leader_epoch=3,
         fetch_offset=offset,
@@ -74,7 +73,7 @@ def fetch(offset: int) -> FetchRequest:
 
 
 def fetched(size: int, high_watermark: int = 1233) -> FetchResponse:
-    """What it is answered."""
+    """The response to that Fetch."""
     answer = PartitionData(high_watermark=high_watermark, log_start_offset=0, records=bytes(size))
     return FetchResponse(responses=[FetchableTopicResponse(topic_id=Uuid.METADATA_TOPIC, partitions=[answer])])
 
@@ -124,7 +123,7 @@ RECORDS: list[tuple[Message, int]] = [
 
 
 def best(*actions: Callable[[], object]) -> list[float]:
-    """Seconds for one call of each: the least of many rounds, which take turns so that a busy machine is so to all."""
+    """Seconds for one call of each: the least of many alternating rounds, so that other load affects all alike."""
     everything = (_nothing, *actions)
     calls = [_calls_in_a_round(action) for action in everything]
     least = [math.inf] * len(everything)
@@ -135,7 +134,7 @@ def best(*actions: Callable[[], object]) -> list[float]:
 
 
 def _nothing() -> None:
-    """What the call of an action costs by itself is taken off."""
+    """An empty action, to subtract the cost of the call itself."""
 
 
 def _calls_in_a_round(action: Callable[[], object]) -> int:
@@ -154,7 +153,7 @@ def _round(action: Callable[[], object], calls: int) -> float:
 
 
 def kio_pair(message: Message, version: int, raw: bytes) -> tuple[Callable[[], object], Callable[[], object]]:
-    """kio's reading and writing of the same bytes."""
+    """kio's decoding and encoding of the same bytes."""
     schema = schema_of(type(message))
     name = schema.name.removesuffix("Request").removesuffix("Response")
     module = import_module(f"kio.schema.{snake_case(name)}.v{version}.{schema.role.value}")
@@ -171,7 +170,7 @@ def kio_pair(message: Message, version: int, raw: bytes) -> tuple[Callable[[], o
 
 
 class Row(Struct, frozen=True):
-    """Seconds for one message: ours through the door and bare, and kio's."""
+    """Seconds for one message: the public functions, the bare ones, and kio's."""
 
     title: str
     size: int
@@ -184,11 +183,11 @@ class Row(Struct, frozen=True):
 
 
 Ways = tuple[Callable[[], object], Callable[[], object], Callable[[], object], Callable[[], object]]
-"""Our reading through the door and bare, and our writing likewise."""
+"""The public and the bare decoder, and the public and the bare encoder."""
 
 
 def fetch_rows() -> Iterator[Row]:
-    """The three ways of a Fetch; kio has one."""
+    """The three ways to encode a Fetch; kio has one."""
     general, by_shape = both_ways(fetch)
     patch = Template(fetch(1234), 17, ("topics[0].partitions[0].fetchOffset",)).encode
     assert patch(1234) == encode(fetch(1234), 17)
@@ -198,7 +197,7 @@ def fetch_rows() -> Iterator[Row]:
 
 
 def answer_rows() -> Iterator[Row]:
-    """The two ways of an answer to a Fetch, without records and with many."""
+    """The two ways to encode a Fetch response, without records and with many."""
     for name, size in (("FetchResponse, empty", 0), ("FetchResponse, 10 kB", 10_000)):
         if wanted(name):
             general, by_shape = both_ways(partial(fetched, size))
@@ -206,7 +205,7 @@ def answer_rows() -> Iterator[Row]:
 
 
 def both_ways(made: Callable[[int], FetchRequest | FetchResponse]) -> tuple[Ways, Ways]:
-    """A message like those before, read and written as if it were not, and by its shape."""
+    """A message like the former ones, by the general functions and by its shape."""
     message, raw, cls = made(1234), encode(made(1234), 17), type(made(1234))
     general, writer = compiler.reader(cls, 17, True), compiler.writer(cls, 17, True)
     readers, writers = [general], [writer]
@@ -234,7 +233,7 @@ def rows(name: str, message: Message, ways: dict[str, Ways]) -> Iterator[Row]:
 
 
 def our_ways(message: Message, version: int, read: ReadFunction[Any], write: WriteFunction[Any]) -> Ways:
-    """Through the doors, and by these functions."""
+    """The public functions, and these bare ones."""
     cls, raw = type(message), encode(message, version)
     return (
         lambda: decode(cls, version, raw),

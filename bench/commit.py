@@ -1,12 +1,12 @@
-"""How fast is a write committed? Three controllers over TCP with fsync: ours beside Apache Kafka's, in one run.
+"""The rate and latency of commits: three controllers over TCP with fsync, ours beside Apache Kafka's, in one run.
 
     python bench/commit.py [--targets ours,kafka0,kafka] [--clients 1,16,128] [--reps 3] [--seconds 5] [--dir DIR]
                            [--external NAME=host:port,host:port]…
 
-`ours` and `kafka0` append at once (controller.quorum.append.linger.ms=0), `kafka` has Kafka's default of 25 ms. All are
-up at the same time and are loaded one after the other by the same generator (`load.py`), each round beginning with
-another one, because only rows of one run compare. --external adds whatever else speaks Kafka's wire. The directory
-should be on the disk in question.
+`ours` and `kafka0` append at once (controller.quorum.append.linger.ms=0); `kafka` has Kafka's default of 25 ms. All
+quorums run at the same time. The same generator (`load.py`) loads them one after the other, in rotating order, because
+only rows of one run are comparable. --external adds any other quorum that speaks Kafka's protocol. The directory should
+be on the disk to measure.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Target(Struct, frozen=True):
 
 
 class Calibration(Struct, frozen=True):
-    """How busy the machine was just before a row."""
+    """The load of the machine just before a row."""
 
     spin_ms: float
     fdatasync_us: float
@@ -62,13 +62,13 @@ def calibrate(directory: Path) -> Calibration:
 
 
 def start(name: str, root: Path, stack: ExitStack) -> Target:
-    """Three controllers of one make, formatted and listening until the stack closes."""
+    """Three controllers of one implementation, formatted and listening until the stack closes."""
     layout, _ = start_quorum(name, root, stack, LINGER[name])
     return Target(TITLE[name], parse_addresses(layout.bootstrap))
 
 
 def measure(targets: list[Target], options: argparse.Namespace, directory: Path) -> dict[tuple[str, int], list[Row]]:
-    """Every target at every number of clients, again and again; prints each row as it comes."""
+    """Load each target with each number of clients, repeatedly; print each row at once."""
     rows: dict[tuple[str, int], list[Row]] = {}
     for target in targets:
         run(find_leader(target.addresses), HEAT_CLIENTS, options.heat)
@@ -90,7 +90,7 @@ def measure(targets: list[Target], options: argparse.Namespace, directory: Path)
 
 
 def summarise(targets: list[Target], rows: dict[tuple[str, int], list[Row]], clients: list[int]) -> None:
-    """The median over the rounds, and how it compares with the first target."""
+    """The medians over the rounds, and their ratios to the first target."""
     first = targets[0].title
     print(f"\nmedian of {len(rows[first, clients[0]])}; ratio: {first} / that row")
     print(f"{'':32}{'clients':>8}{'commits/s':>11}{'p50 ms':>9}{'p99 ms':>9}{'ratio':>8}")
@@ -109,7 +109,7 @@ def arguments() -> argparse.Namespace:
     numbers = lambda text: [int(each) for each in text.split(",")]  # noqa: E731
     parser.add_argument("--targets", default="ours,kafka0,kafka", help="which quorums to start, the first is compared")
     parser.add_argument(
-        "--external", action="append", default=[], metavar="NAME=ADDRESSES", help="one that runs already"
+        "--external", action="append", default=[], metavar="NAME=ADDRESSES", help="a quorum that runs already"
     )
     parser.add_argument("--clients", type=numbers, default=[1, 16, 128])
     parser.add_argument("--reps", type=int, default=3)

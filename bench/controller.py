@@ -1,14 +1,15 @@
-"""How much can a controller decide? Ours beside Apache Kafka's, in one run, with brokers that the bench plays itself.
+"""The throughput of a controller's decisions: ours beside Apache Kafka's, in one run, with simulated brokers.
 
     python bench/controller.py [--targets ours,kafka] [--what decide,beat,load,turns] [--topics 11] [--partitions 9999]
                                [--reps 5] [--brokers 1000] [--seconds 5] [--load 1000000] [--dir DIR]
 
-`decide`: three controllers of each make (append linger 0) get topics of 9,999 partitions on three brokers; a fourth
-broker that leads 10,000 partitions of its own is fenced, again and again; then one of the three, which is in the ISR of
-all the others, and its ISRs grow again. What is timed is the heartbeat that asks to be fenced: its answer waits until
-every change is committed. Two brokers beat all the time; the longest that one of them waited is told, too.
-`beat`: as many brokers as asked for beat as fast as they are answered.
-`turns`: the longest time for which a controller of ours keeps all else waiting, with as many partitions as in `load`.
+`decide`: three controllers of each implementation (append linger 0) get topics of 9,999 partitions on three brokers. A
+fourth broker, which leads 10,000 partitions of its own, is fenced repeatedly. Then one of the three is fenced, which is
+in the ISR of all other partitions, and its ISRs grow again. The figure is the latency of the heartbeat that requests
+the fencing: the response waits for the commit of each change. Two brokers send heartbeats all the time; the bench also
+reports their longest latency.
+`beat`: the given number of brokers send heartbeats at the maximum rate.
+`turns`: the longest turn of a controller of ours, with as many partitions as in `load`.
 `load`: one controller starts with so many partitions in a log or a snapshot, until it commits its first write.
 
 Times are wall clock; CPU is that of all three processes (`decide`), of the leader (`beat`), of the process (`load`).
@@ -65,16 +66,17 @@ SETTINGS = (
 TITLE = {"ours": "ours", "kafka": "Kafka"}
 HEAPS = {"decide": "1536m", "beat": "1536m", "load": "8g"}
 FIRST, SECOND, FOLLOWER, LEADER = 1, 2, 3, 4
-"""Two brokers that beat all the time, one that is in every ISR, and one that leads topics of its own."""
+"""Two brokers that send heartbeats all the time, one that is in each ISR, and one that leads topics of its own."""
 BEAT_S = 0.025
 ISRS_PER_REQUEST = 5_000
-"""Not 10,000: a decision of just so many records that is not atomic ends Kafka 4.3.1's leadership with an error."""
+"""Not 10,000: in Kafka 4.3.1, a non-atomic decision with exactly that many records ends the leadership with an
+error."""
 READY_SECONDS = 300
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Target(Struct, frozen=True):
-    """Controllers of one make, the active one among them, and the brokers that talk to it."""
+    """Controllers of one implementation, the active one among them, and the brokers that send to it."""
 
     name: str
     nodes: Nodes
@@ -83,33 +85,33 @@ class Target(Struct, frozen=True):
 
     @property
     def pids(self) -> list[int]:
-        """Its processes, the leader's first."""
+        """The process ids, the leader's first."""
         others = [node for node in self.nodes.processes if node != self.leader]
         return [self.nodes.processes[node].popen.pid for node in (self.leader, *others)]
 
     def image(self) -> MetadataImage:
-        """What the active controller has written."""
+        """The image of the log that the active controller has written."""
         return replay(str(self.nodes.layout.log_dir(self.leader)))
 
 
 Found = dict[str, dict[str, list[float]]]
-"""Figures by what was measured and by whom."""
+"""Figures by measurement and target."""
 
 
 def cpu_seconds(pids: Sequence[int]) -> float:
-    """The processor time that processes have taken so far (Linux)."""
+    """The processor time of the processes so far (Linux)."""
     fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
     return sum(int(each[11]) + int(each[12]) for each in fields) / TICKS
 
 
 def peak_bytes(pid: int) -> int:
-    """The most memory that a process has held (Linux)."""
+    """The peak memory of a process (Linux)."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
 def start(name: str, root: Path, what: str, stack: ExitStack) -> Target:
-    """Three controllers of one make, until the stack closes."""
+    """Three controllers of one implementation, until the stack closes."""
     layout, nodes = start_quorum(name, root, stack, SETTINGS, HEAPS[what])
     address = find_leader(parse_addresses(layout.bootstrap))
     leader = next(node for node, port in layout.ports.items() if port == address[1])
@@ -119,14 +121,14 @@ def start(name: str, root: Path, what: str, stack: ExitStack) -> Target:
 
 
 def note(found: Found, what: str, target: Target | str, value: float) -> None:
-    """Keep one figure."""
+    """Record one figure."""
     name = target if isinstance(target, str) else target.name
     found.setdefault(what, {}).setdefault(name, []).append(value)
 
 
 @contextmanager
 def watched(found: Found, what: str, target: Target) -> Iterator[None]:
-    """Two brokers beat while the block lasts; their longest wait is noted, and the processor time of all nodes."""
+    """Send heartbeats of two brokers during the block; record their longest latency, and the nodes' processor time."""
     before = cpu_seconds(target.pids)
     with target.brokers.beating((FIRST, SECOND), BEAT_S) as longest:
         yield
@@ -134,11 +136,11 @@ def watched(found: Found, what: str, target: Target) -> Iterator[None]:
     note(found, f"{what}: CPU of three nodes, ms", target, 1000 * (cpu_seconds(target.pids) - before))
 
 
-# Deciding
+# Decisions
 
 
 def create(target: Target, topics: Sequence[CreatableTopic]) -> float:
-    """Create topics; how many seconds until the answer."""
+    """Create topics; returns the latency in seconds."""
     request = m.CreateTopicsRequest(topics=list(topics), timeout_ms=60_000)
     response, took = target.brokers.ask(request, 7, m.CreateTopicsResponse)
     assert all(each.error_code == Error.NONE for each in response.topics), (target.name, response)
@@ -146,7 +148,7 @@ def create(target: Target, topics: Sequence[CreatableTopic]) -> float:
 
 
 def create_placed(found: Found, targets: Sequence[Target], topics: int, partitions: int) -> None:
-    """Topics whose replicas the controller places, one a request."""
+    """Create topics with replicas that the controller places, one topic in each request."""
     total = dict.fromkeys((target.name for target in targets), 0.0)
     for number in range(topics):
         for target in targets:
@@ -167,7 +169,8 @@ def assigned(name: str, partitions: int) -> CreatableTopic:
 
 
 def fence_leader(found: Found, target: Target, partitions: int) -> None:
-    """Fence a broker that leads one partition more than a topic can have, after it came back and got them anew."""
+    """Fence a broker that leads one partition more than a topic can have, after the broker got those leaderships
+    again."""
     brokers = target.brokers
     brokers.unfence(LEADER)
     names = ["led", "led-too"]
@@ -183,7 +186,7 @@ def fence_leader(found: Found, target: Target, partitions: int) -> None:
 
 
 def fence_follower(found: Found, target: Target, total: int) -> None:
-    """Fence the broker that is in all ISRs; then it comes back, and the leaders let it in again."""
+    """Fence the broker that is in all ISRs; then the broker returns, and the leaders add it again."""
     brokers = target.brokers
     what = f"fence one of {total:,} ISRs"
     with watched(found, what, target):
@@ -204,7 +207,7 @@ def fence_follower(found: Found, target: Target, total: int) -> None:
 
 
 def growing(brokers: Brokers, image: MetadataImage) -> Iterator[m.AlterPartitionRequest]:
-    """What the leaders ask for once broker `FOLLOWER` has caught up everywhere."""
+    """The requests of the leaders once broker `FOLLOWER` has caught up with each partition."""
     for leader in (FIRST, SECOND):
         changes = [
             (
@@ -233,7 +236,7 @@ def growing(brokers: Brokers, image: MetadataImage) -> Iterator[m.AlterPartition
 
 
 def decide(options: argparse.Namespace, root: Path, found: Found) -> None:
-    """Topics come, brokers go."""
+    """Create topics, and fence brokers."""
     with ExitStack() as stack:
         targets = [start(name, root, "decide", stack) for name in options.targets]
         for target in targets:
@@ -252,7 +255,7 @@ def decide(options: argparse.Namespace, root: Path, found: Found) -> None:
 
 
 def in_turn(targets: Sequence[Target], rep: int) -> list[Target]:
-    """Every round begins with another one."""
+    """The targets in an order that rotates with the rounds."""
     turn = rep % len(targets)
     return [*targets[turn:], *targets[:turn]]
 
@@ -261,7 +264,7 @@ def in_turn(targets: Sequence[Target], rep: int) -> list[Target]:
 
 
 def beat(options: argparse.Namespace, root: Path, found: Found) -> None:
-    """Many brokers beat as fast as they are answered."""
+    """Many brokers send heartbeats at the maximum rate."""
     count = options.brokers
     with ExitStack() as stack:
         targets = [start(name, root, "beat", stack) for name in options.targets]
@@ -278,7 +281,7 @@ def beat(options: argparse.Namespace, root: Path, found: Found) -> None:
 
 
 def beat_for_a_while(found: Found, target: Target, count: int, seconds: float) -> None:
-    """Each broker has a connection of its own and beats again when it is answered."""
+    """Each broker has its own connection and sends a heartbeat after each response."""
     clients = []
     for broker in range(1, count + 1):
         sent = frame(target.brokers.heartbeat(broker), HEARTBEAT_VERSION)
@@ -296,7 +299,7 @@ def beat_for_a_while(found: Found, target: Target, count: int, seconds: float) -
 
 
 def heartbeat_error(answer: bytes) -> Error:
-    """What is wrong with the answer to a heartbeat."""
+    """The error in a heartbeat response."""
     api_key = m.BrokerHeartbeatRequest.__schema__.api_key
     assert api_key is not None
     _, response = decode_response(api_key, HEARTBEAT_VERSION, answer)
@@ -304,11 +307,11 @@ def heartbeat_error(answer: bytes) -> Error:
     return Error.of(response.error_code)
 
 
-# Loading
+# Start with data
 
 
 def load(options: argparse.Namespace, root: Path, found: Found) -> None:
-    """A controller begins with a large log, or with a large snapshot."""
+    """Start a controller with a large log, or with a large snapshot."""
     topics, partitions = max(1, options.load // 100), min(100, options.load)
     for kind, write in (("log", write_log), ("snapshot", write_snapshot)):
         for rep in range(options.load_reps):
@@ -328,7 +331,7 @@ def load(options: argparse.Namespace, root: Path, found: Found) -> None:
 
 
 def start_and_stop(found: Found, what: str, name: str, layout: QuorumLayout) -> None:
-    """From the start of the process until a write is committed."""
+    """Measure from the start of the process until the commit of a write."""
     nodes = Nodes(layout, commands(name, layout, HEAPS["load"]), name=name)
     began = time.perf_counter()
     try:
@@ -344,7 +347,7 @@ def start_and_stop(found: Found, what: str, name: str, layout: QuorumLayout) -> 
 
 
 def replay_alone(directory: Path) -> tuple[float, float]:
-    """Processor seconds and megabytes of `metadata_log.replay` in a process of its own."""
+    """Processor seconds and megabytes of `metadata_log.replay` in a separate process."""
     command = [sys.executable, __file__, "--replay", str(directory)]
     out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     seconds, megabytes = map(float, out.split())
@@ -352,7 +355,7 @@ def replay_alone(directory: Path) -> tuple[float, float]:
 
 
 def print_replay(directory: str) -> None:
-    """Replay a directory, and say what that took."""
+    """Replay a directory, and print the cost."""
     began = time.process_time()
     image = replay(directory)
     seconds = time.process_time() - began
@@ -364,7 +367,7 @@ def print_replay(directory: str) -> None:
 
 
 def show(found: Found, targets: Sequence[str]) -> None:
-    """The median and the worst of each figure, and how the first target compares with the others."""
+    """The median and the worst value of each figure, and the ratio of the first target to the others."""
     print(f"\n{'median (worst)':58}" + "".join(f"{TITLE[name]:>20}" for name in targets) + f"{'ratio':>8}")
     for what, by_target in found.items():
         medians = {name: statistics.median(values) for name, values in by_target.items()}
@@ -378,7 +381,7 @@ def show(found: Found, targets: Sequence[str]) -> None:
 
 
 def worst(what: str, values: Sequence[float]) -> float:
-    """Of rates the lowest is the worst, of everything else the highest."""
+    """The lowest of rates, the highest of all other figures."""
     return min(values) if what.endswith("a second") else max(values)
 
 

@@ -1,12 +1,12 @@
-"""How fast is a whole metadata log read? Ours beside Kafka's dump tool, on the same 653,294 records, in one run.
+"""The rate of reading a whole metadata log: ours beside Kafka's dump tool, on the same 653,294 records, in one run.
 
     python bench/dump.py [--reps 5] [--dir DIR]
 
-Rows: our reader alone (every batch checked, every record a typed object), `kraft dump --records` with `--json` and as
-text, and Kafka's `DumpLogSegments` with its metadata decoder, as its start script runs it. Each row is a process of its
-own that writes to a file; rates are per second of processor time, user and system, of all its threads. What a process
-costs before the first record is measured on a log of one batch, taken off, and shown apart. Rounds begin with another
-row each time.
+Rows: our reader alone (each batch checked, each record a typed object), `kraft dump --records` with `--json` and as
+text, and Kafka's `DumpLogSegments` with its metadata decoder and the options of its start script. Each row is a
+separate process that writes to a file. Rates are per second of processor time, user and system, of all its threads. The
+start of a process is measured with a log of one batch, subtracted, and shown separately. The order of rows rotates with
+the rounds.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from real_kafka import DUMP_TOOL, KafkaInstallation
 ROOT = Path(__file__).parent.parent
 RECORDS = 653_294
 SERVER_OPTIONS = ("-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:+ExplicitGCInvokesConcurrent")
-"""What kafka-run-class.sh gives every tool."""
+"""The options that kafka-run-class.sh gives each tool."""
 
 READ = """
 import sys
@@ -50,21 +50,21 @@ print(count)
 
 
 class Cost(Struct, frozen=True):
-    """What a process took, in seconds."""
+    """The cost of a process, in seconds."""
 
     cpu: float
     wall: float
 
 
 class Program(Struct, frozen=True):
-    """A row: a command that is given files."""
+    """A row: a command with files as arguments."""
 
     title: str
     command: Sequence[str]
     counts: bytes
-    """How the lines begin that show one record each; where nothing is shown, the only line is their number."""
+    """The prefix of lines that show one record each; if empty, the only line is the number of records."""
     separator: str | None = None
-    """Between files, if they are one argument."""
+    """The separator of files, if they are one argument."""
 
     def records_in(self, output: Path) -> int:
         content = output.read_bytes()
@@ -124,7 +124,7 @@ def main() -> None:
 
 
 def report(starts: dict[str, list[Cost]], costs: dict[str, list[Cost]]) -> None:
-    """Medians over the rounds; the ratio is that of the rates, against the last row."""
+    """Print medians over the rounds; the ratio is that of the rates, against the last row."""
     print(f"{RECORDS} records, {len(next(iter(costs.values())))} rounds, medians")
     print(f"{'':26}{'start, CPU s':>13}{'CPU s':>8}{'wall s':>8}{'records/CPU s':>15}{'ratio':>7}")
     rates = {}

@@ -1,7 +1,7 @@
-"""What a request and its answer cost the transport: a server that answers at once, a raw client that keeps asking.
+"""The transport's cost of a request and its response: a server that answers at once, and a raw client in a closed loop.
 
-Rows: a bare epoll loop that sends back each frame it gets (the floor), `TcpTransport` on epoll, on streams. All in one
-run, because only rows of one run compare. `python bench/echo.py [SECONDS]`.
+Rows: a bare epoll loop that returns each frame (the lower bound), `TcpTransport` on epoll, on streams. All rows are of
+one run, because only such rows are comparable. `python bench/echo.py [SECONDS]`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ GRANTED = VoteResponse(
 
 
 def serve_with_transport(pipe: Pipe, use_epoll: bool) -> None:
-    """Answer every request at once until told to stop; then say how much processor time that took."""
+    """Answer each request at once until the stop message; then send the processor time used."""
 
     async def main() -> None:
         transport = TcpTransport(use_epoll=use_epoll)
@@ -64,7 +64,7 @@ def serve_with_transport(pipe: Pipe, use_epoll: bool) -> None:
 
 
 def serve_bare(pipe: Pipe) -> None:
-    """Send back whatever comes in: what the system itself costs."""
+    """Return each frame: the cost of the operating system itself."""
     listening = socket.create_server(("127.0.0.1", 0), backlog=512)
     pipe.send(listening.getsockname()[1])
     epoll = select.epoll()
@@ -90,7 +90,7 @@ def serve_bare(pipe: Pipe) -> None:
 
 
 def ask(port: int, connections: int, seconds: float) -> tuple[int, float]:
-    """Keep one request in flight on each connection; returns how many were answered, and the median latency in ms."""
+    """Keep one request in flight on each connection; returns the number of responses, and the median latency in ms."""
     content = encode_request(52, 2, 1, "raft-client-1", VOTE)
     frame = len(content).to_bytes(4, "big") + content
     epoll, members, sent_at = select.epoll(), {}, {}
@@ -121,7 +121,7 @@ def ask(port: int, connections: int, seconds: float) -> tuple[int, float]:
 def measure(
     serve: Callable[..., None], arguments: tuple[object, ...], connections: int, seconds: float
 ) -> tuple[float, float, float]:
-    """Answers per second, median ms, and the server's microseconds of processor per answer."""
+    """Responses per second, median ms, and the server's processor time for each response in microseconds."""
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.Process(target=serve, args=(theirs, *arguments))
     process.start()

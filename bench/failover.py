@@ -1,11 +1,11 @@
-"""How long is nothing committed when the leader dies, or stops politely? Ours beside Apache Kafka's, in one run.
+"""The outage after the leader is killed, or shut down gracefully: ours beside Apache Kafka's, in one run.
 
     python bench/failover.py [--targets ours,kafka] [--rounds 10] [--dir DIR]
 
-Three controllers each, default time-outs, over TCP with fsync. In every round the leader gets SIGKILL, and in another
-one SIGTERM; attempts go to both other nodes every 20 ms. What counts is the time from the signal to the end of the
-first write that was sent after it and committed. Then the node is started again; the next round begins when all three
-have what is committed.
+Three controllers each, default timeouts, over TCP with fsync. In each round the leader gets SIGKILL, and in another
+round SIGTERM; write attempts go to both other nodes every 20 ms. The figure is the time from the signal to the end of
+the first write that was sent after the signal and committed. Then the node is started again. The next round begins when
+all three nodes have the committed records.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ from transport.protocol.messages.describe_quorum import (
 
 INTERVAL_SECONDS = 0.02
 PATIENCE_SECONDS = 60.0
-SIGNALS = {"killed": signal.SIGKILL, "stopped politely": signal.SIGTERM}
+SIGNALS = {"killed": signal.SIGKILL, "stopped gracefully": signal.SIGTERM}
 
 
 class Target(Struct):
-    """A quorum that runs."""
+    """A running quorum."""
 
     name: str
     layout: QuorumLayout
     nodes: Nodes
 
     def address(self, node: int) -> Address:
-        """Where a node listens."""
+        """The address of a node."""
         return "127.0.0.1", self.layout.ports[node]
 
 
 def start(name: str, root: Path, stack: ExitStack) -> Target:
-    """Three controllers of one make that run until the stack closes."""
+    """Three controllers of one implementation that run until the stack closes."""
     layout, nodes = start_quorum(name, root, stack)
     return Target(name, layout, nodes)
 
 
 def outage_ms(target: Target, number: int, turn: int) -> float:
-    """Send this signal to the leader; how long until another node commits what was sent after it."""
+    """Send this signal to the leader; returns the time in ms until another node commits a later write."""
     leading = find_leader([target.address(node) for node in target.layout.ports])
     leader = next(node for node in target.layout.ports if target.address(node) == leading)
     others = [node for node in target.layout.ports if node != leader]
@@ -70,7 +70,7 @@ def outage_ms(target: Target, number: int, turn: int) -> float:
             attempt += 1
             try:
                 with connect(target.address(node)) as connection:
-                    # The values differ, as what is set already is not written again.
+                    # The values differ, because a value that is set already causes no record.
                     error = error_of(ask(connection, frame_of(1000 * turn + node, attempt, 64)))
             except (OSError, Refused):
                 error = None
@@ -96,7 +96,7 @@ def outage_ms(target: Target, number: int, turn: int) -> float:
 
 
 def wait_until_whole(target: Target) -> None:
-    """Wait until every voter follows and lacks nothing that is committed."""
+    """Wait until each voter follows the leader and has all committed records."""
     partition = DescribeQuorumRequestPartitionData(partition_index=0)
     request = DescribeQuorumRequest(
         topics=[DescribeQuorumRequestTopicData(topic_name=METADATA_TOPIC, partitions=[partition])]
@@ -116,7 +116,7 @@ def wait_until_whole(target: Target) -> None:
         if found.current_voters and all(one.log_end_offset >= found.high_watermark for one in found.current_voters):
             return
         time.sleep(INTERVAL_SECONDS)
-    raise Refused(f"{target.name}: somebody still lacks records after {PATIENCE_SECONDS:.0f} s")
+    raise Refused(f"{target.name}: a voter still lacks records after {PATIENCE_SECONDS:.0f} s")
 
 
 def main() -> None:

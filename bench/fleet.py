@@ -1,12 +1,12 @@
-"""How fast is a history of a fleet in Spark: replayed inside the source, and as a window query over the raw records?
+"""The rate of histories of a fleet in Spark: replayed inside the source, and as a window query over the raw records.
 
     python bench/fleet.py [--rounds 3] [--clusters 10] [--gib 0] [--dir DIR]
 
 One session `local[2]` reads the log of 653,294 records, and a fleet of copies of it with other cluster ids. Both
-queries make the same columns of each partition's history and throw the rows away; a third makes every column that the
-source has, causes among them. Rounds alternate between them. Times are those of the whole process tree of Spark:
-driver, JVM and Python workers. With `--gib`, a segment of that size is read through the raw view, and the most memory
-that a worker took is shown.
+queries compute the same columns of each partition's history and discard the rows. A third query computes each column of
+the source, causes included. Rounds alternate between them. Times are those of Spark's whole process tree: driver, JVM
+and Python workers. With `--gib`, the bench reads a segment of that size through the raw view, and shows the peak memory
+of a worker.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def session() -> SparkSession:
 
 
 def make_fleet(scratch: Path, clusters: int) -> Path:
-    """The large log as that of several clusters; the files are links to one copy."""
+    """Copies of the large log as several clusters; the files are links to one copy."""
     source = unpack("big", "", scratch / "big")
     for number in range(clusters):
         target = scratch / "fleet" / f"c{number:02d}"
@@ -89,7 +89,7 @@ def make_fleet(scratch: Path, clusters: int) -> Path:
 
 
 def compare(spark: SparkSession, fleet: Path, clusters: int, rounds: int) -> None:
-    """Both queries on one cluster and on all, in turn."""
+    """Run both queries on one cluster and on all, in turn."""
     queries: dict[str, Callable[[str], DataFrame]] = {
         "inside the source": lambda path: history(spark, path).schema(COLUMNS).load(path),
         "all its columns": lambda path: history(spark, path).load(path),
@@ -132,14 +132,14 @@ def windowed(spark: SparkSession, path: str) -> DataFrame:
 
 
 def cost(rows: DataFrame) -> tuple[float, float]:
-    """Wall and processor seconds of making all rows."""
+    """Wall and processor seconds of computing all rows."""
     cpu, wall = tree_seconds(), time.perf_counter()
     rows.write.format("noop").mode("overwrite").save()
     return time.perf_counter() - wall, tree_seconds() - cpu
 
 
 def read_large(spark: SparkSession, scratch: Path, gib: float) -> None:
-    """One segment of many times the large log, whose batches follow each other: offsets are not under the CRC."""
+    """Read one segment many times as large as the log, with consecutive batches: the CRC does not cover offsets."""
     segments = sorted((scratch / "big").glob("*.log"))
     target = scratch / "large" / "__cluster_metadata-0" / file_name(0)
     target.parent.mkdir(parents=True)
@@ -159,7 +159,7 @@ def read_large(spark: SparkSession, scratch: Path, gib: float) -> None:
 
 
 def tree() -> Iterator[Path]:
-    """The processes that this one started, and theirs."""
+    """The descendant processes of this process."""
     parents: dict[int, list[int]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -175,7 +175,7 @@ def tree() -> Iterator[Path]:
 
 
 def tree_seconds() -> float:
-    """Processor seconds of the tree so far, with those of processes that have ended and were waited for."""
+    """Processor seconds of the process tree so far, with those of processes that have ended and were waited for."""
     ticks = 0
     for folder in tree():
         try:
@@ -187,7 +187,7 @@ def tree_seconds() -> float:
 
 
 def worker_mib() -> float:
-    """The highest resident memory that any of Spark's Python workers had."""
+    """The peak resident memory of Spark's Python workers."""
     most = 0
     for folder in tree():
         try:

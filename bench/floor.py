@@ -1,12 +1,13 @@
-"""What would a commit cost if our nodes computed nothing? Three bare programs beside them, in one run.
+"""The lower bound of a commit's latency: three bare programs beside our nodes, in one run.
 
     python bench/floor.py [--bursts 60] [--computing 142,102,52,53] [--seed 0] [--dir DIR]
 
-"bare" are a leader and two followers in Python, without Trio, that only read, check a CRC, append, fdatasync and send;
-the leader answers when it and one follower have the record on disk. "computing" are the same, which are busy besides
-for so many µs: the leader before it appends, a follower before it appends and before it tells, the leader before it
-answers. One client asks one quorum a hundred times, then another one, in an order that the seed draws: what else the
-machine does meets all of them alike. The ratios are those of the medians of bursts, with their standard error.
+"bare" are a leader and two followers in Python, without Trio, that only read, check a CRC, append, fdatasync and send.
+The leader responds when it and one follower have the record on disk. "computing" are the same programs, which also
+compute for so many µs: the leader before its append, a follower before its append and before its response, the leader
+before its response. One client sends a hundred requests to one quorum, then to another, in an order drawn from the
+seed, so that other load on the machine affects all alike. The ratios are those of the medians of bursts, with standard
+errors.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ REQUEST: Final = b"v" * 190
 ANSWER: Final = b"k" * 60
 CRC_BYTES: Final = 4
 RECORD_BYTES: Final = 210
-"""As long as a batch with one change of a configuration."""
+"""The length of a batch with one change of a configuration."""
 TOLD_BYTES: Final = 96
 FOLLOWER: Final = b"F"
 CLIENT: Final = b"C"
 FOLLOWERS: Final = 2
 ASKED_AT_ONCE: Final = 100
 NOT_COUNTED: Final = 5
-"""The first of a burst, which finds cold caches."""
+"""The number of first requests in a burst to ignore, because of cold caches."""
 WARM_UP_CLIENTS: Final = 16
 WARM_UP_SECONDS: Final = 2.0
 LEAST_BURSTS: Final = 2
@@ -52,7 +53,7 @@ Ask = Callable[[], None]
 
 
 class Computing(Struct, frozen=True):
-    """For how many µs bare programs are busy, and when."""
+    """The computing time of bare programs in µs, by place."""
 
     leader_appends: int = 0
     follower_appends: int = 0
@@ -61,35 +62,35 @@ class Computing(Struct, frozen=True):
 
 
 def compute(microseconds: int) -> None:
-    """Be busy."""
+    """Compute for so many microseconds."""
     end = time.perf_counter() + microseconds / 1e6
     while time.perf_counter() < end:
         pass
 
 
-def connect(port: int, who: bytes) -> socket.socket:
-    """A connection to a bare leader that says whose it is."""
+def connect(port: int, name: bytes) -> socket.socket:
+    """A connection to a bare leader that begins with a name."""
     connection = load.connect(("127.0.0.1", port))
-    connection.sendall(who)
+    connection.sendall(name)
     return connection
 
 
 def append(log: int, data: bytes, size: int) -> int:
-    """Write behind what a log has; its new size."""
+    """Append to a log of the given size; returns the new size."""
     return size + os.pwrite(log, data, size)
 
 
 def lead(listening: socket.socket, path: Path, computing: Computing) -> None:
-    """Append what the client asks for, pass it on, and answer once a majority has it on disk."""
+    """Append each request of the client, forward the record, and respond once a majority has the record on disk."""
     log = os.open(path, os.O_WRONLY | os.O_CREAT)
     size = 0
-    everyone = [listening.accept()[0] for _ in range(FOLLOWERS + 1)]
-    who = {each.fileno(): each.recv(1) for each in everyone}
-    (client,) = (each for each in everyone if who[each.fileno()] == CLIENT)
-    followers = {each.fileno(): each for each in everyone if each is not client}
+    connections = [listening.accept()[0] for _ in range(FOLLOWERS + 1)]
+    names = {each.fileno(): each.recv(1) for each in connections}
+    (client,) = (each for each in connections if names[each.fileno()] == CLIENT)
+    followers = {each.fileno(): each for each in connections if each is not client}
     flushed = dict.fromkeys(followers, 0)
     poll = select.epoll()
-    for each in everyone:
+    for each in connections:
         each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         poll.register(each.fileno(), select.EPOLLIN)
     is_asked = False
@@ -116,7 +117,7 @@ def lead(listening: socket.socket, path: Path, computing: Computing) -> None:
 
 
 def follow(port: int, path: Path, computing: Computing) -> None:
-    """Append what the leader sends, and tell it how much is on disk."""
+    """Append the leader's records, and report the durable size to the leader."""
     log = os.open(path, os.O_WRONLY | os.O_CREAT)
     size = 0
     leader = connect(port, FOLLOWER)
@@ -136,7 +137,7 @@ def follow(port: int, path: Path, computing: Computing) -> None:
 
 
 def asking(connection: socket.socket, frames: Iterable[bytes], expected: bytes) -> Ask:
-    """How to send the next of these frames, and wait for this answer."""
+    """A function that sends the next of these frames, and waits for this response."""
     following = iter(frames)
 
     def ask() -> None:
@@ -149,32 +150,32 @@ def asking(connection: socket.socket, frames: Iterable[bytes], expected: bytes) 
 
 @contextmanager
 def bare_quorum(directory: Path, computing: Computing) -> Iterator[Ask]:
-    """Three bare programs, and how to ask them."""
+    """Three bare programs, and the function that sends a request to them."""
     directory.mkdir()
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         fork = multiprocessing.get_context("fork")
-        everyone = [
+        processes = [
             fork.Process(target=lead, args=(listening, directory / "leader", computing)),
             *(
                 fork.Process(target=follow, args=(port, directory / f"follower-{number}", computing))
                 for number in range(FOLLOWERS)
             ),
         ]
-        for one in everyone:
+        for one in processes:
             one.start()
         try:
             with connect(port, CLIENT) as connection:
                 yield asking(connection, repeat(REQUEST), ANSWER)
         finally:
-            for one in everyone:
+            for one in processes:
                 one.terminate()
                 one.join()
 
 
 @contextmanager
 def our_quorum(root: Path) -> Iterator[Ask]:
-    """Three of our nodes, and how to ask them."""
+    """Three of our nodes, and the function that sends a request to them."""
     with ExitStack() as stack:
         layout, _ = start_quorum("ours", root, stack, AT_ONCE)
         leader = load.find_leader(load.parse_addresses(layout.bootstrap))
@@ -186,7 +187,7 @@ def our_quorum(root: Path) -> Iterator[Ask]:
 
 
 def burst(ask: Ask) -> float:
-    """The median time in ms that one client waits."""
+    """The median latency of one client in ms."""
     now = time.perf_counter
     took = []
     for _ in range(ASKED_AT_ONCE):

@@ -1,11 +1,11 @@
-"""Does a commit stay as cheap, and a node as small, when the log grows? The same commits at 10⁴ to 10⁷ records.
+"""The cost of a commit and the memory of a node as the log grows: the same commits at 10⁴ to 10⁷ records.
 
     python bench/growth.py [--sizes 10000,100000,1000000,10000000] [--commits 2000] [--value-bytes 16] [--dir DIR]
 
 Three nodes in one process with a raw log each, messages in memory, files and fsync on a real disk, as in `log.py`.
-Between the measurements the log is filled with batches of 100 records. The peer of each size is the first one, in the
-same process: "ratio" is the processor time of one commit of one record against that at the first size. Memory is what
-the process has resident, for three nodes; the garbage collector has run before.
+Between the measurements the log is filled with batches of 100 records. The reference of each size is the first size, in
+the same process: "ratio" is the processor time of one commit of one record against that at the first size. Memory is
+the resident memory of the process, for three nodes, after a garbage collection.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PAGE_BYTES = resource.getpagesize()
 
 
 class Point(Struct, frozen=True):
-    """What was measured at one size of the log."""
+    """The figures at one size of the log."""
 
     records: int
     cpu_us: float
@@ -42,7 +42,7 @@ class Point(Struct, frozen=True):
 
 
 async def fill(leader: Node, up_to: int, value: bytes) -> float:
-    """Append until the log has so many records; returns how many a second that were."""
+    """Append until the log has so many records; returns the rate in records per second."""
     began, first = time.perf_counter(), leader.status().high_watermark
     left = max(0, up_to - first)
     values = [value] * FILL_RECORDS
@@ -57,12 +57,12 @@ async def fill(leader: Node, up_to: int, value: bytes) -> float:
         for _ in range(FILL_TASKS):
             nursery.start_soon(append)
     spent = time.perf_counter() - began
-    os.sync()  # what the filling has left to be written is no part of the commits that follow
+    os.sync()  # so that delayed writes of the filling do not affect the following commits
     return (leader.status().high_watermark - first) / spent
 
 
 async def measure(leader: Node, commits: int, value: bytes) -> tuple[float, float, float]:
-    """Processor time of one commit, p50 and p99 of its duration, in µs; one record after the other."""
+    """Processor time of one commit, p50 and p99 of its latency, in µs; one record after the other."""
     durations = []
     spent = time.process_time()
     for _ in range(commits):
@@ -76,7 +76,7 @@ async def measure(leader: Node, commits: int, value: bytes) -> tuple[float, floa
 
 
 def resident_mib() -> float:
-    """What this process has in memory."""
+    """The resident memory of this process."""
     gc.collect()
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * PAGE_BYTES / 2**20

@@ -1,12 +1,11 @@
-"""What does a history cost? Views of a large log beside decoding it and nothing else, in one run.
+"""The cost of a history: views of a large log beside the decoding alone, in one run.
 
     python bench/history.py [--reps 5]
 
-The log was written by a Kafka 4.3.1 controller: 653,294 records, 576,000 of them changes of 24,000 partitions. Rows:
-every record decoded to a typed object, which is what any history needs at least; then histories of more and more views.
-Rates are records of the log per second of processor time of this process; the rounds take turns, and the middle of them
-is shown. The garbage collector is off, as in a worker. Memory is the most that a process takes
-for one row alone (Linux).
+A Kafka 4.3.1 controller wrote the log: 653,294 records, 576,000 of them changes of 24,000 partitions. Rows: each record
+decoded to a typed object, which is the minimum for a history; then histories with more and more views. Rates are
+records of the log per second of this process's processor time. The rounds alternate, and the table shows medians. The
+garbage collector is off, as in a worker. Memory is the peak of a process for one row alone (Linux).
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ VIEWS: dict[str, tuple[str, ...]] = {
 
 
 def decode(directory: str) -> int:
-    """Read every record; how many there are."""
+    """Decode each record; returns the number of records."""
     items = read_timeline(OsDisk(), directory)
     return sum(1 for item in items if isinstance(item, Base | TimelineBatch) for _ in _entries(item))
 
@@ -50,17 +49,17 @@ def _entries(item: Base | TimelineBatch) -> object:
 
 
 def tell(directory: str, views: Sequence[str]) -> int:
-    """Tell a history; how many rows it has."""
+    """Compute a history; returns the number of rows."""
     return sum(1 for _ in history.rows(read_timeline(OsDisk(), directory), views, cluster="big"))
 
 
 def program(name: str, directory: str) -> Callable[[], int]:
-    """What a row runs."""
+    """The function of a row."""
     return (lambda: decode(directory)) if name == DECODING else (lambda: tell(directory, VIEWS[name]))
 
 
 def peak_mib(name: str, directory: str) -> float:
-    """The most memory that a process takes for one row alone."""
+    """The peak memory of a process for one row alone."""
     run = subprocess.run(
         [sys.executable, __file__, "--peak", name, "--dir", directory], capture_output=True, text=True, check=True
     )
@@ -76,7 +75,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.peak is not None:
         program(args.peak, args.dir)()
-        # Not ru_maxrss: that begins with what the parent had.
+        # Not ru_maxrss, which begins with the parent's value.
         [line] = [one for one in Path("/proc/self/status").read_text().splitlines() if one.startswith("VmHWM:")]
         print(int(line.split()[1]) / 1024)
         return

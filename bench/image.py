@@ -1,9 +1,9 @@
-"""What the metadata image costs at full size, beside a plain dictionary of partitions in the same run.
+"""The cost of the metadata image at full size, beside a plain dictionary of partitions in the same run.
 
-Processor time, the best of several rounds where a thing can be repeated, with the garbage collector off. "plain" is the
-least that anybody could do: the same records decoded by the same codec into one flat dictionary that changes in place,
-without an index, without older versions, without rollback. `python bench/image.py [TOPICSxPARTITIONS…]`; the default
-is 10000x100. Needs about 2 GB of memory.
+Figures are processor time, the best of several rounds where possible, with the garbage collector off. "plain" is the
+minimum: the same codec decodes the same records into one flat dictionary that changes in place, without an index,
+without older versions, without rollback. `python bench/image.py [TOPICSxPARTITIONS…]`; the default is 10000x100. Needs
+about 2 GB of memory.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def timed(work: Callable[[], Any], rounds: int = ROUNDS) -> float:
 
 
 def write_snapshot(directory: str, topics: int, partitions: int) -> str:
-    """A snapshot with this many topics, of this many partitions each."""
+    """Write a snapshot with this many topics, of this many partitions each."""
     writer = SnapshotWriter(OsDisk(), directory, END, timestamp_ms=0, last_contained_log_timestamp=0)
     for values in batches(topics, partitions):
         writer.append(values, 0)
@@ -65,7 +65,7 @@ def write_snapshot(directory: str, topics: int, partitions: int) -> str:
 
 
 def write_log(directory: str, topics: int, partitions: int) -> None:
-    """A log in which this many topics were created, of this many partitions each."""
+    """Write a log that creates this many topics, of this many partitions each."""
     log = MetadataLog.open(OsDisk(), directory)
     for values in batches(topics, partitions):
         log.append(build_batch(log.end_offset, END.epoch, 0, values))
@@ -73,7 +73,7 @@ def write_log(directory: str, topics: int, partitions: int) -> None:
 
 
 def batches(topics: int, partitions: int) -> Iterator[list[bytes]]:
-    """The values of the records that make a cluster, as many at a time as stand in a batch."""
+    """The values of the records of a cluster, in portions of one batch."""
     rng = Random(1)
     directories = [Uuid(rng.randbytes(16)) for _ in range(BROKERS)]
     values = [encode_record(metadata.FeatureLevelRecord(name="metadata.version", feature_level=30), 0)]
@@ -102,7 +102,7 @@ def batches(topics: int, partitions: int) -> Iterator[list[bytes]]:
 
 
 def load_plain(path: str) -> Plain:
-    """The peer: every partition of a snapshot in one dictionary."""
+    """The reference: each partition of a snapshot in one dictionary."""
     found: Plain = {}
     for batch in read_snapshot(OsDisk(), path):
         if not batch.is_control:
@@ -114,14 +114,14 @@ def load_plain(path: str) -> Plain:
 
 
 def in_a_process_of_its_own(what: str, path: str) -> tuple[float, float]:
-    """Processor seconds and megabytes of loading a snapshot one way."""
+    """Processor seconds and megabytes of loading a snapshot with one implementation."""
     out = subprocess.run([sys.executable, __file__, what, path], check=True, capture_output=True, text=True).stdout
     seconds, megabytes = map(float, out.split())
     return seconds, megabytes
 
 
 def load(what: str, path: str) -> None:
-    """Load a snapshot, as a process of its own."""
+    """Load a snapshot, in a separate process."""
     before = resident_bytes()
     gc.disable()
     began = time.process_time()
@@ -132,7 +132,7 @@ def load(what: str, path: str) -> None:
 
 
 def resident_bytes() -> int:
-    """How much memory this process holds now (Linux)."""
+    """The resident memory of this process (Linux)."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
@@ -143,7 +143,7 @@ def line(what: str, ours: float, plain: float | None) -> None:
 
 
 def apply(image: MetadataImage, changes: list[Message]) -> MetadataImage:
-    """One batch of records."""
+    """Apply one batch of records."""
     delta = MetadataDelta(image)
     for offset, record in enumerate(changes, image.end.offset):
         delta.replay(record, offset)
@@ -151,7 +151,7 @@ def apply(image: MetadataImage, changes: list[Message]) -> MetadataImage:
 
 
 def fencing(image: MetadataImage, broker: int) -> list[Message]:
-    """The records that take a broker out of every ISR, found by the index."""
+    """The records that remove a broker from each ISR, found by the index."""
     return [
         leaving(topic_id, number, partition.isr, partition.leader, broker)
         for topic_id, number, partition in memberships(image.topics, broker)
@@ -164,7 +164,7 @@ def leaving(topic_id: Uuid, number: int, isr: tuple[int, ...], leader: int, brok
 
 
 def measure(topics: int, partitions: int) -> None:
-    """One shape of a cluster."""
+    """Measure one shape of a cluster."""
     total = topics * partitions
     print(f"\n{topics:,} topics of {partitions:,} partitions, {total:,} in all, {BROKERS} brokers")
     with tempfile.TemporaryDirectory() as directory:
@@ -217,7 +217,7 @@ def measure(topics: int, partitions: int) -> None:
 
 
 def scan(flat: Plain) -> list[Message]:
-    """What the peer has to do to find a broker's partitions."""
+    """The reference's search for a broker's partitions."""
     return [leaving(key[0], key[1], each.isr, each.leader, 7) for key, each in flat.items() if 7 in each.isr]
 
 
@@ -234,7 +234,7 @@ def plain_s(flat: Plain, changes: list[Message]) -> float:
 
 
 def compare(flat: Plain, keys: list[tuple[Uuid, int]]) -> int:
-    """The peer has no older version; the least would be to look at every partition once."""
+    """The reference has no older version; the minimum would be to examine each partition once."""
     return sum(flat[key] is None for key in keys)
 
 

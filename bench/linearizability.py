@@ -1,10 +1,10 @@
-"""How long does it take to judge what the simulator's clients heard? Histories of a thousand operations and more.
+"""The cost of the linearizability check: histories of the simulator's clients with a thousand operations and more.
 
     python bench/linearizability.py [--seeds 10] [--operations 1000] [--nodes 3]
 
-Each seed is simulated under all faults until clients have asked so often, then the history is checked, key by key. Many
-operations never get an answer, as nodes die, and may have happened or not. "simulated" is the processor time of the run
-that the history comes from, "ratio" how much of it the check takes, and "steps" how often the model was asked.
+The bench simulates each seed under all faults until clients have sent so many requests, then checks the history by key.
+Many operations get no response, because nodes crash, and may have happened or not. "simulated" is the processor time of
+the run, "ratio" the fraction of it that the check takes, and "steps" the number of the model's transitions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PIECE_MS = 1000
 
 
 def simulate(seed: int, nodes: int, operations: int) -> tuple[list[Operation], float]:
-    """A history of at least so many operations, and the processor time that it took to make it."""
+    """A history of at least so many operations, and the processor time of its simulation."""
     began = time.process_time()
     simulator = Simulator(Scenario.drawn(MACHINES, nodes, seed))
     history = simulator.world.watch
@@ -35,7 +35,7 @@ def simulate(seed: int, nodes: int, operations: int) -> tuple[list[Operation], f
 
 
 def judge(history: Sequence[Operation]) -> tuple[float, int]:
-    """Seconds, and how often the model was asked."""
+    """Seconds, and the number of the model's transitions."""
     began = time.process_time()
     found = check(history, COUNTS.initial, COUNTS.step)
     assert found.verdict is Verdict.LINEARIZABLE, found.why

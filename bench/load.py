@@ -1,9 +1,9 @@
-"""The load generator: closed-loop clients that speak Kafka's wire, in one process around one epoll set.
+"""The load generator: closed-loop clients that speak Kafka's protocol, in one process around one epoll set.
 
-Each client sends one request, waits for the answer, and sends the next one. In `run` that is IncrementalAlterConfigs v1
-for a client-metrics resource of its own (the one admin write that needs no broker; one ConfigRecord a request). Frames
-are encoded before the clock starts and answers compared with the first good one, so that the generator stays cheaper
-than what it measures.
+Each client sends one request, waits for the response, and sends the next request. In `run`, the request is
+IncrementalAlterConfigs v1 for a client-metrics resource of the client's own. This is the only admin write without a
+broker, and causes one ConfigRecord. The generator encodes frames before the clock starts, and compares responses with
+the first good one, so that it costs less than the measured nodes.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ Address = tuple[str, int]
 
 
 class Refused(Exception):
-    """A write got an error instead of a commit, or no answer at all."""
+    """A write got an error instead of a commit, or no response at all."""
 
 
 class Row(Struct, frozen=True):
-    """What one run of the generator found."""
+    """The result of one run of the generator."""
 
     clients: int
     commits: int
@@ -57,7 +57,7 @@ def parse_addresses(text: str) -> list[Address]:
 
 
 def frame_of(client: int, turn: int, value_bytes: int) -> bytes:
-    """A write, length prefix included. A controller records only what changes, so a client's values take turns."""
+    """A write, length prefix included. A client alternates its values, because a controller records only changes."""
     value = f"bench-{client}-{turn}-".ljust(value_bytes, "x")
     config = AlterableConfig(name="metrics", config_operation=SET, value=value)
     resource = AlterConfigsResource(resource_type=CLIENT_METRICS, resource_name=f"bench-{client}", configs=[config])
@@ -67,21 +67,21 @@ def frame_of(client: int, turn: int, value_bytes: int) -> bytes:
 
 
 def error_of(frame: bytes) -> Error:
-    """The first error in an answer."""
+    """The first error in a response."""
     _, answer = decode_response(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, frame)
     assert isinstance(answer, IncrementalAlterConfigsResponse)
     return next((Error(each.error_code) for each in answer.responses if each.error_code), Error.NONE)
 
 
 def connect(address: Address) -> socket.socket:
-    """A connection that sends what it is given at once."""
+    """A connection without Nagle's delay."""
     connection = socket.create_connection(address, ANSWER_SECONDS)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
 
 
 def ask(connection: socket.socket, frame: bytes) -> bytes:
-    """Send one frame and wait for its answer, without its length."""
+    """Send one frame and wait for its response, which is returned without its length."""
     reader = FrameReader()
     connection.sendall(frame)
     while data := connection.recv(1 << 16):
@@ -91,7 +91,7 @@ def ask(connection: socket.socket, frame: bytes) -> bytes:
 
 
 def find_leader(addresses: Sequence[Address], seconds: float = LEADER_SECONDS) -> Address:
-    """The node that commits a write; asks again until there is one."""
+    """The node that commits a write; retries until there is one."""
     deadline = time.monotonic() + seconds
     last: object = None
     turn = 0
@@ -110,7 +110,7 @@ def find_leader(addresses: Sequence[Address], seconds: float = LEADER_SECONDS) -
 
 
 class Client:
-    """One closed loop: its connection, its two frames, and when the last one left."""
+    """One closed loop: its connection, its two frames, and the time of the last send."""
 
     __slots__ = ("connection", "expected", "fd", "frames", "sent_at", "turn")
 
@@ -130,14 +130,14 @@ class Client:
 def run(
     address: Address, clients: int, seconds: float, *, value_bytes: int = 128, warm_up: float = WARM_UP_SECONDS
 ) -> Row:
-    """Load one node for `seconds` after the warm-up; raises `Refused` if any write is not committed."""
+    """Load one node for `seconds` after the warm-up; raises `Refused` if a write is not committed."""
     frames = [(frame_of(number, 0, value_bytes), frame_of(number, 1, value_bytes)) for number in range(clients)]
-    everyone = [Client(address, each, error_of) for each in frames]
+    loaded = [Client(address, each, error_of) for each in frames]
     try:
-        drive(everyone, warm_up)
-        return timed(everyone, seconds)
+        drive(loaded, warm_up)
+        return timed(loaded, seconds)
     finally:
-        close(everyone)
+        close(loaded)
 
 
 def timed(clients: Sequence[Client], seconds: float) -> Row:
@@ -156,8 +156,8 @@ def close(clients: Sequence[Client]) -> None:
 
 
 def drive(clients: Sequence[Client], seconds: float) -> list[float]:
-    """Every client asks, and again when answered; at the end the last answers are awaited. Latencies in seconds."""
-    everyone = {each.fd: each for each in clients}
+    """Run each client's loop for `seconds`, then await the last responses. Returns latencies in seconds."""
+    by_fd = {each.fd: each for each in clients}
     now = time.perf_counter
     latencies: list[float] = []
     poll = select.epoll()
@@ -172,7 +172,7 @@ def drive(clients: Sequence[Client], seconds: float) -> list[float]:
         if not ready:
             raise Refused(f"{open_asks} writes had no answer for {ANSWER_SECONDS} s")
         for fd, _ in ready:
-            client = everyone[fd]
+            client = by_fd[fd]
             if client.connection.recv(4096) != client.expected:
                 raise Refused("an answer was not that of a committed write")
             at = now()

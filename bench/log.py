@@ -1,10 +1,10 @@
-"""How fast is the embedded log? Three nodes in one process, messages in memory, files and fsync on a real disk.
+"""The throughput of the embedded log: three nodes in one process, messages in memory, files and fsync on a real disk.
 
     python bench/log.py [--load 1x1,128x1,1024x1,16x64] [--seconds 5] [--reps 3] [--value-bytes 128] [--dir DIR]
 
-NxM: each of N tasks appends M records at once and waits until they are committed, that is on the disks of two of the
-three; N * M records are outstanding. What `kraft.open_node` costs without sockets; `commit.py` has the sockets, and
-Apache Kafka beside it, which has nothing that can be embedded like this.
+NxM: each of N tasks appends M records at once and waits for their commit, which is fsync on two of the three nodes; N *
+M records are outstanding. The bench measures `kraft.open_node` without sockets. `commit.py` has sockets, and Apache
+Kafka as a peer, which cannot be embedded like this.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ controller.quorum.append.linger.ms=0
 
 
 async def open_leader(root: Path, stack: AsyncExitStack) -> Node:
-    """Three nodes on fresh directories until the stack closes; the one that leads."""
+    """Three nodes on fresh directories until the stack closes; returns the leader."""
     nodes = [
         await stack.enter_async_context(open_node(config, transport=transport, rng=Random(config.node_id)))
         for config, transport in make_nodes(root)
@@ -67,7 +67,7 @@ def make_nodes(root: Path) -> list[tuple[Config, MemoryTransport]]:
 
 
 async def measure(leader: Node, tasks: int, seconds: float, values: list[bytes]) -> tuple[float, float, float]:
-    """Records a second, p50 and p99 of an append in ms, after a warm-up."""
+    """Records per second, p50 and p99 of an append in ms, after a warm-up."""
     latencies: list[float] = []
     now = time.perf_counter
     measured_from = now() + WARM_UP_SECONDS

@@ -1,10 +1,10 @@
-"""What does a state machine cost on top of the log? Three nodes in one process, messages in memory, files and fsync on
-a real disk, as in `log.py`.
+"""The cost of a state machine above the log: three nodes in one process, messages in memory, files and fsync on a real
+disk, as in `log.py`.
 
     python bench/machine.py [--tasks 1,128] [--seconds 5] [--reps 3] [--dir DIR]
 
-N tasks do one thing each at a time: append a record to a raw log, submit a command at the leader or at a follower, read
-linearizably at the leader or at a follower. The CPU time is that of all three nodes. No peer can be embedded like this.
+Each of N tasks repeats one operation: append a record to a raw log, submit a command at the leader or at a follower,
+read linearizably at the leader or at a follower. The CPU time is that of all three nodes. No peer can be embedded.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ COLUMNS = ("ops/s", "p50 ms", "p99 ms", "CPU us/op")
 
 
 class Add(Struct, frozen=True):
-    """A command of the size of a small record."""
+    """A command as large as a small record."""
 
     amount: int
     why: str = "x" * 100
 
 
 class Counter(StateMachine[Add, int]):
-    """A number."""
+    """A counter."""
 
     def __init__(self) -> None:
         self.total = 0
 
     def apply(self, command: Add, at: Position) -> int:
-        """Count."""
+        """Add to the number."""
         self.total += command.amount
         return self.total
 
     def snapshot(self) -> bytes:
-        """The number."""
+        """Encode the number."""
         return str(self.total).encode()
 
     def restore(self, data: bytes) -> None:
-        """Take a number."""
+        """Replace the number."""
         self.total = int(data)
 
     def value(self) -> int:
@@ -61,7 +61,7 @@ class Counter(StateMachine[Add, int]):
 
 
 async def open_machines(root: Path, stack: AsyncExitStack) -> tuple[MachineNode[Add, int], MachineNode[Add, int]]:
-    """Three nodes until the stack closes: the one that leads, and another."""
+    """Three nodes until the stack closes; returns the leader, and a follower."""
     nodes = [
         await stack.enter_async_context(
             open_node(config, state_machine=Counter, transport=transport, rng=Random(config.node_id))
@@ -76,7 +76,7 @@ async def open_machines(root: Path, stack: AsyncExitStack) -> tuple[MachineNode[
 
 
 async def measure(do: Callable[[], Awaitable[object]], tasks: int, seconds: float) -> tuple[float, ...]:
-    """Operations a second, p50 and p99 in ms, and CPU time per operation in us, after a warm-up."""
+    """Operations per second, p50 and p99 in ms, and CPU time per operation in us, after a warm-up."""
     latencies: list[float] = []
     now = time.perf_counter
     cpu = 0.0

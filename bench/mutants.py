@@ -1,12 +1,12 @@
-"""How many seeds does each planted bug take, and how short is the schedule that shows it? Makes the table of
+"""The number of seeds that find each planted bug, and the length of the shortest schedule; makes the table of
 docs/reference/mutants.md.
 
     python bench/mutants.py [NAME …] [--scope core] [--write] [--keep DIR]
 
-Each bug is looked for from five first seeds, with three voters each. The five schedules are shrunk, the shortest first,
-until one is so short that a person can read it; what has a saved schedule in docs/schedules is no longer than that.
-`--write` puts the rows into the page, `--keep` the shrunk schedules into a directory. All of them take some hours of
-one processor.
+The bench searches for each bug from five first seeds, with three voters each. It shrinks the five schedules, the
+shortest first, until one is short enough to read. The saved schedule in docs/schedules is no longer than that.
+`--write` puts the rows into the page, `--keep` the shrunk schedules into a directory. All bugs take some hours of one
+processor.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ DOCS: Final = Path(__file__).parent.parent / "docs"
 PAGE: Final = DOCS / "reference" / "mutants.md"
 FIRST_SEEDS: Final = range(0, 50_000, 10_000)
 READABLE_STEPS: Final = 30
-"""A schedule of so few a person can read."""
+"""The length of a schedule that is short enough to read."""
 NOT_MEASURED: Final = "—"
 
 
 class Measured(Struct, frozen=True):
-    """What was found out about one mutant. `seeds` is the median, `steps` the length of the shrunk schedule."""
+    """The figures of one mutant. `seeds` is the median, `steps` the length of the shrunk schedule."""
 
     mutant: Mutant
     found_by: tuple[str, ...]
@@ -42,7 +42,7 @@ class Measured(Struct, frozen=True):
 
     @property
     def row(self) -> str:
-        """Its line in the table."""
+        """The mutant's line in the table."""
         mutant = self.mutant
         seeds = NOT_MEASURED if self.seeds is None else f"{self.seeds:g}"
         steps = NOT_MEASURED if self.steps is None else str(self.steps)
@@ -51,10 +51,10 @@ class Measured(Struct, frozen=True):
 
 
 def measure(mutant: Mutant, most_events: int, keep: Path | None) -> Measured:
-    """Look for one mutant from every first seed, and shrink what was found until somebody can read it.
+    """Search for one mutant from each first seed, and shrink the schedules until one is short enough to read.
 
     Raises:
-        AssertionError: its budget was not enough somewhere.
+        AssertionError: The mutant's budget was not enough from a first seed.
     """
     hunts = [look_for(mutant, first) for first in FIRST_SEEDS] if mutant.budget else []
     schedules = [schedule for _, schedule in hunts]
@@ -81,7 +81,7 @@ def _length(schedule: Schedule) -> int:
 
 
 def look_for(mutant: Mutant, first: int) -> tuple[int, Schedule]:
-    """How many seeds it takes from this one on, and what was found."""
+    """The number of seeds from this one on until the bug shows, and the schedule."""
     hunt = Hunt(members=mutant.scope, mutant=mutant.name, faults=mutant.faults)
     for seed in range(first, first + mutant.budget):
         outcome = hunt.run(seed)
@@ -91,7 +91,7 @@ def look_for(mutant: Mutant, first: int) -> tuple[int, Schedule]:
 
 
 def told(violated: str) -> str:
-    """A check, as `check_of` names it, in the words of the page."""
+    """A check, as `check_of` names it, in the page's notation."""
     failure, function = violated.partition(" by ")[0], function_of(violated)
     match failure:
         case "InvariantViolated":
@@ -105,7 +105,7 @@ def told(violated: str) -> str:
 
 
 def write(measured: Measured) -> None:
-    """Put a row in its place in the page; rows of bugs that are gone go, those of new ones wait to be measured."""
+    """Put a row into the page; rows of removed bugs go, those of new ones wait for a measurement."""
     before, after = PAGE.read_text(encoding="utf-8").split("| --- |\n", 1)
     rows = {line.split("`")[1]: line for line in after.splitlines() if line.startswith("| `")}
     rows[measured.mutant.name] = measured.row
@@ -118,8 +118,8 @@ def write(measured: Measured) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="by default all")
-    parser.add_argument("--scope", choices=[scope.value for scope in Scope], help="only those that show in such runs")
-    parser.add_argument("--most-events", type=int, default=MOST_EVENTS, help="what shrinking one may cost")
+    parser.add_argument("--scope", choices=[scope.value for scope in Scope], help="only the mutants of such runs")
+    parser.add_argument("--most-events", type=int, default=MOST_EVENTS, help="the limit on events to shrink a schedule")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="save the shrunk schedules there")
     parser.add_argument("--write", action="store_true", help="put the rows into docs/reference/mutants.md")
     options = parser.parse_args()

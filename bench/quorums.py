@@ -1,4 +1,4 @@
-"""Quorums of three to measure: ours, or Apache Kafka's."""
+"""Quorums of three controllers to measure: ours, or Apache Kafka's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from our_nodes import our_controller, our_format
 from real_kafka import KafkaInstallation, Nodes, QuorumLayout, free_ports, kafka_format, running
 
 AT_ONCE = ("controller.quorum.append.linger.ms=0",)
-"""What is written does not wait for more."""
+"""Appends do not wait for more records."""
 
 
 def commands(name: str, layout: QuorumLayout, heap: str = "512m") -> Callable[[int], list[str]]:

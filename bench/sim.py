@@ -1,14 +1,13 @@
-"""How fast does the simulator go? Events, elections and simulated seconds per second of processor time.
+"""The speed of the simulator: events, elections and simulated seconds per second of processor time.
 
     python bench/sim.py [--seeds 40] [--nodes 3] [--first-seed 0] [--rounds 3] [--only replica] [--profile]
 
-One event is one input to one node with everything that it causes: what the node does, what is checked after it and
-what follows from it on the agenda. All checks are on. Each row runs the same seeds; "steady" is a quorum without
-faults to which somebody writes every few milliseconds. "elections" are bare cores whose leader resigns: what counts,
-as events and as time, is from then until another one leads, with pre-votes, votes and whatever else is under way; not
-that this one makes itself known and commits something before it resigns in turn. Of each seed the least time of all
-rounds counts: codecs are compiled in the first one, and what else runs on the machine only adds to a time. Garbage is
-collected as seldom as in `kraft sim run`.
+One event is one input to one node with its whole effect: the node's work, the checks after it, and the events that it
+schedules. All checks are on. Each row runs the same seeds. "steady" is a quorum without faults and with a write every
+few milliseconds. "elections" are bare cores with a leader that resigns. Its events and time are those from the
+resignation until another node leads, with pre-votes, votes and all other concurrent work. They do not include the first
+commit of the new leader, before it resigns in turn. The least time of all rounds counts for each seed: the first round
+compiles codecs, and other load only adds time. The garbage collector runs as seldom as in `kraft sim run`.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ PROFILE_ROWS: Final = 40
 
 
 class Count(Struct, frozen=True):
-    """What happened in one run."""
+    """The events of one run."""
 
     events: int
     elapsed_ms: int
     elections: int
     aside_s: float = 0.0
-    """Processor time that went into something else."""
+    """Processor time to subtract."""
 
 
 def with_replicas(seed: int, nodes: int) -> Count:
@@ -61,7 +60,7 @@ def with_cluster(seed: int, nodes: int) -> Count:
 
 
 def steady(seed: int, nodes: int) -> Count:
-    """Whole replicas to which nothing happens but writes."""
+    """Whole replicas without faults, with writes."""
     scenario = Scenario.drawn("replica", nodes, seed, config=QuorumConfig())
     simulator = Simulator(scenario, faults=())
     simulator.chaos(STEADY_MS)
@@ -69,7 +68,7 @@ def steady(seed: int, nodes: int) -> Count:
 
 
 def elections(seed: int, nodes: int) -> Count:
-    """Bare cores: from a leader's resignation until another one leads, again and again."""
+    """Bare cores: repeatedly from a leader's resignation until another node leads."""
     start = time.process_time()
     scenario = Scenario.drawn("core", nodes, seed, config=QuorumConfig())
     simulator = Simulator(scenario, faults=())
@@ -90,13 +89,13 @@ def elections(seed: int, nodes: int) -> Count:
 
 
 def has_committed(simulator: Simulator) -> bool:
-    """Whether there is a leader who has committed all that it has."""
+    """Whether there is a leader that has committed its whole log."""
     views = [host.view for host in simulator.world.hosts.values() if host.view is not None]
     return any(view.state == "Leader" and view.high_watermark == view.log_end_offset for view in views)
 
 
 def count(simulator: Simulator) -> Count:
-    """What has happened so far."""
+    """The counts so far."""
     return Count(simulator.world.events, simulator.now_ms, len(simulator.world.invariants.votes.leaders))
 
 
@@ -110,7 +109,7 @@ SCOPES: Final[dict[str, Callable[[int, int], Count]]] = {
 
 
 def measure(scope: Callable[[int, int], Count], seeds: range, nodes: int, rounds: int) -> tuple[list[Count], float]:
-    """The runs of these seeds and their processor time in seconds, of each seed the least."""
+    """The runs of these seeds and their processor time in seconds, the least for each seed."""
     counts: dict[int, Count] = {}
     seconds: dict[int, float] = {}
     with garbage_collected_seldom():
@@ -125,12 +124,12 @@ def measure(scope: Callable[[int, int], Count], seeds: range, nodes: int, rounds
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=40, help="how many seeds, for cluster a quarter of it")
+    parser.add_argument("--seeds", type=int, default=40, help="the number of seeds, for cluster a quarter of it")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--nodes", type=int, default=3, help="voters")
-    parser.add_argument("--rounds", type=int, default=3, help="how often each seed is run")
+    parser.add_argument("--rounds", type=int, default=3, help="the number of runs of each seed")
     parser.add_argument("--only", choices=SCOPES, action="append", help="measure only this; may be repeated")
-    parser.add_argument("--profile", action="store_true", help="also print where the time goes")
+    parser.add_argument("--profile", action="store_true", help="also print a profile")
     options = parser.parse_args()
     print(f"{'':<10}{'seeds':>6}{'events':>10}{'events/s':>10}{'virtual s/s':>12}{'elections/s':>12}{'ms/seed':>9}")
     for name in options.only or SCOPES:

@@ -1,13 +1,13 @@
-"""How fast does a metadata log become Arrow? Ours beside Kafka's dump tool, on the same 653,294 records, in one run.
+"""The rate of converting a metadata log to Arrow: ours beside Kafka's dump tool, on the same 653,294 records, in one
+run.
 
     python bench/spark.py [--reps 5] [--dir DIR]
 
-Rows: the raw view (every record: place, type, version, key, value) and the view of PartitionChangeRecord (88 % of the
-records, each field a column), by NumPy and in plain Python, and Kafka's `DumpLogSegments` with its metadata decoder, as
-its start script runs it. Every CRC is checked in all of them. Each row is a process of its own with one core's worth of
-work; rates are records of the log per second of processor time, user and system, of all its threads. What a process
-costs before the first record is measured on a log of one batch, taken off, and shown apart. Rounds begin with another
-row each time.
+Rows: the raw view (each record: position, type, version, key, value) and the view of PartitionChangeRecord (88 % of the
+records, each field a column), by NumPy and in plain Python, and Kafka's `DumpLogSegments` with its metadata decoder and
+the options of its start script. Each row checks each CRC. Each row is a separate process with one core's worth of work.
+Rates are records of the log per second of processor time, user and system, of all its threads. The start of a process
+is measured with a log of one batch, subtracted, and shown separately. The order of rows rotates with the rounds.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ROWS = {"records": RECORDS, "PartitionChangeRecord": 576_000}
 
 
 def rows() -> dict[str, tuple[Program, int]]:
-    """Every row, and how many records it shows."""
+    """Each row, and the number of records that it shows."""
     found = {}
     for view, count in ROWS.items():
         for decoder in ("numpy", "python"):

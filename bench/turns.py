@@ -1,7 +1,7 @@
-"""The longest turn of a controller's owner at full size: what `python bench/controller.py --what turns` runs.
+"""The longest turn of a controller's event loop at full size, for `python bench/controller.py --what turns`.
 
-One replica on a disk is driven step by step, as its owner does it, on a clock that does not wait. It is the only voter
-and flushes within the step, so that a step here is rather longer than in a node.
+The bench drives one replica on a disk step by step, like the node's event loop, on a clock that does not wait. The
+replica is the only voter and flushes within the step, so that a step here is somewhat longer than in a node.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ from transport.protocol.messages.incremental_alter_configs import AlterableConfi
 
 BROKERS = 20
 FENCED = 3
-"""The broker that is fenced; it holds three of 20 shares of all replicas."""
+"""The broker to fence, which has three of 20 shares of all replicas."""
 PER_TOPIC = 100
 LARGE = 10
-"""One topic holds a tenth of all partitions."""
+"""One topic has a tenth of all partitions."""
 MADE = 9_999
 MANY_TOPICS = 29_000
-"""So many topics have room in one request."""
+"""The number of topics that fit into one request."""
 MANY_RESOURCES = 18_000
 ANSWERS = 9_000
 END = OffsetAndEpoch(epoch=1, offset=2_000_000)
@@ -69,11 +69,12 @@ CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAkrD"
 START_MS = 1_800_000_000_000
 PATIENCE_MS = 3_600_000
 SNAPSHOT_BYTES = 64
-"""So little that a snapshot is made after the first write; the bench sets when."""
+"""A size so small that a snapshot is made after the first write; the bench determines the time."""
 
 
 class Longest(Struct):
-    """What one phase took: turns, and the longest of them by processor and by wall clock, in milliseconds."""
+    """The figures of one phase: its number of turns, and the longest by processor and by wall clock, in
+    milliseconds."""
 
     name: str
     turns: int = 0
@@ -83,7 +84,7 @@ class Longest(Struct):
 
 
 class Bench:
-    """A replica with its owner's loop around it."""
+    """A replica in the event loop of its owner."""
 
     def __init__(self, directory: Path, partitions: int) -> None:
         self.now_ms = START_MS
@@ -119,12 +120,12 @@ class Bench:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[Longest]:
-        """What is measured meanwhile belongs to this."""
+        """Attribute the turns during the block to this phase."""
         self.phases.append(Longest(name))
         yield self.phases[-1]
 
     def measured(self, turn: Callable[[], Any]) -> Any:
-        """One turn."""
+        """Run one turn."""
         phase = self.phases[-1]
         cpu, wall = time.thread_time(), time.perf_counter()
         result = turn()
@@ -140,26 +141,26 @@ class Bench:
         return result
 
     def step(self, event: Input) -> None:
-        """One step, and one turn."""
+        """Run one step in one turn."""
         self.take(self.measured(lambda: self.replica.step(event, self.now_ms)))
 
     def take(self, outputs: list[Output]) -> None:
-        """Keep the answers."""
+        """Store the responses."""
         for output in outputs:
             if isinstance(output, Answer):
                 self.answers[output.request_id] = output.message
 
     def until(self, condition: Callable[[], bool]) -> None:
-        """Tick whenever the replica wants it."""
+        """Tick at the replica's deadlines until a condition holds."""
         end = self.now_ms + PATIENCE_MS
         while not condition():
             wanted_ms = self.replica.deadline_ms()
-            assert wanted_ms < end, "it never happens"
+            assert wanted_ms < end, "the condition never holds"
             self.now_ms = max(self.now_ms, wanted_ms)
             self.step(Tick())
 
     def ask(self, request: Message, version: int) -> Any:
-        """The answer to a request, once it is there."""
+        """The response to a request."""
         self._next_id += 1
         request_id = self._next_id
         api_key = type(request).__schema__.api_key
@@ -173,7 +174,7 @@ class Bench:
         return answer
 
     def write(self, api_key: int, version: int, answer: Message) -> None:
-        """Write an answer as the transport does: each step is a turn."""
+        """Encode a response like the transport: each step is a turn."""
         steps = encode_response_in_steps(api_key, version, 1, answer, first=FIRST_ELEMENTS, following=ELEMENTS_PER_STEP)
         pieces: list[bytes] | None = None
         while pieces is None:
@@ -181,8 +182,8 @@ class Bench:
         self.measured(lambda: b"".join(pieces))
 
     def ask_at_once(self, request: Message, version: int, count: int) -> None:
-        """So many requests within a burst, which one commit completes; each decision is a turn, and so is each portion
-        of the answers.
+        """Submit so many requests within a burst, which one commit completes. Each decision is a turn, and so is each
+        portion of the responses.
         """
         api_key = type(request).__schema__.api_key
         assert api_key is not None
@@ -209,7 +210,7 @@ class Bench:
 
     @property
     def host(self) -> ControllerHost:
-        """What hosts the controller."""
+        """The host of the controller."""
         host = self.replica.application
         assert isinstance(host, ControllerHost), host
         return host
@@ -225,7 +226,7 @@ def _step(steps: Generator[None, None, list[bytes]]) -> list[bytes] | None:
 
 
 def topics_of(partitions: int) -> Iterator[tuple[str, int]]:
-    """The names of the topics of a cluster with so many partitions, and how many each has."""
+    """The names of the topics of a cluster with so many partitions, and their numbers of partitions."""
     large = partitions // LARGE
     yield "large", large
     for number in range((partitions - large) // PER_TOPIC):
@@ -233,7 +234,7 @@ def topics_of(partitions: int) -> Iterator[tuple[str, int]]:
 
 
 def records_of_cluster(partitions: int) -> Iterator[tuple[Message, int]]:
-    """The records that make the cluster, and their versions."""
+    """The records of the cluster, and their versions."""
     rng = Random(1)
     yield metadata.FeatureLevelRecord(name="metadata.version", feature_level=30), 0
     yield metadata.FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=1), 0
@@ -275,7 +276,7 @@ def records_of_cluster(partitions: int) -> Iterator[tuple[Message, int]]:
 
 
 def write_snapshot(directory: str, partitions: int) -> None:
-    """A snapshot of the cluster."""
+    """Write a snapshot of the cluster."""
     writer = SnapshotWriter(OsDisk(), directory, END, timestamp_ms=0, last_contained_log_timestamp=0)
     values = []
     for record, version in records_of_cluster(partitions):
@@ -289,7 +290,7 @@ def write_snapshot(directory: str, partitions: int) -> None:
 
 
 def measure(directory: Path, partitions: int, made: int = MADE) -> list[Longest]:
-    """Every phase, one after the other on the same cluster; raises `AssertionError` where one does not do its work."""
+    """Run each phase in turn on the same cluster; raises `AssertionError` if a phase does not do its work."""
     bench = Bench(directory, partitions)
     gc.set_threshold(*THRESHOLDS)
     image = lambda: bench.host.controller.history.committed  # noqa: E731
@@ -305,7 +306,7 @@ def measure(directory: Path, partitions: int, made: int = MADE) -> list[Longest]
         answer = bench.ask(beat, 1)
     assert answer.is_fenced, answer
     assert not list(memberships(image().topics, FENCED))
-    with bench.phase("balance: nobody can take a leadership back"):
+    with bench.phase("balance: no leadership can return"):
         bench.now_ms += 600_001
         bench.step(Tick())
         bench.until(lambda: not bench.host._decisions.is_busy)
@@ -333,7 +334,7 @@ def measure(directory: Path, partitions: int, made: int = MADE) -> list[Longest]
     batches = committed(bench, begins)
     with bench.phase("make a snapshot"):
         make_snapshot(bench)
-    with bench.phase("load the snapshot in the place of what was known"):
+    with bench.phase("load the snapshot in place of the former state"):
         host = standby(bench)
     with bench.phase(f"apply {sum(len(one.values) for one in batches):,} records as a standby"):
         for batch in batches:
@@ -349,7 +350,7 @@ def measure(directory: Path, partitions: int, made: int = MADE) -> list[Longest]
 
 
 def requests(bench: Bench, partitions: int) -> None:
-    """Requests as large as their limits allow, and very many at once; none of them changes a topic."""
+    """Requests of the maximum size, and very many at once; none of them changes a topic."""
     names = [name for name, _ in topics_of(partitions) if name != "large"]
     listed = [TopicPartitions(topic="large", partitions=list(range(partitions // LARGE)))]
     listed += [TopicPartitions(topic=name, partitions=list(range(PER_TOPIC))) for name in names[: partitions // 1000]]
@@ -405,7 +406,7 @@ def committed(bench: Bench, since: int) -> list[CommittedBatch]:
 
 
 def make_snapshot(bench: Bench) -> None:
-    """Begin a snapshot of everything, as after enough bytes, and write it to its end."""
+    """Make a snapshot of the whole state, as after enough bytes."""
     replica = bench.replica
     before = replica._storage.snapshots.ids()
     bench.measured(lambda: replica._begin_snapshot(bench.now_ms))
@@ -413,7 +414,7 @@ def make_snapshot(bench: Bench) -> None:
 
 
 def standby(bench: Bench) -> ControllerHost:
-    """A standby that is given the first snapshot, and then once more in the place of what it knows."""
+    """A standby that loads the first snapshot, and then again in place of its state."""
     host = ControllerHost(QuorumController(bench.host.controller.settings))
     values = bench.replica._storage.snapshots.values(END)
     host.on_snapshot(values, END)
@@ -425,7 +426,7 @@ def standby(bench: Bench) -> ControllerHost:
 
 
 def judge(bench: Bench, host: ControllerHost) -> None:
-    """Judge one batch, as large as any is, before it is appended."""
+    """Validate one batch of the maximum size before its append."""
     change = metadata.PartitionChangeRecord(partition_id=7, topic_id=Uuid(b"t" * 16), isr=(1, 2), leader=2)
     value = encode_record(change, 2)
     data = build_batch(0, 1, 0, [value] * (ANSWER_BYTES // (len(value) + RECORD_OVERHEAD)))
@@ -435,7 +436,7 @@ def judge(bench: Bench, host: ControllerHost) -> None:
 
 
 def load_as_broker(bench: Bench) -> None:
-    """A broker that holds a share of all partitions begins with the snapshot."""
+    """Load the snapshot on a broker with a share of all partitions."""
     settings = BrokerSettings(
         broker_id=FENCED,
         cluster_id=CLUSTER_ID,
@@ -455,7 +456,7 @@ def load_as_broker(bench: Bench) -> None:
 
 
 def follow(bench: Bench, host: ControllerHost) -> None:
-    """The turns of a standby that has been handed something."""
+    """The turns of a standby after it received a batch or a snapshot."""
     while host.is_applying:
         bench.measured(host.apply_more)
     while host.deadline_ms() <= bench.now_ms:
@@ -464,7 +465,7 @@ def follow(bench: Bench, host: ControllerHost) -> None:
 
 
 def show(phases: list[Longest], partitions: int) -> None:
-    """A line for each phase."""
+    """Print a line for each phase."""
     title = f"longest turn with {partitions:,} partitions"
     print(f"\n{title:64}{'CPU ms':>9}{'wall ms':>9}{'turns':>8}{'all CPU ms':>12}")
     for one in phases:

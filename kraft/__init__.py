@@ -1,6 +1,6 @@
 """The controller quorum of Apache Kafka: consensus, the controller, nodes, and the tools around them.
 
-Names are loaded when they are first asked for (PEP 562): `kraft.quorum` and `kraft.replica` come without Trio.
+Names are imported on first access (PEP 562), so that `kraft.quorum` and `kraft.replica` do not import Trio.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
-"""A state machine of the user's own on the replicated log: what one has to write, and what it is told.
+"""The interface of a user's state machine on the replicated log.
 
-Kafka's counterpart is `RaftClient.Listener`, which leaves to its user what stands here already: sessions that keep a
-repeated command from being applied twice, snapshots, and reads that are never stale.
+Kafka's counterpart is `RaftClient.Listener`. Its users have to implement the parts that this package provides: sessions
+that prevent a second application of a repeated command, snapshots, and linearizable reads.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ import msgspec
 C = TypeVar("C")
 """A command."""
 R = TypeVar("R")
-"""What applying a command returns."""
+"""The result of a command."""
 
 
 class Position(msgspec.Struct, frozen=True, order=True):
-    """Where a command stands in the log, the same on every node; `timestamp_ms` is the clock of whoever led then."""
+    """The position of a command in the log, equal on each node.
+
+    `timestamp_ms` is the leader's clock at the append, in milliseconds since 1970.
+    """
 
     offset: int
     epoch: int
@@ -26,7 +29,7 @@ class Position(msgspec.Struct, frozen=True, order=True):
 
 
 class Change(msgspec.Struct, Generic[C, R], frozen=True, gc=False):
-    """A command that was applied, and what it returned."""
+    """An applied command with its position and its result."""
 
     at: Position
     command: C
@@ -34,43 +37,67 @@ class Change(msgspec.Struct, Generic[C, R], frozen=True, gc=False):
 
 
 class Refused(Exception):
-    """Raised by `StateMachine.apply`, before it has changed anything: `submit` raises the same to its caller.
+    """A refused command. `StateMachine.apply` raises this exception before any change, and `submit` raises it again.
 
-    Any other exception of `apply` is a bug: it stops the node, and every other node at the same command.
+    Any other exception from `apply` is a bug, which stops this node, and each other node at the same command.
     """
 
 
 class StateMachine(ABC, Generic[C, R]):
-    """A state, and what commands make of it. Every node has one of its own and applies the same commands in the same
-    order, so everything here must depend on the state, the command and the position alone: no clock, no randomness, no
-    files, no order of a set.
+    """A deterministic state machine, which subclasses implement.
 
-    `C` and `R` are types that msgspec can encode, such as a frozen `msgspec.Struct`, a tagged union of them, a
-    dataclass or `int`. What `apply` returns must not be changed later on.
+    Each node has its own instance and applies the same commands in the same order. The methods must therefore depend
+    only on the state, the command and the position: no clock, no randomness, no files, no iteration over a set.
+
+    `C` (the command) and `R` (the result) are types that msgspec can encode, such as a frozen `msgspec.Struct`, a
+    tagged union of structs, a dataclass or `int`. A result must not be changed after `apply` has returned it.
     """
 
     @abstractmethod
     def apply(self, command: C, at: Position) -> R:
-        """Change the state and say what came of it, or raise `Refused`."""
+        """Apply a command to the state.
+
+        Args:
+            command: The committed command.
+            at: The position of the command in the log.
+
+        Returns:
+            The result, which `submit` returns to its caller.
+
+        Raises:
+            Refused: The command is invalid in this state; the state is unchanged.
+        """
 
     @abstractmethod
     def snapshot(self) -> bytes:
-        """The whole state."""
+        """Encode the whole state.
+
+        Returns:
+            The bytes for `restore`.
+        """
 
     @abstractmethod
     def restore(self, data: bytes) -> None:
-        """Take the state that `snapshot` returned, here or on another node, in place of this one."""
+        """Replace the state.
+
+        Args:
+            data: The bytes that `snapshot` returned on this or another node.
+        """
 
     def value(self) -> R:
-        """What `read` returns where it is not told what to look at."""
+        """The result of `read` without a query.
+
+        Raises:
+            TypeError: The subclass does not define this method.
+        """
         raise TypeError(f"{type(self).__name__} has no `value`: tell `read` what to look at")
 
 
 class Codec(Generic[C, R]):
-    """How the commands and results of a state machine stand in the log: MessagePack."""
+    """Encodes the commands and results of a state machine in MessagePack."""
 
     def __init__(self, machine: StateMachine[C, R]) -> None:
-        """Raises `TypeError` where msgspec cannot encode the types that the machine's class names."""
+        """Raises `TypeError` if msgspec cannot encode the type arguments of the machine's class."""
         command, result = _types_of(type(machine))
         self.command_type: type[C] = command
         self._encoder = msgspec.msgpack.Encoder()
@@ -78,20 +105,20 @@ class Codec(Generic[C, R]):
         self._results: msgspec.msgpack.Decoder[R] = msgspec.msgpack.Decoder(result)
 
     def encode(self, value: C | R) -> bytes:
-        """The bytes of a command or a result; raises `TypeError` where msgspec has none for it."""
+        """The bytes of a command or a result; raises `TypeError` if msgspec cannot encode the value."""
         return self._encoder.encode(value)
 
     def command(self, data: bytes) -> C:
-        """The command; raises `msgspec.DecodeError`."""
+        """Decode a command; raises `msgspec.DecodeError`."""
         return self._commands.decode(data)
 
     def result(self, data: bytes) -> R:
-        """The result; raises `msgspec.DecodeError`."""
+        """Decode a result; raises `msgspec.DecodeError`."""
         return self._results.decode(data)
 
 
 def _types_of(machine: type[StateMachine[Any, Any]]) -> tuple[Any, Any]:
-    """The types in `class Counter(StateMachine[Add, int])`."""
+    """The type arguments, as in `class Counter(StateMachine[Add, int])`."""
     for one in machine.__mro__:
         for base in one.__dict__.get("__orig_bases__", ()):
             if get_origin(base) is StateMachine:

@@ -1,7 +1,7 @@
 """A cluster of real nodes inside one test: memory network, memory disks, virtual time (Kafka: `RaftClientTestContext`).
 
-Run it under trio's `MockClock` with autojump: a minute of elections then takes a moment. With brokers there are broker
-agents, too: they register, lead, follow and hand over as Kafka's do, but hold no data.
+Run a test under Trio's `MockClock` with autojump: a minute of elections then takes a moment. With `brokers`, the
+cluster has broker agents. They register, lead, follow and shut down gracefully like Kafka's brokers, but hold no data.
 
     async with Cluster(controllers=3, seed=7) as cluster:
         leader = await cluster.leader()
@@ -61,7 +61,7 @@ from transport.memory import MemoryNetwork, MemoryTransport
 __all__ = ["Broker", "Cluster"]
 
 START_MS: Final = 1_700_000_000_000
-"""The wall clock of every cluster begins here."""
+"""The initial wall-clock time of each cluster, in milliseconds since 1970."""
 FIRST_BROKER: Final = 101
 _PORT: Final = 9093
 _DIRECTORY: Final = "/kraft"
@@ -69,7 +69,7 @@ _PARTITION: Final = f"{_DIRECTORY}/{METADATA_TOPIC}-{METADATA_PARTITION}"
 
 
 class _Life:
-    """One life of one node: from its start until it is killed or stopped."""
+    """One run of one node: from its start until a kill or a stop."""
 
     def __init__(self) -> None:
         self.scope = trio.CancelScope()
@@ -78,7 +78,7 @@ class _Life:
 
 
 class Broker:
-    """One broker of a cluster, running or not."""
+    """One broker of a cluster, running or not; `id` is its node id."""
 
     def __init__(self, cluster: Cluster, broker_id: int) -> None:
         self.id = broker_id
@@ -86,38 +86,62 @@ class Broker:
 
     @property
     def agent(self) -> BrokerAgent:
-        """What it knows and does, while it runs; to look at only."""
+        """The agent of the broker while the broker runs, for inspection only.
+
+        Raises:
+            ValueError: The broker is not running.
+        """
         application = self._cluster.node(self.id).application
         assert isinstance(application, BrokerHost), application
         return application.agent
 
     def pause(self) -> None:
-        """Nothing comes from it and nothing reaches it, as if its process stood still, until `resume`."""
+        """Cut the broker off from the network until `resume`, as if its process were suspended."""
         self._cluster.network.isolate(self.id)
 
     def resume(self) -> None:
-        """It is back; also every other cut that touches it is undone."""
+        """Reconnect the broker; this also heals each other network cut that affects it."""
         self._cluster.network.heal(self.id)
 
     async def kill(self) -> None:
-        """End it as a power failure does."""
+        """End the broker like a power failure.
+
+        Raises:
+            ValueError: The broker is not running.
+        """
         await self._cluster.kill(self.id)
 
     async def stop(self) -> None:
-        """Stop it politely: it hands over what it leads first."""
+        """Shut the broker down gracefully: its leaderships move first.
+
+        Raises:
+            ValueError: The broker is not running.
+        """
         await self._cluster.stop(self.id)
 
     async def restart(self) -> None:
-        """Start it on what its disk holds."""
+        """Start the broker with the contents of its disk.
+
+        Raises:
+            ValueError: The broker is running.
+        """
         await self._cluster.restart(self.id)
 
 
 class Cluster:
-    """Controllers that elect, commit and fail over, with ids from 1 on, and brokers, with ids from 101 on; the ids name
-    the hosts of `network`, too.
+    """A cluster of controllers that elect, commit and fail over, and of brokers; use it with `async with`.
 
-    `settings` are Kafka properties that every node gets. The same seed draws the same timeouts and faults, but trio
-    does not promise the same order of tasks: for traces that repeat to the letter there is `kraft.sim`.
+    The same seed draws the same timeouts and faults, but Trio does not guarantee the same order of tasks. Use
+    `kraft.sim` for traces that repeat exactly.
+
+    Args:
+        controllers: The number of controllers; their ids are 1, 2 and so on. The ids also name the hosts of `network`.
+        brokers: The number of brokers; their ids are 101, 102 and so on.
+        seed: The seed of the random numbers for timeouts and faults.
+        faults: The faults of the network.
+        settings: Kafka properties for each node.
+        application: The factory of the controllers' application; by default Kafka's controller.
+        state_machine: The factory of a state machine, which replaces `application`.
     """
 
     def __init__(
@@ -132,11 +156,11 @@ class Cluster:
         state_machine: Callable[[], StateMachine[Any, Any]] | None = None,
     ) -> None:
         self.ids = tuple(range(1, controllers + 1))
-        """The controllers."""
+        """The ids of the controllers."""
         self.brokers = {one: Broker(self, one) for one in range(FIRST_BROKER, FIRST_BROKER + brokers)}
         self.network = MemoryNetwork(seed, faults)
         self.disks: dict[int, MemoryDisk] = {}
-        """What each node has on disk, running or not."""
+        """The disk of each node, running or not."""
         self._rng = Random(f"cluster {seed}")
         self._settings = dict(settings or {})
         self._application = application if state_machine is None else host_state_machine(state_machine)
@@ -145,36 +169,46 @@ class Cluster:
         self._ledger = Ledger(self.ids)
         self._nursery: trio.Nursery | None = None
 
-    # Life
+    # Lifecycle
 
     async def __aenter__(self) -> Cluster:
-        """Format the disks and start every node."""
+        """Format the disks and start each node."""
         self._opened = self._open()
         return await self._opened.__aenter__()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        """Cancel every node. What stopped one of them is raised here."""
+        """Cancel each node. Raises the exception that ended a node, if there is one."""
         return await self._opened.__aexit__(kind, error, trace)
 
     @asynccontextmanager
     async def _open(self) -> AsyncIterator[Cluster]:
         self._clock = NodeClock(START_MS)
         cluster_id = str(random_uuid(self._rng))
-        for node_id in self._everybody:
+        for node_id in self._all_ids:
             disk = self.disks[node_id] = MemoryDisk()
             format_directory(disk, _DIRECTORY, node_id=node_id, cluster_id=cluster_id, rng=self._rng, now_ms=START_MS)
         with one_cause():
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
-                for node_id in self._everybody:
+                for node_id in self._all_ids:
                     await self.restart(node_id)
                 yield self
                 nursery.cancel_scope.cancel()
 
     async def restart(self, node_id: int) -> Node:
-        """Start a node on what its disk holds; it must not be running."""
+        """Start a node with the contents of its disk.
+
+        Args:
+            node_id: The id of a controller or a broker.
+
+        Returns:
+            The running node.
+
+        Raises:
+            ValueError: The node is running.
+        """
         if node_id in self._lives:
             raise ValueError(f"node {node_id} is running")
         assert self._nursery is not None, "the cluster is not running: use `async with`"
@@ -207,7 +241,7 @@ class Cluster:
             self._changed.unpark_all()
 
     async def _watch(self, node_id: int, node: Node) -> None:
-        """Keep the books of who led and who voted, until the node ends."""
+        """Record leaders and votes until the node ends."""
         going = True
         while going:
             leader = node.status().leader
@@ -217,14 +251,14 @@ class Cluster:
             going = await node.wait_for_change()
 
     def _note_election(self, node_id: int) -> None:
-        """What stands in quorum-state, which outlives the node."""
+        """Record the contents of quorum-state, which survive the node."""
         election = read_quorum_state(self.disks[node_id], _PARTITION)
         if election is not None:
             self._ledger.note_leader(node_id, election.leader_epoch, election.leader_id)
             self._ledger.note_vote(node_id, election.leader_epoch, election.voted_id)
 
     def _note_log(self, node_id: int) -> None:
-        """What stands in the log, and what of it the node, if it runs, knows as committed."""
+        """Record the log, and its high watermark if the node runs."""
         life = self._lives.get(node_id)
         high_watermark = life.node.status().high_watermark if life and life.node else NO_OFFSET
         self._ledger.note_log(node_id, _batches(self.disks[node_id]), high_watermark)
@@ -244,40 +278,62 @@ class Cluster:
         return Config.parse(text, source=f"node {node_id}")
 
     async def kill(self, node_id: int) -> None:
-        """End a node as a power failure does: what it had not fsynced is lost, or torn."""
+        """End a node like a power failure: data without fsync is lost, or partly written.
+
+        Args:
+            node_id: The id of a controller or a broker.
+
+        Raises:
+            ValueError: The node is not running.
+        """
         life = self._life(node_id)
         self._note_log(node_id)
-        # The dying node goes on with its old disk, so that nothing it does at its end is in the one that is left.
+        # The dying node keeps its old disk, so that its last writes do not reach the remaining one.
         disk = self.disks[node_id] = self.disks[node_id].fork()
         disk.crash(self._rng)
         life.scope.cancel()
         await life.ended.wait()
 
     async def stop(self, node_id: int) -> None:
-        """Stop a node politely: a leader hands over first."""
+        """Shut a node down gracefully: a leader transfers its leadership first.
+
+        Args:
+            node_id: The id of a controller or a broker.
+
+        Raises:
+            ValueError: The node is not running.
+        """
         life = self._life(node_id)
         await self.node(node_id).shutdown()
         await life.ended.wait()
 
-    # Questions
+    # State
 
     @property
-    def _everybody(self) -> tuple[int, ...]:
+    def _all_ids(self) -> tuple[int, ...]:
         return (*self.ids, *self.brokers)
 
     @property
     def running(self) -> tuple[int, ...]:
-        """The ids of the nodes that run, brokers too."""
+        """The ids of the running nodes, brokers included."""
         return tuple(sorted(self._lives))
 
     def node(self, node_id: int) -> Node:
-        """A running node."""
+        """A running node.
+
+        Raises:
+            ValueError: The node is not running.
+        """
         node = self._life(node_id).node
         assert node is not None
         return node
 
     def machine(self, node_id: int) -> MachineNode[Any, Any]:
-        """A running node of a cluster that was made with `state_machine`."""
+        """A running node of a cluster with `state_machine`.
+
+        Raises:
+            ValueError: The node is not running.
+        """
         node = self.node(node_id)
         assert isinstance(node, MachineNode), f"node {node_id} has no state machine"
         return node
@@ -288,11 +344,18 @@ class Cluster:
         return self._lives[node_id]
 
     def others(self, *node_ids: int) -> tuple[int, ...]:
-        """All other controllers, running or not."""
+        """The ids of all other controllers, running or not."""
         return tuple(node_id for node_id in self.ids if node_id not in node_ids)
 
     async def leader(self, among: Iterable[int] | None = None) -> int:
-        """Wait until one of `among` (all controllers, if not given) leads, takes requests, and a majority knows it."""
+        """Wait for a leader that accepts requests and that a majority knows.
+
+        Args:
+            among: The acceptable leaders; by default all controllers.
+
+        Returns:
+            The id of the leader.
+        """
         wanted = tuple(self.ids if among is None else among)
         while (leader_id := self._leader(wanted)) is None:
             await self._changed.park()
@@ -312,41 +375,68 @@ class Cluster:
         return None
 
     async def append(self, values: Sequence[bytes]) -> int:
-        """Append to the raw log of whoever leads (`application=host_raw_log`); returns the offset. See `Node.append`.
+        """Append to the raw log of the leader (`application=host_raw_log`); see `Node.append`.
 
-        `check` will ask for these values at this offset.
+        From then on, `check` requires these values at this offset.
+
+        Args:
+            values: The values of the records.
+
+        Returns:
+            The offset of the first record.
         """
         offset = await self.node(await self.leader()).append(values)
         self._ledger.note_acknowledged(offset, values)
         return offset
 
     def admin(self, host: str = "admin") -> AbstractAsyncContextManager[AdminClient]:
-        """A client of these controllers, from a host of its own that `network` can cut off, too."""
-        everyone = [Endpoint(_host(node_id), _PORT) for node_id in self.ids]
-        return open_admin(everyone, transport=MemoryTransport(self.network, host=host))
+        """A client of these controllers.
+
+        Args:
+            host: The name of the client's own host, which `network` can isolate.
+        """
+        addresses = [Endpoint(_host(node_id), _PORT) for node_id in self.ids]
+        return open_admin(addresses, transport=MemoryTransport(self.network, host=host))
 
     @property
     def image(self) -> MetadataImage:
-        """The newest committed metadata that a running controller has; needs controllers as the application."""
+        """The newest committed metadata of a running controller; empty with another application."""
         applications = [self.node(node_id).application for node_id in self.ids if node_id in self._lives]
         images = [one.controller.history.committed.stable for one in applications if isinstance(one, ControllerHost)]
         return max(images, key=lambda image: image.end.offset, default=MetadataImage())
 
     async def wait_for_image(self, wanted: Callable[[MetadataImage], bool]) -> MetadataImage:
-        """Wait until the committed metadata is as wanted."""
+        """Wait until the committed metadata meets a condition.
+
+        Args:
+            wanted: The condition.
+
+        Returns:
+            The first image that meets the condition.
+        """
         while not wanted(image := self.image):
             await self._changed.park()
         return image
 
     async def wait_for_brokers(self) -> None:
-        """Wait until every broker that runs has registered and is unfenced."""
+        """Wait until each running broker is registered, unfenced and not in controlled shutdown."""
         brokers = [one for one in self.brokers if one in self._lives]
         await self.wait_for_image(lambda image: all(is_active(image, one) for one in brokers))
 
     async def create_topic(
         self, name: str, *, partitions: int = 1, replication_factor: int = 1, configs: Mapping[str, str] | None = None
     ) -> None:
-        """Make a topic, once every broker that runs is there; returns when the metadata has it."""
+        """Create a topic after `wait_for_brokers`; returns once a controller's committed metadata contains it.
+
+        Args:
+            name: The name of the topic.
+            partitions: The number of partitions.
+            replication_factor: The number of replicas of each partition.
+            configs: The settings of the topic.
+
+        Raises:
+            kraft.admin.AdminError: The controllers refuse the topic or do not answer in time.
+        """
         await self.wait_for_brokers()
         async with self.admin() as admin:
             await create_topic(
@@ -355,18 +445,26 @@ class Cluster:
         await self.wait_for_image(lambda image: name in image.topics)
 
     async def wait_for_offset(self, offset: int, *node_ids: int) -> None:
-        """Wait until these nodes (all that run, if none is named) know everything below `offset` as committed."""
+        """Wait until the high watermark of each node is at least `offset`.
+
+        Args:
+            offset: The offset to reach.
+            node_ids: The nodes; by default all running ones.
+        """
         while any(self.node(node_id).status().high_watermark < offset for node_id in node_ids or self.running):
             await self._changed.park()
 
     def check(self) -> None:
-        """Every safety invariant, over all logs and quorum states so far; raises `InvariantViolated`.
+        """Check the safety invariants over all logs and quorum states so far.
 
-        One leader per epoch and one vote per voter and epoch, ever; nothing committed is lost or changed and all of it
-        is durable on a majority; logs agree below the high watermark and wherever they share an epoch and an offset;
-        what `append` returned is there.
+        Each epoch has at most one leader, and each voter votes at most once in an epoch. Committed records are never
+        lost or changed, and are durable on a majority. Logs agree below the high watermark, and wherever they share an
+        epoch and an offset. The values passed to `append` are at the returned offsets.
+
+        Raises:
+            InvariantViolated: An invariant does not hold.
         """
-        for node_id in self._everybody:
+        for node_id in self._all_ids:
             self._note_election(node_id)
             self._note_log(node_id)
         self._ledger.check_durable({node_id: _durable(self.disks[node_id]) for node_id in self.ids})
@@ -388,7 +486,7 @@ def _batches(disk: MemoryDisk) -> list[RecordBatch]:
 
 
 def _durable(disk: MemoryDisk) -> list[RecordBatch]:
-    """What would be left after a power failure now."""
+    """The log that would remain after a power failure now."""
     after = disk.fork()
     after.crash()
     return _batches(after)

@@ -1,4 +1,4 @@
-"""What would happen if: the controller's own decisions, made on an image that nobody keeps."""
+"""Predicts the controller's reaction to an event: runs its decisions on a copy of an image."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ BrokerDecision = Callable[[MetadataImage, Broker, TopicDefaults], Records]
 
 
 class UnknownName(MetadataLogError):
-    """A broker, rack, topic or partition that was asked about is not in the image."""
+    """The image lacks a requested broker, rack, topic or partition."""
 
 
 class PartitionOutcome(Struct, frozen=True, kw_only=True):
-    """What becomes of one partition; `min_isr` is that of its topic."""
+    """The change of one partition; `min_isr` is that of its topic."""
 
     topic: str
     partition: int
@@ -40,27 +40,27 @@ class PartitionOutcome(Struct, frozen=True, kw_only=True):
 
     @property
     def moves(self) -> bool:
-        """Another broker leads."""
+        """Whether the partition gets another leader."""
         return NO_LEADER != self.after.leader != self.before.leader
 
     @property
     def goes_offline(self) -> bool:
-        """Nobody leads any more."""
+        """Whether the partition loses its leader without a successor."""
         return self.after.leader == NO_LEADER != self.before.leader
 
     @property
     def falls_below_min_isr(self) -> bool:
-        """It has a leader, and producers that ask for acks=all are refused all the same."""
+        """Whether the partition has a leader, but refuses writes with acks=all from now on."""
         return self.after.leader != NO_LEADER and len(self.after.isr) < self.min_isr <= len(self.before.isr)
 
     @property
     def loses_data(self) -> bool:
-        """A replica leads that may lack committed records."""
+        """Whether the new leader may lack committed records."""
         return self.after.leader_recovery_state == RECOVERING != self.before.leader_recovery_state
 
 
 class Outcome(Struct, frozen=True):
-    """Both images, the records between them, and the partitions that differ, by topic and number."""
+    """The images before and after, the records of the change, and the changed partitions, by topic and number."""
 
     before: MetadataImage
     after: MetadataImage
@@ -69,18 +69,18 @@ class Outcome(Struct, frozen=True):
 
 
 def fail(image: MetadataImage, broker_ids: Sequence[int], defaults: TopicDefaults) -> Outcome:
-    """Brokers die one after the other and are fenced in this order, each on what the one before left."""
+    """Fence failed brokers in this order; each fencing sees the result of the former one."""
     return _outcome(image, [_of_broker(broker_id, fence, defaults) for broker_id in broker_ids], defaults)
 
 
 def shut_down(image: MetadataImage, broker_ids: Sequence[int], defaults: TopicDefaults) -> Outcome:
-    """Brokers stop in order, each in a controlled way: it hands its leaderships over, then it is fenced."""
+    """Shut brokers down gracefully, one after the other: its leaderships move, then the broker is fenced."""
     steps = (begin_controlled_shutdown, fence)
     return _outcome(image, [_of_broker(one, step, defaults) for one in broker_ids for step in steps], defaults)
 
 
 def fail_rack(image: MetadataImage, rack: str, defaults: TopicDefaults) -> Outcome:
-    """All brokers of a rack die; raises `UnknownName` if none is registered in it."""
+    """Fail all brokers of a rack; raises `UnknownName` if no broker is registered in the rack."""
     broker_ids = [broker_id for broker_id, broker in in_key_order(image.brokers.by_id) if broker.rack == rack]
     if not broker_ids:
         racks = sorted({broker.rack for _, broker in in_key_order(image.brokers.by_id) if broker.rack is not None})
@@ -90,7 +90,7 @@ def fail_rack(image: MetadataImage, rack: str, defaults: TopicDefaults) -> Outco
 
 
 def elect(image: MetadataImage, election: Election, defaults: TopicDefaults) -> Outcome:
-    """An election of all partitions, as an administrator asks for it."""
+    """Elect leaders of all partitions, as on an administrator's request."""
 
     def decide(now: MetadataImage) -> Records:
         return elect_leaders(now, all_partitions(now), election, defaults)
@@ -101,9 +101,9 @@ def elect(image: MetadataImage, election: Election, defaults: TopicDefaults) -> 
 def reassign(
     image: MetadataImage, targets: Mapping[tuple[str, int], Sequence[int]], defaults: TopicDefaults
 ) -> Outcome:
-    """Partitions get these replicas; all new ones come into sync, and the reassignments complete.
+    """Reassign partitions to these replicas, let the new replicas get in sync, and complete the reassignments.
 
-    Raises `UnknownName` for a topic, partition or broker that is not there.
+    Raises `UnknownName` for an unknown topic, partition or broker.
     """
     for (topic, number), replicas in targets.items():
         if topic not in image.topics or number not in range(len(image.topics[topic].partitions)):
@@ -127,14 +127,14 @@ def reassign(
 
 
 def leaderships(image: MetadataImage) -> dict[int, int]:
-    """How many partitions every registered broker leads; -1 for those that nobody leads, if there are any."""
+    """The number of partitions that each registered broker leads; -1 counts the leaderless ones, if there are any."""
     counts = Counter(partition.leader for _, _, partition in all_partitions(image))
     leading = {broker_id: counts.pop(broker_id, 0) for broker_id, _ in in_key_order(image.brokers.by_id)}
     return leading | dict(sorted(counts.items()))
 
 
 def _nearest(topic: str, image: MetadataImage) -> str | None:
-    """The topics that were probably meant, or how many partitions there are."""
+    """A hint: similar topics, or the last partition of the topic."""
     if topic in image.topics:
         return f"The last one is {topic}-{len(image.topics[topic].partitions) - 1}."
     close = get_close_matches(topic, list(image.topics), n=3)
@@ -155,7 +155,7 @@ def _of_broker(broker_id: int, decide: BrokerDecision, defaults: TopicDefaults) 
 
 
 def _outcome(image: MetadataImage, decisions: Iterable[Decision], defaults: TopicDefaults) -> Outcome:
-    """Decide, replay what was decided, and decide on: every decision sees the image that the ones before it made."""
+    """Run the decisions in turn; each sees the image after the former ones."""
     now = image
     records: list[VersionedRecord] = []
     for decide in decisions:

@@ -48,14 +48,14 @@ def test_the_turns_of_a_controller_are_measured(tmp_path: Path) -> None:
         "longest turn with 2,000 partitions",
         "become active",
         "fence a broker that is in 300 ISRs",
-        "balance: nobody can take a leadership back",
+        "balance: no leadership can return",
         "elect the preferred leaders of all partitions",
         "unregister the broker",
         "create a topic of 20 partitions",
         "delete a topic of 200 partitions",
         "delete 18 topics of 100 partitions",
         "make a snapshot",
-        "load the snapshot in the place of what was known",
+        "load the snapshot in place of the former state",
         "apply 342 records as a standby",
     ):
         assert line in done.stdout

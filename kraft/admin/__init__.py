@@ -1,4 +1,4 @@
-"""The client side of administration, over the controllers alone (Kafka: `KafkaAdminClient`, KIP-919).
+"""The client for administration, which connects only to controllers (Kafka: `KafkaAdminClient`, KIP-919).
 
 async with open_admin([Endpoint("127.0.0.1", 9093)]) as admin:
     await create_topic(admin, "orders", partitions=6, replication_factor=3)

@@ -1,6 +1,6 @@
-"""Access rules: listed, put, removed (Kafka: `Admin.describeAcls`, `createAcls`, `deleteAcls`; KIP-140, KIP-290).
+"""Lists, creates and deletes ACLs (Kafka: `Admin.describeAcls`, `createAcls`, `deleteAcls`; KIP-140, KIP-290).
 
-Rules are those of an image, `metadata_log.image.Acl`, with the codes of Kafka's enums.
+The ACLs are those of an image, `metadata_log.image.Acl`, with the codes of Kafka's enums.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from transport.protocol.messages.delete_acls import (
 from transport.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 
 ANY: Final = 1
-"""The code that every resource type, pattern type, operation and permission agrees with."""
+"""The code that matches each resource type, pattern type, operation and permission."""
 
 LITERAL: Final = PATTERN_TYPES.index("LITERAL")
 
 
 class AclFilter(Struct, frozen=True, kw_only=True):
-    """Which rules are meant; None and `ANY` agree with everything.
+    """Selects ACLs; None and `ANY` match everything.
 
-    The pattern type MATCH (2) with a name means all rules that bear on a resource of that name.
+    The pattern type MATCH (2) with a name selects each ACL that applies to a resource of that name.
     """
 
     resource_type: int = ANY
@@ -46,7 +46,7 @@ class AclFilter(Struct, frozen=True, kw_only=True):
 
 
 def _in_words_of_kafka(wanted: AclFilter) -> dict[str, Any]:
-    """The fields of a filter, which requests that describe and that delete share."""
+    """The fields of a filter, for requests that describe and for requests that delete."""
     return {
         "resource_type_filter": wanted.resource_type,
         "resource_name_filter": wanted.resource_name,
@@ -59,7 +59,7 @@ def _in_words_of_kafka(wanted: AclFilter) -> dict[str, Any]:
 
 
 async def describe_acls(admin: AdminClient, wanted: AclFilter) -> tuple[Acl, ...]:
-    """The rules that a filter agrees with, in order; raises `RequestRefused` and `NoController`."""
+    """The ACLs that match a filter, in order; raises `RequestRefused` and `NoController`."""
     request = DescribeAclsRequest(**_in_words_of_kafka(wanted))
     answer = await admin.ask_active(request, DescribeAclsResponse, _describe_refusal)
     return _in_order(
@@ -78,7 +78,7 @@ async def describe_acls(admin: AdminClient, wanted: AclFilter) -> tuple[Acl, ...
 
 
 async def create_acls(admin: AdminClient, acls: Sequence[Acl]) -> None:
-    """Put rules, each by itself; one that is there stays. Raises `SomeRefused` and `NoController`."""
+    """Create ACLs, each separately; an existing ACL stays. Raises `SomeRefused` and `NoController`."""
     creations = [
         AclCreation(
             resource_type=acl.resource_type,
@@ -100,14 +100,14 @@ async def create_acls(admin: AdminClient, acls: Sequence[Acl]) -> None:
 
 
 async def delete_acls(admin: AdminClient, wanted: AclFilter) -> tuple[Acl, ...]:
-    """Remove the rules that a filter agrees with; which they were. Raises `SomeRefused` and `NoController`."""
+    """Delete the ACLs that match a filter, and return them. Raises `SomeRefused` and `NoController`."""
     request = DeleteAclsRequest(filters=[DeleteAclsFilter(**_in_words_of_kafka(wanted))])
     answer = await admin.ask_about_each(request, DeleteAclsResponse, _deleted)
     return _in_order(acl for result in answer.filter_results for acl, _, _ in _matching(result))
 
 
 def acl_text(acl: Acl) -> str:
-    """A rule in a few words, with the names of Kafka's enums."""
+    """An ACL as short text, with the names of Kafka's enums."""
     pattern = "" if acl.pattern_type == LITERAL else f"{name_of(PATTERN_TYPES, acl.pattern_type)} "
     return (
         f"{name_of(PERMISSION_TYPES, acl.permission_type)} {acl.principal} from {acl.host} "

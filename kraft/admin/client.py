@@ -1,4 +1,4 @@
-"""The client side of administration: finds the active controller, asks it, follows it when it moves (Kafka:
+"""The client for administration: finds the active controller, sends requests, follows a change of leadership (Kafka:
 `KafkaAdminClient` with `bootstrap.controllers`, KIP-919).
 """
 
@@ -40,14 +40,14 @@ T = TypeVar("T")
 M = TypeVar("M", bound=Message)
 Refusal = tuple[Error, str | None]
 Verdict = tuple[str, int, str | None]
-"""What an answer says of one of the things asked for: its name, the error's code, and Kafka's words about it."""
+"""The outcome for one item of a request: its name, the error code, and Kafka's message."""
 
 DEFAULT_TIMEOUT_MS: Final = 30_000
 REQUEST_TIMEOUT_MS: Final = 5_000
 RETRY_MS: Final = 20
-"""The pause before an answer that may change is asked for again."""
+"""The pause in milliseconds before a request is repeated after an answer that may change."""
 CONTROLLERS: Final = 2
-"""The kind of nodes that a DescribeCluster to a controller is about (KIP-919)."""
+"""The endpoint type in a DescribeCluster request to a controller (KIP-919)."""
 _SENT_BEFORE: Final = "The request was sent before, and its answer was lost: it may have been done then."
 _MOVED: Final = frozenset(
     {
@@ -60,11 +60,11 @@ _MOVED: Final = frozenset(
         Error.UNKNOWN_LEADER_EPOCH,
     }
 )
-"""Errors that say "not here, or not now"."""
+"""The errors that mean "not here" or "not now"."""
 
 
 class AdminError(Exception):
-    """The cluster could not be asked, or refused. `hint` is what a person can do about it."""
+    """The cluster could not be reached, or refused a request. `hint` suggests what the operator can do."""
 
     def __init__(self, what: str, *, hint: str | None = None) -> None:
         super().__init__(what)
@@ -72,11 +72,12 @@ class AdminError(Exception):
 
 
 class NoController(AdminError):
-    """No active controller was found, or none answered, in the time given; a change asked for may have happened."""
+    """No active controller was found, or none answered in time. The requested change may have been made
+    nevertheless."""
 
 
 class RequestRefused(AdminError):
-    """The active controller refuses the request, or the part about `name`, which has changed nothing then."""
+    """The active controller refused the request, or the part about `name`, and changed nothing for that part."""
 
     def __init__(self, error: Error, text: str | None, *, name: str = "", hint: str | None = None) -> None:
         super().__init__(": ".join(part for part in (name, error.name, text or error.message) if part), hint=hint)
@@ -85,7 +86,7 @@ class RequestRefused(AdminError):
 
 
 class SomeRefused(AdminError):
-    """Of the things asked for those in `refused`, by name, were refused. All others are done."""
+    """The controller refused the items in `refused`, by name. It has changed all others."""
 
     def __init__(self, refused: Mapping[str, RequestRefused]) -> None:
         super().__init__("; ".join(map(str, refused.values())))
@@ -93,7 +94,7 @@ class SomeRefused(AdminError):
 
 
 class ClusterDescription(Struct, frozen=True, kw_only=True):
-    """The controllers of a cluster; `controller_id` is the active one, -1 if nobody is known to be."""
+    """The controllers of a cluster; `controller_id` is the active one, -1 if none is known."""
 
     cluster_id: str
     controller_id: int
@@ -101,7 +102,7 @@ class ClusterDescription(Struct, frozen=True, kw_only=True):
 
 
 class ReplicaDescription(Struct, frozen=True, kw_only=True):
-    """One voter or observer as the leader sees it. Times are milliseconds since 1970; -1 is "not known"."""
+    """One voter or observer, as the leader reports it. Times are milliseconds since 1970; -1 means "not known"."""
 
     id: int
     directory_id: Uuid
@@ -112,7 +113,7 @@ class ReplicaDescription(Struct, frozen=True, kw_only=True):
 
 
 class QuorumDescription(Struct, frozen=True, kw_only=True):
-    """The quorum as its leader sees it, in the leader's order."""
+    """The quorum as its leader reports it, in the leader's order."""
 
     leader_id: int
     leader_epoch: int
@@ -122,7 +123,7 @@ class QuorumDescription(Struct, frozen=True, kw_only=True):
 
 
 class Operation(IntEnum):
-    """What to do to a setting (Kafka: `AlterConfigOp.OpType`)."""
+    """The change to a setting (Kafka: `AlterConfigOp.OpType`)."""
 
     SET = 0
     DELETE = 1
@@ -131,7 +132,7 @@ class Operation(IntEnum):
 
 
 class ResourceType(IntEnum):
-    """What has settings (Kafka: `ConfigResource.Type`)."""
+    """The type of a resource with settings (Kafka: `ConfigResource.Type`)."""
 
     TOPIC = 2
     BROKER = 4
@@ -150,7 +151,7 @@ class ConfigChange(Struct, frozen=True, kw_only=True):
 
 
 class _Waiting:
-    """One request under way."""
+    """A pending request."""
 
     def __init__(self) -> None:
         self.done = trio.Event()
@@ -158,8 +159,9 @@ class _Waiting:
 
 
 class AdminClient:
-    """Made by `open_admin`. Any number of tasks may ask at the same time: their requests share one connection and are
-    pipelined.
+    """A client of a cluster's controllers, made by `open_admin`.
+
+    Any number of tasks may send requests at the same time: their requests are pipelined on one connection.
     """
 
     def __init__(
@@ -183,7 +185,7 @@ class AdminClient:
         self._known: tuple[Endpoint, ...] = ()
         self._failed: Endpoint | None = None
         self.last_failure = "no controller is active"
-        """Why the latest attempt that failed did."""
+        """The cause of the latest failed attempt."""
 
     def deliver(self, thing: Inbound) -> None:
         """The transport's callback."""
@@ -209,10 +211,10 @@ class AdminClient:
         return _quorum(await self.ask_active(request, DescribeQuorumResponse, _quorum_error))
 
     async def alter_configs(self, changes: Sequence[ConfigChange], *, validate_only: bool = False) -> None:
-        """Change settings, all of one resource or none of it; returns once the changes are committed.
+        """Change settings, all or none of each resource; returns once the changes are committed.
 
-        Raises `RequestRefused` for the first resource refused; the others may have been changed. If the active
-        controller moves meanwhile the request is sent again, so an APPEND may happen twice.
+        Raises `RequestRefused` for the first resource refused; other resources may have been changed. If the leadership
+        moves meanwhile, the client repeats the request, so an APPEND may happen twice.
         """
         request = IncrementalAlterConfigsRequest(resources=_resources(changes), validate_only=validate_only)
         _, refused = await self.ask_for_verdicts(request, IncrementalAlterConfigsResponse, _altered)
@@ -220,9 +222,10 @@ class AdminClient:
             raise first
 
     async def ask_active(self, message: Message, answer: type[M], refusal: Callable[[M], Refusal]) -> M:
-        """Send a request to the active controller, again while that one moves or cannot be reached.
+        """Send a request to the active controller. Repeat it while the leadership moves or the controller is
+        unreachable.
 
-        `refusal` finds the error in an answer. Raises `RequestRefused` or `NoController`.
+        `refusal` extracts the error from a response. Raises `RequestRefused` or `NoController`.
         """
         found, hint = await self._settled(message, answer, lambda found: (refusal(found),))
         error, text = refusal(found)
@@ -231,9 +234,9 @@ class AdminClient:
         return found
 
     async def ask_about_each(self, message: Message, answer: type[M], verdicts: Callable[[M], Iterable[Verdict]]) -> M:
-        """As `ask_active`, of a request about several things, each of which is granted or refused by itself.
+        """As `ask_active`, for a request with several items, each of which is granted or refused separately.
 
-        `verdicts` finds what an answer says of each. Raises `SomeRefused` or `NoController`.
+        `verdicts` extracts the outcome of each item from a response. Raises `SomeRefused` or `NoController`.
         """
         found, refused = await self.ask_for_verdicts(message, answer, verdicts)
         if refused:
@@ -243,7 +246,7 @@ class AdminClient:
     async def ask_for_verdicts(
         self, message: Message, answer: type[M], verdicts: Callable[[M], Iterable[Verdict]]
     ) -> tuple[M, dict[str, RequestRefused]]:
-        """As `ask_about_each`; what was refused, in order of the names, is returned with the answer."""
+        """As `ask_about_each`; returns the refused items, ordered by name, with the response."""
         found, hint = await self._settled(
             message, answer, lambda found: ((Error.of(code), text) for _, code, text in verdicts(found))
         )
@@ -259,7 +262,7 @@ class AdminClient:
     async def _settled(
         self, message: Message, answer: type[M], refusals: Callable[[M], Iterable[Refusal]]
     ) -> tuple[M, str | None]:
-        """The first answer that is not "not here, or not now"; and what to say to one who is refused by it."""
+        """The first response that is not "not here" or "not now", and a hint for a refusal in it."""
         is_lost = False
 
         async def attempt() -> M | None:
@@ -284,9 +287,9 @@ class AdminClient:
     async def ask(
         self, endpoint: Endpoint, message: Message, answer: type[M], *, timeout_ms: int = REQUEST_TIMEOUT_MS
     ) -> M | Failed:
-        """Send one request to one controller, once; returns its answer, or why there is none.
+        """Send one request to one controller, once; returns the response, or the cause of the failure.
 
-        Raises `AdminError` if that controller has no version of the request, which no repetition cures.
+        Raises `AdminError` if that controller supports no common version of the request, which a retry cannot change.
         """
         token = next(self._tokens)
         waiting = self._waiting[token] = _Waiting()
@@ -305,7 +308,7 @@ class AdminClient:
         return outcome
 
     async def _in_time(self, attempt: Callable[[], Awaitable[T | None]]) -> T:
-        """The first result that is not None."""
+        """The first result that is not None; raises `NoController` after the timeout."""
         pause_ms = RETRY_MS
         with trio.move_on_after(self._timeout_ms / 1000):
             while (result := await attempt()) is None:
@@ -317,10 +320,10 @@ class AdminClient:
             hint=f"Asked: {', '.join(map(str, self.addresses))}. Do a majority of the voters run?",
         )
 
-    # Where to ask
+    # Discovery
 
     async def _find_active(self) -> Endpoint | None:
-        """Where the active controller listens. One task looks for it, the others wait for what it finds."""
+        """The endpoint of the active controller. One task searches, the others wait for its result."""
         async with self._finding:
             if self._active is None:
                 cluster = await self._find_cluster()
@@ -329,7 +332,7 @@ class AdminClient:
             return self._active
 
     async def _find_cluster(self) -> ClusterDescription | None:
-        """What the first controller says that knows an active one; None if there is none such now."""
+        """The cluster as described by the first controller that knows the active one; None if there is none now."""
         request = DescribeClusterRequest(endpoint_type=CONTROLLERS)
         before = self.last_failure
         for endpoint in self.addresses:
@@ -348,7 +351,7 @@ class AdminClient:
             )
             self._known = tuple(address for _, address in controllers)
             if outcome.controller_id in dict(controllers):
-                # Who could not tell does not matter any more; what the active controller last said may.
+                # The failures of other controllers no longer matter; the last answer of the active one may.
                 self.last_failure = before
                 return ClusterDescription(
                     cluster_id=outcome.cluster_id, controller_id=outcome.controller_id, controllers=controllers
@@ -358,12 +361,12 @@ class AdminClient:
 
     @property
     def addresses(self) -> tuple[Endpoint, ...]:
-        """Where controllers may be: the addresses given, then those learnt; whoever failed last comes last."""
-        everyone = dict.fromkeys((*self._bootstrap, *self._known))
-        return tuple(sorted(everyone, key=lambda endpoint: endpoint == self._failed))
+        """The addresses to try: the given ones, then the discovered ones; the latest failed address comes last."""
+        candidates = dict.fromkeys((*self._bootstrap, *self._known))
+        return tuple(sorted(candidates, key=lambda endpoint: endpoint == self._failed))
 
     def _forget(self, endpoint: Endpoint, why: str) -> None:
-        """This one is not the active controller, or not reachable."""
+        """Note that this endpoint is unreachable or not the active controller's."""
         self.last_failure = why
         if self._active == endpoint:
             self._active = None
@@ -379,10 +382,11 @@ async def open_admin(
     timeout_ms: int = DEFAULT_TIMEOUT_MS,
     longest_retry_ms: int = RETRY_MS,
 ) -> AsyncIterator[AdminClient]:
-    """A client for the cluster that these controllers belong to, while the block lasts; TCP unless told otherwise.
+    """A client for the cluster of these controllers, for the duration of the block; over TCP unless `transport` is
+    given.
 
-    `timeout_ms` bounds each of its operations, however often they are tried again: after a pause of 20 ms, which
-    doubles each time up to `longest_retry_ms`.
+    `timeout_ms` bounds each operation including its retries. The first retry follows after 20 ms; the pause doubles
+    each time, up to `longest_retry_ms`.
     """
     carrier = TcpTransport() if transport is None else transport
     client = AdminClient(
@@ -394,14 +398,14 @@ async def open_admin(
             yield client
             nursery.cancel_scope.cancel()
     except BaseExceptionGroup as group:
-        # A nursery wraps the one error of the block; its caller should see that error.
+        # A nursery wraps the single error of the block; the caller should see that error itself.
         if len(group.exceptions) > 1:
             raise
         raise group.exceptions[0] from None
 
 
 def _resources(changes: Sequence[ConfigChange]) -> list[AlterConfigsResource]:
-    """The changes by resource, in the order in which resources first appear."""
+    """The changes by resource, in order of each resource's first change."""
     grouped: dict[tuple[ResourceType, str], list[AlterableConfig]] = {}
     for change in changes:
         configs = grouped.setdefault((change.resource_type, change.resource_name), [])
@@ -453,8 +457,7 @@ def _quorum(answer: DescribeQuorumResponse) -> QuorumDescription:
 
 
 async def unregister_broker(admin: AdminClient, broker_id: int) -> None:
-    """Unregister a broker that will not come back (Kafka: `Admin.unregisterBroker`, KIP-185). A broker that lives
-    registers again by itself.
+    """Unregister a lost broker (Kafka: `Admin.unregisterBroker`, KIP-185). A live broker registers again.
 
     Raises `RequestRefused` and `NoController`.
     """

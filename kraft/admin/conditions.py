@@ -1,7 +1,7 @@
-"""How each controller of a quorum is: what it says, or why it cannot be asked, beside what its leader knows of it.
+"""Requests the state of each controller directly, and combines it with the leader's view of the quorum.
 
-The question is a Fetch by nobody, in an epoch long past: every controller (Kafka: `KafkaRaftClient.handleFetchRequest`)
-refuses it, says who leads in which epoch, and forgets it.
+The request is a Fetch with replica id -1 in an outdated epoch. Each controller refuses such a Fetch, reports its epoch
+and leader, and keeps no state about the sender (Kafka: `KafkaRaftClient.handleFetchRequest`).
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ from transport.protocol.messages.fetch import FetchPartition, FetchRequest, Fetc
 M = TypeVar("M", bound=Message)
 
 ANSWER_MS: Final = 2_000
-"""How long one controller may take to answer."""
+"""The limit in milliseconds for one controller's response."""
 
 
 class Said(Struct, frozen=True, kw_only=True):
-    """What a controller says of itself: its epoch, and who leads in that as far as it knows (-1: nobody)."""
+    """A controller's report: its epoch, and the leader of that epoch as far as known (-1: none)."""
 
     epoch: int
     leader_id: int
 
 
 class Progress(Struct, frozen=True, kw_only=True):
-    """What the leader knows of a voter. Milliseconds; None is "not known"."""
+    """The leader's view of a voter. Milliseconds; None means "not known"."""
 
     behind: int
-    """Records that it lacks."""
+    """The number of records that the voter lacks."""
     behind_ms: int | None
     silent_ms: int | None
-    """Since it last fetched."""
+    """The time since the voter's last fetch."""
 
 
 class Condition(Struct, frozen=True, kw_only=True):
-    """One controller; the id is -1 where only its address is known. Where it could not be asked, `said` tells why.
+    """One controller; the id is -1 where only its address is known. If the request failed, `said` is the cause.
 
-    `elsewhere` are the directories with which the node of this id fetches, where that is not the voter's own: its disk
-    was lost or exchanged.
+    `elsewhere` are the directories from which the node of this id fetches, other than the voter's own. Such a directory
+    means that the voter's disk was lost or replaced.
     """
 
     id: int
@@ -68,7 +68,7 @@ class Condition(Struct, frozen=True, kw_only=True):
 
 
 class Protected(Struct, frozen=True, kw_only=True):
-    """A listener that must not be asked in the clear. `listener` is its name, and that of its security protocol."""
+    """A listener that needs another security protocol than PLAINTEXT. `listener` is its name, which is its protocol."""
 
     endpoint: Endpoint
     listener: str
@@ -83,7 +83,7 @@ class Protected(Struct, frozen=True, kw_only=True):
 async def voter_conditions(
     admin: AdminClient, cluster: ClusterDescription, quorum: QuorumDescription
 ) -> tuple[Condition, ...]:
-    """How every voter is, in the leader's order. Takes no longer than `ANSWER_MS`."""
+    """The state of each voter, in the leader's order. Takes at most `ANSWER_MS`."""
     places = _places(cluster, quorum)
     said = await _ask_all(admin, places, cluster.cluster_id)
     return tuple(
@@ -100,11 +100,11 @@ async def voter_conditions(
 
 
 def _places(cluster: ClusterDescription, quorum: QuorumDescription) -> list[Endpoint | Protected | None]:
-    """Where each voter is asked, in the leader's order.
+    """The endpoint to use for each voter, in the leader's order.
 
-    A listener with the name of a security protocol has that protocol (Kafka's default of
-    `listener.security.protocol.map`). The exception is the listener that the cluster was described by: its controllers
-    answered in the clear, whatever its name is.
+    A listener named like a security protocol uses that protocol (Kafka's default of
+    `listener.security.protocol.map`). The listener that described the cluster is the exception: its controllers
+    answered in plaintext, whatever its name is.
     """
     registered = dict(cluster.controllers)
     in_the_clear = {
@@ -125,9 +125,9 @@ def _places(cluster: ClusterDescription, quorum: QuorumDescription) -> list[Endp
 
 
 async def conditions_without_leader(admin: AdminClient) -> tuple[Condition, ...]:
-    """How the controllers are whose addresses were given, or are named by one of them, while nobody can say who votes.
+    """The state of the given controllers, and of those that they report, while no leader can name the voters.
 
-    Takes no longer than twice `ANSWER_MS`.
+    Takes at most twice `ANSWER_MS`.
     """
     named = await _named_controllers(admin)
     unnamed = [(NO_NODE, endpoint) for endpoint in admin.addresses if endpoint not in named.values()]
@@ -140,7 +140,7 @@ async def conditions_without_leader(admin: AdminClient) -> tuple[Condition, ...]
 
 
 async def _named_controllers(admin: AdminClient) -> dict[int, Endpoint]:
-    """The controllers that any controller knows of, by id."""
+    """The controllers that at least one controller knows, by id."""
     named: dict[int, Endpoint] = {}
 
     async def ask(endpoint: Endpoint) -> None:
@@ -159,7 +159,7 @@ async def _named_controllers(admin: AdminClient) -> dict[int, Endpoint]:
 async def _ask_all(
     admin: AdminClient, places: Sequence[Endpoint | Protected | None], cluster_id: str | None
 ) -> list[Said | str]:
-    """What each of them says, in their order."""
+    """The reports of the given controllers, in their order."""
     said: list[Said | str] = ["nothing tells where it listens"] * len(places)
 
     async def ask(index: int, endpoint: Endpoint) -> None:
@@ -182,13 +182,13 @@ async def _ask(admin: AdminClient, endpoint: Endpoint, cluster_id: str | None) -
     if isinstance(answer, str):
         return answer
     if answer.error_code:
-        return f"{endpoint}: it answers {Error.of(answer.error_code).name}"
+        return f"{endpoint}: the controller answers {Error.of(answer.error_code).name}"
     leader = answer.responses[0].partitions[0].current_leader
     return Said(epoch=leader.leader_epoch, leader_id=leader.leader_id)
 
 
 async def _answer_of(admin: AdminClient, endpoint: Endpoint, message: Message, answer: type[M]) -> M | str:
-    """The answer, or why there is none."""
+    """The response, or the cause of the failure."""
     try:
         outcome = await admin.ask(endpoint, message, answer, timeout_ms=ANSWER_MS)
     except AdminError as failed:

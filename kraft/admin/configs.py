@@ -1,4 +1,4 @@
-"""Settings as a controller describes them, and quotas (Kafka: `Admin.describeConfigs`, `alterClientQuotas`).
+"""Describes settings and alters quotas (Kafka: `Admin.describeConfigs`, `alterClientQuotas`).
 
 Settings are changed by `AdminClient.alter_configs`.
 """
@@ -27,7 +27,7 @@ from transport.protocol.messages.describe_configs import (
 
 
 class ConfigSource(IntEnum):
-    """Where the value of a setting comes from (Kafka: `DescribeConfigsResponse.ConfigSource`)."""
+    """The source of a setting's value (Kafka: `DescribeConfigsResponse.ConfigSource`)."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1
@@ -41,7 +41,7 @@ class ConfigSource(IntEnum):
 
 
 class Setting(Struct, frozen=True, kw_only=True):
-    """A setting in force; `value` is None for a secret one, which no controller tells."""
+    """An effective setting; `value` is None for a secret, which no controller reveals."""
 
     key: str
     value: str | None
@@ -53,9 +53,9 @@ class Setting(Struct, frozen=True, kw_only=True):
 async def describe_configs(
     admin: AdminClient, resource_type: ResourceType, names: Iterable[str], *, keys: Sequence[str] | None = None
 ) -> dict[str, tuple[Setting, ...]]:
-    """What is in force for each of these resources, by key, as the active controller sees it.
+    """The effective settings of each resource, by key, as the active controller sees them.
 
-    A controller knows of a broker what was set dynamically, and of itself everything. Raises `SomeRefused` and
+    A controller knows only the dynamic settings of a broker, and all settings of itself. Raises `SomeRefused` and
     `NoController`.
     """
     resources = [
@@ -87,9 +87,9 @@ async def describe_configs(
 async def alter_quotas(
     admin: AdminClient, entity: Entity, changes: Mapping[str, float | None], *, validate_only: bool = False
 ) -> None:
-    """Set quotas of users, clients or addresses, or take them away (None).
+    """Set quotas of users, clients or IP addresses; the value None removes a quota.
 
-    `entity` is as in an image: (("user", "alice"),), with None for all that have none of their own. Raises
+    `entity` is as in an image: (("user", "alice"),), with the name None for the default entity. Raises
     `SomeRefused` and `NoController`.
     """
     entry = AlterClientQuotasRequestEntryData(
@@ -101,8 +101,8 @@ async def alter_quotas(
 
 
 def entity_name(entity: Entity) -> str:
-    """An entity in one word: `user=alice,client-id`, where a type alone stands for all that have no quota."""
-    # A user before its clients, as Kafka's tool says it.
+    """An entity as one word: `user=alice,client-id`, where a type alone is the default entity."""
+    # Kafka's tool, too, prints a user before the client.
     return ",".join(kind if name is None else f"{kind}={name}" for kind, name in sorted(entity, reverse=True))
 
 

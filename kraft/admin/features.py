@@ -1,6 +1,4 @@
-"""Feature levels: what is in force, what the active controller supports, and how they change (Kafka:
-`Admin.describeFeatures`, `updateFeatures`; KIP-584).
-"""
+"""Describes and updates feature levels (Kafka: `Admin.describeFeatures`, `updateFeatures`; KIP-584)."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ _NAME: Final = "trio-kraft"
 
 
 class UpgradeType(IntEnum):
-    """In which direction a level may go (Kafka: `FeatureUpdate.UpgradeType`)."""
+    """The permitted direction of a change (Kafka: `FeatureUpdate.UpgradeType`)."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
@@ -28,7 +26,7 @@ class UpgradeType(IntEnum):
 
 
 class Feature(Struct, frozen=True):
-    """A feature with the levels that the active controller supports; `finalized` is that of the cluster, 0 for none."""
+    """A feature with the levels that the active controller supports; `finalized` is the cluster's level, 0 for none."""
 
     name: str
     lowest: int
@@ -37,14 +35,14 @@ class Feature(Struct, frozen=True):
 
 
 class Features(Struct, frozen=True):
-    """All features by name, and the epoch of the finalized ones: the offset of their last change."""
+    """All features by name, and the epoch of the finalized levels: the offset of their last change."""
 
     features: tuple[Feature, ...]
     epoch: int
 
 
 async def describe_features(admin: AdminClient) -> Features:
-    """What the active controller says of features; raises `RequestRefused` and `NoController`."""
+    """The features as the active controller reports them; raises `RequestRefused` and `NoController`."""
     request = ApiVersionsRequest(client_software_name=_NAME, client_software_version=version(_NAME))
     answer = await admin.ask_active(request, ApiVersionsResponse, _describe_refusal)
     finalized = {each.name: each.max_version_level for each in answer.finalized_features}
@@ -61,9 +59,9 @@ async def describe_features(admin: AdminClient) -> Features:
 async def update_features(
     admin: AdminClient, levels: Mapping[str, int], upgrade_type: UpgradeType, *, validate_only: bool = False
 ) -> None:
-    """Finalize these levels, all or none; level 0 takes a feature away.
+    """Finalize these levels, all or none; level 0 removes a feature.
 
-    Raises `RequestRefused` for the first that cannot be set, and `NoController`.
+    Raises `RequestRefused` for the first level that cannot be set, and `NoController`.
     """
     updates = [
         FeatureUpdateKey(
@@ -82,7 +80,7 @@ def _describe_refusal(answer: ApiVersionsResponse) -> Refusal:
 
 
 def _update_refusal(answer: UpdateFeaturesResponse) -> Refusal:
-    """Until version 1 an answer may speak of every feature by itself."""
+    """Up to version 1, a response may have an error for each feature."""
     if answer.error_code:
         return Error.of(answer.error_code), answer.error_message
     refused = next((each for each in answer.results if each.error_code), None)

@@ -1,8 +1,8 @@
-"""Follows the metadata log of a live cluster as an observer that is not counted: every committed batch in its turn, or
-an error that says why not (Kafka: the observer's part of `KafkaRaftClient`; KIP-595, KIP-630, KIP-1166).
+"""Follows the metadata log of a live cluster as an anonymous observer (Kafka: the observer's part of `KafkaRaftClient`;
+KIP-595, KIP-630, KIP-1166). It returns each committed batch in order, or an error.
 
-What is fetched waits here until it is committed. A leader's rules about the fetched position are then proof: a log that
-has the last record of the same epoch at the same offset has the same records before it.
+Fetched batches wait here for their commit. The leader's check of the fetch position ensures consistency: two logs with
+the same epoch at the same offset have the same records before that offset.
 """
 
 from __future__ import annotations
@@ -24,40 +24,42 @@ from transport.protocol.messages.fetch import EpochEndOffset, PartitionData
 
 FETCH_WAIT_MS: Final = 500
 LONGEST_RETRY_MS: Final = 1000
-"""What `open_admin` should be told for a client that follows."""
+"""The parameters of `open_admin` for a client that follows."""
 _AGAIN_SECONDS: Final = 0.5
 _ONE_BATCH: Final = 1
 
 
 class HistoryLost(AdminError):
-    """The leader has deleted records that come next, or never had what was committed."""
+    """The leader has deleted the next records, or lacks records that were committed."""
 
 
 class Committed(Struct, frozen=True):
-    """Batches that follow the ones before without a gap, CRCs checked, bytes as the leader sent them."""
+    """Batches that follow the former ones without a gap. The CRCs are checked; the bytes are the leader's."""
 
     batches: tuple[RecordBatch, ...]
     high_watermark: int
 
 
 class Jumped(Struct, frozen=True):
-    """The log goes on at `offset`; of what comes before it the leader has only a snapshot.
+    """The log continues at `offset`; for earlier records, the leader has only a snapshot.
 
-    The snapshot ends there, or later where the leader redirects everybody who begins at 0 although its log does, too.
+    The snapshot ends at `offset`. It ends later if the leader redirects each reader at offset 0 to a snapshot although
+    its log begins there.
     """
 
     snapshot: OffsetAndEpoch
     data: bytes
     offset: int
     missing_from: int | None
-    """From this offset on records are missing; None where nothing was taken before."""
+    """The first missing offset; None if no record was returned before."""
 
 
 class Follower:
-    """Reads one cluster's log. One task at a time may `take`; nothing is lost if it is cancelled meanwhile.
+    """Reads the log of one cluster. One task at a time may call `take`; a cancelled call loses no record.
 
-    It begins behind `after`, the last record that the caller has, with its epoch; or at `from_offset`, where the batch
-    that holds this offset comes whole. `on_notice` is told in words of every other leader and of silence.
+    The follower starts after `after`, the offset and epoch up to which the caller has the log. Alternatively it starts
+    at `from_offset`, with the whole batch that contains this offset. `on_notice` is called with a text for each new
+    leader and for each period without one.
     """
 
     def __init__(
@@ -75,15 +77,15 @@ class Follower:
         self._on_notice = on_notice
         self._noticed = (-1, 0)
         self._knows_epoch = after is not None
-        """Whether the epoch of `end` is that of the record before it, or any that the leader lets pass."""
+        """Whether the epoch of `end` is known to be that of the preceding record; otherwise the leader accepts any."""
         self.end = after or OffsetAndEpoch(epoch=0, offset=from_offset)
-        """Behind the last committed batch that was taken."""
+        """The end of the last committed batch returned."""
         self._fetched = self.end
         self._waiting: deque[RecordBatch] = deque()
         self.high_watermark = -1
 
     async def begin(self) -> int:
-        """Ask for the high watermark, the end of what is committed now; raises `AdminError` if `end` lies behind it."""
+        """Request the high watermark, the end of the committed log; raises `AdminError` if `end` is beyond it."""
         self.high_watermark = max(self.high_watermark, await self._log.high_watermark())
         self._note_leader()
         if self.end.offset > self.high_watermark:
@@ -96,16 +98,16 @@ class Follower:
         return self.high_watermark
 
     async def take(self) -> Committed | Jumped:
-        """Wait for what comes next.
+        """Wait for the next committed batches.
 
-        Raises `HistoryLost` where that is gone, `RequestRefused` if a controller belongs to another cluster or does not
-        let this connection read, and `CorruptBatch` for damage. While nobody leads it waits and tells `on_notice`.
+        Raises `HistoryLost` if they are gone, `RequestRefused` if a controller belongs to another cluster or denies
+        read access, and `CorruptBatch` for damage. Without a leader, the call waits and reports that by `on_notice`.
         """
         while not (batches := self._committed()):
             try:
                 jumped = await self._fetch()
             except NoController as silent:
-                self._on_notice(f"{silent}; going on to try")
+                self._on_notice(f"{silent}; trying again")
             except RequestRefused as refused:
                 if refused.error is not Error.SNAPSHOT_NOT_FOUND:
                     raise
@@ -145,7 +147,7 @@ class Follower:
             self._noticed = leader
 
     def _append(self, data: bytes) -> None:
-        """Keep whole batches until they are committed; the last one may be cut off, as with every Fetch."""
+        """Keep whole batches until they are committed; as in each Fetch, the last batch may be incomplete."""
         before = self._fetched
         try:
             for batch in scan(data, where=WHERE):
@@ -168,7 +170,7 @@ class Follower:
             raise AdminError(f"the active controller sends no whole batch from offset {before.offset} on")
 
     def _step_back(self, diverging: EpochEndOffset) -> None:
-        """The leader has no such record: forget what was not committed; of what was, that cannot be."""
+        """Discard uncommitted records that the leader lacks; a missing committed record is an error."""
         if self._waiting:
             self._waiting.clear()
             self._fetched = self.end
@@ -183,7 +185,7 @@ class Follower:
             )
 
     async def _jump(self, part: PartitionData) -> Jumped | None:
-        """The leader's log begins later, or it wants everybody who begins at 0 to begin with its snapshot."""
+        """Handle a log that begins later, or a leader that redirects each reader at offset 0 to its snapshot."""
         start, wanted = part.log_start_offset, self.end.offset
         self._waiting.clear()
         self._fetched = self.end
@@ -217,13 +219,13 @@ class Follower:
         self._knows_epoch = True
 
     def _guess(self, offset: int, epoch: int) -> None:
-        """Fetch from an offset without knowing what is before: any epoch will do that lasts beyond the offset."""
+        """Fetch from an offset with unknown predecessor: the leader accepts each epoch that ends beyond the offset."""
         self._fetched = self.end = OffsetAndEpoch(epoch=epoch, offset=offset)
         self._knows_epoch = False
 
     async def _first_snapshot(self, start: int) -> OffsetAndEpoch:
-        """The snapshot that the leader's log rests on. Its epoch, which nobody tells, is the first one that is not sent
-        to a snapshot: earlier ones ended before the log begins.
+        """The snapshot that precedes the leader's log. No response states its epoch. It is the first epoch that the
+        leader does not redirect to a snapshot: earlier epochs ended before the log begins.
         """
         low, high = 0, self._log.epoch
         while low < high:

@@ -1,6 +1,6 @@
-"""The metadata log of whoever leads, read over the network by somebody who is no replica (Kafka: KIP-595, KIP-630).
+"""Reads the leader's metadata log over the network as an anonymous reader (Kafka: KIP-595, KIP-630).
 
-The replica id is -1: a leader serves such a Fetch and keeps no account of it. It serves what is not committed, too.
+The replica id is -1. A leader serves such a Fetch without tracking the reader, and includes uncommitted records.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from transport.protocol.messages.fetch_snapshot import (
 FETCH_BYTES: Final = 1 << 20
 WHERE: Final = "the metadata log, fetched"
 NO_NEWS_WANTED: Final = (1 << 63) - 1
-"""The high watermark that is said to be known by one who does not wait for another (KIP-1166)."""
+"""The high watermark to send with a Fetch that should not wait for a higher one (KIP-1166)."""
 _OTHER_EPOCH: Final = (Error.FENCED_LEADER_EPOCH, Error.UNKNOWN_LEADER_EPOCH)
 
 
 class LeadersLog:
-    """The log of whoever leads, in whatever epoch. With a `cluster_id`, controllers of another cluster refuse.
+    """The log of the current leader, in any epoch. With a `cluster_id`, controllers of another cluster refuse.
 
-    Every question raises `NoController` when nobody answered in the client's time, and `RequestRefused`.
+    Each request raises `NoController` if no controller answers within the client's timeout, and `RequestRefused`.
     """
 
     def __init__(self, admin: AdminClient, cluster_id: str | None = None) -> None:
@@ -40,10 +40,10 @@ class LeadersLog:
         self._cluster_id = cluster_id
         self.leader_id = -1
         self.epoch = 0
-        """The latest epoch heard of; a leader of an earlier one is not listened to."""
+        """The latest known epoch; responses of an earlier leader are ignored."""
 
     async def high_watermark(self) -> int:
-        """The end of what is committed; waits for a new leader's first commit, before which it does not know."""
+        """The end of the committed log; waits for the first commit of a new leader, which does not know it before."""
         while True:
             quorum = await self._admin.describe_quorum()
             if quorum.leader_epoch >= self.epoch:
@@ -60,9 +60,9 @@ class LeadersLog:
         high_watermark: int = NO_NEWS_WANTED,
         max_bytes: int = FETCH_BYTES,
     ) -> PartitionData:
-        """What there is from offset `end` on; the record before it is of epoch `end.epoch`.
+        """The records from offset `end` on; the record before it has the epoch `end.epoch`.
 
-        Where there is nothing, the leader waits `max_wait_ms` for records or for a high watermark above the one given.
+        At the end of the log, the leader waits `max_wait_ms` for records or for a high watermark above the given one.
         """
         while True:
             part = FetchPartition(
@@ -85,7 +85,8 @@ class LeadersLog:
     async def snapshot(
         self, snapshot: OffsetAndEpoch, on_progress: Callable[[int], None] = lambda offset: None
     ) -> bytes:
-        """A whole snapshot, piece by piece. It counts as if its records were spread evenly over its bytes."""
+        """A whole snapshot, fetched in pieces. The progress assumes that its records are evenly distributed over its
+        bytes."""
         data = bytearray()
         while True:
             part = FetchSnapshotRequestPartitionSnapshot(
@@ -99,7 +100,7 @@ class LeadersLog:
             answer = await self._admin.ask_active(request, FetchSnapshotResponse, _snapshot_refusal)
             piece = answer.topics[0].partitions[0]
             if await self._has_moved_on(piece.error_code):
-                data.clear()  # another node's snapshot of this name has the same records, and not the same bytes
+                data.clear()  # another node's snapshot with this name has the same records, but different bytes
                 continue
             data += piece.unaligned_records
             if len(data) >= piece.size:
@@ -109,7 +110,7 @@ class LeadersLog:
             on_progress(snapshot.offset * len(data) // piece.size)
 
     async def _has_moved_on(self, error_code: int) -> bool:
-        """Whether the leader has another epoch than we thought, which is known now."""
+        """Whether the leader reported another epoch, which is stored then."""
         if error_code not in _OTHER_EPOCH:
             return False
         quorum = await self._admin.describe_quorum()
@@ -129,5 +130,5 @@ def _snapshot_refusal(answer: FetchSnapshotResponse) -> Refusal:
 
 
 def _refusal(code: int) -> Refusal:
-    """Another epoch is no refusal: the request is made anew."""
+    """A changed epoch is not a refusal: the request is sent again."""
     return Error.NONE if code in _OTHER_EPOCH else Error.of(code), None

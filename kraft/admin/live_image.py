@@ -1,7 +1,7 @@
-"""The cluster's metadata as its active controller has it at this moment: the metadata log is fetched and replayed, as a
-broker does when it starts (Kafka: `BrokerMetadataPublisher`; KIP-595, KIP-630).
+"""Reads the cluster's metadata from its active controller: fetches the metadata log and replays it, as a starting
+broker does (Kafka: `BrokerMetadataPublisher`; KIP-595, KIP-630).
 
-A controller answers no question about topics or brokers; its listener serves the log that says everything about them.
+A controller serves no requests about topics or brokers; its listener serves the log, which determines both.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from metadata_log.records.frame import decode_record
 from metadata_log.types import OffsetAndEpoch
 
 Progress = Callable[[int, int], None]
-"""Told after every answer: the offset reached, and the offset to reach."""
+"""Called after each response with the offset reached, and the offset to reach."""
 
 
 async def read_image(admin: AdminClient, on_progress: Progress = lambda offset, end: None) -> MetadataImage:
-    """Everything that is committed when this is called, from a snapshot on if the leader has one.
+    """The committed metadata at the time of the call, replayed from the leader's latest snapshot if there is one.
 
-    The client's `timeout_ms` bounds every step, not the whole. Raises `NoController`; `RequestRefused` if this
-    connection may not read the log or a snapshot is gone; `AdminError` if the log is truncated meanwhile or ends too
-    early, and `MetadataLogError` for damage and for records that this version does not know.
+    The client's `timeout_ms` bounds each step, not the whole. Raises `NoController`, and `RequestRefused` if this
+    connection may not read the log or a snapshot is gone. Raises `AdminError` if the log is truncated meanwhile or ends
+    too early, and `MetadataLogError` for damage and for unknown records.
     """
     log = LeadersLog(admin)
     until = await log.high_watermark()
@@ -53,7 +53,7 @@ async def read_image(admin: AdminClient, on_progress: Progress = lambda offset, 
 
 
 class _Reading:
-    """An image in the making."""
+    """An image in progress."""
 
     def __init__(self, until: int) -> None:
         self.until = until
@@ -67,7 +67,7 @@ class _Reading:
         self.end = end
 
     def take(self, data: bytes) -> None:
-        """Replay what lies below the high watermark; the last batch may be cut off, as with every Fetch."""
+        """Replay the records below the high watermark; as in each Fetch, the last batch may be incomplete."""
         try:
             for batch in scan(data, where=WHERE):
                 if batch.next_offset > self.until:

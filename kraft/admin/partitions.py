@@ -1,4 +1,4 @@
-"""Partitions: moved to other brokers, led by others (Kafka: `Admin.alterPartitionReassignments`, `electLeaders`)."""
+"""Reassigns partitions and elects their leaders (Kafka: `Admin.alterPartitionReassignments`, `electLeaders`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from transport.protocol.messages.list_partition_reassignments import (
 
 
 class TopicPartition(NamedTuple):
-    """A partition by topic and number; prints as `orders-0`."""
+    """A partition by topic and number; its text is like `orders-0`."""
 
     topic: str
     partition: int
@@ -35,7 +35,7 @@ class TopicPartition(NamedTuple):
 
 
 class Reassignment(Struct, frozen=True):
-    """A partition on its way to other brokers; `replicas` are all that it has meanwhile."""
+    """A reassignment in progress; `replicas` are all current replicas of the partition."""
 
     of: TopicPartition
     replicas: tuple[int, ...]
@@ -44,16 +44,17 @@ class Reassignment(Struct, frozen=True):
 
 
 class ElectionType(IntEnum):
-    """Which replica shall lead: the first of the list, or any that lives, even where records are lost."""
+    """The kind of election: the first replica of the list, or any live replica, even with loss of records."""
 
     PREFERRED = 0
     UNCLEAN = 1
 
 
 class ElectionOutcome(Struct, frozen=True):
-    """Which partitions have another leader now, where none was needed, and what was refused, by names as `orders-0`.
+    """The partitions that have another leader now, those that needed no election, and the refusals by names like
+    `orders-0`.
 
-    Of an election of all partitions only those are told of where there was something to do.
+    The outcome of an election of all partitions lists only those that needed one.
     """
 
     elected: tuple[TopicPartition, ...]
@@ -67,10 +68,10 @@ async def alter_reassignments(
     *,
     allow_replication_factor_change: bool = True,
 ) -> None:
-    """Begin to move partitions to these brokers, each by itself; None ends the reassignment under way, back on the
-    brokers where it began. Returns once that is committed; the brokers then copy, see `list_reassignments`.
+    """Begin to reassign each partition to these brokers. None cancels a reassignment and restores the former brokers.
 
-    Raises `SomeRefused` with names such as `orders-0`, and `NoController`.
+    Returns once the change is committed; the brokers copy data afterwards, see `list_reassignments`. Raises
+    `SomeRefused` with names such as `orders-0`, and `NoController`.
     """
     topics: dict[str, list[ReassignablePartition]] = defaultdict(list)
     for one, replicas in wanted.items():
@@ -85,7 +86,7 @@ async def alter_reassignments(
 
 
 async def list_reassignments(admin: AdminClient) -> tuple[Reassignment, ...]:
-    """The reassignments under way, by topic and partition; raises `RequestRefused` and `NoController`."""
+    """The reassignments in progress, by topic and partition; raises `RequestRefused` and `NoController`."""
     request = ListPartitionReassignmentsRequest(timeout_ms=REQUEST_TIMEOUT_MS, topics=None)
     answer = await admin.ask_active(request, ListPartitionReassignmentsResponse, _list_refusal)
     found = [
@@ -104,7 +105,7 @@ async def list_reassignments(admin: AdminClient) -> tuple[Reassignment, ...]:
 async def elect_leaders(
     admin: AdminClient, election: ElectionType, partitions: Iterable[TopicPartition] | None
 ) -> ElectionOutcome:
-    """Hold an election of these partitions, or of all that there are with None; raises `NoController`."""
+    """Elect leaders of these partitions, or of all partitions if None; raises `NoController`."""
     topics: dict[str, list[int]] = defaultdict(list)
     for one in partitions or ():
         topics[one.topic].append(one.partition)

@@ -1,5 +1,5 @@
-"""Plans to move partitions: few moves, even load, different racks (Kafka: `ReassignPartitionsCommand --generate`, which
-places everything anew).
+"""Plans reassignments with few moves, an even load and distinct racks. Kafka's `ReassignPartitionsCommand --generate`
+places all replicas anew.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from metadata_log.image import MetadataImage, Partition
 def plan_moves(
     image: MetadataImage, topics: Iterable[str], brokers: Sequence[int], *, replication_factor: int | None = None
 ) -> dict[TopicPartition, tuple[int, ...]]:
-    """Where the replicas of these topics go if these brokers, and no others, shall have them, evenly.
+    """The new replicas if exactly these brokers shall have these topics, evenly.
 
-    Returns only partitions that change. A replica stays where it is unless its broker is not among them or has more
-    than its share; a new one goes to a rack that the partition is not in yet, if there is one, and there to the broker
-    with the fewest: racks may stand against an even load. `replication_factor` is that of every partition as it is,
-    unless given. Raises `AdminError` for a topic or broker that is not there, and for fewer brokers than replicas.
+    Returns only partitions that change. A replica stays unless its broker is not in the list or has more than its
+    share. A new replica goes to a rack that the partition is not in yet, if there is one. Within the rack it goes to
+    the broker with the fewest replicas, so racks may prevent an even load. Each partition keeps its replication factor
+    unless `replication_factor` is given. Raises `AdminError` for an unknown topic or broker, and for fewer brokers than
+    replicas.
     """
     names = list(dict.fromkeys(topics))
     _check(image, names, brokers)
@@ -38,12 +39,12 @@ def plan_moves(
 
 
 def target_of(partition: Partition) -> tuple[int, ...]:
-    """The replicas that a partition has, or will have once its reassignment ends."""
+    """The replicas of a partition, or those after its reassignment."""
     return tuple(replica for replica in partition.replicas if replica not in partition.removing_replicas)
 
 
 def origin_of(partition: Partition) -> tuple[int, ...]:
-    """The replicas that a partition has, or had before its reassignment began."""
+    """The replicas of a partition, or those before its reassignment."""
     return tuple(replica for replica in partition.replicas if replica not in partition.adding_replicas)
 
 
@@ -64,7 +65,7 @@ def _placed(
     wanted: dict[TopicPartition, int],
     brokers: Sequence[int],
 ) -> dict[TopicPartition, list[int]]:
-    """The replicas of every partition: those that stay in their order, then those that come."""
+    """The replicas of each partition: those that stay, in their order, then the new ones."""
     share = -(-sum(wanted.values()) // len(brokers))
     load = Counter(dict.fromkeys(brokers, 0))
     plan: dict[TopicPartition, list[int]] = {}
@@ -94,8 +95,9 @@ def _even_out(
     load: Counter[int],
     rack_of: dict[int, str | None],
 ) -> None:
-    """Move single replicas from the broker with the most to that with the fewest, while that helps; rather those that
-    are to be copied anyway, and none into a rack where its partition is already.
+    """Move single replicas from the broker with the most to the broker with the fewest, while that helps.
+
+    Replicas that are copied in any case move first. No replica moves into a rack that its partition is already in.
     """
     while True:
         most, fewest = max(load, key=lambda broker: load[broker]), min(load, key=lambda broker: load[broker])
@@ -120,7 +122,7 @@ def _even_out(
 def _leaders_spread(
     plan: dict[TopicPartition, list[int]], brokers: Sequence[int]
 ) -> dict[TopicPartition, tuple[int, ...]]:
-    """The same replicas; where a broker would be preferred more often than its share, another goes first."""
+    """Reorder the replicas: if a broker would be preferred more often than its share, another broker goes first."""
     share = -(-len(plan) // len(brokers))
     preferred = Counter[int]()
     spread: dict[TopicPartition, tuple[int, ...]] = {}

@@ -1,4 +1,4 @@
-"""Topics: made, deleted, given more partitions (Kafka: `Admin.createTopics`, `deleteTopics`, `createPartitions`)."""
+"""Creates, deletes and enlarges topics (Kafka: `Admin.createTopics`, `deleteTopics`, `createPartitions`)."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ from transport.protocol.messages.create_topics import (
 from transport.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 
 AS_CONFIGURED: Final = -1
-"""The number of partitions or replicas that the controllers' configuration says."""
+"""The number that selects the controllers' configured default for partitions or replicas."""
 
 
 class CreatedTopic(Struct, frozen=True, kw_only=True):
-    """A topic as the controller has made it, or would make it; `configs` are those that were asked for or differ."""
+    """A topic as the controller creates it; `configs` are the requested settings and those that differ from
+    defaults."""
 
     name: str
     id: Uuid
@@ -48,7 +49,7 @@ async def create_topic(
     configs: Mapping[str, str] | None = None,
     validate_only: bool = False,
 ) -> CreatedTopic:
-    """Make a topic; with an `assignment`, the brokers of each partition, it has exactly these.
+    """Create a topic; an `assignment` gives the brokers of each partition.
 
     Raises `SomeRefused` with the name of the topic, and `NoController`.
     """
@@ -76,7 +77,7 @@ async def create_topic(
 
 
 async def delete_topics(admin: AdminClient, names: Iterable[str]) -> None:
-    """Delete topics, each by itself; raises `SomeRefused` and `NoController`."""
+    """Delete topics, each separately; raises `SomeRefused` and `NoController`."""
     wanted = list(names)
     request = DeleteTopicsRequest(
         topics=[DeleteTopicState(name=name) for name in wanted], topic_names=wanted, timeout_ms=REQUEST_TIMEOUT_MS
@@ -92,7 +93,7 @@ async def grow_topic(
     assignment: Sequence[Sequence[int]] = (),
     validate_only: bool = False,
 ) -> None:
-    """Give a topic more partitions, so that it has this many; `assignment` has the brokers of each new one.
+    """Add partitions to a topic up to the given number; `assignment` gives the brokers of each new one.
 
     Raises `SomeRefused` with the name of the topic, and `NoController`.
     """

@@ -1,6 +1,6 @@
-"""Users that log in with SCRAM (Kafka: `Admin.alterUserScramCredentials`; KIP-554). Who does is in the image.
+"""Alters the SCRAM credentials of users (Kafka: `Admin.alterUserScramCredentials`; KIP-554). The image lists them.
 
-A password never leaves this side: what is sent, and kept by the cluster, is derived from it.
+A password never leaves this process: the cluster receives and stores only values derived from the password.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SALT_BYTES: Final = 32
 async def set_password(
     admin: AdminClient, user: str, password: str, *, mechanism: str, iterations: int = DEFAULT_ITERATIONS
 ) -> None:
-    """Let a user log in with this password and mechanism, `SCRAM-SHA-256` or `SCRAM-SHA-512`.
+    """Set a user's password for a mechanism, `SCRAM-SHA-256` or `SCRAM-SHA-512`.
 
     Raises `SomeRefused` with the name of the user, and `NoController`.
     """
@@ -45,7 +45,7 @@ async def set_password(
 
 
 async def delete_credential(admin: AdminClient, user: str, *, mechanism: str) -> None:
-    """Take a user's password for a mechanism away; errors as of `set_password`."""
+    """Delete a user's credential for a mechanism; raises errors like `set_password`."""
     deletion = ScramCredentialDeletion(name=user, mechanism=_number(mechanism))
     await _alter(admin, AlterUserScramCredentialsRequest(deletions=[deletion]))
 

@@ -1,4 +1,5 @@
-"""Who votes in a dynamic quorum, changed by its leader (Kafka: `Admin.addRaftVoter`, `removeRaftVoter`; KIP-853)."""
+"""Changes the voters of a dynamic quorum through its leader (Kafka: `Admin.addRaftVoter`, `removeRaftVoter`;
+KIP-853)."""
 
 from __future__ import annotations
 
@@ -34,18 +35,18 @@ from transport.protocol.messages.add_raft_voter import Listener
 DYNAMIC: Final = {KRAFT_VERSION: 1}
 RETRY_SECONDS: Final = 0.2
 HEARD_SECONDS: Final = 3.0
-"""More than a fetch timeout: whoever fetches has found a new leader by then."""
+"""More than a fetch timeout: within this time each fetching replica has found a new leader."""
 TIMEOUT_MS: Final = 30_000
 BEHIND_MS: Final = 2_000
-"""A voter that has lacked something for longer than Kafka's fetch timeout is no part of a majority now."""
+"""A voter that has lagged for longer than Kafka's fetch timeout does not count towards a majority."""
 SILENT_MS: Final = 5_000
-"""A replica that has not fetched for so long beside another of its id is gone: each fetches twice a second."""
+"""Of two replicas with the same id, one that has not fetched for so long is gone: each fetches twice a second."""
 _DONE_BEFORE: Final = (Error.DUPLICATE_VOTER, Error.VOTER_NOT_FOUND)
 _SEE: Final = "See `kraft quorum status`, and name the directory id if there are two."
 
 
 class AddedVoter(Struct, frozen=True):
-    """A voter as the leader was told of it."""
+    """A voter as sent to the leader."""
 
     id: int
     directory_id: Uuid
@@ -62,9 +63,9 @@ async def add_voter(
 ) -> AddedVoter:
     """Make a controller that has caught up a voter; returns once that is committed.
 
-    Without `endpoint` it is reached where it has registered, without `directory_id` it is the directory under which it
-    fetches now. "Not now" is asked again, for `timeout_ms`. Raises `AdminError`, `RequestRefused` and `NoController`;
-    cancelled by its caller, the voter may be added all the same.
+    The default of `endpoint` is the controller's registered endpoint. The default of `directory_id` is the directory
+    from which the controller fetches now. "Not now" is retried for `timeout_ms`. Raises `AdminError`, `RequestRefused`
+    and `NoController`. If the caller cancels the call, the leader may add the voter all the same.
     """
     cluster = await admin.describe_cluster()
     quorum = await admin.describe_quorum()
@@ -86,7 +87,7 @@ async def add_voter(
 
 
 async def _observer(admin: AdminClient, node_id: int) -> ReplicaDescription:
-    """The observer of this id, which a leader that is new hears of within moments."""
+    """The observer of this id, which a new leader learns of within moments."""
     deadline = trio.current_time() + HEARD_SECONDS
     while True:
         observers = (await admin.describe_quorum()).observers
@@ -96,7 +97,7 @@ async def _observer(admin: AdminClient, node_id: int) -> ReplicaDescription:
 
 
 async def _registered(admin: AdminClient, node_id: int, timeout_ms: int) -> Endpoint:
-    """Where a controller has registered that it listens, which it does as soon as it has read the log."""
+    """The registered endpoint of a controller. A controller registers as soon as it has read the log."""
     with trio.move_on_after(timeout_ms / 1000):
         while True:
             address = dict((await admin.describe_cluster()).controllers).get(node_id)
@@ -110,7 +111,7 @@ async def _registered(admin: AdminClient, node_id: int, timeout_ms: int) -> Endp
 
 
 def _listener(cluster: ClusterDescription, quorum: QuorumDescription) -> str:
-    """The name of the listener that the cluster was described by: where voters have the addresses that were told."""
+    """The name of the listener that described the cluster, where the voters' addresses match the described ones."""
     known = dict(cluster.controllers)
     names = [name for voter in quorum.voters for name, endpoint in voter.listeners if endpoint == known.get(voter.id)]
     return names[0] if names else _default_listener(quorum)
@@ -124,11 +125,12 @@ def _default_listener(quorum: QuorumDescription) -> str:
 async def remove_voter(
     admin: AdminClient, node_id: int, directory_id: Uuid | None = None, *, force: bool = False
 ) -> Uuid:
-    """Take a controller's vote away; returns its directory id once that is committed. Errors as of `add_voter`.
+    """Remove a voter; returns its directory id once that is committed. Raises errors like `add_voter`.
 
-    The majority of those who remain has to commit that. If too few of them keep up with the leader, which a new leader
-    knows within moments, nothing is asked and `AdminError` raised, unless with `force`: no leader refuses it, neither
-    ours nor Kafka's, and nothing could be committed before one of the others is back.
+    The majority of the remaining voters has to commit the change. If too few of them keep up with the leader, the call
+    raises `AdminError` without a request. A new leader knows this within moments. With `force` the request is sent in
+    any case: no leader refuses it, neither ours nor Kafka's. Then nothing can be committed before enough voters are
+    back. ours nor Kafka's, and nothing could be committed before one of the others is back.
     """
     cluster = await admin.describe_cluster()
     quorum = await admin.describe_quorum()
@@ -150,15 +152,15 @@ async def _require_majority_without(
             ids = ", ".join(str(one.id) for one in missing)
             raise AdminError(
                 f"node {node_id} is needed: of the voters that would remain, these do not keep up: {ids}",
-                hint="Remove first whoever is lost, or wait until they are back; --force removes it all the same, and"
-                " nothing is committed until then.",
+                hint="Remove the lost voters first, or wait until they are back; --force removes the node all the same,"
+                " and nothing is committed until then.",
             )
         await trio.sleep(RETRY_SECONDS)
         quorum = await admin.describe_quorum()
 
 
 def missing_without(quorum: QuorumDescription, node_id: int, directory_id: Uuid) -> tuple[ReplicaDescription, ...]:
-    """The voters that do not keep up, if the others, without this one, would be no majority of the voters then."""
+    """The voters that do not keep up, if the remaining voters, without this one, would lack a majority."""
     remaining = [one for one in quorum.voters if (one.id, one.directory_id) != (node_id, directory_id)]
     now_ms = max((one.last_caught_up_ms for one in quorum.voters), default=-1)
     missing = tuple(one for one in remaining if one.last_caught_up_ms < now_ms - BEHIND_MS)
@@ -166,10 +168,11 @@ def missing_without(quorum: QuorumDescription, node_id: int, directory_id: Uuid)
 
 
 async def make_dynamic(admin: AdminClient, *, timeout_ms: int = TIMEOUT_MS) -> None:
-    """Raise kraft.version to 1, for good; returns once the voters stand in the log, each with its directory.
+    """Raise kraft.version to 1, irreversibly; returns once the log contains the voters, each with its directory.
 
-    Raises `RequestRefused`, `NoController`, and `AdminError` if they do not after `timeout_ms`: controllers of Kafka's
-    releases that can only be formatted as dynamic ones note the level among the features, and change nothing.
+    Raises `RequestRefused` and `NoController`. Raises `AdminError` if the log lacks the voters after `timeout_ms`: some
+    Kafka releases support dynamic quorums only from the format on. Such a controller stores the level and changes
+    nothing.
     """
     await update_features(admin, DYNAMIC, UpgradeType.UPGRADE)
     quorum = await admin.describe_quorum()
@@ -185,8 +188,8 @@ async def make_dynamic(admin: AdminClient, *, timeout_ms: int = TIMEOUT_MS) -> N
 
 
 async def _changed(admin: AdminClient, asked: Awaitable[object], is_done: Callable[[QuorumDescription], bool]) -> None:
-    """Wait for the answer. The client asks again after "not now", which the leader also says of what comes to be done
-    later: then the second answer is that there is nothing to do.
+    """Wait for the response and the change. The client retries after "not now", which a leader also answers when the
+    change happens later. The second response then is that there is nothing to do.
     """
     try:
         await asked
@@ -196,7 +199,7 @@ async def _changed(admin: AdminClient, asked: Awaitable[object], is_done: Callab
 
 
 def _fetching(replicas: tuple[ReplicaDescription, ...], node_id: int) -> ReplicaDescription:
-    """The observer of this id that fetches; one whose disk was exchanged is known by its former directory, too."""
+    """The observer of this id that fetches; after an exchange of its disk, its former directory is listed, too."""
     found = sorted((one for one in replicas if one.id == node_id), key=lambda one: one.last_fetch_ms)
     if len(found) > 1 and found[-2].last_fetch_ms < found[-1].last_fetch_ms - SILENT_MS:
         return found[-1]
@@ -204,7 +207,7 @@ def _fetching(replicas: tuple[ReplicaDescription, ...], node_id: int) -> Replica
 
 
 def _only(found: Sequence[ReplicaDescription], node_id: int, what: str) -> ReplicaDescription:
-    """The replica of a node; its id may be that of two, after its disk was lost."""
+    """The only replica of a node; after the loss of its disk, a node may have two."""
     if len(found) == 1:
         return found[0]
     ids = ", ".join(str(one.directory_id) for one in found)

@@ -1,4 +1,4 @@
-"""`kraft acls`: who may do what (Kafka: `AclCommand`)."""
+"""`kraft acls`: lists, adds and removes ACLs (Kafka: `AclCommand`)."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ _NAMED: Final = {
     "delegation_token": "DELEGATION_TOKEN",
     "user_principal": "USER",
 }
-"""The options that name a resource, and its type."""
+"""The options that name a resource, and the resource's type."""
 _PRODUCER: Final = {"TOPIC": ("WRITE", "DESCRIBE", "CREATE"), "TRANSACTIONAL_ID": ("WRITE", "DESCRIBE")}
 _CONSUMER: Final = {"TOPIC": ("READ", "DESCRIBE"), "GROUP": ("READ",)}
 Resource = tuple[str, str]
-"""The name of a type, and a name."""
+"""A resource type, and a resource name."""
 
 
 def _words(names: Sequence[str], first: int) -> list[str]:
-    """The names of an enum, from one on, as options take them."""
+    """The names of an enum from index `first` on, as option values."""
     return [name.lower().replace("_", "-") for name in names[first:]]
 
 
 def _code(names: Sequence[str], word: str | None) -> int:
-    """The code of a word; that of ANY for none."""
+    """The code of an option value; the code of ANY without a value."""
     return ANY if word is None else names.index(word.upper().replace("-", "_"))
 
 
 def _resource_options(*, multiple: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The options that name resources: several, or one that is sought."""
+    """Add the options that name resources: several, or a single one for a filter."""
 
     def add(command: Callable[..., None]) -> Callable[..., None]:
         command = click.option("--cluster", "whole_cluster", is_flag=True, help="The cluster itself.")(command)
@@ -56,7 +56,7 @@ def _resource_options(*, multiple: bool) -> Callable[[Callable[..., None]], Call
 
 
 def _filter_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options that say which rules are sought."""
+    """Add the options that filter ACLs."""
     for option in (
         click.option("--permission", type=click.Choice(_words(PERMISSION_TYPES, ANY + 1))),
         click.option(
@@ -69,7 +69,7 @@ def _filter_options(command: Callable[..., None]) -> Callable[..., None]:
             type=click.Choice(_words(PATTERN_TYPES, ANY)),
             default="any",
             show_default=True,
-            help="How the name is meant in the rule; match: all that bear on a resource of this name.",
+            help="The pattern type of the rule; match: all rules that apply to a resource of this name.",
         ),
         click.option(
             "--type", "kind", type=click.Choice(_words(RESOURCE_TYPES, ANY + 1)), help="On any resource of this type."
@@ -86,7 +86,7 @@ def _filter_options(command: Callable[..., None]) -> Callable[..., None]:
     epilog="Example: kraft acls list --bootstrap-controller 127.0.0.1:9093",
 )
 def acls_command() -> None:
-    """What kafka-acls does. The controllers need an authorizer (authorizer.class.name)."""
+    """List and change access rules, like kafka-acls. The controllers need an authorizer (authorizer.class.name)."""
 
 
 @acls_command.command(
@@ -97,7 +97,7 @@ def acls_command() -> None:
 @_filter_options
 @on_a_cluster
 def list_command(*, cluster: Cluster, **sought: Any) -> None:
-    """List the rules that agree with all options, or all rules."""
+    """List the rules that match all options, or all rules."""
     wanted = _filter(**sought)
     acls = cluster.ask(lambda admin: describe_acls(admin, wanted))
     cluster.say({"acls": [_json(acl) for acl in acls]}, _lines(acls) if acls else ["No rule."])
@@ -105,7 +105,7 @@ def list_command(*, cluster: Cluster, **sought: Any) -> None:
 
 @acls_command.command(
     "add",
-    short_help="Allow or deny something.",
+    short_help="Allow or deny an operation.",
     epilog="Example: kraft acls add --principal User:alice --operation read --topic orders "
     "--bootstrap-controller 127.0.0.1:9093",
 )
@@ -122,7 +122,7 @@ def list_command(*, cluster: Cluster, **sought: Any) -> None:
 @click.option("--producer", is_flag=True, help="What a producer needs on a topic and a transactional id.")
 @click.option("--consumer", is_flag=True, help="What a consumer needs on a topic and a group.")
 @click.option("--deny", is_flag=True, help="Deny, which wins over every rule that allows.")
-@click.option("--prefixed", is_flag=True, help="All resources whose names begin so.")
+@click.option("--prefixed", is_flag=True, help="All resources with names that begin with the given ones.")
 @_resource_options(multiple=True)
 @on_a_cluster
 def add_command(
@@ -137,7 +137,7 @@ def add_command(
     cluster: Cluster,
     **named: Any,
 ) -> None:
-    """Put rules: every principal from every host may do every operation on every resource that is named."""
+    """Add rules: each principal may, from each host, perform each operation on each named resource."""
     resources = _resources(**named)
     granted = _granted(resources, operations, producer=producer, consumer=consumer)
     acls = [
@@ -159,16 +159,16 @@ def add_command(
 
 @acls_command.command(
     "remove",
-    short_help="Remove the rules that agree with all options.",
+    short_help="Remove the rules that match all options.",
     epilog="Example: kraft acls remove --principal User:alice --topic orders --dry-run "
     "--bootstrap-controller 127.0.0.1:9093",
 )
 @_filter_options
 @click.option("--all", "everything", is_flag=True, help="Remove every rule that there is.")
-@click.option("--dry-run", is_flag=True, help="Only show which rules would go.")
+@click.option("--dry-run", is_flag=True, help="Only show the rules that would be removed.")
 @on_a_cluster
 def remove_command(*, everything: bool, dry_run: bool, cluster: Cluster, **sought: Any) -> None:
-    """Remove rules: those that agree with all options."""
+    """Remove the rules that match all options."""
     wanted = _filter(**sought)
     if everything == (wanted != AclFilter()):
         raise click.UsageError("Say which rules: by their resource, principal, operation and so on, or --all.")
@@ -193,9 +193,9 @@ def _resources(*, whole_cluster: bool, **named: tuple[str, ...]) -> list[Resourc
 def _granted(
     resources: Iterable[Resource], operations: tuple[str, ...], *, producer: bool, consumer: bool
 ) -> list[tuple[Resource, str]]:
-    """Every resource with every operation on it."""
+    """Each resource with each operation to grant on it."""
     if not (operations or producer or consumer):
-        raise click.UsageError("Say what they may do: --operation, --producer or --consumer.")
+        raise click.UsageError("Say which operations to allow: --operation, --producer or --consumer.")
     found: list[tuple[Resource, str]] = []
     for resource in resources:
         words = [word.upper().replace("-", "_") for word in operations]
@@ -235,7 +235,7 @@ def _filter(
 
 
 def _json(acl: Acl) -> dict[str, str]:
-    """A rule with the names of Kafka's enums."""
+    """An ACL with the names of Kafka's enums."""
     return {
         "permission": name_of(PERMISSION_TYPES, acl.permission_type),
         "principal": acl.principal,

@@ -1,4 +1,4 @@
-"""What the commands share that administer a cluster over its controllers: options, errors, output."""
+"""The shared options, errors and output of the commands that administer a cluster through its controllers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ bootstrap_option: Final = click.option(
     help="Where some of the controllers listen.",
 )
 LONGEST_RETRY_MS: Final = 200
-"""Nobody who waits for a command notices that, and a controller that says "not now" is not asked without end."""
+"""Short enough for a waiting user, and long enough not to flood a controller that answers "not now"."""
 MOST_FAILURES: Final = 10
 _HINTS: Final = {
     Error.TOPIC_ALREADY_EXISTS: "See `kraft topics describe`.",
@@ -50,18 +50,18 @@ _HINTS: Final = {
     Error.ELIGIBLE_LEADERS_NOT_AVAILABLE: "No replica in sync is alive; `kraft elect unclean` may lose records.",
     Error.CLUSTER_AUTHORIZATION_FAILED: "The controllers do not let this connection do that: see `kraft acls list`.",
 }
-"""What a person can do about an answer."""
+"""A hint for the user, by error."""
 
 
 class Cluster(Struct, frozen=True):
-    """Which cluster a command is about, and how it shall print."""
+    """The cluster that a command addresses, and the output format."""
 
     bootstrap: tuple[Endpoint, ...]
     timeout_ms: int
     as_json: bool
 
     def ask(self, work: Callable[[AdminClient], Awaitable[T]]) -> T:
-        """The outcome of some work with the cluster; raises `CommandFailed`, in a group if several things failed."""
+        """Run some work with the cluster; raises `CommandFailed`, in a group if several parts failed."""
         try:
             return trio.run(self._ask, work)
         except SomeRefused as failed:
@@ -85,7 +85,7 @@ class Cluster(Struct, frozen=True):
                 raise
 
     def say(self, facts: Mapping[str, Any], lines: Iterable[str]) -> None:
-        """Print the facts as one JSON object, or else the lines."""
+        """Print the facts as one JSON object, or the lines otherwise."""
         if self.as_json:
             echo(json.dumps(facts, ensure_ascii=False))
         else:
@@ -93,7 +93,7 @@ class Cluster(Struct, frozen=True):
 
 
 async def name_topics(admin: AdminClient, refused: Collection[RequestRefused]) -> None:
-    """Where the controller does not know a topic, say which topics have a name like it."""
+    """If the controller does not know a topic, add a hint with similar topic names."""
     unknown = [one for one in refused if one.error is Error.UNKNOWN_TOPIC_OR_PARTITION and one.hint is None]
     if unknown:
         with suppress(AdminError, MetadataLogError):  # the refusal is what matters
@@ -103,7 +103,7 @@ async def name_topics(admin: AdminClient, refused: Collection[RequestRefused]) -
 
 
 def as_failure(refused: Iterable[RequestRefused]) -> Exception:
-    """What to raise where these things were refused: the first ones get a line each, and no hint comes twice."""
+    """The exception for these refusals: the first ones get a line each, and no hint is repeated."""
     failures = [_failure(one) for one in refused]
     if len(failures) > MOST_FAILURES:
         rest = CommandFailed(f"{len(failures) - MOST_FAILURES:,} more were refused")
@@ -120,7 +120,7 @@ def _failure(failed: AdminError) -> CommandFailed:
 
 
 def on_a_cluster(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that say which cluster; the command gets them as `cluster`."""
+    """Add the options that select the cluster; the command gets them as `cluster`."""
 
     @wraps(command)
     def with_cluster(*args: Any, bootstrap: str, timeout: float, as_json: bool, **more: Any) -> None:
@@ -143,7 +143,7 @@ def on_a_cluster(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def parse_bootstrap(text: str) -> tuple[Endpoint, ...]:
-    """Read a list of addresses as `--bootstrap-controller` takes it; raises `UsageError`."""
+    """Parse a list of addresses for `--bootstrap-controller`; raises `UsageError`."""
     try:
         found = tuple(_bootstrap_address(part) for part in text.split(",") if part.strip())
     except ValueError as bad:
@@ -154,7 +154,7 @@ def parse_bootstrap(text: str) -> tuple[Endpoint, ...]:
 
 
 def _bootstrap_address(text: str) -> Endpoint:
-    """Read `host:port`, or `NAME://host:port` of a listener without protection; raises `ValueError`."""
+    """Parse `host:port`, or `NAME://host:port` of a plaintext listener; raises `ValueError`."""
     if "://" not in text:
         return Endpoint(*parse_host_port(text))
     listener = parse_listener(text)
@@ -164,7 +164,7 @@ def _bootstrap_address(text: str) -> Endpoint:
 
 
 async def image_of(admin: AdminClient) -> MetadataImage:
-    """The cluster's metadata of this moment, with a bar while it takes long."""
+    """The current metadata of the cluster; shows a progress bar if the download takes long."""
     reached = 0
 
     def on_progress(offset: int, end: int) -> None:
@@ -178,7 +178,7 @@ async def image_of(admin: AdminClient) -> MetadataImage:
 
 
 def parse_settings(words: Sequence[str], option: str) -> dict[str, str]:
-    """Read `key=value` words; a usage error for one without a key, and for a key that comes twice."""
+    """Parse `key=value` words; a usage error for a word without a key, and for a repeated key."""
     found: dict[str, str] = {}
     for word in words:
         key, equals, value = word.partition("=")
@@ -191,7 +191,7 @@ def parse_settings(words: Sequence[str], option: str) -> dict[str, str]:
 
 
 def parse_assignment(text: str | None) -> tuple[tuple[int, ...], ...]:
-    """Read the brokers of each partition as kafka-topics takes them: `1:2,2:3` are two partitions of two replicas."""
+    """Parse the brokers of each partition like kafka-topics: `1:2,2:3` are two partitions of two replicas."""
     if text is None:
         return ()
     try:
@@ -201,7 +201,7 @@ def parse_assignment(text: str | None) -> tuple[tuple[int, ...], ...]:
 
 
 def parse_brokers(text: str, option: str) -> tuple[int, ...]:
-    """Read `1,2,3`."""
+    """Parse `1,2,3`."""
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError as bad:
@@ -209,7 +209,7 @@ def parse_brokers(text: str, option: str) -> tuple[int, ...]:
 
 
 def parse_partition(text: str, option: str) -> TopicPartition:
-    """Read `orders:0`; a usage error if it is nothing of that form."""
+    """Parse `orders:0`; a usage error for another form."""
     topic, colon, number = text.rpartition(":")
     if not topic or not colon or not number.isdecimal():
         raise click.BadParameter(f"{text!r} is no TOPIC:PARTITION such as orders:0", param_hint=option)

@@ -1,4 +1,4 @@
-"""`kraft archive`: keeps the metadata history of a cluster for good, and proves that it has no gap."""
+"""`kraft archive`: keeps the complete metadata history of a cluster, and verifies that the history has no gap."""
 
 from __future__ import annotations
 
@@ -37,18 +37,16 @@ LIVE_SECONDS: Final = 1.0
     "sources",
     multiple=True,
     metavar="DIR|H:P",
-    help="A log directory, a partition directory or another archive, or H:P[,H:P], where controllers listen; "
+    help="A log directory, a partition directory or another archive, or H:P[,H:P], the address of controllers; "
     "may be repeated: controllers of one cluster.",
 )
 @click.option("--to", "target", required=True, metavar="DIR", help="The archive; made if it is not there.")
-@click.option(
-    "--follow", is_flag=True, help="Look again and again until Ctrl-C or SIGTERM; listening controllers always are."
-)
+@click.option("--follow", is_flag=True, help="Repeat until Ctrl-C or SIGTERM; with H:P this is always so.")
 @click.option(
     "--interval",
     type=click.FloatRange(min=0.05),
     metavar="SECONDS",
-    help="With --follow: how long to wait between two looks (10). With H:P: how long records may wait until they are "
+    help="With --follow: the pause between two passes (10). With H:P: how long records may wait until they are "
     "kept (1).",
 )
 @click.option(
@@ -56,7 +54,7 @@ LIVE_SECONDS: Final = 1.0
     "seconds",
     type=click.FloatRange(min=0),
     metavar="SECONDS",
-    help="End after this time; 0 with H:P: once everything is kept that is committed now.",
+    help="End after this time; 0 with H:P: once everything that is committed now has been archived.",
 )
 @click.option(
     "--timeout",
@@ -68,7 +66,7 @@ LIVE_SECONDS: Final = 1.0
 @click.option(
     "--allow-gap",
     is_flag=True,
-    help="With H:P: go on behind records that the leader has deleted; the manifest says so.",
+    help="With H:P: continue after records that the leader has deleted; the manifest lists the gap.",
 )
 @click.option(
     "--verify", is_flag=True, help="Read the whole archive and prove it gap-free, after adding if --from is there."
@@ -90,14 +88,13 @@ def archive_command(
 ) -> None:
     """Keep segments and checkpoints of a metadata log, of a running node, too, with a digest of each file.
 
-    Kafka forgets after 7 days or 100 MiB. An archive is a partition directory: every command and Kafka's own dump tool
-    read it. Run it again to add what is new. It adds only what continues it: a gap, another cluster or a difference
-    that no change of leader explains ends it with exit code 1 and leaves the archive as it was.
+    Kafka deletes metadata after 7 days or 100 MiB. An archive is a partition directory: every command and Kafka's own
+    dump tool read it. Run the command again to add new records. It adds only what continues the archive. A gap, another
+    cluster, or a difference that no change of leader explains ends the command with exit code 1, without a change.
 
-    From H:P, where a controller listens, it takes what is committed, as it comes, from whoever leads.
+    From H:P, the address of controllers, it takes the committed records from the current leader, as they arrive.
 
-    \b
-    Example:
+    \b Example:
         kraft archive --from /var/lib/kafka/metadata --to /backup/prod-metadata --verify
         kraft archive --from 127.0.0.1:9093 --to /backup/prod-metadata --for 3600
     """
@@ -106,15 +103,15 @@ def archive_command(
             "nothing to do", where="--from", hint="Give --from DIR or --from H:P to add, --verify to check, or both."
         )
     if follow and not sources:
-        raise UsageError("there is nothing to follow", where="--follow", hint="Give --from DIR, too.")
+        raise UsageError("--follow has no source", where="--follow", hint="Give --from DIR, too.")
     live = _addresses(sources)
     if seconds is not None and not (live or follow):
-        raise UsageError("a directory is looked at once", where="--for", hint="Give --follow, too.")
+        raise UsageError("--for with a directory needs --follow", where="--for", hint="Give --follow, too.")
     if allow_gap and not live:
         raise UsageError(
-            "of a directory every record is there or none is taken",
+            "--allow-gap does not apply to a directory",
             where="--allow-gap",
-            hint="Begin another archive behind the gap.",
+            hint="Begin another archive after the gap.",
         )
     sound = True
     if sources:
@@ -149,11 +146,11 @@ def archive_command(
 
 
 def _addresses(sources: Sequence[str]) -> tuple[Endpoint, ...]:
-    """Where the controllers listen, if the sources are that, not directories."""
+    """The addresses of the controllers, if the sources are addresses rather than directories."""
     live = [text for text in sources if not Path(text).exists() and _ADDRESSES.fullmatch(text)]
     if live and len(live) < len(sources):
         raise UsageError(
-            "directories and addresses are archived one after the other",
+            "directories and addresses cannot be archived together",
             where="--from",
             hint="Give the directories first, then run it again with the addresses.",
         )
@@ -173,7 +170,7 @@ def _require_directory(path: str, target: str) -> None:
 
 
 def _add_each(archive: Archive, sources: Sequence[Source], as_json: bool) -> bool:
-    """Look at every source once, whatever became of the one before; raises the failures together."""
+    """Archive each source once, even after failures; raises the failures together."""
     sound, failures = True, []
     for source in sources:
         try:
@@ -188,7 +185,7 @@ def _add_each(archive: Archive, sources: Sequence[Source], as_json: bool) -> boo
 async def _follow(
     archive: Archive, sources: Sequence[Source], interval: float, seconds: float | None, as_json: bool
 ) -> bool:
-    """Look at the sources in turn until a signal comes or the time is over; whether everything went well."""
+    """Archive the sources repeatedly until a signal or the end of the time; returns whether all passes succeeded."""
     async with ending(seconds) as scope:
         first = True
         with scope:
@@ -202,7 +199,7 @@ async def _follow(
 
 
 def _add(archive: Archive, source: Source, *, as_json: bool, quiet: bool = False) -> bool:
-    """Look at one source once and say what came of it; with `quiet` only if something did."""
+    """Archive one source once and report the result; with `quiet` only if there was one."""
     try:
         added = archive.add(source, now_ms=time.time_ns() // 1_000_000)
     finally:
@@ -271,7 +268,7 @@ def _added_json(added: Added) -> str:
 
 
 def _verify(target: str, *, as_json: bool) -> bool:
-    """Print the proof, or what stands against it."""
+    """Print the proof, or the damages."""
     found = verify_archive(OsDisk(), target.rstrip("/") or "/")
     if as_json:
         echo(_verified_json(target, found))
@@ -332,7 +329,7 @@ def _time(timestamp_ms: int) -> str:
 
 
 class _Progress:
-    """The offset reached, in place, once a second."""
+    """Shows the offset reached in one line, updated once a second."""
 
     def __init__(self) -> None:
         self._next = time.monotonic() + _QUIET_SECONDS
@@ -345,7 +342,7 @@ class _Progress:
             click.echo(f"\rarchived up to offset {offset}", err=True, nl=False)
 
     def clear(self) -> None:
-        """Take the line away."""
+        """Erase the line."""
         if self._shown:
             click.echo("\r\x1b[K", err=True, nl=False)
             self._shown = False

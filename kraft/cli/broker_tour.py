@@ -1,6 +1,6 @@
-"""The steps of the tour that need brokers: they register, lead a new topic, one is killed and comes back.
+"""The steps of the tour with brokers: registration, leadership of a new topic, failure and return of a broker.
 
-What the cluster has become is read from the metadata log, as every broker does.
+The steps read the cluster's state from the metadata log, as a broker does.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ MAX_REPLICAS: Final = 3
 POLL_SECONDS: Final = 0.05
 
 Seen = tuple[str, dict[str, Any]]
-"""What a step saw, in words and in figures."""
+"""The observation of a step, as text and as JSON fields."""
 
 
 class StepFailed(Exception):
-    """What was seen is not what must be."""
+    """The observation differs from the requirement."""
 
 
 class BrokerTour:
-    """What these steps share: the cluster, a client, and the topic that they are about."""
+    """The shared state of these steps: the cluster, a client, and their topic."""
 
     def __init__(self, cluster: LocalCluster, admin: AdminClient, topic: str) -> None:
         self._cluster = cluster
@@ -41,7 +41,7 @@ class BrokerTour:
         self._victim: NodeProcess | None = None
 
     async def register(self) -> Seen:
-        """Every broker is registered and unfenced."""
+        """Each broker is registered and unfenced."""
         ids = [node.id for node in self._cluster.brokers]
         image = await self._until(lambda image: all(is_active(image, one) for one in ids))
         epochs = {one: image.brokers.by_id[one].epoch for one in ids}
@@ -52,7 +52,7 @@ class BrokerTour:
         )
 
     async def create(self) -> Seen:
-        """A topic: every partition has a leader and all its replicas in sync."""
+        """A new topic: each partition has a leader and all its replicas in sync."""
         replicas = min(MAX_REPLICAS, len(self._cluster.brokers))
         await create_topic(self._admin, self._topic, partitions=PARTITIONS, replication_factor=replicas)
         partitions = await self._partitions(lambda one: one.leader >= 0 and set(one.isr) == set(one.replicas))
@@ -62,7 +62,7 @@ class BrokerTour:
         return f"a topic of {PARTITIONS} partitions, {replicas} replicas each, all in sync; leaders: {shares}", facts
 
     async def lose(self) -> Seen:
-        """`kill -9` of the broker that leads most: others lead what it led, or nobody if there are no others."""
+        """`kill -9` of the broker with the most leaderships: in-sync replicas take over, if there are other brokers."""
         before = (await read_image(self._admin)).topics[self._topic].partitions
         leader, led = Counter(one.leader for one in before).most_common(1)[0]
         victim = self._victim = self._cluster.node(leader)
@@ -84,7 +84,7 @@ class BrokerTour:
         )
 
     async def come_back(self) -> Seen:
-        """The broker returns under a new epoch, and is in sync again everywhere."""
+        """The broker returns with a new epoch, and is in sync again for each partition."""
         victim = self._victim
         assert victim is not None, "no broker was killed"
         old_epoch = (await read_image(self._admin)).brokers.by_id[victim.id].epoch
@@ -102,7 +102,7 @@ class BrokerTour:
         )
 
     async def _partitions(self, wanted: Callable[[Partition], bool]) -> tuple[Partition, ...]:
-        """The partitions of the topic, once each is as wanted."""
+        """The partitions of the topic, once all of them meet the condition."""
         image = await self._until(
             lambda image: self._topic in image.topics and all(map(wanted, image.topics[self._topic].partitions))
         )

@@ -1,4 +1,4 @@
-"""`kraft brokers`: who is registered and in which state, and who shall be forgotten (Kafka: `ClusterTool`)."""
+"""`kraft brokers`: lists, describes and unregisters brokers (Kafka: `ClusterTool`)."""
 
 from __future__ import annotations
 
@@ -91,19 +91,19 @@ def _describe_lines(broker: dict[str, Any]) -> Iterator[str]:
 
 @brokers_command.command(
     "unregister",
-    short_help="Forget a broker for good.",
+    short_help="Remove the registration of a broker.",
     epilog="Example: kraft brokers unregister 101 --bootstrap-controller 127.0.0.1:9093",
 )
 @click.argument("broker", type=int)
 @on_a_cluster
 def unregister_command(broker: int, *, cluster: Cluster) -> None:
-    """Forget a broker that will not come back. Move its replicas away first: see `kraft reassign plan`."""
+    """Remove the registration of a lost broker. Move its replicas away first: see `kraft reassign plan`."""
     cluster.ask(lambda admin: unregister_broker(admin, broker))
     cluster.say({"id": broker, "unregistered": True}, [f"unregistered broker {broker}"])
 
 
 def _brokers(image: MetadataImage) -> list[dict[str, Any]]:
-    """Every broker with what it is for the partitions."""
+    """Each broker with its partition counts."""
     replicas, in_sync, leads = Counter[int](), Counter[int](), Counter[int]()
     for name in image.topics:
         for partition in image.topics[name].partitions:
@@ -134,7 +134,7 @@ def _brokers(image: MetadataImage) -> list[dict[str, Any]]:
 
 
 def state(broker: Broker) -> str:
-    """In which state a broker is, in one word or two."""
+    """The state of a broker, in one or two words."""
     if broker.in_controlled_shutdown:
         return "stopped" if broker.fenced else "stopping"
     return "fenced" if broker.fenced else "active"

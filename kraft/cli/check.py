@@ -1,4 +1,4 @@
-"""`kraft check`: could a quorum that keeps its promises have left these directories?"""
+"""`kraft check`: checks the directories of a quorum against the invariants of consensus."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from metadata_log.printable import printable
 
 @click.command(
     "check",
-    short_help="Is what a quorum left on its disks a legal history?",
+    short_help="Check directories against the invariants.",
     epilog="Example: kraft check /backup/c1 /backup/c2 /backup/c3",
 )
 @click.argument("directories", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False), metavar="DIR…")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object.")
 @click.pass_context
 def check_command(context: click.Context, directories: tuple[str, ...], *, as_json: bool) -> None:
-    """Hold the log directories of one quorum's nodes against each other and against the invariants of consensus.
+    """Compare the log directories of one quorum's nodes with each other and with the invariants of consensus.
 
-    One leader per epoch, elected by a majority; the same bytes at the same offset and epoch in every log; what a
-    snapshot proves to be committed on a majority, and equal to what the log came to; every change of a partition a
-    legal one. The more directories, the more is checked: of all nodes best. They may be those of running nodes; nothing
-    is written. The exit code is 1 if a promise was broken.
+    Each epoch has one leader, elected by a majority. Logs have the same bytes at the same offset and epoch. A
+    snapshot's records are committed on a majority and equal the replayed log. Each partition change is legal. More
+    directories allow more checks: use those of all nodes. They may belong to running nodes; the command writes nothing.
+    The exit code is 1 if an invariant is broken.
     """
     with LongJob("Checking", None) as job:
         found = check_history(*directories, advance=job.advance)

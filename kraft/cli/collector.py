@@ -1,8 +1,8 @@
-"""Python's cyclic garbage collector in a process that serves a node.
+"""Limits Python's cyclic garbage collection in a process that serves a node.
 
-What makes a metadata image forms no cycles, and is most of what there is: a collection of everything would go through
-all of it and take a tenth of a second. So what has survived for a second is not looked at any more, until there is much
-more of it than there was.
+The objects of a metadata image form no cycles, and are most of the heap. A full collection would traverse all of them
+and take a tenth of a second. Objects that have survived for a second are therefore frozen, until their number has grown
+considerably.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Final
 import trio
 
 THRESHOLDS: Final = (10_000, 10, 1000)
-"""After so many new objects the new ones are looked at: some milliseconds."""
+"""The number of new objects after which a young collection runs, which takes some milliseconds."""
 _EVERY_S: Final = 1.0
 _GROWTH: Final = 1.5
 _SPARE: Final = 200_000
-"""What may come to a small node before everything is looked at."""
+"""The minimum number of added objects before a full collection."""
 
 
 async def collect_what_is_new() -> None:
-    """Keep collections short, for as long as the caller wants."""
+    """Keep collections short until the caller cancels this task."""
     gc.set_threshold(*THRESHOLDS)
     gc.freeze()
     limit = _limit()

@@ -1,4 +1,4 @@
-"""The properties file that a command is about: `FILE`, as kafka-server-start takes it, or `-c FILE`."""
+"""The properties file of a command: `FILE`, as for kafka-server-start, or `-c FILE`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`kraft configs`: settings of topics, brokers, groups, client metrics, and quotas (Kafka: `ConfigCommand`)."""
+"""`kraft configs`: describes and changes settings of topics, brokers, groups and client metrics, and quotas (Kafka:
+`ConfigCommand`).
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ _KINDS: Final = (*_TYPES, QUOTA)
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """A setting of something; `value` is None where it is nobody's business."""
+    """A setting of a resource; `value` is None for a secret."""
 
     kind: str
     name: str
@@ -56,10 +58,9 @@ class Row(Struct, frozen=True, kw_only=True):
     epilog="Example: kraft configs set topic orders retention.ms=86400000 --bootstrap-controller 127.0.0.1:9093",
 )
 def configs_command() -> None:
-    """What kafka-configs does.
+    """Describe and change settings and quotas, like kafka-configs.
 
-    \b
-    KIND and NAME say whose settings are meant:
+    \b KIND and NAME select the resource:
       topic NAME           a topic
       broker ID            a broker; the name 'default' is the default of all
       group NAME           a consumer, share or streams group
@@ -75,22 +76,22 @@ def configs_command() -> None:
 
 @configs_command.command(
     "describe",
-    short_help="What is set, or everything in force.",
+    short_help="Show the set values, or all effective ones.",
     epilog="Example: kraft configs describe topic orders --all --bootstrap-controller 127.0.0.1:9093",
 )
 @click.argument("kind", type=click.Choice(_KINDS), required=False)
 @click.argument("name", required=False)
-@click.option("--all", "everything", is_flag=True, help="Everything in force, defaults too; needs KIND and NAME.")
+@click.option("--all", "everything", is_flag=True, help="All effective values, with defaults; needs KIND and NAME.")
 @on_a_cluster
 def describe_command(kind: str | None, name: str | None, *, everything: bool, cluster: Cluster) -> None:
-    """Show what is set: everywhere, for all of a KIND, or for one.
+    """Show the set values: of the cluster, of a KIND, or of one resource.
 
-    With --all the active controller says what is in force. Of brokers it knows only itself, by its id: what another
-    one has in its file, only that one tells.
+    With --all the active controller reports the effective values. It knows the file of its own node only, which it
+    reports under its own id. The file of another broker is known to that broker alone.
     """
     if everything:
         if kind is None or name is None or kind == QUOTA:
-            raise click.UsageError("--all needs the KIND and the NAME of one thing that has defaults.")
+            raise click.UsageError("--all needs KIND and NAME of one resource with defaults.")
         shown = cluster.ask(lambda admin: _in_force(admin, kind, name))
     else:
         wanted = None if name is None or kind is None else _canonical(kind, name)
@@ -104,7 +105,7 @@ def describe_command(kind: str | None, name: str | None, *, everything: bool, cl
 
 
 def _check_name(image: MetadataImage, kind: str, name: str, configured: Collection[str]) -> None:
-    """Raise `CommandFailed` for a name that nothing has. Of groups and of quotas the controllers know no names."""
+    """Raise `CommandFailed` for an unknown name. The controllers know no names of groups and of quota entities."""
     if kind == "topic" and name not in image.topics:
         raise unknown_topic(name, image.topics, hint="See `kraft topics list`.")
     if kind == "broker" and name != DEFAULT_BROKER:
@@ -118,7 +119,7 @@ def _check_name(image: MetadataImage, kind: str, name: str, configured: Collecti
 
 
 def _rows(image: MetadataImage) -> Iterator[Row]:
-    """Everything that is set in the cluster."""
+    """All values that are set in the cluster."""
     kinds: dict[int, str] = {number: kind for kind, number in _TYPES.items()}
     sources: dict[int, str] = {
         ResourceType.TOPIC: "DYNAMIC_TOPIC_CONFIG",
@@ -182,31 +183,31 @@ Changing = Callable[..., None]
 
 
 def _changing(name: str, summary: str, example: str) -> Callable[[Changing], click.Command]:
-    """A subcommand that changes settings of one thing."""
+    """A subcommand that changes settings of one resource."""
 
     def make(command: Changing) -> click.Command:
-        validate = click.option("--validate-only", is_flag=True, help="Only say whether it would work.")
+        validate = click.option("--validate-only", is_flag=True, help="Only check the request.")
         words = click.argument(
             "words", nargs=-1, required=True, metavar="KEY..." if name == "delete" else "KEY=VALUE..."
         )
-        whose = click.argument("name")
+        named = click.argument("name")
         kind = click.argument("kind", type=click.Choice(_KINDS))
         epilog = f"Example: kraft configs {name} {example} --bootstrap-controller 127.0.0.1:9093"
         made = configs_command.command(name, short_help=summary, epilog=epilog)
-        return made(kind(whose(words(validate(on_a_cluster(command))))))
+        return made(kind(named(words(validate(on_a_cluster(command))))))
 
     return make
 
 
 @_changing("set", "Set keys to values.", "topic orders retention.ms=86400000")
 def set_command(kind: str, name: str, words: tuple[str, ...], *, validate_only: bool, cluster: Cluster) -> None:
-    """Set settings of one thing, all or none."""
+    """Set settings of one resource, all or none."""
     _change(cluster, kind, name, Operation.SET, parse_settings(words, "KEY=VALUE"), validate_only)
 
 
 @_changing("delete", "Return keys to their defaults.", "topic orders retention.ms")
 def delete_command(kind: str, name: str, words: tuple[str, ...], *, validate_only: bool, cluster: Cluster) -> None:
-    """Take settings of one thing away, so that their defaults hold again."""
+    """Delete settings of one resource, so that their defaults apply again."""
     wrong = next((word for word in words if "=" in word), None)
     if wrong is not None:
         raise click.BadParameter(f"{wrong!r}: name the key alone", param_hint="KEY")
@@ -215,13 +216,13 @@ def delete_command(kind: str, name: str, words: tuple[str, ...], *, validate_onl
 
 @_changing("append", "Add to values that are lists.", "topic orders cleanup.policy=compact")
 def append_command(kind: str, name: str, words: tuple[str, ...], *, validate_only: bool, cluster: Cluster) -> None:
-    """Add to settings that are lists."""
+    """Append elements to settings that are lists."""
     _change(cluster, kind, name, Operation.APPEND, parse_settings(words, "KEY=VALUE"), validate_only)
 
 
 @_changing("subtract", "Take from values that are lists.", "topic orders cleanup.policy=compact")
 def subtract_command(kind: str, name: str, words: tuple[str, ...], *, validate_only: bool, cluster: Cluster) -> None:
-    """Take from settings that are lists."""
+    """Remove elements from settings that are lists."""
     _change(cluster, kind, name, Operation.SUBTRACT, parse_settings(words, "KEY=VALUE"), validate_only)
 
 
@@ -259,12 +260,12 @@ def _change(
 
 
 def _shown(kind: str, key: str, value: str | None) -> str | None:
-    """A value for the confirmation; a quota is a number and no secret."""
+    """A value for the confirmation, without secrets; a quota is never a secret."""
     return value if kind == QUOTA else shown_config(_TYPES[kind], key, value, show_secrets=False)
 
 
 def _quotas(operation: Operation, values: Iterable[tuple[str, str | None]]) -> dict[str, float | None]:
-    """Quotas are numbers, and no lists."""
+    """Parse quotas, which are numbers and never lists."""
     if operation not in (Operation.SET, Operation.DELETE):
         raise click.UsageError("A quota is a number: it can be set and deleted, nothing else.")
     try:
@@ -274,7 +275,7 @@ def _quotas(operation: Operation, values: Iterable[tuple[str, str | None]]) -> d
 
 
 def parse_entity(text: str) -> Entity:
-    """Read `user=alice,client-id`, where a type without a name is its default; raises a usage error."""
+    """Parse `user=alice,client-id`, where a type without a name is its default; raises a usage error."""
     found: dict[str, str | None] = {}
     for part in text.split(","):
         kind, equals, name = part.partition("=")
@@ -287,7 +288,7 @@ def parse_entity(text: str) -> Entity:
 
 
 def _canonical(kind: str, name: str) -> str:
-    """A name as rows have it."""
+    """A name in the form used in rows."""
     return entity_name(parse_entity(name)) if kind == QUOTA else name
 
 

@@ -1,4 +1,4 @@
-"""`kraft decode`: a message, a record or a batch as JSON (Kafka: the generated `JsonConverter`s)."""
+"""`kraft decode`: decodes a message, a record or a batch to JSON (Kafka: the generated `JsonConverter`s)."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _MAX_INT32: Final = 0x7FFFFFFF
 
 
 class Decoded(Struct, frozen=True, kw_only=True):
-    """What was read. `json` is in Kafka's form; `again` is the same thing, encoded anew; `left` are bytes behind it.
+    """A decoded value. `json` has Kafka's form; `again` is the re-encoded value; `left` counts the bytes after it.
 
-    `again` is None for what can be read, but not be written: unknown tagged fields out of order. `name` and `version`
-    are what a record's frame says.
+    `again` is None for a value that cannot be written, such as one with unknown tagged fields out of order. `name` and
+    `version` are those in a record's frame.
     """
 
     json: dict[str, Any]
@@ -48,20 +48,19 @@ class Decoded(Struct, frozen=True, kw_only=True):
 @click.command("decode", short_help="Turn bytes into JSON.")
 @click.argument("words", nargs=-1, metavar="NAME VERSION HEX")
 @click.option("--batch", "many", is_flag=True, help="Read JSON lines from standard input and answer each with one.")
-@click.option("--tolerant", is_flag=True, help="Keep the bytes of a record whose type is unknown, where Kafka stops.")
+@click.option("--tolerant", is_flag=True, help="Keep the bytes of a record of an unknown type, where Kafka stops.")
 @show_secrets_option
 def decode_command(words: tuple[str, ...], *, many: bool, tolerant: bool, show_secrets: bool) -> None:
     """Print bytes as JSON, in Kafka's own form.
 
-    NAME is a message or record without its frame, such as VoteRequest or PartitionRecord. `frame HEX` reads a record's
-    value as it stands in the log, `batch HEX` a record batch. HEX is - for standard input.
+    NAME is a message or record without its frame, such as VoteRequest or PartitionRecord. `frame HEX` decodes a
+    record's value from the log, `batch HEX` a record batch. HEX is - for standard input.
 
     With --batch each line is {"kind": "message|record|frame|batch", "name": …, "version": …, "hex": …}. The answer is
     {"ok": true, "json": …, "hex": encoded again}, or {"ok": false, "error": …, "detail": …, "position": …,
     "field": …}.
 
-    \b
-    Example:
+    \b Example:
         kraft decode TopicRecord 0 0004666f6fca2cf8e1f34a4abca66e2f2a5d1d1e1f00
         kraft decode frame 01140000
     """
@@ -88,11 +87,13 @@ def _print_one(words: tuple[str, ...], tolerant: bool, show_secrets: bool) -> No
     else:
         echo(_dump({"type": decoded.name, "version": decoded.version, "data": decoded.json}))
     if decoded.left:
-        raise CommandFailed(f"{decoded.left} bytes are left behind it", hint="Is it another version, or two things?")
+        raise CommandFailed(
+            f"{decoded.left} bytes are left over", hint="Is VERSION wrong, or does HEX hold two values?"
+        )
 
 
 def answer(line: str, *, tolerant: bool = False, show_secrets: bool = False) -> dict[str, Any]:
-    """The answer to one line of `--batch`; never raises for what stands in the line."""
+    """The answer to one line of `--batch`; no input raises an exception."""
     try:
         asked = _asked(line)
         decoded = read(*asked, tolerant=tolerant, show_secrets=show_secrets)
@@ -143,7 +144,7 @@ def read(
     tolerant: bool = False,
     show_secrets: bool = False,
 ) -> Decoded:
-    """Decode `data`; raises `MetadataLogError` for what is wrong with it, and `UsageError` for an unknown name.
+    """Decode `data`; raises `MetadataLogError` for invalid data, and `UsageError` for an unknown name.
 
     Without `show_secrets`, `REDACTED` takes the place of each secret in the JSON.
     """
@@ -244,7 +245,7 @@ def _hex(data: bytes | None) -> str | None:
 
 
 def _class_of(name: str) -> type[Message]:
-    """The declaration of a name; raises `UsageError` that suggests what may have been meant."""
+    """The class of a name; raises `UsageError` with suggestions."""
     for known, find in _declared():
         if name in known:
             return find(name)
@@ -255,7 +256,7 @@ def _class_of(name: str) -> type[Message]:
 
 
 def _declared() -> Iterator[tuple[Iterable[str], Callable[[str], type[Message]]]]:
-    """Names, and how to find the class of one."""
+    """The sets of names, each with the function that finds a class by name."""
     yield messages.__all__, lambda name: getattr(messages, name)
     by_name = {cls.__name__: cls for cls in RECORD_TYPES.values()}
     yield by_name, by_name.__getitem__

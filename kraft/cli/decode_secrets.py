@@ -19,7 +19,7 @@ from transport.protocol import messages
 
 Json = Any
 _Hide = Callable[[Json], Json]
-"""What is shown in the place of a value that is not null."""
+"""The replacement for a secret value other than null."""
 
 
 def _hidden(value: Json) -> Json:
@@ -27,7 +27,7 @@ def _hidden(value: Json) -> Json:
 
 
 def _shown_records(value: Json) -> Json:
-    """Record batches in base64, unless one of their records is hidden, or may be and cannot be read."""
+    """Record batches in base64; hidden if a record holds a secret, or may hold one and cannot be decoded."""
     try:
         for batch in scan(base64.b64decode(value)):
             if any(redacted_value(record.value) == REDACTED for record in records(batch)):
@@ -52,7 +52,7 @@ HIDDEN_FIELDS: Final[dict[type[Message], dict[str, _Hide]]] = {
     messages.SaslAuthenticateResponse: {"authBytes": _hidden},
     messages.ShareFetchResponse: {"records": _shown_records},
 }
-"""The JSON names of the fields of each message, at any depth, that hold or may hold a secret."""
+"""For each message the JSON names of the fields that hold or may hold a secret, at any depth."""
 CONFIG_MESSAGES: Final[dict[type[Message], int | None]] = {
     messages.AlterConfigsRequest: None,
     messages.CreateTopicsRequest: TOPIC,
@@ -60,7 +60,7 @@ CONFIG_MESSAGES: Final[dict[type[Message], int | None]] = {
     messages.DescribeConfigsResponse: None,
     messages.IncrementalAlterConfigsRequest: None,
 }
-"""The messages that hold configurations, and of what type of resource; None where the message says the type."""
+"""The messages with configurations, and the type of their resource; None if the message states the type."""
 
 
 def redacted(message: Message, fields: dict[str, Json]) -> dict[str, Json]:

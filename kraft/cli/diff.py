@@ -1,4 +1,4 @@
-"""`kraft diff`: what differs between two clusters, or between two moments of one, thing by thing and field by field."""
+"""`kraft diff`: compares two clusters, or two moments of one, by resource and field."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ KINDS: Final = (
     "tokens",
 )
 _BY_KEY: Final = frozenset({"features", "configs", "quotas", "producer_ids"})
-"""The kinds whose fields come and go one by one; of the others, whole things do."""
+"""The kinds with fields that come and go separately; resources of the other kinds appear and vanish as a whole."""
 _SECRETS: Final = (".salt", ".stored_key", ".server_key")
 _ADDRESS: Final = re.compile(r"(?:[\w.-]+|\[[0-9a-fA-F:]+\]):\d{1,5}")
 
@@ -97,8 +97,8 @@ def diff_command(
 ) -> None:
     """Compare the metadata in A and B: two directories, one at two moments, a snapshot and a directory.
 
-    A and B are log directories, directories of the metadata partition, segments or snapshots, with the moment behind
-    an @ if it is not the end; B may be @OFFSET or @TIME alone, for another moment of A.
+    A and B are log directories, directories of the metadata partition, segments or snapshots. The moment follows an @;
+    the default is the end. B may be @OFFSET or @TIME alone, for another moment of A.
     """
     kinds = _kinds(only)
     path_a, at_a = _operand(a, at_a, "--at-a")
@@ -133,13 +133,13 @@ def _kinds(only: str | None) -> frozenset[str]:
 
 
 def _operand(text: str, at: At | None, option: str) -> tuple[str, At | None]:
-    """A path and the moment that stands behind it, or that its option names."""
+    """A path and its moment, from the text after the @ or from the option."""
     if os.path.exists(text):
         return text, at
     path, mark, moment = text.rpartition("@")
     if mark and os.path.exists(path):
         if at is not None:
-            raise click.UsageError(f"{text} and {option} both say which moment is meant")
+            raise click.UsageError(f"{text} and {option} both give a moment")
         try:
             return path, parse_at(moment)
         except ValueError as bad:
@@ -153,7 +153,7 @@ def _operand(text: str, at: At | None, option: str) -> tuple[str, At | None]:
 
 
 def _redacted(one: Difference) -> Difference:
-    """A difference without secrets; that they differ may be seen."""
+    """A difference without secret values; the fact that they differ is visible."""
     secret = one.kind == "configs" and any(
         is_secret_config(resource_type_of(one.name), one.field, _optional(value)) for value in (one.before, one.after)
     )
@@ -173,11 +173,11 @@ _NAMES: Final[dict[tuple[str, str], Callable[[Any], object]]] = {
     ("tokens", "expiration_timestamp"): iso_time,
     ("topics", "leader_recovery_state"): lambda state: LEADER_RECOVERY_STATES.get(state, state),
 }
-"""What the numbers in some fields are called."""
+"""The names of the numbers in some fields."""
 
 
 def _named(one: Difference) -> Difference:
-    """A difference with the names of Kafka's enums in place of their codes, and times in words."""
+    """A difference with the names of Kafka's enums instead of their codes, and with formatted times."""
     name = _NAMES.get((one.kind, one.field))
     if name is None:
         return one
@@ -202,7 +202,7 @@ def _lines(before: ImageAt, after: ImageAt, found: list[Difference]) -> Iterator
 
 
 def _mark(fields: list[Difference]) -> str:
-    """+ for a thing that is new, - for one that is gone, ~ for one that changed."""
+    """+ for a new resource, - for a removed one, ~ for a changed one."""
     if all(one.before is None for one in fields):
         return "+"
     return "-" if all(one.after is None for one in fields) else "~"
@@ -224,7 +224,7 @@ def _optional(value: object) -> str | None:
 
 
 def _text(value: object) -> str:
-    """A value of an image for people."""
+    """A value of an image as readable text."""
     match value:
         case Uuid():
             return str(value)
@@ -272,7 +272,7 @@ def _side(found: ImageAt) -> dict[str, Any]:
 
 
 def _plain(value: object) -> object:
-    """A value of an image as JSON has it."""
+    """A value of an image in JSON form."""
     match value:
         case Uuid():
             return str(value)

@@ -1,4 +1,4 @@
-"""`kraft dump`: what is in the files of a node, batch by batch or record by record (Kafka: `DumpLogSegments`)."""
+"""`kraft dump`: decodes the files of a node, by batch or by record (Kafka: `DumpLogSegments`)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from metadata_log.verify_directory import verify_directory
 
 
 class Reach(Struct):
-    """Which offsets the files hold, and whether some of those that were asked for are among them."""
+    """The offsets in the files, and whether a requested one is among them."""
 
     is_met: bool = True
     start: int | None = None
@@ -56,7 +56,7 @@ class Reach(Struct):
     last_ms: int = NO_TIMESTAMP
 
     def note(self, batch: RecordBatch, span: Range) -> None:
-        """Take a batch into account."""
+        """Account for a batch."""
         if self.start is None:
             self.is_met = False
         self.start = batch.base_offset if self.start is None else min(self.start, batch.base_offset)
@@ -65,7 +65,7 @@ class Reach(Struct):
         self.is_met |= span.overlaps(batch)
 
     def complaint(self, span: Range) -> str:
-        """What to say where nothing that was asked for is there."""
+        """The message if no requested record is in the files."""
         if span.first_offset >= self.end:
             asked = f"no record has offset {span.first_offset} or a later one"
         elif span.first_ms is None and span.last_ms is None:
@@ -78,7 +78,7 @@ class Reach(Struct):
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """What the user asked to see."""
+    """The user's selection."""
 
     show_records: bool
     records: RecordsWanted
@@ -111,7 +111,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     type=click.Choice([each.value for each in OnDamage]),
     default=OnDamage.SKIP.value,
     show_default=True,
-    help="Whether damage, or for strict a record that is not known, ends the reading: at once, of its file, or not.",
+    help="Whether damage, or with strict an unknown record, ends the command, ends the file, or is skipped.",
 )
 @click.option("--show-secrets", is_flag=True, help="Print credentials and passwords as they are.")
 @click.pass_context
@@ -132,11 +132,10 @@ def dump_command(
 ) -> None:
     """Decode segments, snapshots, indexes, quorum-state, meta.properties and the other files of a node.
 
-    PATH is a file, a partition directory or a log directory; it may belong to a running node. Every damage is
-    reported with its file and byte; then the exit code is 1. The range of --since and --until includes both ends.
+    PATH is a file, a partition directory or a log directory; it may belong to a running node. Each damage is reported
+    with its file and byte, and the exit code is then 1. The range of --since and --until includes both ends.
 
-    \b
-    Example:
+    \b Example:
         kraft dump --records --type ConfigRecord /var/lib/kafka/metadata
         kraft dump --records --since 2026-11-20T22:00:00Z --until 2026-11-20T23:00:00Z /var/lib/kafka/metadata
     """
@@ -183,7 +182,7 @@ def dump_command(
             except FileNotFoundError:
                 # A running node deletes old segments and snapshots.
                 echo(f"kraft: warning: the file was removed while the directory was read ({path})", err=True)
-            except BrokenPipeError:  # standard output, and no file
+            except BrokenPipeError:  # standard output is closed, the file is intact
                 raise
             except OSError as bad:
                 what = f"the file cannot be read: {bad.strerror or bad}"
@@ -202,13 +201,13 @@ def dump_command(
 
 
 def _tell(damage: Damage, wanted: Wanted) -> bool:
-    """Report damage; raises `DamagedFile` if the reading is strict."""
+    """Report damage; raises `DamagedFile` in strict mode."""
     stops(damage, wanted.on_damage)
     return _report(damage, wanted.as_json)
 
 
 def _missing(disk: OsDisk, named: str) -> Iterator[Damage]:
-    """What is missing in the partition directory that a path means; nothing for a file."""
+    """The files missing from the partition directory of a path; none if the path is a file."""
     if not os.path.isdir(named):
         return iter(())
     base = named.rstrip("/") or "/"
@@ -218,7 +217,7 @@ def _missing(disk: OsDisk, named: str) -> Iterator[Damage]:
 
 
 def _dump(disk: OsDisk, path: str, kind: FileKind, wanted: Wanted) -> bool:
-    """Print one file; whether it is sound."""
+    """Print one file; returns whether it is sound."""
     has_batches = kind in {FileKind.SEGMENT, FileKind.SNAPSHOT}
     if wanted.records.types and not has_batches:
         return True
@@ -259,7 +258,7 @@ def _dump_index(disk: OsDisk, path: str, kind: FileKind, wanted: Wanted) -> None
 
 
 def _dump_batches(disk: OsDisk, path: str, wanted: Wanted, title: str) -> bool:
-    """Print the batches behind the title; of a file without any record of the types asked for, nothing."""
+    """Print the batches after the title. A file without a record of the requested types prints nothing."""
     sound = True
     if not wanted.records.types:
         click.echo(title, nl=False)
@@ -278,7 +277,7 @@ def _dump_batches(disk: OsDisk, path: str, wanted: Wanted, title: str) -> bool:
             continue
         lines, damages = _batch_lines(found, path, wanted, record_lines)
         if lines:
-            # One call for the whole batch: each call flushes. In bytes, click does not look for colours in it.
+            # One call for the whole batch, since each call flushes. Click does not search bytes for colours.
             text = title + "\n".join(lines)
             title = ""
             click.echo(text.replace("\x7f", "\\u007f").encode() if wanted.as_json else printable_lines(text))
@@ -292,10 +291,10 @@ def _dump_batches(disk: OsDisk, path: str, wanted: Wanted, title: str) -> bool:
 
 
 def _echo_damaged(disk: OsDisk, path: str, start: int, end: int | None, *, show_secrets: bool) -> None:
-    """The bytes between two batches, or behind the last one, that belong to none.
+    """Print the bytes between two batches, or after the last one, that belong to no batch.
 
-    They may be those of a damaged secret: without `show_secrets` only zeros are printed, and how many other bytes there
-    are. A long run of zeros is one line.
+    They may belong to a damaged secret. Without `show_secrets`, only zero bytes are printed, and the number of the
+    other bytes. A long run of zeros is one line.
     """
     file = disk.open(path, writable=False)
     try:
@@ -318,7 +317,7 @@ def _echo_spans(spans: Iterator[Span]) -> None:
 def _batch_lines(
     batch: RecordBatch, path: str, wanted: Wanted, record_lines: RecordLines
 ) -> tuple[list[str], list[Damage]]:
-    """The lines that show a batch, and damage where its records cannot be decoded."""
+    """The lines for a batch, and the damage if its records cannot be decoded."""
     if not wanted.show_records and not wanted.hex:
         return [json.dumps({"file": path, **_batch_facts(batch)}) if wanted.as_json else _batch_text(batch)], []
     lines, damages = None if wanted.hex else record_lines.quickly(batch, path), []
@@ -372,7 +371,7 @@ def _hex_lines(batch: RecordBatch, entries: list[Entry | Damage], wanted: Wanted
 
 _RECORD: Final = re.compile(r"record (\d+) (\w+)")
 _UNREAD: Final = ("records, ", "not decoded: ", "behind the last record")
-"""How the names of spans begin that hold records which were not taken apart."""
+"""The prefixes of names of spans with undecoded records."""
 _SECRET_TYPES: Final = frozenset(cls.__name__ for cls in MAY_HOLD_SECRETS)
 
 
@@ -381,7 +380,7 @@ def _hides_nothing(field: str) -> bool:
 
 
 def _hides(batch: RecordBatch, entries: list[Entry | Damage]) -> Callable[[str], bool]:
-    """Which fields of a batch are hidden: those that hold secrets, and those of which that cannot be known."""
+    """A predicate for the hidden fields of a batch: those that hold secrets or might hold one."""
     secrets: set[str] = set()
     unread: set[str] = set()
     for index, entry in enumerate(entries):
@@ -401,7 +400,7 @@ def _hides(batch: RecordBatch, entries: list[Entry | Damage]) -> Callable[[str],
 
 
 def _verify(disk: OsDisk, path: str, kind: FileKind, *, as_json: bool) -> bool:
-    """Print the verdict on one file; whether it is sound."""
+    """Print the verdict on one file; returns whether it is sound."""
     verdict = verify_file(disk, path, kind)
     for damage in verdict.damages:
         _report(damage, as_json)
@@ -419,7 +418,7 @@ def _verify(disk: OsDisk, path: str, kind: FileKind, *, as_json: bool) -> bool:
 
 
 def _report(damage: Damage, as_json: bool, hint: str | None = None) -> bool:
-    """Say what is damaged; whether the file is sound nevertheless, as the growing end of a running node's log is."""
+    """Report damage. Returns whether the file counts as sound, as does the growing log of a running node."""
     if as_json:
         place = {"position": damage.position, "offset": damage.offset, "unfinished": damage.unfinished}
         echo(json.dumps({"file": damage.where, "damage": damage.what, "expected": damage.expected, **place}))

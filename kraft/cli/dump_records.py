@@ -1,4 +1,4 @@
-"""The lines of `kraft dump` that show records: straight from their bytes where nothing is unusual about them."""
+"""Formats records for `kraft dump`, directly from their bytes in the usual cases."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NO_OP: Final = "NoOpRecord"
 
 
 def type_names(asked: tuple[str, ...]) -> frozenset[str]:
-    """The names, in lower case, of the types that a user asked for by name or number; `UsageError` for a wrong name."""
+    """The lower-case names of the requested record types, from names or numbers; `UsageError` for an unknown one."""
     known = [cls.__name__ for cls in (*RECORD_TYPES.values(), *CONTROL_RECORDS.values())]
     found = set()
     for each in asked:
@@ -43,7 +43,7 @@ def type_names(asked: tuple[str, ...]) -> frozenset[str]:
 
 
 class Range(Struct, frozen=True, kw_only=True):
-    """Which offsets and which times (milliseconds) are shown: from the first to the last, both included."""
+    """The offsets and the times (milliseconds) to show, both ends included."""
 
     first_offset: int = 0
     last_offset: int | None = None
@@ -52,7 +52,7 @@ class Range(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, since: At | None, until: At | None) -> Range:
-        """What lies between two moments, each an offset or a time; None is no bound."""
+        """The range between two moments, each an offset or a time; None is no bound."""
         since, until = since or END, until or END
         return cls(
             first_offset=since.offset or 0,
@@ -63,12 +63,12 @@ class Range(Struct, frozen=True, kw_only=True):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing can lie in it."""
+        """Whether no record can be in the range."""
         before_start = self.last_offset is not None and self.last_offset < self.first_offset
         return before_start or (self.first_ms is not None and self.last_ms is not None and self.last_ms < self.first_ms)
 
     def overlaps(self, batch: RecordBatch) -> bool:
-        """Whether some of a batch may lie in it."""
+        """Whether a record of the batch may be in the range."""
         return (
             batch.next_offset > self.first_offset
             and (self.last_offset is None or batch.base_offset <= self.last_offset)
@@ -77,7 +77,7 @@ class Range(Struct, frozen=True, kw_only=True):
         )
 
     def encloses(self, batch: RecordBatch) -> bool:
-        """Whether all of a batch does."""
+        """Whether each record of the batch is in the range."""
         return (
             batch.base_offset >= self.first_offset
             and (self.last_offset is None or batch.next_offset <= self.last_offset + 1)
@@ -86,7 +86,7 @@ class Range(Struct, frozen=True, kw_only=True):
         )
 
     def includes(self, entry: Entry) -> bool:
-        """Whether a record does."""
+        """Whether a record is in the range."""
         return (
             entry.offset >= self.first_offset
             and (self.last_offset is None or entry.offset <= self.last_offset)
@@ -96,7 +96,7 @@ class Range(Struct, frozen=True, kw_only=True):
 
 
 class RecordsWanted(Struct, frozen=True, kw_only=True):
-    """Which records are shown, and how. `types` are names in lower case; without any, all types are."""
+    """The selection and format of records. `types` are lower-case names; an empty set selects all types."""
 
     types: frozenset[str]
     span: Range
@@ -105,17 +105,17 @@ class RecordsWanted(Struct, frozen=True, kw_only=True):
     show_secrets: bool
 
     def has_type(self, name: str) -> bool:
-        """Whether records with this name are among them."""
+        """Whether records with this name are selected."""
         return name.lower() in self.types if self.types else self.noop or name != _NO_OP
 
     def of(self, batch: RecordBatch, entries: list[Entry]) -> list[Entry]:
-        """Those of the records of a batch that are shown."""
+        """The selected records of a batch."""
         found = [entry for entry in entries if self.has_type(entry.name)]
         return found if self.span.encloses(batch) else [entry for entry in found if self.span.includes(entry)]
 
 
 class _Known(Struct, frozen=True):
-    """What follows from the framing of a record: name, type and version, and how its text is made."""
+    """The data that a record's framing determines: name, type and version, and the function for its text."""
 
     name: str
     type: int
@@ -124,9 +124,9 @@ class _Known(Struct, frozen=True):
 
 
 class RecordLines:
-    """Makes the lines of records; what follows from the type of a record is found once.
+    """Formats the lines of records; data that depends on the record type is computed once.
 
-    `start` gives the fields of a line that say where its batch stands.
+    `start` formats the fields that state the batch's position.
     """
 
     def __init__(self, wanted: RecordsWanted, start: Callable[[str, RecordBatch], str] | None = None) -> None:
@@ -135,10 +135,9 @@ class RecordLines:
         self._known: dict[bytes, _Known | None] = {}
 
     def quickly(self, batch: RecordBatch, path: str) -> list[str] | None:
-        """The lines of the records of a batch; None if one of them must be looked at more closely.
+        """The lines of a batch's records; None if they need the slow path.
 
-        That is a batch with damage, control records, or records of a type or version that is not known, and one that is
-        shown in part only.
+        The slow path handles damage, control records, unknown types and versions, and batches that are shown in part.
         """
         if batch.is_control or not self.wanted.span.encloses(batch):
             return None
@@ -165,7 +164,7 @@ class RecordLines:
         return lines
 
     def _middle(self, known: _Known, timestamp: int, epoch: int) -> str | None:
-        """What stands between the offset of a record and its fields; None if it is not shown."""
+        """The text between a record's offset and its fields; None if the record is not selected."""
         if not self.wanted.has_type(known.name):
             return None
         if not self.wanted.as_json:
@@ -178,7 +177,7 @@ class RecordLines:
         return self._known[framing]
 
     def _learn(self, framing: bytes) -> _Known | None:
-        """What a framing of one byte for each number says; None if the record is not known in this version."""
+        """The meaning of a framing with one byte for each number; None if the record's version is unknown."""
         if len(framing) < FRAMING_BYTES or framing[0] != FRAME_VERSION or max(framing) > 0x7F:
             return None
         _, record_type, version = framing
@@ -191,7 +190,7 @@ class RecordLines:
         return _Known(cls.__name__, record_type, version, text)
 
     def line(self, batch: RecordBatch, entry: Entry, path: str) -> str:
-        """The line of one record of any kind; its bytes if it is not known."""
+        """The line of a record of any kind; an unknown record is shown as bytes."""
         record = entry.record
         if not self.wanted.as_json:
             fields = self._unread(entry) if record is None else self._fields(entry, record)
@@ -212,7 +211,7 @@ class RecordLines:
         return type(record) in MAY_HOLD_SECRETS and not self.wanted.show_secrets
 
     def _unread(self, entry: Entry) -> object:
-        """What is shown of a record of an unknown type, or of a version that is not understood."""
+        """The text of a record with an unknown type or version."""
         may_hold_secrets = not entry.is_control and RECORD_TYPES.get(entry.type) in MAY_HOLD_SECRETS
         hides = may_hold_secrets and not self.wanted.show_secrets
         return {"hex": REDACTED if hides else entry.value.hex()}
@@ -234,12 +233,12 @@ def _middle_of_line(timestamp: int, epoch: int, is_control: bool, name: str, rec
 
 
 def _shown_version(entry: Entry, record: Message) -> int:
-    """Records of a newer version are shown as the newest that is known."""
+    """The displayed version: that of the record, at most the newest known one."""
     return 0 if entry.is_control else min(entry.version, type(record).__schema__.versions.highest)
 
 
 def _redacted(cls: type[Message], version: int, plain: TextFromBytes, *, ascii_only: bool) -> TextFromBytes:
-    """The function that hides the secrets of a record, if it has any."""
+    """The function that hides the secrets of a record, if the record type has secrets."""
     read = reader(cls, version, version in cls.__schema__.flexible)
 
     def text(value: bytes, position: int) -> str:

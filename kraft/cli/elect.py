@@ -1,4 +1,4 @@
-"""`kraft elect`: elections that an administrator asks for (Kafka: `LeaderElectionCommand`)."""
+"""`kraft elect`: requests leader elections (Kafka: `LeaderElectionCommand`)."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from kraft.cli.text import count
 def elect_command(
     kind: str, *, words: tuple[str, ...], topics: tuple[str, ...], everything: bool, cluster: Cluster
 ) -> None:
-    """Hold an election of some partitions or of all.
+    """Elect leaders of some partitions or of all.
 
-    preferred lets the first replica of each lead again, if it is in sync. unclean lets any replica lead that is alive
-    where no replica in sync is: records that it lacks are lost.
+    preferred elects the first replica of each partition, if it is in sync. unclean elects any live replica where no
+    replica in sync is alive: the records that the new leader lacks are lost.
     """
     if everything == bool(words or topics):
         raise click.UsageError("Say which partitions: --topic-partition, --topic, or --all.")
@@ -62,7 +62,7 @@ async def _elect(
 
 
 async def _of_topics(admin: AdminClient, topics: tuple[str, ...]) -> tuple[TopicPartition, ...]:
-    """Every partition of these topics."""
+    """The partitions of these topics."""
     if not topics:
         return ()
     image = await image_of(admin)

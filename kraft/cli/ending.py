@@ -1,4 +1,4 @@
-"""When a command that goes on for ever is to end: with a signal, or when its time is over."""
+"""Ends a long-running command after a signal or a given time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kraft.node.run import one_cause
 
 @asynccontextmanager
 async def ending(seconds: float | None) -> AsyncIterator[trio.CancelScope]:
-    """A scope for the work, which Ctrl-C, SIGTERM or the end of the time cancels; what follows it is not hurried."""
+    """A scope for the work, which Ctrl-C, SIGTERM or the end of the time cancels; later cleanup is not cancelled."""
     scope = trio.CancelScope(deadline=float("inf") if seconds is None else trio.current_time() + seconds)
     with one_cause():
         async with trio.open_nursery() as nursery:

@@ -1,4 +1,4 @@
-"""`kraft features`: the feature levels of a cluster, and their upgrade (Kafka: `FeatureCommand`)."""
+"""`kraft features`: describes, upgrades and downgrades feature levels (Kafka: `FeatureCommand`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RELEASES: Final = {level: name for name, level in METADATA_VERSIONS.items()}
     epilog="Example: kraft features describe --bootstrap-controller 127.0.0.1:9093",
 )
 def features_command() -> None:
-    """What kafka-features does: metadata.version and the other feature levels of a cluster."""
+    """Show and change metadata.version and the other feature levels of a cluster, like kafka-features."""
 
 
 @features_command.command(
@@ -56,7 +56,7 @@ _feature_option = click.option(
     metavar="NAME=LEVEL",
     help="A feature and its level; of metadata.version a release such as 4.3-IV0, too. May be repeated.",
 )
-_dry_run_option = click.option("--dry-run", is_flag=True, help="Only say whether it would work.")
+_dry_run_option = click.option("--dry-run", is_flag=True, help="Only check the request.")
 
 
 @features_command.command(
@@ -69,7 +69,7 @@ _dry_run_option = click.option("--dry-run", is_flag=True, help="Only say whether
 @_dry_run_option
 @on_a_cluster
 def upgrade_command(features: tuple[str, ...], *, release_version: str | None, dry_run: bool, cluster: Cluster) -> None:
-    """Raise feature levels, all or none: once every broker and controller runs the new release."""
+    """Raise feature levels, all or none. Do this after each broker and controller runs the new release."""
     if bool(features) == (release_version is not None):
         raise click.UsageError("Say which levels: --feature, or --release-version.")
     levels = parse_levels(features) if release_version is None else dict(feature_levels(release_version))
@@ -115,5 +115,5 @@ def _number(name: str, text: str) -> int:
 
 
 def _level(name: str, level: int) -> str:
-    """A level as people know it; of metadata.version that is the release."""
+    """A level for display; the release for metadata.version."""
     return _RELEASES.get(level, str(level)) if name == METADATA_VERSION else str(level)

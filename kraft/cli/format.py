@@ -1,4 +1,4 @@
-"""`kraft format` and `kraft random-uuid`: a log directory before its first start (Kafka: `StorageTool`)."""
+"""`kraft format` and `kraft random-uuid`: prepare log directories for their first start (Kafka: `StorageTool`)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _FLAGS: Final = "--standalone, --initial-controllers or --no-initial-controllers
     metavar="LIST",
     help="The first voters of a dynamic quorum: id@host:port:directory-id,… the same on every node.",
 )
-@click.option("-N", "--no-initial-controllers", is_flag=True, help="A node that a dynamic quorum will be told of.")
+@click.option("-N", "--no-initial-controllers", is_flag=True, help="This node learns the voters of a dynamic quorum.")
 @click.option("-r", "--release-version", metavar="V", help=f"The metadata.version to begin with [{LATEST_RELEASE}].")
 @click.option("-f", "--feature", "features", multiple=True, metavar="F=N", help="The level of a feature to begin with.")
 @click.option(
@@ -49,9 +49,7 @@ _FLAGS: Final = "--standalone, --initial-controllers or --no-initial-controllers
     metavar="CREDENTIAL",
     help="A user to begin with: SCRAM-SHA-256=[name=…,password=…].",
 )
-@click.option(
-    "-g", "--ignore-formatted", is_flag=True, help="Leave directories as they are that are formatted already."
-)
+@click.option("-g", "--ignore-formatted", is_flag=True, help="Skip directories that are formatted already.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def format_command(
     *,
@@ -66,10 +64,10 @@ def format_command(
     ignore_formatted: bool,
     as_json: bool,
 ) -> None:
-    """Prepare the log directories of one node, as kafka-storage does; Apache Kafka opens them, too.
+    """Prepare the log directories of one node, like kafka-storage; Apache Kafka opens them, too.
 
-    CONFIG is a Kafka properties file; what `kraft serve` refuses in it is refused here. A directory that is formatted
-    for another node or cluster is an error, with --ignore-formatted, too, and then nothing is written.
+    CONFIG is a Kafka properties file, with the same rules as for `kraft serve`. A directory that is formatted for
+    another node or cluster is an error, even with --ignore-formatted; then the command writes nothing.
     """
     if standalone + (initial_controllers is not None) + no_initial_controllers > 1:
         raise UsageError(f"only one of {_FLAGS} can be given", hint="See `kraft format --help`.")
@@ -112,7 +110,7 @@ def format_command(
 
 
 class _Plan(Struct, frozen=True, kw_only=True):
-    """What all directories of the node are formatted with."""
+    """The data for the format of each directory of the node."""
 
     node_id: int
     cluster_id: str
@@ -124,7 +122,7 @@ class _Plan(Struct, frozen=True, kw_only=True):
 
 
 def _is_dynamic(config: FormatConfig, voters: VotersRecord | None, *, flagged: bool) -> bool:
-    """Whether the quorum is dynamic, as far as this node knows; what contradicts itself is refused."""
+    """Whether the quorum is dynamic, as far as this node knows; contradictory settings raise `UsageError`."""
     if config.static_voters:
         if voters is not None or flagged:
             raise UsageError(
@@ -142,7 +140,7 @@ def _is_dynamic(config: FormatConfig, voters: VotersRecord | None, *, flagged: b
 
 
 def _kind(plan: _Plan, *, is_metadata: bool) -> str:
-    """What kafka-storage calls a directory (`Formatter.DirectoryType`)."""
+    """The name of a directory's type in kafka-storage (`Formatter.DirectoryType`)."""
     if not is_metadata:
         return "data"
     if plan.initial_voters is None:

@@ -1,4 +1,4 @@
-"""How `--help` looks on every level: an example is never wrapped inside a word, an option, or a quoted text."""
+"""Formats `--help` at every level: examples are never wrapped inside a word, an option, or a quoted text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 
 _EXAMPLE: Final = "Example:"
 _IN_DOCSTRING: Final = "\b\nExample:\n"
-"""How a docstring begins the last paragraph, if that has examples."""
+"""The first words of a docstring's last paragraph, if that has examples."""
 _CONTINUED: Final = " \\"
 _INDENT: Final = 4
 _HYPHEN, _UNBROKEN_HYPHEN = "-", "\N{NON-BREAKING HYPHEN}"
@@ -19,7 +19,7 @@ _WORD: Final = re.compile(r"""(?:"[^"]*"|'[^']*'|[^\s"'])+""")
 
 
 class _Formatter(click.HelpFormatter):
-    """Breaks examples as a shell would take them, between words, and no word at its hyphens."""
+    """Wraps examples between the words of a shell command, and never at a hyphen."""
 
     def write(self, string: str) -> None:
         super().write(string.replace(_UNBROKEN_HYPHEN, _HYPHEN))
@@ -54,7 +54,7 @@ class _Formatter(click.HelpFormatter):
 
 
 def break_command(command: str, width: int) -> list[str]:
-    """A command for a shell in lines of at most this width, as far as words allow. An option stays with its value."""
+    """A shell command in lines of at most this width, if its words permit. An option stays on the line of its value."""
     words = _WORD.findall(command)
     parts = [words[0]] if words else []
     for before, word in pairwise(words):
@@ -77,7 +77,7 @@ class _Context(click.Context):
 
 
 def with_our_help(command: click.Command) -> click.Command:
-    """The command, and all below it, with help in this form; a group without a command is an error, not its help."""
+    """Give a command and its subcommands this help format; a group without a subcommand is a usage error."""
     command.context_class = _Context
     if isinstance(command, click.Group):
         command.no_args_is_help = False

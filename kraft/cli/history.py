@@ -1,4 +1,4 @@
-"""`kraft history`: what happened to a cluster, when and why, from its metadata log alone."""
+"""`kraft history`: lists the changes of a cluster with time and cause, from its metadata log alone."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from metadata_log.timeline import At, Base, TimelineBatch, moment_text, read_tim
 GAPS: Final = "controller_gaps"
 _RETENTION: Final = "retention"
 _NOT_TOLD: Final = frozenset({"damage", "fault"})
-_HINT: Final = "What lies behind the damage is not told, until a snapshot says how things stand."
+_HINT: Final = "The history behind the damage is unknown, up to the next snapshot."
 
 
 @click.command(
@@ -44,8 +44,8 @@ _HINT: Final = "What lies behind the damage is not told, until a snapshot says h
     epilog="Example: kraft history /var/lib/kafka/metadata --topic orders-3 --since 2026-11-20T22:00:00Z",
 )
 @click.argument("path", type=click.Path(exists=True), metavar="DIR")
-@click.option("--topic", metavar="T[-P]", help="Only what became of this topic, or of this partition of it.")
-@click.option("--broker", type=int, metavar="N", help="Only what this broker did, or what became of it.")
+@click.option("--topic", metavar="T[-P]", help="Only changes of this topic, or of this partition of it.")
+@click.option("--broker", type=int, metavar="N", help="Only changes that concern this broker.")
 @click.option("--since", callback=at_of, metavar="T", help="Only what happened at this time or offset, or later.")
 @click.option("--until", callback=at_of, metavar="T", help="Only what happened up to this time or offset.")
 @click.option("--elections", is_flag=True, help="Each election of a leader and of a controller, and why it happened.")
@@ -67,7 +67,7 @@ _HINT: Final = "What lies behind the damage is not told, until a snapshot says h
     type=click.Choice([each.value for each in OnDamage]),
     default=OnDamage.SKIP.value,
     show_default=True,
-    help="Whether damage ends everything, ends the story, or the story goes on with the next snapshot.",
+    help="Whether damage ends the command, ends the history, or the history continues with the next snapshot.",
 )
 @show_secrets_option
 @click.pass_context
@@ -87,19 +87,19 @@ def history_command(
     on_damage: str,
     show_secrets: bool,
 ) -> None:
-    """Tell who led what, which replicas were in sync, who was fenced, and every change of configurations, access rules,
-    features and quotas, each with offset, time, epoch and cause.
+    """List the leaders, replicas in sync and fenced brokers, and each change of configurations, access rules, features
+    and quotas, with offset, time, epoch and cause.
 
     DIR is a log directory, the directory of the metadata partition, or a segment; a running node's may be read.
     """
     if html is not None and parquet is not None:
-        raise click.UsageError("--html and --parquet are two outputs: ask for one at a time")
+        raise click.UsageError("--html and --parquet exclude each other")
     if gaps and elections:
-        raise click.UsageError("--gaps and --elections are two questions: ask one at a time")
+        raise click.UsageError("--gaps and --elections exclude each other")
     wanted = Filter(topic=topic, broker=broker)
     names = wanted.views((GAPS,) if gaps else MOMENTS if elections else STORY)
     if not names:
-        raise click.UsageError("--gaps has nothing to do with a topic or a broker")
+        raise click.UsageError("--gaps does not apply to a topic or a broker")
     options = Options(show_secrets=show_secrets, on_damage=OnDamage(on_damage))
     reading = _Reading(path, until, options, wanted)
     reading.check_since(since)
@@ -118,7 +118,7 @@ def history_command(
 
 
 class _Reading:
-    """One pass over the history of a path, and the damage that was met on it."""
+    """One pass over the history of a path, with the damage found."""
 
     def __init__(self, path: str, until: At | None, options: Options, wanted: Filter) -> None:
         self.path = path
@@ -127,9 +127,9 @@ class _Reading:
         self._names = Names(wanted)
         self.damages: list[Damage] = []
         self.lost_sight = False
-        """Whether a part of the history is not told because of damage before it."""
+        """Whether damage hides a part of the history."""
         self.bases: list[tuple[bool, Base]] = []
-        """The snapshots with which the history begins (True) or goes on behind damage (False)."""
+        """The snapshots at the beginning of the history (True), or after damage (False)."""
         self._places: list[tuple[int, str]] = []
         self._unknown: set[tuple[int, int]] = set()
         self.until = until
@@ -137,7 +137,7 @@ class _Reading:
         self._options = options
 
     def rows(self, views: Iterable[str]) -> Iterator[tuple[View, Row]]:
-        """The rows of views as they end."""
+        """The rows of views in the order of their ends."""
         wanted = frozenset(views)
         read = wanted | {_RETENTION} | self._names.views
         with LongJob("Reading", _size(self.path)) as job:
@@ -152,17 +152,17 @@ class _Reading:
 
     @property
     def is_damaged(self) -> bool:
-        """Whether something may have happened that is not told."""
+        """Whether the history may lack changes because of damage."""
         return any(not damage.unfinished for damage in self.damages)
 
     def check_since(self, since: At | None) -> None:
-        """Raise `CommandFailed` for a beginning that lies behind the end of the log."""
+        """Raise `CommandFailed` for a beginning after the end of the log."""
         if since is not None and self.end.offset >= 0 and not self.end.reaches(since):
             end = end_words(self.end.offset, self.end.timestamp_ms)
             raise CommandFailed(f"--since {moment_text(since)} is beyond the end: {end} ({self.path})")
 
     def _check_read(self) -> None:
-        """Raise `CommandFailed` where nothing was read, or nothing is known of what was asked for."""
+        """Raise `CommandFailed` if nothing was read, or the requested period is unknown."""
         until = self.until
         if not (self._places or self.bases or self.damages):
             if until is None or self.end.offset < 0:
@@ -175,7 +175,7 @@ class _Reading:
             raise unknown
 
     def unknown_time(self, since: At | None) -> CommandFailed | None:
-        """What to say of a part of the time that was asked for which the log does not hold."""
+        """The failure for a requested period that the log does not cover."""
         begins = next((base for first, base in self.bases if first), None)
         if since is not None and begins is not None and _is_before(since, begins):
             return CommandFailed(
@@ -213,7 +213,7 @@ class _Reading:
             yield entry
 
     def _on_retention(self, row: Row) -> None:
-        """What the engine could not tell, unless that was damage in a file, of which more is known."""
+        """Note the gaps of the history that do not come from file damage, which is reported in more detail."""
         facts = by_name(VIEWS[_RETENTION], row)
         offset = facts["from_offset"]
         self.lost_sight |= facts["kind"] == "damage"
@@ -228,24 +228,24 @@ class _Reading:
 
 
 class _Watched(TimelineBatch, frozen=True, kw_only=True):
-    """A batch that says what is damaged in it to others, too."""
+    """A batch that also reports its damage to the reading."""
 
     watch: Callable[[Iterable[Entry | Damage], str, RecordBatch | None], Iterator[Entry | Damage]]
 
     def entries(self) -> Iterator[Entry | Damage]:
-        """The records, decoded while they are walked."""
+        """The records, decoded during the iteration."""
         return self.watch(TimelineBatch.entries(self), self.path, self.batch)
 
 
 def _is_before(at: At, base: Base) -> bool:
-    """Whether a moment lies before the end of the snapshot that a history begins with."""
+    """Whether a moment is before the end of the history's first snapshot."""
     if at.offset is not None:
         return at.offset < base.end.offset
     return at.timestamp_ms is not None and at.timestamp_ms < base.timestamp_ms
 
 
 def _size(path: str) -> int:
-    """How many bytes the segments of a path have, as far as they are still there."""
+    """The total size in bytes of a path's segments, as far as they still exist."""
     if os.path.isfile(path):
         return os.path.getsize(path)
     inner = os.path.join(path, PARTITION_DIRECTORY)
@@ -276,9 +276,9 @@ def _tell(reading: _Reading, names: tuple[str, ...], wanted: Filter, since: At |
     for begins, base in reading.bases:
         place = f"after offset {base.end.offset - 1}, {iso_time(base.timestamp_ms)}"
         words = "begins with a snapshot" if begins else "goes on with a snapshot"
-        echo(f"The history {words}, {place}: what was before is not known.", err=True)
+        echo(f"The history {words}, {place}: earlier changes are unknown.", err=True)
     if not events and not reading.is_damaged:
-        echo("Nothing that matches has happened.", err=True)
+        echo("No change matches.", err=True)
 
 
 def _begin(facts: Facts) -> tuple[int, int]:
@@ -297,7 +297,7 @@ def _is_since(since: At | None, offset: int, timestamp: int | None) -> bool:
 
 
 def _object(view: View, facts: Facts) -> str:
-    """A row as one line of JSON: times in words, everything else as it is."""
+    """A row as one line of JSON, with formatted times."""
     shown = {
         column.name: iso_time(facts[column.name]) if column.type == "timestamp" else facts[column.name]
         for column in view.columns
@@ -306,7 +306,7 @@ def _object(view: View, facts: Facts) -> str:
 
 
 def _show_gaps(reading: _Reading, since: At | None, as_json: bool) -> None:
-    """The windows without an active controller, longest part of the answer first: when, how long, between whom."""
+    """The periods without an active controller: time, duration, controllers before and after."""
     found = [by_name(view, row) for view, row in reading.rows((GAPS,))]
     gaps = sorted((one for one in found if _is_since(since, *_begin(one))), key=_begin)
     if as_json:
@@ -315,7 +315,7 @@ def _show_gaps(reading: _Reading, since: At | None, as_json: bool) -> None:
     if not gaps and reading.is_damaged:
         return
     if not gaps:
-        echo("There was no such gap: somebody was active as controller all the time.")
+        echo("There was no such gap: a controller was active all the time.")
         return
     names = ("from", "to", "seconds", "offset", "epochs", "controllers", "why")
     echo_lines(table(names, (_gap(gap) for gap in gaps)))
@@ -336,7 +336,7 @@ def _gap(gap: Facts) -> tuple[object, ...]:
 
 
 def _write_page(reading: _Reading, wanted: Filter, since: At | None, out: Path) -> None:
-    """One self-contained page: timelines, and the same story as tables."""
+    """One self-contained page with timelines and the history as tables."""
     report = import_module("kraft.report")
     found = [(view.name, row) for view, row in _wanted_rows(reading, report.HISTORY_VIEWS, wanted, since)]
     if reading.shows_secrets:
@@ -346,7 +346,7 @@ def _write_page(reading: _Reading, wanted: Filter, since: At | None, out: Path) 
 
 
 def _write_parquet(reading: _Reading, names: tuple[str, ...], wanted: Filter, since: At | None, out: Path) -> None:
-    """One file for each view that has rows."""
+    """One file for each view with rows."""
     arrow = import_module("metadata_log.arrow")
     found: dict[str, list[Row]] = {}
     for view, row in _wanted_rows(reading, names, wanted, since):
@@ -376,7 +376,7 @@ def _notes(reading: _Reading, wanted: Filter, since: At | None) -> list[str]:
 def _wanted_rows(
     reading: _Reading, names: Iterable[str], wanted: Filter, since: At | None
 ) -> Iterator[tuple[View, Row]]:
-    """The rows that were asked for, also those that began before and still held."""
+    """The requested rows, including those that began earlier and were still valid."""
     latest: dict[tuple[object, ...], Facts] = {}
     for view, row in reading.rows(wanted.views(names)):
         if not wanted.may_take(view, row):
@@ -398,7 +398,7 @@ def _still_held(since: At | None, facts: Facts) -> bool:
 
 
 def cluster_of(disk: Disk, path: str) -> str:
-    """The id in the meta.properties of the log directory that a path is or lies in; else the name of the path."""
+    """The id in meta.properties of the log directory that a path is, or is in; else the name of the path."""
     place = os.path.abspath(path)
     for directory in (place, os.path.dirname(place), os.path.dirname(os.path.dirname(place))):
         file = f"{directory}/{META_PROPERTIES}"

@@ -1,4 +1,4 @@
-"""Whether the topic and the broker that `kraft history` is asked about were ever there."""
+"""Checks whether the topic and the broker of a `kraft history` filter ever existed."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ _CONFIGS: Final = "config_history"
 
 
 class Names:
-    """Collects the topics and brokers of a history, as far as a filter names one. A deleted topic was there."""
+    """Collects the topics and brokers of a history that a filter may name, including deleted topics."""
 
     def __init__(self, wanted: Filter) -> None:
         self._wanted = wanted
         self._topics: dict[str, int] = {}
         self._brokers: set[int] = set()
         self.views: frozenset[str] = frozenset()
-        """The views that tell which names there are."""
+        """The views with the names."""
         if wanted.topic is not None:
             self.views |= {_TOPICS}
         if wanted.broker is not None:
             self.views |= {_BROKERS, _PARTITIONS}
 
     def note(self, view: str, row: Row) -> None:
-        """Take the names in a row into account."""
+        """Account for the names in a row."""
         if self._wanted.topic is not None and view == _TOPICS:
             name, partitions = row[_AT[_TOPICS, "topic"]], row[_AT[_TOPICS, "partitions"]]
             self._topics[name] = max(self._topics.get(name, 0), partitions)
@@ -45,7 +45,7 @@ class Names:
             self._brokers |= {int(name)} if name.isdecimal() else set()
 
     def unknown(self) -> CommandFailed | None:
-        """The failure for a name that no row has; None if all that were asked for are known."""
+        """The failure for a name without any row; None if all requested names are known."""
         topic, broker = self._wanted.topic, self._wanted.broker
         if topic is not None and topic not in self._topics:
             name, dash, number = topic.rpartition("-")
@@ -70,4 +70,4 @@ _AT: Final = {
         (_CONFIGS, "resource_name"),
     )
 }
-"""Where in the rows of a view a column stands."""
+"""The index of a column in the rows of a view."""

@@ -1,4 +1,4 @@
-"""The image in a directory at an offset or a time, for every command that shows one; and the options for it."""
+"""The image in a directory at an offset or a time, and the options for it, for all commands that show images."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from metadata_log.types import OffsetAndEpoch
 
 
 def at_of(context: click.Context, parameter: click.Parameter, value: str | None) -> At | None:
-    """The moment that an option names; a usage error if it is neither an offset nor a time."""
+    """Parse the moment in an option; a usage error if it is neither an offset nor a time."""
     try:
         return None if value is None else parse_at(value)
     except ValueError as bad:
@@ -42,38 +42,38 @@ reading_options = click.option(
     type=click.Choice([each.value for each in OnDamage]),
     default=OnDamage.STOP.value,
     show_default=True,
-    help="Whether damage ends everything, ends the reading where it is, or is passed over.",
+    help="Whether damage ends the command, ends the reading at the damage, or is skipped.",
 )
 show_secrets_option = click.option("--show-secrets", is_flag=True, help="Print credentials and passwords as they are.")
 
 
 class ImageAt(Struct, frozen=True, kw_only=True):
-    """The image of a path at some moment, what its last record is, and what was wrong on the way there."""
+    """The image of a path at a moment, with its last record and the damage found before."""
 
     path: str
     image: MetadataImage
     provenance: Provenance
     damages: tuple[Damage, ...]
     open_since: int | None = None
-    """Where a transaction began that has not ended; its changes are not in the image."""
+    """The start offset of an open transaction; its changes are not in the image."""
     stopped: bool = False
     """Whether damage ended the reading."""
 
     @property
     def is_damaged(self) -> bool:
-        """Whether the image may lack something; a log that may still grow does not."""
+        """Whether the image may be incomplete; an incomplete end of a growing log does not count."""
         return any(not damage.unfinished for damage in self.damages)
 
     @property
     def hint(self) -> str | None:
-        """What to do about the damage."""
+        """A hint for the damage."""
         if self.stopped:
             return "This is the state before the damage; --on-damage skip-damage goes on behind it."
         return None
 
     @property
     def where(self) -> str:
-        """Which moment it is, for people."""
+        """A text for the moment."""
         if self.provenance.offset < 0:
             return f"{self.path} before the first record"
         time = iso_time(self.provenance.timestamp_ms) or "no time"
@@ -83,15 +83,16 @@ class ImageAt(Struct, frozen=True, kw_only=True):
 
 
 def image_at(path: str, at: At | None, on_damage: OnDamage = OnDamage.STOP) -> ImageAt:
-    """Replay what is in a directory, a segment or a snapshot up to some moment; the changes of an open transaction are
-    left out. Raises `MetadataLogError` or `CommandFailed` where nothing is known of that moment.
+    """Replay a directory, a segment or a snapshot up to a moment, without the changes of an open transaction.
+
+    Raises `MetadataLogError` or `CommandFailed` if the state at that moment is unknown.
     """
     try:
         found = _read(path, at, "latest", on_damage)
     except MetadataLogError as bad:
         if on_damage is OnDamage.STRICT:
             raise
-        # If that was a damaged snapshot, an older one or the log itself may lead to the same moment.
+        # After a damaged snapshot, an older one or the log itself may lead to the same moment.
         found = _read(path, at, "earliest", on_damage)
         found = replace(found, damages=(_damage_of(bad, path), *found.damages))
     _check_moment(found, at)
@@ -116,7 +117,7 @@ def _damage_of(bad: MetadataLogError, path: str) -> Damage:
 
 
 class _Reading:
-    """An image in the making."""
+    """An image in progress."""
 
     def __init__(self, on_damage: OnDamage) -> None:
         self._on_damage = on_damage
@@ -126,11 +127,11 @@ class _Reading:
         self.over = False
 
     def take(self, item: Base | TimelineBatch | Damage) -> None:
-        """Go on with what comes next."""
+        """Continue with the next item."""
         match item:
             case Damage():
                 self._damages.append(item)
-                # What is missing below the snapshot with which the reading began is told last, and ends nothing.
+                # Missing files below the first snapshot are reported last, and do not end the reading.
                 is_below = item.offset is not None and item.offset <= self._provenance.offset
                 self.over = stops(item, self._on_damage) and not is_below
             case Base():
@@ -140,7 +141,7 @@ class _Reading:
                 self._replay_batch(item)
 
     def _replay_base(self, base: Base) -> None:
-        """A part of a snapshot is no state that ever was: damage is fatal, unless it is to be passed over."""
+        """Replay a snapshot. A part of a snapshot is not a valid state: damage is fatal, unless it is to be skipped."""
         for entry in base.entries:
             problem = entry if isinstance(entry, Damage) else self._one(entry, base.path, None)
             if problem is not None:
@@ -163,7 +164,7 @@ class _Reading:
             self._provenance = Provenance(offset=offset, epoch=batch.batch.epoch, timestamp_ms=timestamp_ms)
 
     def _one(self, entry: Entry, path: str, batch: RecordBatch | None) -> Damage | None:
-        """Replay one record; what is wrong with it, if something is."""
+        """Replay one record; returns its damage, or None."""
         if entry.is_control:
             return None
         try:
@@ -177,7 +178,7 @@ class _Reading:
             return Damage(where=path, what=fault.what, expected=expected, position=position, offset=entry.offset)
 
     def result(self, path: str) -> ImageAt:
-        """What has become of it."""
+        """The resulting image."""
         end = OffsetAndEpoch(epoch=max(self._provenance.epoch, 0), offset=self._provenance.offset + 1)
         image = self._delta.apply(end)
         return ImageAt(
@@ -191,7 +192,7 @@ class _Reading:
 
 
 def _check_moment(found: ImageAt, at: At | None) -> None:
-    """Complain about a moment that is not in the history; behind damage the damage says enough."""
+    """Refuse a moment outside the history; after damage, the report of the damage is enough."""
     if at is None or found.is_damaged:
         return
     last = found.provenance.offset
@@ -219,7 +220,7 @@ def _check_moment(found: ImageAt, at: At | None) -> None:
 
 
 def first_words(path: str) -> str | None:
-    """When the history begins."""
+    """A text with the beginning of the history."""
     for item in read_timeline(OsDisk(), path, on_damage=OnDamage.SKIP):
         if isinstance(item, TimelineBatch):
             return f"The history begins at offset {item.from_offset}, {iso_time(item.batch.base_timestamp)}."
@@ -229,7 +230,7 @@ def first_words(path: str) -> str | None:
 
 
 def unknown_record(entry: Entry, path: str, batch: RecordBatch | None) -> Damage:
-    """A record of a newer Kafka, whose effect is not known, as damage; the batch is that of a log."""
+    """The damage for a record of a newer Kafka with unknown effect; the batch is that of a log."""
     return Damage(
         where=path,
         what=f"a record of type {entry.type} in version {entry.version} is not known, nor what it changes",
@@ -240,18 +241,18 @@ def unknown_record(entry: Entry, path: str, batch: RecordBatch | None) -> Damage
 
 
 def _position(entry: Entry, batch: RecordBatch) -> int:
-    """Where the value of a record begins in its file; of a packed one, where its batch does."""
+    """The position of a record's value in its file; that of its batch if the batch is compressed."""
     return batch.position + (value_position(batch, entry.offset - batch.base_offset) or 0)
 
 
 def damage_json(damage: Damage) -> dict[str, object]:
-    """The facts of a damage."""
+    """A damage as JSON fields."""
     place = {"position": damage.position, "offset": damage.offset, "unfinished": damage.unfinished}
     return {"file": damage.where, "damage": damage.what, "expected": damage.expected, **place}
 
 
 def report_damages(damages: Iterable[Damage], *, hint: str | None = None) -> bool:
-    """Say on stderr what is damaged, and the hint; whether anything is, apart from a log that may still grow."""
+    """Report damages and a hint on stderr; returns whether there are any, besides the end of a growing log."""
     damaged = False
     for damage in damages:
         damaged |= not damage.unfinished

@@ -1,4 +1,4 @@
-"""The image as one JSON object, family by family, for `kraft replay --json`."""
+"""Converts an image to one JSON object for `kraft replay --json`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Json = dict[str, Any]
 
 
 def image_json(image: MetadataImage, *, show_secrets: bool) -> Json:
-    """Everything in an image, each family in key order; secrets are hidden unless they are asked for."""
+    """The whole image, each family in key order; secrets are hidden unless requested."""
     return {
         "metadata_version": metadata_version(image.features),
         "features": dict(image.features.all_levels()),
@@ -51,7 +51,7 @@ def image_json(image: MetadataImage, *, show_secrets: bool) -> Json:
 
 
 def metadata_version(features: FeaturesImage) -> str | None:
-    """The name of the metadata.version, such as 4.3-IV0; its level in words if no release that is known has it."""
+    """The name of the metadata.version, such as 4.3-IV0; its level as text if no known release has the level."""
     if features.metadata_version is None:
         return None
     names = {level: name for name, level in METADATA_VERSIONS.items()}
@@ -133,7 +133,7 @@ _RESOURCE_TYPES: Final = {int(type_): type_.name for type_ in ResourceType}
 
 
 def resource_type_name(code: int) -> str:
-    """TOPIC, BROKER and so on; a code that is not known stays a number."""
+    """TOPIC, BROKER and so on; an unknown code stays a number."""
     return _RESOURCE_TYPES.get(code, str(code))
 
 

@@ -1,4 +1,4 @@
-"""The first voters of a dynamic quorum, as `kraft format` takes them (Kafka: `DynamicVoters`, KIP-853)."""
+"""Parses the first voters of a dynamic quorum for `kraft format` (Kafka: `DynamicVoters`, KIP-853)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LISTED: Final = "--initial-controllers"
 
 
 def parse_initial_voters(text: str, listener: str) -> VotersRecord:
-    """Read `id@host:port:directory-id,…`; raises `UsageError`."""
+    """Parse `id@host:port:directory-id,…`; raises `UsageError`."""
     voters = [_parse(entry, listener) for entry in split_list(text)]
     if not voters:
         raise _bad("no voter is named")

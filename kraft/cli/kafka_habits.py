@@ -1,6 +1,6 @@
-"""What somebody who knows Kafka's tools types, as commands of ours: `topics --list` is `topics list`.
+"""Translates the options of Kafka's tools to this program's commands: `topics --list` is `topics list`.
 
-A translation is only ever shown: nothing is run that was not typed.
+Translations only serve as hints: the program runs only commands that the user typed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TOOLS: Final = {
     "storage": "storage",
     "topics": "topics",
 }
-"""Kafka's tools, without kafka- and .sh, and our commands."""
+"""The names of Kafka's tools, without kafka- and .sh, and this program's commands."""
 _NAMES_OF_SERVERS: Final = {"--bootstrap-server": "--bootstrap-controller"}
 _OPTIONS_WITH_VALUES: Final = """
 --add-config --allow-host --allow-principal --assignment --bootstrap-controller --bootstrap-server --broker
@@ -33,17 +33,17 @@ _OPTIONS_WITH_VALUES: Final = """
 --snapshot --timeout --topic --topic-partition --topics-to-move-json-file --transactional-id --type --user
 """
 _WITH_VALUE: Final = frozenset(_OPTIONS_WITH_VALUES.split())
-"""Options that have a value in the next word."""
+"""Options with a value in the next word."""
 
 
 class _Line:
-    """The words behind a command, of which a translation takes what it knows; the rest stays as it is."""
+    """The words after the command. A translation removes the words that it knows; the rest stays unchanged."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self._parts = list(_parts(words))
 
     def action(self, known: Sequence[str]) -> str | None:
-        """The first of these words that stands alone, as a command below the command."""
+        """The first of these words that is an argument, as the name of a subcommand."""
         for part in self._parts:
             if len(part) == 1 and part[0] in known:
                 self._parts.remove(part)
@@ -51,7 +51,7 @@ class _Line:
         return None
 
     def flag(self, *names: str) -> bool:
-        """Whether one of these options is there."""
+        """Whether one of these options is present."""
         return any(self._take(name) is not None for name in names)
 
     def values(self, *names: str) -> list[str]:
@@ -67,7 +67,7 @@ class _Line:
         return next(iter(self.values(*names)), None)
 
     def rest(self) -> list[str]:
-        """What nobody has taken."""
+        """The words that no translation has removed."""
         return [word for part in self._parts for word in part]
 
     def _take(self, name: str) -> list[str] | None:
@@ -79,7 +79,7 @@ class _Line:
 
 
 def _parts(words: Sequence[str]) -> Iterator[list[str]]:
-    """Options with their values, and words that stand alone; `--name=value` is two words."""
+    """Options with their values, and separate words; `--name=value` becomes two words."""
     rest = iter(words)
     for word in rest:
         name, equals, value = word.partition("=")
@@ -92,7 +92,7 @@ def _parts(words: Sequence[str]) -> Iterator[list[str]]:
 
 
 def in_our_words(words: Sequence[str]) -> list[str] | None:
-    """The command of ours for what was typed behind `kraft`; None if nothing of it is a habit of Kafka's."""
+    """The translation of the words after `kraft`; None if they contain nothing specific to Kafka's tools."""
     typed = [word for word in words if word != "--debug"]
     if not typed or typed[0].startswith("-"):
         return None
@@ -105,7 +105,7 @@ def in_our_words(words: Sequence[str]) -> list[str] | None:
     ours = [_NAMES_OF_SERVERS.get(word, word) for word in [*ours, *line.rest()]]
     if sorted(ours) != sorted(word for part in _parts(typed) for word in part):
         return ours
-    # Of the same words the order matters only where options stand before the command that they belong to.
+    # With equal words, order matters only if options precede the command that they belong to.
     is_moved = typed[1:] and typed[1].startswith("-") and not ours[1].startswith("-")
     return ours if command in _GROUPS and is_moved else None
 
@@ -115,7 +115,7 @@ def _unchanged(line: _Line) -> list[str]:
 
 
 def _by_flag(line: _Line, *names: str) -> list[str]:
-    """A command below the command, which Kafka's tool has as an option."""
+    """A subcommand that is an option of Kafka's tool."""
     if (found := line.action(names)) is not None:
         return [found]
     return next(([name] for name in names if line.flag(f"--{name}")), [])
@@ -156,7 +156,7 @@ _ENTITIES: Final = {
     "clients": "client-id",
     "ips": "ip",
 }
-"""What Kafka calls a kind in the plural, and we in the singular."""
+"""Kafka's plural and this program's singular name of each kind."""
 _SHORT: Final = ("topic", "broker", "group", "client-metrics", "user", "client", "ip")
 
 
@@ -174,7 +174,7 @@ def _configs(line: _Line) -> list[str]:
 
 
 def _entity(line: _Line) -> list[str]:
-    """Whose settings are meant: a kind and a name."""
+    """The kind and the name of the resource."""
     kind, name = line.first("--entity-type"), line.first("--entity-name")
     is_default = line.flag("--entity-default", "--broker-defaults", "--user-defaults", "--client-defaults")
     for short in _SHORT:
@@ -274,4 +274,4 @@ _TRANSLATIONS: Final[dict[str, Callable[[_Line], list[str]]]] = {
     "users": lambda line: _by_flag(line, "list", "set", "delete"),
 }
 _GROUPS: Final = frozenset(("acls", "brokers", "configs", "features", "quorum", "topics", "users"))
-"""Commands with commands below them, which Kafka's tools have as options, or behind options."""
+"""Commands with subcommands that are options in Kafka's tools, or follow options there."""

@@ -1,4 +1,4 @@
-"""`kraft archive --from H:P`: what a live cluster commits, kept as it comes, whoever leads."""
+"""`kraft archive --from H:P`: archives the committed records of a live cluster, across changes of leader."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def keep_live(
     allow_gap: bool,
     say: Say,
 ) -> None:
-    """Add what these controllers' cluster commits until a signal comes or the time is over.
+    """Archive the committed records of these controllers' cluster until a signal or the end of the time.
 
-    `seconds` of 0 means everything that is committed now. `say` is told once that is kept, and at the end. Records wait
-    up to `interval` seconds until they count.
+    `seconds` of 0 means all records committed now. `say` is called once these are archived, and at the end. Records
+    wait up to `interval` seconds until they are durable.
     """
     try:
         trio.run(_keep, archive, endpoints, timeout_ms, interval, seconds, allow_gap, say)
@@ -71,7 +71,7 @@ async def _keep(
 
 
 async def _take_all(feed: Feed, follower: Follower, interval: float, once: bool, say: Callable[[], None]) -> None:
-    """Feed what comes; `say` when everything is kept that was committed at the beginning."""
+    """Archive incoming records; call `say` once all records committed at the beginning are archived."""
     until = await follower.begin()
     has_said = False
     due = float("inf")

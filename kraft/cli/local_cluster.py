@@ -1,4 +1,4 @@
-"""A cluster on this machine: one `kraft serve` process per node, with real files and real ports."""
+"""A cluster on this machine: one `kraft serve` process for each node, with real files and real ports."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from transport.interface import Endpoint
 
 HOST: Final = "127.0.0.1"
 STOP_SECONDS: Final = 10.0
-"""A polite stop of a controller takes five at most; after this long a node is killed."""
+"""A graceful shutdown of a controller takes at most five seconds; after this time the node is killed."""
 FIRST_BROKER: Final = 101
-"""Brokers have ids from here on, as every node of a cluster has its own."""
+"""The first broker id, since each node of a cluster needs its own id."""
 
 
 class NodeProcess:
-    """One node: its files, and its process while that runs."""
+    """One node: its files, and its process while it runs."""
 
     def __init__(self, role: str, node_id: int, endpoint: Endpoint, home: Path) -> None:
         self.role = role
@@ -44,61 +44,61 @@ class NodeProcess:
         self.log_path = home / f"{role}-{node_id}.log"
         self.process: trio.Process | None = None
         self._wanted = False
-        """Whether it ought to run: it was started, and not ended by us."""
+        """Whether the process is expected to run: it was started, and not ended by this program."""
 
     @property
     def partition(self) -> str:
-        """Where its metadata log is."""
+        """The directory of the node's metadata log."""
         return str(self.directory / PARTITION_DIRECTORY)
 
     @property
     def pid(self) -> int | None:
-        """The id of its process, while that runs."""
+        """The process id, while the process runs."""
         return self.process.pid if self.process is not None and self.is_running else None
 
     @property
     def is_running(self) -> bool:
-        """Whether its process runs."""
+        """Whether the process runs."""
         return self.process is not None and self.process.poll() is None
 
     @property
     def has_died(self) -> bool:
-        """Whether it ended without having been told to."""
+        """Whether the process ended unexpectedly."""
         return self._wanted and not self.is_running
 
     def ending(self) -> str:
-        """How its process ended."""
+        """A text for the end of the process."""
         code = None if self.process is None else self.process.poll()
         if code is None:
             return "not started" if self.process is None else "running"
         return f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
     def last_words(self) -> str:
-        """The last line that it logged."""
+        """The last line in the node's log."""
         lines = self.log_path.read_text("utf-8", "replace").splitlines() if self.log_path.exists() else []
-        return lines[-1] if lines else "it logged nothing"
+        return lines[-1] if lines else "the node logged nothing"
 
     async def start(self) -> None:
-        """Start the process; it logs to its file, and ends when this process does."""
+        """Start the process, which logs to its file and ends with this process."""
         assert not self.is_running, f"node {self.id} runs already"
-        # -P: a folder named kraft where the user happens to be is not this program.
+        # -P: a folder named kraft in the current directory must not shadow this program.
         command = [sys.executable, "-P", "-m", "kraft", "serve", "-c", str(self.config_path), "--until-stdin-closes"]
         with self.log_path.open("ab") as log:
-            # A session of its own: Ctrl-C in the terminal is for us to handle, not for the nodes.
+            # The nodes get a session of their own: Ctrl-C in the terminal must reach only this process.
             self.process = await trio.lowlevel.open_process(
                 command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
             )
         self._wanted = True
 
     async def kill(self) -> None:
-        """`kill -9`: no good-bye, no flush."""
+        """`kill -9`: no graceful shutdown, no flush."""
         assert self.process is not None, f"node {self.id} does not run"
         self._wanted = False
         self.process.kill()
         await self.process.wait()
 
     async def stop(self) -> bool:
-        """SIGTERM; kill after ten seconds. Whether it ended by itself, with exit code 0."""
+        """Send SIGTERM, and kill after ten seconds. Returns whether the process ended by itself with exit code 0."""
         if self.process is None:
             return True
         self._wanted = False
@@ -112,7 +112,7 @@ class NodeProcess:
 
 
 class LocalCluster:
-    """The nodes, by id in ascending order, and the folder that all their files are in."""
+    """The nodes, in ascending order of id, and the folder with all their files."""
 
     def __init__(self, home: Path, cluster_id: str, nodes: tuple[NodeProcess, ...]) -> None:
         self.home = home
@@ -122,7 +122,7 @@ class LocalCluster:
 
     @property
     def bootstrap(self) -> str:
-        """What `--bootstrap-controller` takes."""
+        """The value for `--bootstrap-controller`."""
         return ",".join(str(node.endpoint) for node in self.controllers)
 
     @property
@@ -148,7 +148,7 @@ class LocalCluster:
                 )
 
     async def stop(self) -> dict[int, bool]:
-        """Stop every node politely, brokers first, while there is somebody to ask; whether each ended cleanly."""
+        """Shut each node down gracefully, brokers first while controllers can answer; returns which ended cleanly."""
         clean: dict[int, bool] = {}
 
         async def end(node: NodeProcess) -> None:
@@ -165,7 +165,7 @@ class LocalCluster:
 async def run_cluster(
     home: Path, *, controllers: int, brokers: int, port_base: int | None
 ) -> AsyncIterator[LocalCluster]:
-    """Format what is not formatted, start every node, and stop them all at the end, whatever happens."""
+    """Format directories if necessary, start each node, and stop all of them at the end in any case."""
     cluster = prepare_cluster(home, controllers=controllers, brokers=brokers, port_base=port_base)
     try:
         for node in cluster.nodes:
@@ -177,9 +177,9 @@ async def run_cluster(
 
 
 def prepare_cluster(home: Path, *, controllers: int, brokers: int, port_base: int | None) -> LocalCluster:
-    """Write configurations and format directories; a folder used before keeps its cluster and its log.
+    """Write configurations and format directories; a reused folder keeps its cluster and its log.
 
-    With `port_base` node N listens on that port + N, else on ports that are free.
+    With `port_base`, node N listens on that port + N; otherwise on free ports.
     """
     if "," in str(home):
         raise UsageError("a comma in the path of a log directory is not possible", where=str(home))
@@ -227,7 +227,7 @@ def _properties(node: NodeProcess, nodes: Sequence[NodeProcess]) -> str:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now; held together while they are chosen, so that they differ."""
+    """Free ports; the sockets stay open during the selection, so that the ports differ."""
     with ExitStack() as held:
         sockets = [held.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:

@@ -1,8 +1,7 @@
-"""The `kraft` command: finds the subcommand, and turns every failure into one clear line and an exit code.
+"""The `kraft` command: finds the subcommand, and converts each failure to one clear line and an exit code.
 
-0 done, 1 the operation failed, 2 usage, 130 interrupted. A command or a group of commands without what it needs is
-usage, too: `kraft` alone prints its help on stderr. A reader of the output that closes it (`| head`) ends the command
-with 0.
+Exit codes: 0 done, 1 failed, 2 usage error, 130 interrupted. An incomplete command is a usage error: `kraft` alone
+prints its help on stderr. If the reader of the output closes the pipe (`| head`), the command ends with 0.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ _COMMANDS: Final = {
 
 
 class _Commands(click.Group):
-    """Subcommands, each imported only when it is asked for: `kraft --help` need not load a node."""
+    """Subcommands, each imported on demand: `kraft --help` does not import a node."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(_COMMANDS)
@@ -91,7 +90,7 @@ class _Commands(click.Group):
 @click.version_option(version("trio-kraft"), prog_name="kraft", message="%(prog)s %(version)s")
 @click.option("--debug", is_flag=True, help="Show a traceback when something fails.")
 def kraft(debug: bool) -> None:
-    """The controller quorum of Apache Kafka: run it, look into it, take its files apart."""
+    """Run and inspect the controller quorum of Apache Kafka, and decode its files."""
 
 
 with_our_help(kraft)
@@ -129,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def report(failed: Exception, words: Sequence[str] = ()) -> int:
-    """Say what went wrong on stderr; returns the exit code. `words` are those that were typed behind `kraft`."""
+    """Report a failure on stderr; returns the exit code. `words` are those typed after `kraft`."""
     code = 0
     for cause in _causes(failed):
         if (help_text := help_of_bare_group(cause)) is not None:
@@ -186,15 +185,15 @@ _EXTRAS: Final = {
     "pyarrow": "arrow",
     "pyspark": "spark",
 }
-"""Which extra of the package brings a library that the small installation does without."""
+"""The extra of the package that installs an optional library."""
 
 _SYSTEM_HINTS: Final = {
     errno.EADDRINUSE: "Another process listens there: stop it, or choose another port in listeners.",
     errno.EADDRNOTAVAIL: "The host in listeners is not an address of this machine.",
-    errno.EACCES: "Check who owns the file or directory, and as whom this runs.",
+    errno.EACCES: "Check the owner of the file or directory, and the user of this process.",
     errno.ENOSPC: "The disk is full: make room and start again. Nothing acknowledged is lost.",
-    errno.EROFS: "The file system does not let anybody write. The system log says whether a disk has failed.",
-    errno.EIO: "The disk fails: replace it. How the node rejoins then is in docs/howto/damaged-disk.md.",
+    errno.EROFS: "The file system is read-only. The system log states whether a disk has failed.",
+    errno.EIO: "The disk fails: replace it. docs/howto/damaged-disk.md describes how the node rejoins then.",
 }
 
 
@@ -204,7 +203,7 @@ def _system_error(failed: OSError) -> str:
 
 
 def _plain(text: str) -> str:
-    """Click's sentences in our form: no capital, no full stop."""
+    """Click's sentences in this program's form: no capital, no full stop."""
     text = text.rstrip(".")
     return text[:1].lower() + text[1:]
 

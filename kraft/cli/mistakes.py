@@ -1,4 +1,4 @@
-"""What helps after a slip on the command line: the nearest command or option, or the command for a habit of Kafka's."""
+"""Hints after a mistyped command: the nearest command or option, or the translation of an option of Kafka's tools."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ _MOST: Final = 3
 
 
 def help_of_bare_group(failed: Exception) -> str | None:
-    """The help of a group of commands after which no command was typed; None for everything else that can fail."""
+    """The help of a command group without a subcommand; None for each other failure."""
     if isinstance(failed, click.UsageError) and failed.message == _MISSING_COMMAND and failed.ctx is not None:
         return failed.ctx.get_help()
     return None
 
 
 def what_is_wrong(failed: click.UsageError) -> str:
-    """Click's sentence, without the suggestions that some of its versions add: `hint_for` has them."""
+    """Click's sentence, without the suggestions that some of its versions add, since `hint_for` has them."""
     if _NO_SUCH_COMMAND.fullmatch(failed.message) or _NO_SUCH_OPTION.fullmatch(failed.message):
         return failed.message
     return failed.format_message()
 
 
 def hint_for(failed: click.UsageError, words: Sequence[str]) -> str:
-    """What to type instead, as far as that can be told from the words behind `kraft`; else where the help is."""
+    """A suggestion derived from the words after `kraft`; otherwise a reference to the help."""
     path = failed.ctx.command_path if failed.ctx else "kraft"
     ours = in_our_words(words)
     if ours is not None:
@@ -46,7 +46,7 @@ def hint_for(failed: click.UsageError, words: Sequence[str]) -> str:
 
 
 def _near(failed: click.UsageError, path: str) -> list[str]:
-    """What exists under a name that is nearly the one that was typed."""
+    """Existing commands or options with names similar to the typed one."""
     context = failed.ctx
     if context is None:
         return []
@@ -61,7 +61,7 @@ def _near(failed: click.UsageError, path: str) -> list[str]:
 
 
 def nearest(word: str, known: Iterable[str]) -> list[str]:
-    """Those of the known words that begin with this one, or else resemble it, the best first."""
+    """The known words that begin with this one, or else resemble it, the best first."""
     names = list(known)
     begun = [name for name in names if len(word) > 1 and name.startswith(word)]
     return (begun or get_close_matches(word, names, n=_MOST, cutoff=_SIMILAR))[:_MOST]

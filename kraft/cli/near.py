@@ -1,4 +1,4 @@
-"""Names that were probably meant, where a name is not known; and moments that a log does not reach."""
+"""Suggests similar names for an unknown name, and describes the end of a log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_LISTED: Final = 12
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    """The known names that look most like this one, as a hint; None if none does."""
+    """The most similar known names, as a hint; None if there are none."""
     by_lower = {one.lower(): one for one in sorted(known)}
     close = [by_lower[one] for one in get_close_matches(name.lower(), by_lower, n=_MOST_NAMES, cutoff=0.6)]
     begin = [one for one in by_lower.values() if one.lower().startswith(name.lower())][:_MOST_NAMES]
@@ -22,12 +22,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
 
 
 def unknown_topic(name: str, known: Iterable[str], *, hint: str | None = None) -> CommandFailed:
-    """The failure for a topic that is not known; `hint` is given where no name is like it."""
+    """The failure for an unknown topic; `hint` applies if no known name is similar."""
     return CommandFailed(f"there is no topic {name}", hint=did_you_mean(name, known) or hint)
 
 
 def unknown_broker(broker: int, known: Collection[int], *, verb: str = "is not") -> CommandFailed:
-    """The failure for a broker that is not known; `verb` says whether it "is not" or "never was" registered."""
+    """The failure for an unknown broker; `verb` is "is not" or "never was"."""
     what = f"broker {broker} {verb} registered"
     ids = sorted(known)
     if not ids:
@@ -40,7 +40,7 @@ def unknown_broker(broker: int, known: Collection[int], *, verb: str = "is not")
 
 
 def end_words(offset: int, timestamp_ms: int | None) -> str:
-    """Where a log ends: its last record."""
+    """A text for the last record of a log."""
     if offset < 0:
         return "there is no record yet"
     time = iso_time(timestamp_ms)

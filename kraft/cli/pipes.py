@@ -1,4 +1,4 @@
-"""Output into a pipe whose reader has enough, as `head` does: that is no error."""
+"""Handles a closed output pipe, as with `head`, which is not an error."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from contextlib import contextmanager
 
 
 class OutputClosed(Exception):
-    """The reader of standard output has closed it."""
+    """The reader of standard output has closed the pipe."""
 
 
 @contextmanager
 def closed_output_is_no_error() -> Iterator[None]:
-    """Raise `OutputClosed` for a broken pipe inside the block if that pipe is standard output, and not a connection."""
+    """Raise `OutputClosed` for a broken pipe inside the block if standard output, not a connection, is closed."""
     try:
         yield
     except BrokenPipeError as failed:
@@ -29,10 +29,10 @@ def closed_output_is_no_error() -> Iterator[None]:
 
 
 def output_is_closed() -> bool:
-    """Whether nothing reads standard output any more."""
+    """Whether the reader of standard output has closed the pipe."""
     try:
         descriptor = sys.stdout.fileno()
-    except (AttributeError, OSError, ValueError):  # there is none, or no file is behind it
+    except (AttributeError, OSError, ValueError):  # no standard output, or one without a file descriptor
         return False
     poll = select.poll()
     poll.register(descriptor, 0)
@@ -40,7 +40,7 @@ def output_is_closed() -> bool:
 
 
 def discard_output() -> None:
-    """Send what is still to be printed nowhere, so that the interpreter does not fail over it at its end."""
+    """Discard output that is still buffered, so that the interpreter does not fail at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -1,4 +1,4 @@
-"""Reports that hold secrets, because `--show-secrets` was given, are for their owner (decision record 0030)."""
+"""Makes reports with secrets (`--show-secrets`) readable by their owner only (decision record 0030)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from metadata_log.disk import DIRECTORY_MODE, FILE_MODE
 
 
 def make_private(out: Path) -> None:
-    """Make an empty file that only its owner may read, to be filled; one that is there keeps its access rights."""
+    """Create an empty file that only its owner may read; an existing file keeps its access rights."""
     os.close(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
 
 
 def make_private_directory(out: Path) -> None:
-    """Make a directory that only its owner may look into; one that is there keeps its access rights."""
+    """Create a directory that only its owner may read; an existing directory keeps its access rights."""
     out.parent.mkdir(parents=True, exist_ok=True)
     out.mkdir(mode=DIRECTORY_MODE, exist_ok=True)

@@ -1,4 +1,4 @@
-"""How far a long job has come: on a terminal only, and only once it has taken a second."""
+"""Shows the progress of a long job: on a terminal only, and after one second."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FIRST_AFTER_SECONDS: Final = 1.0
 
 
 class LongJob:
-    """A bar on stderr, which disappears at the end. `total` is in whatever unit `advance` is told."""
+    """A bar on stderr, which disappears at the end. `total` has the same unit as the argument of `advance`."""
 
     def __init__(self, title: str, total: int | None) -> None:
         self._title = title
@@ -24,14 +24,14 @@ class LongJob:
         self._shown: tuple[Progress, TaskID] | None = None
 
     def expect(self, total: int) -> None:
-        """So much is to be done, as is known only now."""
+        """Set the total amount, if it became known only now."""
         self._total = total
         if self._shown is not None:
             progress, task = self._shown
             progress.update(task, total=total)
 
     def advance(self, amount: int) -> None:
-        """So much more is done."""
+        """Add to the finished amount."""
         self._done += amount
         if self._shown is not None:
             progress, task = self._shown

@@ -1,4 +1,4 @@
-"""`kraft quickstart`: a whole cluster on this machine in one line, to look at or to be led through."""
+"""`kraft quickstart`: runs a whole cluster on this machine, to explore or for a scripted tour."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ def quickstart_command(
 ) -> None:
     """Run controllers and brokers on this machine, over real TCP and with real files, each in a process of its own.
 
-    The brokers register, lead and follow as Kafka's do, but hold no data: nobody can produce or consume. Without
-    --for it shows the cluster until Ctrl-C, and the address to point Kafka's own tools at. With --for it runs a
-    scripted tour, and the exit code is 0 only if every step held.
+    The brokers register, lead and follow like Kafka's, but hold no data: clients cannot produce or consume. Without
+    --for the command shows the cluster and its address until Ctrl-C, for use with Kafka's own tools. With --for it
+    runs a scripted tour, and the exit code is 0 only if every step succeeds.
     """
     if tour_seconds is not None and controllers < TOUR_CONTROLLERS:
         raise UsageError(
@@ -94,7 +94,7 @@ def quickstart_command(
 
 
 async def _interruptible(job: Callable[[], Awaitable[int]], interrupted: int) -> int:
-    """Run the job until it ends or a signal comes; the exit code is its own, or `interrupted`."""
+    """Run the job until its end or a signal; returns the job's exit code, or `interrupted`."""
     code = interrupted
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:
@@ -138,7 +138,7 @@ async def _live(run: RunCluster, view: View) -> int:
                     if quorum is not None:
                         asked_at = trio.current_time()
                         image = await _metadata(cluster, admin)
-                        # Reading it takes longer the longer its log is: a tenth of the time is enough for it.
+                        # Reading takes longer with a longer log, so reading gets a tenth of the time.
                         pause = max(pause, 9 * (trio.current_time() - asked_at))
                     view.status(cluster, quorum, image)
                     await trio.sleep(pause)
@@ -147,7 +147,7 @@ async def _live(run: RunCluster, view: View) -> int:
 
 
 async def _metadata(cluster: LocalCluster, admin: AdminClient) -> MetadataImage | None:
-    """What the brokers are and lead; None if there are none, or nobody can say."""
+    """The state of the brokers; None if there are none, or no controller answers."""
     if not cluster.brokers:
         return None
     try:

@@ -1,4 +1,4 @@
-"""What `kraft quickstart` prints: a live table on a terminal, plain lines elsewhere, JSON lines if asked for."""
+"""The output of `kraft quickstart`: a live table on a terminal, otherwise plain lines or JSON lines."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from kraft.cli.tour import StepDone
 from metadata_log.image import Broker, MetadataImage
 
 PLAIN_LINE_SECONDS: Final = 10.0
-"""How often the status is printed while nothing changes, where it cannot be updated in place."""
+"""The interval at which an unchanged status is printed again, without a terminal."""
 _STEP_WIDTH: Final = 10
 
 
 class View:
-    """The output of one quickstart. `kept` says whether the files stay at the end."""
+    """The output of one quickstart. `kept` states whether the files are kept at the end."""
 
     def __init__(self, *, as_json: bool, kept: bool) -> None:
         self._as_json = as_json
@@ -38,7 +38,7 @@ class View:
         self._printed_at = float("-inf")
 
     def cluster(self, cluster: LocalCluster) -> None:
-        """Where everything is."""
+        """Print the locations of the cluster's files."""
         if self._as_json:
             nodes = [
                 {"id": node.id, "role": node.role, "pid": node.pid, "endpoint": str(node.endpoint)}
@@ -66,7 +66,7 @@ class View:
         click.echo()
 
     def step(self, done: StepDone) -> None:
-        """One step of the tour has ended."""
+        """Print one finished step of the tour."""
         if self._as_json:
             facts = {"step": done.step, "ok": done.held, "seconds": round(done.seconds, 3), **done.facts}
             self._line("step", **facts, text=done.text)
@@ -75,14 +75,14 @@ class View:
         click.echo(f"{mark} {done.step:<{_STEP_WIDTH}} {done.text}", color=self._colour)
 
     def verdict(self, held: bool) -> None:
-        """The tour is over."""
+        """Print the result of the tour."""
         if self._as_json:
             self._line("verdict", ok=held)
         else:
             click.echo("Every step held." if held else "The tour ends here: this step did not hold.")
 
     def screen(self) -> AbstractContextManager[object]:
-        """While this lasts `status` updates its table in place, if this is a terminal."""
+        """A context in which `status` updates its table in place, if this is a terminal."""
         if not self._on_terminal:
             return nullcontext()
         console = Console(no_color=not self._colour)
@@ -90,7 +90,7 @@ class View:
         return self._live
 
     def status(self, cluster: LocalCluster, quorum: QuorumDescription | None, image: MetadataImage | None) -> None:
-        """The quorum and the metadata as they are now; None if no leader answers, or there are no brokers."""
+        """Print the current quorum and metadata; None if no leader answers, or there are no brokers."""
         if self._live is not None:
             self._live.update(_table(cluster, quorum, image), refresh=True)
             return
@@ -123,7 +123,7 @@ class View:
 def _headline(quorum: QuorumDescription | None) -> str:
     if quorum is None:
         return "no leader"
-    # A new leader does not know it before a majority has fetched beyond the start of its epoch.
+    # A new leader does not know its high watermark before a majority has fetched beyond the start of its epoch.
     high_watermark = quorum.high_watermark if quorum.high_watermark >= 0 else "not known yet"
     return f"leader {quorum.leader_id}, epoch {quorum.leader_epoch}, high watermark {high_watermark}"
 
@@ -139,7 +139,7 @@ def _facts(quorum: QuorumDescription | None) -> dict[str, Any]:
 
 
 def broker_facts(image: MetadataImage, broker_id: int) -> dict[str, Any]:
-    """What a broker is, and of how many partitions it is a replica, in sync, and the leader."""
+    """The state of a broker, and its number of replicas, of those in sync, and of leaderships."""
     broker = image.brokers.by_id.get(broker_id)
     partitions = [one for name in image.topics for one in image.topics[name].partitions]
     return {

@@ -1,4 +1,4 @@
-"""`kraft quorum`: the quorum as its leader sees it (Kafka: `MetadataQuorumCommand`)."""
+"""`kraft quorum`: the quorum as its leader reports it (Kafka: `MetadataQuorumCommand`)."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ WATCH_SECONDS: Final = 1.0
 
 Facts = tuple[ClusterDescription, QuorumDescription]
 Look = Callable[[AdminClient], Awaitable[str]]
-"""Asks the cluster and renders what it says; raises `NoController`."""
+"""Queries the cluster and formats the result; raises `NoController`."""
 
 
 @click.group(
     "quorum",
-    short_help="Show the quorum, and change who votes.",
+    short_help="Show the quorum, and change its voters.",
     epilog="Example: kraft quorum status --bootstrap-controller 127.0.0.1:9093",
 )
 def quorum_command() -> None:
-    """What kafka-metadata-quorum shows and does, of our controllers or Apache Kafka's."""
+    """Show and change the quorum of this program's or Apache Kafka's controllers, like kafka-metadata-quorum."""
 
 
 quorum_command.add_command(add_command)
@@ -49,15 +49,13 @@ _watch_option = click.option(
     short_help="Leader, epoch, high watermark, lag, voters.",
     epilog="Example: kraft quorum status --why --bootstrap-controller 127.0.0.1:9093",
 )
-@click.option(
-    "--why", is_flag=True, help="Ask every voter, too: is it reachable, whom does it follow, what does it lack?"
-)
+@click.option("--why", is_flag=True, help="Query each voter, too: its reachability, its leader and its lag.")
 @_watch_option
 @on_a_cluster
 def status_command(*, why: bool, watch: bool, cluster: Cluster) -> None:
-    """Print a summary of the quorum, in the words of kafka-metadata-quorum describe --status.
+    """Print a summary of the quorum, in the format of kafka-metadata-quorum describe --status.
 
-    With --why it also says something while nobody leads, of the controllers that are known.
+    With --why and without a leader, the command reports the known controllers.
     """
 
     async def look(admin: AdminClient) -> str:
@@ -84,7 +82,7 @@ def status_command(*, why: bool, watch: bool, cluster: Cluster) -> None:
 @_watch_option
 @on_a_cluster
 def replication_command(*, human_readable: bool, watch: bool, cluster: Cluster) -> None:
-    """Print one row per replica, in the words of kafka-metadata-quorum describe --replication."""
+    """Print one row per replica, in the format of kafka-metadata-quorum describe --replication."""
 
     async def look(admin: AdminClient) -> str:
         facts = await _facts(admin)
@@ -160,7 +158,7 @@ def _status_facts(facts: Facts) -> dict[str, Any]:
 
 
 def status_text(facts: Facts, conditions: Sequence[Condition] | None = None) -> str:
-    """The summary as Kafka's tool prints it; then what the voters say, if that was asked."""
+    """The summary in the format of Kafka's tool; then the reports of the voters, if requested."""
     lines = [
         f"{name + ':':<24}{json.dumps(value) if isinstance(value, list) else value}"
         for name, value in _status_facts(facts).items()

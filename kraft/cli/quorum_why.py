@@ -1,4 +1,4 @@
-"""The words of `kraft quorum status --why`: each controller in a line, then whether a majority answers."""
+"""The text of `kraft quorum status --why`: one line for each controller, then whether a majority answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kraft.cli.text import count
 from metadata_log.types import NO_NODE, Uuid
 
 _WORTH_TELLING_MS: Final = 2_000
-"""A voter that fetched or was caught up within this time is as it should be."""
+"""A voter that fetched or was caught up within this time is healthy."""
 
 
 def why_lines(conditions: Sequence[Condition], *, has_leader: bool) -> list[str]:
@@ -18,12 +18,12 @@ def why_lines(conditions: Sequence[Condition], *, has_leader: bool) -> list[str]
     what = "voter" if has_leader else "controller"
     lines = [f"{_name(one, what)}: {', '.join(_reasons(one))}." for one in conditions]
     answering = sum(isinstance(one.said, Said) for one in conditions)
-    verdict = f"{len(conditions) // 2 + 1} make a majority" if has_leader else "nobody leads"
+    verdict = f"{len(conditions) // 2 + 1} make a majority" if has_leader else "there is no leader"
     return [*lines, f"{answering} of {len(conditions)} answer; {verdict}."]
 
 
 def why_facts(conditions: Sequence[Condition]) -> list[dict[str, Any]]:
-    """The same for programs: who answers has an epoch and a leader, who does not a failure."""
+    """The same as JSON fields: a controller that answers has an epoch and a leader, another has a failure."""
     return [_facts(one) for one in conditions]
 
 

@@ -1,4 +1,4 @@
-"""`kraft reassign`: partitions move to other brokers (Kafka: `ReassignPartitionsCommand`)."""
+"""`kraft reassign`: moves partitions to other brokers (Kafka: `ReassignPartitionsCommand`)."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def reassign_command() -> None:
 
 @reassign_command.command(
     "start",
-    short_help="Begin to move, and wait if asked to.",
+    short_help="Begin to move partitions; --wait waits.",
     epilog="Example: kraft reassign start --topic orders --to 101,102,103 --wait --bootstrap-controller 127.0.0.1:9093",
 )
 @click.argument("file", required=False, type=click.Path(dir_okay=False), metavar="[FILE]")
 @click.option("--topic", "topics", multiple=True, metavar="T", help="Spread this topic over --to. May be repeated.")
 @click.option("--topic-partition", "word", metavar="T:P", help="This partition, to exactly --to, the first to lead.")
 @click.option("--to", metavar="B,B,…", help="The brokers that shall have the replicas.")
-@click.option("--save-before", type=click.Path(dir_okay=False), metavar="OUT", help="Write a file that leads back.")
+@click.option("--save-before", type=click.Path(dir_okay=False), metavar="OUT", help="Save the current assignment.")
 @click.option("--wait", is_flag=True, help="Until the brokers have copied everything.")
 @on_a_cluster
 def start_command(
@@ -68,14 +68,14 @@ def start_command(
     wait: bool,
     cluster: Cluster,
 ) -> None:
-    """Move the partitions in FILE, which is one of kafka-reassign-partitions or of `kraft reassign plan`; or those of
-    --topic or --topic-partition.
+    """Move the partitions in FILE, which is a file of kafka-reassign-partitions or of `kraft reassign plan`, or the
+    partitions in --topic or --topic-partition.
 
-    Returns once the controller has taken note; the brokers then copy. A throttle is a setting of brokers and topics:
-    see `kraft configs`.
+    The command returns once the controller has committed the reassignments; the brokers then copy. A throttle is a
+    setting of brokers and topics: see `kraft configs`.
     """
     if (file is not None) + bool(topics) + (word is not None) != 1 or (file is None) != (to is not None):
-        raise click.UsageError("Say what shall move: FILE, or --topic or --topic-partition with --to.")
+        raise click.UsageError("Say which partitions to move: FILE, or --topic or --topic-partition with --to.")
     brokers = () if to is None else parse_brokers(to, "--to")
     if topics:
         image, targets = cluster.ask(partial(_plan, topics=topics, brokers=brokers))
@@ -96,7 +96,7 @@ def start_command(
             lines += [_wait(cluster, targets)] if wait else []
         except KeyboardInterrupt:
             hint = "see `kraft reassign list`, and `kraft reassign cancel` to stop it"
-            click.echo(f"\nWhat has begun goes on: {hint}.", err=True)
+            click.echo(f"\nThe reassignments in progress continue: {hint}.", err=True)
             raise
     cluster.say({"reassignments": moved, "complete": wait or not targets}, lines)
 
@@ -110,7 +110,7 @@ async def _plan(
 
 
 def _check_names(image: MetadataImage, topics: Iterable[str], brokers: Iterable[int]) -> None:
-    """Raise `CommandFailed` for a topic or a broker that is not there."""
+    """Raise `CommandFailed` for an unknown topic or broker."""
     for name in topics:
         if name not in image.topics:
             raise unknown_topic(name, image.topics, hint="See `kraft topics list`.")
@@ -121,7 +121,7 @@ def _check_names(image: MetadataImage, topics: Iterable[str], brokers: Iterable[
 
 
 def _partition(image: MetadataImage, one: TopicPartition) -> Partition:
-    """A partition that is to move; a failure if it does not exist."""
+    """A partition to move; a failure if it does not exist."""
     _check_names(image, [one.topic], ())
     if one.partition not in range(len(image.topics[one.topic].partitions)):
         last = len(image.topics[one.topic].partitions) - 1
@@ -132,12 +132,12 @@ def _partition(image: MetadataImage, one: TopicPartition) -> Partition:
 def _targets(file: str) -> Targets:
     targets = {TopicPartition(*one): tuple(replicas) for one, replicas in read_targets(file).items()}
     if not targets:
-        raise UsageError("this names no partition", where=file)
+        raise UsageError("the file names no partition", where=file)
     return targets
 
 
 def _wait(cluster: Cluster, targets: Targets) -> str:
-    """Until nothing of this moves any more; the last line to print."""
+    """Wait until these reassignments are complete; returns the last line to print."""
     try:
         image = cluster.ask(partial(_until_done, targets=targets))
     except KeyboardInterrupt:
@@ -150,7 +150,7 @@ def _wait(cluster: Cluster, targets: Targets) -> str:
     if other:
         raise CommandFailed(
             f"{count(len(other), 'partition')} went elsewhere: {other[0]} is on {_ids(now[other[0]])}",
-            hint="Somebody else has cancelled or changed the reassignment.",
+            hint="Another client has cancelled or changed the reassignment.",
         )
     return f"complete: {count(len(targets), 'partition')}"
 
@@ -173,7 +173,7 @@ async def _until_done(admin: AdminClient, *, targets: Targets) -> MetadataImage:
 
 @reassign_command.command(
     "plan",
-    short_help="Where to move, as a file to start.",
+    short_help="Print a plan, as a file for start.",
     epilog="Example: kraft reassign plan --topic orders --to 101,102 --bootstrap-controller 127.0.0.1:9093 > plan.json",
 )
 @click.option("--topic", "topics", multiple=True, metavar="T", help="This topic; otherwise all. May be repeated.")
@@ -181,9 +181,9 @@ async def _until_done(admin: AdminClient, *, targets: Targets) -> MetadataImage:
 @click.option("--replication-factor", type=click.IntRange(min=1), help="How many replicas; otherwise as many as now.")
 @on_a_cluster
 def plan_command(topics: tuple[str, ...], *, to: str, replication_factor: int | None, cluster: Cluster) -> None:
-    """Print a file that spreads topics over some brokers evenly and moves little; `kraft whatif --reassign` tries it.
+    """Print a file that spreads topics evenly over some brokers with few moves; `kraft whatif --reassign` tests it.
 
-    Nothing changes. On stderr stands how much would be copied, in replicas.
+    The command changes nothing. It prints the number of replicas to copy on stderr.
     """
     brokers = parse_brokers(to, "--to")
     image, targets = cluster.ask(partial(_plan, topics=topics, brokers=brokers, replication_factor=replication_factor))
@@ -195,12 +195,12 @@ def plan_command(topics: tuple[str, ...], *, to: str, replication_factor: int | 
 
 @reassign_command.command(
     "list",
-    short_help="What is under way.",
+    short_help="The reassignments in progress.",
     epilog="Example: kraft reassign list --bootstrap-controller 127.0.0.1:9093",
 )
 @on_a_cluster
 def list_command(*, cluster: Cluster) -> None:
-    """List the reassignments that are under way."""
+    """List the reassignments in progress."""
     found = cluster.ask(list_reassignments)
     rows = [
         (each.of.topic, each.of.partition, _ids(each.replicas), _ids(each.adding), _ids(each.removing))
@@ -212,7 +212,7 @@ def list_command(*, cluster: Cluster) -> None:
 
 @reassign_command.command(
     "cancel",
-    short_help="Go back to where it began.",
+    short_help="Return to the former brokers.",
     epilog="Example: kraft reassign cancel --all --bootstrap-controller 127.0.0.1:9093",
 )
 @click.argument("file", required=False, type=click.Path(dir_okay=False), metavar="[FILE]")
@@ -220,11 +220,11 @@ def list_command(*, cluster: Cluster) -> None:
 @click.option("--all", "everything", is_flag=True, help="All that are under way.")
 @on_a_cluster
 def cancel_command(file: str | None, *, topics: tuple[str, ...], everything: bool, cluster: Cluster) -> None:
-    """End the reassignments of the partitions in FILE, of topics, or all: their partitions stay on the brokers where
-    they were before.
+    """Cancel the reassignments of the partitions in FILE, of topics, or all: the partitions stay on their former
+    brokers.
     """
     if (file is not None) + bool(topics) + everything != 1:
-        raise click.UsageError("Say what shall not move: FILE, --topic or --all.")
+        raise click.UsageError("Say which reassignments to cancel: FILE, --topic or --all.")
     named = None if file is None else tuple(_targets(file))
     cancelled = cluster.ask(partial(_cancel, named=named, topics=topics))
     cluster.say(
@@ -236,7 +236,7 @@ def cancel_command(file: str | None, *, topics: tuple[str, ...], everything: boo
 async def _cancel(
     admin: AdminClient, *, named: Sequence[TopicPartition] | None, topics: tuple[str, ...]
 ) -> tuple[TopicPartition, ...]:
-    """End those that are named, else those of topics, else all; which they were."""
+    """Cancel the given reassignments, else those of topics, else all; returns the cancelled ones."""
     if named is None:
         if topics:
             _check_names(await image_of(admin), topics, ())

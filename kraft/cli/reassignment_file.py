@@ -1,4 +1,4 @@
-"""The JSON file that says which brokers shall have which partitions (Kafka: `ReassignPartitionsCommand`)."""
+"""Reads and writes the JSON file with the target brokers of partitions (Kafka: `ReassignPartitionsCommand`)."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class _ReassignmentFile(msgspec.Struct):
 
 
 def read_targets(file: str) -> dict[tuple[str, int], list[int]]:
-    """Which replicas each partition shall have.
+    """The target replicas of each partition.
 
-    Raises `UsageError` for anything but a file of kafka-reassign-partitions, and for one that names log directories.
+    Raises `UsageError` for a file in another format, and for one that names log directories.
     """
     try:
         content = msgspec.json.decode(Path(file).read_bytes(), type=_ReassignmentFile)
@@ -52,7 +52,7 @@ def read_targets(file: str) -> dict[tuple[str, int], list[int]]:
 
 
 def file_content(targets: Mapping[Partition, Sequence[int]]) -> str:
-    """What to write into such a file, a partition a line."""
+    """The content of such a file, one partition a line."""
     lines = [
         json.dumps({"topic": topic, "partition": number, "replicas": list(replicas)}, ensure_ascii=False)
         for (topic, number), replicas in sorted(targets.items())

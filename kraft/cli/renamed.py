@@ -1,4 +1,4 @@
-"""Options that have a new name: the old one works for one more release, is not in the help, and says so on stderr."""
+"""Renamed options: the old name works for one more release, is hidden in the help, and prints a note on stderr."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import click
 def renamed_option(
     old: str, new: str, parameter: str, *, convert: Callable[[Any], Any] | None = None, **attributes: Any
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add the hidden option `old` to a command whose option `new` sets `parameter`.
+    """Add the hidden option `old` to a command with the option `new` for `parameter`.
 
-    `convert` makes the new value of the old one; `attributes` are those of `click.option`. Both given is a usage error.
+    `convert` converts the old value to the new one; `attributes` are those of `click.option`. It is a usage error to
+    give both options.
     """
     kept = f"old_{parameter}"
 

@@ -1,4 +1,4 @@
-"""`kraft replay`: what a cluster was at an offset or a time, from its metadata log alone."""
+"""`kraft replay`: shows a cluster at an offset or a time, from its metadata log alone."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from metadata_log.redact import shown_config
 from metadata_log.timeline import At
 
 MOST_LINES: Final = 20
-"""Of one section, unless everything is asked for."""
+"""The limit on lines of one section, without --all."""
 
 
 @click.command(
@@ -68,7 +68,7 @@ def replay_command(
     on_damage: str,
     show_secrets: bool,
 ) -> None:
-    """Print brokers, topics, configurations, access rules, features and quotas as DIR has them at some moment.
+    """Print brokers, topics, configurations, access rules, features and quotas from DIR, as of a given moment.
 
     DIR is a log directory, the directory of the metadata partition, a segment or a snapshot; a running node's may be
     read. Without --at the moment is the end of the log.
@@ -109,7 +109,7 @@ def _lines(found: ImageAt, most: int | None, show_secrets: bool) -> Iterator[str
 
 
 def _section(title: str, lines: Sequence[str], most: int | None) -> Iterator[str]:
-    """A title and the lines below it, the first `most` of them; nothing if there are none."""
+    """A title and the first `most` lines of a section; no output without lines."""
     if not lines:
         return
     yield ""
@@ -191,7 +191,7 @@ def _partitions(image: MetadataImage) -> Iterator[tuple[TopicImage, int, Partiti
 
 
 def _troubles(partitions: Iterable[Partition]) -> tuple[int, int, int]:
-    """How many have no leader, how many a replica out of sync, how many are being reassigned."""
+    """The numbers of partitions without a leader, with replicas out of sync, and in reassignment."""
     leaderless = under_replicated = reassigning = 0
     for partition in partitions:
         leaderless += partition.leader < 0

@@ -1,4 +1,4 @@
-"""`kraft serve`: one node from a Kafka properties file, until it is told to stop (Kafka: `kafka.Kafka`)."""
+"""`kraft serve`: runs one node from a Kafka properties file (Kafka: `kafka.Kafka`)."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ from metadata_log.printable import printable
 
 LOGGER: Final = logging.getLogger("kraft.node")
 _WHILE_LOADING: Final = (100_000, 50, 1000)
-"""Python's garbage collector looks for cycles among what is new, and hardly ever through the whole metadata image: that
-has none, and going through a million partitions stops a node for a second, again and again while they are loaded. From
-then on see `kraft.cli.collector`.
+"""The garbage collector searches new objects for cycles, and seldom traverses the whole metadata image, which has none.
+
+A traversal of a million partitions stops a node for a second, repeatedly during the load of the image. After the start
+`kraft.cli.collector` takes over.
 """
 _PATIENCE_MS: Final = 2
-"""Longer than a commit takes and too short for anybody to notice: see `TcpTransport`."""
+"""Longer than a commit takes and too short for a user to notice: see `TcpTransport`."""
 
 
 @click.command(
@@ -41,13 +42,13 @@ _PATIENCE_MS: Final = 2
     epilog="Example: kraft serve server.properties --override controller.quorum.append.linger.ms=0",
 )
 @with_config_file
-@click.option("--override", "overrides", multiple=True, metavar="K=V", help="A setting that wins over the file.")
+@click.option("--override", "overrides", multiple=True, metavar="K=V", help="A setting that overrides the file.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning"]), default="info", show_default=True)
 @click.option("--until-stdin-closes", is_flag=True, hidden=True, help="Also stop when standard input ends.")
 def serve_command(*, config_path: str, overrides: tuple[str, ...], log_level: str, until_stdin_closes: bool) -> None:
     """Run one node on its formatted directories until SIGTERM or Ctrl-C. CONFIG is a Kafka properties file.
 
-    A leader that is stopped hands over to its best successor first. What happens is told on stderr, a line each.
+    A leader transfers its leadership to the best successor before it stops. Each event is one line on stderr.
     """
     config = Config.load(config_path, overrides)
     log_to_stderr(log_level)
@@ -68,7 +69,7 @@ async def _serve(config: Config, until_stdin_closes: bool) -> None:
     )
     stop = trio.Event()
     async with trio.open_nursery() as watchers:
-        # Before the node begins: a signal that comes early must stop it politely, too.
+        # The node has not started yet: an early signal must lead to a graceful shutdown, too.
         await watchers.start(_watch_signals, stop, watchers.cancel_scope)
         if until_stdin_closes:
             watchers.start_soon(_watch_stdin, stop)
@@ -84,7 +85,7 @@ async def _serve(config: Config, until_stdin_closes: bool) -> None:
 async def _watch_signals(
     stop: trio.Event, everything: trio.CancelScope, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """The first signal asks politely, the second does not."""
+    """The first signal starts a graceful shutdown, the second ends the process at once."""
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         task_status.started()
         async for number in signals:
@@ -95,7 +96,7 @@ async def _watch_signals(
 
 
 async def _watch_stdin(stop: trio.Event) -> None:
-    """Whoever started this node holds the other end: when that process ends, however it ends, so does the node."""
+    """Stop the node when standard input closes, which happens when the parent process ends for any reason."""
     async with trio.lowlevel.FdStream(os.dup(sys.stdin.fileno())) as stdin:
         while await stdin.receive_some(1024):
             pass
@@ -103,7 +104,7 @@ async def _watch_stdin(stop: trio.Event) -> None:
 
 
 class _Utc(logging.Formatter):
-    """`2026-11-21T10:26:14.123Z level text`."""
+    """Formats lines like `2026-11-21T10:26:14.123Z level text`."""
 
     def format(self, record: logging.LogRecord) -> str:
         moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -111,7 +112,7 @@ class _Utc(logging.Formatter):
 
 
 def log_to_stderr(level: str) -> None:
-    """One line per event, with its time in UTC."""
+    """Log one line for each event, with its time in UTC."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Utc())
     root = logging.getLogger()

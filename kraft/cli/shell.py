@@ -1,4 +1,4 @@
-"""`kraft shell`: walks the cluster's metadata like a file system (Kafka: `MetadataShell`), at any offset or time."""
+"""`kraft shell`: browses the cluster's metadata like a file system, at any offset or time (Kafka: `MetadataShell`)."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _root(found: ImageAt, show_secrets: bool) -> Directory:
 
 
 def _own_version() -> tuple[str, str]:
-    """Our version, and the commit if pip installed us from a repository (PEP 610), as Kafka shows its own."""
+    """The version, and the commit if pip installed the package from a repository (PEP 610), as Kafka shows its own."""
     try:
         ours = distribution("trio-kraft")
     except PackageNotFoundError:
@@ -77,7 +77,7 @@ def _complain(text: str) -> None:
 
 
 def _once(session: Session, words: tuple[str, ...]) -> None:
-    """Run one command; what it complains about is a failure of the whole."""
+    """Run one command; a complaint of the command is a failure of the program."""
     complaints: list[str] = []
     session.complain = complaints.append
     try:
@@ -90,7 +90,7 @@ def _once(session: Session, words: tuple[str, ...]) -> None:
 
 
 def _nearest(session: Session, path: str) -> str | None:
-    """What was probably meant by a path that leads nowhere: the first of its names that is not there, corrected."""
+    """The path with its first unknown name corrected to the most similar one; None if there is none."""
     if session.find(path):
         return None
     above, _, name = path.rstrip("/").rpartition("/")
@@ -102,7 +102,7 @@ def _nearest(session: Session, path: str) -> str | None:
 
 
 def _loop(session: Session, found: ImageAt) -> None:
-    """Commands from the terminal until `exit` or Ctrl-D, or from a pipe until its end."""
+    """Run commands from the terminal until `exit` or Ctrl-D, or from a pipe until its end."""
     session.interactive = True
     on_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     if on_terminal:
@@ -137,7 +137,7 @@ def _one_line(session: Session, line: str) -> None:
 
 
 def _use_readline(session: Session) -> None:
-    """Editing, earlier lines and completion, where Python was built with a readline library."""
+    """Enable editing, history and completion, if Python was built with a readline library."""
     with suppress(ImportError):
         readline = import_module("readline")
         found: list[str] = []

@@ -22,14 +22,14 @@ Write = Callable[[str], None]
 
 
 class ShellError(Exception):
-    """A command cannot do what it was asked for: one line for the user."""
+    """A command cannot run; the message is one line for the user."""
 
 
 class Session(Struct, kw_only=True):
-    """What a shell remembers between two commands.
+    """The state of a shell between two commands.
 
-    `write` takes text of whole lines; `complain` a line about something that could not be done. `width` is that of the
-    terminal, None if one name a line is to be listed.
+    `write` takes text of whole lines; `complain` takes a line about a failure. `width` is the terminal's width, or None
+    to list one name a line.
     """
 
     root: Directory
@@ -48,12 +48,12 @@ class Session(Struct, kw_only=True):
             self.write("".join(f"{printable(line)}\n" for line in chunk))
 
     def find(self, path: str) -> list[tuple[Path, Node]]:
-        """The nodes that a path or a glob leads to."""
+        """The nodes that match a path or a glob."""
         return list(matches(self.root, absolute(path, self.working_directory)))
 
 
 class Command(Struct, frozen=True):
-    """One command: what it is for, how many arguments it takes, and whether it makes sense only at a prompt."""
+    """One command: its description, its number of arguments, and whether it works only at a prompt."""
 
     about: str
     usage: str
@@ -64,7 +64,7 @@ class Command(Struct, frozen=True):
 
 
 def execute(session: Session, words: Sequence[str]) -> None:
-    """Run one command. What cannot be found is complained about; raises `ShellError` for one that cannot be run."""
+    """Run one command. An unknown path is a complaint; raises `ShellError` for a command that cannot run."""
     name, *arguments = words
     command = COMMANDS.get(name)
     if command is None:
@@ -77,7 +77,7 @@ def execute(session: Session, words: Sequence[str]) -> None:
 
 
 def split(line: str) -> list[str]:
-    """The words of a line, with quotes as in a Unix shell; raises `ShellError`. Backslashes are left to the glob."""
+    """The words of a line, with quotes as in a Unix shell; raises `ShellError`. The glob interprets backslashes."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=False)
     lexer.whitespace_split = True
     lexer.escape = ""
@@ -89,7 +89,7 @@ def split(line: str) -> list[str]:
 
 
 def completions(session: Session, line: str) -> list[str]:
-    """What the last word of a line may become: commands first, then paths; directories end in a slash."""
+    """The completions of the last word of a line: commands first, then paths; directories end in a slash."""
     *before, word = line.split(" ")
     words = [each for each in before if each]
     if not words or (words[0] == "man" and len(words) == 1):
@@ -130,7 +130,7 @@ def _find(session: Session, paths: list[str]) -> None:
     for path in paths or ["."]:
         found = _found(session, "find", path, "no such file or directory.")
         for names, node in found:
-            # Kafka prints the glob itself before the names below it, whatever it matched.
+            # Kafka prints the glob itself before the names below it, regardless of the matched name.
             shown = path if len(found) == 1 and not set(path) & set("*?{\\") else "/" + "/".join(names)
             session.lines(find_lines(node, shown))
 
@@ -165,7 +165,7 @@ def _ls(session: Session, targets: list[str]) -> None:
 
 
 def _columns(names: list[str], session: Session) -> Iterable[str]:
-    """Names one a line, or side by side as they fit on the terminal, sorted downwards."""
+    """Names one a line, or in columns that fit on the terminal, sorted downwards."""
     names = [printable(name) for name in names]
     if not names or session.width is None:
         return names

@@ -1,4 +1,4 @@
-"""`kraft sim`: looks for bugs of the protocol in simulated quorums, and replays what it found (Kafka:
+"""`kraft sim`: searches for bugs of the protocol in simulated quorums, and replays the findings (Kafka:
 `RaftEventSimulationTest`, which prints a seed).
 """
 
@@ -34,20 +34,19 @@ from kraft.sim.simulator import Result
 from kraft.sim.story import story_lines, tell
 
 SEEDS_AT_ONCE: Final = 4
-"""A worker is given so many."""
+"""The number of seeds in one task of a worker."""
 OBJECTS_AT_ONCE: Final = 50_000
-"""So many more objects than before, and garbage is looked for."""
+"""The number of added objects after which garbage is collected."""
 AHEAD: Final = 3
-"""So many times as much as there are workers waits to be worked on."""
+"""The number of waiting tasks for each worker."""
 
 
 @click.group("sim", short_help="Look for bugs of the protocol in simulated quorums.")
 def sim_command() -> None:
-    """Simulate whole quorums under faults, in virtual time: the very code that runs in production, over a network and
-    disks that fail as a seed says. Everything that was promised is checked after every event.
+    """Simulate whole quorums under faults, in virtual time: the production code, on a network and disks that fail as a
+    seed determines. The simulator checks the invariants after every event.
 
-    \b
-    Example:
+    \b Example:
         kraft sim run --seeds 0..999 --jobs 2
     """
 
@@ -59,16 +58,16 @@ def sim_command() -> None:
     "--members",
     type=click.Choice(KINDS),
     metavar="KIND",
-    help="Bare cores (quickest), replicas or controllers, either while voters come and go, controllers with much to "
-    f"decide (loaded), or a cluster with brokers: {', '.join(KINDS)}. By default replica, or what a mutant shows in.",
+    help="Bare cores (quickest), replicas or controllers, the latter two also with changing voters, controllers with "
+    f"many decisions (loaded), or a cluster with brokers: {', '.join(KINDS)}. Default: replica, or the mutant's own.",
 )
 @click.option("--brokers", type=click.IntRange(0, 9), default=3, show_default=True, help="In a cluster.")
 @click.option(
     "--faults",
     metavar="LIST",
-    help="Only these may go wrong, such as crash,disk-rot; `none` for nothing. By default all but forged-frames.",
+    help="Only these faults, such as crash,disk-rot; `none` for no faults. By default all but forged-frames.",
 )
-@click.option("--chaos-ms", type=click.IntRange(min=0), metavar="MS", help="How long things go wrong in each run.")
+@click.option("--chaos-ms", type=click.IntRange(min=0), metavar="MS", help="How long faults occur in each run.")
 @click.option("--mutant", metavar="NAME", help="Plant this bug first; `kraft sim mutants` names them.")
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes; as many as processors by default.")
 @click.option("--out", type=click.Path(file_okay=False), default=".", metavar="DIR", help="Where schedules are saved.")
@@ -88,12 +87,11 @@ def run_command(
     out: str,
     as_json: bool,
 ) -> None:
-    """Simulate one quorum for each seed, until one breaks a promise.
+    """Simulate one quorum for each seed, until one run breaks an invariant.
 
-    Then the schedule of what happened is made as short as it can be and saved, and the exit code is 1.
+    Then the command shrinks the schedule of that run, saves it, and ends with exit code 1.
 
-    \b
-    Example:
+    \b Example:
         kraft sim run --seeds 0..999 --nodes 5
         kraft sim run --mutant vote-without-log-check
     """
@@ -130,24 +128,23 @@ def run_command(
     context.exit(1)
 
 
-@sim_command.command("replay", short_help="Let a saved schedule happen again.")
+@sim_command.command("replay", short_help="Replay a saved schedule.")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False), metavar="FILE")
 @click.option("--without-mutant", is_flag=True, help="Do not plant the bug that the file names.")
-@click.option("--quiet", is_flag=True, help="Print only what it came to.")
+@click.option("--quiet", is_flag=True, help="Print only the result.")
 @click.option(
-    "--html", type=click.Path(dir_okay=False), metavar="OUT", help="Draw it, as a page that needs no network."
+    "--html", type=click.Path(dir_okay=False), metavar="OUT", help="Write a drawing, as a page that needs no network."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print what it came to as one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 @click.pass_context
 def replay_command(
     context: click.Context, file: str, *, without_mutant: bool, quiet: bool, html: str | None, as_json: bool
 ) -> None:
-    """Print step by step what happens in a schedule; the exit code is 1 if a promise is broken.
+    """Print the events of a schedule step by step; the exit code is 1 if an invariant is broken.
 
-    The same file makes the same history on any machine, to the last line: the digest tells.
+    The same file yields the same history on every machine, to the last line, as the digest shows.
 
-    \b
-    Example:
+    \b Example:
         kraft sim replay kraft-sim-vote-without-log-check-0.json --html picture.html
     """
     schedule = decode_schedule(Path(file).read_bytes(), file)
@@ -169,15 +166,15 @@ def replay_command(
     context.exit(0 if replayed.failure is None else 1)
 
 
-@sim_command.command("explore", short_help="Walk everything that can happen to two or three nodes.")
+@sim_command.command("explore", short_help="Explore all states of two or three nodes.")
 @click.option("--nodes", type=click.IntRange(1, 5), default=2, show_default=True, help="How many voters, bare cores.")
-@click.option("--depth", type=click.IntRange(min=1), metavar="N", help="At most so many steps from the start.")
+@click.option("--depth", type=click.IntRange(min=1), metavar="N", help="The limit on steps from the start.")
 @click.option("--epochs", type=click.IntRange(min=1), default=2, show_default=True, help="The last epoch.")
-@click.option("--timeouts", type=click.IntRange(min=0), default=2, show_default=True, help="Patience lost, in all.")
+@click.option("--timeouts", type=click.IntRange(min=0), default=2, show_default=True, help="Timeouts, in all.")
 @click.option("--submissions", type=click.IntRange(min=0), default=1, show_default=True, help="Records written.")
-@click.option("--crashes", type=click.IntRange(min=0), default=1, show_default=True, help="Nodes that die.")
-@click.option("--repeats", type=click.IntRange(min=0), default=0, show_default=True, help="Requests sent once more.")
-@click.option("--late", type=click.IntRange(min=0), default=0, show_default=True, help="Answers that may be late.")
+@click.option("--crashes", type=click.IntRange(min=0), default=1, show_default=True, help="Crashes of nodes.")
+@click.option("--repeats", type=click.IntRange(min=0), default=0, show_default=True, help="Duplicated requests.")
+@click.option("--late", type=click.IntRange(min=0), default=0, show_default=True, help="Responses that may be late.")
 @click.option("--most-states", type=click.IntRange(min=1), metavar="N", help="Give up after so many states.")
 @click.option("--mutant", metavar="NAME", help="Plant this bug first; `kraft sim mutants` names them.")
 @click.option("--out", type=click.Path(file_okay=False), default=".", metavar="DIR", help="Where a schedule is saved.")
@@ -199,13 +196,12 @@ def explore_command(
     out: str,
     as_json: bool,
 ) -> None:
-    """Walk every order of events within these bounds, the shortest ways first.
+    """Explore each order of events within these bounds, the shortest schedules first.
 
-    States that differ in the names of nodes or in times only are one. If a promise is broken, the schedule is saved
-    and the exit code is 1: no way with fewer steps leads there.
+    States that differ only in the names of nodes or in times count as one. If an invariant is broken, the command saves
+    the schedule and ends with exit code 1: no schedule with fewer steps breaks an invariant.
 
-    \b
-    Example:
+    \b Example:
         kraft sim explore --nodes 2
         kraft sim explore --nodes 3 --depth 8 --mutant vote-again
     """
@@ -242,13 +238,12 @@ def explore_command(
     context.exit(1)
 
 
-@sim_command.command("mutants", short_help="Name the bugs that can be planted.")
+@sim_command.command("mutants", short_help="List the bugs that can be planted.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each.")
 def mutants_command(*, as_json: bool) -> None:
-    """Name the bugs that `kraft sim run --mutant` plants, and the members in which each shows.
+    """List the bugs that `kraft sim run --mutant` plants, and the members that each affects.
 
-    \b
-    Example:
+    \b Example:
         kraft sim mutants
     """
     for mutant in MUTANTS.values():
@@ -291,7 +286,7 @@ def _faults(text: str | None, usual: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _outcomes(hunt: Hunt, seeds: range, jobs: int) -> Iterator[Result | Schedule]:
-    """What each run came to, in the order of seeds."""
+    """The outcome of each run, in the order of seeds."""
     if jobs == 1 or len(seeds) == 1:
         with garbage_collected_seldom():
             yield from map(hunt.run, seeds)
@@ -309,14 +304,14 @@ def _outcomes(hunt: Hunt, seeds: range, jobs: int) -> Iterator[Result | Schedule
 
 @contextmanager
 def _workers(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that end with the block, in the middle of a run if need be; Ctrl-C is for us alone."""
+    """Processes that end with the block, even during a run; Ctrl-C reaches only the parent process."""
     workers = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_ignore_ctrl_c)
     try:
         yield workers
     finally:
         for process in list((workers._processes or {}).values()):
             process.terminate()
-        # Without waiting, its thread would close what the interpreter writes to at its end.
+        # Without the wait, the executor's thread would close a pipe that the interpreter writes to at exit.
         workers.shutdown(wait=True, cancel_futures=True)
 
 
@@ -325,7 +320,7 @@ def _ignore_ctrl_c() -> None:
 
 
 def _run_part(hunt: Hunt, seeds: range) -> list[Result | Schedule]:
-    """The runs of some seeds, up to the first that breaks a promise."""
+    """The runs of some seeds, up to the first that breaks an invariant."""
     outcomes: list[Result | Schedule] = []
     with garbage_collected_seldom():
         for seed in seeds:
@@ -338,7 +333,8 @@ def _run_part(hunt: Hunt, seeds: range) -> list[Result | Schedule]:
 
 @contextmanager
 def garbage_collected_seldom() -> Iterator[None]:
-    """Most of what a run makes lives until its end: to look for garbage all the time takes up to a tenth of it."""
+    """Collect garbage seldom: most objects of a run live until its end, and collections would take a tenth of the
+    time."""
     thresholds = gc.get_threshold()
     gc.freeze()
     gc.set_threshold(OBJECTS_AT_ONCE)
@@ -362,7 +358,7 @@ def _shrink(found: Schedule) -> Schedule:
 
 
 def _save(schedule: Schedule, path: Path, length: int) -> dict[str, Any]:
-    """Write a schedule that breaks a promise, and say so; it had that `length` before it was shrunk."""
+    """Write and report a schedule that breaks an invariant; `length` is its length before it was shrunk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(encode_schedule(schedule))
     return {
@@ -436,7 +432,7 @@ def _replay_lines(schedule: Schedule, skipped: int, digest: str, failure: Except
     if skipped and failure is None:
         lines.append(f"{count(skipped, 'action')} could not happen")
     if failure is None:
-        lines.append("no promise was broken" + (f"; it was once: {schedule.message}" if schedule.violated else ""))
+        lines.append("no invariant was broken" + (f"; the file says: {schedule.message}" if schedule.violated else ""))
     else:
         lines.append(f"broken: {failure}")
     return lines

@@ -1,4 +1,4 @@
-"""Rows of the history views as the lines of a story: who or what, what became of it, and why."""
+"""Formats rows of the history views as lines of text: subject, change and cause."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ STORY: Final = (
     "scram_history",
     "token_history",
 )
-"""The views that make up the whole story."""
+"""The views of the whole history."""
 MOMENTS: Final = ("controller_elections", "leadership_changes")
-"""The views that say why each election happened."""
+"""The views with the causes of elections."""
 _RANKS: Final = {name: rank for rank, name in enumerate((*STORY, *MOMENTS))}
 _TOPIC_AT: Final = {name: view.names.index("topic") for name, view in VIEWS.items() if "topic" in view.names}
 _NAMES: Final = {name: view.names for name, view in VIEWS.items()}
 _SNAPSHOT: Final = "snapshot"
 _LOST_SIGHT: Final = "unknown-history"
-"""The row ends because of a gap or damage; the thing itself may be there still."""
+"""The causes of a row's end at a gap or damage; the resource itself may still exist."""
 _PLAIN_ENDS: Final = frozenset(
     {
         "acl-removed",
@@ -51,7 +51,7 @@ _PLAIN_ENDS: Final = frozenset(
         "voter-removed",
     }
 )
-"""Causes that only say again that something is gone."""
+"""Causes that only repeat that a resource is gone."""
 
 
 def by_name(view: View, row: Row) -> Facts:
@@ -60,7 +60,7 @@ def by_name(view: View, row: Row) -> Facts:
 
 
 class Event(Struct, frozen=True, kw_only=True):
-    """One line of a story; `rank` is the place of its view among those of the same offset."""
+    """One line of a history; `rank` is the position of its view among those of the same offset."""
 
     offset: int
     rank: int
@@ -79,13 +79,13 @@ class Event(Struct, frozen=True, kw_only=True):
 
 
 class Filter(Struct, frozen=True, kw_only=True):
-    """Which rows are asked for; `topic` names a topic, or a partition as `orders-3`."""
+    """Selects rows; `topic` is a topic, or a partition like `orders-3`."""
 
     topic: str | None = None
     broker: int | None = None
 
     def views(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Those views that can hold anything that is asked for."""
+        """The views that may have selected rows."""
         return tuple(name for name in names if self._may_hold(VIEWS[name].names))
 
     def _may_hold(self, columns: tuple[str, ...]) -> bool:
@@ -94,12 +94,12 @@ class Filter(Struct, frozen=True, kw_only=True):
         return self.broker is None or bool({"topic", "broker", "resource_name"} & set(columns))
 
     def may_take(self, view: View, row: Row) -> bool:
-        """A first look, for speed: False if the row is of another topic."""
+        """A quick check: False if the row is of another topic."""
         index = _TOPIC_AT.get(view.name)
         return self.topic is None or index is None or self.topic.startswith(row[index])
 
     def takes(self, row: Facts, before: Facts | None) -> bool:
-        """Whether a row is asked for; `before` is that of the same thing before it."""
+        """Whether a row is selected; `before` is the preceding row of the same resource."""
         if self.topic is not None and not self._of_topic(row):
             return False
         return self.broker is None or self._of_broker(row, before)
@@ -122,12 +122,12 @@ class Filter(Struct, frozen=True, kw_only=True):
 
 
 def partition_name(row: Facts) -> str:
-    """A partition as Kafka's tools call it."""
+    """The name of a partition, as in Kafka's tools."""
     return f"{row['topic']}-{row['partition']}"
 
 
 def partition_what(row: Facts, before: Facts | None) -> str:
-    """What became of a partition."""
+    """The change of a partition."""
     if before is None:
         return f"leader {_leader(row)}, replicas {_ids(row['replicas'])}, ISR {_ids(row['isr'])}"
     parts = []
@@ -218,7 +218,7 @@ class _Telling(Struct, frozen=True):
     what: Callable[[Facts, Facts | None], str]
     ended: Callable[[Facts], str] | None = None
     says_all: bool = False
-    """Whether the cause only says the same again."""
+    """Whether the cause only repeats the change."""
 
 
 def _resource(row: Facts) -> str:
@@ -268,10 +268,10 @@ _TELLINGS: Final[dict[str, _Telling]] = {
 
 
 class Story:
-    """Collects the rows of history views, in the order in which they end, and tells what happened in order of offsets.
+    """Collects the rows of history views, in the order of their ends, and lists the changes in the order of offsets.
 
-    Rows of one thing come in their own order; so what a row changes is known when it comes. That a thing ended is known
-    when nothing follows it.
+    The rows of one resource arrive in order, so each row can be compared with the preceding one on arrival. The end of
+    a resource is certain once no row follows.
     """
 
     def __init__(self, wanted: Filter) -> None:
@@ -281,12 +281,12 @@ class Story:
         self._epochs: list[tuple[int, int]] = []
 
     def note_epoch(self, row: Row) -> None:
-        """Remember when an epoch began: a row of `quorum_epochs`, which need not be told."""
+        """Note when an epoch began: a row of `quorum_epochs`, which need not be selected."""
         facts = by_name(VIEWS["quorum_epochs"], row)
         self._epochs.append((facts["valid_from_offset"], facts["epoch"]))
 
     def take(self, view: View, row: Row) -> Facts | None:
-        """Remember a row; it is given back by the names of its columns if it is among what was asked for."""
+        """Note a row; returns the row by the names of its columns if it is selected."""
         if not self._wanted.may_take(view, row):
             return None
         facts = by_name(view, row)
@@ -310,7 +310,7 @@ class Story:
         return facts
 
     def _former(self, view: View, facts: Facts) -> Facts | None:
-        """The row before this one of the same thing, if it ended where this one begins; the latest one is kept."""
+        """The preceding row of the same resource, if it ended where this one begins; the latest row is kept."""
         if not view.key:
             return None
         key = (view.name, *(facts[name] for name in view.key))
@@ -338,7 +338,7 @@ class Story:
         )
 
     def events(self) -> Iterator[Event]:
-        """Everything that happened, in the order of offsets; call it once, when no row is left."""
+        """The changes, in the order of offsets; call this once, after the last row."""
         for (view, *_), facts in self._latest.items():
             self._ended(str(view), facts)
         self._latest.clear()

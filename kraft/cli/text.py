@@ -1,4 +1,4 @@
-"""Small forms of output that several commands share: failures, times, tables, many lines at once."""
+"""Output functions of several commands: failures, times, tables, many lines at once."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import click
 from metadata_log.printable import printable, printable_lines
 
 LINES_AT_ONCE: Final = 1000
-"""Each call of `click.echo` flushes; so a call is made for many lines."""
+"""Each call of `click.echo` flushes, so one call prints many lines."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def iso_time(timestamp_ms: int | None) -> str | None:
-    """A time in UTC as `2026-11-21T08:17:20.234Z`; None for none, or for one that the calendar does not know."""
+    """A time in UTC as `2026-11-21T08:17:20.234Z`; None for None, and for a time outside the calendar."""
     if timestamp_ms is None or timestamp_ms < 0:
         return None
     try:
@@ -29,19 +29,19 @@ def iso_time(timestamp_ms: int | None) -> str | None:
 
 
 def table(names: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
-    """Lines with the cells of each column below its name; the last column may be as wide as it likes."""
+    """Lines with the cells of each column below its name; the last column has no fixed width."""
     cells = [list(names), *([printable(str(cell)) for cell in row] for row in rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(names))]
     return ["  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
 
 
 def echo(line: str, *, err: bool = False) -> None:
-    """Print one line, in which no character of others does anything but be seen; JSON stays JSON."""
+    """Print one line with foreign control characters escaped; JSON stays JSON."""
     click.echo(printable(line), err=err)
 
 
 def echo_lines(lines: Iterable[str]) -> None:
-    """Print many lines, each as `echo` does."""
+    """Print many lines, each like `echo`."""
     rest = iter(lines)
     while chunk := list(islice(rest, LINES_AT_ONCE)):
         click.echo(joined(chunk))
@@ -56,7 +56,7 @@ def joined(lines: Sequence[str]) -> str:
 
 
 def echo_text(text: str) -> None:
-    """Print a text of several lines, whose line breaks and tabs are ours."""
+    """Print a text of several lines; its line breaks and tabs are kept."""
     click.echo("\t".join(map(printable_lines, text.split("\t"))))
 
 
@@ -66,7 +66,7 @@ def count(number: int, one: str, many: str | None = None) -> str:
 
 
 class CommandFailed(Exception):
-    """The operation failed: what, a hint, and the exit code. An empty `what` when the command has said it already."""
+    """The command failed: a message, a hint, and the exit code. `what` is empty if the message is already printed."""
 
     def __init__(self, what: str = "", *, hint: str | None = None, exit_code: int = 1) -> None:
         super().__init__(what)

@@ -1,4 +1,4 @@
-"""`kraft topics`: topics and their partitions, over the controllers (Kafka: `TopicCommand`)."""
+"""`kraft topics`: manages topics and partitions through the controllers (Kafka: `TopicCommand`)."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ from transport.protocol.errors import Error
 MIN_ISR: Final = "min.insync.replicas"
 ALL: Final = "*"
 Judge = Callable[[Partition, int], bool]
-"""Whether a partition is to be shown, given the min.insync.replicas of its topic."""
+"""Whether to show a partition, given the min.insync.replicas of its topic."""
 
 
 class Trouble(StrEnum):
-    """What may be wrong with a partition, in the words of kafka-topics."""
+    """The unhealthy states of a partition, with the names of kafka-topics."""
 
     UNAVAILABLE = "unavailable"
     UNDER_REPLICATED = "under-replicated"
@@ -69,7 +69,7 @@ _JUDGES: Final[dict[Trouble, Judge]] = {
     epilog="Example: kraft topics list --bootstrap-controller 127.0.0.1:9093",
 )
 def topics_command() -> None:
-    """What kafka-topics does, without a broker: the controllers are asked, ours or Apache Kafka's."""
+    """Manage topics without a broker, like kafka-topics, through this program's or Apache Kafka's controllers."""
 
 
 # ------------------------------------------------------------------------------------------------- list and describe
@@ -83,7 +83,7 @@ def topics_command() -> None:
 @click.argument("pattern", required=False, default=ALL)
 @on_a_cluster
 def list_command(pattern: str, *, cluster: Cluster) -> None:
-    """List the topics whose names match PATTERN, such as 'orders*', or all: how many partitions and replicas they
+    """List the topics with names that match PATTERN, such as 'orders*', or all: how many partitions and replicas they
     have, how many partitions have no leader, and how many lack replicas in sync.
     """
     image = cluster.ask(image_of)
@@ -115,12 +115,12 @@ def _list_lines(topics: list[TopicImage]) -> list[str]:
 
 
 def replication_factor(topic: TopicImage) -> int:
-    """How many replicas the first partition has, not counting those that are added: what kafka-topics says."""
+    """The number of replicas of the first partition without those being added, as in kafka-topics."""
     return _settled(topic.partitions[0]) if topic.partitions else 0
 
 
 def is_under_replicated(partition: Partition) -> bool:
-    """Whether fewer replicas are in sync than there are, not counting those that are added."""
+    """Whether fewer replicas are in sync than exist, without those being added."""
     return len(partition.isr) < _settled(partition)
 
 
@@ -158,7 +158,7 @@ def describe_command(names: tuple[str, ...], *, only: str | None, cluster: Clust
 async def _described(
     admin: AdminClient, *, names: tuple[str, ...], trouble: Trouble | None
 ) -> tuple[MetadataImage, dict[str, int]]:
-    """The image, in which all these topics are, and their min.insync.replicas if that matters."""
+    """The image, with all these topics present, and their min.insync.replicas if needed."""
     image = await image_of(admin)
     missing = next((name for name in names if name not in image.topics), None)
     if missing is not None:
@@ -210,7 +210,7 @@ _COLUMNS: Final = {
     "REMOVING": "removing",
 }
 _ALWAYS: Final = 4
-"""The first columns are always there, the others where some partition has something in them."""
+"""The first columns are always present; the others only if a partition has values in them."""
 
 
 def _describe_lines(topics: list[dict[str, Any]], only: str | None) -> Iterator[str]:
@@ -245,9 +245,9 @@ def _cell(value: int | tuple[int, ...] | None) -> str:
 _assignment_option = click.option(
     "--assignment",
     metavar="B:B,B:B…",
-    help="The brokers of each partition, such as 1:2,2:3; the first of each shall lead.",
+    help="The brokers of each partition, such as 1:2,2:3; the first of each is the preferred leader.",
 )
-_validate_option = click.option("--validate-only", is_flag=True, help="Only say whether it would work.")
+_validate_option = click.option("--validate-only", is_flag=True, help="Only check the request.")
 
 
 @topics_command.command(
@@ -263,7 +263,7 @@ _validate_option = click.option("--validate-only", is_flag=True, help="Only say 
 )
 @_assignment_option
 @click.option("--config", "configs", multiple=True, metavar="KEY=VALUE", help="A setting. May be repeated.")
-@click.option("--if-not-exists", is_flag=True, help="Be content with a topic of this name that is there.")
+@click.option("--if-not-exists", is_flag=True, help="Succeed if a topic of this name exists already.")
 @_validate_option
 @on_a_cluster
 def create_command(
@@ -280,7 +280,7 @@ def create_command(
     """Create the topic NAME; the controller places the replicas, unless --assignment does."""
     assigned = parse_assignment(assignment)
     if assigned and (partitions, replication_factor) != (AS_CONFIGURED, AS_CONFIGURED):
-        raise click.UsageError("--assignment says how many partitions and replicas there are: leave the others out.")
+        raise click.UsageError("--assignment determines the partitions and replicas: omit the other options.")
     settings = parse_settings(configs, "--config")
 
     async def create(admin: AdminClient) -> CreatedTopic | None:
@@ -322,10 +322,10 @@ def create_command(
     epilog="Example: kraft topics delete orders --bootstrap-controller 127.0.0.1:9093",
 )
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@click.option("--if-exists", is_flag=True, help="Be content where there is no such topic.")
+@click.option("--if-exists", is_flag=True, help="Succeed if a topic does not exist.")
 @on_a_cluster
 def delete_command(names: tuple[str, ...], *, if_exists: bool, cluster: Cluster) -> None:
-    """Delete topics, each by itself. Their records are gone for good; nobody is asked again."""
+    """Delete topics, each separately. Their records are gone for good; there is no confirmation prompt."""
     refused = cluster.ask(partial(_delete, names=names))
     passed_over = {
         name for name, failed in refused.items() if if_exists and failed.error is Error.UNKNOWN_TOPIC_OR_PARTITION
@@ -357,9 +357,9 @@ async def _delete(admin: AdminClient, *, names: tuple[str, ...]) -> dict[str, Re
 @_validate_option
 @on_a_cluster
 def grow_command(name: str, *, partitions: int, assignment: str | None, validate_only: bool, cluster: Cluster) -> None:
-    """Give the topic NAME more partitions; with --assignment, which has the brokers of the new ones, exactly there.
+    """Add partitions to the topic NAME; --assignment gives the brokers of the new ones.
 
-    Keys go to other partitions from then on, and there is no way back.
+    Keys map to other partitions from then on. This cannot be undone.
     """
     assigned = parse_assignment(assignment)
     cluster.ask(lambda admin: grow_topic(admin, name, partitions, assignment=assigned, validate_only=validate_only))

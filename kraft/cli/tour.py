@@ -1,8 +1,8 @@
 """The scripted tour of `kraft quickstart --for`: elect, register, create a topic, commit, kill the leader, fail over,
 restart, kill a broker, let it return, verify, stop.
 
-Every step states what it saw, or fails. The nodes are processes; they are asked over their ports, as any client would,
-and their logs are read from their disks.
+Each step returns its observation, or fails. The nodes are processes. The tour sends requests to their ports, like any
+client, and reads their logs from disk.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ CHANGES: Final = 1000
 CHANGES_DURING_FAILOVER: Final = 200
 CHANGES_WHILE_ONE_IS_DOWN: Final = 100
 WRITERS: Final = 16
-"""So many of the changes during the failover are under way at any moment, also when the leader is killed."""
+"""The number of concurrent changes during the failover."""
 KILL_AFTER: Final = 20
-"""The leader is killed once so many of them are acknowledged."""
+"""The number of acknowledged changes after which the leader is killed."""
 CONFIG_KEY: Final = "interval.ms"
 POLL_SECONDS: Final = 0.01
 WATCH_SECONDS: Final = 0.05
@@ -41,7 +41,7 @@ Acknowledged = tuple[str, str]
 
 
 class StepDone(Struct, frozen=True):
-    """One step of the tour: its name, whether it held, what was seen, in words and in figures."""
+    """One step of the tour: its name, its success, and its observation as text and as JSON fields."""
 
     step: str
     held: bool
@@ -51,21 +51,21 @@ class StepDone(Struct, frozen=True):
 
 
 class Tour:
-    """What the steps share: the cluster, a client, and every change that was acknowledged."""
+    """The shared state of the steps: the cluster, a client, and each acknowledged change."""
 
     def __init__(self, cluster: LocalCluster, admin: AdminClient) -> None:
         self._cluster = cluster
         self._admin = admin
         self._config = Config.load(str(cluster.controllers[0].config_path))
         self._prefix = f"tour-{time.time_ns() // 1_000_000:x}"
-        """A directory may have seen a tour before; the changes of this one are its own."""
+        """A prefix that separates this tour's changes from those of an earlier tour in the same directory."""
         self._acknowledged: list[Acknowledged] = []
         self._last_acknowledged_at = 0.0
         self._victim: NodeProcess | None = None
-        """The leader that was killed."""
+        """The killed leader."""
 
     async def run(self, seconds: float) -> AsyncGenerator[StepDone, None]:
-        """Every step in order until one fails; all but the last must be done within `seconds`."""
+        """Run each step in order until one fails; all but the last must be done within `seconds`."""
         deadline = trio.current_time() + seconds
         brokers = BrokerTour(self._cluster, self._admin, f"{self._prefix}-topic")
         steps = [
@@ -92,7 +92,7 @@ class Tour:
     # The steps
 
     async def elect(self) -> Seen:
-        """A leader is there, and its first records are committed."""
+        """A leader exists, and its first records are committed."""
         quorum = await self._described(lambda quorum: quorum.high_watermark > 0)
         took_ms = round((time.monotonic() - self._cluster.started_at) * 1000)
         return (
@@ -107,7 +107,7 @@ class Tour:
         )
 
     async def commit(self) -> Seen:
-        """Many changes, all under way at once."""
+        """Many concurrent changes are committed."""
         started = time.monotonic()
         await self._change("commit", CHANGES)
         took = time.monotonic() - started
@@ -119,7 +119,7 @@ class Tour:
         )
 
     async def fail_over(self) -> Seen:
-        """`kill -9` of the leader while changes are under way; the client sees all of them through."""
+        """`kill -9` of the leader during changes; the client completes all of them."""
         numbers = iter(range(CHANGES_DURING_FAILOVER))
         enough = trio.Event()
 
@@ -133,7 +133,7 @@ class Tour:
             for _ in range(WRITERS):
                 nursery.start_soon(write)
             await enough.wait()
-            # Who leads now: on a machine whose disk stalls it need not be the one that was elected first.
+            # With a stalled disk, the current leader may differ from the one elected first.
             quorum = await self._admin.describe_quorum()
             victim = self._victim = self._cluster.node(quorum.leader_id)
             pid = victim.pid
@@ -152,15 +152,15 @@ class Tour:
         )
 
     def _failover_bound_ms(self) -> int:
-        """Two fetch time-outs and two elections of the longest timer.
+        """Two fetch timeouts and two elections with the longest timer.
 
-        The first to miss the leader may be refused by one who has just heard it, and then follows for another fetch
-        time-out; and one vote may be split.
+        The first candidate may be refused by a voter with a recent fetch, and then waits for another fetch timeout. One
+        vote may be split.
         """
         return 2 * self._config.fetch_timeout_ms + 2 * (2 * self._config.election_timeout_ms)
 
     async def go_on(self) -> Seen:
-        """The rest of the quorum commits without the dead one."""
+        """The rest of the quorum commits without the killed node."""
         started = time.monotonic()
         await self._change("without", CHANGES_WHILE_ONE_IS_DOWN)
         took_ms = round((time.monotonic() - started) * 1000)
@@ -170,7 +170,7 @@ class Tour:
         )
 
     async def restart(self) -> Seen:
-        """The old leader comes back, drops what the new one does not have, and catches up."""
+        """The old leader returns, truncates records that the new leader lacks, and catches up."""
         victim = self._victim
         assert victim is not None, "no leader was killed"
         leader = self._cluster.node((await self._admin.describe_quorum()).leader_id)
@@ -188,7 +188,7 @@ class Tour:
         )
 
     async def verify(self) -> Seen:
-        """Every acknowledged record is in every log, and the logs are the same below the high watermark."""
+        """Each acknowledged record is in each log, and the logs are equal below the high watermark."""
         high_watermark = (await self._admin.describe_quorum()).high_watermark
         await self._described(
             lambda quorum: all(one.log_end_offset >= high_watermark for one in (*quorum.voters, *quorum.observers))
@@ -212,7 +212,7 @@ class Tour:
         )
 
     async def stop(self) -> Seen:
-        """SIGTERM to all: each ends by itself."""
+        """SIGTERM to all: each process ends by itself."""
         started = time.monotonic()
         self._cluster.check()
         clean = await self._cluster.stop()
@@ -222,10 +222,10 @@ class Tour:
         took_ms = round((time.monotonic() - started) * 1000)
         return f"all {len(clean)} nodes ended cleanly in {took_ms:,} ms", {"ms": took_ms}
 
-    # What they are made of
+    # Helpers
 
     async def _described(self, wanted: Callable[[QuorumDescription], bool]) -> QuorumDescription:
-        """Ask the leader until its answer is as wanted."""
+        """Describe the quorum until the result meets the condition."""
         while not wanted(quorum := await self._admin.describe_quorum()):  # noqa: ASYNC110  # it is elsewhere
             await trio.sleep(POLL_SECONDS)
         return quorum
@@ -237,7 +237,7 @@ class Tour:
         return quorum.leader_id, quorum.leader_epoch
 
     async def _change(self, phase: str, count: int) -> None:
-        """Change `count` settings at once, and note each when it is acknowledged."""
+        """Make `count` concurrent changes of settings, and note each acknowledgement."""
         async with trio.open_nursery() as nursery:
             for number in range(count):
                 nursery.start_soon(self._change_one, phase, number)
@@ -252,7 +252,7 @@ class Tour:
         self._last_acknowledged_at = time.monotonic()
 
     async def _timed(self, name: str, step: Callable[[], Awaitable[Seen]], deadline: float) -> StepDone:
-        """Run one step to its end or its deadline, and turn every way to fail into words."""
+        """Run one step to its end or its deadline, and convert each failure to text."""
         started = time.monotonic()
         held, facts = False, dict[str, Any]()
         text = f"not done when the time of --for was over; the last answer: {self._admin.last_failure}"
@@ -268,7 +268,7 @@ class Tour:
         return StepDone(name, held, text, time.monotonic() - started, facts)
 
     async def _watch(self) -> None:
-        """A node that dies by itself ends the step."""
+        """Fail the step if a node ends unexpectedly."""
         while True:
             self._cluster.check()
             await trio.sleep(WATCH_SECONDS)
@@ -287,7 +287,7 @@ def _end_of(quorum: QuorumDescription, node_id: int) -> int:
 
 
 def _batches(node: NodeProcess) -> list[RecordBatch]:
-    """Every batch on its disk; the end may be in the middle of being written."""
+    """The batches on a node's disk; the last one may be incomplete."""
     found = []
     for batch in read_log(OsDisk(), node.partition):
         if isinstance(batch, RecordBatch):
@@ -298,7 +298,7 @@ def _batches(node: NodeProcess) -> list[RecordBatch]:
 
 
 def _config_values(batches: Iterable[RecordBatch]) -> set[Acknowledged]:
-    """The tour's settings among the records of these batches."""
+    """The tour's settings in the records of these batches."""
     return {
         (entry.record.resource_name, entry.record.value or "")
         for batch in batches

@@ -1,4 +1,4 @@
-"""`kraft users`: who may log in with SCRAM (Kafka: `ConfigCommand` with `--entity-type users`; KIP-554)."""
+"""`kraft users`: manages SCRAM credentials (Kafka: `ConfigCommand` with `--entity-type users`; KIP-554)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from metadata_log.image.persistent_map import in_key_order
 
 _MECHANISMS: Final = tuple(SCRAM_MECHANISMS.values())
 _mechanism_option = click.option(
-    "--mechanism", type=click.Choice(_MECHANISMS), default=_MECHANISMS[0], show_default=True, help="How they log in."
+    "--mechanism", type=click.Choice(_MECHANISMS), default=_MECHANISMS[0], show_default=True, help="The mechanism."
 )
 
 
@@ -28,7 +28,7 @@ _mechanism_option = click.option(
     epilog="Example: kraft users set alice --bootstrap-controller 127.0.0.1:9093",
 )
 def users_command() -> None:
-    """The users that can log in with SCRAM. Their quotas are under `kraft configs`, their rights under `kraft acls`."""
+    """Manage the SCRAM credentials of users. `kraft configs` has their quotas, `kraft acls` their permissions."""
 
 
 @users_command.command(
@@ -38,7 +38,7 @@ def users_command() -> None:
 )
 @on_a_cluster
 def list_command(*, cluster: Cluster) -> None:
-    """List which users have a password, and for which mechanism."""
+    """List the users with a password, and its mechanism."""
     image = cluster.ask(image_of)
     rows = [
         (user, SCRAM_MECHANISMS.get(mechanism, str(mechanism)), credential.iterations)
@@ -60,8 +60,8 @@ def list_command(*, cluster: Cluster) -> None:
 @click.option("--password-file", type=click.Path(dir_okay=False), metavar="FILE", help="Its first line; - is stdin.")
 @on_a_cluster
 def set_command(user: str, *, mechanism: str, iterations: int, password_file: str | None, cluster: Cluster) -> None:
-    """Set the password of USER, which is asked for on the terminal, or read from a file: never an argument, which
-    others on this machine could see.
+    """Set the password of USER. The command prompts for the password, or reads it from a file. It is never an argument,
+    which others on this machine could see.
     """
     password = _password(user, password_file)
     cluster.ask(lambda admin: set_password(admin, user, password, mechanism=mechanism, iterations=iterations))
@@ -70,14 +70,14 @@ def set_command(user: str, *, mechanism: str, iterations: int, password_file: st
 
 @users_command.command(
     "delete",
-    short_help="Take a user's password away.",
+    short_help="Delete a user's password.",
     epilog="Example: kraft users delete alice --bootstrap-controller 127.0.0.1:9093",
 )
 @click.argument("user")
 @_mechanism_option
 @on_a_cluster
 def delete_command(user: str, *, mechanism: str, cluster: Cluster) -> None:
-    """Take the password of USER for a mechanism away."""
+    """Delete the password of USER for a mechanism."""
     cluster.ask(lambda admin: delete_credential(admin, user, mechanism=mechanism))
     cluster.say({"user": user, "mechanism": mechanism}, [f"{user} can no longer log in with {mechanism}"])
 

@@ -1,4 +1,6 @@
-"""`kraft quorum add | remove | upgrade`: who votes in a dynamic quorum (Kafka: `MetadataQuorumCommand`; KIP-853)."""
+"""`kraft quorum add | remove | upgrade`: changes the voters of a dynamic quorum (Kafka: `MetadataQuorumCommand`;
+KIP-853).
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,10 @@ _directory_option = click.option(
 @_directory_option
 @on_a_cluster
 def add_command(controller: str, *, directory_id: str | None, cluster: Cluster) -> None:
-    """Give a controller a vote that runs, was formatted with --no-initial-controllers, and has caught up.
+    """Make a running controller a voter. The controller was formatted with --no-initial-controllers and has caught up.
 
-    Its directory is the one with which it fetches, its address the one that it has registered, or H:P, where the other
-    controllers reach it.
+    The new voter gets the directory from which the controller fetches. Its address is the registered one, or H:P, where
+    the other controllers reach it.
     """
     node_id, endpoint = _controller(controller)
     directory = _directory(directory_id)
@@ -46,17 +48,17 @@ def add_command(controller: str, *, directory_id: str | None, cluster: Cluster) 
 
 @click.command(
     "remove",
-    short_help="Take a voter's vote away.",
+    short_help="Make a voter an observer.",
     epilog="Example: kraft quorum remove 4 --bootstrap-controller 127.0.0.1:9093",
 )
 @click.argument("node_id", metavar="ID", type=click.IntRange(min=0))
 @_directory_option
-@click.option("--force", is_flag=True, help="Even if then no majority keeps up that could commit anything.")
+@click.option("--force", is_flag=True, help="Even if the remaining voters lack a majority that keeps up.")
 @on_a_cluster
 def remove_command(node_id: int, *, directory_id: str | None, force: bool, cluster: Cluster) -> None:
-    """Make a voter an observer; the leader, too: it resigns when that is committed.
+    """Make a voter an observer. A leader that is removed resigns after the commit.
 
-    A controller with controller.quorum.auto.join.enable comes back by itself.
+    A controller with controller.quorum.auto.join.enable joins again by itself.
     """
     directory = _directory(directory_id)
     found = cluster.ask(lambda admin: remove_voter(admin, node_id, directory, force=force))
@@ -68,15 +70,15 @@ def remove_command(node_id: int, *, directory_id: str | None, force: bool, clust
 
 @click.command(
     "upgrade",
-    short_help="Let the voters stand in the log.",
+    short_help="Make a static quorum dynamic.",
     epilog="Example: kraft quorum upgrade --dry-run --bootstrap-controller 127.0.0.1:9093",
 )
-@click.option("--dry-run", is_flag=True, help="Only say whether it would work.")
+@click.option("--dry-run", is_flag=True, help="Only check the request.")
 @on_a_cluster
 def upgrade_command(*, dry_run: bool, cluster: Cluster) -> None:
-    """Raise kraft.version to 1, for good: a static quorum becomes a dynamic one, while it runs.
+    """Raise kraft.version to 1, irreversibly: a static quorum becomes dynamic without a restart.
 
-    Afterwards controller.quorum.voters has no effect any more; controller.quorum.bootstrap.servers takes its place.
+    Afterwards controller.quorum.voters has no effect; controller.quorum.bootstrap.servers replaces it.
     """
     if dry_run:
         cluster.ask(lambda admin: update_features(admin, DYNAMIC, UpgradeType.UPGRADE, validate_only=True))

@@ -1,4 +1,4 @@
-"""`kraft watch`: the metadata changes of a live cluster as they are committed, one line each (Kafka: KIP-595)."""
+"""`kraft watch`: prints the metadata changes of a live cluster as they are committed (Kafka: KIP-595)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ WHERE: Final = "the metadata log"
     default=NOW,
     show_default=True,
     metavar="OFFSET|now|beginning",
-    help="Where to begin. The beginning is what the leader's log rests on, perhaps a snapshot.",
+    help="Where to begin. The beginning is the start of the leader's log, perhaps a snapshot.",
 )
 @renamed_option("--from", "--since", "since", metavar="OFFSET|now|beginning")
 @click.option("--for", "seconds", type=click.FloatRange(min=0), metavar="SECONDS", help="End after this time.")
@@ -49,7 +49,7 @@ WHERE: Final = "the metadata log"
 @click.option(
     "--timeout", default=10.0, show_default=True, type=click.FloatRange(min=0.1), help="Seconds to look for a leader."
 )
-@click.option("--allow-gap", is_flag=True, help="Go on with a snapshot where records were deleted before they came.")
+@click.option("--allow-gap", is_flag=True, help="Continue with a snapshot after records that were deleted unread.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines on a terminal, too.")
 @click.option("--noop", is_flag=True, help="Print NoOp records, too.")
 @click.option("--show-secrets", is_flag=True, help="Print credentials and passwords as they are.")
@@ -70,12 +70,11 @@ def watch_command(
 ) -> None:
     """Print each committed record once and in order, with the fields of `kraft dump --records --json`.
 
-    Elections do not disturb it: it goes on with the next leader where it was. It ends with exit code 1 where records
-    were deleted before they came, where a leader contradicts what was committed, and where a controller is of another
+    Elections do not interrupt the output, which continues with the next leader. The exit code is 1 if records were
+    deleted before they were read, if a leader contradicts committed records, or if a controller belongs to another
     cluster.
 
-    \b
-    Example:
+    \b Example:
         kraft watch --bootstrap-controller 127.0.0.1:9093 --type PartitionChangeRecord
     """
     wanted = RecordsWanted(
@@ -119,7 +118,7 @@ def _warn(what: str) -> None:
 
 
 class _Feed:
-    """Prints what comes, up to `most` lines."""
+    """Prints received records, up to `most` lines."""
 
     def __init__(self, wanted: RecordsWanted, most: int | None) -> None:
         self.wanted = wanted
@@ -129,11 +128,11 @@ class _Feed:
 
     @property
     def is_full(self) -> bool:
-        """Whether no line is wanted any more."""
+        """Whether the limit of lines is reached."""
         return self._left == 0
 
     def show(self, what: Committed | Jumped) -> None:
-        """Print the records that are wanted."""
+        """Print the selected records."""
         match what:
             case Committed(batches):
                 for batch in batches:

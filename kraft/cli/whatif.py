@@ -1,4 +1,4 @@
-"""`kraft whatif`: what the controller would do to a cluster if something happened to it, told from its metadata log."""
+"""`kraft whatif`: predicts the controller's reaction to an event from the metadata log alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from metadata_log.reader import OnDamage
 from metadata_log.timeline import At
 
 MOST_LINES: Final = 20
-"""Of partitions, unless all are asked for."""
+"""The limit on printed partitions, without --all."""
 Question = Callable[[MetadataImage, TopicDefaults], Outcome]
 
 
@@ -32,13 +32,13 @@ Question = Callable[[MetadataImage, TopicDefaults], Outcome]
 @click.argument("path", type=click.Path(exists=True), metavar="DIR")
 @at_option
 @click.option("--fail", "failed", type=int, multiple=True, metavar="BROKER", help="This broker dies. May be repeated.")
-@click.option("--shutdown", type=int, multiple=True, metavar="BROKER", help="This broker stops in order.")
+@click.option("--shutdown", type=int, multiple=True, metavar="BROKER", help="This broker shuts down gracefully.")
 @click.option("--fail-rack", metavar="R", help="All brokers of this rack die.")
 @click.option(
     "--elect",
     "election",
     type=click.Choice([Election.PREFERRED.value, Election.UNCLEAN.value]),
-    help="An election of this kind is asked for, of all partitions.",
+    help="An election of this kind is requested, for all partitions.",
 )
 @click.option("--reassign", "file", type=click.Path(), metavar="FILE", help="A file of kafka-reassign-partitions runs.")
 @click.option("--min-isr", type=click.IntRange(min=1), default=1, show_default=True, help="Where the log sets none.")
@@ -63,11 +63,11 @@ def whatif_command(
     as_json: bool,
     on_damage: str,
 ) -> None:
-    """Run the controller's decisions on the image of a cluster, and say which partitions change.
+    """Run the controller's decisions on the image of a cluster, and print the partitions that change.
 
     DIR is a log directory, the directory of the metadata partition, a segment or a snapshot; a running node's may be
-    read, and nothing is written. What the brokers' own configuration files say is not in the log: --min-isr and
-    --unclean stand in for it.
+    read. The command writes nothing. The log lacks the brokers' own configuration files: --min-isr and --unclean
+    replace them.
     """
     question = _question(failed, shutdown, fail_rack, election, file)
     found = image_at(path, at, OnDamage(on_damage))
@@ -96,12 +96,12 @@ def _question(
         targets = read_targets(file)
         questions.append(lambda image, defaults: reassign(image, targets, defaults))
     if len(questions) != 1:
-        raise click.UsageError("Ask one thing: --fail, --shutdown, --fail-rack, --elect or --reassign.")
+        raise click.UsageError("Give exactly one of --fail, --shutdown, --fail-rack, --elect and --reassign.")
     return questions[0]
 
 
 def outcome_json(outcome: Outcome) -> dict[str, Any]:
-    """Everything that changes, as data; pairs are before and after."""
+    """All changes as JSON fields; pairs are before and after."""
     before, after = leaderships(outcome.before), leaderships(outcome.after)
     brokers = sorted(before.keys() | after.keys())
     return {
@@ -173,11 +173,11 @@ def _row(each: PartitionOutcome) -> tuple[str, str, str, str]:
 
 
 def _name(broker: int) -> str:
-    return "nobody" if broker == NO_LEADER else str(broker)
+    return "none" if broker == NO_LEADER else str(broker)
 
 
 def _ids(ids: tuple[int, ...]) -> str:
-    return ",".join(map(str, ids)) or "nobody"
+    return ",".join(map(str, ids)) or "none"
 
 
 def _change(before: str, after: str) -> str:

@@ -1,5 +1,6 @@
-"""Who may do what with which resource: entries are made, removed and listed (Kafka: `AclControlManager`, `AclApis`;
-KIP-801). Brokers enforce them by what they read in the log, and this controller by the `authorizer`.
+"""Creates, deletes and describes ACLs (Kafka: `AclControlManager`, `AclApis`; KIP-801).
+
+Brokers enforce the ACLs that they read from the metadata log. This controller enforces them with the `authorizer`.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ _UNKNOWN_ELEMENTS: Final = "The request contains unknown elements."
 
 
 class AclFilter(Struct, frozen=True):
-    """What entries are sought by (`AclBindingFilter`): None for any name, principal or host, 1 for any type."""
+    """A filter for ACLs (`AclBindingFilter`): None matches any name, principal or host; 1 matches any type."""
 
     resource_type: int
     resource_name: str | None
@@ -69,7 +70,8 @@ class AclFilter(Struct, frozen=True):
     permission_type: int
 
     def matches(self, acl: Acl) -> bool:
-        """Whether an entry is one of those sought. MATCH finds whatever has a say on the resource named."""
+        """Whether the filter selects an ACL. The pattern type MATCH selects each ACL that applies to the named
+        resource."""
         return (
             self.resource_type in (ANY, acl.resource_type)
             and self._matches_name(acl)
@@ -91,7 +93,7 @@ class AclFilter(Struct, frozen=True):
 
 
 def create_acls(deciding: Deciding, request: CreateAclsRequest) -> Steps:
-    """Judge every entry by itself; those that there are already, or twice in the request, succeed without a record."""
+    """Validate each ACL on its own. An ACL that exists, or that the request repeats, succeeds without a record."""
     _check_configured(deciding)
     for creation in request.creations:
         _check_concrete(creation)
@@ -117,13 +119,13 @@ def create_acls(deciding: Deciding, request: CreateAclsRequest) -> Steps:
 
 
 def refuse_create_acls(request: CreateAclsRequest, error: Error, text: str | None = None) -> CreateAclsResponse:
-    """The same error for every entry."""
+    """The response with the same error for each entry."""
     result = AclCreationResult(error_code=error, error_message=text)
     return CreateAclsResponse(results=[result] * len(request.creations))
 
 
 def delete_acls(deciding: Deciding, request: DeleteAclsRequest) -> Steps:
-    """Remove what matches any of the filters; what two of them match is named by both, and removed once."""
+    """Remove the ACLs that match any filter. An ACL that two filters match is in both results, and is removed once."""
     _check_configured(deciding)
     removed: dict[Uuid, None] = {}
     results = []
@@ -144,13 +146,13 @@ def delete_acls(deciding: Deciding, request: DeleteAclsRequest) -> Steps:
 
 
 def refuse_delete_acls(request: DeleteAclsRequest, error: Error, text: str | None = None) -> DeleteAclsResponse:
-    """The same error for every filter."""
+    """The response with the same error for each filter."""
     result = DeleteAclsFilterResult(error_code=error, error_message=text)
     return DeleteAclsResponse(filter_results=[result] * len(request.filters))
 
 
 def describe_acls(deciding: Deciding, request: DescribeAclsRequest) -> Steps:
-    """The entries that match, by resource."""
+    """The ACLs that match the filter, grouped by resource."""
     if deciding.admin.authorizer is None:
         text = "No Authorizer is configured on the broker"
         return _described(DescribeAclsResponse(error_code=Error.SECURITY_DISABLED, error_message=text))
@@ -173,7 +175,7 @@ def describe_acls(deciding: Deciding, request: DescribeAclsRequest) -> Steps:
 
 
 def refuse_describe_acls(_: DescribeAclsRequest, error: Error, text: str | None = None) -> DescribeAclsResponse:
-    """The answer that lists nothing."""
+    """The response with an error and without ACLs."""
     return DescribeAclsResponse(error_code=error, error_message=text)
 
 
@@ -191,7 +193,7 @@ def _codes(wanted: AclFilter) -> tuple[int, int, int, int]:
 
 
 def _entry(creation: AclCreation) -> Acl:
-    """What is to be created; raises `ApiError` in Kafka's words and in its order."""
+    """The ACL of a creation entry. Raises `ApiError` with Kafka's messages, checked in Kafka's order."""
     if creation.resource_type == AclResource.CLUSTER and creation.resource_name != CLUSTER_NAME:
         raise ApiError(Error.INVALID_REQUEST, f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
     if not creation.resource_name:
@@ -222,14 +224,14 @@ def _entry(creation: AclCreation) -> Acl:
 
 
 def _check_concrete(creation: AclCreation) -> None:
-    """Refuse the whole request, as Kafka does, for an entry that could only be a filter."""
+    """Refuse the whole request, as Kafka does, if an entry is valid only as a filter."""
     if UNKNOWN in (
         creation.resource_type,
         creation.resource_pattern_type,
         creation.operation,
         creation.permission_type,
     ):
-        # Kafka cannot parse such a request, and closes the connection.
+        # Kafka cannot parse such a request and closes the connection.
         raise ApiError(Error.INVALID_REQUEST, _UNKNOWN_ELEMENTS)
     if ANY in (
         creation.resource_type,
@@ -240,7 +242,7 @@ def _check_concrete(creation: AclCreation) -> None:
 
 
 def _new_id(deciding: Deciding) -> Uuid:
-    """An id that no entry has."""
+    """An id that no ACL has yet."""
     while (acl_id := random_uuid(deciding.rng)) in deciding.image.acls.by_id:
         pass
     return acl_id
@@ -268,7 +270,7 @@ def _delete_filter(asked: DeleteAclsFilter) -> AclFilter:
 
 
 def _found(image: MetadataImage, wanted: AclFilter) -> Generator[None, None, list[tuple[Uuid, Acl]]]:
-    """What matches, by resource and principal."""
+    """The ACLs that match a filter, ordered by resource and principal."""
     found = []
     for entry in now_and_then(in_key_order_by_runs(image.acls.by_id)):
         if entry is None:

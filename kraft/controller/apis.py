@@ -1,4 +1,4 @@
-"""How each API of the controller is served: who decides, who refuses (Kafka: `ControllerApis`)."""
+"""The table of controller APIs: the function that serves each, and the one that refuses (Kafka: `ControllerApis`)."""
 
 from __future__ import annotations
 
@@ -99,9 +99,9 @@ from transport.protocol.messages import (
 
 
 class Write(Struct, frozen=True):
-    """An API that only the active controller serves. `decide` may raise `ApiError`, which `refuse` makes an answer.
+    """An API that only the active controller serves. `refuse` turns an `ApiError` from `decide` into a response.
 
-    A request that asks for nothing is answered by any controller, if `is_empty` says that it does.
+    If `is_empty` is true for a request, the request changes nothing and any controller answers it.
     """
 
     key: ApiKey
@@ -111,7 +111,7 @@ class Write(Struct, frozen=True):
 
 
 class Read(Struct, frozen=True):
-    """An API that every controller serves, from what is committed. `refuse` answers whoever may not ask."""
+    """An API that each controller serves from committed metadata. `refuse` answers a caller without permission."""
 
     key: ApiKey
     decide: Callable[[Deciding, Any], ControllerResult | Steps]
@@ -184,4 +184,4 @@ APIS: Final[dict[type[Message], Write | Read]] = {
         ApiKey.ALTER_CLIENT_QUOTAS, alter_client_quotas, refuse_client_quotas, lambda request: not request.entries
     ),
 }
-"""Every API that is decided on by a function alone."""
+"""The APIs that are each served by one function."""

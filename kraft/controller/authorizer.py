@@ -1,8 +1,8 @@
-"""Who may do what: decides by access rules, without keeping anything (Kafka: `StandardAuthorizer`,
-`StandardAuthorizerData`; KIP-801).
+"""Authorizes operations by ACLs, without state of its own (Kafka: `StandardAuthorizer`, `StandardAuthorizerData`;
+KIP-801).
 
-A rule that denies wins over every rule that allows; without any rule the answer is no, unless the configuration says
-otherwise. Super users may do everything.
+A DENY entry overrides all ALLOW entries. Without a matching entry the operation is denied, unless
+`allow.everyone.if.no.acl.found` is set. Super users may do everything.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from transport.protocol.errors import Error
 
 
 class AclOperation(IntEnum):
-    """What can be done (Kafka's enum of this name)."""
+    """The operations on resources (Kafka's enum of this name)."""
 
     ALL = 2
     READ = 3
@@ -41,7 +41,7 @@ class AclOperation(IntEnum):
 
 
 class AclResource(IntEnum):
-    """What something can be done with (Kafka: `org.apache.kafka.common.resource.ResourceType`)."""
+    """The types of resources (Kafka: `org.apache.kafka.common.resource.ResourceType`)."""
 
     TOPIC = 2
     GROUP = 3
@@ -53,7 +53,7 @@ class AclResource(IntEnum):
 
 CLUSTER_NAME: Final = "kafka-cluster"
 WILDCARD: Final = "*"
-EVERYBODY: Final = "User:*"
+ALL_PRINCIPALS: Final = "User:*"
 LITERAL: Final = 3
 PREFIXED: Final = 4
 DENY: Final = 2
@@ -63,7 +63,7 @@ IMPLIED_BY: Final = {
     ),
     AclOperation.DESCRIBE_CONFIGS: frozenset((AclOperation.ALTER_CONFIGS,)),
 }
-"""Operations that whoever is allowed one of these others may do as well. Denials imply nothing."""
+"""For each operation, the operations that imply it when they are allowed. Denials imply nothing."""
 OF_A_CLUSTER: Final = (
     AclOperation.CREATE,
     AclOperation.ALTER,
@@ -73,20 +73,20 @@ OF_A_CLUSTER: Final = (
     AclOperation.ALTER_CONFIGS,
     AclOperation.IDEMPOTENT_WRITE,
 )
-"""The operations that there are on a cluster (`AclEntry.supportedOperations`)."""
+"""The operations that a cluster resource supports (`AclEntry.supportedOperations`)."""
 _ANY_NAME: Final = "hardcode"
-"""A name for the question whether somebody may do something with every resource of a type, as Kafka asks it."""
+"""The placeholder resource name that Kafka uses to check an operation on all resources of a type."""
 
 
 class AuthorizerSettings(Struct, frozen=True):
-    """`super.users`, each as type and name, and `allow.everyone.if.no.acl.found`."""
+    """`super.users` as (type, name) pairs, and `allow.everyone.if.no.acl.found`."""
 
     super_users: frozenset[str] = frozenset()
     allows_without_acl: bool = False
 
 
 class Verdict(Struct, frozen=True):
-    """Whether it is allowed, and the rule that says so: an ACL, or a name of Kafka's for a setting."""
+    """Whether an operation is allowed, and the rule that decided: an ACL, or Kafka's name of a setting."""
 
     is_allowed: bool
     rule: Acl | str
@@ -97,7 +97,7 @@ class Verdict(Struct, frozen=True):
 
 
 class Denial(Struct, frozen=True):
-    """What somebody was not allowed, for a log: Kafka's is `kafka.authorizer.logger`."""
+    """A denied operation, for the audit log (Kafka's logger is `kafka.authorizer.logger`)."""
 
     caller: Caller
     operation: AclOperation
@@ -112,20 +112,20 @@ DEFAULT_DENY: Final = Verdict(is_allowed=False, rule="DefaultDeny")
 
 
 class Authorizer(Struct, frozen=True):
-    """The rules as they are now. Until they are loaded, only super users are known."""
+    """The ACLs of one image. Until they are loaded, the authorizer admits only super users."""
 
     settings: AuthorizerSettings
     acls: AclsImage = AclsImage()
     is_loaded: bool = True
 
     def authorize(self, caller: Caller, operation: AclOperation, resource: AclResource, name: str) -> Verdict:
-        """Judge one operation on one resource. Raises `ApiError` while the rules are not loaded."""
+        """Judge one operation on one resource. Raises `ApiError` until the ACLs are loaded."""
         if caller.principal in self.settings.super_users:
             return SUPER_USER
         if not self.is_loaded:
-            # Kafka's AuthorizerNotReadyException has no code of its own.
+            # Kafka's AuthorizerNotReadyException has no error code of its own.
             raise ApiError(Error.UNKNOWN_SERVER_ERROR)
-        principals = (EVERYBODY,) if caller.principal == EVERYBODY else (EVERYBODY, caller.principal)
+        principals = (ALL_PRINCIPALS,) if caller.principal == ALL_PRINCIPALS else (ALL_PRINCIPALS, caller.principal)
         allowed: Acl | None = None
         has_rules = False
         for pattern in _patterns(resource, name):
@@ -144,10 +144,10 @@ class Authorizer(Struct, frozen=True):
         return DEFAULT_ALLOW if self.settings.allows_without_acl and not has_rules else DEFAULT_DENY
 
     def authorize_by_type(self, caller: Caller, operation: AclOperation, resource: AclResource) -> bool:
-        """Whether there may be any resource of this type on which the operation is allowed
+        """Whether the caller may perform the operation on at least one resource of this type
         (`Authorizer.authorizeByResourceType`).
 
-        An operation is not implied by another here, as with Kafka.
+        As in Kafka, no operation implies another here.
         """
         if self.authorize(caller, operation, resource, _ANY_NAME).is_allowed:
             return True
@@ -155,7 +155,7 @@ class Authorizer(Struct, frozen=True):
         allowed: set[tuple[int, str]] = set()
         for (kind, pattern_type, name), by_principal in self.acls.by_pattern.items():
             if kind == resource:
-                for principal in (EVERYBODY, caller.principal):
+                for principal in (ALL_PRINCIPALS, caller.principal):
                     for acl in by_principal.get(principal, ()):
                         if acl.operation in (operation, AclOperation.ALL) and acl.host in (WILDCARD, caller.host):
                             (denied if acl.permission_type == DENY else allowed).add((pattern_type, name))
@@ -172,17 +172,17 @@ class Authorizer(Struct, frozen=True):
 
 
 def _patterns(resource: AclResource, name: str) -> Iterator[ResourcePattern]:
-    """Every pattern that a resource can match, the closest first."""
+    """The patterns that can match a resource, the most specific first."""
     yield (resource, LITERAL, name)
     for length in range(len(name), -1, -1):
         yield (resource, PREFIXED, name[:length])
-    # As with Kafka, a wildcard takes no part where a name begins with one.
+    # As in Kafka, the wildcard does not apply to a resource with a name that begins with a wildcard.
     if not name.startswith(WILDCARD):
         yield (resource, LITERAL, WILDCARD)
 
 
 def _applies(acl: Acl, operation: AclOperation, host: str) -> bool:
-    """Whether a rule about the resource and the principal has a say on the operation from this host."""
+    """Whether an ACL of this resource and principal applies to the operation from this host."""
     if acl.host not in (WILDCARD, host):
         return False
     if acl.operation in (AclOperation.ALL, operation):

@@ -1,4 +1,4 @@
-"""What a broker is told each time it shows that it is alive (Kafka: `ReplicationControlManager.processBrokerHeartbeat`,
+"""Serves broker heartbeats and fences silent brokers (Kafka: `ReplicationControlManager.processBrokerHeartbeat`,
 `BrokerHeartbeatManager.calculateNextBrokerState`).
 """
 
@@ -21,7 +21,10 @@ _CORDONED_SINCE: Final = 30
 
 
 def broker_heartbeat(deciding: Deciding, request: BrokerHeartbeatRequest) -> Steps:
-    """Fence, unfence or let go the broker, as it wishes and as it may; raises `ApiError` for another incarnation."""
+    """Fence, unfence or shut down the broker as it requests, if the rules permit.
+
+    Raises `ApiError` for the epoch of another incarnation.
+    """
     broker, registered_at = _registered(deciding, request)
     image, sessions = deciding.image, deciding.sessions
     now = sessions.state(broker.id)
@@ -45,15 +48,15 @@ def broker_heartbeat(deciding: Deciding, request: BrokerHeartbeatRequest) -> Ste
 
 
 def refuse_heartbeat(_: BrokerHeartbeatRequest, error: Error, text: str | None = None) -> BrokerHeartbeatResponse:
-    """The answer to a heartbeat that fails; it has no place for words."""
+    """The response to a heartbeat that fails; the response has no message field."""
     return BrokerHeartbeatResponse(error_code=error)
 
 
 def fence_silent_broker(deciding: Deciding, expired: tuple[int, int]) -> Steps:
-    """Fence the broker whose session has expired, unless another incarnation of it is registered by now.
+    """Fence the broker with an expired session, unless another incarnation has registered since.
 
-    `expired` is the id of the broker and its epoch. One broker at a time, as each decision sees what the one before
-    has left.
+    `expired` is the broker's id and epoch. Each decision fences one broker, because the next decision depends on the
+    leaders that this one elects.
     """
     broker_id, epoch = expired
     broker = deciding.image.brokers.by_id.get(broker_id)
@@ -66,7 +69,7 @@ def fence_silent_broker(deciding: Deciding, expired: tuple[int, int]) -> Steps:
 
 
 def _registered(deciding: Deciding, request: BrokerHeartbeatRequest) -> tuple[Broker, int]:
-    """The broker and the offset of its registration."""
+    """The registered broker, and the offset of its registration record."""
     registered_at = deciding.sessions.registered_at(request.broker_id)
     broker = deciding.image.brokers.by_id.get(request.broker_id)
     if registered_at is None or broker is None:
@@ -80,7 +83,7 @@ def _registered(deciding: Deciding, request: BrokerHeartbeatRequest) -> tuple[Br
 def _next_state(
     deciding: Deciding, broker: Broker, now: BrokerState, request: BrokerHeartbeatRequest, registered_at: int
 ) -> Generator[None, None, BrokerState]:
-    """The table of `calculateNextBrokerState`."""
+    """The next state of the broker (the table of `calculateNextBrokerState`)."""
     match now:
         case BrokerState.FENCED if request.want_shut_down:
             return BrokerState.SHUTDOWN_NOW

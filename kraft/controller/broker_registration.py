@@ -1,4 +1,4 @@
-"""How brokers come into the cluster and leave it for good (Kafka: `ClusterControlManager.registerBroker`, KIP-631)."""
+"""Registers and unregisters brokers (Kafka: `ClusterControlManager.registerBroker`, KIP-631)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from transport.protocol.messages.broker_registration import BrokerRegistrationRe
 from transport.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 _CLEAN_SHUTDOWN_SINCE: Final = 3
-"""The version of the request from which a broker tells the epoch in which it last shut down cleanly (KIP-966)."""
+"""The first request version in which a broker reports the epoch of its last clean shutdown (KIP-966)."""
 _NEVER_REGISTERED: Final = -2
 _CORDONED_SINCE: Final = 30
 _SHUTDOWN_FIELD_SINCE: Final = 7
@@ -34,10 +34,11 @@ _HIGHEST_SECURITY_PROTOCOL: Final = 3
 
 
 def register_broker(deciding: Deciding, request: BrokerRegistrationRequest) -> Steps:
-    """A process of a broker has started, or tells anew what it is; every incarnation gets an epoch of its own.
+    """Register a new incarnation of a broker, or update the registration of the current one.
 
-    A new incarnation begins fenced, and the former one's replicas leave every ISR first. The registration comes last:
-    if only a part of all this is committed, the broker asks again. Raises `ApiError`.
+    Each incarnation gets its own epoch and begins fenced. The records first remove the former incarnation's replicas
+    from each ISR, then register the broker. If only a part of the records is committed, the broker repeats its request.
+    Raises `ApiError`.
     """
     image, broker_id = deciding.image, request.broker_id
     _check(deciding, request)
@@ -83,12 +84,12 @@ def register_broker(deciding: Deciding, request: BrokerRegistrationRequest) -> S
 def refuse_registration(
     _: BrokerRegistrationRequest, error: Error, text: str | None = None
 ) -> BrokerRegistrationResponse:
-    """The answer to a registration that fails; it has no place for words."""
+    """The response to a registration that fails; the response has no message field."""
     return BrokerRegistrationResponse(error_code=error)
 
 
 def unregister_broker(deciding: Deciding, request: UnregisterBrokerRequest) -> Steps:
-    """Remove a broker, alive or not; raises `ApiError`."""
+    """Remove a broker, fenced or not; raises `ApiError`."""
     broker = deciding.image.brokers.by_id.get(request.broker_id)
     if broker is None:
         text = f"Broker ID {request.broker_id} is not currently registered"
@@ -106,7 +107,7 @@ def unregister_broker(deciding: Deciding, request: UnregisterBrokerRequest) -> S
 def refuse_unregistration(
     _: UnregisterBrokerRequest, error: Error, text: str | None = None
 ) -> UnregisterBrokerResponse:
-    """The answer to a removal that fails."""
+    """The response to a removal that fails."""
     return UnregisterBrokerResponse(error_code=error, error_message=text or error.message)
 
 
@@ -122,7 +123,7 @@ def _register_version(metadata_version: int) -> int:
 
 
 def _check(deciding: Deciding, request: BrokerRegistrationRequest) -> None:
-    """Everything that stands in the way of a registration, in Kafka's order."""
+    """Check the preconditions of a registration in Kafka's order; raises `ApiError`."""
     image = deciding.image
     if request.cluster_id != deciding.cluster_id:
         text = f"Expected cluster ID {deciding.cluster_id}, but got cluster ID {request.cluster_id}"
@@ -164,7 +165,8 @@ def _others(image: MetadataImage, broker_id: int) -> Iterator[Broker]:
 
 
 def _check_features(image: MetadataImage, request: BrokerRegistrationRequest) -> None:
-    """Every finalized feature has to be supported at its level, and every supported one at least at level 0."""
+    """Require that the broker supports each finalized feature at its level, and each supported feature at level 0 or
+    above."""
     supported = {one.name: (one.min_supported_version, one.max_supported_version) for one in request.features}
     for name, (lowest, highest) in supported.items():
         level = image.features.level(name)

@@ -1,7 +1,7 @@
-"""The records that change a broker's state (Kafka: `ReplicationControlManager.handleBrokerFenced` and its neighbours).
+"""Makes the records that change a broker's state (Kafka: `ReplicationControlManager.handleBrokerFenced` and similar).
 
-Partitions move away before a broker is marked, and come back after it: a reader between the two sees no leader that
-cannot lead.
+Partition changes precede the record that fences a broker, and follow the record that unfences it. A reader between
+the two records sees no leader that cannot lead.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 
 from kraft.controller.partition_updates import (
     ELR_FEATURE,
-    NOBODY,
+    NO_BROKER,
     BrokerUpdate,
     Member,
     all_partitions_by_steps,
@@ -27,18 +27,18 @@ from metadata_log.records.metadata import BrokerRegistrationChangeRecord, Unregi
 _FENCE: Final = 1
 _UNFENCE: Final = -1
 _ENTER_SHUTDOWN: Final = 1
-_LEADERLESS: Final = NOBODY
+_LEADERLESS: Final = NO_BROKER
 
 
 def fence(image: MetadataImage, broker: Broker, defaults: TopicDefaults) -> Records:
-    """The broker is gone: its session has expired, or its shutdown was granted."""
+    """Fence a broker after its session expired, or after its controlled shutdown was granted."""
     change = BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=_FENCE)
     yield from _moves_away(image, broker.id, defaults)
     yield VersionedRecord(change)
 
 
 def unfence(image: MetadataImage, broker: Broker, defaults: TopicDefaults) -> Records:
-    """The broker is back: partitions without a leader that it can lead get one."""
+    """Unfence a broker, and elect it for each partition without a leader that it can lead."""
     change = BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=_UNFENCE)
     leaderless = memberships_by_steps(image.topics, _LEADERLESS)
     yield VersionedRecord(change)
@@ -46,7 +46,7 @@ def unfence(image: MetadataImage, broker: Broker, defaults: TopicDefaults) -> Re
 
 
 def begin_controlled_shutdown(image: MetadataImage, broker: Broker, defaults: TopicDefaults) -> Records:
-    """The broker wants to stop: leaders move while it still serves."""
+    """Begin a controlled shutdown: move leadership away while the broker still serves."""
     change = BrokerRegistrationChangeRecord(
         broker_id=broker.id, broker_epoch=broker.epoch, in_controlled_shutdown=_ENTER_SHUTDOWN
     )
@@ -56,9 +56,9 @@ def begin_controlled_shutdown(image: MetadataImage, broker: Broker, defaults: To
 
 
 def restart(image: MetadataImage, broker_id: int, defaults: TopicDefaults, *, is_clean: bool) -> Records:
-    """A new incarnation of a broker registers: what the former one was in sync for is no longer served.
+    """Remove a restarted broker from the ISR of each of its partitions.
 
-    After an unclean shutdown it may lack committed records, so that it is not eligible to lead, either (KIP-966).
+    After an unclean shutdown the broker may lack committed records. It then also leaves each ELR (KIP-966).
     """
     if is_clean or image.features.level(ELR_FEATURE) == 0:
         yield from _moves_away(image, broker_id, defaults)
@@ -68,9 +68,9 @@ def restart(image: MetadataImage, broker_id: int, defaults: TopicDefaults, *, is
 
 
 def unregister(image: MetadataImage, broker: Broker, defaults: TopicDefaults) -> Records:
-    """The broker is removed for good. It stays eligible where it was: only an unclean shutdown ends that.
+    """Remove a broker for good. The broker stays in each ELR, because only an unclean shutdown ends eligibility.
 
-    The partitions that it is eligible in are looked at all the same, as by Kafka: something else may be due there.
+    As in Kafka, the partitions with the broker in their ELR are examined, since another change may be due there.
     """
     change = UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch)
     everywhere = _everywhere(image, broker.id)
@@ -79,7 +79,7 @@ def unregister(image: MetadataImage, broker: Broker, defaults: TopicDefaults) ->
 
 
 def leads_something(image: MetadataImage, broker_id: int) -> Generator[None, None, bool]:
-    """Whether a broker leads a partition."""
+    """Whether a broker leads at least one partition."""
     for member in where(memberships_by_steps(image.topics, broker_id), lambda member: member[2].leader == broker_id):
         if member is not None:
             return True
@@ -88,7 +88,7 @@ def leads_something(image: MetadataImage, broker_id: int) -> Generator[None, Non
 
 
 def eligible_memberships(image: MetadataImage, broker_id: int) -> Iterator[Member | None]:
-    """The partitions that a broker is an eligible leader replica of. There is no index: this is asked for rarely."""
+    """The partitions with the broker in their ELR. There is no index, because such searches are rare."""
     return where(all_partitions_by_steps(image), lambda member: broker_id in member[2].elr)
 
 

@@ -1,6 +1,6 @@
-"""Who asks, and from where (Kafka: `KafkaPrincipal`, `RequestContext`).
+"""The principal and the host of a request (Kafka: `KafkaPrincipal`, `RequestContext`).
 
-Access rules name hosts as Java writes addresses: IPv6 ones without leading zeros, and none left out.
+ACLs name hosts in Java's notation: IPv6 groups have no leading zeros, and no group is abbreviated.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from msgspec import Struct
 
 
 class Caller(Struct, frozen=True):
-    """A principal and its host. Whoever comes over a listener without login is ANONYMOUS."""
+    """A principal and its host. The principal is ANONYMOUS on a listener without authentication."""
 
     type: str = "User"
     name: str = "ANONYMOUS"
@@ -22,7 +22,7 @@ class Caller(Struct, frozen=True):
 
     @property
     def principal(self) -> str:
-        """Type and name as one text, as records have it."""
+        """Type and name as one text, as in records."""
         return f"{self.type}:{self.name}"
 
 
@@ -30,10 +30,10 @@ ANONYMOUS: Final = Caller()
 
 
 def host_of(address: str | bytes) -> str:
-    """An address as Java writes it (`InetAddress.getHostAddress`), from a text or from 4 or 16 bytes.
+    """An address in Java's notation (`InetAddress.getHostAddress`), from a text or from 4 or 16 bytes.
 
-    A text that is no address stays as it is: simulated nodes have names. Raises `ValueError` for bytes of another
-    number.
+    A text that is not an address is returned unchanged, because simulated nodes have names. Raises `ValueError` for
+    bytes of any other length.
     """
     try:
         found = ip_address(address)
@@ -52,6 +52,6 @@ def host_of(address: str | bytes) -> str:
 
 @lru_cache(maxsize=4096)
 def host_of_peer(peer: str) -> str:
-    """The host in `host:port`, where an IPv6 address stands in brackets."""
+    """The host in `host:port`; brackets surround an IPv6 address."""
     host, colon, port = peer.rpartition(":")
     return host_of((host if colon and port.isdigit() else peer).removeprefix("[").removesuffix("]"))

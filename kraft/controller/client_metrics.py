@@ -1,4 +1,4 @@
-"""What may be configured for the metrics of clients (Kafka: `ClientMetricsConfigs`; KIP-714)."""
+"""Validates subscriptions to client metrics (Kafka: `ClientMetricsConfigs`; KIP-714)."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _INT32: Final = range(-(2**31), 2**31)
 
 
 MATCH_CHARACTERS: Final = 65_536
-"""All the patterns of one request are no longer: to look at them takes the controller a tenth of a second."""
+"""The limit on the total length of one request's patterns. The controller checks that length in a tenth of a second."""
 
 
 def check_size(resources: Sequence[AlterConfigsResource | LegacyConfigsResource]) -> None:
-    """Refuse a request whose patterns are too long together; raises `ApiError`. Kafka has no such limit."""
+    """Refuse a request with patterns that are too long in total; raises `ApiError`. Kafka has no such limit."""
     size = 0
     for resource in resources:
         if resource.resource_type == ResourceType.CLIENT_METRICS:
@@ -46,10 +46,10 @@ def check_size(resources: Sequence[AlterConfigsResource | LegacyConfigsResource]
 
 
 def validate(name: str, values: Mapping[str, str], before: Mapping[str, str]) -> None:
-    """Refuse a subscription whose resulting values are wrong; raises `ApiError` with Kafka's codes and words.
+    """Refuse a subscription with invalid resulting values; raises `ApiError` with Kafka's codes and messages.
 
-    Patterns that stand in `before`, the values so far, are not looked at again: another controller may have had reason
-    to accept them.
+    `before` holds the current values. Patterns in `before` are not checked again, because another controller may have
+    accepted them by other rules.
     """
     if not name:
         raise ApiError(Error.INVALID_REQUEST, "Subscription name can't be empty")
@@ -71,7 +71,7 @@ def validate(name: str, values: Mapping[str, str], before: Mapping[str, str]) ->
 
 
 def _elements(key: str, values: Mapping[str, str]) -> list[str]:
-    """The elements of a list value, without the blanks around them; none may be empty (KIP-1161)."""
+    """The elements of a list value, stripped of blanks; an empty element is an error (KIP-1161)."""
     value = values.get(key, "").strip()
     elements = [element.strip() for element in value.split(",")] if value else []
     if not all(elements):
@@ -89,7 +89,7 @@ def _int32(text: str) -> int:
 
 
 def _check_pattern(pattern: str) -> None:
-    # As Java splits, empty pieces at the end do not count.
+    # Java's split drops empty trailing elements.
     pieces = pattern.rstrip("=").split("=")
     if len(pieces) == 2 and pieces[0].strip() in _MATCHED and is_legal(pieces[1].strip()):
         return

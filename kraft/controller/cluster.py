@@ -1,5 +1,5 @@
-"""The description of the cluster that admin clients ask a controller for first (Kafka:
-`ControllerApis.handleDescribeCluster`, KIP-919).
+"""Serves DescribeCluster, the first request of an admin client (Kafka: `ControllerApis.handleDescribeCluster`,
+KIP-919).
 """
 
 from __future__ import annotations
@@ -36,14 +36,15 @@ def describe_cluster(
     listener: str,
     voters: tuple[tuple[int, str, int], ...],
 ) -> DescribeClusterResponse:
-    """Where the controllers listen: static voters, as (id, host, port), and others that have registered; and on wish
-    what the caller `may` do to the cluster, as the bits of those operations.
+    """The controllers' endpoints: static voters as (id, host, port), and the other registered controllers.
 
-    The configured address of a voter wins: a registration, which is all that Kafka looks at, is only as new as the last
-    controller of Kafka's own that ran on this directory.
+    On request, the response includes the caller's permitted operations on the cluster, as a bit field from `may`.
+
+    The configured address of a voter overrides its registration. Kafka reads only registrations. In a directory that a
+    Kafka controller used before, the registration may be outdated.
     """
     if request.endpoint_type != CONTROLLERS:
-        # Version 0 has no endpoint type, so its clients would not know the error that is about it.
+        # Version 0 has no endpoint type, so its clients would not understand this error.
         error = Error.MISMATCHED_ENDPOINT_TYPE if version >= 1 else Error.INVALID_REQUEST
         return refuse_describe_cluster(request, error, _MISMATCH)
     found = {
@@ -72,15 +73,15 @@ def describe_cluster(
 def refuse_describe_cluster(
     _: DescribeClusterRequest, error: Error, text: str | None = None
 ) -> DescribeClusterResponse:
-    """The answer that tells nothing."""
+    """The response with an error and without endpoints."""
     return DescribeClusterResponse(error_code=error, error_message=text)
 
 
 def check_described(image: MetadataImage) -> None:
-    """Raise `ApiError` while controllers cannot be talked to directly, which comes before any permission.
+    """Raise `ApiError` if clients cannot yet reach controllers directly. This check precedes the permission check.
 
-    Who has just started knows no metadata.version, and says so with an error after which clients ask another one.
-    Kafka says that it is too old, and its admin client takes a controller's word for that and never asks again.
+    A controller that has just started knows no metadata.version. The controller answers with an error that makes a
+    client try another controller. Kafka answers that the version is too old, which makes its admin client give up.
     """
     if image.features.metadata_version is None:
         raise ApiError(Error.NOT_CONTROLLER, "The metadata of the cluster is not known here yet.")

@@ -1,7 +1,7 @@
-"""Changes to configurations (Kafka: `ConfigurationControlManager`, `handleIncrementalAlterConfigs`; KIP-339).
+"""Alters configurations (Kafka: `ConfigurationControlManager`, `handleIncrementalAlterConfigs`; KIP-339).
 
-Served are topics, brokers, groups and the metrics subscriptions of clients. The levels of a node's own loggers are not
-in the log, and this controller has none by Kafka's names.
+The resources are topics, brokers, groups and client metrics subscriptions. Log levels of a node are not in the
+metadata log, and this controller has no loggers with Kafka's names.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CORDONED: Final = "cordoned.log.dirs"
 
 
 def incremental_alter_configs(deciding: Deciding, request: IncrementalAlterConfigsRequest) -> Steps:
-    """Decide on every resource by itself, all or nothing in each; the records of all stand in one atomic batch."""
+    """Decide on each resource separately, all or nothing in each; one atomic batch holds the records of all."""
     records: list[VersionedRecord] = []
     answers: list[AlterConfigsResourceResponse] = []
     resources = request.resources
@@ -59,7 +59,7 @@ def incremental_alter_configs(deciding: Deciding, request: IncrementalAlterConfi
             )
         )
     if len(answers) > 1:
-        # What ends an eligibility stands behind the changes of all resources.
+        # The records that end an eligibility follow the changes of all resources.
         records.sort(key=lambda one: type(one.record) is ClearElrRecord)
     if len(records) > RECORDS_PER_OPERATION:
         return refuse(request, Error.POLICY_VIOLATION, f"Too many records: {len(records)}")
@@ -68,14 +68,14 @@ def incremental_alter_configs(deciding: Deciding, request: IncrementalAlterConfi
 
 
 def refuse(request: IncrementalAlterConfigsRequest, error: Error, text: str) -> ControllerResult:
-    """The same error for every resource of a request."""
+    """The result with the same error for each resource of a request."""
     return ControllerResult(response=refusal(request, error, text))
 
 
 def refusal(
     request: IncrementalAlterConfigsRequest, error: Error, text: str | None = None
 ) -> IncrementalAlterConfigsResponse:
-    """The response that refuses every resource of a request: it has no place for an error of its own."""
+    """The response that refuses each resource of a request; the response has no error field of its own."""
     return IncrementalAlterConfigsResponse(
         responses=[
             AlterConfigsResourceResponse(
@@ -90,7 +90,7 @@ def refusal(
 
 
 def _duplicates(resources: list[AlterConfigsResource]) -> frozenset[Resource]:
-    """The resources that are named more than once. Only asked for membership, never iterated."""
+    """The resources that the request names more than once. The result serves membership tests only, never iteration."""
     keys = [(resource.resource_type, resource.resource_name) for resource in resources]
     return frozenset(key for key, count in Counter(keys).items() if count > 1)
 
@@ -98,16 +98,16 @@ def _duplicates(resources: list[AlterConfigsResource]) -> frozenset[Resource]:
 def alter(
     deciding: Deciding, resource: Resource, changes: Sequence[AlterableConfig], *, is_new: bool = False
 ) -> list[VersionedRecord]:
-    """The records that change one resource; raises `ApiError` if any of its changes is refused.
+    """The records that change one resource; raises `ApiError` if one of its changes is invalid.
 
-    `is_new` is a topic that is being created by the same request. A change of what a partition needs in sync ends the
-    eligibility of those that have left (KIP-966).
+    `is_new` marks a topic that the same request creates. A change to min.insync.replicas empties the ELR of the
+    affected partitions (KIP-966).
     """
     if resource[0] not in _VALIDATORS:
         raise _wrong_kind(resource[0])
     before = deciding.image.configs.of(resource)
     after = dict(before)
-    # The last operation on a key wins, as the changes are gathered by key first.
+    # The changes are grouped by key first, so the last operation on a key wins.
     wanted = {change.name: change for change in changes}
     for name, change in wanted.items():
         value = _new_value(resource, change, before.get(name))
@@ -122,7 +122,7 @@ def alter(
         _check_exists(deciding.image, resource)
     if CORDONED in wanted and resource[0] == ResourceType.BROKER and not deciding.forwarded:
         _check_cordoned(before.get(CORDONED, ""), after.get(CORDONED, ""))
-    # Brokers reload what is written, changed or not.
+    # Brokers reload each value that is written, even an unchanged one.
     always = resource[0] == ResourceType.BROKER
     written = [name for name in wanted if always or before.get(name) != after.get(name)]
     records = [
@@ -142,7 +142,7 @@ def _elr_enabled(deciding: Deciding) -> bool:
 
 
 def _wrong_kind(kind: int) -> ApiError:
-    """The refusal of what is configured elsewhere, or is no kind of resource."""
+    """The error for a resource type that is configured elsewhere or does not exist."""
     if kind in list(ResourceType) and kind != ResourceType.UNKNOWN:
         text = f"Resources of type {ResourceType(kind).name} are not served by this controller."
         return ApiError(Error.UNSUPPORTED_VERSION, text)
@@ -150,7 +150,7 @@ def _wrong_kind(kind: int) -> ApiError:
 
 
 def _check_exists(image: MetadataImage, resource: Resource) -> None:
-    """Refuse a topic or a broker that is not there. Its values are looked at first, as by Kafka."""
+    """Refuse a topic or a broker that does not exist. As in Kafka, the validation of the values precedes this check."""
     kind, name = resource
     if kind == ResourceType.TOPIC and name not in image.topics:
         raise ApiError(Error.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
@@ -161,7 +161,7 @@ def _check_exists(image: MetadataImage, resource: Resource) -> None:
 
 
 def _validate(resource: Resource, values: Mapping[str, str], before: Mapping[str, str]) -> None:
-    """Refuse a name that is none, and values that its kind does not allow; `before` are the values so far."""
+    """Refuse an invalid name, and values that the resource type forbids; `before` holds the current values."""
     for name, value in values.items():
         if len(value) > LONGEST_VALUE:
             raise ApiError(Error.INVALID_CONFIG, f"The value of {name} is longer than {LONGEST_VALUE} characters.")
@@ -182,7 +182,7 @@ def _validate_group(name: str, values: Mapping[str, str], _: Mapping[str, str]) 
 
 
 def _validate_broker(name: str, _: Mapping[str, str], __: Mapping[str, str]) -> None:
-    """What a broker may be configured to, only the broker itself knows."""
+    """Check the name of a broker resource. Only the broker itself can validate its values."""
     if name:
         broker_id = whole_number(name)
         if broker_id is None or not -(2**31) <= broker_id < 2**31:
@@ -201,7 +201,7 @@ _VALIDATORS: Final[dict[int, Callable[[str, Mapping[str, str], Mapping[str, str]
 
 
 def _check_eligibility(deciding: Deciding, resource: Resource, after: Mapping[str, str]) -> None:
-    """While leaders may be elected from outside the ISR, min.insync.replicas has to be the same on every broker."""
+    """While ELR is enabled, min.insync.replicas has to be the same on each broker."""
     if not _elr_enabled(deciding):
         return
     if resource[1]:
@@ -213,7 +213,7 @@ def _check_eligibility(deciding: Deciding, resource: Resource, after: Mapping[st
 
 
 def _check_cordoned(before: str, after: str) -> None:
-    """A controller cannot know a broker's directories: who asks it directly may only take some from the list."""
+    """Permit only the removal of elements: a controller does not know the broker's directories."""
     known = frozenset(topic_config_keys.elements(before))
     if any(path not in known for path in topic_config_keys.elements(after)):
         text = f"When updating {CORDONED} via controllers,  the new value must be a subset of the current "
@@ -221,7 +221,7 @@ def _check_cordoned(before: str, after: str) -> None:
 
 
 def _new_value(resource: Resource, change: AlterableConfig, before: str | None) -> str | None:
-    """The value of a key after one operation; None if it is not set any more, as also a SET of null has it."""
+    """The value of a key after one operation; None if the key becomes unset, as after SET with null."""
     operation = change.config_operation
     if operation in (APPEND, SUBTRACT):
         default = _list_default(resource, change.name)
@@ -230,13 +230,13 @@ def _new_value(resource: Resource, change: AlterableConfig, before: str | None) 
             raise ApiError(Error.INVALID_CONFIG, f"Can't {verb} to key {change.name} because its type is not LIST.")
         return _joined(operation, topic_config_keys.elements(default if before is None else before), change.value)
     if operation not in (SET, DELETE):
-        # Kafka's active controller fails on this and gives up its leadership; a client must not be able to do that.
+        # Kafka's active controller fails on this and resigns; a client must not be able to cause that.
         raise ApiError(Error.INVALID_REQUEST, f"Unknown operation {operation} on {change.name}.")
     return change.value if operation == SET else None
 
 
 def _list_default(resource: Resource, name: str) -> str | None:
-    """What a list is while nobody has set it; None if the key is no list."""
+    """The default of a list key without a value; None if the key is not a list."""
     if resource[0] == ResourceType.BROKER:
         return BROKER_LISTS.get(name)
     key = topic_config_keys.TOPIC_KEYS.get(name) if resource[0] == ResourceType.TOPIC else None
@@ -244,7 +244,7 @@ def _list_default(resource: Resource, name: str) -> str | None:
 
 
 def _joined(operation: int, now: list[str], value: str | None) -> str:
-    """A list with elements added or taken away."""
+    """A list after elements were appended or subtracted."""
     named = topic_config_keys.elements(value or "")
     left, right = (named, now) if operation == APPEND else (now, named)
     known = frozenset(right)
@@ -276,4 +276,4 @@ BROKER_LISTS: Final = {
     "ssl.cipher.suites": "",
     "ssl.enabled.protocols": "TLSv1.2,TLSv1.3",
 }
-"""The keys of a broker that are lists, with their defaults (`KafkaConfig.configDef`)."""
+"""The broker's list keys with their defaults (`KafkaConfig.configDef`)."""

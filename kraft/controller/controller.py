@@ -1,7 +1,7 @@
 """The active controller and its standbys: image history, activation, decisions on requests (Kafka: `QuorumController`).
 
-Nothing here appends: decisions are returned as records, and the state follows them only when they are replayed, at once
-on the active controller and after their commit on a standby.
+The controller does not append. It returns decisions as records, and its state changes only when records are replayed.
+The active controller replays them at once, a standby after their commit.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ from transport.protocol.messages import (
 )
 
 RECORDS_PER_BATCH: Final = 10_000
-"""Results that are not atomic are cut into batches of this many records (`MAX_RECORDS_PER_BATCH`)."""
+"""The number of records after which a non-atomic result is divided into batches (`MAX_RECORDS_PER_BATCH`)."""
 NOT_ACTIVE: Final = -1
 _SWEEPS_PER_SESSION: Final = 8
 _MOST_SWEEPS_PER_SESSION: Final = 180
 _AGAIN_MS: Final = 10
-"""So soon the next silent broker is looked for after one was found, and elections go on that one run could not hold."""
+"""The delay in milliseconds until the next silent broker is fenced, or until an unfinished election run continues."""
 
 
 class ControllerSettings(Struct, frozen=True, kw_only=True):
     """The settings that decisions depend on.
 
-    `voters` are (id, host, port) by id, as the configuration names them; `listeners` are (name, host, port), as this
-    node advertises them; `incarnation_id` is drawn anew at each start.
+    `voters` are the configured (id, host, port), ordered by id. `listeners` are this node's advertised
+    (name, host, port). `incarnation_id` is random, and new at each start.
     """
 
     cluster_id: str
@@ -93,7 +93,7 @@ class QuorumController:
         self.leftovers = Leftovers()
         self.active_epoch = NOT_ACTIVE
         self._is_loaded = False
-        """Whether everything that is known to be committed has been replayed, so that ACLs can be told."""
+        """Whether the controller has replayed all records that it knows to be committed, so that ACLs are complete."""
         self._denials: list[Denial] = []
         self._periodic = Periodic(settings.max_idle_interval_ms)
         self._registrar = Registrar(settings.node_id, settings.incarnation_id, settings.listeners)
@@ -103,12 +103,12 @@ class QuorumController:
         self._unclean_elections = Periodic(settings.decisions.unclean_election_interval_ms)
         self._token_removal = Periodic(settings.admin.token_check_interval_ms if settings.admin.token_secret else 0)
         self._imbalanced: Iterator[Member | None] | None = None
-        """What the next run of the balancing looks at, if one run was not enough; its image may be old."""
+        """The continuation of the balancing run if one run was not enough; its image may be outdated."""
         self._leaderless: Iterator[Member | None] | None = None
-        """The same of unclean elections."""
+        """The continuation of the run of unclean elections."""
         self._next_offset = 0
         self._voter_ids = tuple([node_id for node_id, _, _ in settings.voters])
-        # Its own, so that a copy of this controller draws what this one would.
+        # The controller owns its generator, so that a copy of the controller draws the same values.
         self._rng = Random(int.from_bytes(settings.incarnation_id))
         self._defaults = TopicDefaults(
             min_isr=settings.min_insync_replicas,
@@ -126,13 +126,13 @@ class QuorumController:
     # Replay
 
     def load_snapshot(self, records: Iterable[Message], end: OffsetAndEpoch) -> None:
-        """Forget everything and begin with the records of a snapshot."""
+        """Discard the state and load the records of a snapshot."""
         replay = SnapshotReplay(end)
         replay.go_on(records)
         self.finish_snapshot(replay)
 
     def finish_snapshot(self, replay: SnapshotReplay) -> None:
-        """Forget everything and begin with a snapshot all of whose records were replayed."""
+        """Discard the state and take over a fully replayed snapshot."""
         assert not self.is_active, "the active controller never loads a snapshot"
         image = replay.apply()
         self._check_levels(image)
@@ -145,7 +145,7 @@ class QuorumController:
     def on_appended(
         self, records: Sequence[VersionedRecord], base_offset: int, begun: BatchReplay | None = None
     ) -> None:
-        """One batch of this active controller's own records has its offsets. `begun` has replayed the first of them."""
+        """Note the offsets of one appended batch of this active controller. `begun` has replayed its first records."""
         end = OffsetAndEpoch(epoch=self.active_epoch, offset=base_offset + len(records))
         if begun is None or not begun.fits(self.history.latest, base_offset):
             begun = BatchReplay(self.history.latest, base_offset)
@@ -154,11 +154,11 @@ class QuorumController:
         self._next_offset = end.offset
 
     def begin_own(self) -> BatchReplay:
-        """Begin to replay records of this active controller's own that are still being decided on."""
+        """Begin to replay records of this active controller while their decision is still in progress."""
         return BatchReplay(self.history.latest, self._next_offset)
 
     def _finish(self, replay: BatchReplay, end: OffsetAndEpoch) -> MetadataImage:
-        """The image after a batch. Now the sessions learn of it, too."""
+        """The image after a batch. The broker sessions are updated here, too."""
         image = replay.apply(end)
         self._check_levels(image)
         self._note_brokers(replay.of_brokers)
@@ -174,13 +174,13 @@ class QuorumController:
             self._note_broker(record, offset)
 
     def _note_broker(self, record: Message, offset: int) -> None:
-        """What a record changes about who is waited for."""
+        """Update the sessions and pending requests that a record changes."""
         sessions = self._sessions
         match record:
             case RegisterBrokerRecord():
                 sessions.registered(record.broker_id, offset)
                 if self.is_active:
-                    # Also a wish to stop that an incarnation had before it registered again is forgotten.
+                    # This also discards a shutdown request that the incarnation sent before it registered again.
                     sessions.forget(record.broker_id)
                     sessions.touch(record.broker_id, fenced=record.fenced)
             case UnregisterBrokerRecord():
@@ -190,33 +190,34 @@ class QuorumController:
                 sessions.replayed(record.broker_id, fenced=is_fenced)
 
     def on_committed(self, next_offset: int) -> None:
-        """One batch of this active controller's own records is committed."""
+        """Note the commit of one batch of this active controller's own records."""
         self.history.commit(next_offset)
         self._registrar.look_at(self.history.committed.stable)
 
     def on_committed_elsewhere(self, records: Iterable[Message], base_offset: int, end: OffsetAndEpoch) -> None:
-        """A committed batch that this controller did not write, or no longer remembers."""
+        """Replay a committed batch that another controller wrote, or that this one no longer holds."""
         replay = self.begin_committed(base_offset)
         replay.go_on(records)
         self.finish_committed(replay, end)
 
     def begin_committed(self, base_offset: int) -> BatchReplay:
-        """Begin to replay such a batch; nothing of it shows before `finish_committed`."""
+        """Begin to replay such a batch; no part of the batch is visible before `finish_committed`."""
         return BatchReplay(self.history.latest, base_offset)
 
     def finish_committed(self, replay: BatchReplay, end: OffsetAndEpoch) -> None:
-        """All records of a committed batch were replayed."""
+        """Publish a committed batch after all its records were replayed."""
         self.history.replayed(self._finish(replay, end))
         self._registrar.look_at(self.history.committed.stable)
 
     def on_caught_up(self) -> None:
-        """Everything that is known to be committed has been replayed."""
+        """Note that all records known to be committed have been replayed."""
         self._is_loaded = True
 
     # Leadership
 
     def activate(self, epoch: int, next_offset: int, now_ms: int) -> ControllerResult:
-        """Become active: everything below `next_offset` is committed and replayed. Returns what to write first."""
+        """Become active. All records below `next_offset` are committed and replayed. Returns the first records to
+        write."""
         assert not self.is_active, (self.active_epoch, epoch)
         self.active_epoch = epoch
         self._is_loaded = True
@@ -228,7 +229,7 @@ class QuorumController:
         return activation(self.history.latest, self.settings.bootstrap, self.settings.min_insync_replicas)
 
     def renounce(self) -> None:
-        """Stop deciding, and forget what is not committed: it may be lost."""
+        """Stop deciding, and discard uncommitted state, because its records may be lost."""
         self.active_epoch = NOT_ACTIVE
         for timer in self._timers:
             timer.disarm()
@@ -243,11 +244,11 @@ class QuorumController:
     def handle(
         self, request: Message, version: int, leader_id: int, now_ms: int, caller: Caller = ANONYMOUS
     ) -> ControllerResult:
-        """Decide on a request; `leader_id` is who leads the quorum as far as this node knows, or -1."""
+        """Decide on a request; `leader_id` is the quorum's leader as far as this node knows, or -1."""
         return at_once(self.steps(request, version, leader_id, now_ms, caller))
 
     def steps(self, request: Message, version: int, leader_id: int, now_ms: int, caller: Caller = ANONYMOUS) -> Steps:
-        """As `handle`, step by step. Nothing else may be decided before the last step."""
+        """As `handle`, in steps. No other decision may begin before the last step."""
         deciding = self._deciding(version, now_ms, caller)
         if isinstance(request, EnvelopeRequest):
             return (yield from self._handle_forwarded(deciding, request, leader_id))
@@ -257,14 +258,14 @@ class QuorumController:
             return ControllerResult(response=self._refusal(request, refused))
 
     def handle_own(self, request: ControllerRegistrationRequest, now_ms: int) -> ControllerResult:
-        """Decide on what this node asks of itself while it is active, which needs nobody's permission."""
+        """Decide on a request of this node to itself while it is active; such a request needs no permission."""
         try:
             return at_once(APIS[type(request)].decide(self._deciding(0, now_ms), request))
         except ApiError as refused:
             return ControllerResult(response=self._refusal(request, refused))
 
     def denial(self, key: ApiKey, caller: Caller) -> ApiError | None:
-        """Why the caller may not use an API that is not decided on here, those of the quorum above all."""
+        """The error if the caller may not use an API that is decided elsewhere, chiefly an API of the quorum."""
         try:
             check_cluster(self._deciding(0, 0, caller), key)
         except ApiError as refused:
@@ -272,17 +273,17 @@ class QuorumController:
         return None
 
     def take_denials(self) -> list[Denial]:
-        """What was not allowed since this was asked last."""
+        """Remove and return the denials since the last call."""
         denials, self._denials = self._denials, []
         return denials
 
     def opened(self, request: EnvelopeRequest, caller: Caller) -> Forwarded:
-        """What is in an envelope; raises `ApiError` if it is damaged, or not for the caller to bring."""
+        """The request in an envelope; raises `ApiError` if the envelope is damaged or the caller may not forward."""
         check_cluster(self._deciding(0, 0, caller), ApiKey.ENVELOPE)
         return open_envelope(request)
 
     def _handle_forwarded(self, outer: Deciding, request: EnvelopeRequest, leader_id: int) -> Steps:
-        """Decide for the client of a broker. The broker itself is told to ask another controller, not the client."""
+        """Decide for a broker's client. The broker, not the client, is redirected to another controller."""
         try:
             forwarded = self.opened(request, outer.caller)
             if type(forwarded.message) not in APIS:
@@ -300,7 +301,7 @@ class QuorumController:
         return structs.replace(result, response=(yield from seal_in_steps(forwarded, result.response)))
 
     def _decide(self, deciding: Deciding, request: Message, leader_id: int) -> Steps:
-        """Decide on what the caller is allowed to ask; raises `ApiError` for a request that fails as a whole."""
+        """Decide on a request with the caller's permissions; raises `ApiError` if the request fails as a whole."""
         if isinstance(request, DescribeClusterRequest):
             return self._describe_cluster(deciding, request, leader_id)
         api = APIS[type(request)]
@@ -319,9 +320,9 @@ class QuorumController:
         return result if permitted is None else structs.replace(result, response=permitted.finish(result.response))
 
     def note_contact(self, beat: BrokerHeartbeatRequest, now_ms: int) -> None:
-        """A broker was heard, whatever it is answered: who is busy must not take others for dead.
+        """Extend the session of a broker when its heartbeat arrives, before and independent of the response.
 
-        An incarnation that is not registered has no session.
+        Otherwise a busy controller would fence live brokers. An unregistered incarnation has no session.
         """
         broker = self.history.latest.brokers.by_id.get(beat.broker_id)
         if broker is None or broker.epoch != beat.broker_epoch:
@@ -373,11 +374,11 @@ class QuorumController:
         return ControllerResult(response=response)
 
     def not_controller(self, request: Message, leader_id: int) -> Message:
-        """The answer to a write that this node cannot decide on, or whose records may be lost."""
+        """The response to a write that this node cannot decide on, or with records that may be lost."""
         return self._refusal(request, _not_controller(leader_id))
 
     def failure(self, request: Message, error: Error, text: str) -> Message:
-        """The answer to a write that fails as a whole."""
+        """The response to a write that fails as a whole."""
         return self._refusal(request, ApiError(error, text))
 
     @staticmethod
@@ -391,7 +392,7 @@ class QuorumController:
     # Time
 
     def deadline_ms(self) -> int:
-        """When `on_tick` or `registration_due` is wanted."""
+        """The time in milliseconds when `on_tick` or `registration_due` has to run."""
         return min(
             self._periodic.deadline_ms,
             self._registrar.deadline_ms,
@@ -402,13 +403,13 @@ class QuorumController:
         )
 
     def on_tick(self, now_ms: int) -> list[ControllerResult]:
-        """Do timed work that is due."""
+        """Run the timed decisions that are due."""
         return [at_once(begin(self, now_ms)) for begin in self.due(now_ms)]
 
     def due(self, now_ms: int) -> list[Callable[[QuorumController, int], ControllerResult | Steps]]:
-        """The timed decisions that are due: each begins when it is called, which is to be once and soon.
+        """The timed decisions that are due. Each begins when the caller calls it; call each once, and soon.
 
-        At most one looks at the metadata, since the next one has to see what it changes.
+        At most one of them reads the metadata, because the next one has to see its changes.
         """
         due: list[Callable[[QuorumController, int], ControllerResult | Steps]] = []
         if now_ms >= self._sweep_ms:
@@ -443,7 +444,7 @@ class QuorumController:
         return self._one_run(remove_expired(self._deciding(0, now_ms)), self._token_removal, now_ms)
 
     def _one_run(self, run: Steps, timer: Periodic, now_ms: int) -> Steps:
-        """Timed work, which goes on soon if there is more than one run may do."""
+        """A timed run, which continues soon if one run cannot do all the work."""
         timer.arm(now_ms)
         count = 0
         while True:
@@ -467,9 +468,9 @@ class QuorumController:
         return (self._periodic, self._balancing, self._unclean_elections, self._token_removal)
 
     def _arm_sweep(self, now_ms: int) -> None:
-        """Look for silent brokers again when the next session may be over, if any session is open.
+        """Schedule the next search for silent brokers when the next session may expire, if a session is open.
 
-        Kafka looks eight times a session whatever has expired, so that its brokers stay unfenced up to 1.125 s longer.
+        Kafka searches eight times a session timeout, expired or not. Its brokers stay unfenced up to 1.125 s longer.
         """
         session_ms = self.settings.decisions.broker_session_timeout_ms
         latest_ms = now_ms + max(1, session_ms // _SWEEPS_PER_SESSION)
@@ -478,11 +479,12 @@ class QuorumController:
         self._sweep_ms = wanted_ms if self._sessions.has_contacts else NEVER_MS
 
     def registration_due(self, now_ms: int) -> ControllerRegistrationRequest | None:
-        """What to ask the active controller, be it this one, if it is time; `on_registration_answer` is to follow."""
+        """The registration to send to the active controller, if one is due. Call `on_registration_answer`
+        afterwards."""
         return self._registrar.request_due(now_ms)
 
     def on_registration_answer(self, response: Message | None, now_ms: int) -> None:
-        """The active controller's answer, or None if there will be none."""
+        """Take the active controller's response, or None if none will arrive."""
         accepted = isinstance(response, ControllerRegistrationResponse) and response.error_code == Error.NONE
         self._registrar.answered(accepted=accepted, now_ms=now_ms)
 

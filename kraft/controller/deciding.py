@@ -1,4 +1,4 @@
-"""What a decision on a request sees of the cluster and of the controller (Kafka: `ControllerRequestContext`)."""
+"""The context of a decision on a request (Kafka: `ControllerRequestContext`)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from metadata_log.image import MetadataImage
 
 
 class AdminSettings(Struct, frozen=True, kw_only=True):
-    """Which administration is configured: delegation tokens need a secret to be derived from."""
+    """The configured administration features; delegation tokens are derived from a secret."""
 
     authorizer: AuthorizerSettings | None = None
-    """Without it everybody may do everything, and there are no ACLs."""
+    """Without an authorizer each caller may do everything, and there are no ACLs."""
     token_secret: Secret | None = None
     token_max_lifetime_ms: int = 604_800_000
     token_expiry_time_ms: int = 86_400_000
@@ -26,7 +26,7 @@ class AdminSettings(Struct, frozen=True, kw_only=True):
 
 
 class DecisionSettings(Struct, frozen=True, kw_only=True):
-    """What a node's configuration says of topics, elections and sessions; an interval of 0 means never."""
+    """The node's settings for topics, elections and sessions; an interval of 0 means never."""
 
     broker_session_timeout_ms: int = 9000
     unclean_election: bool = False
@@ -38,12 +38,12 @@ class DecisionSettings(Struct, frozen=True, kw_only=True):
 
 
 class Deciding(Struct, frozen=True, kw_only=True):
-    """One request's view. A decision changes nothing in it but `sessions`, by its own methods, `rng` and `denials`.
+    """The context of one request. A decision changes only `sessions` (by its methods), `rng` and `denials`.
 
-    `image` holds what is not committed, too: a write is decided on it. `committed` is what a read answers from. The
-    first record of the decision will stand at `next_offset`; `version` is that of the request,
-    which is `forwarded` if a broker has passed it on for a client. `voters` are the ids of the quorum.
-    `own_settings` is the configuration of this node. Without an `authorizer` everything is allowed.
+    `image` includes uncommitted records; a write is decided on `image`. `committed` serves reads. The first record of
+    the decision gets the offset `next_offset`. `version` is the version of the request. `forwarded` is set if a broker
+    forwarded the request for a client. `voters` are the ids of the quorum. `own_settings` is the configuration of this
+    node. Without an `authorizer` each operation is allowed.
     """
 
     image: MetadataImage
@@ -62,14 +62,14 @@ class Deciding(Struct, frozen=True, kw_only=True):
     forwarded: bool = False
     authorizer: Authorizer | None = None
     denials: list[Denial] = []
-    """What was not allowed, for whoever keeps a log of it."""
+    """The denied operations, for the audit log."""
 
     def may(
         self, operation: AclOperation, resource: AclResource, name: str = CLUSTER_NAME, *, is_asked: bool = True
     ) -> bool:
-        """Whether the caller may do this; unless it `is_asked` for, a no is nothing to tell of.
+        """Whether the caller may perform the operation. A denial is recorded only if `is_asked` is set.
 
-        Raises `ApiError` while that is not known.
+        Raises `ApiError` until the ACLs are loaded.
         """
         if self.authorizer is None:
             return True

@@ -1,4 +1,4 @@
-"""Configurations shown to administrators, this node's own among them (Kafka: `ConfigHelper`)."""
+"""Describes configurations, this node's own included (Kafka: `ConfigHelper`)."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ TYPES: Final = {
     )
 }
 TYPES_SINCE: Final = 3
-"""The version of the API that tells types."""
+"""The first version of the API that reports types."""
 _INT: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 Value = tuple[str | None, int]
-"""What a setting is, and where that comes from."""
+"""A setting and its source."""
 _METRICS_KEYS: Final = {
     "interval.ms": TopicKey("INT", "300000"),
     "match": TopicKey("LIST", ""),
@@ -56,12 +56,12 @@ _TABLES: Final[Mapping[int, tuple[Mapping[str, TopicKey], int]]] = {
     ResourceType.GROUP: (GROUP_KEYS, GROUP),
     ResourceType.CLIENT_METRICS: (_METRICS_KEYS, CLIENT_METRICS),
 }
-"""By kind of resource the keys, and the source of what the resource itself sets."""
+"""For each resource type its keys, and the source of the resource's own values."""
 _RESULTS_PER_STEP: Final = 4
 
 
 def describe_configs(deciding: Deciding, request: DescribeConfigsRequest) -> Steps:
-    """Describe every resource by itself."""
+    """Describe each resource separately."""
     results = []
     describing = _Describing(deciding, request)
     for resource in request.resources:
@@ -86,7 +86,7 @@ def describe_configs(deciding: Deciding, request: DescribeConfigsRequest) -> Ste
 def refuse_describe_configs(
     request: DescribeConfigsRequest, error: Error, text: str | None = None
 ) -> DescribeConfigsResponse:
-    """The same error for every resource."""
+    """The response with the same error for each resource."""
     results = [
         DescribeConfigsResult(
             error_code=error,
@@ -100,11 +100,11 @@ def refuse_describe_configs(
 
 
 Described = Generator[None, None, list[DescribeConfigsResourceResult]]
-"""The settings of one resource, with a step for every few of them."""
+"""The settings of one resource; the generator yields after every few settings."""
 
 
 class _Describing:
-    """One request. Its resources share the results that do not differ between them."""
+    """The description for one request. Resources share the results that are equal for all of them."""
 
     def __init__(self, deciding: Deciding, request: DescribeConfigsRequest) -> None:
         self._deciding = deciding
@@ -113,7 +113,7 @@ class _Describing:
         self._of_brokers: dict[str, tuple[Mapping[str, DescribedSetting], dict[str, list[Value]]]] = {}
 
     def configs(self, resource: DescribeConfigsResource) -> Described:
-        """The settings that are asked for by name, or all of them; raises `ApiError` for what is not described here."""
+        """The requested settings, or all of them; raises `ApiError` for a resource that is not described here."""
         name, wanted = resource.resource_name, frozenset(resource.configuration_keys or ())
         match resource.resource_type:
             case ResourceType.BROKER:
@@ -121,7 +121,7 @@ class _Describing:
             case ResourceType.TOPIC:
                 check_name(name)
                 if name not in self._deciding.committed.topics:
-                    # Kafka has no words for it.
+                    # Kafka has no message for this error.
                     raise ApiError(Error.UNKNOWN_TOPIC_OR_PARTITION, "")
                 return (yield from self._in_table(ResourceType.TOPIC, name, wanted))
             case ResourceType.GROUP if name:
@@ -129,7 +129,7 @@ class _Describing:
             case ResourceType.CLIENT_METRICS if name:
                 return (yield from self._in_table(ResourceType.CLIENT_METRICS, name, wanted))
             case ResourceType.BROKER_LOGGER:
-                # This software has no levels of logging that a request could change.
+                # This software has no log levels that a request could change.
                 _check_own_id(self._deciding, name)
                 return []
             case ResourceType.GROUP:
@@ -153,7 +153,7 @@ class _Describing:
         return configs
 
     def _in_table(self, kind: ResourceType, name: str, wanted: frozenset[str]) -> Described:
-        """Of a resource whose keys are in a table: what the resource sets, and the default behind it."""
+        """The settings of a resource with keys from a table: the resource's own values, and the defaults."""
         table = self._tables.get(kind)
         if table is None:
             table = self._tables[kind] = self._table(kind)
@@ -191,7 +191,7 @@ class _Describing:
     ) -> DescribeConfigsResourceResult:
         shown = [(None if known.is_sensitive else value, source) for value, source in values]
         value, source = shown[0]
-        # Versions that tell no types have defaults in their places.
+        # Versions without types carry defaults in these fields.
         typed = self._deciding.version >= TYPES_SINCE
         return DescribeConfigsResourceResult(
             name=key,
@@ -206,8 +206,8 @@ class _Describing:
 
 
 class _Table(Struct, frozen=True):
-    """What resources of one kind have in common: by key the settings, the values behind a resource's own, and the
-    result where the resource sets nothing.
+    """The shared parts of resources of one type, by key: the settings, the inherited values, and the result for a
+    resource without a value of its own.
     """
 
     source: int
@@ -218,7 +218,7 @@ class _Table(Struct, frozen=True):
 
 
 def _of_brokers(deciding: Deciding, name: str) -> tuple[Mapping[str, DescribedSetting], dict[str, list[Value]]]:
-    """Of this node, or with the empty name what is set for all brokers."""
+    """The settings of this node, or of all brokers if the name is empty."""
     configs = deciding.committed.configs
     for_all = [
         (key, (value, DYNAMIC_DEFAULT))
@@ -243,7 +243,7 @@ def _of_brokers(deciding: Deciding, name: str) -> tuple[Mapping[str, DescribedSe
 
 
 def _of_node(deciding: Deciding, key: str) -> list[Value]:
-    """What topics inherit for a key: the settings of this node and of all brokers, under the names that these have."""
+    """The values that topics inherit for a key: from this node and from all brokers, under the names used there."""
     configs = deciding.committed.configs
     static = {one.name: one.value for one in deciding.own_settings if one.is_set and one.value is not None}
     layers = (
@@ -255,7 +255,7 @@ def _of_node(deciding: Deciding, key: str) -> list[Value]:
 
 
 def _synonyms(kind: ResourceType, key: str, values: list[Value]) -> list[DescribeConfigsSynonym]:
-    """Where else a setting has a value, under the name that it has there; brokers have names of their own for some."""
+    """The other values of a setting, by precedence; some keys have a different name on brokers."""
     if kind not in (ResourceType.BROKER, ResourceType.TOPIC):
         return []
     of_brokers = key
@@ -269,7 +269,7 @@ def _synonyms(kind: ResourceType, key: str, values: list[Value]) -> list[Describ
 
 
 def _check_own_id(deciding: Deciding, name: str, otherwise: str = "") -> None:
-    """Every node describes itself alone."""
+    """Refuse a broker id other than this node's, since each node describes only itself."""
     if not name:
         raise ApiError(Error.INVALID_REQUEST, "Broker id must not be empty")
     if not _INT.fullmatch(name):

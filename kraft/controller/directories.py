@@ -1,5 +1,5 @@
-"""Which log directory of a broker holds a replica, and what becomes of it when that goes offline (KIP-858, KIP-1066;
-Kafka: `ReplicationControlManager.handleAssignReplicasToDirs`, `handleDirectoriesOffline`).
+"""Assigns replicas to log directories, and moves replicas off failed directories (KIP-858, KIP-1066; Kafka:
+`ReplicationControlManager.handleAssignReplicasToDirs`, `handleDirectoriesOffline`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from transport.protocol.messages.assign_replicas_to_dirs import (
 
 
 def offline_changes(deciding: Deciding, broker: Broker, reported: tuple[Uuid, ...]) -> Records:
-    """A broker says which of its directories it can no longer read; it repeats that with every heartbeat."""
+    """The records for the directories that a broker reports offline; the broker repeats the report in each
+    heartbeat."""
     lost = [directory for directory in broker.directories if directory in reported]
     if not lost:
         return
@@ -44,7 +45,7 @@ def offline_changes(deciding: Deciding, broker: Broker, reported: tuple[Uuid, ..
 
 
 def cordoned_change(broker: Broker, reported: tuple[Uuid, ...]) -> list[VersionedRecord]:
-    """A broker says which of its directories take no new replicas."""
+    """The records for the directories that a broker reports cordoned, which take no new replicas."""
     if broker.cordoned_directories is not None and sorted(broker.cordoned_directories) == sorted(reported):
         return []
     change = BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, cordoned_log_dirs=reported)
@@ -52,7 +53,8 @@ def cordoned_change(broker: Broker, reported: tuple[Uuid, ...]) -> list[Versione
 
 
 def assign_replicas_to_dirs(deciding: Deciding, request: AssignReplicasToDirsRequest) -> Steps:
-    """A broker says where its replicas are; one code for each. Raises `ApiError` if the request fails as a whole."""
+    """Assign replicas to directories, with an error code for each. Raises `ApiError` if the request fails as a
+    whole."""
     image = deciding.image
     if (image.features.metadata_version or 0) < DIRECTORIES_SINCE:
         raise ApiError(Error.UNSUPPORTED_VERSION, "Directory assignment is not supported yet.")
@@ -85,7 +87,7 @@ def assign_replicas_to_dirs(deciding: Deciding, request: AssignReplicasToDirsReq
 def refuse_assignment(
     _: AssignReplicasToDirsRequest, error: Error, text: str | None = None
 ) -> AssignReplicasToDirsResponse:
-    """The answer to a request that fails as a whole; it has no place for words."""
+    """The response to a request that fails as a whole; the response has no message field."""
     return AssignReplicasToDirsResponse(error_code=error)
 
 
@@ -99,7 +101,8 @@ def _assignment_error(image: MetadataImage, broker_id: int, topic_id: Uuid, numb
 
 
 def _replicas_in(image: MetadataImage, broker_id: int, directory: Uuid) -> Iterator[Member | None]:
-    """The partitions that a broker holds in a directory. There is no index: directories fail rarely."""
+    """The partitions with a replica of the broker in a directory. There is no index, because directories fail
+    rarely."""
 
     def is_there(member: Member) -> bool:
         partition = member[2]

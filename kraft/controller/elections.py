@@ -1,4 +1,4 @@
-"""Elections that somebody asks for, and those that are held from time to time (Kafka:
+"""Elections that a client requests, and elections at regular intervals (Kafka:
 `ReplicationControlManager.electLeaders`, `maybeBalancePartitionLeaders`, `maybeElectUncleanLeaders`).
 """
 
@@ -12,7 +12,7 @@ from kraft.controller.deciding import Deciding
 from kraft.controller.leader_election import Election
 from kraft.controller.partition_change import UNCHANGED, Rules, partition_change
 from kraft.controller.partition_updates import (
-    NOBODY,
+    NO_BROKER,
     Member,
     all_partitions_by_steps,
     elect_leaders,
@@ -35,14 +35,14 @@ from transport.protocol.messages.elect_leaders import (
 )
 
 PER_RUN: Final = 1000
-"""Timed elections beyond this wait for the next run, which follows at once."""
+"""The limit on elections in one timed run. The rest follows in the next run, at once."""
 _UNNEEDED_PER_STEP: Final = 4
-"""How many partitions that need no election make a step."""
+"""The number of partitions without a due election that make up one step."""
 _KINDS: Final = {0: Election.PREFERRED, 1: Election.UNCLEAN}
 
 
 def elect(deciding: Deciding, request: ElectLeadersRequest) -> Steps:
-    """Hold an election of the partitions named, or of all; raises `ApiError` for a kind that does not exist."""
+    """Elect leaders of the named partitions, or of all; raises `ApiError` for an unknown election type."""
     election = _KINDS.get(request.election_type)
     if election is None:
         raise ApiError(Error.INVALID_REQUEST, f"Unknown election type {request.election_type}")
@@ -69,7 +69,7 @@ def elect(deciding: Deciding, request: ElectLeadersRequest) -> Steps:
 
 
 def refuse_elections(request: ElectLeadersRequest, error: Error, text: str | None = None) -> ElectLeadersResponse:
-    """The answer to a request that fails as a whole: the same in every partition that it names."""
+    """The response to a request that fails as a whole: the same error for each named partition."""
     return ElectLeadersResponse(
         error_code=error,
         replica_election_results=[
@@ -86,12 +86,12 @@ def refuse_elections(request: ElectLeadersRequest, error: Error, text: str | Non
 
 
 def balance(deciding: Deciding, members: Iterable[Member | None], allowed_percentage: int = 0) -> Steps:
-    """Lead partitions by their preferred replicas again, where those are in sync.
+    """Return leadership to the preferred replicas that are in sync.
 
-    `members` are the partitions to look at, one run after the other. A broker that is preferred somewhere is left alone
-    while others lead at most `allowed_percentage` of its partitions: with 0, which is all that Kafka 4 knows, none is.
-    Beyond it, a broker gets all of them back at once (`leader.imbalance.per.broker.percentage`, which Kafka had until
-    3.9).
+    `members` are the partitions to examine, in one run after the other. A broker is skipped while others lead at most
+    `allowed_percentage` of its preferred partitions. Kafka 4 has no such limit, which equals 0: then no broker is
+    skipped. Above the limit, the broker gets all of its partitions back at once
+    (`leader.imbalance.per.broker.percentage`, in Kafka until 3.9).
     """
     if not allowed_percentage:
         return (yield from _timed(deciding, members, Election.PREFERRED))
@@ -102,7 +102,7 @@ def balance(deciding: Deciding, members: Iterable[Member | None], allowed_percen
 
 
 def _deprived(image: MetadataImage, allowed_percentage: int) -> Generator[None, None, set[int]]:
-    """The brokers for whom others lead more of the partitions that they should lead than is allowed."""
+    """The brokers that lead too few of their preferred partitions: others lead more than the allowed percentage."""
     preferred, led_by_others = Counter[int](), Counter[int]()
     for member in now_and_then(all_partitions_by_steps(image)):
         if member is None:
@@ -116,7 +116,7 @@ def _deprived(image: MetadataImage, allowed_percentage: int) -> Generator[None, 
 
 
 def elect_uncleanly(deciding: Deciding, members: Iterable[Member | None]) -> Steps:
-    """Lead partitions that nobody can lead without losing records, where their topics allow it."""
+    """Elect uncleanly where no replica can lead without loss of records and the topic allows such an election."""
     image = deciding.image
     allowed = where(
         members, lambda member: unclean_election(image, image.topics.by_id[member[0]].name, deciding.defaults)
@@ -125,17 +125,17 @@ def elect_uncleanly(deciding: Deciding, members: Iterable[Member | None]) -> Ste
 
 
 def imbalanced(image: MetadataImage) -> Iterator[Member | None]:
-    """The partitions that their preferred replicas do not lead."""
+    """The partitions led by another replica than the preferred one."""
     return where(all_partitions_by_steps(image), lambda member: member[2].leader != member[2].replicas[0])
 
 
 def leaderless(image: MetadataImage) -> Iterator[Member | None]:
     """The partitions without a leader."""
-    return memberships_by_steps(image.topics, NOBODY)
+    return memberships_by_steps(image.topics, NO_BROKER)
 
 
 def still_there(image: MetadataImage, members: Iterable[Member | None]) -> Iterator[Member | None]:
-    """The members of an older image, as they are in this one."""
+    """The members of an older image, as they are in this image."""
     for member in members:
         if member is None:
             yield None
@@ -157,7 +157,7 @@ def _timed(deciding: Deciding, members: Iterable[Member | None], election: Elect
 
 
 def _wanted(image: MetadataImage, request: ElectLeadersRequest) -> Iterable[tuple[str, Iterable[int], bool] | None]:
-    """Topics with the partitions to elect in, and whether they were asked for by name."""
+    """The topics with the partitions to elect, and whether the request names them."""
     if request.topic_partitions is None:
         for entry in in_key_order_by_runs(image.topics.by_name):
             if entry is None:

@@ -1,4 +1,5 @@
-"""Requests that brokers pass on for their clients (Kafka: `ControllerApis.handleEnvelopeRequest`; KIP-590)."""
+"""Opens and seals the requests that brokers forward for clients (Kafka: `ControllerApis.handleEnvelopeRequest`;
+KIP-590)."""
 
 from __future__ import annotations
 
@@ -26,11 +27,11 @@ from transport.protocol.messages.principal import DefaultPrincipalData
 _PRINCIPAL_VERSION_BYTES: Final = 2
 _API_KEY_BYTES: Final = 2
 _PRINCIPAL_VALUES: Final = 100
-"""A principal has three fields; no more unknown ones are looked at."""
+"""The limit on decoded values of a principal, which has three fields; the rest may be unknown tagged fields."""
 
 
 class Forwarded(Struct, frozen=True):
-    """The request of a client, with what its answer needs."""
+    """The request of a client, with the data that its response needs."""
 
     api_key: int
     version: int
@@ -40,16 +41,16 @@ class Forwarded(Struct, frozen=True):
 
 
 def api_key_of(request: EnvelopeRequest) -> int:
-    """The key of the API that the client asks for, without looking further; -1 if there is none."""
+    """The API key of the client's request, read without further decoding; -1 if there is none."""
     data = request.request_data
     return int.from_bytes(data[:_API_KEY_BYTES], "big", signed=True) if len(data) >= _API_KEY_BYTES else -1
 
 
 def open_envelope(request: EnvelopeRequest) -> Forwarded:
-    """What is inside; raises `ApiError` for a client that cannot be told, and bytes that are no request.
+    """The request in the envelope. Raises `ApiError` if the principal is unreadable or the bytes are not a request.
 
-    A request beyond its limits is POLICY_VIOLATION. The broker then answers the client with UNKNOWN_SERVER_ERROR, and
-    does not ask again (`ForwardingManager`).
+    A request beyond its limits is refused with POLICY_VIOLATION. The broker then answers UNKNOWN_SERVER_ERROR to the
+    client and does not retry (`ForwardingManager`).
     """
     principal = _principal(request.request_principal)
     try:
@@ -71,7 +72,7 @@ def open_envelope(request: EnvelopeRequest) -> Forwarded:
 
 
 def seal(forwarded: Forwarded, response: Message) -> EnvelopeResponse:
-    """The answer to the client, with its own header, for the broker to hand on."""
+    """The response to the client with its own header, for the broker to forward."""
     data = encode_response(ApiKey(forwarded.api_key), forwarded.version, forwarded.correlation_id, response)
     return EnvelopeResponse(response_data=data)
 
@@ -90,17 +91,17 @@ def seal_in_steps(forwarded: Forwarded, response: Message) -> Generator[None, No
 
 
 def refuse_envelope(error: Error) -> EnvelopeResponse:
-    """The answer to the broker itself: it asks again, or whom it should."""
+    """The response to the broker itself, which then retries, or turns to another controller."""
     return EnvelopeResponse(error_code=error)
 
 
 def _principal(data: bytes | None) -> DefaultPrincipalData:
-    """Who the client is, as the broker knows it (`DefaultKafkaPrincipalBuilder`)."""
+    """The client's principal as the broker serialized it (`DefaultKafkaPrincipalBuilder`)."""
     if data is None or len(data) < _PRINCIPAL_VERSION_BYTES:
         raise ApiError(Error.PRINCIPAL_DESERIALIZATION_FAILURE)
     try:
         version = int.from_bytes(data[:_PRINCIPAL_VERSION_BYTES], "big", signed=True)
-        # Bytes behind it are nobody's business, as with Kafka.
+        # As in Kafka, bytes after the principal are ignored.
         at = _PRINCIPAL_VERSION_BYTES
         return decode_from_within(DefaultPrincipalData, version, data, at, _PRINCIPAL_VALUES)[0]
     except DecodeError as bad:

@@ -1,4 +1,4 @@
-"""Which feature levels this controller supports, and the records of a first activation (Kafka: `QuorumFeatures`,
+"""The feature levels that this controller supports, and the records of a first activation (Kafka: `QuorumFeatures`,
 `FeatureControlManager`, `ActivationRecordsGenerator`; KIP-584, KIP-778).
 """
 
@@ -21,7 +21,7 @@ from metadata_log.serde import Message
 
 ELIGIBLE_LEADER_REPLICAS: Final = "eligible.leader.replicas.version"
 TRANSACTIONS_SINCE: Final = 13
-"""The metadata.version from which metadata transactions exist (3.6-IV0)."""
+"""The first metadata.version with metadata transactions (3.6-IV0)."""
 
 SUPPORTED_FEATURES: Final[tuple[tuple[str, int, int], ...]] = (
     (ELIGIBLE_LEADER_REPLICAS, 0, 1),
@@ -32,7 +32,7 @@ SUPPORTED_FEATURES: Final[tuple[tuple[str, int, int], ...]] = (
     ("streams.version", 0, 1),
     ("transaction.version", 0, 2),
 )
-"""Every feature with its lowest and highest level, by name."""
+"""Each feature's lowest and highest supported level, by name."""
 
 DEFAULT_BOOTSTRAP: Final[tuple[FeatureLevelRecord, ...]] = (
     FeatureLevelRecord(name=METADATA_VERSION, feature_level=30),
@@ -42,11 +42,11 @@ DEFAULT_BOOTSTRAP: Final[tuple[FeatureLevelRecord, ...]] = (
     FeatureLevelRecord(name="streams.version", feature_level=1),
     FeatureLevelRecord(name="transaction.version", feature_level=2),
 )
-"""What a directory without a bootstrap.checkpoint stands for: the newest release (`BootstrapMetadata.fromVersion`)."""
+"""The records for a directory without bootstrap.checkpoint: the newest release (`BootstrapMetadata.fromVersion`)."""
 
 
 def check_supported(features: FeaturesImage) -> None:
-    """Refuse to go on with a cluster whose finalized levels this software does not know; raises `MetadataLogError`."""
+    """Stop if the software does not support the finalized levels of the cluster; raises `MetadataLogError`."""
     ranges = {name: (lowest, highest) for name, lowest, highest in SUPPORTED_FEATURES}
     for name, level in features.all_levels():
         if name not in ranges:
@@ -60,10 +60,10 @@ def check_supported(features: FeaturesImage) -> None:
 
 
 def activation(latest: MetadataImage, bootstrap: tuple[Message, ...], min_insync_replicas: int) -> ControllerResult:
-    """What a new active controller writes first. Nothing, unless the log is empty or a transaction was left open.
+    """The first records of a new active controller. There are none, unless the log is empty or a transaction is open.
 
-    "Empty" means that no metadata.version has been replayed: a first leader may have died half-way. Raises
-    `MetadataLogError` for a state that no release of Kafka can have left behind.
+    "Empty" means that no metadata.version has been replayed: the first leader may have failed during activation. Raises
+    `MetadataLogError` for a state that no release of Kafka can produce.
     """
     is_open = latest.transaction is not None
     level = latest.features.metadata_version
@@ -89,7 +89,7 @@ def _first_activation(is_open: bool, bootstrap: tuple[Message, ...], min_insync_
         raise MetadataLogError(f"a metadata transaction is open and the bootstrap metadata.version is {level}")
     records: list[Message] = list(bootstrap)
     if levels.get(ELIGIBLE_LEADER_REPLICAS, 0) > 0:
-        # From now on the controller needs the value that until then only brokers looked up in their own files.
+        # From now on the controller needs this value, which earlier only brokers read from their own files.
         records.append(
             ConfigRecord(
                 resource_type=ResourceType.BROKER,

@@ -1,7 +1,7 @@
-"""What may be configured of a group: every key with its type, default and limits (Kafka: `GroupConfig`; KIP-848).
+"""The configuration keys of a group, each with type, default and limits (Kafka: `GroupConfig`; KIP-848).
 
-The table is what Kafka 4.3.1 itself says (`GroupConfig.CONFIG_DEF`); the second one holds the limits that a broker's
-configuration sets, at their defaults.
+The table equals Kafka 4.3.1's own (`GroupConfig.CONFIG_DEF`). The second table holds the defaults of the limits that a
+broker configures.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ GROUP_KEYS: Final[dict[str, TopicKey]] = {
     "streams.num.standby.replicas": TopicKey("INT", "0", 0),
     "streams.session.timeout.ms": TopicKey("INT", "45000", 1),
 }
-"""Every key of a group, by name."""
+"""Each configuration key of a group, by name."""
 
 
 _LIMITS: Final[dict[str, tuple[int | None, int]]] = {
@@ -58,7 +58,7 @@ _LIMITS: Final[dict[str, tuple[int | None, int]]] = {
 
 
 def validate(values: Mapping[str, str]) -> None:
-    """Refuse the resulting configuration of a group; raises `ApiError` with Kafka's words."""
+    """Refuse an invalid resulting configuration of a group; raises `ApiError` with Kafka's messages."""
     for name in values:
         if name not in GROUP_KEYS:
             raise ApiError(Error.INVALID_CONFIG, f"Unknown group config name: {name}")
@@ -85,14 +85,14 @@ def validate(values: Mapping[str, str]) -> None:
 
 
 def _number(values: Mapping[str, str], name: str) -> int:
-    """What a key is set to, or its default; the value has been checked."""
+    """The value of a key, or its default; the value has been validated."""
     number = whole_number(values.get(name, GROUP_KEYS[name].default).strip())
     assert number is not None, name
     return number
 
 
 def _check_reset(value: str) -> None:
-    """Where a share group begins: at one end of the log, or so long ago (KIP-932)."""
+    """Validate the start position of a share group: an end of the log, or a duration (KIP-932)."""
     if value in {"earliest", "latest"} or _DURATION.fullmatch(value):
         return
     raise ApiError(

@@ -1,5 +1,6 @@
-"""Which brokers are alive, as far as the active controller has heard (Kafka: `BrokerHeartbeatManager`,
-`BrokerHeartbeatTracker`). None of it is in the log: a new active controller begins with what the image says.
+"""Tracks broker sessions on the active controller (Kafka: `BrokerHeartbeatManager`, `BrokerHeartbeatTracker`).
+
+The sessions are not in the log. A new active controller derives its first sessions from the image.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from metadata_log.image.persistent_map import in_key_order
 from metadata_log.types import NEVER_MS
 
 NOTHING: Final = -1
-"""No offset: of a broker that has not told how far it is, and of one that is not shutting down."""
+"""No offset: for a broker that has not reported its offset, and for one that is not shutting down."""
 FIRST: Final = 2**63 - 1
-"""Nobody is behind: where no broker is active the slowest of them has everything."""
+"""The lowest offset of the active brokers while no broker is active: no broker lags."""
 
 
 class BrokerState(Enum):
-    """What a broker is to the controller (`BrokerControlState`)."""
+    """The state of a broker as seen by the controller (`BrokerControlState`)."""
 
     FENCED = "fenced"
     UNFENCED = "unfenced"
@@ -35,7 +36,7 @@ class BrokerState(Enum):
 
 
 class Heard(Struct):
-    """What was last heard of a broker: how much of the metadata log it has, and since when it wants to stop."""
+    """The last heartbeat of a broker: its metadata offset, and the offset that its controlled shutdown waits for."""
 
     fenced: bool
     metadata_offset: int = NOTHING
@@ -43,16 +44,16 @@ class Heard(Struct):
 
     @property
     def is_active(self) -> bool:
-        """Whether others wait for it before a shutdown is granted."""
+        """Whether a shutdown of another broker waits for this one."""
         return not self.fenced and self.controlled_shutdown_offset == NOTHING
 
 
 class BrokerSessions:
     """The sessions of brokers; times are milliseconds.
 
-    A session belongs to an incarnation, which is a broker and its epoch. Contact is noted when a heartbeat is received,
-    before it is dealt with: a busy controller does not lose brokers that do reach it. The caller has checked that the
-    incarnation is registered, so that strangers open no sessions.
+    A session belongs to an incarnation, which is a broker and its epoch. A heartbeat extends the session on receipt,
+    before the controller processes the heartbeat: a busy controller does not fence a broker that reaches it. The caller
+    ensures that the incarnation is registered, so that unknown brokers open no sessions.
     """
 
     __slots__ = ("_by_age", "_contacts", "_heard", "_registered_at", "session_timeout_ms")
@@ -61,24 +62,24 @@ class BrokerSessions:
         self.session_timeout_ms = session_timeout_ms
         self._contacts: dict[tuple[int, int], int] = {}
         self._by_age: list[tuple[int, tuple[int, int]]] = []
-        """A heap with one entry for each contact. Its time may be older than the last contact, and never younger."""
+        """A heap with one entry for each contact. The entry's time is that of the last contact, or earlier."""
         self._heard: dict[int, Heard] = {}
         self._registered_at: dict[int, int] = {}
 
-    # What the log says
+    # State from the log
 
     def registered(self, broker_id: int, offset: int) -> None:
-        """A RegisterBroker record was replayed at this offset."""
+        """Note a replayed RegisterBroker record at this offset."""
         self._registered_at[broker_id] = offset
 
     def registered_at(self, broker_id: int) -> int | None:
-        """The offset of a broker's last registration: a broker that has it may be unfenced."""
+        """The offset of a broker's last registration. A broker that has reached this offset may be unfenced."""
         return self._registered_at.get(broker_id)
 
     # Leadership
 
     def claim(self, image: MetadataImage, now_ms: int) -> None:
-        """This controller becomes active: every broker that is not fenced has a whole session to show up."""
+        """Become active: each unfenced broker gets one session timeout for its first heartbeat."""
         self.renounce()
         for broker_id, broker in in_key_order(image.brokers.by_id):
             self._heard[broker_id] = Heard(fenced=broker.fenced)
@@ -86,7 +87,7 @@ class BrokerSessions:
                 self.contact(broker_id, broker.epoch, now_ms)
 
     def renounce(self) -> None:
-        """Forget what was heard."""
+        """Discard all sessions."""
         self._contacts.clear()
         self._by_age.clear()
         self._heard.clear()
@@ -95,23 +96,23 @@ class BrokerSessions:
 
     @property
     def has_contacts(self) -> bool:
-        """Whether any session is open."""
+        """Whether a session is open."""
         return bool(self._contacts)
 
     def contact(self, broker_id: int, broker_epoch: int, now_ms: int) -> None:
-        """A heartbeat of this incarnation, which is registered, was received."""
+        """Note the receipt of a heartbeat from this registered incarnation."""
         key = broker_id, broker_epoch
         if key not in self._contacts:
             heappush(self._by_age, (now_ms, key))
         self._contacts[key] = now_ms
 
     def is_valid(self, broker_id: int, broker_epoch: int, now_ms: int) -> bool:
-        """Whether this incarnation was heard of within the session timeout."""
+        """Whether a heartbeat of this incarnation arrived within the session timeout."""
         last_ms = self._contacts.get((broker_id, broker_epoch))
         return last_ms is not None and now_ms - last_ms <= self.session_timeout_ms
 
     def touch(self, broker_id: int, *, fenced: bool, metadata_offset: int = NOTHING) -> None:
-        """Note how far a broker is; a fenced one is no longer in a controlled shutdown."""
+        """Note the metadata offset of a broker. A fenced broker is no longer in a controlled shutdown."""
         heard = self._heard.setdefault(broker_id, Heard(fenced))
         heard.fenced = fenced
         heard.metadata_offset = metadata_offset
@@ -119,10 +120,11 @@ class BrokerSessions:
             heard.controlled_shutdown_offset = NOTHING
 
     def replayed(self, broker_id: int, *, fenced: bool) -> None:
-        """A change of a registration was replayed on the active controller.
+        """Note a replayed change of a registration on the active controller.
 
-        Kafka keeps how far a broker is only if the record tells it something new, which the decision seldom left to
-        it: until the next heartbeat nobody knows (`BrokerHeartbeatManager.register`).
+        Kafka keeps a broker's metadata offset only if the record changes the broker's fencing, and the decision has
+        usually changed that before. Then the offset is unknown until the next heartbeat
+        (`BrokerHeartbeatManager.register`).
         """
         heard = self._heard.get(broker_id)
         is_news = heard is not None and heard.fenced != fenced
@@ -130,17 +132,17 @@ class BrokerSessions:
         self.touch(broker_id, fenced=fenced, metadata_offset=offset)
 
     def begin_shutdown(self, broker_id: int, offset: int) -> None:
-        """A broker is to stop once all active ones have the log up to `offset`; only its first wish counts."""
+        """Let a broker stop once each active broker has the log up to `offset`; only the first request counts."""
         heard = self._heard[broker_id]
         if heard.controlled_shutdown_offset == NOTHING:
             heard.controlled_shutdown_offset = offset
 
     def forget(self, broker_id: int) -> None:
-        """A new incarnation registers: nothing that was heard of the former one holds."""
+        """Discard the session of the former incarnation when a new one registers."""
         self._heard.pop(broker_id, None)
 
     def state(self, broker_id: int) -> BrokerState:
-        """What a broker is; one that was never heard of is fenced."""
+        """The state of a broker; a broker without a heartbeat is fenced."""
         heard = self._heard.get(broker_id)
         if heard is None:
             return BrokerState.FENCED
@@ -149,19 +151,19 @@ class BrokerSessions:
         return BrokerState.FENCED if heard.fenced else BrokerState.UNFENCED
 
     def may_stop(self, broker_id: int) -> bool:
-        """Whether every active broker has learnt what a broker's controlled shutdown changed."""
+        """Whether each active broker has replayed the changes of a broker's controlled shutdown."""
         lowest = min((heard.metadata_offset for heard in self._heard.values() if heard.is_active), default=FIRST)
         return self._heard[broker_id].controlled_shutdown_offset <= lowest
 
-    # Silence
+    # Expiry
 
     @property
     def expiry_ms(self) -> int:
-        """When the next session may be over: no earlier, and later if a heartbeat of that broker came meanwhile."""
+        """The earliest time at which a session may expire. A heartbeat in the meantime extends that session."""
         return self._by_age[0][0] + self.session_timeout_ms + 1 if self._by_age else NEVER_MS
 
     def take_expired(self, now_ms: int) -> tuple[int, int] | None:
-        """The incarnation that has been silent for longest, if that is more than a session; its session is over."""
+        """The incarnation that has been silent longest, if its session has expired; the session is removed."""
         contacts, by_age = self._contacts, self._by_age
         while by_age and now_ms - by_age[0][0] > self.session_timeout_ms:
             noted_ms, key = by_age[0]

@@ -1,4 +1,5 @@
-"""The leader of a partition says who is in sync (Kafka: `ReplicationControlManager.alterPartition`; KIP-497)."""
+"""Serves AlterPartition, by which a leader changes the ISR (Kafka: `ReplicationControlManager.alterPartition`;
+KIP-497)."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ _ANY_EPOCH: Final = -1
 
 
 def alter_partition(deciding: Deciding, request: AlterPartitionRequest) -> Steps:
-    """Judge every partition by itself; raises `ApiError` for a request of another incarnation of the broker."""
+    """Judge each partition separately; raises `ApiError` for a request from another incarnation of the broker."""
     broker = deciding.image.brokers.by_id.get(request.broker_id)
     if broker is None or broker.epoch != request.broker_epoch:
         raise ApiError(Error.STALE_BROKER_EPOCH)
@@ -53,7 +54,7 @@ def alter_partition(deciding: Deciding, request: AlterPartitionRequest) -> Steps
 
 
 def refuse_alter_partition(_: AlterPartitionRequest, error: Error, text: str | None = None) -> AlterPartitionResponse:
-    """The answer to a request that fails as a whole; it has no place for words."""
+    """The response to a request that fails as a whole; the response has no message field."""
     return AlterPartitionResponse(error_code=error)
 
 
@@ -82,13 +83,13 @@ def _alter(
     written = [versioned(image, record)]
     after = merge(partition, record)
     if after.leader != caller:
-        # The change has completed a reassignment away from the caller: who gets this answer stops leading.
+        # The change completed a reassignment away from the caller. This error makes the caller resign its leadership.
         return _refused(change, Error.NEW_LEADER_ELECTED), written
     return _accepted(number, after), written
 
 
 def _members(deciding: Deciding, change: AlterPartitionRequestPartitionData) -> Iterator[BrokerState]:
-    """The ISR that the leader asks for; older ones do not know the epochs of its members."""
+    """The requested ISR; older request versions lack the epochs of its members."""
     if deciding.version >= _WITH_EPOCHS_SINCE:
         yield from change.new_isr_with_epochs
     else:
@@ -102,10 +103,10 @@ def _error(
     change: AlterPartitionRequestPartitionData,
     members: list[BrokerState],
 ) -> Error:
-    """What stands in the way of a change, the first of all reasons in Kafka's order."""
+    """The first error of a change, checked in Kafka's order."""
     ids = [member.broker_id for member in members]
     if change.leader_epoch > partition.leader_epoch or change.partition_epoch > partition.partition_epoch:
-        return Error.NOT_CONTROLLER  # the caller knows more than this controller, which must be deposed
+        return Error.NOT_CONTROLLER  # the caller has seen a newer epoch, so this controller must be deposed
     if change.leader_epoch < partition.leader_epoch:
         return Error.FENCED_LEADER_EPOCH
     if caller != partition.leader:
@@ -124,7 +125,7 @@ def _error(
 
 
 def _is_eligible(image: MetadataImage, member: BrokerState) -> bool:
-    """Whether a broker may enter an ISR: it is active, and in the incarnation that the leader means (KIP-903)."""
+    """Whether a broker may enter an ISR: active, and in the requested incarnation (KIP-903)."""
     broker = image.brokers.by_id.get(member.broker_id)
     return is_active(image, member.broker_id) and (
         member.broker_epoch == _ANY_EPOCH or (broker is not None and broker.epoch == member.broker_epoch)

@@ -1,4 +1,4 @@
-"""Who leads a partition next (Kafka: the elections of `PartitionChangeBuilder`; KIP-966)."""
+"""Selects the next leader of a partition (Kafka: the elections of `PartitionChangeBuilder`; KIP-966)."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from metadata_log.image.topics import NO_LEADER
 
 
 class Election(Enum):
-    """What an election is for (`PartitionChangeBuilder.Election`)."""
+    """The kind of an election (`PartitionChangeBuilder.Election`)."""
 
     PREFERRED = "preferred"
-    """Move the leadership to the first replica, if that can lead; never away from a leader for any other reason."""
+    """Elect the first replica, if eligible. No other reason replaces the current leader."""
     ONLINE = "online"
-    """Keep the leader, or find one that has every committed record."""
+    """Keep the leader, or elect a replica that has all committed records."""
     UNCLEAN = "unclean"
-    """As ONLINE, and if nobody has every committed record, take one that may lack some."""
+    """As ONLINE; if no eligible replica has all committed records, elect one that may lack some."""
 
 
 class Elected(Struct, frozen=True):
-    """The outcome: a replica, or `NO_LEADER`; `is_unclean` if committed records may be lost with it."""
+    """The outcome: a replica, or `NO_LEADER`; `is_unclean` if the election may lose committed records."""
 
     leader: int
     is_unclean: bool = False
 
 
 class Candidates(Struct, frozen=True):
-    """Among whom is elected: the replicas in order of preference, those in sync, and the eligible ones outside of it.
+    """The candidates of an election: the replicas in order of preference, the ISR and the ELR.
 
-    `partition` is as it was before; `is_acceptable` tells whether a replica's broker is active and holds the partition
-    in a directory that is online.
+    `partition` is the state before the change. `is_acceptable` states whether a replica's broker is active and has the
+    partition in an online directory.
     """
 
     partition: Partition
@@ -43,9 +43,9 @@ class Candidates(Struct, frozen=True):
     is_acceptable: Callable[[Partition, int], bool]
 
     def is_valid(self, replica: int) -> bool:
-        """Whether a replica can lead without losing a committed record.
+        """Whether a replica can lead without loss of committed records.
 
-        The eligible ones count only while nobody is in sync: then the high watermark cannot have passed them.
+        The ELR counts only while the ISR is empty: the high watermark cannot have advanced since.
         """
         has_everything = replica in self.isr or (not self.isr and replica in self.elr)
         return has_everything and self.is_acceptable(self.partition, replica)
@@ -64,7 +64,7 @@ def elect(candidates: Candidates, election: Election, *, elr_enabled: bool) -> E
         and not candidates.isr
         and not candidates.elr
         and len(last_known) == 1
-        # A reassignment may have taken it away: Kafka's controller then fails, and resigns.
+        # A reassignment may have removed the replica. Kafka's controller then fails and resigns.
         and last_known[0] in candidates.replicas
         and is_acceptable(partition, last_known[0])
     ):

@@ -1,7 +1,7 @@
-"""Topics that are gone from every image, given back to memory a portion at a time.
+"""Frees deleted topics in portions, after they have left each image.
 
-Python frees what nothing refers to at once: the image of a million partitions takes a quarter of a second. So something
-refers to it for a little longer.
+Python frees an unreferenced object at once, and an image of a million partitions takes a quarter of a second. This
+module keeps a reference to such topics for a short time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from metadata_log.image import Partition, TopicImage
 
 AT_ONCE: Final = 5_000
-"""So many partitions are freed in a turn. Fewer are not worth a turn of their own."""
+"""The number of partitions freed in one turn. Fewer do not justify a turn of their own."""
 
 
 class Leftovers:
@@ -26,13 +26,13 @@ class Leftovers:
         self._partitions: list[Partition] = []
 
     def keep(self, topics: Iterable[TopicImage], offset: int) -> None:
-        """These are in no image any more as soon as everything below `offset` is committed."""
+        """Keep topics that leave the last image once all records below `offset` are committed."""
         gone = [(offset, topic) for topic in topics]
         if sum(len(topic.partitions) for _, topic in gone) > AT_ONCE:
             self._topics.extend(gone)
 
     def free(self, committed_offset: int) -> bool:
-        """Let go of one portion; whether there is more that may go."""
+        """Free one portion; returns whether more can be freed."""
         left = AT_ONCE
         while left > 0:
             if self._partitions:
@@ -47,5 +47,5 @@ class Leftovers:
         return self.is_due(committed_offset)
 
     def is_due(self, committed_offset: int) -> bool:
-        """Whether there is something that may go."""
+        """Whether a topic can be freed."""
         return bool(self._partitions) or (bool(self._topics) and self._topics[0][0] <= committed_offset)

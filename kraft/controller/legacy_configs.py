@@ -1,4 +1,4 @@
-"""Configurations replaced as a whole (Kafka: `ConfigurationControlManager.legacyAlterConfigs`)."""
+"""Serves AlterConfigs, which replaces a configuration (Kafka: `ConfigurationControlManager.legacyAlterConfigs`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from transport.protocol.messages.incremental_alter_configs import AlterableConfi
 
 
 def alter_configs(deciding: Deciding, request: AlterConfigsRequest) -> Steps:
-    """Decide on every resource by itself; what a resource has and the request does not name is removed."""
+    """Decide on each resource separately. A value that the request does not name is removed."""
     records: list[VersionedRecord] = []
     answers = []
     client_metrics.check_size(request.resources)
@@ -45,7 +45,7 @@ def alter_configs(deciding: Deciding, request: AlterConfigsRequest) -> Steps:
 
 
 def refuse_alter_configs(request: AlterConfigsRequest, error: Error, text: str | None = None) -> AlterConfigsResponse:
-    """The same error for every resource."""
+    """The response with the same error for each resource."""
     refused = ApiError(error, text)
     return AlterConfigsResponse(responses=[_answer(_key(resource), refused) for resource in request.resources])
 
@@ -64,7 +64,7 @@ def _answer(key: Resource, error: ApiError | None) -> AlterConfigsResourceRespon
 
 
 def _changes(deciding: Deciding, resource: AlterConfigsResource) -> list[AlterableConfig]:
-    """The changes that come to the same as the replacement."""
+    """The incremental changes that are equivalent to the replacement."""
     named = {config.name: config.value for config in resource.configs}
     gone = [name for name in deciding.image.configs.of(_key(resource)) if name not in named]
     return [

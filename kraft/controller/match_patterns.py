@@ -1,10 +1,9 @@
-"""The patterns of client metrics, which brokers compile and match (Kafka: `java.util.regex.Pattern`; KIP-714).
+"""Checks the patterns of client metrics, which brokers compile and match (Kafka: `java.util.regex.Pattern`; KIP-714).
 
-A controller only has to know that the brokers will be able to compile a pattern. Python's `re` cannot tell: its syntax
-differs, and some short patterns keep its compiler busy for seconds. This module looks for a subset of Java's syntax
-in time that grows with the length of the text alone: characters, escapes, classes, groups, alternatives, quantifiers.
-Not in the subset, and refused: back references, look-behind, classes within classes, the flag x, and rare escapes. See
-`docs/decisions/0027-patterns-are-not-compiled.md`.
+A controller has to ensure that brokers can compile a pattern. Python's `re` cannot decide that: its syntax differs, and
+some short patterns occupy its compiler for seconds. This module accepts a subset of Java's syntax, in time linear in
+the length of the text: characters, escapes, classes, groups, alternatives, quantifiers. It refuses back references,
+look-behind, nested classes, the flag x, and rare escapes. See `docs/decisions/0027-patterns-are-not-compiled.md`.
 """
 
 from __future__ import annotations
@@ -13,16 +12,16 @@ import re
 from typing import Final
 
 DEEPEST: Final = 32
-"""Groups within groups. Java compiles them by recursion, and a broker's stack is finite."""
+"""The limit on nested groups. Java compiles groups by recursion, and a broker's stack is finite."""
 
 _POSIX: Final = "Lower|Upper|ASCII|Alpha|Digit|Alnum|Punct|Graph|Print|Blank|Cntrl|XDigit|Space"
 _CATEGORIES: Final = "L|Lu|Ll|Lt|Lm|Lo|M|Mn|Mc|Me|N|Nd|Nl|No|P|Pc|Pd|Ps|Pe|Pi|Pf|Po|S|Sm|Sc|Sk|So|Z|Zs|Zl|Zp|C|Cc|Cf"
 _CHARACTER: Final = r"\\(?:[^A-Za-z0-9]|[tnrfae]|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4})"
-"""An escape that stands for one character."""
+"""An escape for one character."""
 _SET: Final = rf"\\(?:[dDsSwWhHvV]|[pP]\{{(?:{_POSIX}|{_CATEGORIES})\}})"
-"""An escape that stands for any of several."""
+"""An escape for a set of characters."""
 _END: Final = r"(?:[^\[\]\\&^-]|\\[^A-Za-z0-9])"
-"""What a range in a class begins and ends with."""
+"""The first or last character of a range in a class."""
 _RANGE: Final = rf"{_END}-{_END}"
 _IN_CLASS: Final = rf"(?:[^\[\]\\&^-]|{_CHARACTER}|(?<!\[)\^|&(?!&))(?!-[^\]])"
 """One character in a class that does not begin a range."""
@@ -40,7 +39,7 @@ _RANGES: Final = re.compile(rf"({_END})-({_END})|{_SET}|{_CHARACTER}|.", re.DOTA
 
 
 def is_legal(pattern: str) -> bool:
-    """Whether every broker can compile the pattern; False also for patterns outside of the subset."""
+    """Whether each broker can compile the pattern; False also for patterns outside the subset."""
     return _LEGAL.fullmatch(pattern) is not None and _is_balanced(pattern) and _ranges_rise(pattern)
 
 
@@ -54,7 +53,7 @@ def _is_balanced(pattern: str) -> bool:
 
 
 def _end_of_group(token: re.Match[str]) -> str:
-    """The parenthesis of a token that begins or ends a group; nothing for what is between."""
+    """The parenthesis of a token that begins or ends a group; empty for other tokens."""
     return "(" if token[1] else ")" if token[2] else ""
 
 

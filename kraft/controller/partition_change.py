@@ -1,6 +1,6 @@
-"""What becomes of one partition when something about it changes: at most one record (Kafka: `PartitionChangeBuilder`).
+"""Computes the change of one partition, at most one record (Kafka: `PartitionChangeBuilder`).
 
-Every change of a leader, of an ISR, of eligible leader replicas or of an assignment goes through `partition_change`.
+Each change of a leader, an ISR, an ELR or an assignment goes through `partition_change`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RECOVERED: Final = 0
 RECOVERING: Final = 1
 _SHRINK_KEEPS_LEADER_EPOCH_FROM: Final = 12
 DIRECTORIES_SINCE: Final = 17
-"""The metadata.version from which a partition knows the log directory of each replica (KIP-858)."""
+"""The first metadata.version with the log directory of each replica (KIP-858)."""
 _ELR_RECORDS_FROM: Final = 23
 
 
@@ -33,11 +33,11 @@ def record_version(metadata_version: int) -> int:
 
 
 class Rules(Struct, frozen=True):
-    """What a change has to know of the cluster around the partition.
+    """The cluster's state that a change of a partition depends on.
 
-    `is_acceptable` tells whether a broker can lead the partition; `default_directory` names where a replica that is new
-    on a broker belongs; `min_isr` is that of the topic, at most its replication factor; `elr_enabled` is the feature
-    eligible.leader.replicas.version at level 1.
+    `is_acceptable` states whether a broker can lead the partition. `default_directory` gives the directory of a replica
+    that is new on a broker. `min_isr` is the topic's min.insync.replicas, at most its replication factor. `elr_enabled`
+    means eligible.leader.replicas.version at level 1.
     """
 
     is_acceptable: Callable[[Partition, int], bool]
@@ -48,9 +48,9 @@ class Rules(Struct, frozen=True):
 
 
 class Target(Struct, frozen=True):
-    """What the partition should become. None leaves a field as it is.
+    """The target state of the partition. None leaves a field unchanged.
 
-    `directories` names those of some brokers; `unclean_shutdown` are brokers that may have lost what they had.
+    `directories` maps brokers to new directories. `unclean_shutdown` are brokers that may have lost records.
     """
 
     isr: tuple[int, ...] | None = None
@@ -63,7 +63,7 @@ class Target(Struct, frozen=True):
 
 
 UNCHANGED: Final = Target()
-"""The partition as it is: only its leader is decided anew."""
+"""The unchanged partition: only its leader is elected again."""
 
 
 def partition_change(
@@ -74,7 +74,7 @@ def partition_change(
     rules: Rules,
     election: Election = Election.ONLINE,
 ) -> PartitionChangeRecord | None:
-    """The record that takes `partition` to `target`, or None if nothing changes."""
+    """The record that changes `partition` to `target`, or None if nothing changes."""
     wanted = Assignment(
         replicas=partition.replicas if target.replicas is None else target.replicas,
         isr=partition.isr if target.isr is None else target.isr,
@@ -99,12 +99,12 @@ def partition_change(
             if partition.leader_recovery_state != RECOVERING:
                 recovery = RECOVERING
     elif wanted.replicas is not partition.replicas and not set(partition.replicas) <= set(wanted.replicas):
-        leader = partition.leader  # naming it again bumps the leader epoch: who was dropped must notice
+        leader = partition.leader  # repeating the leader bumps the leader epoch, so that a removed replica notices
 
     is_unclean = leader >= 0 and elected.is_unclean
     if is_unclean or not rules.elr_enabled:
         elr = ()
-    # Without eligible replicas the last member of an ISR stays in it, as the only trace of who has everything.
+    # With ELR disabled, the last member of an ISR stays in it, as the only trace of a replica with all records.
     isr_changes = is_unclean or ((isr or rules.elr_enabled) and isr != partition.isr)
     if (
         rules.metadata_version < _SHRINK_KEEPS_LEADER_EPOCH_FROM
@@ -133,7 +133,7 @@ def partition_change(
 
 
 def _is_nothing(change: PartitionChangeRecord) -> bool:
-    """Whether a record would change nothing but the partition's epoch (`PartitionChangeBuilder.changeRecordIsNoOp`)."""
+    """Whether a record would change only the partition's epoch (`PartitionChangeBuilder.changeRecordIsNoOp`)."""
     return (
         change.leader == NO_LEADER_CHANGE
         and change.isr is None
@@ -154,10 +154,10 @@ def _if_changed(new: tuple[int, ...], old: tuple[int, ...]) -> tuple[int, ...] |
 def _eligible(
     partition: Partition, isr: tuple[int, ...], unclean_shutdown: tuple[int, ...], rules: Rules
 ) -> tuple[int, ...]:
-    """The replicas outside of the new ISR that still have every committed record.
+    """The replicas outside the new ISR that still have all committed records.
 
-    While fewer than min.insync.replicas are in sync the high watermark does not move: who leaves the ISR now
-    has everything.
+    While fewer than min.insync.replicas are in sync, the high watermark does not advance. A replica that leaves the ISR
+    then has all committed records.
     """
     if not rules.elr_enabled:
         return partition.elr
@@ -168,7 +168,7 @@ def _eligible(
 
 
 def in_hash_order(ids: tuple[int, ...]) -> tuple[int, ...]:
-    """Distinct ids as a Java HashSet gives them out: in this order Kafka writes eligible replicas."""
+    """Distinct ids in the iteration order of a Java HashSet, in which Kafka writes the ELR."""
     distinct = tuple(dict.fromkeys(ids))
     buckets = 16
     while len(distinct) > buckets * 3 // 4:
@@ -177,7 +177,7 @@ def in_hash_order(ids: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _last_known(partition: Partition, leader: int) -> tuple[int, ...] | None:
-    """The leader that the partition loses now, remembered until it has one again (KIP-966)."""
+    """The leader that the partition loses now, kept until the partition has a leader again (KIP-966)."""
     if leader == NO_LEADER and not partition.last_known_elr:
         return (partition.leader,)
     has_leader = leader >= 0 or (leader == NO_LEADER_CHANGE and partition.leader != NO_LEADER)

@@ -1,4 +1,4 @@
-"""What the coming and going of brokers does to partitions (Kafka: `generateLeaderAndIsrUpdates`)."""
+"""Updates partitions after a change of a broker's state (Kafka: `generateLeaderAndIsrUpdates`)."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ from metadata_log.types import Uuid
 ELR_FEATURE: Final = "eligible.leader.replicas.version"
 UNASSIGNED: Final = Uuid(bytes(15) + b"\x01")
 LOST: Final = Uuid(bytes(15) + b"\x02")
-NOBODY: Final = -1
+NO_BROKER: Final = -1
 
 Member = tuple[Uuid, int, Partition]
-"""A partition by its topic's id and its number, as the index of the image gives it."""
+"""A partition by topic id and number, as in the index of the image."""
 
 
 class BrokerUpdate(Struct, frozen=True):
-    """Whose state is about to change; the image does not show it yet.
+    """A pending change of broker states, which the image does not contain yet.
 
-    `removed` leaves every ISR; `added` counts as active already; `unclean` has come back without its last data.
+    `removed` leaves each ISR. `added` already counts as active. `unclean` has restarted after an unclean shutdown.
     """
 
-    removed: int = NOBODY
-    added: int = NOBODY
-    unclean: int = NOBODY
+    removed: int = NO_BROKER
+    added: int = NO_BROKER
+    unclean: int = NO_BROKER
 
 
 NO_UPDATE: Final = BrokerUpdate()
 
 
 def is_active(image: MetadataImage, broker_id: int) -> bool:
-    """Whether a broker is registered, not fenced and not on its way out: only such a one may lead or enter an ISR."""
+    """Whether a broker is registered, unfenced and not in controlled shutdown, so that it may lead or enter an ISR."""
     broker = image.brokers.by_id.get(broker_id)
     return broker is not None and broker.is_active
 
 
 def has_online_directory(image: MetadataImage, broker_id: int, directory: Uuid) -> bool:
-    """Whether a replica's directory is one that its broker can read."""
+    """Whether the directory of a replica is online on its broker."""
     if directory in {UNASSIGNED, MIGRATING}:
         return True
     if directory == LOST:
@@ -58,7 +58,7 @@ def has_online_directory(image: MetadataImage, broker_id: int, directory: Uuid) 
 
 
 def default_directory(image: MetadataImage, broker_id: int) -> Uuid:
-    """Where a new replica belongs: known at once only on brokers with a single directory."""
+    """The directory of a new replica: known in advance only on brokers with a single directory."""
     broker = image.brokers.by_id.get(broker_id)
     if broker is None:
         return UNASSIGNED
@@ -68,9 +68,9 @@ def default_directory(image: MetadataImage, broker_id: int) -> Uuid:
 
 
 def acceptance(image: MetadataImage, update: BrokerUpdate = NO_UPDATE) -> Callable[[Partition, int], bool]:
-    """Whether a broker can lead a partition, for as many partitions as one decision is about.
+    """A predicate that states whether a broker can lead a partition; use one for each decision.
 
-    A fence asks the same of few brokers for thousands of partitions: the answers are kept.
+    A fencing repeats the question for few brokers and thousands of partitions, so the predicate caches its answers.
     """
 
     @cache
@@ -92,7 +92,7 @@ def acceptance(image: MetadataImage, update: BrokerUpdate = NO_UPDATE) -> Callab
 def rules_by_topic(
     image: MetadataImage, defaults: TopicDefaults, update: BrokerUpdate = NO_UPDATE
 ) -> Callable[[Uuid], Rules]:
-    """What `partition_change` has to know of the cluster around the partitions of a topic."""
+    """The cluster's state that a change of a topic's partitions depends on."""
     is_acceptable = acceptance(image, update)
 
     @cache
@@ -109,7 +109,7 @@ def rules_by_topic(
 
 
 def versioned(image: MetadataImage, change: PartitionChangeRecord) -> VersionedRecord:
-    """A change in the version that the cluster's metadata.version has for it."""
+    """A change in the record version of the cluster's metadata.version."""
     return VersionedRecord(change, record_version(image.features.metadata_version or 0))
 
 
@@ -121,21 +121,21 @@ def change_of(
     defaults: TopicDefaults,
     election: Election = Election.ONLINE,
 ) -> list[VersionedRecord]:
-    """What takes one partition to `target`: one record, or none if nothing changes."""
+    """The record that changes one partition to `target`, or none if nothing changes."""
     rules = rules_by_topic(image, defaults)(topic.id)
     change = partition_change(topic.id, number, topic.partitions[number], target, rules, election)
     return [] if change is None else [versioned(image, change)]
 
 
 def all_partitions(image: MetadataImage) -> Iterator[Member]:
-    """Every partition, by topic id and number."""
+    """The partitions of the image, by topic id and number."""
     for topic_id, topic in in_key_order(image.topics.by_id):
         for number, partition in enumerate(topic.partitions):
             yield topic_id, number, partition
 
 
 def all_partitions_by_steps(image: MetadataImage) -> Iterator[Member | None]:
-    """As `all_partitions`, with None now and then, where work may pause."""
+    """As `all_partitions`, with an occasional None, at which the work may pause."""
     for entry in in_key_order_by_runs(image.topics.by_id):
         yield None
         if entry is not None:
@@ -145,7 +145,7 @@ def all_partitions_by_steps(image: MetadataImage) -> Iterator[Member | None]:
 
 
 def where(members: Iterable[Member | None], matches: Callable[[Member], bool]) -> Iterator[Member | None]:
-    """The members that match. None stands for some that do not."""
+    """The members that match. None represents some that do not."""
     skipped = 0
     for member in members:
         if member is not None and matches(member):
@@ -159,9 +159,9 @@ def where(members: Iterable[Member | None], matches: Callable[[Member], bool]) -
 def partition_updates(
     image: MetadataImage, members: Iterable[Member | None], update: BrokerUpdate, defaults: TopicDefaults
 ) -> Records:
-    """The changes that a broker's new state asks for in these partitions.
+    """The changes that a broker's new state requires in these partitions.
 
-    Where the topic allows it an unclean election happens at once.
+    If the topic permits, an unclean election happens at once.
     """
     rules = rules_by_topic(image, defaults, update)
 
@@ -172,7 +172,7 @@ def partition_updates(
 
     version = record_version(image.features.metadata_version or 0)
     leaving = {update.removed, update.unclean}
-    unclean_shutdown = () if update.unclean == NOBODY else (update.unclean,)
+    unclean_shutdown = () if update.unclean == NO_BROKER else (update.unclean,)
     for member in members:
         if member is None:
             yield None
@@ -187,13 +187,13 @@ def partition_updates(
 def elect_leaders(
     image: MetadataImage, members: Iterable[Member | None], election: Election, defaults: TopicDefaults
 ) -> Records:
-    """The changes of an election that somebody asks for (`ElectLeaders`), of partitions not led as they could be."""
+    """The changes of a requested election (`ElectLeaders`), for the partitions that could be led better."""
     rules = rules_by_topic(image, defaults)
 
     def is_wanting(member: Member) -> bool:
         partition = member[2]
         wanted = partition.replicas[0] if election is Election.PREFERRED else partition.leader
-        return not partition.leader == wanted != NOBODY
+        return not partition.leader == wanted != NO_BROKER
 
     for member in where(members, is_wanting):
         if member is None:

@@ -9,11 +9,11 @@ from metadata_log.records.metadata import NoOpRecord
 from metadata_log.types import NEVER_MS
 
 NO_OP: Final = ControllerResult((VersionedRecord(NoOpRecord()),), is_atomic=False)
-"""The record that changes nothing: with it the high watermark and the time of the last commit go on (KIP-835)."""
+"""The record that changes nothing. It advances the high watermark and the time of the last commit (KIP-835)."""
 
 
 class Periodic:
-    """When the next run of something is due, such as the next NoOp record: one interval after the last one."""
+    """The deadline of periodic work, such as the NoOp record: one interval after the last run."""
 
     __slots__ = ("_interval_ms", "deadline_ms")
 
@@ -22,9 +22,9 @@ class Periodic:
         self.deadline_ms = NEVER_MS
 
     def arm(self, now_ms: int) -> None:
-        """Start the clock anew; an interval of 0 means never."""
+        """Restart the interval; an interval of 0 means never."""
         self.deadline_ms = now_ms + self._interval_ms if self._interval_ms > 0 else NEVER_MS
 
     def disarm(self) -> None:
-        """Nothing is due any more."""
+        """Stop the timer."""
         self.deadline_ms = NEVER_MS

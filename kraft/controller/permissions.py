@@ -1,4 +1,4 @@
-"""What each API of a controller needs to be allowed on the cluster (Kafka: `ControllerApis`, `AuthHelper`)."""
+"""The cluster permission that each controller API requires (Kafka: `ControllerApis`, `AuthHelper`)."""
 
 from __future__ import annotations
 
@@ -56,17 +56,17 @@ CLUSTER_OPERATIONS: Final[Mapping[ApiKey, AclOperation]] = {
     ),
     ApiKey.ALTER_CLIENT_QUOTAS: AclOperation.ALTER_CONFIGS,
 }
-"""What whoever asks has to be allowed on the cluster. SCRAM credentials are described by brokers alone with Kafka; the
-permission is theirs.
+"""The operation on the cluster that each API requires. In Kafka only brokers serve DescribeUserScramCredentials; the
+table has their permission.
 """
 
 
 def check_cluster(deciding: Deciding, key: ApiKey) -> None:
-    """Raise `ApiError` if the caller may not use an API at all."""
+    """Raise `ApiError` if the caller may not use the API."""
     operation = CLUSTER_OPERATIONS.get(key)
     if operation is not None and not deciding.may(operation, AclResource.CLUSTER):
         caller = deciding.caller
-        # Kafka prints its own request object here, with the ids of threads and connections.
+        # Kafka prints its own request object here, including ids of threads and connections.
         asked = f"{APIS[key].name}(principal={caller.principal}, host={caller.host})"
         text = f"Request {asked} needs {operation.name} permission."
         raise ApiError(Error.CLUSTER_AUTHORIZATION_FAILED, text)

@@ -1,5 +1,8 @@
-"""Of requests about topics and configurations each item needs a permission of its own: what is not allowed is taken
-out before the rest is decided on, and answered beside it (Kafka: `ControllerApis`, `ConfigHelper`).
+"""Checks the permissions of requests with items, such as topics and configurations (Kafka: `ControllerApis`,
+`ConfigHelper`).
+
+Each item needs its own permission. Items without permission are removed before the decision on the request, and get
+their errors in the response afterwards.
 """
 
 from __future__ import annotations
@@ -42,27 +45,27 @@ T = TypeVar("T")
 
 
 class Permitted(Struct, frozen=True):
-    """What of a request is allowed; `finish` adds to the answer what is not."""
+    """The permitted part of a request; `finish` adds the errors of the other items to the response."""
 
     request: Message
     finish: Callable[[Any], Message] = lambda response: response
 
 
 Permitting = Generator[None, None, Permitted]
-"""Steps of a decision. Each asks for one permission, which looks at every prefix of a name."""
+"""The steps of a decision. Each step checks one permission, which examines each prefix of a name."""
 
 
 def permit_items(deciding: Deciding, request: Message) -> Permitting:
-    """What of a request the caller may ask for: all of it, if its API has no items with permissions of their own.
+    """The part of a request that the caller may use. It is the whole request if its API has no items with permissions.
 
-    Raises `ApiError` while the access rules are not loaded.
+    Raises `ApiError` until the ACLs are loaded.
     """
     permit = _PERMITS.get(type(request))
     return Permitted(request) if permit is None else (yield from permit(deciding, request))
 
 
 def _once(things: Iterable[T]) -> list[T]:
-    """What is named once: duplicates are refused as such, whoever asks."""
+    """The elements without repetitions: duplicates are refused as such, regardless of permissions."""
     return [thing for thing, count in Counter(things).items() if count == 1]
 
 
@@ -72,7 +75,7 @@ def _once(things: Iterable[T]) -> list[T]:
 def _refused_topics(
     deciding: Deciding, operation: AclOperation, names: Iterable[str], *, is_asked: bool = True
 ) -> Generator[None, None, dict[str, None]]:
-    """The topics with which the caller may not do this, in their order."""
+    """The topics on which the caller may not perform the operation, in request order."""
     refused: dict[str, None] = {}
     for name in names:
         if not deciding.may(operation, AclResource.TOPIC, name, is_asked=is_asked):
@@ -82,7 +85,7 @@ def _refused_topics(
 
 
 def _permit_creations(deciding: Deciding, request: CreateTopicsRequest) -> Permitting:
-    """A topic may be created by who may create it, or anything; only who may see its configuration is told that."""
+    """Creation needs CREATE on the topic or on the cluster. The topic's configuration needs DESCRIBE_CONFIGS."""
     names = [name for name in _once(topic.name for topic in request.topics) if name != METADATA_TOPIC]
     refused: dict[str, None] = {}
     if not deciding.may(AclOperation.CREATE, AclResource.CLUSTER, is_asked=False):
@@ -116,8 +119,8 @@ def _without_configs(topic: CreatableTopicResult) -> CreatableTopicResult:
 
 
 def _permit_deletions(deciding: Deciding, request: DeleteTopicsRequest) -> Permitting:
-    """A topic may be deleted by who may delete it, or anything. The answer reveals a name, or that there is no such
-    topic, only to who may describe it.
+    """Deletion needs DELETE on the topic or on the cluster. The response reveals a topic's name or absence only with
+    DESCRIBE on the topic.
     """
     if deciding.may(AclOperation.DELETE, AclResource.CLUSTER, is_asked=False):
         return Permitted(request)
@@ -158,14 +161,14 @@ def _permit_deletions(deciding: Deciding, request: DeleteTopicsRequest) -> Permi
 
 
 def _may_delete(deciding: Deciding, name: str) -> bool:
-    """Whether a topic may be deleted by its name; who may describe it is told if there is none."""
+    """Whether the caller may delete a topic by name. DESCRIBE lets the caller learn that a topic does not exist."""
     if not deciding.may(AclOperation.DESCRIBE, AclResource.TOPIC, name):
         return False
     return name not in deciding.committed.topics or deciding.may(AclOperation.DELETE, AclResource.TOPIC, name)
 
 
 def _permit_growth(deciding: Deciding, request: CreatePartitionsRequest) -> Permitting:
-    """Partitions may be added by who may alter the topic."""
+    """Adding partitions needs ALTER on the topic."""
     names = _once(topic.name for topic in request.topics)
     refused = yield from _refused_topics(deciding, AclOperation.ALTER, names)
 
@@ -182,12 +185,12 @@ def _permit_growth(deciding: Deciding, request: CreatePartitionsRequest) -> Perm
 
 
 def _permit_changes(deciding: Deciding, request: AlterConfigsRequest | IncrementalAlterConfigsRequest) -> Permitting:
-    """A configuration may be changed by who may alter configurations of its resource."""
+    """Changing a configuration needs ALTER_CONFIGS on its resource."""
     is_legacy = isinstance(request, AlterConfigsRequest)
     module = alter_configs if is_legacy else incremental_alter_configs
     keys = _once((one.resource_type, one.resource_name) for one in request.resources)
     if is_legacy:
-        # Loggers cannot be changed so at all.
+        # This API cannot change loggers at all.
         keys = [key for key in keys if key[0] != ResourceType.BROKER_LOGGER]
     refused: dict[tuple[int, str], Error] = {}
     for key in keys:
@@ -210,7 +213,7 @@ def _permit_changes(deciding: Deciding, request: AlterConfigsRequest | Increment
 
 
 def _permit_descriptions(deciding: Deciding, request: DescribeConfigsRequest) -> Permitting:
-    """A configuration may be seen by who may describe configurations of its resource."""
+    """Describing a configuration needs DESCRIBE_CONFIGS on its resource."""
     allowed, refused = [], []
     for one in request.resources:
         yield None
@@ -233,7 +236,7 @@ def _permit_descriptions(deciding: Deciding, request: DescribeConfigsRequest) ->
 
 
 def _refusal(deciding: Deciding, operation: AclOperation, kind: int, name: str) -> Error | None:
-    """Why the caller may not do this with a configuration; None also for kinds that no permission is about."""
+    """The error if the caller lacks the permission; None also for resource types without permissions."""
     match kind:
         case ResourceType.TOPIC:
             is_allowed, error = deciding.may(operation, AclResource.TOPIC, name), Error.TOPIC_AUTHORIZATION_FAILED

@@ -1,6 +1,6 @@
-"""Where the replicas of new partitions go: spread over racks and brokers (Kafka: `StripedReplicaPlacer`).
+"""Places the replicas of new partitions across racks and brokers (Kafka: `StripedReplicaPlacer`).
 
-Leaders go round the brokers, replicas round the racks; a broker that is fenced is used only when its rack has no other.
+Leaders rotate over the brokers, replicas over the racks. A fenced broker is used only when its rack has no other.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ class UsableBroker(Struct, frozen=True):
 
 
 def usable_brokers(image: MetadataImage, sessions: BrokerSessions) -> list[UsableBroker]:
-    """The brokers that are not about to stop, and have a log directory that takes new replicas.
+    """The brokers that are not in controlled shutdown and have a log directory that takes new replicas.
 
-    A broker that was fenced while it was about to stop is usable again, though its registration says that it stops.
+    A broker that was fenced during its controlled shutdown is usable again, although its registration still has the
+    shutdown flag.
     """
     return [
         UsableBroker(broker_id, broker.rack, broker.fenced)
@@ -43,7 +44,7 @@ def usable_brokers(image: MetadataImage, sessions: BrokerSessions) -> list[Usabl
 
 
 class _Wheel:
-    """Brokers in a ring. In every epoch each comes up once, and the next epoch begins one further on."""
+    """A ring of brokers. Each epoch yields each broker once, and the next epoch begins one position further."""
 
     def __init__(self, ids: Sequence[int], rng: Random) -> None:
         self._ids = sorted(ids)
@@ -52,7 +53,7 @@ class _Wheel:
         self._index = 0
 
     def next(self, epoch: int) -> int | None:
-        """The next broker of this epoch; None if all were used in it."""
+        """The next broker of this epoch; None after all were used."""
         if not self._ids:
             return None
         if self._epoch != epoch:
@@ -66,7 +67,7 @@ class _Wheel:
         return found
 
     def shuffle(self, rng: Random) -> None:
-        """Begin anew in another order."""
+        """Restart in another order."""
         rng.shuffle(self._ids)
 
 
@@ -78,12 +79,12 @@ class _Rack:
         self._fenced = _Wheel([broker.id for broker in brokers if broker.fenced], rng)
 
     def next(self, epoch: int) -> int | None:
-        """The next broker, a fenced one only if there is no other."""
+        """The next broker; a fenced broker only if there is no other."""
         found = self.unfenced.next(epoch)
         return self._fenced.next(epoch) if found is None else found
 
     def shuffle(self, rng: Random) -> None:
-        """Begin anew in another order."""
+        """Restart in another order."""
         self.unfenced.shuffle(rng)
         self._fenced.shuffle(rng)
 

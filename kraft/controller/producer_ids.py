@@ -14,11 +14,11 @@ from transport.protocol.messages.allocate_producer_ids import (
 )
 
 BLOCK: Final = 1000
-"""How many ids a broker gets at a time (`ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE`)."""
+"""The number of ids in a block (`ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE`)."""
 
 
 def allocate_producer_ids(deciding: Deciding, request: AllocateProducerIdsRequest) -> ControllerResult:
-    """Give a broker the next block; raises `ApiError` for another incarnation of it."""
+    """Allocate the next block to a broker; raises `ApiError` for another incarnation of the broker."""
     broker = deciding.image.brokers.by_id.get(request.broker_id)
     if broker is None or broker.epoch != request.broker_epoch:
         raise ApiError(Error.STALE_BROKER_EPOCH)
@@ -33,5 +33,5 @@ def allocate_producer_ids(deciding: Deciding, request: AllocateProducerIdsReques
 def refuse_producer_ids(
     _: AllocateProducerIdsRequest, error: Error, text: str | None = None
 ) -> AllocateProducerIdsResponse:
-    """The answer to a request that fails; it has no place for words."""
+    """The response to a request that fails; the response has no message field."""
     return AllocateProducerIdsResponse(error_code=error)

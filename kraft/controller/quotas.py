@@ -1,4 +1,4 @@
-"""Quotas of users, clients and addresses (Kafka: `ClientQuotaControlManager`, `QuotaConfig`; KIP-546)."""
+"""Quotas of users, clients and IP addresses (Kafka: `ClientQuotaControlManager`, `QuotaConfig`; KIP-546)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ USER: Final = "user"
 CLIENT_ID: Final = "client-id"
 IP: Final = "ip"
 Key = tuple[str, float]
-"""A type of number, and the largest that it holds."""
+"""A numeric type, and its largest value."""
 _LONG: Final = ("a LONG", float(2**63 - 1))
 _INT: Final = ("an INT", float(2**31 - 1))
 _DOUBLE: Final = None
@@ -37,13 +37,13 @@ OF_CLIENTS: Final[dict[str, Key | None]] = {
 }
 OF_ADDRESSES: Final[dict[str, Key | None]] = {"connection_creation_rate": _INT}
 _ROUNDING: Final = 1e-6
-"""A whole number may be off by so much."""
+"""The tolerance for a whole number."""
 Wanted = dict[str, str | None]
-"""The names of an entity by their types; None stands for all that have no quota of their own."""
+"""The names of an entity by entity type; None is the default entity, for names without a quota of their own."""
 
 
 def alter_client_quotas(deciding: Deciding, request: AlterClientQuotasRequest) -> Steps:
-    """Judge every entity by itself; only what changes is written."""
+    """Validate each entity separately; only changes are written."""
     entities = [{part.entity_type: part.entity_name for part in entry.entity} for entry in request.entries]
     records: list[VersionedRecord] = []
     answers: dict[frozenset[tuple[str, str | None]], AlterClientQuotasResponseEntryData] = {}
@@ -67,8 +67,8 @@ def alter_client_quotas(deciding: Deciding, request: AlterClientQuotasRequest) -
 def refuse_client_quotas(
     request: AlterClientQuotasRequest, error: Error, text: str | None = None
 ) -> AlterClientQuotasResponse:
-    """The same error for every entity."""
-    # Of whoever may not ask, Kafka says here no more than that.
+    """The response with the same error for each entity."""
+    # For an unauthorized caller, too, Kafka's response has no more than this.
     refused = ApiError(error, error.message if error == Error.CLUSTER_AUTHORIZATION_FAILED else text)
     return AlterClientQuotasResponse(
         entries=[
@@ -94,7 +94,7 @@ def _in_words(wanted: Wanted) -> str:
 
 
 def _changes(image: MetadataImage, wanted: Wanted, operations: list[OpData]) -> list[VersionedRecord]:
-    """The records for one entity; raises `ApiError` if anything about it is wrong."""
+    """The records for one entity; raises `ApiError` if the request is invalid."""
     keys = _keys_of(wanted)
     now = image.quotas.by_entity.get(tuple(sorted(wanted.items())), NO_QUOTAS)
     entity = tuple(EntityData(entity_type=kind, entity_name=wanted[kind]) for kind in sorted(wanted))
@@ -111,7 +111,7 @@ def _changes(image: MetadataImage, wanted: Wanted, operations: list[OpData]) -> 
 
 
 def _keys_of(wanted: Wanted) -> Mapping[str, Key | None]:
-    """What may be set for an entity; raises `ApiError` if there is no such entity."""
+    """The quota keys of an entity; raises `ApiError` for an invalid entity."""
     if not wanted:
         raise ApiError(Error.INVALID_REQUEST, "Invalid empty client quota entity")
     for kind, name in wanted.items():
@@ -131,7 +131,7 @@ def _keys_of(wanted: Wanted) -> Mapping[str, Key | None]:
 
 
 def _is_address(name: str) -> bool:
-    """Names of hosts are not taken: what one means here it need not mean on every broker."""
+    """Whether the name is an IP address. Host names are refused, because brokers may resolve them differently."""
     try:
         ip_address(name)
     except ValueError:
@@ -143,7 +143,7 @@ def _check_value(keys: Mapping[str, Key | None], key: str, value: float) -> None
     if key not in keys:
         raise ApiError(Error.INVALID_REQUEST, f"Invalid configuration key {key}")
     if isnan(value):
-        # Kafka takes it, and no comparison with it ever holds again.
+        # Kafka accepts NaN, and each later comparison with NaN is false.
         raise ApiError(Error.INVALID_REQUEST, f"Quota {key} must be a number")
     if value <= 0:
         raise ApiError(Error.INVALID_REQUEST, f"Quota {key} must be greater than 0")

@@ -1,7 +1,7 @@
-"""The life of a reassignment (KIP-455; Kafka: `PartitionReassignmentReplicas`).
+"""The steps of a partition's reassignment (KIP-455; Kafka: `PartitionReassignmentReplicas`).
 
-All of its state is in the partition: `replicas` is the target followed by those that leave, `adding_replicas` must come
-into sync, `removing_replicas` go at the end.
+The partition holds the whole state: `replicas` is the target, followed by the replicas to remove. `adding_replicas`
+must get in sync; `removing_replicas` leave at the end.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from metadata_log.image import Partition
 
 
 class Assignment(Struct, frozen=True):
-    """Who holds a partition, who of them is in sync, and what a reassignment is changing about it."""
+    """The replicas of a partition, the ISR, and the reassignment in progress."""
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -23,10 +23,11 @@ class Assignment(Struct, frozen=True):
 
 
 def begin(partition: Partition, target: Sequence[int]) -> Assignment:
-    """The assignment with which a reassignment to `target` begins, also if another one is under way.
+    """The assignment at the start of a reassignment to `target`, also if another one is in progress.
 
-    Kafka keeps the old list where nothing is added (or removed) anew. A replica that it was adding and that is now to
-    go would stand in both lists, and the reassignment could never complete: here it only goes.
+    If a list gets no new replica, Kafka keeps the old list. A replica that was being added and is now to be removed
+    would be in both lists, and the reassignment could never complete. Here the replica is only in the list of those to
+    remove.
     """
     removing = tuple(sorted(replica for replica in partition.replicas if replica not in target))
     adding = tuple(sorted(replica for replica in target if replica not in partition.replicas))
@@ -37,7 +38,7 @@ def begin(partition: Partition, target: Sequence[int]) -> Assignment:
 
 
 def complete(assignment: Assignment) -> Assignment:
-    """The assignment with its reassignment completed, if the ISR allows that; itself otherwise."""
+    """The completed assignment if the ISR permits; otherwise the unchanged assignment."""
     removing, adding = assignment.removing, assignment.adding
     if not removing and not adding:
         return assignment
@@ -46,5 +47,5 @@ def complete(assignment: Assignment) -> Assignment:
     if (removing and not isr) or not replicas or any(replica not in isr for replica in adding):
         return assignment
     if len(adding) < len(removing) and any(replica not in isr for replica in replicas):
-        return assignment  # it shrinks: everyone who stays has to be in sync first
+        return assignment  # the reassignment shrinks the partition: each remaining replica has to be in sync first
     return Assignment(replicas, isr)

@@ -1,4 +1,4 @@
-"""Requests that move partitions to other brokers, or ask about it (Kafka: `alterPartitionReassignments`; KIP-455)."""
+"""Serves requests to reassign partitions and to list reassignments (Kafka: `alterPartitionReassignments`; KIP-455)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ _FACTOR_FIELD_SINCE: Final = 1
 
 
 def alter_reassignments(deciding: Deciding, request: AlterPartitionReassignmentsRequest) -> Steps:
-    """Begin, replace or cancel; every partition has its own outcome, and all records stand together."""
+    """Begin, replace or cancel reassignments. Each partition has its own outcome; one atomic batch holds all
+    records."""
     may_change = deciding.version < _FACTOR_FIELD_SINCE or request.allow_replication_factor_change
     records: list[VersionedRecord] = []
     answers = []
@@ -65,7 +66,7 @@ def alter_reassignments(deciding: Deciding, request: AlterPartitionReassignments
 def refuse_alter_reassignments(
     request: AlterPartitionReassignmentsRequest, error: Error, text: str | None = None
 ) -> AlterPartitionReassignmentsResponse:
-    """The answer to a request that fails as a whole, and every partition with it."""
+    """The response to a request that fails as a whole, with the error for each partition."""
     text = text or error.message
     topics = [
         ReassignableTopicResponse(
@@ -83,7 +84,7 @@ def refuse_alter_reassignments(
 def refuse_list_reassignments(
     request: ListPartitionReassignmentsRequest, error: Error, text: str | None = None
 ) -> ListPartitionReassignmentsResponse:
-    """The answer that tells nothing of the partitions asked for."""
+    """The response with an error and without partitions."""
     topics = [
         OngoingTopicReassignment(
             name=topic.name,
@@ -95,7 +96,7 @@ def refuse_list_reassignments(
 
 
 def list_reassignments(image: MetadataImage, request: ListPartitionReassignmentsRequest) -> Steps:
-    """What is under way, of the partitions asked for or of all; idle and unknown ones are left out."""
+    """The reassignments in progress, of the requested partitions or of all; idle and unknown partitions are omitted."""
     found: dict[str, list[OngoingPartitionReassignment]] = {}
     for name, number, partition in _under_way(image, request):
         yield None
@@ -147,7 +148,7 @@ def _alter(
 
 
 def _check_factor(partition: Partition, replicas: Sequence[int]) -> None:
-    """The number of replicas stays that of before, or of what a reassignment under way leads to."""
+    """The replication factor must equal the current one, or the target's if a reassignment is in progress."""
     before = sum(replica not in partition.removing_replicas for replica in partition.replicas)
     if len(replicas) != before:
         text = f"The replication factor is changed from {before} to {len(replicas)}"
@@ -155,7 +156,7 @@ def _check_factor(partition: Partition, replicas: Sequence[int]) -> None:
 
 
 def _cancel(deciding: Deciding, topic: TopicImage, number: int) -> list[VersionedRecord]:
-    """Back to the replicas from before, in the order in which they stand now."""
+    """Return to the former replicas, in their current order."""
     partition = topic.partitions[number]
     if not partition.is_reassigning:
         raise ApiError(Error.NO_REASSIGNMENT_IN_PROGRESS)

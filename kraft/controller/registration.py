@@ -1,4 +1,4 @@
-"""Controllers make themselves known in the log, where clients find them (Kafka: `ControllerRegistrationManager`,
+"""Registers controllers in the log, where clients find them (Kafka: `ControllerRegistrationManager`,
 `ClusterControlManager.registerController`; KIP-919).
 """
 
@@ -20,7 +20,7 @@ from transport.protocol.messages.controller_registration import (
 )
 
 REGISTRATION_SINCE: Final = 15
-"""The metadata.version from which controllers register themselves (3.7-IV0)."""
+"""The first metadata.version with registration of controllers (3.7-IV0)."""
 FIRST_RETRY_MS: Final = 100
 LAST_RETRY_MS: Final = 120_000
 PLAINTEXT: Final = 0
@@ -28,7 +28,7 @@ NOW_MS: Final = 0
 
 
 def register_controller(image: MetadataImage, request: ControllerRegistrationRequest) -> ControllerResult:
-    """Write the registration down as it is: nobody but the controller itself knows better."""
+    """Write the registration unchanged: only the controller itself knows its endpoints and features."""
     if (image.features.metadata_version or 0) < REGISTRATION_SINCE:
         raise ApiError(
             Error.UNSUPPORTED_VERSION, "The current MetadataVersion is too old to support controller registrations."
@@ -56,14 +56,14 @@ def register_controller(image: MetadataImage, request: ControllerRegistrationReq
 def refuse_controller(
     _: ControllerRegistrationRequest, error: Error, text: str | None = None
 ) -> ControllerRegistrationResponse:
-    """The answer to a registration that fails."""
-    # Of whoever may not ask, Kafka says here no more than that.
+    """The response to a registration that fails."""
+    # For an unauthorized caller, too, Kafka's response has no more than this.
     told = error.message if error == Error.CLUSTER_AUTHORIZATION_FAILED else text or error.message
     return ControllerRegistrationResponse(error_code=error, error_message=told)
 
 
 class Registrar:
-    """Sees to it that the published image holds the registration of this very start of this controller."""
+    """Ensures that the published image holds the registration of this controller's current incarnation."""
 
     def __init__(self, node_id: int, incarnation_id: Uuid, listeners: tuple[tuple[str, str, int], ...]) -> None:
         self.deadline_ms = NEVER_MS
@@ -75,7 +75,7 @@ class Registrar:
         self._retry_ms = FIRST_RETRY_MS
 
     def look_at(self, published: MetadataImage) -> None:
-        """Judge whether the registration is there, if anything that matters has changed."""
+        """Determine whether the registration is present, if a relevant part of the image has changed."""
         controllers, features = published.controllers, published.features
         if self._seen is not None and self._seen[0] is controllers and self._seen[1] is features:
             return
@@ -97,7 +97,7 @@ class Registrar:
         return known is None or known.incarnation_id != self._incarnation_id
 
     def request_due(self, now_ms: int) -> ControllerRegistrationRequest | None:
-        """What to ask the active controller now, if it is time; exactly one `answered` is to follow."""
+        """The request to send to the active controller, if one is due; call `answered` exactly once afterwards."""
         if now_ms < self.deadline_ms:
             return None
         self.deadline_ms = NEVER_MS
@@ -116,14 +116,14 @@ class Registrar:
         )
 
     def answered(self, *, accepted: bool, now_ms: int) -> None:
-        """After a refusal, or none at all, ask again in a while; after a success the image will show it."""
+        """After a refusal or a failure, schedule a retry; after a success, the image will show the registration."""
         self._is_asking = False
         if not accepted and self._is_wanted():
             self.deadline_ms = now_ms + self._retry_ms
             self._retry_ms = min(2 * self._retry_ms, LAST_RETRY_MS)
 
     def retry(self) -> None:
-        """What this controller wrote itself, while it was active, may be lost: look again at once."""
+        """Check again at once: records that this controller wrote as the active one may be lost."""
         if self._is_asking and self._is_wanted():
             self._is_asking = False
             self.deadline_ms = NOW_MS

@@ -1,5 +1,5 @@
-"""Records on their way into the image, a portion at a time, so that neither a large batch nor a snapshot takes a long
-turn (Kafka: `QuorumController.replay`, `QuorumMetaLogListener.handleLoadSnapshot`).
+"""Replays records into the image in portions, so that large batches and snapshots take many short turns (Kafka:
+`QuorumController.replay`, `QuorumMetaLogListener.handleLoadSnapshot`).
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch
 
 RECORDS_PER_IMAGE: Final = 1000
-"""After so many records there is an image of them, unless partitions are missing in between."""
+"""The number of records after which an intermediate image is made, unless it would lack partitions of a topic."""
 PARTITIONS_PER_RECORD: Final = 16
-"""To remove so many partitions takes about as long as to replay a record."""
+"""The number of removed partitions that costs as much as the replay of one record."""
 EVERYTHING: Final = 2**62
-"""Room for any number of records."""
+"""A budget for any number of records."""
 _OF_BROKERS: Final = {RegisterBrokerRecord, UnregisterBrokerRecord, BrokerRegistrationChangeRecord}
-"""The records that say something of a broker's session."""
+"""The types of records that affect a broker's session."""
 
 
 class BatchReplay:
-    """The records of one batch on an image. Nothing changes before `apply`."""
+    """Replays the records of one batch on an image. The image changes only in `apply`."""
 
     __slots__ = ("_before", "_clearing", "_delta", "_pending", "base_offset", "count", "of_brokers", "removed_topics")
 
@@ -39,25 +39,25 @@ class BatchReplay:
         self._delta = MetadataDelta(image)
         self._pending = 0
         self._clearing: list[str] = []
-        """The topics to which a `ClearElrRecord` for all topics was not applied yet, the next one last."""
+        """The topics that a `ClearElrRecord` for all topics still has to reach, in reverse order."""
         self.base_offset = base_offset
         self.count = 0
-        """How many records were replayed so far."""
+        """The number of replayed records."""
         self.of_brokers: list[tuple[Message, int]] = []
-        """Those of them that say something of a broker's session, with their offsets."""
+        """The replayed records that affect a broker's session, with their offsets."""
         self.removed_topics: list[TopicImage] = []
-        """The topics that the batch has removed, as far as it was applied."""
+        """The topics that the applied part of the batch has removed."""
 
     def fits(self, image: MetadataImage, base_offset: int) -> bool:
-        """Whether the records were replayed on this very image, with the offsets that they have got."""
+        """Whether the records were replayed on exactly this image, with the offsets that they got."""
         return self._before is image and self.base_offset == base_offset
 
     def go_on(self, records: Iterable[Message], room: int = EVERYTHING) -> int:
-        """Replay the next records, while there is room; returns how much of it is left.
+        """Replay the next records within the budget `room`; returns the remaining budget.
 
-        A record takes a room of one, and one more for some dozens of partitions that it removes, or whose eligible
-        leaders it may clear. A record that clears those of all topics is replayed topic by topic, and may need several
-        calls; nothing behind it is replayed before. Raises `ReplayError` where a record contradicts the image.
+        A record costs one, plus one for some dozens of partitions that the record removes or clears of their ELR. A
+        `ClearElrRecord` for all topics is replayed topic by topic and may need several calls; later records wait for
+        its end. Raises `ReplayError` if a record contradicts the image.
         """
         if self._clearing:
             room = self._clear(room)
@@ -90,11 +90,11 @@ class BatchReplay:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the last of the replayed records is not applied to all topics yet."""
+        """Whether the last replayed record still has to be applied to some topics."""
         return bool(self._clearing)
 
     def _clear(self, room: int) -> int:
-        """Apply the last record to the next topics, while there is room; returns how much of it is left."""
+        """Apply the last record to the next topics within the budget; returns the remaining budget."""
         offset = self.base_offset + self.count - 1
         clearing = self._clearing
         while clearing and room > 0:
@@ -115,9 +115,10 @@ class BatchReplay:
         return 1 if topic is None else 1 + len(topic.partitions) // PARTITIONS_PER_RECORD
 
     def _compact(self) -> None:
-        """Go on from an image of what was replayed, which nobody sees: one for the whole batch would take a turn.
+        """Make an internal intermediate image of the replayed records. One image for the whole batch would take a long
+        turn.
 
-        Not after a change of features, as the offset of their last change is that of the end of the batch.
+        A change of features prevents this, because the offset of the last such change is that of the end of the batch.
         """
         delta = self._delta
         if delta.is_whole and delta.features is self._before.features:
@@ -126,15 +127,15 @@ class BatchReplay:
             self._pending = 0
 
     def apply(self, end: OffsetAndEpoch) -> MetadataImage:
-        """The image after the batch, which ends at `end`; raises `ReplayError` if it is not whole."""
+        """The image after the batch, which ends at `end`; raises `ReplayError` if the batch is incomplete."""
         assert not self.is_behind, self.base_offset
         self.removed_topics += self._delta.removed_topics
         return self._delta.apply(end)
 
 
 class SnapshotReplay:
-    """The records of a snapshot on an empty image. One large change at the end would take seconds: there are many small
-    ones on the way.
+    """Replays the records of a snapshot on an empty image. One large change at the end would take seconds, so the
+    replay makes many small intermediate images.
     """
 
     __slots__ = ("_delta", "_pending", "_shared", "end", "of_brokers")
@@ -142,15 +143,15 @@ class SnapshotReplay:
     def __init__(self, end: OffsetAndEpoch) -> None:
         self.end = end
         self.of_brokers: list[tuple[Message, int]] = []
-        """The records that say something of a broker's session, as if all stood at the end of the snapshot."""
+        """The records that affect a broker's session, each with the offset of the snapshot's end."""
         self._shared: Shared = {}
         self._delta = MetadataDelta(MetadataImage(), is_snapshot=True, shared=self._shared)
         self._pending = 0
 
     def go_on(self, records: Iterable[Message], room: int = EVERYTHING) -> int:
-        """Replay the next records, while there is room; returns how much of it is left.
+        """Replay the next records within the budget `room`; returns the remaining budget.
 
-        Raises `ReplayError` where a record contradicts those before it.
+        Raises `ReplayError` if a record contradicts an earlier one.
         """
         last = self.end.offset - 1
         for record in records:
@@ -167,5 +168,5 @@ class SnapshotReplay:
         return room
 
     def apply(self) -> MetadataImage:
-        """The image that the snapshot holds; raises `ReplayError` if it is not whole."""
+        """The image in the snapshot; raises `ReplayError` if the snapshot is incomplete."""
         return self._delta.apply(self.end)

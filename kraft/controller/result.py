@@ -1,5 +1,5 @@
-"""What a decision of the controller is: records to append, and what to answer once they are committed (Kafka:
-`ControllerResult`, `ApiMessageAndVersion`, `ApiError`).
+"""The results of decisions: records to append, and a response to send after their commit (Kafka: `ControllerResult`,
+`ApiMessageAndVersion`, `ApiError`).
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from transport.protocol.errors import Error
 T = TypeVar("T")
 
 RECORDS_PER_OPERATION: Final = 10_000
-"""More records than this are refused for the whole request (`MAX_RECORDS_PER_USER_OP`)."""
+"""A request that needs more records than this is refused as a whole (`MAX_RECORDS_PER_USER_OP`)."""
 TOO_MANY_RECORDS: Final = "Unable to perform excessively large batch operation."
-"""What such a request is told (`EventHandlerExceptionInfo`)."""
+"""The message for such a request (`EventHandlerExceptionInfo`)."""
 CHEAP_PER_STEP: Final = 16
-"""How many partitions a decision only looks at in one step. A step that changes a partition takes about as long."""
+"""The number of partitions that a step examines. A step that changes one partition takes about as long."""
 
 
 LONGEST_TEXT_BYTES: Final = 32_767
-"""A text that quotes a client's value may be longer than a response has room for; it is cut."""
+"""The limit of a message in a response. A message that quotes a long value of a client is cut."""
 
 
 class ApiError(Exception):
-    """The protocol says no: caught where the item or the request is answered."""
+    """An error of the protocol; the code that responds to the item or the request catches the exception."""
 
     def __init__(self, error: Error, text: str | None = None) -> None:
         if text is not None and len(data := text.encode()) > LONGEST_TEXT_BYTES:
@@ -45,16 +45,16 @@ class VersionedRecord(Struct, frozen=True, gc=False):
 
 
 class QuorumLevel(Struct, frozen=True, gc=False):
-    """A level of kraft.version, which is the quorum's to take, as it stands in no metadata record."""
+    """A level of kraft.version. The quorum sets it, because kraft.version is in no metadata record."""
 
     level: int
     validate_only: bool
 
 
 class ControllerResult(Struct, frozen=True, gc=False):
-    """Records in the order in which they are to be appended, and the response, if somebody waits for one.
+    """Records in append order, and the response if a caller waits for one.
 
-    An atomic result stands in one batch; another may be cut at the limit of records in a batch.
+    An atomic result is one batch. Another result may be divided at the limit of records in a batch.
     """
 
     records: tuple[VersionedRecord, ...] = ()
@@ -64,13 +64,13 @@ class ControllerResult(Struct, frozen=True, gc=False):
 
 
 Records = Iterator[VersionedRecord | None]
-"""Records one by one. None stands for a step that found no record: a decision may pause after each of both."""
+"""Records one by one. None is a step without a record: a decision may pause after each element."""
 Steps = Generator[VersionedRecord | None, None, ControllerResult]
-"""A decision in steps, each of which takes some ten microseconds, so that a long one can be cut into turns.
+"""A decision in steps of some ten microseconds each, so that a long decision spans several turns.
 
-The records that it yields come before those of its result. They are written as they come, in batches of at most 10,000
-(`MAX_RECORDS_PER_BATCH`). A decision that yields records raises `ApiError` only before the first, and its result is not
-atomic. It changes the sessions of brokers only after its last step.
+The yielded records precede those of the result. They are written as they come, in batches of at most 10,000
+(`MAX_RECORDS_PER_BATCH`). A decision that yields records raises `ApiError` only before the first record, and its result
+is not atomic. A decision changes broker sessions only after its last step.
 """
 
 
@@ -80,7 +80,7 @@ def found(records: Iterable[VersionedRecord | None]) -> list[VersionedRecord]:
 
 
 def gather(records: Iterable[VersionedRecord | None]) -> Generator[None, None, list[VersionedRecord]]:
-    """The records of steps, none of which is written before the result."""
+    """Collect the records of the steps, all to be written with the result."""
     gathered = []
     for record in records:
         if record is not None:
@@ -90,7 +90,7 @@ def gather(records: Iterable[VersionedRecord | None]) -> Generator[None, None, l
 
 
 def counted(records: Iterable[VersionedRecord | None]) -> Generator[VersionedRecord | None, None, int]:
-    """Pass the steps on; returns how many records were among them."""
+    """Pass the steps on; returns the number of records among them."""
     count = 0
     for record in records:
         yield record
@@ -99,7 +99,7 @@ def counted(records: Iterable[VersionedRecord | None]) -> Generator[VersionedRec
 
 
 def now_and_then(things: Iterable[T]) -> Iterator[T | None]:
-    """Things that are only looked at, with None in between, where work may pause."""
+    """Elements that are only examined, with an occasional None, at which the work may pause."""
     for number, thing in enumerate(things):
         yield thing
         if number % CHEAP_PER_STEP == 0:
@@ -107,7 +107,7 @@ def now_and_then(things: Iterable[T]) -> Iterator[T | None]:
 
 
 def at_once(decision: ControllerResult | Steps) -> ControllerResult:
-    """The whole result of a decision, for callers that have time."""
+    """The whole result of a decision, for callers without a time limit."""
     if isinstance(decision, ControllerResult):
         return decision
     records: list[VersionedRecord] = []

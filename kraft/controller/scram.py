@@ -1,4 +1,4 @@
-"""Credentials of users that log in with SCRAM (Kafka: `ScramControlManager`; KIP-554)."""
+"""Alters and describes SCRAM credentials of users (Kafka: `ScramControlManager`; KIP-554)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TWICE: Final = "A user credential cannot be altered twice in the same request"
 
 
 def alter_scram_credentials(deciding: Deciding, request: AlterUserScramCredentialsRequest) -> ControllerResult:
-    """Judge every user by itself, each of which may be named once; deletions come before what is put."""
+    """Validate each user separately; a user may occur once. Deletions precede upsertions."""
     level = deciding.image.features.metadata_version or 0
     if level < SCRAM_SINCE:
         raise ApiError(Error.UNSUPPORTED_VERSION, "The current metadata.version does not support SCRAM")
@@ -44,7 +44,7 @@ def alter_scram_credentials(deciding: Deciding, request: AlterUserScramCredentia
     ]
     for user, decide in changes:
         if user in errors:
-            # The first mistake is the one that is told.
+            # The response has the first error of each user.
             errors[user] = errors[user] or ApiError(Error.DUPLICATE_RESOURCE, _TWICE)
             continue
         try:
@@ -62,7 +62,7 @@ def alter_scram_credentials(deciding: Deciding, request: AlterUserScramCredentia
 def refuse_scram_credentials(
     request: AlterUserScramCredentialsRequest, error: Error, text: str | None = None
 ) -> AlterUserScramCredentialsResponse:
-    """The same error for every user."""
+    """The response with the same error for each user."""
     users = dict.fromkeys([one.name for one in request.deletions] + [one.name for one in request.upsertions])
     return AlterUserScramCredentialsResponse(results=[_result(user, ApiError(error, text)) for user in users])
 
@@ -70,14 +70,14 @@ def refuse_scram_credentials(
 def refuse_describe_scram(
     _: DescribeUserScramCredentialsRequest, error: Error, text: str | None = None
 ) -> DescribeUserScramCredentialsResponse:
-    """The answer that tells of nobody."""
+    """The response with an error and without users."""
     return DescribeUserScramCredentialsResponse(error_code=error, error_message=text)
 
 
 def describe_scram_credentials(deciding: Deciding, request: DescribeUserScramCredentialsRequest) -> ControllerResult:
-    """Mechanisms and iterations of the users named; of all users, if none or null is named.
+    """The mechanisms and iterations of the named users; of all users if the list is null or empty.
 
-    Kafka's controllers know no answer to this request; ours is what Kafka's brokers say.
+    Kafka's controllers do not serve this request. This response equals that of Kafka's brokers.
     """
     by_user = deciding.committed.scram.by_user
     named = [user.name for user in request.users or ()]
@@ -131,7 +131,7 @@ def _credential(upsertion: ScramCredentialUpsertion) -> Message:
     if upsertion.iterations > ITERATIONS[-1]:
         raise ApiError(Error.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
     if not upsertion.salted_password:
-        # Kafka's controller fails on this, and the other users of the request with it.
+        # Kafka's controller fails on this request, including its other users.
         raise ApiError(Error.UNACCEPTABLE_CREDENTIAL, "Salted password must not be empty")
     stored_key, server_key = derived_keys(MECHANISMS[upsertion.mechanism], upsertion.salted_password)
     return UserScramCredentialRecord(

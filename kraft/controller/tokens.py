@@ -1,5 +1,5 @@
-"""Delegation tokens: whoever holds one acts as its owner for a while (Kafka: `DelegationTokenControlManager`; KIP-48,
-KIP-900).
+"""Delegation tokens, with which a client acts as the owner for a limited time (Kafka: `DelegationTokenControlManager`;
+KIP-48, KIP-900).
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from transport.protocol.messages.expire_delegation_token import (
 from transport.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
 
 TOKENS_SINCE: Final = 14
-"""The metadata.version that knows delegation tokens (3.6-IV2)."""
+"""The first metadata.version with delegation tokens (3.6-IV2)."""
 OWNERS_SINCE: Final = 3
-"""The version of the API that knows owners other than the requester (KIP-373)."""
+"""The first version of the API with an owner other than the requester (KIP-373)."""
 USER: Final = "User"
 NEVER: Final = -1
 NO_TIME: Final = 0
 REMOVALS_PER_RUN: Final = 1000
-"""Tokens beyond this wait for the next run, which follows at once."""
+"""The limit on tokens removed in one run. The rest follows in the next run, at once."""
 
 
 def create_token(deciding: Deciding, request: CreateDelegationTokenRequest) -> ControllerResult:
-    """Issue a token for the caller, or for another owner that it names."""
+    """Issue a token for the caller, or for the owner that the request names."""
     requester = deciding.caller
     owner = requester
     if request.owner_principal_name:
@@ -63,7 +63,7 @@ def create_token(deciding: Deciding, request: CreateDelegationTokenRequest) -> C
     if error is None and any(one.principal_type != USER for one in request.renewers):
         error = Error.INVALID_PRINCIPAL_TYPE
     if error is None and not owner.type:
-        # Kafka issues it, and then none of its nodes can read the record.
+        # Kafka issues such a token, and then none of its nodes can read the record.
         error = Error.INVALID_PRINCIPAL_TYPE
     if error is not None:
         return ControllerResult(response=_uncreated(deciding, owner, error, NO_TIME))
@@ -98,14 +98,14 @@ def create_token(deciding: Deciding, request: CreateDelegationTokenRequest) -> C
 def refuse_create_token(
     _: CreateDelegationTokenRequest, error: Error, text: str | None = None
 ) -> CreateDelegationTokenResponse:
-    """The answer to a request that this node cannot decide on; it has no place for words."""
+    """The response to a request that this node cannot decide on; the response has no message field."""
     return CreateDelegationTokenResponse(
         error_code=error, issue_timestamp_ms=NEVER, expiry_timestamp_ms=NEVER, max_timestamp_ms=NEVER
     )
 
 
 def renew_token(deciding: Deciding, request: RenewDelegationTokenRequest) -> ControllerResult:
-    """Put off the end of a token, at most until it ends for good."""
+    """Extend the lifetime of a token, at most to its maximum lifetime."""
     if not _is_allowed(deciding):
         return ControllerResult(
             response=refuse_renew_token(request, Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED),
@@ -129,12 +129,12 @@ def renew_token(deciding: Deciding, request: RenewDelegationTokenRequest) -> Con
 def refuse_renew_token(
     _: RenewDelegationTokenRequest, error: Error, text: str | None = None
 ) -> RenewDelegationTokenResponse:
-    """The answer to a request that this node cannot decide on; it has no place for words."""
+    """The response to a request that this node cannot decide on; the response has no message field."""
     return RenewDelegationTokenResponse(error_code=error, expiry_timestamp_ms=NEVER)
 
 
 def expire_token(deciding: Deciding, request: ExpireDelegationTokenRequest) -> ControllerResult:
-    """End a token after a while; at once, if the time is negative."""
+    """Expire a token after a period; at once if the period is negative."""
     if not _is_allowed(deciding):
         return ControllerResult(
             response=refuse_expire_token(request, Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED),
@@ -157,14 +157,14 @@ def expire_token(deciding: Deciding, request: ExpireDelegationTokenRequest) -> C
 def refuse_expire_token(
     _: ExpireDelegationTokenRequest, error: Error, text: str | None = None
 ) -> ExpireDelegationTokenResponse:
-    """The answer to a request that this node cannot decide on; it has no place for words."""
+    """The response to a request that this node cannot decide on; the response has no message field."""
     return ExpireDelegationTokenResponse(error_code=error, expiry_timestamp_ms=NEVER)
 
 
 def describe_tokens(_: Deciding, request: DescribeDelegationTokenRequest) -> ControllerResult:
-    """Refused, as to whoever comes without a login: brokers list tokens for their clients, and forward nothing here.
+    """Refuse the request as unauthenticated. Brokers describe tokens for their clients and do not forward this request.
 
-    Kafka's controllers name the API among those they serve, and fail on it.
+    Kafka's controllers announce the API and fail on its requests.
     """
     response = DescribeDelegationTokenResponse(error_code=Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
     return ControllerResult(response=response)
@@ -173,12 +173,12 @@ def describe_tokens(_: Deciding, request: DescribeDelegationTokenRequest) -> Con
 def refuse_describe_tokens(
     _: DescribeDelegationTokenRequest, error: Error, text: str | None = None
 ) -> DescribeDelegationTokenResponse:
-    """The answer that lists nothing; it has no place for words."""
+    """The response with an error and without tokens; the response has no message field."""
     return DescribeDelegationTokenResponse(error_code=error)
 
 
 def remove_expired(deciding: Deciding) -> Steps:
-    """Remove tokens that have expired: what is due every `delegation.token.expiry.check.interval.ms`."""
+    """Remove expired tokens; runs each `delegation.token.expiry.check.interval.ms`."""
     removals: list[VersionedRecord] = []
     for entry in now_and_then(in_key_order_by_runs(deciding.image.tokens.by_id)):
         if entry is None:
@@ -191,13 +191,13 @@ def remove_expired(deciding: Deciding) -> Steps:
 
 
 def token_hmac(secret: Secret | None, token_id: str) -> bytes:
-    """What its holder logs in with: derived from the id, so that it need not be kept."""
+    """The secret of the token's holder, derived from the token id, so that no record has to store it."""
     assert secret is not None, "tokens are disabled"
     return digest(secret.value.encode(), token_id.encode(), "sha512")
 
 
 def _is_allowed(deciding: Deciding) -> bool:
-    """A token is no login to get tokens with, and a listener without any login is none either."""
+    """Whether the caller authenticated by other means than a token; an unauthenticated listener does not qualify."""
     return deciding.forwarded and not deciding.caller.is_token
 
 
@@ -224,12 +224,12 @@ def _uncreated(deciding: Deciding, owner: Caller, error: Error, time: int) -> Cr
 
 
 def _told_requester(deciding: Deciding) -> Caller:
-    """Old versions of the response have no place for the requester."""
+    """The requester as the response names the caller; old versions of the response have no such field."""
     return deciding.caller if deciding.version >= OWNERS_SINCE else Caller("", "")
 
 
 def _find(deciding: Deciding, hmac: bytes) -> DelegationToken | Error:
-    """The token that its holder knows by its HMAC, or why there is none."""
+    """The token with this HMAC, or the error if there is none."""
     disabled = _disabled(deciding)
     if disabled is not None:
         return disabled

@@ -1,6 +1,6 @@
-"""What may be configured of a topic: every key with its type, default and limits (Kafka: `LogConfig`).
+"""The configuration keys of a topic, each with type, default and limits (Kafka: `LogConfig`).
 
-The table is what Kafka 4.3.1 itself says (`LogConfig.configDefCopy`).
+The table equals Kafka 4.3.1's own (`LogConfig.configDefCopy`).
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from transport.protocol.errors import Error
 Type = Literal["INT", "LONG", "DOUBLE", "BOOLEAN", "STRING", "LIST"]
 _LIMITS: Final = {"INT": 2**31, "LONG": 2**63}
 _DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]++\.?+[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?+")
-"""No repetition gives back what it took: a value of 32,767 digits and a letter would take seconds."""
+"""The repetitions are possessive: with backtracking, a value of 32,767 digits and a letter would take seconds."""
 _THROTTLED: Final = re.compile(r"\d+:\d+")
 
 
 class TopicKey(Struct, frozen=True):
-    """One key. `lowest` and `highest` bound a number, `words` are all that a word or a list may consist of."""
+    """One key. `lowest` and `highest` bound a number; `words` are the permitted values of a word or of list
+    elements."""
 
     type: Type
     default: str
@@ -70,11 +71,11 @@ TOPIC_KEYS: Final[dict[str, TopicKey]] = {
     "segment.ms": TopicKey("LONG", "604800000", 1),
     "unclean.leader.election.enable": TopicKey("BOOLEAN", "false"),
 }
-"""Every key of a topic, by name."""
+"""Each configuration key of a topic, by name."""
 
 
 def validate(values: Mapping[str, str]) -> None:
-    """Refuse the resulting configuration of a topic; raises `ApiError` with Kafka's words."""
+    """Refuse an invalid resulting configuration of a topic; raises `ApiError` with Kafka's messages."""
     for name in values:
         if name not in TOPIC_KEYS:
             raise ApiError(Error.INVALID_CONFIG, f"Unknown topic config name: {name}")
@@ -93,7 +94,7 @@ def validate(values: Mapping[str, str]) -> None:
 
 
 def check(name: str, key: TopicKey, value: str) -> None:
-    """Refuse a value that its key does not allow; raises `ApiError`."""
+    """Refuse a value that the key does not permit; raises `ApiError`."""
     match key.type:
         case "INT" | "LONG":
             _check_number(name, key, value, _whole(name, key, value.strip()))
@@ -130,7 +131,7 @@ def _check_number(name: str, key: TopicKey, value: str, number: float) -> None:
 
 
 def elements(value: str) -> list[str]:
-    """The elements of a list, without the blanks around them."""
+    """The elements of a list, stripped of blanks."""
     return [element.strip() for element in value.split(",")] if value.strip() else []
 
 

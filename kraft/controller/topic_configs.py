@@ -1,4 +1,4 @@
-"""The configuration that holds for a topic, from wherever it is set (Kafka: `KafkaConfigSchema`)."""
+"""The effective configuration of a topic, from all sources (Kafka: `KafkaConfigSchema`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CLUSTER: Final = ""
 
 
 class TopicDefaults(Struct, frozen=True):
-    """What the controller's own file says; the dynamic configuration of its `node_id` counts before it."""
+    """The settings of the controller's own file; the dynamic configuration of its `node_id` overrides them."""
 
     min_isr: int = 1
     unclean_election: bool = False
@@ -24,7 +24,7 @@ class TopicDefaults(Struct, frozen=True):
 
 
 def effective(image: MetadataImage, topic: str, key: str, defaults: TopicDefaults) -> str | None:
-    """The value set for the topic, else for this controller, else for the cluster; None if only the defaults hold."""
+    """The value of the topic, else of this controller, else of the cluster; None if only the default applies."""
     for resource in (
         (ResourceType.TOPIC, topic),
         (ResourceType.BROKER, str(defaults.node_id)),
@@ -42,7 +42,7 @@ def min_isr(image: MetadataImage, topic: TopicImage, defaults: TopicDefaults) ->
     try:
         wanted = defaults.min_isr if value is None else int(value)
     except ValueError:
-        # What is set for all brokers nobody checks who asks a controller. Kafka's active one fails then, and resigns.
+        # A controller does not validate cluster-wide values. Kafka's active controller fails here, and resigns.
         wanted = defaults.min_isr
     return min(wanted, len(topic.partitions[0].replicas)) if topic.partitions else wanted
 

@@ -1,4 +1,4 @@
-"""What a topic may be called (Kafka: `org.apache.kafka.common.internals.Topic`)."""
+"""Validates topic names (Kafka: `org.apache.kafka.common.internals.Topic`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def check_name(name: str) -> None:
-    """Refuse what is no name; raises `ApiError` with Kafka's words."""
+    """Refuse an invalid name; raises `ApiError` with Kafka's messages."""
     problem = None
     if not name:
         problem = "the empty string is not allowed"

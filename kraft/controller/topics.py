@@ -1,4 +1,6 @@
-"""Topics come, grow and go (Kafka: `ReplicationControlManager.createTopics`, `createPartitions`, `deleteTopics`)."""
+"""Creates, enlarges and deletes topics (Kafka: `ReplicationControlManager.createTopics`, `createPartitions`,
+`deleteTopics`).
+"""
 
 from __future__ import annotations
 
@@ -54,19 +56,19 @@ from transport.protocol.messages.incremental_alter_configs import AlterableConfi
 
 PARTITIONS_PER_REQUEST: Final = 10_000
 DEFAULT: Final = -1
-"""Of a count: as the controller's configuration says."""
+"""The count that selects the controller's configured default."""
 _BY_ID_SINCE: Final = 6
 _NO_TOPIC: Final = "This server does not host this topic-partition."
 _NO_ID: Final = "This server does not host this topic ID."
 _FROM_TOPIC, _FROM_BROKER, _FROM_CLUSTER, _FROM_FILE, _FROM_DEFAULT = 1, 2, 3, 4, 5
-"""Where a configuration value comes from (`DescribeConfigsResponse.ConfigSource`)."""
+"""The source of a configuration value (`DescribeConfigsResponse.ConfigSource`)."""
 
 
 # Create
 
 
 def create_topics(deciding: Deciding, request: CreateTopicsRequest) -> Steps:
-    """Create what can be created; all records stand together. Raises `ApiError` for a request that is too large."""
+    """Create the valid topics; one atomic batch holds all records. Raises `ApiError` if the request is too large."""
     counts = Counter(topic.name for topic in request.topics)
     wanted = [topic for topic in request.topics if counts[topic.name] == 1 and topic.name != METADATA_TOPIC]
     total = sum(_partition_count(deciding, topic) for topic in wanted)
@@ -97,7 +99,7 @@ def create_topics(deciding: Deciding, request: CreateTopicsRequest) -> Steps:
 
 
 def refuse_create_topics(request: CreateTopicsRequest, error: Error, text: str | None = None) -> CreateTopicsResponse:
-    """The answer to a request that fails as a whole: the same for each topic."""
+    """The response to a request that fails as a whole: the same error for each topic."""
     return CreateTopicsResponse(
         topics=[
             CreatableTopicResult(name=topic.name, error_code=error, error_message=text or error.message)
@@ -143,9 +145,9 @@ def _create(
 
 
 class _Colliding:
-    """The topics whose names metrics could not tell from a new one: there, a dot and an underscore are the same.
+    """The topics with names that metrics cannot distinguish from a new one: metric names equate dot and underscore.
 
-    All names are looked at once for a request, and only if one of its topics has such a name.
+    All names are examined once for a request, and only if a new topic has such a name.
     """
 
     def __init__(self, image: MetadataImage) -> None:
@@ -196,7 +198,7 @@ def _manual_assignment(image: MetadataImage, topic: CreatableTopic) -> Generator
 
 
 def check_assignment(image: MetadataImage, replicas: Sequence[int], factor: int | None = None) -> None:
-    """Refuse replicas that somebody has chosen by hand; brokers that are fenced may be among them."""
+    """Refuse an invalid manual assignment; fenced brokers are permitted."""
     start = "The manual partition assignment includes"
     text = None
     if not replicas:
@@ -219,7 +221,7 @@ def check_assignment(image: MetadataImage, replicas: Sequence[int], factor: int 
 
 
 def check_active(image: MetadataImage, number: int, replicas: Sequence[int]) -> None:
-    """Refuse replicas chosen by hand of which none could lead."""
+    """Refuse a manual assignment without an active broker, since no replica could lead."""
     if not any(is_active(image, replica) for replica in replicas):
         text = f"All brokers specified in the manual partition assignment for partition {number} are fenced or in "
         raise ApiError(Error.INVALID_REPLICA_ASSIGNMENT, text + "controlled shutdown.")
@@ -253,9 +255,9 @@ def _placed(deciding: Deciding, count: int, factor: int) -> Generator[None, None
 def _partition_records(
     image: MetadataImage, topic_id: Uuid, first: int, placed: Sequence[tuple[int, ...]]
 ) -> Iterator[VersionedRecord]:
-    """New partitions: the first active replica leads, and nobody is elected."""
+    """The records of new partitions: the first active replica leads, without an election."""
     version = record_version(image.features.metadata_version or 0)
-    # Few brokers get thousands of replicas: each is looked up once.
+    # Few brokers get thousands of replicas, so each broker is looked up once.
     active = cache(partial(is_active, image))
     directory = cache(partial(default_directory, image))
     for number, replicas in enumerate(placed, first):
@@ -300,7 +302,7 @@ def _effective(deciding: Deciding, name: str, records: Sequence[VersionedRecord]
 
 
 def create_partitions(deciding: Deciding, request: CreatePartitionsRequest) -> Steps:
-    """Add partitions; each topic has its own outcome, and all records stand together."""
+    """Add partitions; each topic has its own outcome, and one atomic batch holds all records."""
     counts = Counter(topic.name for topic in request.topics)
     records: list[VersionedRecord] = []
     results = []
@@ -326,7 +328,7 @@ def create_partitions(deciding: Deciding, request: CreatePartitionsRequest) -> S
 def refuse_create_partitions(
     request: CreatePartitionsRequest, error: Error, text: str | None = None
 ) -> CreatePartitionsResponse:
-    """The answer to a request that fails as a whole: the same for each topic."""
+    """The response to a request that fails as a whole: the same error for each topic."""
     return CreatePartitionsResponse(
         results=[
             CreatePartitionsTopicResult(name=topic.name, error_code=error, error_message=text or error.message)
@@ -348,7 +350,7 @@ def _grow(deciding: Deciding, asked: CreatePartitionsTopic) -> Generator[None, N
         raise ApiError(Error.INVALID_PARTITIONS, text)
     factor = len(topic.partitions[0].replicas)
     if asked.assignments is None:
-        # Two thousand million partitions would take all memory before they could be refused.
+        # Two billion partitions would exhaust the memory before the check of the limit.
         added = min(asked.count - now, RECORDS_PER_OPERATION + 1)
         placed = yield from _placed(deciding, added, factor)
     else:
@@ -368,9 +370,10 @@ def _grow(deciding: Deciding, asked: CreatePartitionsTopic) -> Generator[None, N
 
 
 def delete_topics(deciding: Deciding, request: DeleteTopicsRequest) -> Steps:
-    """Delete by name or id; each has its own outcome, and all records stand together.
+    """Delete by name or id; each topic has its own outcome, and one atomic batch holds all records.
 
-    What a name means is asked of the committed state, as other readers know it; what is deleted has to be there still.
+    Committed metadata resolves a name, as for other readers. The topic to delete must still exist in uncommitted
+    metadata.
     """
     asked = request.topics
     if deciding.version < _BY_ID_SINCE:
@@ -426,7 +429,7 @@ def _outcome(name: str | None, topic_id: Uuid, error: Error, text: str | None) -
 
 
 def refuse_delete_topics(request: DeleteTopicsRequest, error: Error, text: str | None = None) -> DeleteTopicsResponse:
-    """The answer to a request that fails as a whole: the same for each topic."""
+    """The response to a request that fails as a whole: the same error for each topic."""
     named = [DeletableTopicResult(name=name, error_code=error, error_message=text) for name in request.topic_names]
     return DeleteTopicsResponse(
         responses=[

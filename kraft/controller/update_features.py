@@ -1,4 +1,4 @@
-"""Feature levels go up and down (Kafka: `FeatureControlManager.updateFeatures`; KIP-584, KIP-778)."""
+"""Updates feature levels (Kafka: `FeatureControlManager.updateFeatures`; KIP-584, KIP-778)."""
 
 from __future__ import annotations
 
@@ -27,17 +27,18 @@ UPGRADE: Final = 1
 SAFE_DOWNGRADE: Final = 2
 UNSAFE_DOWNGRADE: Final = 3
 RESULTS_UNTIL: Final = 1
-"""The last version whose response names every feature."""
+"""The last version with each feature in the response."""
 METADATA_CHANGES: Final = frozenset((7, 8, 11, 13, 14, 15, 17, 23, 30))
-"""The levels of metadata.version that have brought new records or fields, which a downgrade would lose."""
+"""The levels of metadata.version with new records or fields, which a downgrade would lose."""
 DEPENDENCIES: Final = {(ELIGIBLE_LEADER_REPLICAS, 1): (METADATA_VERSION, 23)}
-"""What a level of a feature needs of another feature."""
+"""The dependency of a feature level on another feature."""
 SUPPORTED_LEVELS: Final = {name: (lowest, highest) for name, lowest, highest in SUPPORTED_FEATURES}
 Range = tuple[int, int]
 
 
 def update_features(deciding: Deciding, request: UpdateFeaturesRequest) -> ControllerResult:
-    """Change all levels, or none: raises `ApiError` for the first that cannot be set. The last word on each counts."""
+    """Change all levels, or none: raises `ApiError` for the first invalid one. The last update of each feature
+    counts."""
     wanted = {update.feature: update for update in request.feature_updates}
     levels = dict(deciding.image.features.all_levels())
     levels |= {name: update.max_version_level for name, update in wanted.items()}
@@ -59,7 +60,7 @@ def update_features(deciding: Deciding, request: UpdateFeaturesRequest) -> Contr
 
 
 def refuse_features(_: UpdateFeaturesRequest, error: Error, text: str | None = None) -> UpdateFeaturesResponse:
-    """The answer to an update of which nothing is done."""
+    """The response to an update that changes nothing."""
     return UpdateFeaturesResponse(error_code=error, error_message=text or error.message)
 
 
@@ -70,7 +71,7 @@ def _enables_elr(record: Message) -> bool:
 
 
 def _same_everywhere(deciding: Deciding) -> Iterator[ConfigRecord]:
-    """While leaders may be elected from outside the ISR, min.insync.replicas has to be the same on every broker."""
+    """While ELR is enabled, min.insync.replicas has to be the same on each broker."""
     configs = deciding.image.configs
     if MIN_ISR not in configs.of((ResourceType.BROKER, "")):
         yield ConfigRecord(
@@ -82,7 +83,7 @@ def _same_everywhere(deciding: Deciding) -> Iterator[ConfigRecord]:
 
 
 def _update(deciding: Deciding, update: FeatureUpdateKey, levels: Mapping[str, int]) -> list[Message]:
-    """The record for one feature, checked in Kafka's order; `levels` are those that all updates together ask for."""
+    """The record for one feature, checked in Kafka's order; `levels` are the target levels of all updates together."""
     name, level, image = update.feature, update.max_version_level, deciding.image
     if update.upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
         raise _invalid(update, "The controller does not support the given upgrade type.")
@@ -100,7 +101,7 @@ def _update(deciding: Deciding, update: FeatureUpdateKey, levels: Mapping[str, i
         if level < now:
             _check_downgrade(now, level, is_unsafe=update.upgrade_type == UNSAFE_DOWNGRADE)
     elif name == KRAFT_VERSION:
-        # Kafka changes this level in another part of the log, and writes something here to wait for.
+        # Kafka changes this level in another part of the log, and writes a record here only to wait for its commit.
         return [NoOpRecord()] if update.upgrade_type == UPGRADE else []
     elif name not in SUPPORTED_LEVELS:
         raise _invalid(update, f"Feature {name} not found.")
@@ -122,7 +123,7 @@ def _check_downgrade(now: int, level: int, *, is_unsafe: bool) -> None:
 
 
 def _obstacles(deciding: Deciding, name: str, level: int) -> Iterator[str]:
-    """Every node that cannot have a feature at a level, brokers that are fenced among them."""
+    """Each node that does not support a feature at a level, fenced brokers included."""
     node_id, image = deciding.defaults.node_id, deciding.image
     yield from _obstacle(f"Local controller {node_id}", level, SUPPORTED_LEVELS.get(name))
     for broker_id, broker in in_key_order(image.brokers.by_id):
@@ -141,11 +142,11 @@ def _range_of(name: str, features: tuple[tuple[str, int, int], ...]) -> Range | 
     return next(((lowest, highest) for known, lowest, highest in features if known == name), None)
 
 
-def _obstacle(who: str, level: int, levels: Range | None) -> Iterator[str]:
+def _obstacle(node: str, level: int, levels: Range | None) -> Iterator[str]:
     lowest, highest = levels or (0, 0)
     if lowest <= level <= highest:
         return
-    yield f"{who} only supports versions {lowest}-{highest}" if highest else f"{who} does not support this feature."
+    yield f"{node} only supports versions {lowest}-{highest}" if highest else f"{node} does not support this feature."
 
 
 def _invalid(update: FeatureUpdateKey, why: str) -> ApiError:

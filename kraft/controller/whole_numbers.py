@@ -1,4 +1,4 @@
-"""Whole numbers in configurations as Java reads them (`Integer.parseInt`, `Long.parseLong`)."""
+"""Parses whole numbers in configurations as Java does (`Integer.parseInt`, `Long.parseLong`)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 from typing import Final
 
 _WHOLE: Final = re.compile(r"([+-]?)(?=[0-9])0*+([0-9]{0,19})")
-"""Zeros in front do not count. Without them there are no more digits than a LONG has: Python refuses to read thousands,
-zeros or not.
+"""Leading zeros do not count. The other digits are at most as many as a LONG has: Python refuses to parse thousands of
+digits, even zeros.
 """
 
 
 def whole_number(text: str) -> int | None:
-    """The number that a text says; None if it says none, or one that no LONG holds."""
+    """The number in a text; None if the text is not a number or exceeds a LONG."""
     found = _WHOLE.fullmatch(text)
     if found is None:
         return None

@@ -284,7 +284,7 @@ def test_who_stops_waiting_is_told_what_goes_on(ask: Asked) -> None:
         waiting.send_signal(signal.SIGINT)
         _, said = waiting.communicate(timeout=PATIENCE_SECONDS)
     assert waiting.returncode == 130, said
-    assert "What has begun goes on" in said
+    assert "The reassignments in progress continue" in said
     assert ask.lines("reassign", "cancel", "--all") == ["slow-0: cancelled"]
     ask.lines("topics", "delete", "slow")
 
@@ -315,20 +315,20 @@ def test_users(ask: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     ("words", "complaint"),
     [
         (("topics", "create", "t", "--assignment", "1:x"), "no list such as 1:2,2:3"),
-        (("topics", "create", "t", "--assignment", "1", "--partitions", "1"), "leave the others out"),
+        (("topics", "create", "t", "--assignment", "1", "--partitions", "1"), "omit the other options"),
         (("topics", "create", "t", "--config", "novalue"), "is no KEY=VALUE"),
         (("configs", "set", "topic", "t", "a=1", "a=2"), "a is given twice"),
         (("configs", "set", "quota", "host=x", "a=1"), "is no entity such as"),
         (("configs", "set", "quota", "user", "a=x"), "a quota is a number"),
         (("configs", "append", "quota", "user", "a=1"), "a quota is a number"),
         (("configs", "delete", "topic", "t", "a=1"), "name the key alone"),
-        (("configs", "describe", "--all"), "--all needs the KIND and the NAME"),
+        (("configs", "describe", "--all"), "--all needs KIND and NAME"),
         (("acls", "remove"), "say which rules"),
         (("acls", "add", "--principal", "User:a", "--operation", "read"), "say on what"),
-        (("acls", "add", "--principal", "User:a", "--topic", "t"), "say what they may do"),
+        (("acls", "add", "--principal", "User:a", "--topic", "t"), "say which operations to allow"),
         (("acls", "list", "--topic", "t", "--group", "g"), "name one resource"),
-        (("reassign", "--topic", "t"), "say what shall move"),
-        (("reassign", "cancel"), "say what shall not move"),
+        (("reassign", "--topic", "t"), "say which partitions to move"),
+        (("reassign", "cancel"), "say which reassignments to cancel"),
         (("elect", "preferred"), "say which partitions"),
         (("elect", "preferred", "--topic-partition", "t-0"), "no TOPIC:PARTITION such as orders:0"),
         (("features", "upgrade"), "say which levels"),

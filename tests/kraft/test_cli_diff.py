@@ -142,7 +142,7 @@ def test_clusters_of_different_releases(capsys: pytest.CaptureFixture[str], node
         (["NODE", "controller.example.org:9093"], 1, "a running controller cannot be compared yet"),
         (["NODE", "NODE", "--only", "topics,foo"], 2, "there is no kind 'foo': there are features, controllers, "),
         (["NODE@soon", "NODE"], 2, "'soon' is neither an offset"),
-        (["NODE@5", "NODE", "--at-a", "6"], 2, "NODE@5 and --at-a both say which moment is meant"),
+        (["NODE@5", "NODE", "--at-a", "6"], 2, "NODE@5 and --at-a both give a moment"),
         (["NODE", "NODE@99999"], 1, "offset 99999 is beyond the end"),
         (["NODE-not-there", "NODE"], 2, "path 'NODE-not-there' does not exist"),
         (["NODE"], 2, "missing argument 'B'"),

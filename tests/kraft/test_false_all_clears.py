@@ -155,7 +155,7 @@ def test_what_is_no_log_is_an_error(
     assert done.code in ((1, 2) if words[0] in DIRECTORIES_ONLY and (tmp_path / "x").exists() else (1,)), done
     said = done.err + (done.out if words[0] == "check" else "")
     assert any(word in said for word in NO_LOGS[make].split("|")), said
-    assert "Nothing that matches" not in said
+    assert "No change matches" not in said
     assert "no such gap" not in done.out
     assert "Traceback" not in said
 
@@ -325,7 +325,7 @@ def test_what_is_not_there_is_an_error(
     assert done.code == 1, done
     assert error in done.err
     assert hint in done.err.partition("hint: ")[2]
-    assert "Nothing that matches" not in done.err
+    assert "No change matches" not in done.err
     assert not (tmp_path / "out").exists()
 
 

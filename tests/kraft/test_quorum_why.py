@@ -74,7 +74,7 @@ def test_the_last_line_says_whether_a_majority_answers() -> None:
     alone = [condition("x", id=NO_NODE)]
     assert why_lines(alone, has_leader=False) == [
         "Controller at 127.0.0.1:9093: cannot be asked: x.",
-        "0 of 1 answer; nobody leads.",
+        "0 of 1 answer; there is no leader.",
     ]
 
 

@@ -210,7 +210,7 @@ def test_a_bug_is_found_shrunk_saved_and_replayed(capsys: pytest.CaptureFixture[
     assert decode_schedule(file.read_bytes(), "file").message in again.out
     sound = run(capsys, "sim", "replay", str(file), "--without-mutant", "--quiet")
     assert sound.code == 0
-    assert "no promise was broken" in sound.out
+    assert "no invariant was broken" in sound.out
 
 
 @pytest.mark.parametrize(

@@ -152,4 +152,4 @@ def test_the_command_prints_the_same(directory: Path, tmp_path: Path, capsys: py
     refused = run(capsys, "whatif", str(directory), "--reassign", str(plan))
     assert (refused.code, "this is no file of kafka-reassign-partitions" in refused.err) == (2, True)
     both = run(capsys, "whatif", str(directory), "--fail", "101", "--elect", "preferred")
-    assert (both.code, "ask one thing" in both.err) == (2, True)
+    assert (both.code, "give exactly one of --fail" in both.err) == (2, True)

@@ -129,7 +129,7 @@ def test_the_command_writes_tables_files_and_a_page(folder: Path, tmp_path: Path
     files = [path for path in out.iterdir() if path.name.startswith("part-")]
     assert sum(len(list(csv.DictReader(path.read_text().splitlines()))) for path in files) == wanted
     refused = kraft_fleet("unavailability", f"{folder}/*", "--out", str(out))
-    assert (refused.returncode, "it exists already" in refused.stderr) == (2, True)
+    assert (refused.returncode, "the output exists already" in refused.stderr) == (2, True)
     page = tmp_path / "fleet.html"
     done = kraft_fleet("report", f"{folder}/*", "--html", str(page))
     assert (done.returncode, done.stderr) == (0, "")
