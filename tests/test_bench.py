@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -59,3 +60,14 @@ def test_the_turns_of_a_controller_are_measured(tmp_path: Path) -> None:
         "apply 342 records as a standby",
     ):
         assert line in done.stdout
+
+
+def test_the_way_of_a_write_and_of_a_vote_is_counted(tmp_path: Path) -> None:
+    """Each line has its figures; a commit is one sync at each node."""
+    command = [sys.executable, str(BENCH / "path.py"), "--times=10", "--json", f"--dir={tmp_path}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+    walks = {walk.pop("name"): walk for walk in json.loads(done.stdout)}
+    assert set(walks) == {"commit, leader", "commit, follower", "write, leader", "write, follower", "vote, voter"}
+    assert all(walk["bytecode"] > walk["calls"] > walk["modules"] > 0 for walk in walks.values()), walks
+    assert {walk["syncs"] for name, walk in walks.items() if name != "vote, voter"} == {1}, walks
