@@ -276,7 +276,24 @@ class QuorumState:
             assert was.voted.id == election.voted.id, ("one vote per epoch", was, election)
         if election != was:
             self.persisted = election
-            self.emit(PersistElection(election, self.history.kraft_version))
+            self._write(PersistElection(election, self.history.kraft_version))
+
+    def _write(self, election: PersistElection) -> None:
+        """Ask for one write of quorum-state, in the place of an earlier one that nothing outward rests on.
+
+        A vote in a higher epoch is two transitions. A crash before the write leaves the replica as if the request had
+        never come, and a crash after the write leaves the epoch together with the vote.
+        """
+        for at in range(len(self.effects) - 1, -1, -1):
+            match self.effects[at]:
+                case PersistElection():
+                    self.effects[at] = election
+                    return
+                case StateChanged() | LeaderChanged() | VotersChanged() | Suspicious():
+                    # A report of the transition: neither a peer nor the log learns of the earlier write by it.
+                    continue
+            break
+        self.emit(election)
 
     def become_unattached(self, epoch: int, now_ms: int, cause: str) -> None:
         """A higher epoch whose leader is not known."""
