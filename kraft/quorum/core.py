@@ -14,7 +14,6 @@ from kraft.quorum import elections, exchanges, leadership, membership, reads, re
 from kraft.quorum.effects import Effect
 from kraft.quorum.events import (
     AnswerHeld,
-    Append,
     BeginShutdown,
     Event,
     FailureCause,
@@ -262,7 +261,25 @@ class RaftCore:
         self._deadline_ms = deadline_ms
         return deadline_ms
 
+    @property
+    def pending_bytes(self) -> int:
+        """How many bytes of values were given to `append` and are not written."""
+        state = self._quorum.state
+        return state.accumulator.pending_bytes if type(state) is LeaderState else 0
+
     # Life
+
+    def append(self, values: tuple[bytes, ...], now_ms: int) -> int | None:
+        """Take record values of the application of this leader: one atomic unit, which stands in one batch.
+
+        Returns the offset of the first value; None where no batch can hold the unit. The step that `deadline_ms` asks
+        for writes all units of a burst (Kafka: `KafkaRaftClient.prepareAppend`, `schedulePreparedAppend`).
+        """
+        leader = self._quorum.state
+        assert type(leader) is LeaderState, leader
+        assert values, "an append without records"
+        self._deadline_ms = None
+        return leader.accumulator.append(values, now_ms)
 
     def begin(self, now_ms: int) -> list[Effect]:
         """Take the first state, by what is on disk (`QuorumState.initialize`); call once, before any step."""
@@ -284,8 +301,6 @@ class RaftCore:
                 replication.on_log_flushed(quorum, event, now_ms)
             case Replied():
                 self._on_reply(event, now_ms)
-            case Append():
-                replication.on_append(quorum, event, now_ms)
             case Tick():
                 replication.drain(quorum, now_ms)
                 if now_ms >= quorum.purgatory.deadline_ms:

@@ -12,15 +12,13 @@ from msgspec.structs import replace
 
 from kraft.quorum.appending import write_gathered
 from kraft.quorum.effects import (
-    Appended,
     AppendFetched,
-    AppendRefused,
     FlushLog,
     SendRecords,
     SendReply,
     TruncateLog,
 )
-from kraft.quorum.events import AnswerHeld, Append, LogFlushed, Received
+from kraft.quorum.events import AnswerHeld, LogFlushed, Received
 from kraft.quorum.exchanges import Verdict, epoch_error, known_leader, on_common_reply, send, settle
 from kraft.quorum.leadership import on_commit
 from kraft.quorum.log_view import Position
@@ -46,21 +44,6 @@ from metadata_log.types import OffsetAndEpoch, Uuid
 from transport.protocol.errors import Error
 
 # The leader's side: appending
-
-
-def on_append(quorum: QuorumState, event: Append, now_ms: int) -> None:
-    """Give the application's records their offsets; they are written with the next drain."""
-    leader = quorum.state
-    assert event.values, "an append without records"
-    if not isinstance(leader, LeaderState) or leader.epoch != event.epoch:
-        quorum.emit(AppendRefused(event.request_id, Error.NOT_LEADER_OR_FOLLOWER, quorum.leader))
-        return
-    base_offset = leader.accumulator.append(event.values, now_ms)
-    if base_offset is None:
-        quorum.emit(AppendRefused(event.request_id, Error.RECORD_LIST_TOO_LARGE, quorum.leader))
-    else:
-        last_offset = base_offset + len(event.values) - 1
-        quorum.emit(Appended(event.request_id, base_offset, last_offset, leader.epoch))
 
 
 def drain(quorum: QuorumState, now_ms: int) -> None:

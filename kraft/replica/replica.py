@@ -18,9 +18,7 @@ from kraft.quorum.effects import (
     AppendBatch,
     AppendControl,
     AppendDownload,
-    Appended,
     AppendFetched,
-    AppendRefused,
     BeginDownload,
     CheckDownload,
     Effect,
@@ -56,7 +54,7 @@ from kraft.quorum.events import (
     SnapshotTaken,
     Tick,
 )
-from kraft.quorum.messages import FetchReply, ProbeVersionsReply, Request, VoterRequest
+from kraft.quorum.messages import FetchReply, Request
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.api_versions import describe_versions, quorum_apis
 from kraft.replica.application import (
@@ -291,17 +289,16 @@ class Replica:
     def deadline_ms(self) -> int:
         """When `step(Tick())` is wanted if nothing happens before; may be in the past at the end of a burst.
 
-        While something committed is to be applied, at once or in a millisecond, other deadlines are not looked at.
+        While something committed is to be applied, at once or in a millisecond, no deadline but the core's counts.
         """
-        if self._proposals.gathered.values:
-            return 0
         core = self.core
+        core_ms = core.deadline_ms()
         # A follower's flush is waited for by the leader and so by clients, its application by nobody.
         if self._apply_at_ms < NEVER_MS and (core.is_leader or not self._storage.is_flushing):
-            return min(self._apply_at_ms, self._judge_at_ms, self._proposals.deadline_ms, self._early_at_ms)
+            return min(core_ms, self._apply_at_ms, self._judge_at_ms, self._proposals.deadline_ms, self._early_at_ms)
         return min(
             self._judge_at_ms,
-            core.deadline_ms(),
+            core_ms,
             self.application.deadline_ms(),
             self._maker.deadline_ms,
             self._cleaner.deadline_ms,
@@ -346,7 +343,6 @@ class Replica:
                 self.step_core(event, now_ms)
             case BeginShutdown():
                 self.application.on_begin_shutdown(now_ms)
-                self._proposals.hand_over(self, now_ms)
                 self._finish_by_ms = now_ms + FINISH_MS
                 self._leave_if_finished(now_ms)
             case _:
@@ -427,7 +423,7 @@ class Replica:
         if now_ms >= self._apply_at_ms:
             # What was answered must be seen by whoever asks next.
             self._apply(now_ms)
-        answer = self.application.on_full if self._proposals.is_full else self.application.on_request
+        answer = self.application.on_full if self._proposals.is_full(self.core) else self.application.on_request
         self._perform(answer(request, self.core.leader, now_ms), now_ms)
         self._tell_denials()
 
@@ -439,8 +435,6 @@ class Replica:
         flat = self._rpc.request_from_wire(request)
         if isinstance(flat, Request):
             self._received[request.request_id] = request
-            if isinstance(flat, VoterRequest):
-                self._proposals.hand_over(self, now_ms)
             self.step_core(Received(request.request_id, flat), now_ms)
         else:
             self._outputs.append(Answer(request.request_id, self._sealed(request.request_id, flat)))
@@ -475,9 +469,7 @@ class Replica:
             failed = RequestFailed(event.request_id, peer_id, FailureCause.BAD_BYTES)
             self.step_core(failed, now_ms)
         else:
-            if isinstance(reply, ProbeVersionsReply):
-                self._proposals.hand_over(self, now_ms)
-            elif isinstance(reply, FetchReply) and reply.diverging is not None:
+            if isinstance(reply, FetchReply) and reply.diverging is not None:
                 cut = self.core.truncation_point(reply.diverging)
                 reply = structs.replace(reply, splits_batch=self._storage.splits_batch(cut))
             self.step_core(Replied(event.request_id, peer_id, reply), now_ms)
@@ -547,7 +539,6 @@ class Replica:
             for action in self.application.on_tick(now_ms):
                 self._perform(action, now_ms)
             self._tell_denials()
-        self._proposals.hand_over(self, now_ms)
         if now_ms >= self._maker.deadline_ms or now_ms >= self._cleaner.deadline_ms:
             self._tend_snapshots(now_ms)
         if now_ms >= self._judge_at_ms:
@@ -597,6 +588,7 @@ class Replica:
                     )
                 case AppendBatch():
                     size = storage.append_batch(effect)
+                    self._proposals.backlog.written(effect.base_offset + len(effect.values), size)
                     if self.application.reads_batches:
                         self._applier.remember(_own_batch(effect.base_offset, effect, effect.values, size))
                 case AppendFetched():
@@ -608,8 +600,6 @@ class Replica:
                     self._apply_at_ms = now_ms
                     self._proposals.release(self, effect.offset, now_ms)
                     outputs.append(Trace(effect))
-                case Appended():
-                    pass
                 case StateChanged():
                     outputs.append(Trace(effect))
                     if effect.source == "Leader":
@@ -618,8 +608,6 @@ class Replica:
                     outputs.append(Trace(effect))
                 case PersistElection():
                     storage.persist_election(effect.state, effect.kraft_version)
-                case AppendRefused():
-                    raise AssertionError(f"the core refuses what its own leader gathered: {effect}")
                 case TruncateLog():
                     storage.truncate(effect)
                 case AppendControl():

@@ -159,7 +159,7 @@ def test_a_leader_without_its_followers_takes_no_more_than_it_can_hold_and_recov
     again = net.submit(leader, b"again")
     net.settle()
     assert net.done[again].error == Error.NONE
-    assert net.replicas[leader]._proposals.gathered.backlog_bytes == 0
+    assert net.replicas[leader]._proposals.backlog.size_bytes == 0
 
 
 def test_what_a_former_leader_could_not_commit_is_no_burden_to_it_later() -> None:
@@ -171,7 +171,7 @@ def test_what_a_former_leader_could_not_commit_is_no_burden_to_it_later() -> Non
     net.until(lambda: net.leader not in (0, former))
     net.cut = set()
     net.until(lambda: not net.replicas[former].core.is_leader)
-    assert net.replicas[former]._proposals.gathered.backlog_bytes == 0
+    assert net.replicas[former]._proposals.backlog.size_bytes == 0
 
 
 # Callers
