@@ -43,7 +43,8 @@ class FsyncFailure(Struct, eq=False):
 
     def fsync(self, file: File) -> None:
         """Bring a file of the log to the disk; raises `OSError`, and from then on always the same one."""
-        self.check()
+        if self.error is not None:
+            raise self.error
         try:
             file.fsync()
         except OSError as failed:

@@ -371,7 +371,7 @@ class _Connection:
             self._flush()
         if self._interest & select.EPOLLIN:
             if events & (_READ | _ENDED) and self._socket is not None:
-                self._receive()
+                self._receive(self._socket)
         elif events & (_ENDED | select.EPOLLRDHUP):
             self.lose(Cause.RESET, "the peer closed the connection")
 
@@ -390,10 +390,9 @@ class _Connection:
         self._watch(_READ)
         self._channel.on_connected()
 
-    def _receive(self) -> None:
-        assert self._socket is not None
+    def _receive(self, connected: socket.socket) -> None:
         try:
-            data = self._socket.recv(self._read_bytes)
+            data = connected.recv(self._read_bytes)
         except BlockingIOError:
             return
         except OSError as failed:

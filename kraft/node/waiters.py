@@ -32,18 +32,14 @@ class Waiters(Generic[D]):
         self._inbox = inbox
         self._limit = limit
         self._next_id = 1
-        self._waiting: dict[int, _Waiting[D]] = {}
+        self.waiting: dict[int, _Waiting[D]] = {}
+        """The callers that wait, by the id of what each asked for."""
         self._weight = 0
         """Of all that wait."""
         self._turn = trio.lowlevel.ParkingLot()
         self._crowd = 0
         """How many wait for their turn."""
         self._stopped = False
-
-    @property
-    def outstanding(self) -> int:
-        """How many callers wait."""
-        return len(self._waiting)
 
     async def ask(
         self, ask: Callable[[int], Input], take_back: Callable[[int], Input] | None = None, *, weight: int = 1
@@ -60,9 +56,10 @@ class Waiters(Generic[D]):
         waiting_id = self._next_id
         self._next_id = waiting_id + 1
         waiting: _Waiting[D] = _Waiting(trio.lowlevel.current_task(), weight)
-        self._waiting[waiting_id] = waiting
+        self.waiting[waiting_id] = waiting
         self._weight += weight
-        self._let_in()
+        if self._crowd:
+            self._let_in()
         self._inbox.put(ask(waiting_id))
 
         def forget(_: Callable[[], None]) -> trio.lowlevel.Abort:
@@ -84,16 +81,17 @@ class Waiters(Generic[D]):
     def stop(self) -> None:
         """No word will come any more."""
         self._stopped = True
-        for waiting in self._waiting.values():
+        for waiting in self.waiting.values():
             trio.lowlevel.reschedule(waiting.task)
-        self._waiting.clear()
+        self.waiting.clear()
         self._turn.unpark_all()
 
     def _remove(self, waiting_id: int) -> _Waiting[D] | None:
-        waiting = self._waiting.pop(waiting_id, None)
+        waiting = self.waiting.pop(waiting_id, None)
         if waiting is not None:
             self._weight -= waiting.weight
-            self._let_in()
+            if self._crowd:
+                self._let_in()
         return waiting
 
     async def _wait_for_room(self) -> None:
@@ -105,5 +103,5 @@ class Waiters(Generic[D]):
 
     def _let_in(self) -> None:
         """Whoever comes in lets in the next one, as one that was heavy may have made room for many."""
-        if self._crowd and self._weight < self._limit:
+        if self._weight < self._limit:
             self._turn.unpark()

@@ -112,7 +112,8 @@ class FrameReader:
         self._allowed = allowed
         self.small_bytes = min(max_frame_bytes, UNCOUNTED_BYTES)
         """What is not longer needs no question."""
-        self._partial = bytearray()
+        self.partial = bytearray()
+        """The bytes of a frame that is not whole yet."""
         self._needed = 4
         self.broken: str | None = None
         """Why no further bytes are read: a length that is negative or above the limit."""
@@ -120,25 +121,25 @@ class FrameReader:
     @property
     def missing(self) -> int:
         """How many bytes the frame (or length) that has begun still needs; a hint for the size of the next read."""
-        return self._needed - len(self._partial)
+        return self._needed - len(self.partial)
 
     @property
     def held(self) -> int:
         """How many bytes of a frame that is not whole yet are kept."""
-        return len(self._partial)
+        return len(self.partial)
 
     def feed(self, data: bytes) -> list[bytes]:
         """The frames that `data` completes. Holds no more than one frame's bytes, however they are sliced."""
         is_whole = len(data) - 4 == int.from_bytes(data[:4], "big") <= self.small_bytes
-        if is_whole and not self._partial and self.broken is None:
+        if is_whole and not self.partial and self.broken is None:
             return [data[4:]]  # as nearly always
-        if self._partial:
+        if self.partial:
             # Not a list of parts: a part of one byte would cost forty.
-            self._partial += data
-            if len(self._partial) < self._needed:
+            self.partial += data
+            if len(self.partial) < self._needed:
                 return []
-            data = bytes(self._partial)
-            self._partial = bytearray()
+            data = bytes(self.partial)
+            self.partial = bytearray()
         frames: list[bytes] = []
         position, end = 0, len(data)
         self._needed = 4
@@ -159,7 +160,7 @@ class FrameReader:
             frames.append(data[position + 4 : stop])
             position = stop
         if position < end and self.broken is None:
-            self._partial += memoryview(data)[position:]
+            self.partial += memoryview(data)[position:]
         return frames
 
     def _too_long(self, size: int, before: int, start: int) -> str | None:
@@ -357,7 +358,8 @@ class ServerConnection:
             self.broken = self.frames.broken
 
     def receive_alone(self, data: bytes, *, may_be_bulk: bool) -> Request | None:
-        """`receive` and `take` at once, where `data` is one frame that need not wait, as nearly always.
+        """`receive` and `take` at once, where `data` is one frame that need not wait, as nearly always: nothing is missing
+        behind it.
 
         None where it is anything else: then nothing has been received.
         """
@@ -366,7 +368,7 @@ class ServerConnection:
             size != int.from_bytes(data[:4], "big")
             or size > self.frames.small_bytes
             or self.waiting
-            or self.frames.held
+            or self.frames.partial
             or self.broken is not None
         ):
             return None

@@ -104,16 +104,12 @@ def _response_of(api_key: int, version: int) -> tuple[type[Message], int, int]:
 class _LastResponse:
     """The response that was encoded last: a leader gives the same one to follower after follower."""
 
-    def __init__(self) -> None:
-        self._last: tuple[Message | None, int, bytes] = (None, 0, b"")
+    __slots__ = ("body", "message", "version")
 
-    def encode(self, message: Message, version: int) -> bytes:
-        """As `serde.encode`; not again if it is the very same message."""
-        last, last_version, encoded = self._last
-        if message is not last or version != last_version:
-            encoded = encode(message, version)
-            self._last = (message, version, encoded)
-        return encoded
+    def __init__(self) -> None:
+        self.message: Message | None = None
+        self.version = 0
+        self.body = b""
 
 
 _last_response: Final = _LastResponse()
@@ -130,8 +126,11 @@ def encode_response(
     if version == 0 and api_key == ApiKey.ELECT_LEADERS:
         # Its oldest version says only in the items what went wrong (`ElectLeadersResponse`).
         message = structs.replace(message, error_code=0)
-    body = _last_response.encode(message, version)
-    return b"".join((_CORRELATION_ID.pack(correlation_id), bytes(header_version), body))
+    last = _last_response
+    if message is not last.message or version != last.version:
+        last.body = encode(message, version)
+        last.message, last.version = message, version
+    return b"".join((_CORRELATION_ID.pack(correlation_id), bytes(header_version), last.body))
 
 
 def encode_response_in_steps(
