@@ -178,12 +178,21 @@ def record_bytes(value_size: int, delta: int) -> int:
 
 def _with_header(
     base_offset: int, epoch: int, attributes: int, last_delta: int, timestamps: tuple[int, int], count: int, body: bytes
-) -> bytes:
+) -> RecordBatch:
     checked = _CHECKED.pack(attributes, last_delta, *timestamps, -1, -1, -1, count) + body
-    return _FRONT.pack(base_offset, len(checked) + 9, epoch, 2, crc32c(checked)) + checked
+    crc = crc32c(checked)
+    data = _FRONT.pack(base_offset, len(checked) + 9, epoch, 2, crc) + checked
+    return RecordBatch(
+        0, base_offset, len(data), epoch, 2, crc, attributes, last_delta, *timestamps, -1, -1, -1, count, data
+    )
 
 
 def build_batch(base_offset: int, epoch: int, timestamp_ms: int, values: Sequence[bytes]) -> bytes:
+    """The bytes of `new_batch`."""
+    return new_batch(base_offset, epoch, timestamp_ms, values).data
+
+
+def new_batch(base_offset: int, epoch: int, timestamp_ms: int, values: Sequence[bytes]) -> RecordBatch:
     """A batch of data records as a controller writes it: uncompressed, no keys, one timestamp for all."""
     assert values, "a batch has records"
     parts: list[bytes] = []
@@ -213,7 +222,7 @@ def build_control_batch(base_offset: int, epoch: int, timestamp_ms: int, records
         _encode_record(0, delta, _CONTROL_KEY.pack(0, kind), value, ()) for delta, (kind, value) in enumerate(records)
     )
     count = len(records)
-    return _with_header(base_offset, epoch, _CONTROL, count - 1, (timestamp_ms, timestamp_ms), count, body)
+    return _with_header(base_offset, epoch, _CONTROL, count - 1, (timestamp_ms, timestamp_ms), count, body).data
 
 
 def write_batch(

@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from metadata_log.batch import Record, RecordBatch, read_batch, scan
+from metadata_log.batch import Record, RecordBatch, scan
 from metadata_log.disk import Disk, File, make_directory
 from metadata_log.epochs import FILE_NAME as EPOCHS_FILE
 from metadata_log.epochs import EpochHistory, format_epochs, write_epochs
@@ -151,7 +151,10 @@ class MetadataLog:
         At least one batch, else up to `max_bytes`, and none that reaches past `end_offset`; empty at the end of the
         log. One call reads from one segment, so more may follow.
         """
-        limit = self._limit(offset, end_offset)
+        limit = self.end_offset
+        if end_offset is not None:
+            limit = self._limit(offset, end_offset)
+        assert self.start_offset <= offset <= self.end_offset, (self.start_offset, offset, self.end_offset)
         if offset >= limit:
             return b""
         if self._tail_offsets and offset >= self._tail_offsets[0]:
@@ -192,7 +195,7 @@ class MetadataLog:
         for at in range(first, len(self._tail)):
             batch = self._tail[at]
             size += batch.size_bytes
-            if batch.next_offset > limit or (found and size > max_bytes):
+            if batch.base_offset + batch.last_offset_delta >= limit or (found and size > max_bytes):
                 break
             found.append(batch)
         return found
@@ -206,17 +209,18 @@ class MetadataLog:
 
     # --------------------------------------------------------------------------------------------------- writing
 
-    def append(self, data: bytes) -> None:
+    def append(self, data: bytes, batches: list[RecordBatch] | None = None) -> None:
         """Write whole, valid batches; the first begins at `end_offset`, the others follow it, epochs do not fall.
 
-        Nothing is on the disk before a flush. The epoch history is, when an epoch is new (`LeaderEpochFileCache`).
+        `batches` are those of `data`, where the caller has read or built them. Nothing is on the disk before a flush.
+        The epoch history is, when an epoch is new (`LeaderEpochFileCache`).
         """
         assert data, "nothing to append"
-        first = read_batch(data, verify=False)
-        batches = [first] if first.size_bytes == len(data) else list(scan(data, verify=False))
+        if batches is None:
+            batches = list(scan(data, verify=False))
         epochs = self.epochs
         end = self.end_offset
-        last = epochs.last_epoch
+        last = epochs.entries[-1].epoch if epochs.entries else None
         newest = NO_TIMESTAMP
         for batch in batches:
             assert batch.base_offset == end, (batch.base_offset, end)

@@ -73,8 +73,11 @@ class Waiters(Generic[D]):
 
     def finish(self, waiting_id: int, done: D) -> None:
         """The replica's word on one of them; its caller may have been cancelled meanwhile."""
-        waiting = self._remove(waiting_id)
+        waiting = self.waiting.pop(waiting_id, None)
         if waiting is not None:
+            self._weight -= waiting.weight
+            if self._crowd:
+                self._let_in()
             waiting.done = done
             trio.lowlevel.reschedule(waiting.task)
 

@@ -295,6 +295,8 @@ class RaftCore:
         """Let one thing happen; returns what is to be done, in order."""
         quorum = self._quorum
         match event:
+            case Received(message=Fetch() as fetch):
+                replication.on_fetch(quorum, event, fetch, now_ms)
             case Received():
                 self._on_request(event, now_ms)
             case LogFlushed():
@@ -336,8 +338,6 @@ class RaftCore:
     def _on_request(self, event: Received, now_ms: int) -> None:
         quorum = self._quorum
         match event.message:
-            case Fetch() as fetch:
-                replication.on_fetch(quorum, event, fetch, now_ms)
             case Vote() as vote:
                 elections.on_vote(quorum, event, vote, now_ms)
             case BeginQuorumEpoch() as begin:
@@ -356,6 +356,8 @@ class RaftCore:
                 membership.on_update_voter(quorum, event, update, now_ms)
             case ProbeVersions():
                 raise AssertionError("what a node supports is no question to its core")
+            case Fetch():
+                raise AssertionError("a Fetch is dealt with before all others")
             case _ as never:
                 assert_never(never)
 
@@ -403,7 +405,12 @@ class RaftCore:
         """Let the state act on the new situation until it rests, and note when it wants to act next."""
         quorum = self._quorum
         state = quorum.state
-        if type(state) is not LeaderState or leadership.is_poll_due(state, now_ms):
+        if (
+            type(state) is not LeaderState
+            or now_ms >= state.check_quorum_deadline_ms
+            or now_ms >= state.begin_deadline_ms
+            or (state.change is not None and now_ms >= state.change.deadline_ms)
+        ):
             before: EpochState | None = None
             while quorum.state is not before:
                 before = quorum.state

@@ -94,6 +94,7 @@ class QuorumState:
         state: EpochState,
     ) -> None:
         self.config = config
+        self.longest_wait_ms = config.longest_wait_ms
         self.local = local
         self.endpoints = endpoints
         self.bootstrap = bootstrap

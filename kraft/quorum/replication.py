@@ -88,7 +88,7 @@ def advance_high_watermark(quorum: QuorumState, leader: LeaderState, now_ms: int
     quorum.move_high_watermark(offset)
     if leader.change is not None or not leader.is_voter:
         on_commit(quorum, leader, now_ms)
-    if quorum.purgatory.is_empty:
+    if not quorum.purgatory.parked:
         return
     if quorum.config.commit_news_delay_ms:
         quorum.purgatory.hasten(_empty_reply(quorum, leader), now_ms + quorum.config.commit_news_delay_ms)
@@ -113,7 +113,7 @@ def on_fetch(quorum: QuorumState, event: Received, request: Fetch, now_ms: int) 
         quorum.emit(SendRecords(event.request_id, reply, request.offset, most))
     else:
         has_news = request.high_watermark < leader.high_watermark
-        wait_ms = min(request.max_wait_ms, quorum.config.longest_wait_ms)
+        wait_ms = min(request.max_wait_ms, quorum.longest_wait_ms)
         if has_news:
             wait_ms = min(wait_ms, quorum.config.commit_news_delay_ms)
         if wait_ms:
@@ -155,9 +155,8 @@ def _refusal(quorum: QuorumState, request: Fetch) -> Error:
         or request.epoch < 0
     ):
         return Error.INVALID_REQUEST
-    error = epoch_error(quorum, request.epoch)
-    if error is not Error.NONE:
-        return error
+    if request.epoch != quorum.state.epoch:
+        return epoch_error(quorum, request.epoch)
     if not isinstance(quorum.state, LeaderState):
         return Error.NOT_LEADER_OR_FOLLOWER
     if request.replica.id == quorum.local.id:

@@ -110,7 +110,8 @@ class Proposals:
 
     def release(self, host: ProposalHost, committed_offset: int, now_ms: int) -> None:
         """Records are committed: answer those who wait for them, as many as a turn has room for."""
-        self.backlog.release(committed_offset)
+        if self.backlog.size_bytes:
+            self.backlog.release(committed_offset)
         # The rest of an earlier portion comes first, and has a turn of its own.
         if self.deadline_ms == NEVER_MS:
             self._tell_committed(host, now_ms)
@@ -128,9 +129,10 @@ class Proposals:
         if not deferred.held:
             return
         core = host.core
-        for held in deferred.release(core.high_watermark, ANSWERS_PER_TURN):
-            host.tell(success(held, core.leader))
-        if deferred.is_due(core.high_watermark):
+        committed_offset, leader = core.high_watermark, core.leader
+        for held in deferred.release(committed_offset, ANSWERS_PER_TURN):
+            host.tell(success(held, leader))
+        if deferred.held and deferred.is_due(committed_offset):
             self.deadline_ms = now_ms + NEXT_TURN_MS
 
     def _tell_abandoned(self, host: ProposalHost, now_ms: int) -> None:

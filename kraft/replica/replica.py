@@ -325,7 +325,7 @@ class Replica:
                 flushed, following = self._storage.flush_done(event.ticket)
                 if following is not None:
                     self._outputs.append(following)
-                self.step_core(flushed, now_ms)
+                self._carry_out(self.core.step(flushed, now_ms), now_ms)
             case Submit():
                 self._perform(self.application.on_submit(event), now_ms)
             case Call() | CancelCall():
@@ -435,7 +435,7 @@ class Replica:
         flat = self._rpc.request_from_wire(request)
         if isinstance(flat, Request):
             self._received[request.request_id] = request
-            self.step_core(Received(request.request_id, flat), now_ms)
+            self._carry_out(self.core.step(Received(request.request_id, flat), now_ms), now_ms)
         else:
             self._outputs.append(Answer(request.request_id, self._sealed(request.request_id, flat)))
 
@@ -544,7 +544,7 @@ class Replica:
         if now_ms >= self._judge_at_ms:
             self._judge(now_ms)
         if now_ms >= self.core.deadline_ms():
-            self.step_core(_TICK, now_ms)
+            self._carry_out(self.core.step(_TICK, now_ms), now_ms)
 
     # Effects
 
@@ -593,8 +593,12 @@ class Replica:
                         self._applier.remember(_own_batch(effect.base_offset, effect, effect.values, size))
                 case AppendFetched():
                     storage.append_fetched(effect)
+                case FlushLog() if self.options.inline_flush:
+                    # The answer is an event of its own: it must not overtake the effects that follow this one.
+                    self._todo.append(storage.flush_now(effect))
                 case FlushLog():
-                    self._flush(effect, now_ms)
+                    if (start := storage.request_flush(effect)) is not None:
+                        outputs.append(start)
                 case HighWatermarkMoved():
                     # Clients wait for their answers, and nobody for the application: it comes last.
                     self._apply_at_ms = now_ms
@@ -635,24 +639,15 @@ class Replica:
                 case _:
                     assert_never(effect)
 
-    def _flush(self, effect: FlushLog, now_ms: int) -> None:
-        if self.options.inline_flush:
-            # The answer is an event of its own: it must not overtake the effects that follow this one.
-            self._todo.append(self._storage.flush_now(effect))
-            return
-        start = self._storage.request_flush(effect)
-        if start is not None:
-            self._outputs.append(start)
-
     # Commits
 
     def _apply(self, now_ms: int) -> None:
         """Hand what is committed to the application."""
         high_watermark = self.core.high_watermark
         applier, application = self._applier, self.application
-        if application.is_applying:
-            self._outputs.extend(application.apply_more())
         if application.reads_batches:
+            if application.is_applying:
+                self._outputs.extend(application.apply_more())
             self._apply_batches(high_watermark)
             if application.is_applying:
                 self._apply_at_ms = now_ms + 1
@@ -668,9 +663,10 @@ class Replica:
         else:
             self._apply_at_ms = NEVER_MS
             application.on_caught_up()
-        self._tell_confirmed()
+        if self._confirmations.confirmed:
+            self._tell_confirmed()
         claim = self._claim_offset
-        if claim is not None and applier.next_offset > claim and not self.is_active:
+        if claim is not None and applier.next_offset > claim and not self._proposals.is_open:
             self._proposals.is_open = True
             self._todo.extend(application.on_leader(self.core.epoch, self.core.next_append_offset, now_ms))
             self._take_up_early(now_ms)

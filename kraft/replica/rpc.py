@@ -76,7 +76,8 @@ class Rpc:
         """The flat form of a quorum request, or at once the answer that refuses it."""
         match request.message:
             case FetchRequest() as message:
-                if self._is_foreign(message.cluster_id):
+                # Not by `_is_foreign`, as each commit is fetched by each follower.
+                if message.cluster_id != self.cluster_id and message.cluster_id is not None:
                     return FetchResponse(error_code=Error.INCONSISTENT_CLUSTER_ID)
                 return fetch_rpc.request_from_wire(message)
             case VoteRequest() | BeginQuorumEpochRequest() | EndQuorumEpochRequest() as message:

@@ -358,8 +358,9 @@ class ServerConnection:
             self.broken = self.frames.broken
 
     def receive_alone(self, data: bytes, *, may_be_bulk: bool) -> Request | None:
-        """`receive` and `take` at once, where `data` is one frame that need not wait, as nearly always: nothing is missing
-        behind it.
+        """`receive` and `take` at once, where `data` is one frame that need not wait, as nearly always.
+
+        No other frame has begun then.
 
         None where it is anything else: then nothing has been received.
         """

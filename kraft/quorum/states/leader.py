@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from operator import attrgetter
+from typing import ClassVar, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,6 +15,7 @@ from kraft.quorum.voters import VoterSet
 from metadata_log.types import NO_OFFSET
 
 NEVER_FETCHED = -1
+_END_OFFSET: Final = attrgetter("end_offset")
 MAX_OBSERVERS = 4096
 """Of so many the leader keeps track: any client can claim to be one (decision 0017)."""
 
@@ -151,7 +153,10 @@ class LeaderState(Struct):
     def voter_progress(self, replica: ReplicaKey) -> Progress | None:
         """The record of a voter; None if the replica is none."""
         progress = self.progress.get(replica.id)
-        return progress if progress is not None and progress.key.matches(replica) else None
+        # Mostly the keys are equal, which is found out without a call.
+        if progress is None or progress.key == replica or progress.key.matches(replica):
+            return progress
+        return None
 
     def answer_bytes(self, replica: ReplicaKey, wanted: int) -> int:
         """The most bytes of the log or of a snapshot for one answer to this replica, which wants so many.
@@ -195,7 +200,7 @@ class LeaderState(Struct):
         The offset at index n // 2, largest first, is on a majority. It commits only if a record of this epoch is below
         it: records of former epochs commit underneath, never by themselves (Raft figure 8).
         """
-        offsets = sorted([progress.end_offset for progress in self.progress.values()], reverse=True)
+        offsets = sorted(map(_END_OFFSET, self.progress.values()), reverse=True)
         offset = offsets[len(offsets) // 2]
         return offset if offset > self.epoch_start_offset and offset > self.high_watermark else None
 
