@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from metadata_log.batch import Record, RecordBatch, scan
+from metadata_log.batch import Record, RecordBatch, read_batch, scan
 from metadata_log.disk import Disk, File, make_directory
 from metadata_log.epochs import FILE_NAME as EPOCHS_FILE
 from metadata_log.epochs import EpochHistory, format_epochs, write_epochs
@@ -217,7 +217,8 @@ class MetadataLog:
         """
         assert data, "nothing to append"
         if batches is None:
-            batches = list(scan(data, verify=False))
+            first = read_batch(data, verify=False)
+            batches = [first] if first.size_bytes == len(data) else list(scan(data, verify=False))
         epochs = self.epochs
         end = self.end_offset
         last = epochs.entries[-1].epoch if epochs.entries else None

@@ -480,7 +480,7 @@ class ClientChannel:
         if connection.broken is not None and opened is self._open:
             log.warning("closing the connection to %s: %s", self.endpoint, connection.broken)
             self._report(self.end(Cause.BAD_BYTES, f"{self.endpoint}: {connection.broken}"))
-        return connection.frames.missing
+        return connection.frames.missing if connection.frames.partial else 0
 
     def on_drained(self) -> None:
         """Nothing waits for this: requests are bounded by their number."""

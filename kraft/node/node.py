@@ -233,7 +233,7 @@ class Node:
                     if self._failure is not None:
                         failure, self._failure = self._failure, None
                         raise failure
-                    if _is_late(self._wanted_ms, self._clock.now_ms()):
+                    if self._wanted_ms < NEVER_MS and _is_late(self._wanted_ms, self._clock.now_ms()):
                         # A transport that only its own tasks can read has its turn first.
                         await trio.lowlevel.checkpoint()
                     self._burst()
@@ -273,7 +273,8 @@ class Node:
             # A leader waits for this flush, and nobody for what else a follower has to do.
             if flusher.wanted is not None and not replica.core.is_leader and self._flush(is_busy=self._is_busy):
                 now_ms = self._clock.now_ms()
-                self._resume_if_late(wanted_ms, now_ms)
+                if wanted_ms <= now_ms:
+                    self._resume_if_late(wanted_ms, now_ms)
                 continue
             if wanted_ms <= now_ms:
                 assert ticks < _TICKS_PER_BURST, f"a deadline stays in the past: {wanted_ms} <= {now_ms}"

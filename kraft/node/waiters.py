@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 import trio
+from msgspec import Struct
 
 from kraft.node.errors import NodeStopped
 from kraft.node.inbox import Inbox
@@ -14,15 +15,13 @@ from kraft.replica.events import Input
 D = TypeVar("D")
 
 
-class _Waiting(Generic[D]):
-    """One caller that waits, what it waits for, and how much of the limit it takes."""
+class _Waiting(Struct, Generic[D], eq=False):
+    """One caller that waits, and how much of the limit it takes."""
 
-    __slots__ = ("done", "task", "weight")
-
-    def __init__(self, task: trio.lowlevel.Task, weight: int) -> None:
-        self.task = task
-        self.weight = weight
-        self.done: D | None = None
+    task: trio.lowlevel.Task
+    weight: int
+    done: D | None = None
+    """What it waits for."""
 
 
 class Waiters(Generic[D]):

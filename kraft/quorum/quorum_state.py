@@ -95,6 +95,8 @@ class QuorumState:
     ) -> None:
         self.config = config
         self.longest_wait_ms = config.longest_wait_ms
+        self.check_quorum_ms = config.fetch_timeout_ms * 3 // 2
+        """For so long a leader leads without a word of a majority."""
         self.local = local
         self.endpoints = endpoints
         self.bootstrap = bootstrap
@@ -394,7 +396,7 @@ class QuorumState:
 
     def check_quorum_deadline_ms(self, now_ms: int) -> int:
         """By when a leader must have heard a majority, from now; never, if it is one by itself."""
-        return NEVER_MS if self.is_only_voter else now_ms + self.config.fetch_timeout_ms * 3 // 2
+        return NEVER_MS if self.is_only_voter else now_ms + self.check_quorum_ms
 
     def become_resigned(self, successors: tuple[ReplicaKey, ...], now_ms: int, cause: str) -> None:
         """Give up the leadership of this epoch, in memory: on disk the node stays the leader that it was."""

@@ -124,11 +124,11 @@ def on_fetch(quorum: QuorumState, event: Received, request: Fetch, now_ms: int) 
 
 def _judge(quorum: QuorumState, request: Fetch, now_ms: int) -> FetchReply | None:
     """The reply to a Fetch that gets no records; None where it does, after it was counted."""
-    error = _refusal(quorum, request)
-    if error is not Error.NONE:
-        return _reply(quorum, error=error)
     leader = quorum.state
-    assert isinstance(leader, LeaderState), leader
+    is_sound = 0 <= request.last_epoch <= request.epoch and request.offset >= 0 and request.max_wait_ms >= 0
+    is_of_this_epoch = request.epoch == leader.epoch and request.replica.id != quorum.local.id
+    if not (is_sound and is_of_this_epoch and isinstance(leader, LeaderState)):
+        return _reply(quorum, error=_refusal(quorum, request))
     if quorum.log.holds(request.offset, request.last_epoch):
         _count_fetch(quorum, leader, request, now_ms)
         return None
@@ -155,13 +155,10 @@ def _refusal(quorum: QuorumState, request: Fetch) -> Error:
         or request.epoch < 0
     ):
         return Error.INVALID_REQUEST
-    if request.epoch != quorum.state.epoch:
-        return epoch_error(quorum, request.epoch)
-    if not isinstance(quorum.state, LeaderState):
-        return Error.NOT_LEADER_OR_FOLLOWER
-    if request.replica.id == quorum.local.id:
-        return Error.UNKNOWN_SERVER_ERROR
-    return Error.NONE
+    error = epoch_error(quorum, request.epoch)
+    if error is not Error.NONE:
+        return error
+    return Error.UNKNOWN_SERVER_ERROR if isinstance(quorum.state, LeaderState) else Error.NOT_LEADER_OR_FOLLOWER
 
 
 def _count_fetch(quorum: QuorumState, leader: LeaderState, request: Fetch, now_ms: int) -> None:
@@ -179,7 +176,8 @@ def _count_fetch(quorum: QuorumState, leader: LeaderState, request: Fetch, now_m
         quorum.suspect(replica.id, f"{what}: its log has lost records, or its question comes late")
     voter.fetched(request.offset, quorum.log.end_offset, now_ms)
     if leader.note_contact(replica.id):
-        leader.check_quorum_deadline_ms = quorum.check_quorum_deadline_ms(now_ms)
+        # Another voter has fetched, so this leader is not the only one.
+        leader.check_quorum_deadline_ms = now_ms + quorum.check_quorum_ms
     # Everything else that a majority has was committed when it came to be so.
     if request.offset > leader.high_watermark:
         advance_high_watermark(quorum, leader, now_ms)

@@ -113,7 +113,7 @@ class Proposals:
         if self.backlog.size_bytes:
             self.backlog.release(committed_offset)
         # The rest of an earlier portion comes first, and has a turn of its own.
-        if self.deadline_ms == NEVER_MS:
+        if self._deferred.held and self.deadline_ms == NEVER_MS:
             self._tell_committed(host, now_ms)
 
     def tell_more(self, host: ProposalHost, now_ms: int) -> None:

@@ -315,6 +315,13 @@ class Replica:
         Raises `MetadataLogError` or `OSError` if the disk or the log fails; the replica must not be used then.
         """
         match event:
+            case WireRequest() if event.api_key in self._quorum_apis:
+                denial = self.application.denial(event)
+                if denial is None:
+                    self._on_quorum_request(event, now_ms)
+                else:
+                    self._outputs.append(Answer(event.request_id, refuse_quorum_request(event, denial)))
+                    self._tell_denials()
             case WireRequest():
                 self._on_request(event, now_ms)
             case Tick():
@@ -325,7 +332,8 @@ class Replica:
                 flushed, following = self._storage.flush_done(event.ticket)
                 if following is not None:
                     self._outputs.append(following)
-                self._carry_out(self.core.step(flushed, now_ms), now_ms)
+                if effects := self.core.step(flushed, now_ms):
+                    self._carry_out(effects, now_ms)
             case Submit():
                 self._perform(self.application.on_submit(event), now_ms)
             case Call() | CancelCall():
@@ -393,14 +401,7 @@ class Replica:
 
     def _on_request(self, request: WireRequest, now_ms: int) -> None:
         key = request.api_key
-        if key in self._quorum_apis:
-            denial = self.application.denial(request)
-            if denial is None:
-                self._on_quorum_request(request, now_ms)
-            else:
-                self._outputs.append(Answer(request.request_id, refuse_quorum_request(request, denial)))
-                self._tell_denials()
-        elif key == ApiKey.API_VERSIONS:
+        if key == ApiKey.API_VERSIONS:
             message = request.message
             assert isinstance(message, ApiVersionsRequest), message
             level = self.core.history.kraft_version
@@ -435,7 +436,8 @@ class Replica:
         flat = self._rpc.request_from_wire(request)
         if isinstance(flat, Request):
             self._received[request.request_id] = request
-            self._carry_out(self.core.step(Received(request.request_id, flat), now_ms), now_ms)
+            if effects := self.core.step(Received(request.request_id, flat), now_ms):
+                self._carry_out(effects, now_ms)
         else:
             self._outputs.append(Answer(request.request_id, self._sealed(request.request_id, flat)))
 
@@ -574,7 +576,8 @@ class Replica:
                     if served_bytes - len(data) >= SERVED_AT_ONCE_BYTES:
                         # One of many fetches that waited: without records it asks again at once, and has its turn.
                         last_read, data = None, b""
-                    outputs.append(Answer(effect.request_id, self._rpc.reply_to_wire(request, effect.reply, data)))
+                    answer = self._rpc.fetch_replies.to_wire(request, effect.reply, data)
+                    outputs.append(Answer(effect.request_id, answer))
                 case SendReply():
                     request = self._received.pop(effect.request_id)
                     reply = self._rpc.reply_to_wire(request, effect.message)
@@ -600,10 +603,13 @@ class Replica:
                     if (start := storage.request_flush(effect)) is not None:
                         outputs.append(start)
                 case HighWatermarkMoved():
-                    # Clients wait for their answers, and nobody for the application: it comes last.
-                    self._apply_at_ms = now_ms
                     self._proposals.release(self, effect.offset, now_ms)
                     outputs.append(Trace(effect))
+                    if self.application.reads_batches:
+                        # Clients wait for their answers, and nobody for the application: a Tick of its own comes last.
+                        self._apply_at_ms = now_ms
+                    else:
+                        self._apply(now_ms)
                 case StateChanged():
                     outputs.append(Trace(effect))
                     if effect.source == "Leader":

@@ -70,7 +70,7 @@ class Rpc:
         self._facts_of = facts_of
         self.listener = listener
         self._timeout_ms = timeout_ms
-        self._fetch_replies = fetch_rpc.FetchReplies()
+        self.fetch_replies = fetch_rpc.FetchReplies()
 
     def request_from_wire(self, request: WireRequest) -> Request | Message:
         """The flat form of a quorum request, or at once the answer that refuses it."""
@@ -104,7 +104,7 @@ class Rpc:
         """The answer to `request`, in a form that its version can carry."""
         match reply:
             case FetchReply():
-                return self._fetch_replies.to_wire(request, reply, records)
+                return self.fetch_replies.to_wire(request, reply, records)
             case VoteReply() | BeginQuorumEpochReply() | EndQuorumEpochReply():
                 return election_rpc.reply_to_wire(request, reply)
             case FetchSnapshotReply():

@@ -691,7 +691,7 @@ class ClientConnection:
         frame = encode_request(api.key, version, correlation_id, client_id, message)
         self._next_correlation_id = (correlation_id + 1) & _MAX_CORRELATION_ID
         self._in_flight.append(_InFlight(correlation_id, token, api.key, version))
-        return _frame(frame)
+        return len(frame).to_bytes(4, "big") + frame
 
     def feed(self, data: bytes) -> tuple[list[Reply | Failed], bytes]:
         """Take in bytes: what became of requests, and bytes to send at once."""

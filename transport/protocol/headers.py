@@ -45,13 +45,22 @@ def encode_request(
     apis: Mapping[int, Api] = APIS,
 ) -> bytes:
     """The frame of a request; raises `EncodeError`, or `UnsupportedVersion` for an unknown key or version."""
-    header_version = api_of(api_key, version, apis=apis).request_header_version(version)
-    before, behind = _around_correlation_id(api_key, version, client_id, header_version)
+    if apis is APIS:
+        before, behind = _around_own_correlation_id(api_key, version, client_id)
+    else:
+        header_version = api_of(api_key, version, apis=apis).request_header_version(version)
+        before, behind = _around_correlation_id(api_key, version, client_id, header_version)
     try:
         head = before + _CORRELATION_ID.pack(correlation_id) + behind
     except struct.error as bad:
         raise EncodeError(f"correlation id {correlation_id}: {bad}") from None
     return encode(message, version, head)
+
+
+@lru_cache(maxsize=256)
+def _around_own_correlation_id(api_key: int, version: int, client_id: str | None) -> tuple[bytes, bytes]:
+    header_version = api_of(api_key, version).request_header_version(version)
+    return _around_correlation_id(api_key, version, client_id, header_version)
 
 
 @lru_cache(maxsize=256)

@@ -153,17 +153,16 @@ class LeaderState(Struct):
     def voter_progress(self, replica: ReplicaKey) -> Progress | None:
         """The record of a voter; None if the replica is none."""
         progress = self.progress.get(replica.id)
-        # Mostly the keys are equal, which is found out without a call.
-        if progress is None or progress.key == replica or progress.key.matches(replica):
-            return progress
-        return None
+        return progress if progress is not None and progress.key.matches(replica) else None
 
     def answer_bytes(self, replica: ReplicaKey, wanted: int) -> int:
         """The most bytes of the log or of a snapshot for one answer to this replica, which wants so many.
 
         Any process that reaches the port can read as an observer, and a commit waits for each answer (decision 0023).
         """
-        return wanted if self.voter_progress(replica) is not None else min(wanted, OBSERVER_ANSWER_BYTES)
+        if wanted <= OBSERVER_ANSWER_BYTES or self.voter_progress(replica) is not None:
+            return wanted
+        return OBSERVER_ANSWER_BYTES
 
     def observer_progress(self, replica: ReplicaKey, now_ms: int, silence_ms: int) -> Progress:
         """The record of an observer, made at first sight.
