@@ -464,7 +464,7 @@ def _bad_front(
 def _record_bytes(batch: RecordBatch, where: str | None) -> bytes:
     """The records of a batch, unpacked."""
     packed = batch.data[HEADER_BYTES:]
-    if not batch.is_compressed:
+    if not batch.attributes & _COMPRESSION_MASK:
         return packed
     try:
         return inflate(batch.compression, packed, MAX_INFLATED_BYTES)
@@ -599,6 +599,8 @@ def quorum_records(batch: RecordBatch, *, where: str | None = None) -> list[Reco
 
 def _check_header(batch: RecordBatch, where: str | None) -> None:
     """Raise `CorruptBatch` for a header that no batch of a quorum has."""
+    if batch.attributes == 0 and 0 < batch.record_count == batch.last_offset_delta + 1:
+        return
     wrong = None
     if batch.is_compressed:
         wrong = f"the batch is packed ({batch.codec}), which no batch of a quorum is"

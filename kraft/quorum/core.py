@@ -405,12 +405,17 @@ class RaftCore:
         """Let the state act on the new situation until it rests, and note when it wants to act next."""
         quorum = self._quorum
         state = quorum.state
-        if (
-            type(state) is not LeaderState
-            or now_ms >= state.check_quorum_deadline_ms
-            or now_ms >= state.begin_deadline_ms
-            or (state.change is not None and now_ms >= state.change.deadline_ms)
-        ):
+        if type(state) is FollowerState:
+            # A follower that waits for its disk does not fetch on.
+            is_at_rest = now_ms < state.fetch_deadline_ms and not quorum.log.is_flushed
+        else:
+            is_at_rest = (
+                type(state) is LeaderState
+                and now_ms < state.check_quorum_deadline_ms
+                and now_ms < state.begin_deadline_ms
+                and (state.change is None or now_ms < state.change.deadline_ms)
+            )
+        if not is_at_rest:
             before: EpochState | None = None
             while quorum.state is not before:
                 before = quorum.state

@@ -446,7 +446,7 @@ def _append_fetched(quorum: QuorumState, peer_id: int, reply: FetchReply, now_ms
     for batch in batches:
         if batch.changes:
             history = history.with_changes(batch.changes)
-    if history.is_contradictory:
+    if history is not quorum.history and history.is_contradictory:
         quorum.suspect(peer_id, f"it sent a voter set, but kraft.version is {history.kraft_version}")
         return Verdict.BACK_OFF
     _emit_append(quorum, batches, reply.data)

@@ -88,10 +88,11 @@ def judging(
                     yield len(values)
                 changes, voters = (), None
             position += batch.size_bytes
-            found.append(BatchFacts(batch.base_offset, batch.next_offset, batch.epoch, position, changes))
+            next_offset = batch.next_offset
+            found.append(BatchFacts(batch.base_offset, next_offset, batch.epoch, position, changes))
             if previous is not None:
                 newest = voters or previous.voters
-                previous = Follows(batch.next_offset, batch.epoch, previous.epoch, previous.leader_id, newest)
+                previous = Follows(next_offset, batch.epoch, previous.epoch, previous.leader_id, newest)
     except IncompleteBatch:
         pass
     except MetadataLogError as bad:

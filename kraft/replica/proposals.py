@@ -20,7 +20,7 @@ from kraft.replica.backlog import Backlog
 from kraft.replica.deferred import Abandoned, Deferred, Held
 from kraft.replica.events import Answer, Output, SubmitDone, Trace
 from kraft.replica.options import ReplicaOptions
-from metadata_log.types import NEVER_MS
+from metadata_log.types import NEVER_MS, NO_OFFSET
 from transport.protocol.errors import Error
 
 NEXT_TURN_MS: Final = 1
@@ -78,6 +78,7 @@ class Proposals:
             self.refuse(host, waiting, Error.NOT_LEADER_OR_FOLLOWER, is_uncertain=True)
             return
         first_offset: int | None = None
+        last_offset = NO_OFFSET
         for unit in proposal.units:
             base_offset = core.append(unit.values, now_ms)
             if base_offset is None:
@@ -89,12 +90,16 @@ class Proposals:
                 return
             if first_offset is None:
                 first_offset = base_offset
+            last_offset = base_offset + len(unit.values) - 1
             host.application.on_appended(unit, base_offset)
         if waiting is None:
             return
+        if first_offset is not None:
+            self._deferred.hold(Held(first_offset, last_offset, waiting))
+            return
         # Without units the decision may still rest on what is not committed yet, so all of that is waited for.
         last_offset = core.next_append_offset - 1
-        held = Held(last_offset if first_offset is None else first_offset, last_offset, waiting)
+        held = Held(last_offset, last_offset, waiting)
         if last_offset < core.high_watermark and not self._deferred.held:
             host.tell(success(held, core.leader))
         else:

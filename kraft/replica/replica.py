@@ -105,6 +105,7 @@ from metadata_log.errors import DecodeError
 from metadata_log.log import MetadataLog
 from metadata_log.records.control import LeaderChangeMessage
 from metadata_log.serde import Message
+from metadata_log.serde.codec import finished
 from metadata_log.types import NEVER_MS, NO_NODE, OffsetAndEpoch, Uuid
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
@@ -455,12 +456,19 @@ class Replica:
         peer_id = self._asked.pop(event.request_id, None)
         if peer_id is None:
             return
-        if records_of(event.message):
+        message = event.message
+        data = records_of(message)
+        if not data:
+            self._take_reply(event, peer_id, now_ms)
+        elif not self._held and len(data) <= self.options.judged_per_turn and isinstance(message, FetchResponse):
+            # So few bytes hold fewer records than a turn has room for: nothing has to be held.
+            self._judged = data, finished(judging(data, self._follows(), self.application.check))
+            self._take_reply(event, peer_id, now_ms)
+            self._judged = None
+        else:
             self._held.append(HeldReply(event, peer_id, self._begin_of(event)))
             if len(self._held) == 1:
                 self._judge(now_ms)
-        else:
-            self._take_reply(event, peer_id, now_ms)
 
     def _take_reply(self, event: WireReply, peer_id: int, now_ms: int) -> None:
         """Hand an answer of the quorum to the core."""
@@ -474,7 +482,7 @@ class Replica:
             if isinstance(reply, FetchReply) and reply.diverging is not None:
                 cut = self.core.truncation_point(reply.diverging)
                 reply = structs.replace(reply, splits_batch=self._storage.splits_batch(cut))
-            self.step_core(Replied(event.request_id, peer_id, reply), now_ms)
+            self._carry_out(self.core.step(Replied(event.request_id, peer_id, reply), now_ms), now_ms)
 
     def _judge(self, now_ms: int) -> None:
         """Judge what is held for one turn. Whatever has happened since an answer came, the core sees the answer as one
@@ -509,12 +517,15 @@ class Replica:
 
     def _begin_fetched(self, data: bytes) -> tuple[Basis, Iterator[int]]:
         """Judge what may be appended of the records that the leader sends."""
-        core = self.core
-        sets = core.history.sets
-        follows = Follows(
-            core.log_end_offset, core.last_epoch, core.epoch, core.leader.leader_id, sets[-1][1] if sets else None
-        )
+        follows = self._follows()
         return follows, self._judge_fetched(data, follows)
+
+    def _follows(self) -> Follows:
+        """What fetched records have to follow."""
+        core = self.core
+        leader, sets = core.leader, core.history.sets
+        voters = sets[-1][1] if sets else None
+        return Follows(core.log_end_offset, core.last_epoch, leader.epoch, leader.leader_id, voters)
 
     def _judge_fetched(self, data: bytes, follows: Follows) -> Iterator[int]:
         judged = yield from judging(data, follows, self.application.check)

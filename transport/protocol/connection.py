@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import Struct
 
 from metadata_log.errors import DecodeError, EncodeError
-from metadata_log.serde import Message, Versions, schema_of
+from metadata_log.serde import Message, Versions
 from metadata_log.serde.codec import UNCOUNTED_BYTES, decode_in_steps, decode_within
 from transport.protocol.apis import APIS, Api, ApiKey
 from transport.protocol.errors import Error
@@ -679,7 +679,7 @@ class ClientConnection:
         if not self.ready:
             self._waiting.append(_Waiting(token, message, client_id))
             return b""
-        api_key = schema_of(type(message)).api_key
+        api_key = type(message).__schema__.api_key
         assert api_key is not None, type(message)
         version = self._versions.get(api_key)
         if version is None:
