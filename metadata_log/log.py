@@ -151,10 +151,7 @@ class MetadataLog:
         At least one batch, else up to `max_bytes`, and none that reaches past `end_offset`; empty at the end of the
         log. One call reads from one segment, so more may follow.
         """
-        limit = self.end_offset
-        if end_offset is not None:
-            limit = self._limit(offset, end_offset)
-        assert self.start_offset <= offset <= self.end_offset, (self.start_offset, offset, self.end_offset)
+        limit = self._limit(offset, end_offset)
         if offset >= limit:
             return b""
         if self._tail_offsets and offset >= self._tail_offsets[0]:
