@@ -57,7 +57,7 @@ def test_the_turns_of_a_controller_are_measured(tmp_path: Path) -> None:
         "delete 18 topics of 100 partitions",
         "make a snapshot",
         "load the snapshot in the place of what was known",
-        "apply 342 records as a standby",
+        "apply 9,362 records as a standby",
     ):
         assert line in done.stdout
 

@@ -56,7 +56,7 @@ def no_rollback(code: Patches) -> None:
 
 @mutant(Scope.REPLICA, budget=20)
 def acknowledge_what_is_appended(code: Patches) -> None:
-    """A client is told of success once its record has an offset."""
+    """A client is told of success once its record is appended."""
     propose = Proposals.propose
 
     def propose_and_acknowledge(proposals: Proposals, host: ProposalHost, proposal: Proposal, now_ms: int) -> None:
