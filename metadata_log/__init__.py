@@ -1,6 +1,6 @@
-"""The bytes of a Kafka metadata log and what they mean: read, check and write every file of a node's directory.
+"""Reads, checks and writes every file of a Kafka metadata log directory, and decodes the records in the log.
 
-Names are loaded when they are first asked for (PEP 562): whoever needs one module does not load them all.
+Names are loaded on first access (PEP 562), so that an import of one module does not load all of them.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Says of every byte of a batch which field it belongs to; what `kraft dump --hex` prints."""
+"""Names the field of every byte of a batch, for `kraft dump --hex`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _HEADER_FIELDS: Final = (
 
 
 class Span(Struct, frozen=True):
-    """Some bytes of a batch and what they are. `position` counts from the start of the batch."""
+    """Some bytes of a batch and their field. `position` counts from the start of the batch."""
 
     position: int
     data: bytes
@@ -39,13 +39,13 @@ class Span(Struct, frozen=True):
 
 
 class _Tracer(Reader):
-    """A reader that remembers which bytes it read for which field."""
+    """A reader that records the field of the bytes it reads."""
 
     def __init__(self, data: bytes, position: int = 0) -> None:
         super().__init__(data, position)
         self.spans: list[Span] = []
         self.noted = position
-        """Everything before this is in a span; a number that breaks off is read past it."""
+        """Every byte before this position is in a span. A varint that ends too early leaves bytes without a span."""
         self.label = ""
         self._suffix = ""
 
@@ -74,13 +74,13 @@ class _Tracer(Reader):
             self.noted = self.position
 
     def named(self, path: str) -> _Tracer:
-        """Go on with another field."""
+        """Continue with another field."""
         self.path = path
         return self
 
 
 def annotate(batch: RecordBatch) -> Iterator[Span]:
-    """The bytes of a batch in order, every byte once. Compressed records, and damaged ones, are one span each."""
+    """The bytes of a batch in order, each byte once. Compressed records, and damaged records, are one span each."""
     position = 0
     for name, size in _HEADER_FIELDS:
         yield Span(position, batch.data[position : position + size], name)
@@ -103,7 +103,7 @@ def annotate(batch: RecordBatch) -> Iterator[Span]:
 
 
 def value_position(batch: RecordBatch, index: int) -> int | None:
-    """Where in a batch the value of its record number `index` begins; None if it is compressed, or does not say."""
+    """The position in a batch where the value of record `index` begins; None if the batch is compressed or damaged."""
     before = f"record {index} value length"
     return next((span.position + len(span.data) for span in annotate(batch) if span.field == before), None)
 
@@ -131,7 +131,7 @@ def _record(tracer: _Tracer, *, is_control: bool) -> None:
 
 
 def _value(tracer: _Tracer, end: int, key: bytes, *, is_control: bool) -> None:
-    """The fields of a record's value, up to the first that cannot be read; then the rest in one piece."""
+    """The fields of a record's value, up to the first unreadable field; then the rest as one span."""
     inner = _Tracer(tracer.data[:end], tracer.position)
     inner.label = tracer.label
     try:

@@ -1,4 +1,4 @@
-"""Says of every byte of an index or of one of the small files which field it belongs to; for `kraft dump --hex`."""
+"""Names the field of every byte of an index or of a small file, for `kraft dump --hex`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _JSON_TOKEN: Final = re.compile(
 
 
 def annotate_file(kind: FileKind, content: bytes) -> Iterator[Span]:
-    """The bytes of a file that holds no batches, in order, every byte once; as far as it can be read."""
+    """The bytes of a file without batches, in order, each byte once, as far as the file is readable."""
     match kind:
         case FileKind.OFFSET_INDEX:
             return _index(content, OFFSET_ENTRY_BYTES, (("relative offset", 4), ("position", 4)))
@@ -38,13 +38,13 @@ def annotate_file(kind: FileKind, content: bytes) -> Iterator[Span]:
 
 
 def unknown_bytes(content: bytes, position: int, field: str) -> Iterator[Span]:
-    """Bytes that no field claims, in pieces that fit a line; the first one is at `position`."""
+    """Bytes outside of every field, in pieces that fit a line; the first byte is at `position`."""
     for start in range(0, len(content), _PIECE_BYTES):
         yield Span(position + start, content[start : start + _PIECE_BYTES], field)
 
 
 def _index(content: bytes, size: int, fields: tuple[tuple[str, int], ...]) -> Iterator[Span]:
-    """Entries up to the zeros that fill the file of a segment in use."""
+    """Entries, up to the zeros that fill the index of an active segment."""
     used = -(-len(content.rstrip(b"\x00")) // size) * size
     whole = min(used, len(content) - len(content) % size)
     for number, start in enumerate(range(0, whole, size)):

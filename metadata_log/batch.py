@@ -1,6 +1,6 @@
-"""Record batches of format 2, the unit of everything in the log (Kafka: `DefaultRecordBatch`, `DefaultRecord`).
+"""Record batches of format 2, the unit of the log (Kafka: `DefaultRecordBatch`, `DefaultRecord`).
 
-`build_batch` and `records` trade beauty for speed: a record costs about 0.2 µs to write and 1.1 µs to read.
+`build_batch` and `records` favour speed over readability: a record takes about 0.2 µs to write and 1.1 µs to read.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from metadata_log.compression import BadCompression, Compression, deflate, infla
 from metadata_log.errors import CorruptBatch, IncompleteBatch, UnsupportedVersion
 
 MAX_INFLATED_BYTES: Final = 1 << 26
-"""What the records of a compressed batch may unpack to; a few bytes can claim to be gigabytes."""
+"""The most bytes that the records of a compressed batch may have uncompressed; a few bytes can claim gigabytes."""
 RECORDS_PER_PORTION: Final = 500
-"""So many records are read without a pause by those who read a batch a portion at a time."""
+"""How many records are read without a pause by readers that read a batch in portions."""
 MAX_CONTROL_RECORDS: Final = 100
-"""No control batch of a quorum has more records; a leader writes three at once, at most."""
+"""The most records of a control batch of a quorum; a leader writes at most three at once."""
 _RECORDS_PER_HEADER: Final = 2
 _BYTES_PER_RECORD: Final = 4096
-"""So many bytes are copied and summed up in about the time that reading a record takes."""
+"""The bytes that are copied and checksummed in about the time of reading one record."""
 HEADER_BYTES: Final = 61
-"""Up to and including the record count."""
+"""The header's size, the record count included."""
 
 _HEADER: Final = Layout(">qiibIhiqqqhii")
 _CHECKED: Final = Layout(">hiqqqhii")
@@ -49,7 +49,25 @@ _DELETE_HORIZON: Final = 0x40
 
 
 class RecordBatch(Struct, frozen=True, gc=False):
-    """The header of one batch, and its bytes. `position` is where it begins in what was scanned."""
+    """The header of one batch, and its bytes (Kafka: `DefaultRecordBatch`).
+
+    Args:
+        position: The byte position of the batch in the scanned data.
+        base_offset: The offset of the first record.
+        size_bytes: The size of the batch with its header, in bytes.
+        epoch: The partition leader epoch.
+        magic: The batch format; always 2.
+        crc: The stored CRC-32C.
+        attributes: The attribute bits: codec, time type, transaction, control.
+        last_offset_delta: The distance from the base offset to the last offset.
+        base_timestamp: The time of the first record, in ms.
+        max_timestamp: The latest time of a record, in ms.
+        producer_id: The producer's id; -1 in the metadata log.
+        producer_epoch: The producer's epoch; -1 in the metadata log.
+        base_sequence: The sequence number of the first record; -1 in the metadata log.
+        record_count: The number of records.
+        data: The bytes of the batch; empty after `read_header`.
+    """
 
     position: int
     base_offset: int
@@ -99,23 +117,23 @@ class RecordBatch(Struct, frozen=True, gc=False):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When the cleaner may drop the batch's deletions; it then stands in the place of `base_timestamp`."""
+        """When the cleaner may drop the batch's tombstones, in ms; such a batch stores it as `base_timestamp`."""
         return self.base_timestamp if self.attributes & _DELETE_HORIZON else None
 
     @property
     def is_compressed(self) -> bool:
-        """Whether the records are packed; never so in the metadata log."""
+        """Whether the records are compressed; never so in the metadata log."""
         return bool(self.attributes & _COMPRESSION_MASK)
 
     @property
     def codec(self) -> str:
-        """How the records are packed, in words; also for a codec nobody has defined."""
+        """The name of the compression codec; also for an undefined codec."""
         code = self.attributes & _COMPRESSION_MASK
         return Compression(code).name.lower() if code <= Compression.ZSTD else f"unknown codec {code}"
 
     @property
     def compression(self) -> Compression:
-        """How the records are packed; raises `UnsupportedVersion` for a codec nobody has defined."""
+        """The compression codec; raises `UnsupportedVersion` for an undefined codec."""
         code = self.attributes & _COMPRESSION_MASK
         if code > Compression.ZSTD:
             raise UnsupportedVersion(f"unknown compression codec {code}", position=self.position, field="attributes")
@@ -133,7 +151,16 @@ _NO_HEADERS: Final[tuple[Header, ...]] = ()
 
 
 class Record(Struct, frozen=True, gc=False):
-    """One record. `timestamp_delta` is as written; `timestamp` differs from it only under log append time."""
+    """One record (Kafka: `DefaultRecord`).
+
+    Args:
+        offset: The offset in the log.
+        timestamp: The time in ms; under log append time, the batch's time.
+        timestamp_delta: The stored distance in ms from the batch's base timestamp.
+        key: The key, or None.
+        value: The value, or None.
+        headers: The headers; the metadata log has none.
+    """
 
     offset: int
     timestamp: int
@@ -147,7 +174,7 @@ class Record(Struct, frozen=True, gc=False):
 
 
 def _varint(number: int) -> bytes:
-    """Zigzag variable-length form of a signed number."""
+    """The zigzag variable-length form of a signed number."""
     number = number << 1 if number >= 0 else ((-number - 1) << 1) | 1
     out = bytearray()
     while number > 0x7F:
@@ -164,13 +191,13 @@ _DELTAS: Final = tuple(_varint(delta) for delta in range(_DELTA_COUNT))
 
 @lru_cache(maxsize=4096)
 def _record_frame(value_size: int, delta_size: int) -> tuple[bytes, bytes]:
-    """What stands before and behind the offset delta of a data record, the latter up to its value."""
+    """The bytes of a data record before its offset delta, and those between the delta and the value."""
     rest = b"\x01" + _varint(value_size)
     return _varint(2 + delta_size + len(rest) + value_size + 1) + b"\x00\x00", rest
 
 
 def record_bytes(value_size: int, delta: int) -> int:
-    """How many bytes `build_batch` needs for a record at this place in its batch."""
+    """The bytes of a data record that `build_batch` writes, for a value of this size at this offset delta."""
     delta_size = len(_DELTAS[delta]) if delta < _DELTA_COUNT else len(_varint(delta))
     before, behind = _record_frame(value_size, delta_size)
     return len(before) + delta_size + len(behind) + value_size + 1
@@ -188,12 +215,22 @@ def _with_header(
 
 
 def build_batch(base_offset: int, epoch: int, timestamp_ms: int, values: Sequence[bytes]) -> bytes:
-    """The bytes of `new_batch`."""
+    """A batch of data records as a controller writes them: uncompressed, without keys, with one timestamp.
+
+    Args:
+        base_offset: The offset of the first record.
+        epoch: The partition leader epoch.
+        timestamp_ms: The time of every record.
+        values: The values of the records; at least one.
+
+    Returns:
+        The encoded batch (Kafka: `BatchBuilder`).
+    """
     return new_batch(base_offset, epoch, timestamp_ms, values).data
 
 
 def new_batch(base_offset: int, epoch: int, timestamp_ms: int, values: Sequence[bytes]) -> RecordBatch:
-    """A batch of data records as a controller writes it: uncompressed, no keys, one timestamp for all."""
+    """The same as `build_batch`, together with the header of the batch."""
     assert values, "a batch has records"
     parts: list[bytes] = []
     append = parts.append
@@ -202,7 +239,7 @@ def new_batch(base_offset: int, epoch: int, timestamp_ms: int, values: Sequence[
     for delta, value in enumerate(values):
         delta_bytes = _DELTAS[delta] if delta < _DELTA_COUNT else _varint(delta)
         size = len(value)
-        # The frame is the same for a run of values of one size, as long as the delta does not get longer.
+        # The frame is the same for a run of values of one size, as long as the delta keeps its length.
         if size != known_size or delta == 64 or delta >= _DELTA_COUNT:
             before, behind = _record_frame(size, len(delta_bytes))
             known_size = size
@@ -238,10 +275,22 @@ def write_batch(
     producer_epoch: int = -1,
     base_sequence: int = -1,
 ) -> bytes:
-    """A batch with any attributes (`MemoryRecordsBuilder`); it begins at the first record's offset and time.
+    """A batch with any attributes (Kafka: `MemoryRecordsBuilder`). The first record sets its base offset and time.
 
-    With `append_time_ms` all records have that time, with `delete_horizon_ms` theirs count from there;
-    `timestamp_delta` of the records is not looked at.
+    Args:
+        contents: The records, at least one, in order. Their `timestamp_delta` is ignored.
+        epoch: The partition leader epoch.
+        compression: The codec of the records.
+        append_time_ms: The log append time of all records, in ms; None for the records' own times.
+        delete_horizon_ms: The delete horizon in ms, from which the records' times then count; None for none.
+        transactional: Whether the batch belongs to a transaction.
+        control: Whether the records are control records.
+        producer_id: The producer's id, -1 for none.
+        producer_epoch: The producer's epoch, -1 for none.
+        base_sequence: The sequence number of the first record, -1 for none.
+
+    Returns:
+        The encoded batch.
     """
     assert contents, "a batch has records"
     base_offset = contents[0].offset
@@ -275,7 +324,7 @@ def write_batch(
 def rebuild_batch(batch: RecordBatch, contents: Iterable[Record]) -> bytes:
     """The bytes of a batch with this header and these records; size, count and CRC are computed anew.
 
-    Without compression they are those that Kafka writes. Raises `UnsupportedVersion` for a codec nobody has defined.
+    Without compression the result equals Kafka's bytes. Raises `UnsupportedVersion` for an undefined codec.
     """
     bodies = [
         _encode_record(
@@ -297,7 +346,7 @@ def rebuild_batch(batch: RecordBatch, contents: Iterable[Record]) -> bytes:
 
 
 def with_checksum(batch: bytes) -> bytes:
-    """The same batch with the checksum that belongs to its bytes, whatever they are; for tools that forge batches."""
+    """The same batch with the correct checksum of its bytes, valid or not; for tools that forge batches."""
     return batch[:_CRC_AT] + _CRC.pack(crc32c(batch[_CHECKED_AT:])) + batch[_CHECKED_AT:]
 
 
@@ -327,10 +376,22 @@ def _encode_record(
 def scan(
     data: bytes | memoryview, position: int = 0, *, where: str | None = None, verify: bool = True, at: int = 0
 ) -> Iterator[RecordBatch]:
-    """The batches from `position` to the end of `data`, checked by CRC-32C unless `verify` is off.
+    """The batches from `position` to the end of `data`.
 
-    `at` is added to every position reported, for data that is a piece of something larger. Raises `IncompleteBatch`
-    where the data ends inside a batch, `CorruptBatch` for damage, `UnsupportedVersion` for the formats before 2.
+    Args:
+        data: The bytes of whole batches.
+        position: The position of the first batch.
+        where: The file or peer, for errors.
+        verify: Whether to check each CRC-32C.
+        at: The position of `data` in a larger whole; added to every reported position.
+
+    Returns:
+        The batches in order.
+
+    Raises:
+        IncompleteBatch: The data ends inside a batch.
+        CorruptBatch: A batch is damaged.
+        UnsupportedVersion: A batch has a format before 2.
     """
     end = len(data)
     while position < end:
@@ -342,7 +403,23 @@ def scan(
 def read_batch(
     data: bytes | memoryview, position: int = 0, *, where: str | None = None, verify: bool = True, at: int = 0
 ) -> RecordBatch:
-    """The one batch at `position`; arguments and errors as for `scan`."""
+    """The batch at `position`.
+
+    Args:
+        data: Bytes that hold the batch.
+        position: The position of the batch.
+        where: The file or peer, for errors.
+        verify: Whether to check the CRC-32C.
+        at: The position of `data` in a larger whole; added to every reported position.
+
+    Returns:
+        The batch.
+
+    Raises:
+        IncompleteBatch: The data ends inside the batch.
+        CorruptBatch: The batch is damaged.
+        UnsupportedVersion: The batch has a format before 2.
+    """
     left = len(data) - position
     if left < HEADER_BYTES:
         raise _short(data, position, left, where, at)
@@ -394,9 +471,9 @@ def read_batch(
 def read_header(
     data: bytes | memoryview, at: int = 0, *, left: int, where: str | None = None, position: int = 0
 ) -> RecordBatch:
-    """The header at `at`, without looking at the records: `data` of the result is empty, and no CRC is checked.
+    """The header at `at`, without its records: `data` of the result is empty, and the CRC is not checked.
 
-    `left` is how many bytes are left from there, `position` where that is. Errors as for `scan`.
+    `left` is the number of bytes from there, `position` the reported position. Errors as for `scan`.
     """
     if min(len(data) - at, left) < HEADER_BYTES:
         raise _short(data, at, min(len(data) - at, left), where, position - at)
@@ -427,7 +504,7 @@ def read_header(
 def _short(
     data: bytes | memoryview, position: int, left: int, where: str | None, at: int
 ) -> CorruptBatch | UnsupportedVersion:
-    """What is wrong where fewer bytes are left than a header has."""
+    """The error where fewer bytes are left than a header has."""
     if left > _MAGIC_AT:
         length = int.from_bytes(data[position + _LENGTH_AT : position + _BEFORE_LENGTH], "big", signed=True)
         magic = int.from_bytes(data[position + _MAGIC_AT : position + _MAGIC_AT + 1], "big", signed=True)
@@ -441,7 +518,7 @@ def _short(
 def _bad_front(
     length: int, magic: int, left: int, where: str | None, position: int
 ) -> CorruptBatch | UnsupportedVersion:
-    """Name the first thing that is wrong with a batch's length or magic."""
+    """The error for a batch with a wrong length or format."""
     size = length + _BEFORE_LENGTH
     if length < _SMALLEST_LENGTH:
         return CorruptBatch(f"no batch has a length of {length}", where=where, position=position, field="batch length")
@@ -462,7 +539,7 @@ def _bad_front(
 
 
 def _record_bytes(batch: RecordBatch, where: str | None) -> bytes:
-    """The records of a batch, unpacked."""
+    """The records of a batch, uncompressed."""
     packed = batch.data[HEADER_BYTES:]
     if not batch.attributes & _COMPRESSION_MASK:
         return packed
@@ -519,7 +596,7 @@ def _headers_at(data: bytes, position: int) -> tuple[tuple[Header, ...], int]:
 
 
 def records(batch: RecordBatch, *, where: str | None = None) -> Iterator[Record]:
-    """The records of a batch, in order; raises `CorruptBatch` where they do not fill it exactly."""
+    """The records of a batch, in order; raises `CorruptBatch` if they do not fill the batch exactly."""
     data = _record_bytes(batch, where)
     base_offset, base_time = batch.base_offset, batch.base_timestamp
     fixed_time = batch.max_timestamp if batch.is_log_append_time else None
@@ -528,7 +605,7 @@ def records(batch: RecordBatch, *, where: str | None = None) -> Iterator[Record]
     try:
         for _ in range(batch.record_count):
             start = position
-            # Most numbers in a record of the metadata log take one byte, offsets two: read those without a call.
+            # Most numbers in a record of the metadata log have one byte, offsets two: this code reads both inline.
             byte = data[position]
             if byte < 0x80:
                 size, position = (byte >> 1) ^ -(byte & 1), position + 1
@@ -586,10 +663,10 @@ def records(batch: RecordBatch, *, where: str | None = None) -> Iterator[Record]
 
 
 def quorum_records(batch: RecordBatch, *, where: str | None = None) -> list[Record]:
-    """The records of a batch as a quorum writes it: neither packed nor in a transaction, at least one, without gaps.
+    """The records of a batch as a quorum writes it: uncompressed, without a transaction, at least one, without gaps.
 
-    Raises `CorruptBatch` for any other. Kafka's quorum never packs a batch (`BatchAccumulator` with
-    `Compression.NONE`), though its readers would unpack one.
+    Raises `CorruptBatch` for any other batch. Kafka's quorum never compresses a batch (`BatchAccumulator` with
+    `Compression.NONE`), but its readers would accept one.
     """
     _check_header(batch, where)
     found = list(records(batch, where=where))
@@ -613,7 +690,7 @@ def _check_header(batch: RecordBatch, where: str | None) -> None:
 
 
 def _check_offsets(found: Sequence[Record], first: int, batch: RecordBatch, where: str | None) -> None:
-    """Raise `CorruptBatch` unless the offsets of the records follow each other from `first` on."""
+    """Raise `CorruptBatch` unless the offsets of the records are consecutive from `first` on."""
     for offset, record in enumerate(found, first):
         if record.offset != offset:
             what = f"the record at offset {offset} says that it is at offset {record.offset}"
@@ -628,7 +705,7 @@ def data_values(batch: RecordBatch, *, where: str | None = None) -> tuple[bytes,
 def data_values_by_portions(batch: RecordBatch, *, where: str | None = None) -> Iterator[list[bytes]]:
     """The values of a batch of data records, at most `RECORDS_PER_PORTION` of them at a time.
 
-    Errors are those of `data_values`, each raised with the portion that holds the wrong record.
+    Errors are those of `data_values`, each raised with the portion of the wrong record.
     """
     _check_header(batch, where)
     offset = batch.base_offset
@@ -640,7 +717,7 @@ def data_values_by_portions(batch: RecordBatch, *, where: str | None = None) -> 
 
 
 def overhead(batch: RecordBatch) -> int:
-    """How many records could be read in about the time that a batch takes beside its records."""
+    """The number of records that take about as long to read as a batch does without its records."""
     return _RECORDS_PER_HEADER + batch.size_bytes // _BYTES_PER_RECORD
 
 

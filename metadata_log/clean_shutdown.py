@@ -1,4 +1,4 @@
-"""The file by which a broker proves that its last life ended cleanly (KIP-966; Kafka: `CleanShutdownFileHandler`)."""
+"""The file that proves the clean shutdown of a broker (KIP-966; Kafka: `CleanShutdownFileHandler`)."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class _Content(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def write_clean_shutdown(disk: Disk, directory: str, broker_epoch: int) -> None:
-    """Everything in this log directory is on disk, as of the life with this broker epoch."""
+    """Write the file: everything in this log directory is on disk, as of this broker epoch."""
     content = msgspec.json.encode(_Content(version=0, broker_epoch=broker_epoch))
     replace_file(disk, directory, CLEAN_SHUTDOWN_FILE, content)
 
 
 def take_clean_shutdown(disk: Disk, directories: Iterable[str]) -> int:
-    """The broker epoch of the last life, if the files in all log directories say that it ended cleanly, else -1.
+    """The broker epoch of the last run, if the files in all log directories prove a clean shutdown; else -1.
 
-    The files are removed: they say nothing of the life that begins.
+    The files are removed, because they prove nothing about the run that begins.
     """
     epochs = []
     for directory in directories:
@@ -42,7 +42,7 @@ def take_clean_shutdown(disk: Disk, directories: Iterable[str]) -> int:
 
 
 def _epoch_in(content: bytes) -> int:
-    """An empty file, as before 3.8, proves nothing, and neither does one that cannot be read."""
+    """The epoch in the file. An empty file, as before 3.8, proves nothing; neither does an unreadable file."""
     try:
         return msgspec.json.decode(content, type=_Content).broker_epoch
     except msgspec.DecodeError:

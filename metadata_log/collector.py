@@ -1,5 +1,5 @@
-"""Loading without Python's cyclic garbage collector, which would look again and again at millions of records that form
-no cycles (a third of the time). Kafka has no counterpart.
+"""Loading without Python's cyclic garbage collector. Millions of records form no cycles, but the collector would scan
+them repeatedly, which takes a third of the time. Kafka has no counterpart.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    """No garbage collection in this block, or in the function that this decorates."""
+    """Suspend garbage collection in this block, or in the decorated function."""
     was_on = gc.isenabled()
     gc.disable()
     try:

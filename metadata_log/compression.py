@@ -1,8 +1,8 @@
-"""How the records of a batch are packed (Kafka: `CompressionType`, `Lz4BlockInputStream`, `SnappyInputStream`).
+"""Compression of a batch's records (Kafka: `CompressionType`, `Lz4BlockInputStream`, `SnappyInputStream`).
 
-Kafka frames snappy and lz4 in its own ways, so the frames are taken apart here and a library does the blocks. Nothing
-unpacks to more than a limit: a few bytes can claim to be gigabytes. Checksums inside a frame are left unread, since
-the CRC of the batch covers all of it.
+Kafka frames snappy and lz4 in its own ways, so this module parses the frames, and a library handles the blocks. A limit
+bounds the uncompressed size, because a few bytes can claim gigabytes. Checksums inside a frame are ignored: the CRC of
+the batch covers all of the frame.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 
 class Compression(IntEnum):
-    """How the records of a batch are packed. The metadata log knows only `NONE`."""
+    """The compression codec of a batch (Kafka: `CompressionType`). The metadata log uses only `NONE`."""
 
     NONE = 0
     GZIP = 1
@@ -24,7 +24,7 @@ class Compression(IntEnum):
 
 
 class BadCompression(ValueError):
-    """Packed bytes are damaged, or unpack to more than the limit."""
+    """The compressed bytes are damaged, or exceed the limit when uncompressed."""
 
 
 _TOO_MUCH: Final = "it unpacks to more than a batch can hold"
@@ -45,12 +45,12 @@ _ZSTD_GUESS: Final = 16
 
 
 def inflate(compression: Compression, packed: bytes, limit: int) -> bytes:
-    """Unpack; raises `BadCompression` for damage and for more than `limit` bytes."""
+    """Uncompress; raises `BadCompression` for damage and for more than `limit` bytes."""
     return _INFLATE[compression](packed, limit)
 
 
 def deflate(compression: Compression, data: bytes) -> bytes:
-    """Pack as Kafka frames it; the bytes are those of another compressor than Kafka's."""
+    """Compress in Kafka's framing. The bytes may differ from Kafka's, which uses another compressor."""
     return _DEFLATE[compression](data)
 
 
@@ -84,7 +84,7 @@ def _deflate_gzip(data: bytes) -> bytes:
 
 
 def _inflate_snappy(packed: bytes, limit: int) -> bytes:
-    """Blocks behind a header; bytes without the header are one bare block, as Kafka's library takes them."""
+    """Blocks behind a header. Bytes without the header are one bare block, as in Kafka's library."""
     if not packed.startswith(_XERIAL_MAGIC):
         return _snappy_block(packed, limit)
     found = bytearray()
@@ -97,7 +97,7 @@ def _xerial_blocks(packed: bytes) -> Iterator[bytes]:
     position = 0
     while position < len(packed):
         if packed.startswith(_XERIAL_MAGIC, position):
-            # Streams may follow one another, each with its header.
+            # Several streams may follow one another, each with a header.
             position += len(_XERIAL_HEADER)
             if position > len(packed):
                 raise BadCompression(_CUT)
@@ -158,7 +158,7 @@ def _inflate_lz4(packed: bytes, limit: int) -> bytes:
 
 
 def _lz4_start(packed: bytes) -> tuple[int, int, bool]:
-    """Where the blocks begin, how large they unpack at most, and whether each is followed by a checksum."""
+    """The position of the first block, the largest uncompressed block, and whether each block has a checksum."""
     if len(packed) < len(_LZ4_HEADER):
         raise BadCompression(_CUT)
     if not packed.startswith(_LZ4_MAGIC):
@@ -184,7 +184,7 @@ def _deflate_lz4(data: bytes) -> bytes:
 
 
 def _inflate_zstd(packed: bytes, limit: int) -> bytes:
-    """Frames do not say reliably what they unpack to: try with room for the usual, then with more, up to the limit."""
+    """Frames do not state their uncompressed size reliably: try with a usual size, then with more, up to the limit."""
     import cramjam
 
     size = min(limit, max(1024, len(packed) * _ZSTD_GUESS))

@@ -1,7 +1,7 @@
-"""The configuration keys that a Kafka 4.3.1 server knows and shows (`KafkaConfigSchema.isSensitive`).
+"""The configuration keys that a Kafka 4.3.1 server defines and shows (`KafkaConfigSchema.isSensitive`).
 
-A key of type PASSWORD is in none of these tables, nor is a key that no server knows: both are sensitive.
-The tables hold what `AbstractKafkaConfig`, `LogConfig`, `GroupConfig` and `ClientMetricsConfigs` of Kafka define.
+A key of type PASSWORD is in none of these tables, and neither is an unknown key: both are sensitive.
+The tables hold the keys of `AbstractKafkaConfig`, `LogConfig`, `GroupConfig` and `ClientMetricsConfigs` of Kafka.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ _CLIENT_METRICS_KEYS: Final = """
 interval.ms match metrics
 """
 _LISTENER_PREFIX: Final = re.compile(r"listener\.name\.[^.]+\.")
-"""A broker's setting for one listener has the name of the setting behind the name of the listener."""
+"""A listener's own setting has the prefix of the listener before the name of the setting."""
 
 SHOWN_KEYS: Final = {
     TOPIC: frozenset(_TOPIC_KEYS.split()),
@@ -156,11 +156,11 @@ SHOWN_KEYS: Final = {
     CLIENT_METRICS: frozenset(_CLIENT_METRICS_KEYS.split()),
     GROUP: frozenset(_GROUP_KEYS.split()),
 }
-"""The keys whose values may be shown, by type of resource."""
+"""The keys with values that may be shown, by type of resource."""
 
 
 def is_shown_key(resource_type: int, key: str) -> bool:
-    """Whether Kafka knows a key of a type of resource, and its values may be shown."""
+    """Whether Kafka defines a key for a type of resource, and shows its values."""
     known = SHOWN_KEYS.get(resource_type, frozenset())
     if key in known:
         return True

@@ -1,6 +1,6 @@
-"""The door to the disk: a small protocol that the log, the snapshots and quorum-state are written through.
+"""The disk interface: a small protocol for every write of the log, the snapshots and quorum-state.
 
-`OsDisk` is the real one; `MemoryDisk` has crashes that lose what was not fsynced. Both pass one contract test.
+`OsDisk` is the real disk. `MemoryDisk` simulates crashes that lose data without fsync. Both pass one contract test.
 Paths are plain strings. Every method is synchronous; failures are `OSError`.
 """
 
@@ -16,18 +16,18 @@ from struct import pack
 from typing import Final, Protocol
 
 FILE_MODE: Final = 0o600
-"""Of files that this software makes: segments, snapshots and archives hold credentials (decision record 0030)."""
+"""The mode of files that this software makes: segments, snapshots and archives hold credentials (decision 0030)."""
 DIRECTORY_MODE: Final = 0o700
 MOST_SMALL_BYTES: Final = 64 << 20
-"""No file that is read in one piece is larger."""
+"""The size limit of files that are read in one piece."""
 
 
 class File(Protocol):
-    """One open file. Writing only ever happens at the end."""
+    """One open file. Writes only ever append."""
 
     @property
     def path(self) -> str:
-        """Where the file was opened."""
+        """The path under which the file was opened."""
 
     def append(self, data: bytes) -> None:
         """Write all of `data` at the end of the file."""
@@ -36,78 +36,95 @@ class File(Protocol):
         """Read up to `size` bytes at `position`; shorter only at the end of the file."""
 
     def size(self) -> int:
-        """The length of the file in bytes, including what was not yet fsynced."""
+        """The length of the file in bytes, data without fsync included."""
 
     def next_data(self, position: int) -> int:
-        """The first position from `position` on that may hold anything but zeros; the file's length where none does.
+        """The first position from `position` on that may hold anything but zeros; the file's length if there is none.
 
-        A sparse file has holes, which a reader of any file would walk for hours; a disk without them gives `position`.
+        A sparse file has holes, which a reader would otherwise walk for hours. A disk without holes returns `position`.
         """
 
     def truncate(self, size: int) -> None:
-        """Cut the file to `size` bytes."""
+        """Truncate the file to `size` bytes."""
 
     def fsync(self) -> None:
-        """Return once everything written so far, and the file's length, is on the disk. Never to be repeated after an
-        error: Linux drops what it could not write, and the next fsync succeeds.
+        """Return once everything written so far, and the file's length, is on disk.
+
+        After an error the caller must never retry: Linux drops the unwritten data, and the next fsync succeeds.
         """
 
     def drop_cache(self) -> None:
-        """Forget what is in memory of a file that was fsynced, so that the next read shows what the disk has.
+        """Drop the cached pages of a file after fsync, so that the next read returns the content of the disk.
 
-        After a failed write the page cache holds what the disk does not have, and an fsync has no more to say of it.
-        Where the system has no such call nothing happens.
+        After a failed write the page cache holds data that the disk does not have, and a later fsync reports no error.
+        Without support by the system this does nothing.
         """
 
     def close(self) -> None:
-        """Release the file; does not fsync."""
+        """Close the file; does not fsync."""
 
 
 class Lock(Protocol):
-    """An exclusive lock on a directory, held until released or the process ends."""
+    """An exclusive lock on a directory, held until `release` or the end of the process."""
 
     def release(self) -> None:
-        """Let go of the lock."""
+        """Release the lock."""
 
 
 class Disk(Protocol):
-    """The operations on files and directories that this project's write paths consist of."""
+    """The file and directory operations of all write paths. Failures are `OSError`; paths are plain strings.
+
+    A `Disk` keeps the guarantees of POSIX and no more: data is on disk after `fsync`, a name after `fsync_dir`.
+    """
 
     def open(self, path: str, *, create: bool = False, writable: bool = True) -> File:
-        """Open a file; with `create` make it if it does not exist. `FileNotFoundError` otherwise."""
+        """Open a file; with `create`, make a missing file.
+
+        Args:
+            path: The file.
+            create: Whether to make a missing file.
+            writable: Whether the file is opened for writing.
+
+        Raises:
+            FileNotFoundError: The file does not exist, and `create` is false.
+        """
 
     def read(self, path: str) -> bytes:
-        """The whole content of a small file; `FileNotFoundError` if there is none, `OSError` for a huge one."""
+        """The whole content of a small file; raises `FileNotFoundError`, and `OSError` for a file above the limit."""
 
     def exists(self, path: str) -> bool:
-        """Whether a file or directory is there."""
+        """Whether a file or directory exists."""
 
     def list(self, path: str) -> list[str]:
-        """The names in a directory, sorted; `FileNotFoundError` if there is none."""
+        """The names in a directory, sorted; raises `FileNotFoundError`."""
 
     def mkdir(self, path: str) -> None:
-        """Make a directory and its parents; fine if it exists."""
+        """Make a directory and its parents; does nothing if the directory exists."""
 
     def remove(self, path: str) -> None:
-        """Delete a file; `FileNotFoundError` if there is none."""
+        """Delete a file; raises `FileNotFoundError`."""
 
     def rename(self, source: str, target: str) -> None:
-        """Atomically give a file another name in the same directory, replacing what had it."""
+        """Atomically rename a file within its directory, replacing a file of the new name."""
 
     def make_read_only(self, path: str) -> None:
-        """Forbid to write to a file from now on, as far as this disk can."""
+        """Make a file read-only, as far as this disk can."""
 
     def fsync_dir(self, path: str) -> None:
-        """Return once the names in this directory are on the disk."""
+        """Return once the names in this directory are on disk."""
 
     def lock(self, path: str) -> Lock:
-        """Take the exclusive lock file at `path` (Kafka's `.lock`); `BlockingIOError` if another process holds it."""
+        """Take the exclusive lock file at `path` (Kafka's `.lock`).
+
+        Raises:
+            BlockingIOError: Another process holds the lock.
+        """
 
 
 def replace_file(disk: Disk, directory: str, name: str, content: bytes) -> None:
-    """Put `content` under `name` so that a crash leaves the old or the new file, and the new one once this returns.
+    """Replace a file atomically: after a crash it is the old or the new file, and the new one once this returns.
 
-    Write `name.tmp`, fsync it, rename it over `name`, fsync the directory (Kafka: `Utils.atomicMoveWithFallback`).
+    Writes `name.tmp`, fsyncs it, renames it to `name`, fsyncs the directory (Kafka: `Utils.atomicMoveWithFallback`).
     """
     temporary = f"{directory}/{name}.tmp"
     if disk.exists(temporary):
@@ -123,7 +140,7 @@ def replace_file(disk: Disk, directory: str, name: str, content: bytes) -> None:
 
 
 def make_directory(disk: Disk, path: str) -> None:
-    """Make a directory, and its parents, for good: a lost entry would take everything below with it."""
+    """Make a directory and its parents durably: a lost directory entry would lose everything below it."""
     if not disk.exists(path):
         parent = path.rpartition("/")[0] or ("/" if path.startswith("/") else ".")
         make_directory(disk, parent)
@@ -132,12 +149,12 @@ def make_directory(disk: Disk, path: str) -> None:
 
 
 class OsDisk:
-    """The disk of this machine."""
+    """The disk of this machine. See `Disk` for the contract."""
 
     def open(self, path: str, *, create: bool = False, writable: bool = True) -> OsFile:
-        """Open a regular file; with `create` make it, for its owner only, if it does not exist.
+        """Open a regular file; with `create`, make a missing file, with access for its owner only.
 
-        `OSError` for a FIFO, a device, a socket or a directory, at once: nothing waits for the other end.
+        Raises `OSError` at once for a FIFO, a device, a socket or a directory: the open never blocks.
         """
         return OsFile(
             path, _open_regular(path, (os.O_RDWR if writable else os.O_RDONLY) | (os.O_CREAT if create else 0))
@@ -154,7 +171,7 @@ class OsDisk:
             file.close()
 
     def exists(self, path: str) -> bool:
-        """Whether a file or directory is there."""
+        """Whether a file or directory exists."""
         return os.path.exists(path)
 
     def list(self, path: str) -> list[str]:
@@ -162,7 +179,7 @@ class OsDisk:
         return sorted(os.listdir(path))
 
     def mkdir(self, path: str) -> None:
-        """Make a directory and its parents, for their owner only."""
+        """Make a directory and its parents, with access for their owner only."""
         if os.path.isdir(path):
             return
         parent = os.path.dirname(path.rstrip("/"))
@@ -179,17 +196,17 @@ class OsDisk:
         os.remove(path)
 
     def rename(self, source: str, target: str) -> None:
-        """Atomically give a file another name; one that takes the place of another takes its access rights, too."""
+        """Atomically rename a file. A file that replaces another one takes over its access rights."""
         with suppress(FileNotFoundError):
             os.chmod(source, stat.S_IMODE(os.stat(target).st_mode))
         os.rename(source, target)
 
     def make_read_only(self, path: str) -> None:
-        """Take every right to write from a file."""
+        """Remove every write permission of a file."""
         os.chmod(path, os.stat(path).st_mode & 0o7555)
 
     def fsync_dir(self, path: str) -> None:
-        """Return once the names in this directory are on the disk."""
+        """Return once the names in this directory are on disk."""
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -197,7 +214,7 @@ class OsDisk:
             os.close(fd)
 
     def lock(self, path: str) -> OsLock:
-        """Take the lock file at `path` as Java's `FileChannel.tryLock` does: a JVM and we keep each other out."""
+        """Take the lock file at `path` as Java's `FileChannel.tryLock` does, so that a JVM's lock excludes this one."""
         fd = _open_regular(path, os.O_RDWR | os.O_CREAT)
         try:
             _lock_whole_file(fd)
@@ -210,7 +227,7 @@ class OsDisk:
 
 
 def _open_regular(path: str, flags: int) -> int:
-    """A descriptor of a regular file. What else has this name is not opened: that could block, or move a device."""
+    """A descriptor of a regular file. Any other kind of file is not opened: an open could block, or move a device."""
     try:
         _check_regular(os.stat(path).st_mode, path)
     except FileNotFoundError:
@@ -242,10 +259,10 @@ def _check_regular(mode: int, path: str) -> None:
 
 
 def _lock_whole_file(fd: int) -> None:
-    """An exclusive record lock on all of the file.
+    """Take an exclusive record lock on all of the file.
 
-    Where Linux offers it the lock belongs to the open file, not to the process: a second attempt by this process is
-    refused too, and closing another descriptor of the file does not lose it. Both kinds exclude each other.
+    On Linux the lock belongs to the open file, not to the process. A second attempt by this process then fails too, and
+    closing another descriptor of the file does not release the lock. Both kinds of lock exclude each other.
     """
     if hasattr(fcntl, "F_OFD_SETLK"):
         fcntl.fcntl(fd, fcntl.F_OFD_SETLK, pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
@@ -260,14 +277,14 @@ class OsLock:
         self._fd = fd
 
     def release(self) -> None:
-        """Let go of the lock; once more does nothing."""
+        """Release the lock; a second call does nothing."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
 class OsFile:
-    """A file of `OsDisk`. Its end is where the last write ended: nobody else writes to it."""
+    """A file of `OsDisk`. The end of the last write is the end of the file: there is no other writer."""
 
     def __init__(self, path: str, fd: int) -> None:
         self._path = path
@@ -278,7 +295,7 @@ class OsFile:
 
     @property
     def path(self) -> str:
-        """Where the file was opened."""
+        """The path under which the file was opened."""
         return self._path
 
     def append(self, data: bytes) -> None:
@@ -286,7 +303,7 @@ class OsFile:
         try:
             written = os.pwrite(self._fd, data, self._size)
             while written < len(data):
-                # A signal or a nearly full disk: the next call either goes on or says why not.
+                # A signal or a nearly full disk caused a short write: the next call continues or reports the error.
                 written += os.pwrite(self._fd, data[written:], self._size + written)
         except OSError as failed:
             failed.filename = self._path
@@ -311,20 +328,20 @@ class OsFile:
         except OSError as bad:
             if bad.errno == errno.ENXIO:
                 return max(position, os.fstat(self._fd).st_size)
-            if bad.errno in {errno.EINVAL, errno.ENOTSUP}:  # a file system that knows nothing of holes
+            if bad.errno in {errno.EINVAL, errno.ENOTSUP}:  # the file system does not support holes
                 return position
             raise
 
     def truncate(self, size: int) -> None:
-        """Cut the file to `size` bytes."""
+        """Truncate the file to `size` bytes."""
         os.ftruncate(self._fd, size)
         self._size = size
 
     def fsync(self) -> None:
-        """Return once data and length are on the disk; times of access and change may not be.
+        """Return once data and length are on disk; access and modification times may not be.
 
-        One thread at a time: the kernel tells of a failed write once per descriptor, and the next fsync says that all
-        is well. So a file whose fsync has failed raises that error again, whichever thread asks.
+        One thread at a time may call this: the kernel reports a failed write once per descriptor, and the next fsync
+        succeeds. After a failure every call, from any thread, raises the same error again.
         """
         with self._fsync_lock:
             if self._fsync_failure is not None:
@@ -337,12 +354,12 @@ class OsFile:
                 raise
 
     def drop_cache(self) -> None:
-        """Let the kernel drop the pages of the file that are clean: those that it could not write are."""
+        """Let the kernel drop the clean pages of the file; pages that it failed to write count as clean."""
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def close(self) -> None:
-        """Release the file."""
+        """Close the file."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

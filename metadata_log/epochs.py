@@ -1,6 +1,6 @@
-"""Which epoch every offset of the log belongs to (Kafka: `LeaderEpochFileCache`, `LeaderEpochCheckpointFile`).
+"""The epoch of every offset of the log (Kafka: `LeaderEpochFileCache`, `LeaderEpochCheckpointFile`).
 
-`EpochHistory` is a value: every change makes another one, so the core, the log and a fork can share it.
+`EpochHistory` is immutable: every change returns a new one, so that the core, the log and a fork can share it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from metadata_log.types import OffsetAndEpoch
 
 FILE_NAME = "leader-epoch-checkpoint"
 
-# As Java's readLine, Integer.parseInt and split("\\s+") see them: str.splitlines and str.strip know more characters.
+# The rules of Java's readLine, Integer.parseInt and split("\\s+"): str.splitlines and str.strip accept more characters.
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _NUMBER = re.compile(r"[0-9]{1,10}")
 _ENTRY = re.compile(r"([0-9]{1,10})[ \t\v\f]+([0-9]{1,19})[ \t\v\f]*")
@@ -27,17 +27,17 @@ _offset = attrgetter("offset")
 
 
 class EpochHistory(Struct, frozen=True):
-    """The first offset of every epoch that has records, epochs and offsets both rising."""
+    """The first offset of every epoch that has records; epochs and offsets both increase."""
 
     entries: tuple[OffsetAndEpoch, ...] = ()
 
     @property
     def last_epoch(self) -> int | None:
-        """The newest epoch, or None if there is none yet."""
+        """The newest epoch, or None without epochs."""
         return self.entries[-1].epoch if self.entries else None
 
     def assign(self, epoch: int, start_offset: int) -> EpochHistory:
-        """Let `epoch` begin at `start_offset`; entries that contradict it give way."""
+        """Begin `epoch` at `start_offset`; contradicting entries are removed."""
         assert epoch >= 0, epoch
         assert start_offset >= 0, start_offset
         if self.entries:
@@ -56,7 +56,7 @@ class EpochHistory(Struct, frozen=True):
         return EpochHistory(tuple(entry for entry in self.entries if entry.offset < end_offset))
 
     def truncate_start(self, start_offset: int) -> EpochHistory:
-        """The history of a log that begins at `start_offset`: the epoch in force there begins there now."""
+        """The history of a log that begins at `start_offset`; the epoch of that offset begins there."""
         dropped = bisect_right(self.entries, start_offset, key=_offset)
         if dropped == 0:
             return self
@@ -64,7 +64,7 @@ class EpochHistory(Struct, frozen=True):
         return EpochHistory((first, *self.entries[dropped:]))
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> OffsetAndEpoch:
-        """Where the records of `epoch`, or of the last epoch before it, end (`RaftLog.endOffsetForEpoch`)."""
+        """The end of the records of `epoch`, or of the last epoch before it (`RaftLog.endOffsetForEpoch`)."""
         last = self.last_epoch
         if last is None:
             return OffsetAndEpoch(epoch=0, offset=log_end_offset)
@@ -75,7 +75,7 @@ class EpochHistory(Struct, frozen=True):
         return OffsetAndEpoch(epoch=known, offset=self.entries[higher].offset)
 
     def epoch_at(self, offset: int) -> int | None:
-        """The epoch of the record at `offset`, or None if it lies before the history."""
+        """The epoch of the record at `offset`, or None before the history."""
         after = bisect_right(self.entries, offset, key=_offset)
         return self.entries[after - 1].epoch if after else None
 
@@ -119,5 +119,5 @@ def parse_epochs(text: bytes, *, where: str | None = None) -> EpochHistory:
 
 
 def write_epochs(disk: Disk, directory: str, history: EpochHistory) -> None:
-    """Replace the leader-epoch-checkpoint of a partition directory durably."""
+    """Durably replace the leader-epoch-checkpoint of a partition directory."""
     replace_file(disk, directory, FILE_NAME, format_epochs(history))

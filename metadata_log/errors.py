@@ -1,6 +1,6 @@
-"""What can be wrong with bytes: every error names where it was found.
+"""Errors about bytes and files: each one names its place.
 
-The taxonomy has five kinds (see `docs/architecture.md`); this module holds the kind "bytes are wrong".
+`docs/architecture.md` defines five kinds of errors; this module holds the kind "bytes are wrong".
 """
 
 from __future__ import annotations
@@ -11,14 +11,18 @@ REMEDY: Final = (
     "Keep a copy of the directory. Put a sound copy of the file in its place, or let the node rejoin with an empty "
     "directory. A voter of a static quorum may not do that at any time: see docs/howto/damaged-disk.md."
 )
-"""What an operator can do about a directory that has lost something."""
+"""The remedy for an operator, for a directory that has lost data."""
 
 
 class MetadataLogError(Exception):
-    """Bytes, a file or a directory are not what they should be.
+    """The base of all errors about bytes, files and directories.
 
-    `where` is a file path or a peer, `position` a byte position in it, `field` the path of the field being read,
-    `hint` what a person can do about it.
+    Args:
+        what: The error as a text.
+        where: The file path or the peer.
+        position: The byte position in the file or message.
+        field: The path of the field.
+        hint: A remedy for the operator.
     """
 
     def __init__(
@@ -45,32 +49,32 @@ class MetadataLogError(Exception):
 
 
 class DecodeError(MetadataLogError):
-    """A message, record or file text does not follow its schema."""
+    """A message, record or text file does not follow its schema."""
 
 
 class LimitExceeded(DecodeError):
-    """A peer sent a frame with more bytes or more values than its API may have; nothing of it was kept."""
+    """A peer sent a frame with more bytes or more values than its API may have; the frame was discarded."""
 
 
 class UnsupportedVersion(DecodeError):
-    """The bytes claim a version, record type or message format that this software does not know."""
+    """The bytes have a version, record type or message format that this software does not know."""
 
 
 class EncodeError(MetadataLogError):
-    """A value cannot be written in the version asked for: a field that is set and not ignorable, or out of range."""
+    """A value has no encoding in the requested version: a set field that is not ignorable, or a value out of range."""
 
 
 class CorruptBatch(MetadataLogError):
-    """A record batch is damaged: wrong CRC, impossible length, or offsets that do not fit."""
+    """A record batch is damaged: wrong CRC, impossible length, or inconsistent offsets."""
 
 
 class IncompleteBatch(CorruptBatch):
-    """The bytes end before the batch does: normal at the torn end of the last segment and of a Fetch answer."""
+    """The bytes end before the batch does: usual at the end of the last segment and of a Fetch response."""
 
 
 class DirectoryError(MetadataLogError):
-    """A log directory cannot be used: not formatted, locked by another process, or its files disagree."""
+    """A log directory is unusable: not formatted, locked by another process, or inconsistent."""
 
 
 class ReplayError(MetadataLogError):
-    """A record contradicts the image it is applied to, so the log breaks its own rules (Kafka: `FaultHandler`)."""
+    """A record contradicts the image: the log breaks its own rules (Kafka: the argument of a `FaultHandler`)."""

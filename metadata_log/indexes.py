@@ -1,7 +1,7 @@
-"""The two sparse indexes beside a segment (Kafka: `OffsetIndex`, `TimeIndex`).
+"""The two sparse indexes of a segment (Kafka: `OffsetIndex`, `TimeIndex`).
 
-They are kept in memory and written when a segment is closed: they can always be built again from the log, and both
-Kafka and we do so at every start.
+The indexes are in memory and are written when a segment is closed. Both Kafka and this software rebuild them from the
+log at every start.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TIME_ENTRY_BYTES: Final = _TIME_ENTRY.size
 
 
 class OffsetIndex:
-    """Where batches begin: entries of (last offset of a batch, its position), both rising."""
+    """The positions of batches: entries of (last offset of a batch, its position), both increasing."""
 
     def __init__(self, base_offset: int) -> None:
         self.base_offset = base_offset
@@ -29,24 +29,24 @@ class OffsetIndex:
         self.positions: list[int] = []
 
     def append(self, offset: int, position: int) -> None:
-        """Note the batch at `position`, whose last offset is `offset`."""
+        """Add the batch at `position`, with the last offset `offset`."""
         self.offsets.append(offset)
         self.positions.append(position)
 
     def position_before(self, offset: int) -> int:
-        """Where to begin to look for `offset`: a position at or before its batch."""
+        """A position at or before the batch of `offset`, to begin the search."""
         after = bisect_right(self.offsets, offset)
         return self.positions[after - 1] if after else 0
 
     def last_position(self, end: int, end_offset: int) -> int:
-        """Where the last indexed batch begins that is not behind the position `end` and holds only records below
-        `end_offset`; 0 if there is none.
+        """The position of the last indexed batch that begins at or before `end` and ends below `end_offset`; 0 if there
+        is none.
         """
         found = min(bisect_right(self.positions, end), bisect_left(self.offsets, end_offset))
         return self.positions[found - 1] if found else 0
 
     def truncate(self, end_offset: int) -> None:
-        """Forget the entries from `end_offset` on."""
+        """Remove the entries from `end_offset` on."""
         kept = bisect_left(self.offsets, end_offset)
         del self.offsets[kept:]
         del self.positions[kept:]
@@ -60,7 +60,7 @@ class OffsetIndex:
 
 
 class TimeIndex:
-    """When the log reached which timestamp: entries of (largest timestamp so far, offset of its batch)."""
+    """The timestamps of the log: entries of (largest timestamp so far, offset of its batch)."""
 
     def __init__(self, base_offset: int) -> None:
         self.base_offset = base_offset
@@ -78,18 +78,18 @@ class TimeIndex:
         return self.offsets[-1] if self.offsets else NO_OFFSET
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
-        """Add an entry, unless time has not risen since the last one."""
+        """Add an entry, unless the timestamp is not above the last one."""
         if timestamp > self.last_timestamp:
             self.timestamps.append(timestamp)
             self.offsets.append(offset)
 
     def offset_before(self, timestamp: int) -> int:
-        """From which offset on to look for `timestamp`: no batch before it has reached that time."""
+        """An offset to begin the search for `timestamp`: no batch before it has that timestamp or a later one."""
         after = bisect_left(self.timestamps, timestamp)
         return self.offsets[after - 1] if after else self.base_offset
 
     def truncate(self, end_offset: int) -> None:
-        """Forget the entries from `end_offset` on."""
+        """Remove the entries from `end_offset` on."""
         kept = bisect_left(self.offsets, end_offset)
         del self.timestamps[kept:]
         del self.offsets[kept:]
@@ -110,7 +110,7 @@ class TimeIndex:
 
 
 def parse_offset_index(data: bytes, base_offset: int) -> list[tuple[int, int]]:
-    """The (offset, position) entries of an `.index` file; the zeros of a file in use are left out."""
+    """The (offset, position) entries of an `.index` file, without the zeros that fill an active index."""
     whole = len(data) - len(data) % _OFFSET_ENTRY.size
     entries = list(_OFFSET_ENTRY.iter_unpack(data[:whole]))
     while entries and entries[-1] == (0, 0):
@@ -119,7 +119,7 @@ def parse_offset_index(data: bytes, base_offset: int) -> list[tuple[int, int]]:
 
 
 def parse_time_index(data: bytes, base_offset: int) -> list[tuple[int, int]]:
-    """The (timestamp, offset) entries of a `.timeindex` file; the zeros of a file in use are left out."""
+    """The (timestamp, offset) entries of a `.timeindex` file, without the zeros that fill an active index."""
     whole = len(data) - len(data) % _TIME_ENTRY.size
     entries = list(_TIME_ENTRY.iter_unpack(data[:whole]))
     while entries and entries[-1] == (0, 0):

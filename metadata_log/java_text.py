@@ -1,7 +1,7 @@
-"""Small text files as Java reads them (Java: `BufferedReader.readLine`, `String.trim`, `Integer.parseInt`).
+"""Small text files by Java's rules (Java: `BufferedReader.readLine`, `String.trim`, `Integer.parseInt`).
 
-Python's own `splitlines`, `strip` and `isdigit` know more line ends, blanks and digits: what they take in good faith,
-Kafka refuses, or the other way round.
+Python's `splitlines`, `strip` and `isdigit` accept more line ends, blanks and digits than Java, so that Python and
+Kafka would disagree about some files.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _BLANKS: Final = "".join(map(chr, range(ord(" ") + 1)))
 
 
 def lines(text: str) -> list[str]:
-    """The lines of a text; behind its last line end there is none."""
+    """The lines of a text; no empty line follows the last line end."""
     found = _LINE_END.split(text)
     return found if found[-1] else found[:-1]
 
@@ -26,6 +26,6 @@ def trim(text: str) -> str:
 
 
 def whole_number(text: str, bits: int = 32) -> int | None:
-    """The number that a text says, with or without a sign; None for another text, or more than these bits hold."""
+    """The number of a text, with or without a sign; None for any other text, and for a number beyond `bits` bits."""
     value = int(text) if _WHOLE_NUMBER.fullmatch(text) else 1 << bits
     return value if -(1 << (bits - 1)) <= value < 1 << (bits - 1) else None

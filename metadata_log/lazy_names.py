@@ -1,4 +1,4 @@
-"""Packages whose names are loaded when they are first used (PEP 562), so that an import brings only what it needs."""
+"""Packages with lazily loaded names (PEP 562), so that an import loads only the modules that it needs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The metadata log: segments as one sequence of batches (Kafka: `UnifiedLog` as `KafkaRaftLog` uses it).
 
-Opening recovers: every batch of every segment is checked, indexes and epochs are built anew, and what a crash left
-behind the last good batch is cut off. Old segments are on disk before a new one begins, so only the last one can ever
-be torn; other damage is refused (`torn_write`), and nothing is changed.
+Opening the log recovers it: every batch of every segment is checked, indexes and epochs are rebuilt, and a torn write
+behind the last good batch is truncated. Old segments are on disk before a new one begins, so only the last segment can
+have a torn write. Any other damage is an error (`torn_write`), and nothing is changed.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ DEFAULT_SEGMENT_BYTES: Final = 1 << 30
 DEFAULT_SEGMENT_MS: Final = 7 * 24 * 3600 * 1000
 DEFAULT_INDEX_INTERVAL_BYTES: Final = 4096
 TAIL_BYTES: Final = 4 << 20
-"""How much of the end of the log is kept in memory for those who fetch it."""
+"""How many bytes at the end of the log stay in memory for fetching followers."""
 
 
 class FsyncFailure(Struct, eq=False):
-    """The first fsync of a log that failed, whichever thread ran it. After it the log is not flushed any more."""
+    """The first failed fsync of a log, in any thread. After it the log is never flushed again."""
 
     error: OSError | None = None
 
     def check(self) -> None:
-        """Raise the failure again, if there was one: after a failure Linux reports success for what it has dropped."""
+        """Raise the stored failure again, if any: after a failure Linux reports success for dropped data."""
         if self.error is not None:
             raise self.error
 
     def fsync(self, file: File) -> None:
-        """Bring a file of the log to the disk; raises `OSError`, and from then on always the same one."""
+        """Fsync a file of the log; raises `OSError`, and from then on always the same error."""
         if self.error is not None:
             raise self.error
         try:
@@ -53,7 +53,7 @@ class FsyncFailure(Struct, eq=False):
 
 
 class FlushHandle(Struct, frozen=True, eq=False):
-    """One fsync of the log, to be run in any thread while the owner goes on appending."""
+    """One fsync of the log, for any thread, while the owner continues to append."""
 
     file: File
     offset: int
@@ -61,29 +61,32 @@ class FlushHandle(Struct, frozen=True, eq=False):
     failure: FsyncFailure
 
     def run(self) -> None:
-        """Return once everything below `offset` is on the disk. Raises `OSError`; never to be repeated then."""
+        """Return once everything below `offset` is on disk. After an `OSError` the caller must not retry."""
         self.failure.fsync(self.file)
 
 
 class MetadataLog:
-    """One partition directory's log. Not thread-safe, apart from `FlushHandle.run`."""
+    """The log of one partition directory (Kafka: `UnifiedLog`, `KafkaRaftLog`).
+
+    Only `FlushHandle.run` is thread-safe.
+    """
 
     def __init__(
         self, disk: Disk, directory: str, *, segment_bytes: int, segment_ms: int, index_interval_bytes: int
     ) -> None:
-        """Use `open`."""
+        """For `open` only."""
         self.directory = directory
         self.epochs = EpochHistory()
         self.end_offset = 0
         """The offset of the next record."""
         self.flushed_offset = 0
-        """Everything below is on the disk."""
+        """Everything below this offset is on disk."""
         self.flushing: FlushHandle | None = None
-        """The flush under way in another thread."""
+        """The flush that another thread runs."""
         self.recovered: tuple[str, ...] = ()
-        """What opening had to cut off or remove, as sentences."""
+        """The truncations and removals of the recovery, as texts."""
         self.control_batches: tuple[RecordBatch, ...] = ()
-        """The control batches that opening came by, oldest first."""
+        """The control batches that the recovery found, oldest first."""
         self._disk = disk
         self._segment_bytes = segment_bytes
         self._segment_ms = segment_ms
@@ -107,10 +110,22 @@ class MetadataLog:
         segment_ms: int = DEFAULT_SEGMENT_MS,
         index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
     ) -> MetadataLog:
-        """Open and recover the log in a partition directory, which is made if it is missing.
+        """Open and recover the log of a partition directory.
 
-        Raises `CorruptBatch` or `UnsupportedVersion` where neither cutting nor keeping would be right, and has changed
-        nothing then: for damage that no torn write has left, and for sound batches in a wrong order.
+        Args:
+            disk: The disk.
+            directory: The partition directory; made if missing.
+            segment_bytes: The size of a segment in bytes, as `metadata.log.segment.bytes`.
+            segment_ms: The age of a segment in ms, as `metadata.log.segment.ms`.
+            index_interval_bytes: The bytes between two entries of an index.
+
+        Returns:
+            The recovered log; `recovered` lists the truncations and removals.
+
+        Raises:
+            CorruptBatch: Damage that no torn write explains, or valid batches in a wrong order. Nothing was changed.
+            UnsupportedVersion: A batch of a newer format. Nothing was changed.
+            OSError: The disk failed.
         """
         log = cls(
             disk,
@@ -127,11 +142,11 @@ class MetadataLog:
             raise
         return log
 
-    # ------------------------------------------------------------------------------------------------ questions
+    # ------------------------------------------------------------------------------------------------ reading
 
     @property
     def start_offset(self) -> int:
-        """The offset of the first record that the log can still hold."""
+        """The first offset of the log."""
         base_offset = self._segments[0].base_offset
         return base_offset if base_offset > self._start_offset else self._start_offset
 
@@ -146,10 +161,17 @@ class MetadataLog:
         return sum(segment.size_bytes for segment in self._segments)
 
     def read(self, offset: int, max_bytes: int, *, end_offset: int | None = None) -> bytes:
-        """Whole batches from the one that holds `offset`, byte for byte as they were appended.
+        """Whole batches from the one that holds `offset`, byte for byte as appended (`UnifiedLog.read`).
 
-        At least one batch, else up to `max_bytes`, and none that reaches past `end_offset`; empty at the end of the
-        log. One call reads from one segment, so more may follow.
+        One call reads from one segment only, so that more batches may follow.
+
+        Args:
+            offset: The offset of the first record.
+            max_bytes: The most bytes to return; the first batch may exceed them.
+            end_offset: No batch may reach past this offset; None for the end of the log.
+
+        Returns:
+            The batches; empty at the end of the log.
         """
         limit = self._limit(offset, end_offset)
         if offset >= limit:
@@ -160,8 +182,9 @@ class MetadataLog:
         return self._segment_of(offset).read(offset, max_bytes, limit)
 
     def read_batches(self, offset: int, max_bytes: int, *, end_offset: int) -> Iterable[RecordBatch]:
-        """The batches that `read` would return, those of the tail without taking them apart again; their positions mean
-        nothing. Raises `CorruptBatch` where the disk has other bytes than were appended (`RecordsBatchReader`).
+        """The batches that `read` would return, without parsing the in-memory tail again; positions are undefined.
+
+        Raises `CorruptBatch` if the disk has other bytes than were appended (`RecordsBatchReader`).
         """
         limit = self._limit(offset, end_offset)
         if offset < limit and self._tail_offsets and offset >= self._tail_offsets[0]:
@@ -169,7 +192,7 @@ class MetadataLog:
         return scan(self.read(offset, max_bytes, end_offset=end_offset), where=self.directory)
 
     def stored_batches(self, offset: int) -> Iterator[tuple[RecordBatch, str]]:
-        """The batches from the one that holds `offset` on, as they stand on the disk, and the file of each."""
+        """The stored batches from the one that holds `offset` on, each with its file."""
         for segment in self._segments:
             if segment.end_offset > offset:
                 for batch in segment.batches(offset):
@@ -181,7 +204,7 @@ class MetadataLog:
         return end if end_offset is None or end_offset > end else end_offset
 
     def find_time(self, timestamp_ms: int) -> Record | None:
-        """The first record that is not older than `timestamp_ms`, or None (`UnifiedLog.fetchOffsetByTimestamp`)."""
+        """The first record with at least this timestamp, or None (`UnifiedLog.fetchOffsetByTimestamp`)."""
         found = (segment.find_time(timestamp_ms, self.start_offset) for segment in self._segments)
         return next((record for record in found if record is not None), None)
 
@@ -207,10 +230,14 @@ class MetadataLog:
     # --------------------------------------------------------------------------------------------------- writing
 
     def append(self, data: bytes, batches: list[RecordBatch] | None = None) -> None:
-        """Write whole, valid batches; the first begins at `end_offset`, the others follow it, epochs do not fall.
+        """Write whole, valid batches. The first begins at `end_offset`, the others follow it, epochs never fall.
 
-        `batches` are those of `data`, where the caller has read or built them. Nothing is on the disk before a flush.
-        The epoch history is, when an epoch is new (`LeaderEpochFileCache`).
+        The batches are on disk only after a flush. The epoch history is on disk when this returns, if an epoch is new
+        (`LeaderEpochFileCache`).
+
+        Args:
+            data: The bytes of the batches; not empty.
+            batches: The batches in `data`, if the caller has read or built them.
         """
         assert data, "nothing to append"
         if batches is None:
@@ -239,7 +266,7 @@ class MetadataLog:
         self._remember(batches)
 
     def _is_to_roll(self, size_bytes: int, newest_timestamp: int, last_offset: int) -> bool:
-        """Whether the last segment is too full or too old for batches up to these (`LogSegment.shouldRoll`)."""
+        """Whether these batches would make the last segment too large or too old (`LogSegment.shouldRoll`)."""
         last = self._segments[-1]
         return last.size_bytes > 0 and (
             last.size_bytes + size_bytes > self._segment_bytes
@@ -248,7 +275,7 @@ class MetadataLog:
         )
 
     def roll(self) -> None:
-        """Close the last segment, durably, and begin another one at the end of the log."""
+        """Close the last segment, durably, and begin a new one at the end of the log."""
         last = self._segments[-1]
         if last.base_offset == self.end_offset:
             return
@@ -264,7 +291,7 @@ class MetadataLog:
         return segment
 
     def _remember(self, batches: list[RecordBatch]) -> None:
-        """Keep the newest batches in memory; half of them go when there are too many bytes."""
+        """Keep the newest batches in memory; above the limit half of them are dropped."""
         for batch in batches:
             self._tail.append(batch)
             self._tail_offsets.append(batch.base_offset)
@@ -280,14 +307,14 @@ class MetadataLog:
         self._tail_bytes = kept_bytes
 
     def flush(self) -> None:
-        """Return once the whole log is on the disk; raises `OSError`, at once if an earlier fsync has failed."""
+        """Return once the whole log is on disk; raises `OSError`, at once if an earlier fsync failed."""
         self._failure.fsync(self._segments[-1].file)
-        # A flush in another thread may have failed meanwhile: the kernel tells one of the two of it, not both.
+        # A flush in another thread may have failed meanwhile: the kernel reports the error to one of the two only.
         self._failure.check()
         self.flushed_offset = self.end_offset
 
     def flush_handle(self) -> FlushHandle:
-        """What another thread can `run` to bring the log, as it is now, to the disk; then call `flush_done`.
+        """A handle for another thread to `run`, which flushes the log as it is now; call `flush_done` after that.
 
         At most one handle is in use at a time.
         """
@@ -297,7 +324,7 @@ class MetadataLog:
         return self.flushing
 
     def flush_done(self) -> None:
-        """Take note that the handle's `run` has returned."""
+        """Register that the handle's `run` has returned."""
         handle = self.flushing
         assert handle is not None, "no flush is under way"
         self.flushing = None
@@ -310,9 +337,9 @@ class MetadataLog:
     # ------------------------------------------------------------------------------------------------ truncating
 
     def truncate(self, offset: int) -> int:
-        """Cut the log, durably, so that it ends at `offset`; returns the end.
+        """Truncate the log, durably, to end at `offset`; returns the end.
 
-        Where `offset` lies inside a batch, all of that batch goes and the end is smaller.
+        If `offset` is inside a batch, the whole batch is removed and the end is smaller.
         """
         assert self.start_offset <= offset, (offset, self.start_offset)
         if offset >= self.end_offset:
@@ -331,7 +358,7 @@ class MetadataLog:
         return self.end_offset
 
     def reset_to(self, offset: int) -> None:
-        """Drop the log and begin again, empty, at `offset`: the end of a snapshot (`truncateToLatestSnapshot`)."""
+        """Empty the log and begin again at `offset`, the end of a snapshot (`truncateToLatestSnapshot`)."""
         self._generation += 1
         while self._segments:
             self._drop_last_segment()
@@ -342,10 +369,10 @@ class MetadataLog:
         self._set_epochs(EpochHistory())
 
     def raise_start(self, offset: int) -> tuple[str, ...]:
-        """Let the log begin at `offset`, where a snapshot ends; returns the files that are no part of it any more.
+        """Begin the log at `offset`, where a snapshot ends; returns the files that are no longer part of the log.
 
-        They have got other names, durably, and are the caller's to remove, when nobody reads them any more. Segments go
-        as wholes, so more may be left on the disk; it counts again after a restart, as with Kafka
+        These files are renamed, durably. The caller removes them once no reader uses them any more. Only whole segments
+        are removed, so earlier records may remain on disk. They count again after a restart, as in Kafka
         (`UnifiedLog.maybeIncrementLogStartOffset`, `deleteOldSegments`).
         """
         assert self.start_offset <= offset <= self.flushed_offset, (self.start_offset, offset, self.flushed_offset)
@@ -364,7 +391,7 @@ class MetadataLog:
         segment.remove()
 
     def _release(self, file: File) -> None:
-        """Close a file, but not while another thread may be flushing it."""
+        """Close a file, unless another thread may be flushing the file."""
         if self.flushing is None:
             file.close()
         else:
@@ -380,13 +407,15 @@ class MetadataLog:
             write_epochs(self._disk, self.directory, epochs)
             self.epochs = epochs
 
-    # --------------------------------------------------------------------------------------------------- the end
+    # --------------------------------------------------------------------------------------------------- closing
 
     def close(self) -> None:
-        """Bring everything to the disk and close the files; write the indexes of the last segment.
+        """Flush and close the files; write the indexes of the last segment.
 
-        No handle runs any more, though one may never have been followed by `flush_done`. Raises `OSError` if an fsync
-        fails or has failed before: then the files are closed, and nothing is written.
+        No handle may be running. A finished handle needs no `flush_done`.
+
+        Raises:
+            OSError: An fsync fails or failed before. Then the files are closed, and nothing is written.
         """
         try:
             self.flush()
@@ -397,7 +426,7 @@ class MetadataLog:
 
 
 def _recover(log: MetadataLog) -> None:
-    """Read all that is in the directory (Kafka: `LogLoader`, which runs like this at every start of a metadata log)."""
+    """Read everything in the directory (Kafka: `LogLoader`, which recovers a metadata log at every start)."""
     disk, directory = log._disk, log.directory
     make_directory(disk, directory)
     names = disk.list(directory)
@@ -408,7 +437,7 @@ def _recover(log: MetadataLog) -> None:
         segment = Segment.open(disk, directory, base, create=False, index_interval_bytes=log._index_interval_bytes)
         before = log._segments[-1] if log._segments else None
         log._segments.append(segment)
-        # The page cache may still hold what an earlier write has failed to bring to the disk.
+        # The page cache may still hold data that an earlier write failed to bring to disk.
         segment.file.fsync()
         segment.file.drop_cache()
         log.epochs, damage = _read_segment(segment, before, log.epochs, control)
@@ -429,7 +458,7 @@ def _recover(log: MetadataLog) -> None:
 
 
 def _sweep(disk: Disk, directory: str, names: list[str], bases: list[int]) -> list[str]:
-    """Remove the files that Kafka deletes a minute after it renamed them, and indexes without a segment."""
+    """Remove indexes without a segment, and the files that Kafka renames and deletes a minute later."""
     findings = []
     for name in names:
         orphaned = any(
@@ -445,8 +474,9 @@ def _sweep(disk: Disk, directory: str, names: list[str], bases: list[int]) -> li
 def _read_segment(
     segment: Segment, before: Segment | None, epochs: EpochHistory, control: list[RecordBatch]
 ) -> tuple[EpochHistory, CorruptBatch | UnsupportedVersion | None]:
-    """Check the batches of a segment up to the first damaged one, and gather those of control records; the epochs so
-    far, and the damage.
+    """Check the batches of a segment up to the first damaged one, and collect its control batches.
+
+    Returns the epochs so far, and the damage.
     """
     path = segment.file.path
     if before is not None and before.end_offset != segment.base_offset:
@@ -466,14 +496,14 @@ def _read_segment(
         return epochs, damage
     except CorruptBatch as damage:
         if damage.field in {"magic", "order"}:
-            # A newer format, or good batches in a wrong order: nothing says that cutting would lose only garbage.
+            # A newer format, or valid batches in a wrong order: truncation might lose valid records.
             raise
         return epochs, damage
     return epochs, None
 
 
 def _check_order(batch: RecordBatch, end_offset: int, last_epoch: int | None, path: str) -> None:
-    """Kafka takes gaps and repeats in silence and then serves them; a replica must not vouch for such a log."""
+    """Refuse gaps and repeats. Kafka serves such a log; a replica here must not."""
     what = None
     if batch.base_offset != end_offset:
         what = f"a batch begins at offset {batch.base_offset} where {end_offset} comes next"
@@ -492,7 +522,7 @@ def _check_order(batch: RecordBatch, end_offset: int, last_epoch: int | None, pa
 
 
 def _settle(log: MetadataLog, findings: list[str]) -> None:
-    """Bring what was recovered to the disk, with true indexes and epochs beside it."""
+    """Flush the recovered log, with rebuilt indexes and epochs."""
     for segment in log._segments:
         segment.end_recovery()
     for segment in log._segments[:-1]:

@@ -1,4 +1,4 @@
-"""A log directory and the small files in it (Kafka: `Formatter`, `MetaProperties`, `PartitionMetadataFile`)."""
+"""A log directory and its small files (Kafka: `Formatter`, `MetaProperties`, `PartitionMetadataFile`)."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ BOOTSTRAP_CHECKPOINT: Final = "bootstrap.checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 LOCK_FILE: Final = ".lock"
 _REMEMBERED: Final = 64
-"""So many files are parsed once only: a simulation opens the same few directories again and again."""
+"""How many parsed files are cached: a simulation opens the same few directories repeatedly."""
 ARCHIVE_MANIFEST: Final = "manifest.json"
-"""What makes a partition directory an archive: a history that is kept, and no node's."""
+"""The marker of an archive: a directory that keeps a history and belongs to no node."""
 PARTITION_DIRECTORY: Final = f"{METADATA_TOPIC}-{METADATA_PARTITION}"
 
 _PARTITION_METADATA_TEXT: Final = f"version: 0\ntopic_id: {Uuid.METADATA_TOPIC}".encode("ascii")
@@ -40,7 +40,7 @@ _PARTITION_METADATA_LINE: Final = re.compile(r"(\w+):[ \t\v\f]+(.+)")
 
 
 class MetaProperties(Struct, frozen=True, kw_only=True):
-    """Whose directory this is. Directories written before 3.7 have no id."""
+    """The owner of a directory: cluster and node. Directories written before 3.7 have no directory id."""
 
     cluster_id: str
     node_id: int
@@ -48,7 +48,7 @@ class MetaProperties(Struct, frozen=True, kw_only=True):
 
 
 class LogDirectory:
-    """A directory that is ours until it is released."""
+    """An open log directory of this process, locked until it is released."""
 
     def __init__(self, path: str, meta: MetaProperties, directory_id: Uuid, lock: Lock) -> None:
         self.path = path
@@ -58,11 +58,11 @@ class LogDirectory:
 
     @property
     def partition_path(self) -> str:
-        """Where the metadata log is."""
+        """The path of the metadata log's partition directory."""
         return f"{self.path}/{PARTITION_DIRECTORY}"
 
     def release(self) -> None:
-        """Let another process have the directory."""
+        """Release the lock of the directory."""
         self._lock.release()
 
 
@@ -118,7 +118,7 @@ def parse_meta_properties(text: bytes, *, where: str | None = None) -> MetaPrope
 
 
 def read_meta_properties(disk: Disk, directory: str) -> MetaProperties | None:
-    """The meta.properties of a log directory, or None where it is not formatted; raises `DirectoryError`."""
+    """The meta.properties of a log directory, or None for an unformatted directory; raises `DirectoryError`."""
     path = f"{directory}/{META_PROPERTIES}"
     return parse_meta_properties(disk.read(path), where=path) if disk.exists(path) else None
 
@@ -127,10 +127,10 @@ def read_meta_properties(disk: Disk, directory: str) -> MetaProperties | None:
 
 
 def check_formatted(disk: Disk, directories: Sequence[str], *, node_id: int, cluster_id: str) -> list[str]:
-    """Those of a node's log directories that are formatted already, all of them for this node and this cluster.
+    """The formatted ones of a node's log directories, all of them for this node and this cluster.
 
-    Raises `DirectoryError` for a directory of another node or cluster, for one whose meta.properties cannot be read,
-    and for two with one id (Kafka: `MetaPropertiesEnsemble.verify`).
+    Raises `DirectoryError` for a directory of another node or cluster, for an unreadable meta.properties, and for two
+    directories with one id (Kafka: `MetaPropertiesEnsemble.verify`).
     """
     formatted = [directory for directory in directories if disk.exists(f"{directory}/{META_PROPERTIES}")]
     owners: dict[Uuid, str] = {}
@@ -141,13 +141,13 @@ def check_formatted(disk: Disk, directories: Sequence[str], *, node_id: int, clu
                 f"the directory has the id {directory_id}, which {owners[directory_id]} has, too",
                 where=f"{directory}/{META_PROPERTIES}",
                 field="directory.id",
-                hint="One of the two is a copy of the other: give the node an empty directory in its place.",
+                hint="One directory is a copy of the other: give the node an empty directory instead.",
             )
     return formatted
 
 
 def already_formatted(directory: str) -> DirectoryError:
-    """The refusal of a directory that would be formatted for a second time."""
+    """The error for a directory that is formatted already."""
     return DirectoryError(
         "the log directory is already formatted",
         where=directory,
@@ -170,12 +170,29 @@ def format_directory(
     credentials: Sequence[UserScramCredentialRecord] = (),
     ignore_formatted: bool = False,
 ) -> bool:
-    """Prepare a log directory for a node, as kafka-storage does; by default one of a static quorum.
+    """Format a log directory for a node, as kafka-storage does (Kafka: `Formatter`).
 
-    A directory for the metadata log of a `dynamic` quorum can be given the quorum's first voters, in a snapshot; if the
-    node is one of them, the directory gets its id from there. False if the directory was formatted before and
-    `ignore_formatted` is set; without it that is a `DirectoryError`, as is an unknown release or feature, and a
-    directory that was formatted for another node or cluster.
+    Args:
+        disk: The disk.
+        directory: The log directory.
+        node_id: The id of the node.
+        cluster_id: The id of the cluster.
+        rng: The source of the directory's id and of salts.
+        now_ms: The time in meta.properties and in the first records.
+        release: The release, such as `4.3`, or the metadata.version of the cluster.
+        features: The levels of other features, by name; None for the defaults of the release.
+        dynamic: Whether the directory is for a dynamic quorum (KIP-853).
+        initial_voters: The first voters of a dynamic quorum, written as a snapshot. A node among them takes its
+            directory id from them.
+        credentials: SCRAM credentials for bootstrap.checkpoint.
+        ignore_formatted: Whether to leave a formatted directory as it is.
+
+    Returns:
+        False if the directory was formatted before and `ignore_formatted` is set, else True.
+
+    Raises:
+        DirectoryError: The directory is formatted, or belongs to another node or cluster; or the release or a feature
+            is unknown.
     """
     assert dynamic or initial_voters is None, "a static quorum has its voters in the configuration"
     levels = feature_levels(release, features, dynamic=dynamic)
@@ -196,14 +213,14 @@ def format_directory(
         _write_first_voters(disk, f"{directory}/{PARTITION_DIRECTORY}", initial_voters, now_ms)
         own = [voter.voter_directory_id for voter in initial_voters.voters if voter.voter_id == node_id]
         directory_id = own[0] if own else directory_id
-    # The last one: a directory with it counts as formatted.
+    # Last: a directory with this file counts as formatted.
     meta = MetaProperties(cluster_id=cluster_id, node_id=node_id, directory_id=directory_id)
     replace_file(disk, directory, META_PROPERTIES, format_meta_properties(meta, now_ms))
     return True
 
 
 def _write_first_voters(disk: Disk, partition_directory: str, voters: VotersRecord, now_ms: int) -> None:
-    """The snapshot that a dynamic quorum begins with (`Formatter.writeDynamicQuorumSnapshot`)."""
+    """Write the first snapshot of a dynamic quorum (`Formatter.writeDynamicQuorumSnapshot`)."""
     make_directory(disk, partition_directory)
     writer = SnapshotWriter(
         disk,
@@ -220,9 +237,21 @@ def _write_first_voters(disk: Disk, partition_directory: str, voters: VotersReco
 def open_directory(
     disk: Disk, directory: str, *, node_id: int, rng: Random, now_ms: int, cluster_id: str | None = None
 ) -> LogDirectory:
-    """Take the lock of a formatted directory and check that it is this node's, and this cluster's if one is named.
+    """Lock a formatted directory and check its owner.
 
-    A directory without an id gets one. Raises `DirectoryError`.
+    Args:
+        disk: The disk.
+        directory: The log directory.
+        node_id: The id of this node.
+        rng: The source of a missing directory id.
+        now_ms: The time in a rewritten meta.properties.
+        cluster_id: The id of the cluster; None for any cluster.
+
+    Returns:
+        The directory. A directory without an id gets one.
+
+    Raises:
+        DirectoryError: The directory is not formatted, is locked, or belongs to another node or cluster.
     """
     if not disk.exists(f"{directory}/{META_PROPERTIES}"):
         raise DirectoryError(
@@ -240,7 +269,7 @@ def open_directory(
             replace_file(disk, directory, META_PROPERTIES, format_meta_properties(meta, now_ms))
         opened = LogDirectory(directory, meta, directory_id, lock)
         make_directory(disk, opened.partition_path)
-        # Who was killed before it had done this has left a directory that a power failure would take, with all in it.
+        # A process that ended before this fsync left a directory that a power failure would remove with its content.
         disk.fsync_dir(directory)
         ensure_partition_metadata(disk, opened.partition_path)
     except BaseException:
@@ -256,7 +285,7 @@ def _take_lock(disk: Disk, directory: str) -> Lock:
         raise DirectoryError(
             "the log directory is locked by another process",
             where=directory,
-            hint="Another node, ours or a JVM's, runs on it: stop that one first.",
+            hint="Another node, of this software or of a JVM, uses the directory: stop that node first.",
         ) from held
 
 
@@ -296,7 +325,7 @@ def ensure_partition_metadata(disk: Disk, partition_directory: str) -> None:
 
 
 def parse_partition_metadata(text: bytes, *, where: str | None = None) -> Uuid:
-    """The topic id in a partition.metadata file; raises `DirectoryError`. What follows the two lines does not count."""
+    """The topic id in a partition.metadata file; raises `DirectoryError`. Text behind the two lines is ignored."""
     lines = iter(java_text.lines(text.decode("utf-8", "replace")))
 
     def value(name: str) -> str:
@@ -318,7 +347,7 @@ def parse_partition_metadata(text: bytes, *, where: str | None = None) -> Uuid:
 
 
 def read_bootstrap(disk: Disk, directory: str) -> tuple[bytes, ...] | None:
-    """The metadata records of bootstrap.checkpoint, framed; None if there is no such file. Raises `CorruptBatch`."""
+    """The framed metadata records of bootstrap.checkpoint; None without the file. Raises `CorruptBatch`."""
     path = f"{directory}/{BOOTSTRAP_CHECKPOINT}"
     if not disk.exists(path):
         return None

@@ -1,4 +1,4 @@
-"""Where a log ends: the offset and the time of its last record, by headers alone."""
+"""The end of a log: the offset and the time of its last record, from batch headers alone."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from metadata_log.timeline import At, moment_text
 
 
 class LogEnd(Struct, frozen=True):
-    """The last record: its offset, -1 for none, and the latest time near the end, -1 for none."""
+    """The last record: its offset, and the latest timestamp near the end in ms; -1 for none."""
 
     offset: int = -1
     timestamp_ms: int = -1
 
     def reaches(self, at: At) -> bool:
-        """Whether a moment is not behind the last record."""
+        """Whether a point in time or offset is not beyond the last record."""
         is_late = at.offset is not None and at.offset > self.offset
         return not (is_late or (at.timestamp_ms is not None and at.timestamp_ms > self.timestamp_ms))
 
@@ -35,9 +35,9 @@ class LogEnd(Struct, frozen=True):
 
 
 def find_log_end(disk: Disk, path: str) -> LogEnd:
-    """The end of a log directory, a partition directory, a segment or a snapshot, as far as it can be read.
+    """The end of a log directory, a partition directory, a segment or a snapshot, as far as it is readable.
 
-    A snapshot that stands for more than the log counts, too. Raises `OSError`.
+    A snapshot that ends beyond the log counts too. Raises `OSError`.
     """
     try:
         names = disk.list(path)

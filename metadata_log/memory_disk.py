@@ -1,8 +1,9 @@
-"""A disk in memory that knows written from durable (a fake of `OsDisk`; both pass one contract test).
+"""A disk in memory that separates written from durable data (a fake of `OsDisk`; both pass one contract test).
 
 Every file has a content and a durable content; every directory has names and durable names. `fsync` and `fsync_dir`
-make the one into the other, and a crash does the reverse. It can also fail and deceive as disks do: see `overwrite`,
-`spoil`, `lose_name`, `free_bytes`, and an `on_operation` that raises `OSError`. Tests and the simulator run on it.
+make the current state durable, and a crash restores the durable state. The disk can also fail and return wrong data:
+see `overwrite`, `spoil`, `lose_name`, `free_bytes`, and an `on_operation` that raises `OSError`. Tests and the
+simulator use this disk.
 """
 
 from __future__ import annotations
@@ -19,39 +20,39 @@ from msgspec import Struct
 from metadata_log.memory_inode import Inode
 
 Hook = Callable[[str, str], None]
-"""Called with the name of an operation and a path, before the operation is carried out.
+"""Called with the name of an operation and a path, before the operation runs.
 
-An `OSError` that it raises is the operation's own. An fsync that fails has lost what it should have written, and
-another one does not bring it back though it says so (Linux: the pages are clean after the error).
+An `OSError` of the hook becomes the error of the operation. A failed fsync has lost its data. A later fsync reports
+success without writing that data (Linux: the pages are clean after the error).
 """
 
 _ROOT: Final = ""
 PATHS: Final = 1024
-"""So many spellings of paths are remembered."""
+"""How many normalized paths are cached."""
 
 
 class _Link(Struct, frozen=True):
-    """A name begins to mean a file."""
+    """A new name for a file."""
 
     path: str
     inode: int
 
 
 class _Unlink(Struct, frozen=True):
-    """A name is gone."""
+    """A removed name."""
 
     path: str
 
 
 class _Rename(Struct, frozen=True):
-    """A file has another name, in one step."""
+    """An atomic rename."""
 
     source: str
     target: str
 
 
 class _MakeDirectory(Struct, frozen=True):
-    """A directory is there."""
+    """A new directory."""
 
     path: str
 
@@ -60,12 +61,16 @@ _NameChange = _Link | _Unlink | _Rename | _MakeDirectory
 
 
 class MemoryDisk:
-    """A `Disk` in memory. `on_operation` is called before each operation that changes something or makes it durable."""
+    """A `Disk` in memory. See `Disk` for the contract.
+
+    Args:
+        on_operation: A hook that runs before each operation that changes something or makes it durable.
+    """
 
     def __init__(self, *, on_operation: Hook | None = None) -> None:
         self.on_operation = on_operation
         self.free_bytes: int | None = None
-        """How much may still be appended before the disk is full; None for any amount. Nothing gives bytes back."""
+        """How many bytes may still be appended before the disk is full; None for no limit. No operation frees bytes."""
         self._token = object()
         self._life = 0
         self._next_inode = 0
@@ -151,7 +156,7 @@ class MemoryDisk:
         self._note(_Rename(old, new), new)
 
     def make_read_only(self, path: str) -> None:
-        """Only checks that the file is there: nobody without rights is simulated."""
+        """Only check that the file exists: access rights are not simulated."""
         self._inode(path)
 
     def fsync_dir(self, path: str) -> None:
@@ -177,21 +182,20 @@ class MemoryDisk:
         self._locks[name] = None
         return MemoryLock(self, name)
 
-    # ------------------------------------------------------------------------------- what a disk of iron cannot do
+    # ------------------------------------------------------------------------------- operations beyond a real disk
 
     @property
     def has_failed(self) -> bool:
-        """Whether an fsync of a directory has failed since the last crash: only a crash shows which names are durable.
+        """Whether an fsync of a directory has failed since the last crash; only a crash shows the durable names.
 
-        Of a file `drop_cache` shows it. Linux takes no more changes to a file system whose journal has failed.
+        For a file, `drop_cache` shows the durable content. Linux allows no more changes after a failed journal.
         """
         return bool(self._stuck)
 
     def kill(self) -> None:
-        """The process ends and the machine goes on: open files are stale and locks are gone.
+        """End the process while the machine keeps running: open files become stale and locks are released.
 
-        What was written is there, and what was not fsynced is still not durable: the next process can read it, and lose
-        it.
+        Written data remains, but data without fsync is still not durable: the next process reads it and may lose it.
         """
         self._open.clear()
         self._locks.clear()
@@ -199,10 +203,10 @@ class MemoryDisk:
         self._collect()
 
     def crash(self, rng: Random | None = None) -> None:
-        """The power fails and comes back: only what is durable is left, open files are stale, locks are gone.
+        """Cut the power and restart: only durable state remains, open files become stale, locks are released.
 
-        With `rng`, some changes that were on their way may have made it: of each directory's changes the first few, of
-        each file some of what was appended, perhaps torn.
+        With `rng`, some pending changes may survive: the first few changes of each directory, and some of the appended
+        bytes of each file, perhaps torn.
         """
         if rng is not None:
             for directory in sorted(self._pending):
@@ -223,17 +227,17 @@ class MemoryDisk:
             self._own(self._names[path]).crash(rng)
 
     def overwrite(self, path: str, position: int, data: bytes) -> None:
-        """Let other bytes be in a file than were written, durably: bit rot, or a write that went astray."""
+        """Durably replace bytes of a file, as bit rot or a misdirected write does."""
         self._own(self._inode(path)).overwrite(position, data)
 
     def spoil(self, path: str, position: int) -> None:
-        """Let one byte of a file be unreadable until it is cut off; reading it raises `OSError`."""
+        """Make one byte of a file unreadable until it is truncated away; reading it raises `OSError`."""
         content = self._own(self._inode(path))
         assert 0 <= position < len(content.data), (position, len(content.data))
         content.unreadable = (*content.unreadable, position)
 
     def lose_name(self, path: str) -> None:
-        """Let a file be gone from its directory, which is durable by that; who has it open does not notice."""
+        """Durably remove a file from its directory; a process with the file open does not notice."""
         self._inode(path)
         name = _normal(path)
         self._settle(_parent(name))
@@ -245,7 +249,7 @@ class MemoryDisk:
         return tuple(f"/{name}" for name in sorted(self._names))
 
     def peek(self, path: str) -> bytes:
-        """The content of a file, even where the disk cannot read it."""
+        """The content of a file, unreadable bytes included."""
         return bytes(self._inodes[self._inode(path)].data)
 
     def fork(self) -> MemoryDisk:
@@ -264,12 +268,12 @@ class MemoryDisk:
         return copy
 
     def fingerprint(self) -> bytes:
-        """16 bytes that differ for disks that can be told apart, now or after a crash."""
+        """16 bytes that differ for disks that differ, now or after a crash."""
         digest = blake2b(digest_size=16)
         numbers: dict[int, int] = {}
 
         def number(inode: int) -> int:
-            # Inodes are numbered by first appearance: how many files came and went before must not show.
+            # Inodes are numbered by first appearance: the number of earlier files must not affect the result.
             return numbers.setdefault(inode, len(numbers))
 
         names = [(path, number(self._names[path])) for path in sorted(self._names)]
@@ -287,14 +291,14 @@ class MemoryDisk:
             digest.update(repr(content.facts()).encode())
         return digest.digest()
 
-    # ----------------------------------------------------------------------------------------------------- inside
+    # ----------------------------------------------------------------------------------------------------- internals
 
     def _about_to(self, operation: str, path: str) -> None:
         if self.on_operation is not None:
             self.on_operation(operation, path)
 
     def _own(self, inode: int) -> Inode:
-        """The content of a file, to be changed: copied first if a fork sees it, too."""
+        """The content of a file for a change: a content that a fork shares is copied first."""
         content = self._inodes[inode]
         if content.owner is not self._token:
             content = self._inodes[inode] = content.copy(self._token)
@@ -334,7 +338,7 @@ class MemoryDisk:
                 self._durable_directories[path] = None
 
     def _survives(self, directory: str) -> bool:
-        """Whether a directory and all above it are durable."""
+        """Whether a directory and all its parents are durable."""
         while directory:
             if directory not in self._durable_directories:
                 return False
@@ -342,7 +346,7 @@ class MemoryDisk:
         return True
 
     def _collect(self) -> None:
-        """Forget the contents that no name and no open file leads to any more."""
+        """Drop the contents without a name and without an open file."""
         linked = (change.inode for changes in self._pending.values() for change in changes if isinstance(change, _Link))
         live = {*self._names.values(), *self._durable_names.values(), *self._open, *linked}
         self._inodes = {inode: content for inode, content in self._inodes.items() if inode in live}
@@ -357,7 +361,7 @@ class MemoryLock:
         self._life = disk._life
 
     def release(self) -> None:
-        """Let go of the lock; once more does nothing."""
+        """Release the lock; a second call does nothing."""
         if self._disk._life == self._life:
             self._disk._locks.pop(self._name, None)
         self._life = -1
@@ -375,7 +379,7 @@ class MemoryFile:
 
     @property
     def path(self) -> str:
-        """Where the file was opened."""
+        """The path under which the file was opened."""
         return self._path
 
     def _check(self, *, writing: bool = False) -> None:
@@ -412,7 +416,7 @@ class MemoryFile:
         return len(self._disk._inodes[self._inode].data)
 
     def truncate(self, size: int) -> None:
-        """Cut the file to `size` bytes."""
+        """Truncate the file to `size` bytes."""
         self._check(writing=True)
         self._disk._about_to("truncate", self._path)
         self._disk._own(self._inode).truncate(size)
@@ -429,13 +433,13 @@ class MemoryFile:
         content.fsync()
 
     def drop_cache(self) -> None:
-        """Show what is durable of a file whose fsync has failed."""
+        """Return to the durable content after a failed fsync."""
         self._check()
         if self._disk._inodes[self._inode].is_stuck:
             self._disk._own(self._inode).drop_cache()
 
     def close(self) -> None:
-        """Release the file; once more does nothing."""
+        """Close the file; a second call does nothing."""
         if self._life == self._disk._life:
             left = self._disk._open[self._inode] - 1
             if left:

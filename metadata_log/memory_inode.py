@@ -1,6 +1,6 @@
-"""The content of one file of a `MemoryDisk`: what is written, what of it is durable, and what has become of it since.
+"""The content of one file of a `MemoryDisk`: its written bytes, its durable bytes, and its faults.
 
-Kafka has no such thing: its simulation ends at `MockLog`, which never touches a disk.
+Kafka has no counterpart: its simulation ends at `MockLog`, which never uses a disk.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from random import Random
 
 
 class Inode:
-    """One file's content. `owner` is who may change it: a fork of a disk copies it first."""
+    """One file's content. Only `owner` may change it: a fork of a disk copies the content first."""
 
     __slots__ = ("data", "durable_size", "durable_tail", "hashed", "hasher", "is_stuck", "owner", "unreadable")
 
@@ -19,13 +19,13 @@ class Inode:
         self.owner = owner
         self.data = bytearray()
         self.durable_size = 0
-        """So much of `data` is durable."""
+        """How many bytes of `data` are durable."""
         self.durable_tail = b""
-        """Durable still, though cut off since."""
+        """Bytes that are still durable although `data` was truncated."""
         self.is_stuck = False
-        """An fsync has failed: what it should have written is forgotten, and no other fsync brings it back."""
+        """Whether an fsync has failed: its data is lost, and no later fsync writes that data."""
         self.unreadable: tuple[int, ...] = ()
-        """The bytes that the disk cannot read any more."""
+        """The positions of bytes that the disk cannot read."""
         self.hasher = blake2b(digest_size=16)
         self.hashed = 0
 
@@ -48,7 +48,7 @@ class Inode:
         return bytes(self.data[position : position + size])
 
     def truncate(self, size: int) -> None:
-        """Cut what follows `size`."""
+        """Remove everything behind `size`."""
         if size < self.durable_size:
             self.durable_tail = bytes(self.data[size : self.durable_size]) + self.durable_tail
             self.durable_size = size
@@ -64,7 +64,7 @@ class Inode:
             self.durable_tail = b""
 
     def drop_cache(self) -> None:
-        """Be what is durable, if that is not what was written since an fsync has failed."""
+        """Return to the durable content if an fsync has failed."""
         if self.is_stuck:
             self.data = bytearray(bytes(self.data[: self.durable_size]) + self.durable_tail)
             self.is_stuck = False
@@ -72,13 +72,13 @@ class Inode:
             self._hash_anew()
 
     def overwrite(self, position: int, data: bytes) -> None:
-        """Let other bytes be there, durably."""
+        """Durably replace bytes."""
         assert position + len(data) <= len(self.data), (position, len(data), len(self.data))
         self.data[position : position + len(data)] = data
         self._hash_anew()
 
     def facts(self) -> tuple[object, ...]:
-        """What tells this from another file with the same digest."""
+        """The state that distinguishes files with the same digest."""
         return (len(self.data), self.durable_size, self.durable_tail, self.is_stuck, self.unreadable)
 
     def digest(self) -> bytes:
@@ -88,7 +88,7 @@ class Inode:
         return self.hasher.digest()
 
     def crash(self, rng: Random | None) -> None:
-        """Keep what is durable; with `rng` perhaps some of the rest, perhaps torn."""
+        """Keep the durable content; with `rng` perhaps some of the rest, perhaps torn."""
         durable = bytes(self.data[: self.durable_size]) + self.durable_tail
         if rng is not None:
             if self.durable_tail:
@@ -106,7 +106,7 @@ class Inode:
 
 
 def _torn(written: bytes, rng: Random) -> bytes:
-    """What may be left of an append that was not fsynced: nothing, all, a part, or a part with a hole of zeros."""
+    """A possible remainder of an append without fsync: nothing, all, a part, or a part with a hole of zeros."""
     if not written:
         return b""
     kept = rng.choice((0, len(written), rng.randrange(len(written) + 1)))

@@ -1,7 +1,7 @@
-"""What a partition directory should hold and does not: segments between others, behind others, or all of them.
+"""Missing parts of a partition directory: segments between others, segments behind others, or all segments.
 
-Retention removes the oldest segments only, so that a hole, an index without its segment, or a snapshot that stands for
-more than the log holds, is a loss (Kafka: `KafkaRaftLog.truncateToLatestSnapshot` knows the last case, and no other).
+Retention removes the oldest segments only. So a hole, an index without its segment, or a snapshot beyond the end of the
+log is a loss of data (Kafka: `KafkaRaftLog.truncateToLatestSnapshot` detects only the last case).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from metadata_log.types import OffsetAndEpoch, Uuid
 
 
 def check_topic(disk: Disk, directory: str) -> None:
-    """Raise `DirectoryError` for the partition directory of another topic than the metadata log.
+    """Raise `DirectoryError` for the partition directory of a topic other than the metadata log.
 
-    A directory that is called `__cluster_metadata-0` counts as the metadata log; `kraft dump --verify` looks closer.
+    A directory with the name `__cluster_metadata-0` counts as the metadata log; `kraft dump --verify` checks further.
     """
     path = f"{directory}/{PARTITION_METADATA}"
     if directory.rpartition("/")[2] == PARTITION_DIRECTORY or not disk.exists(path):
@@ -43,7 +43,7 @@ def check_topic(disk: Disk, directory: str) -> None:
 
 
 def has_log(disk: Disk, directory: str) -> bool:
-    """Whether a directory holds segments or snapshots, or the index of a segment that is gone."""
+    """Whether a directory holds segments or snapshots, or the index of a missing segment."""
     return any(
         parse_file_name(name) is not None or parse_snapshot_name(name) is not None or _index_base(name) is not None
         for name in disk.list(directory)
@@ -51,9 +51,9 @@ def has_log(disk: Disk, directory: str) -> bool:
 
 
 def check_metadata_log(disk: Disk, path: str) -> None:
-    """Raise `DirectoryError` for a directory that is neither a log directory nor a partition directory of one.
+    """Raise `DirectoryError` for a directory that is neither a log directory nor its partition directory.
 
-    A log directory that was formatted and never used is one. A file passes.
+    A formatted and unused log directory passes, and so does a file.
     """
     try:
         names = disk.list(path)
@@ -81,7 +81,7 @@ def segments_in(disk: Disk, directory: str) -> list[int]:
 
 
 def missing_parts(disk: Disk, directory: str) -> Iterator[Damage]:
-    """All that is missing in a partition directory; only headers are read."""
+    """All missing parts of a partition directory; reads only headers."""
     segments = segments_in(disk, directory)
     snapshots = list_snapshots(disk, directory)
     if segments and segments[0] > 0 and not any(one.offset >= segments[0] for one in snapshots):
@@ -106,10 +106,10 @@ def no_beginning(directory: str, begins: int) -> Damage:
 def holes(
     disk: Disk, directory: str, segments: Sequence[int], below: int | None = None, *, covered: int = 0
 ) -> Iterator[Damage]:
-    """The segments that are missing between others, as far as those others begin at or below an offset.
+    """The missing segments between others, as far as those others begin at or below an offset.
 
-    A node that installs a snapshot has, for a moment, an empty segment in front of the one that begins behind the
-    snapshot. That is no loss where a snapshot has covered the log up to there.
+    A node that installs a snapshot has, for a moment, an empty segment before the one that begins behind the snapshot.
+    That is no loss if a snapshot covers the log up to there.
     """
     for base, following in pairwise(segments):
         if below is not None and following > below:
@@ -125,9 +125,9 @@ def holes(
 def missing_end(
     disk: Disk, directory: str, segments: Sequence[int], snapshots: Sequence[OffsetAndEpoch], end: int
 ) -> Iterator[Damage]:
-    """What shows that a log which ends at `end` was longer: `snapshots` behind its end, indexes without segments.
+    """The evidence that a log that ends at `end` was longer: `snapshots` beyond its end, indexes without segments.
 
-    In the directory of a running node the caller has listed `segments` and `snapshots` before it looked for the end.
+    For the directory of a running node the caller must list `segments` and `snapshots` before it determines the end.
     """
     names = disk.list(directory)
     behind = [one for one in snapshots if one.offset > end]
@@ -161,7 +161,7 @@ def _index_base(name: str) -> int | None:
 def end_of(disk: Disk, directory: str, base_offset: int) -> int | None:
     """The offset behind the last batch of a segment; None behind damage, or if the segment is gone.
 
-    The offset index, where it agrees with the segment, shortens the way.
+    The offset index, if it agrees with the segment, shortens the search.
     """
     try:
         file = disk.open(f"{directory}/{file_name(base_offset)}", writable=False)
@@ -176,7 +176,7 @@ def end_of(disk: Disk, directory: str, base_offset: int) -> int | None:
 
 
 def _end_from(file: File, start: int, last_offset: int | None, base_offset: int) -> int | None:
-    """The offset behind the last batch from a position on; None for damage, or if another batch begins there."""
+    """The offset behind the last batch from a position on; None for damage, or if no expected batch begins there."""
     end = base_offset
     try:
         for header in scan_headers(file, start):
@@ -189,7 +189,7 @@ def _end_from(file: File, start: int, last_offset: int | None, base_offset: int)
 
 
 def last_entry(disk: Disk, directory: str, base_offset: int, size: int) -> tuple[int, int | None]:
-    """The position and last offset of the last batch that the offset index of a segment names; 0 without one."""
+    """The position and last offset of the last batch in the offset index of a segment; 0 and None without an index."""
     path = f"{directory}/{file_name(base_offset, INDEX_SUFFIXES[0])}"
     try:
         entries = parse_offset_index(disk.read(path), base_offset)

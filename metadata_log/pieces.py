@@ -1,4 +1,4 @@
-"""Walks the bytes of a file of any size piece by piece; holes and long runs of zeros are passed over."""
+"""Walks the bytes of a file of any size piece by piece, and skips holes and long runs of zeros."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def pieces_of(file: File, start: int, end: int) -> Iterator[Piece | Zeros]:
             continue
         if zeros_from < position:
             yield Zeros(zeros_from, position - zeros_from)
-        if not piece:  # the file was cut while it was read
+        if not piece:  # the file was truncated during the walk
             return
         yield Piece(position, piece)
         position += len(piece)

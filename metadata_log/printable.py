@@ -1,7 +1,7 @@
-"""Texts from logs and from strangers as a terminal, a page or a log line may show them.
+"""Makes texts from logs and untrusted peers safe for a terminal, a page or a log line.
 
-Names, values, client ids and reasons are chosen by others. A control character moves a terminal's cursor or changes its
-colours and title, a line break forges a line, and a bidirectional override turns a text around (CVE-2021-42574).
+Names, values, client ids and reasons come from clients. A control character can move a terminal's cursor or change its
+colours and title, a line break forges a line, and a bidirectional override reverses a text (CVE-2021-42574).
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ _INVISIBLE: Final = (
     r"\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff0-\ufffb"
     r"\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
-"""Unicode's format characters, separators of lines and paragraphs, and what has no glyph."""
+"""Unicode's format characters, line and paragraph separators, and characters without a glyph."""
 _HALVES: Final = r"\ud800-\udfff"
-"""Halves of surrogate pairs, by which Python stands for the bytes of a file name that are no UTF-8."""
+"""Halves of surrogate pairs, which Python uses for the bytes of a file name that are not UTF-8."""
 _NOT_IN_A_LINE: Final = re.compile(f"[\n{_CONTROL}{_INVISIBLE}{_HALVES}]")
 _NOT_IN_LINES: Final = re.compile(f"[{_CONTROL}{_INVISIBLE}{_HALVES}]")
 _SHORT: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def printable(text: str) -> str:
-    """A text as one line in which every character is seen; JSON stays JSON with the same content.
+    """A text as one line of visible characters; JSON stays JSON with the same content.
 
-    What cannot be seen is written as in JSON: `\\n`, `\\u001b`, and above U+FFFF as a surrogate pair.
+    Invisible characters are escaped as in JSON: `\\n`, `\\u001b`, and above U+FFFF as a surrogate pair.
     """
     return text if text.isprintable() else _NOT_IN_A_LINE.sub(_escaped, text)
 
 
 def printable_lines(text: str) -> str:
-    """The same for a text of several lines, whose line breaks are ours."""
+    """The same for a text of several lines: trusted line breaks stay."""
     return text if text.replace("\n", "").isprintable() else _NOT_IN_LINES.sub(_escaped, text)
 
 

@@ -40,7 +40,7 @@ _JSON: Final = json.JSONDecoder(parse_constant=_not_a_number)
 
 
 class StoredElection(Struct, frozen=True, kw_only=True):
-    """What the file says; ids are -1 where there is nobody. `current_voters` is for people, and only in version 0."""
+    """The content of the file; ids are -1 for none. `current_voters` is for readers only, and only in version 0."""
 
     leader_epoch: int = 0
     leader_id: int = NO_NODE
@@ -51,7 +51,7 @@ class StoredElection(Struct, frozen=True, kw_only=True):
 
 
 def format_quorum_state(state: StoredElection) -> bytes:
-    """The content of the file, byte for byte as Kafka writes it. Version 0 has no place for the voted directory id."""
+    """The content of the file, byte for byte as Kafka writes it. Version 0 does not store the voted directory id."""
     version = state.data_version
     assert 0 <= state.leader_epoch <= _LAST_EPOCH, state.leader_epoch
     assert 0 <= version <= _HIGHEST_VERSION, version
@@ -115,7 +115,7 @@ def parse_quorum_state(content: bytes, *, where: str | None = None) -> StoredEle
 
 
 def read_quorum_state(disk: Disk, directory: str) -> StoredElection | None:
-    """The state in a partition directory, or None if there is no file; errors as of `parse_quorum_state`."""
+    """The state in a partition directory, or None without the file; errors as of `parse_quorum_state`."""
     path = f"{directory}/{FILE_NAME}"
     return parse_quorum_state(disk.read(path), where=path) if disk.exists(path) else None
 

@@ -1,6 +1,6 @@
-"""Reads any file of a node's directory without changing it (Kafka: `DumpLogSegments`); damage is a result, not an end.
+"""Reads any file of a node's directory without changing it (Kafka: `DumpLogSegments`). Damage is reported as a result.
 
-Nothing is locked: the directory may belong to a running node.
+The reader takes no locks: the directory may belong to a running node.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from metadata_log.snapshot import DELETED_SUFFIX, PARTIAL_SUFFIX, control_types
 from metadata_log.snapshot import SUFFIX as SNAPSHOT_SUFFIX
 
 _RESYNC_BUDGET: Final = 256 << 20
-"""So many bytes may at least be read to find a sound batch behind damage."""
+"""How many bytes may at least be read to find a valid batch behind damage."""
 _MAGIC_AT: Final = 16
 
 
 class FileKind(StrEnum):
-    """What a file is."""
+    """The kinds of files in a log directory."""
 
     SEGMENT = "segment"
     SNAPSHOT = "snapshot"
@@ -55,9 +55,15 @@ class FileKind(StrEnum):
 
 
 class Damage(Struct, frozen=True, kw_only=True):
-    """Something in a file is not what it should be.
+    """One defect of a file or directory.
 
-    `position` is the first byte that is wrong, `offset` that of the record concerned, `expected` what should be there.
+    Args:
+        where: The path of the file or directory.
+        what: The defect as a text.
+        expected: The expected content as a text.
+        position: The first wrong byte, if known.
+        offset: The offset of the affected record, if known.
+        unfinished: Whether the file ends inside a batch and may still grow.
     """
 
     where: str
@@ -66,7 +72,7 @@ class Damage(Struct, frozen=True, kw_only=True):
     position: int | None = None
     offset: int | None = None
     unfinished: bool = False
-    """The file ends inside a batch, and may still grow: usual at the end of a running node's log."""
+    """Whether the file ends inside a batch and may still grow: usual at the end of a running node's log."""
 
     def __str__(self) -> str:
         places = [self.where]
@@ -78,18 +84,22 @@ class Damage(Struct, frozen=True, kw_only=True):
 
 
 class OnDamage(StrEnum):
-    """What a reader does when it meets damage. An unfinished last batch is no damage to any of them, but shown."""
+    """A reader's reaction to damage. An unfinished last batch is reported, but is damage in none of the modes."""
 
     STRICT = "strict"
-    """Raise `DamagedFile`, also for a record of a type that is not known, which would end a controller's start."""
+    """Raise `DamagedFile`; also for a record of an unknown type, which would prevent a controller's start."""
     STOP = "stop-at-damage"
-    """Show the damage as the last thing."""
+    """Report the damage and stop."""
     SKIP = "skip-damage"
-    """Show the damage and go on with the next sound batch or record."""
+    """Report the damage and continue with the next valid batch or record."""
 
 
 class DamagedFile(MetadataLogError):
-    """The damage that ended a strict reading."""
+    """The damage that ended a strict reading, as an error.
+
+    Args:
+        damage: The damage.
+    """
 
     def __init__(self, damage: Damage) -> None:
         super().__init__(damage.what, where=damage.where, position=damage.position)
@@ -100,7 +110,7 @@ class DamagedFile(MetadataLogError):
 
 
 def stops(damage: Damage, on_damage: OnDamage) -> bool:
-    """Whether a reading ends with this damage; raises `DamagedFile` if it is strict."""
+    """Whether reading ends with this damage; raises `DamagedFile` in strict mode."""
     if damage.unfinished:
         return False
     if on_damage is OnDamage.STRICT:
@@ -126,7 +136,18 @@ _BY_SUFFIX: Final = {
 
 
 def kind_of(disk: Disk, path: str) -> FileKind:
-    """What a file is: by its name, and where that says nothing, by its content."""
+    """The kind of a file, by its name, or else by its content.
+
+    Args:
+        disk: The disk.
+        path: The file.
+
+    Returns:
+        The kind.
+
+    Raises:
+        OSError: The file is unreadable.
+    """
     name = path.rpartition("/")[2].removesuffix(".deleted").removesuffix(".tmp")
     if name in _BY_NAME:
         return _BY_NAME[name]
@@ -163,9 +184,17 @@ def _kind_by_content(disk: Disk, path: str) -> FileKind:
 
 
 def files_in(disk: Disk, path: str) -> list[str]:
-    """The files that `path` means: itself, or those of a partition directory, or of a log directory and its partition.
+    """The files of a path: the file itself, or those of a partition directory, or of a log directory and its partition.
 
-    Locks and the files of other programs are left out. `FileNotFoundError` if there is nothing.
+    Args:
+        disk: The disk.
+        path: A file or directory.
+
+    Returns:
+        The paths, without locks and files of other programs.
+
+    Raises:
+        FileNotFoundError: The path does not exist.
     """
     if not disk.exists(path):
         raise FileNotFoundError(path)
@@ -188,7 +217,7 @@ def _is_ours(name: str) -> bool:
 
 
 def base_offset_of(path: str) -> int:
-    """The base offset in the name of a segment or an index; 0 if the name has none."""
+    """The base offset in the name of a segment or an index; 0 for any other name."""
     name = path.rpartition("/")[2].removesuffix(".deleted")
     for suffix in (LOG_SUFFIX, ".index", ".timeindex"):
         base = parse_file_name(name, suffix)
@@ -201,10 +230,20 @@ def base_offset_of(path: str) -> int:
 
 
 def read_file(disk: Disk, path: str, *, on_damage: OnDamage = OnDamage.SKIP) -> Iterator[RecordBatch | Damage]:
-    """The batches of a segment or snapshot with whatever damage lies between them, in order of position.
+    """The batches of a segment or snapshot and the damage between them, in order of position.
 
-    Behind damage the reading goes on at the next batch with a good CRC, unless `on_damage` ends it. Batches in a wrong
-    order are damage, too.
+    Args:
+        disk: The disk.
+        path: The segment or snapshot.
+        on_damage: Whether reading continues behind damage, at the next batch with a good CRC. Batches in a wrong order
+            are damage too.
+
+    Returns:
+        Batches and damage (Kafka: `DumpLogSegments`).
+
+    Raises:
+        DamagedFile: The file is damaged, and the mode is strict.
+        OSError: The file is unreadable.
     """
     file = disk.open(path, writable=False)
     try:
@@ -220,7 +259,7 @@ def read_file(disk: Disk, path: str, *, on_damage: OnDamage = OnDamage.SKIP) -> 
 
 
 def may_grow(disk: Disk, path: str) -> bool:
-    """Whether a node may be writing the end of a file: not of a finished snapshot, nor of any segment but the last."""
+    """Whether a node may be writing the end of a file: only of the last segment and of an unfinished snapshot."""
     if path.endswith((SNAPSHOT_SUFFIX, DELETED_SUFFIX, ".deleted")):
         return False
     base_offset = parse_file_name(path.rpartition("/")[2])
@@ -239,10 +278,10 @@ def read_range(
     epoch: int = 0,
     may_grow: bool = True,
 ) -> Iterator[RecordBatch | Damage]:
-    """The batches of an open file from `start`, where one begins, to `end`, with whatever damage lies between them.
+    """The batches of an open file from `start`, a batch boundary, to `end`, and the damage between them.
 
-    `expected` is the offset that comes first, if known, `epoch` that of the batch before; `may_grow` says whether
-    an unfinished batch at the end is usual.
+    `expected` is the first offset, if known; `epoch` is the epoch of the batch before. `may_grow` is whether an
+    unfinished batch at the end is usual.
     """
     position, size = start, file.size() if end is None else end
     while position < size:
@@ -264,12 +303,12 @@ def read_range(
                 offset=expected,
                 unfinished=may_grow and isinstance(bad, IncompleteBatch) and following is None,
             )
-            # The offset that follows damage is not known: what comes next begins a new count.
+            # The offset behind damage is not known: the next batch sets a new expectation.
             position, expected = resumed, None
 
 
 def order_damage(batch: RecordBatch, expected: int | None, epoch: int, path: str) -> Damage | None:
-    """What is wrong with the place of a batch behind one of `epoch` that ended before `expected`; None if nothing."""
+    """The error of a batch that follows one of `epoch` with the end `expected`; None if the order is right."""
     if expected is not None and batch.base_offset != expected:
         what = f"a batch begins at offset {batch.base_offset} where {expected} comes next"
         wanted = f"a batch with offset {expected}"
@@ -287,7 +326,7 @@ def order_damage(batch: RecordBatch, expected: int | None, epoch: int, path: str
 def framed(
     found: Iterator[RecordBatch | Damage], path: str, *, begins: bool = True, ends: bool = True
 ) -> Iterator[RecordBatch | Damage]:
-    """Check that the header of a snapshot comes first and its footer last; of a part only what it should have."""
+    """Check that a snapshot begins with its header and ends with its footer; in a part, only the included end."""
     first = last = None
     header, footer = (
         "a control batch that begins with SnapshotHeaderRecord",
@@ -318,9 +357,23 @@ def _types(batch: RecordBatch) -> list[int]:
 def read_log(
     disk: Disk, partition_directory: str, from_offset: int = 0, *, on_damage: OnDamage = OnDamage.SKIP
 ) -> Iterator[RecordBatch | Damage]:
-    """The batches of all segments in a partition directory from the one that holds `from_offset` on, in order."""
+    """The batches of all segments in a partition directory, in order, from the one that holds `from_offset` on.
+
+    Args:
+        disk: The disk.
+        partition_directory: The partition directory.
+        from_offset: The first offset.
+        on_damage: Whether reading continues behind damage.
+
+    Returns:
+        Batches and damage. A gap between two segments is damage.
+
+    Raises:
+        DamagedFile: The log is damaged, and the mode is strict.
+        OSError: A file is unreadable.
+    """
     bases = [base for name in disk.list(partition_directory) if (base := parse_file_name(name)) is not None]
-    end: int | None = None  # of the segment before; not known behind damage
+    end: int | None = None  # of the segment before; unknown behind damage
     for index, base in enumerate(bases):
         if index + 1 < len(bases) and bases[index + 1] <= from_offset:
             continue
@@ -344,7 +397,7 @@ def read_log(
 
 
 def gap_before(path: str, base_offset: int, end_offset: int | None) -> Damage | None:
-    """What is wrong if a segment does not begin where the one before ends; None if nothing, or if that is unknown."""
+    """The damage if a segment does not begin at the end of the one before; None if it does, or if that is unknown."""
     if end_offset is None or base_offset == end_offset:
         return None
     return Damage(
@@ -360,9 +413,19 @@ def gap_before(path: str, base_offset: int, end_offset: int | None) -> Damage | 
 
 
 class Entry(Struct, frozen=True, gc=False):
-    """One record of the metadata log, decoded as far as this software knows it.
+    """One record of the metadata log, decoded as far as this software knows its type.
 
-    `type` is the number of a metadata or control record; `record` is None for types that are not known.
+    Args:
+        offset: The offset in the log.
+        timestamp: The time in ms.
+        epoch: The partition leader epoch.
+        is_control: Whether the record is a control record.
+        type: The number of the metadata or control record type.
+        version: The version of the record.
+        name: The name of the record type, or its number.
+        record: The record; None for an unknown type.
+        key: The key; None for a metadata record.
+        value: The encoded value.
     """
 
     offset: int
@@ -378,7 +441,19 @@ class Entry(Struct, frozen=True, gc=False):
 
 
 def read_entries(batch: RecordBatch, where: str, *, on_damage: OnDamage = OnDamage.SKIP) -> Iterator[Entry | Damage]:
-    """The records of a batch; one that cannot be decoded is reported, and the reading goes on as `on_damage` says."""
+    """The records of a batch.
+
+    Args:
+        batch: The batch.
+        where: The path of its file, for damage.
+        on_damage: Whether reading continues behind an undecodable record.
+
+    Returns:
+        Records and damage.
+
+    Raises:
+        DamagedFile: A record is damaged or unknown, and the mode is strict.
+    """
     contents = records(batch, where=where)
     epoch, is_control = batch.epoch, batch.is_control
     strict = on_damage is OnDamage.STRICT
@@ -417,7 +492,7 @@ def _read_control(key: bytes | None, value: bytes) -> tuple[int, int, str, Messa
 
 
 def _record_damage(batch: RecordBatch, index: int, offset: int, bad: DecodeError, where: str) -> Damage:
-    """Where in the file a record goes wrong, and how."""
+    """The damage of a record: the position in the file, and the cause."""
     inside = value_position(batch, index)
     position = batch.position + (0 if inside is None else inside + (bad.position or 0))
     field = f" at {bad.field}" if bad.field else ""
@@ -440,7 +515,7 @@ def read_index(disk: Disk, path: str, kind: FileKind) -> list[tuple[int, int]]:
 
 
 def read_small_file(disk: Disk, path: str, kind: FileKind) -> dict[str, object]:
-    """The facts in one of the small files, to be shown; raises `MetadataLogError`."""
+    """The content of a small file, for display; raises `MetadataLogError`."""
     content = disk.read(path)
     match kind:
         case FileKind.QUORUM_STATE:

@@ -1,4 +1,4 @@
-"""Hides secrets in records that are shown to people (Kafka: `MetadataNodeRedactionCriteria`, `KafkaConfigSchema`)."""
+"""Hides secrets in displayed records (Kafka: `MetadataNodeRedactionCriteria`, `KafkaConfigSchema`)."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _SECRET_IN_VALUE: Final = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
-"""What a secret looks like in the value of another key: `clientSecret=…`, `"apiKey": …`, `//user:password@host`."""
+"""The pattern of a secret inside the value of another key: `clientSecret=…`, `"apiKey": …`, `//user:password@host`."""
 
 
 MAY_HOLD_SECRETS: Final = frozenset({UserScramCredentialRecord, ConfigRecord})
-"""The records for which `secret_fields` is ever anything but empty."""
+"""The records with possibly non-empty `secret_fields`."""
 
 
 def is_secret_config(resource_type: int, key: str, value: str | None = None) -> bool:
     """Whether a value of a configuration key is hidden.
 
     `resource_type` is a code of `ConfigResource.Type`. As in Kafka (`KafkaConfigSchema.isSensitive`), a key of type
-    PASSWORD is sensitive, and a key that Kafka 4.3.1 does not know for this type of resource. A `value` of a known key
-    is hidden, too, if a credential stands in it.
+    PASSWORD is sensitive, and so is a key that Kafka 4.3.1 does not define for this type of resource. A `value` of
+    another key is hidden too if it contains a credential.
     """
     if not is_shown_key(resource_type, key):
         return True
@@ -45,14 +45,14 @@ def shown_config(resource_type: int, key: str, value: None, *, show_secrets: boo
 @overload
 def shown_config(resource_type: int, key: str, value: str | None, *, show_secrets: bool) -> str | None: ...
 def shown_config(resource_type: int, key: str, value: str | None, *, show_secrets: bool) -> str | None:
-    """What is shown of a configuration value: the value, or `REDACTED`; None where there is no value."""
+    """The displayed configuration value: the value, or `REDACTED`; None without a value."""
     if value is None or show_secrets or not is_secret_config(resource_type, key, value):
         return value
     return REDACTED
 
 
 def secret_fields(record: Message) -> frozenset[str]:
-    """The JSON names of the fields of a record that are not for everybody's eyes."""
+    """The JSON names of the secret fields of a record."""
     match record:
         case UserScramCredentialRecord():
             return frozenset({"salt", "storedKey", "serverKey"})
@@ -63,7 +63,7 @@ def secret_fields(record: Message) -> frozenset[str]:
 
 
 def redact(record: Message, fields: object) -> object:
-    """The JSON form of a record with its secrets hidden."""
+    """The JSON form of a record with hidden secrets."""
     secret = secret_fields(record)
     if not secret or not isinstance(fields, dict):
         return fields

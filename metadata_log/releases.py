@@ -1,4 +1,4 @@
-"""The feature levels that a new cluster of a release begins with (Kafka: `MetadataVersion`, `BootstrapMetadata`)."""
+"""The initial feature levels of a new cluster by release (Kafka: `MetadataVersion`, `BootstrapMetadata`)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ LATEST_RELEASE: Final = "4.3-IV0"
 
 
 class Feature(Struct, frozen=True, kw_only=True):
-    """A feature besides metadata.version: its highest level, and from which metadata.version on it is on by default."""
+    """A feature besides metadata.version: its highest level, and the metadata.version that enables it by default."""
 
     highest: int = 1
     default: int = 1
@@ -59,11 +59,11 @@ FEATURES: Final[dict[str, Feature]] = {
     "streams.version": Feature(default_from=29),
     "transaction.version": Feature(default_from=24, highest=2, default=2),
 }
-"""By name, in the order in which they are written."""
+"""By name, in the order of writing."""
 
 
 def resolve_release(release: str) -> str:
-    """The metadata version that `4.0-IV3`, `4.0` or `4.0.1` means; raises `DirectoryError` for any other text."""
+    """The metadata version of `4.0-IV3`, `4.0` or `4.0.1`; raises `DirectoryError` for any other text."""
     if release in METADATA_VERSIONS:
         return release
     line = ".".join(release.split(".")[:2])
@@ -79,10 +79,10 @@ def resolve_release(release: str) -> str:
 def feature_levels(
     release: str, features: Mapping[str, int] | None = None, *, dynamic: bool = False
 ) -> tuple[tuple[str, int], ...]:
-    """The features of a new cluster, metadata.version first; those at level 0 are left out, and so is kraft.version.
+    """The features of a new cluster, metadata.version first; without features at level 0 and without kraft.version.
 
-    `features` overrides levels by name; `dynamic` says whether voters may change, which kraft.version must agree with.
-    Raises `DirectoryError` for an unknown feature or a level it cannot have.
+    `features` overrides levels by name. `dynamic` is whether voters may change; a given kraft.version must agree with
+    that. Raises `DirectoryError` for an unknown feature or an invalid level.
     """
     name = resolve_release(release)
     level = METADATA_VERSIONS[name]

@@ -1,4 +1,4 @@
-"""The cluster at one point of its history, from the files alone (Kafka: `MetadataLoader`, `kafka-metadata-shell`)."""
+"""The state of a cluster at one point of its history, from files (Kafka: `MetadataLoader`, `kafka-metadata-shell`)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,26 @@ def replay(
     disk: Disk | None = None,
     on_damage: OnDamage = OnDamage.STRICT,
 ) -> MetadataImage:
-    """The image of a directory, segment or snapshot at an offset (itself included), at a time, or at its end.
+    """The image of a directory, segment or snapshot at an offset (inclusive), at a time, or at its end.
 
-    `at` is an `At`, an offset, or what `parse_at` reads. While a metadata transaction is open the image is that from
-    before it, as Kafka shows it. With `OnDamage.SKIP`, damage and records that contradict the image are passed over;
-    with `STOP` the image is that from before the first of them.
+    While a metadata transaction is open the image is the one from before the transaction, as in Kafka.
 
-    Raises `DamagedFile`, `ReplayError` naming offset and record, `MetadataLogError` where nothing is known of that
-    point, `ValueError` for a text that is no point, `OSError`.
+    Args:
+        path: A log directory, partition directory, segment or snapshot.
+        at: The point: an `At`, an offset, or a text for `parse_at`; None for the end.
+        disk: The disk; None for the disk of this machine.
+        on_damage: With `SKIP`, replay skips damage and records that contradict the image. With `STOP`, the image is the
+            one from before the first of them.
+
+    Returns:
+        The image (Kafka: `MetadataImage`).
+
+    Raises:
+        DamagedFile: The log is damaged, and the mode is strict.
+        ReplayError: A record contradicts the image; the text names offset and record.
+        MetadataLogError: The files do not cover the point.
+        ValueError: The text is no point.
+        OSError: A file is unreadable.
     """
     point = _point(at)
     source = OsDisk() if disk is None else disk
@@ -46,7 +58,7 @@ def replay(
         if not whole:
             break
         if delta.features is not features or isinstance(found, Base):
-            # The epoch of the features is the last offset of the batch that changed them.
+            # The epoch of the finalized features is the last offset of the batch that changed them.
             delta = MetadataDelta(delta.apply(end))
     if point.offset is not None and end.offset <= point.offset:
         raise MetadataLogError(f"the log ends at offset {end.offset - 1}, before {point.offset}", where=path)
@@ -54,7 +66,7 @@ def replay(
 
 
 def _replay_entries(delta: MetadataDelta, entries: Iterator[Entry | Damage], on_damage: OnDamage) -> bool:
-    """Replay what is not control; whether to go on."""
+    """Replay all but control records; returns whether to continue."""
     for entry in entries:
         if isinstance(entry, Damage):
             if on_damage is OnDamage.STOP:

@@ -1,7 +1,7 @@
-"""How much of the past a metadata log keeps (KIP-630; `KafkaRaftLog.maybeClean`, `KafkaRaftLog.deleteBeforeSnapshot`).
+"""Retention of the metadata log (KIP-630; `KafkaRaftLog.maybeClean`, `KafkaRaftLog.deleteBeforeSnapshot`).
 
-The newest snapshot always stays. As long as log and snapshots are too large, or the oldest snapshot is too old, the log
-begins where the next snapshot ends: what came before goes, and the older snapshot with it.
+The newest snapshot is never deleted. While log and snapshots are too large, or the oldest snapshot is too old, the log
+start moves to the end of the next snapshot; earlier records and the older snapshot are deleted.
 """
 
 from __future__ import annotations
@@ -24,30 +24,31 @@ from metadata_log.snapshot import (
 from metadata_log.types import OffsetAndEpoch
 
 REMOVE_AFTER_MS: Final = 60_000
-"""How long files keep their second name before they are removed, for those who read them."""
+"""The delay between renaming and removing a file, for readers that have the file open."""
 
 
 class Retention(Struct, frozen=True, kw_only=True):
-    """What is kept; a negative number is no limit."""
+    """The retention limits; a negative number is no limit."""
 
     max_bytes: int = 100 << 20
-    """`metadata.max.retention.bytes`: of log and snapshots together."""
+    """`metadata.max.retention.bytes`: the total size of log and snapshots."""
     max_ms: int = 7 * 24 * 3600 * 1000
-    """`metadata.max.retention.ms`: between now and the last record in the oldest snapshot."""
+    """`metadata.max.retention.ms`: the age of the last record in the oldest snapshot."""
 
 
 class Cleaned(Struct, frozen=True):
-    """What one round has taken away."""
+    """The snapshots and files that one round deleted."""
 
     snapshots: tuple[OffsetAndEpoch, ...] = ()
     files: tuple[str, ...] = ()
-    """To be removed with `remove_files` after `REMOVE_AFTER_MS`; the next start removes what is still there."""
+    """The renamed files, for `remove_files` after `REMOVE_AFTER_MS`; the next start removes any remaining ones."""
 
 
 def clean(log: MetadataLog, disk: Disk, retention: Retention, now_ms: int) -> Cleaned:
-    """One round over a log and its snapshots, by size and then by age; raises `CorruptBatch` for a damaged snapshot.
+    """Run one round over a log and its snapshots, by size and then by age.
 
-    A snapshot may be ahead of what is flushed, as a follower knows of commits before its own fsync is done: it waits.
+    A snapshot beyond the flushed offset is kept for a later round: a follower knows of commits before its own fsync.
+    Raises `CorruptBatch` for a damaged snapshot.
     """
     gone: list[OffsetAndEpoch] = []
     files: list[str] = []
@@ -78,7 +79,7 @@ def _too_old(log: MetadataLog, disk: Disk, retention: Retention, oldest: OffsetA
 
 
 def remove_files(disk: Disk, directory: str, files: Iterable[str]) -> None:
-    """Remove files that got their second name earlier; those that are gone already are no error."""
+    """Remove files that were renamed earlier; a missing file is no error."""
     for path in files:
         if disk.exists(path):
             disk.remove(path)

@@ -1,4 +1,4 @@
-"""SCRAM: what is kept of a password, and the credentials that a cluster is formatted with (Kafka: `ScramParser`,
+"""SCRAM: derived keys of a password, and the credentials of a newly formatted cluster (Kafka: `ScramParser`,
 `ScramFormatter`; RFC 5802).
 """
 
@@ -18,7 +18,7 @@ from metadata_log.records.metadata import UserScramCredentialRecord
 from metadata_log.releases import METADATA_VERSIONS
 
 SCRAM_SINCE: Final = METADATA_VERSIONS["3.5-IV2"]
-"""The metadata.version that knows credentials."""
+"""The lowest metadata.version with SCRAM credentials."""
 
 MECHANISMS: Final = {1: "sha256", 2: "sha512"}
 """The hash of each mechanism, by its number in records and requests."""
@@ -32,15 +32,15 @@ _HINT: Final = "For example SCRAM-SHA-256=[name=alice,password=alice-secret]."
 
 
 def derived_keys(hash_name: str, salted_password: bytes) -> tuple[bytes, bytes]:
-    """The stored key and the server key: with them a server can check a proof, and prove itself, but not log in."""
+    """The stored key and the server key: a server checks proofs and proves itself with them, but cannot log in."""
     client_key = digest(salted_password, b"Client Key", hash_name)
     return new_hash(hash_name, client_key).digest(), digest(salted_password, b"Server Key", hash_name)
 
 
 def parse_credential(text: str, rng: Random) -> UserScramCredentialRecord:
-    """Read `MECHANISM=[name=…,password=…]`, as kafka-storage takes it; raises `DirectoryError`.
+    """Parse `MECHANISM=[name=…,password=…]`, as kafka-storage accepts it; raises `DirectoryError`.
 
-    Optional are iterations and, base64, salt; saltedpassword can be given in the place of the password.
+    `iterations` and `salt` (base64) are optional; `saltedpassword` may replace `password`.
     """
     match = _CREDENTIAL.fullmatch(text.strip())
     if match is None or match[1] not in _NUMBERS:
@@ -106,5 +106,5 @@ def _base64(field: str, text: str) -> bytes:
 
 
 def _bad(what: str) -> DirectoryError:
-    """Never with the text itself: it may hold a password."""
+    """An error without the text itself, which may hold a password."""
     return DirectoryError(what, hint=_HINT)

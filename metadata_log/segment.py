@@ -16,15 +16,15 @@ SUFFIX: Final = ".log"
 INDEX_SUFFIXES: Final = (".index", ".timeindex")
 DELETED_SUFFIX: Final = ".deleted"
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
-"""Indexes hold offsets as 32-bit distances from the segment's base."""
+"""The largest distance of an offset from the segment's base: indexes store distances in 32 bits."""
 
 MOST_BATCH_BYTES: Final = 256 << 20
-"""A longer batch is damage: batches have some megabytes, and no request carries more than 100 MiB."""
+"""The size limit of a batch: batches have some megabytes, and no request carries more than 100 MiB."""
 
 _CHUNK_BYTES: Final = 1 << 20
 _MAGIC_AT: Final = 16
 _PLAUSIBLE: Final = ((0, 8), (23, 27), (57, 61))
-"""Where a header has its base offset, last offset delta and record count, none of which is negative."""
+"""The positions of base offset, last offset delta and record count in a header; none of them is negative."""
 _LOOK_BYTES: Final = 1 << 14
 
 
@@ -34,7 +34,7 @@ def file_name(base_offset: int, suffix: str = SUFFIX) -> str:
 
 
 def parse_file_name(name: str, suffix: str = SUFFIX) -> int | None:
-    """The base offset in a segment file's name, or None if it is not one."""
+    """The base offset in a segment file's name, or None for any other name."""
     stem = name[: -len(suffix)]
     if not (name.endswith(suffix) and len(stem) == 20 and stem.isdecimal() and stem.isascii()):
         return None
@@ -44,7 +44,7 @@ def parse_file_name(name: str, suffix: str = SUFFIX) -> int | None:
 def scan_file(
     file: File, position: int = 0, *, end: int | None = None, verify: bool = True, chunk_bytes: int = _CHUNK_BYTES
 ) -> Iterator[RecordBatch]:
-    """The batches of a file from `position` to `end`, without holding all of it; errors as those of `batch.scan`."""
+    """The batches of a file from `position` to `end`, read in chunks; errors as those of `batch.scan`."""
     end = file.size() if end is None else end
     size = chunk_bytes
     while position < end:
@@ -62,7 +62,7 @@ def scan_file(
             if position == start:
                 announced = 12 + int.from_bytes(piece[8:12], "big") if len(piece) >= 12 else HEADER_BYTES
                 wanted = max(announced, HEADER_BYTES)
-                # A piece that is shorter than was asked for: the file was cut meanwhile.
+                # A piece is shorter than requested if the file was truncated meanwhile.
                 if len(piece) >= wanted or position + wanted > end or len(piece) < min(size, end - position):
                     raise
                 if wanted > MOST_BATCH_BYTES:
@@ -87,13 +87,13 @@ def next_sound_batch(
 ) -> RecordBatch | None:
     """The first batch with a good CRC that begins at `position` or later, before `end`; None if there is none.
 
-    With an `offset` only batches of this offset or later count, and only of this `epoch` or later. The search passes
-    over holes of the file. A file can be full of headers without their batches: with a `budget` the search gives up,
-    and returns None, once it has read so many bytes to look at such headers.
+    With an `offset`, only batches of this offset or later and of this `epoch` or later count. The search skips holes of
+    the file. A file can be full of headers without their batches. With a `budget` the search therefore gives up, and
+    returns None, once it has read that many bytes of such candidates.
     """
     start = position
     while start + HEADER_BYTES <= end:
-        # A header in front of other data may begin in a hole: its first bytes are zeros.
+        # A header may begin in a hole: its first bytes can be zeros.
         start = max(start, file.next_data(start) - _MAGIC_AT)
         if start + HEADER_BYTES > end:
             return None
@@ -118,7 +118,7 @@ def next_sound_batch(
 
 
 def _length_at(file: File, position: int, end: int) -> int | None:
-    """The length of the batch whose header stands at a position; None if it is no header of a batch that is there."""
+    """The length of the batch with its header at a position; None if no batch can begin there."""
     head = file.pread(HEADER_BYTES, position)
     length = 12 + int.from_bytes(head[8:12], "big", signed=True)
     if not HEADER_BYTES <= length <= min(end - position, MOST_BATCH_BYTES):
@@ -135,7 +135,7 @@ def _sound_batch(file: File, position: int, length: int) -> RecordBatch | None:
 
 
 class Segment:
-    """The batches from `base_offset` on, in one file. Writing happens at its end only."""
+    """The batches from `base_offset` on, in one file. Writes only append."""
 
     def __init__(self, disk: Disk, directory: str, base_offset: int, file: File, index_interval_bytes: int) -> None:
         self.base_offset = base_offset
@@ -154,12 +154,12 @@ class Segment:
 
     @classmethod
     def open(cls, disk: Disk, directory: str, base_offset: int, *, create: bool, index_interval_bytes: int) -> Segment:
-        """Open the file of a segment, or make it; what it holds must be noted with `note` before anything else."""
+        """Open the file of a segment, or make it; the caller must pass its batches to `note` first."""
         path = f"{directory}/{file_name(base_offset)}"
         return cls(disk, directory, base_offset, disk.open(path, create=create), index_interval_bytes)
 
     def note(self, batch: RecordBatch) -> None:
-        """Take the next batch of the file, which is already there, into the indexes."""
+        """Add the next existing batch of the file to the indexes."""
         last_offset = batch.base_offset + batch.last_offset_delta
         if self.size_bytes == 0:
             self.first_timestamp = batch.max_timestamp
@@ -175,9 +175,9 @@ class Segment:
         self._since_entry += batch.size_bytes
 
     def end_recovery(self) -> None:
-        """All that was in the file has been noted (`LogSegment.recover`): what is appended counts from here.
+        """End the recovery (`LogSegment.recover`): appended batches follow.
 
-        Kafka adds an entry to the time index then, and forgets how many bytes follow the last entry of the other.
+        As Kafka does, this adds an entry to the time index, and resets the byte count since the last offset entry.
         """
         self._times.maybe_append(self._max_timestamp, self._max_timestamp_offset)
         self._since_entry = 0
@@ -189,13 +189,13 @@ class Segment:
             self.note(batch)
 
     def read(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
-        """Whole batches from that of `offset`: at least one, else up to `max_bytes`, none past `end_offset`."""
+        """Whole batches from that of `offset`: at least one, at most `max_bytes`, none past `end_offset`."""
         start = self._find(offset)
         if start is None or start.next_offset > end_offset:
             return b""
         begin = start.position
         stop = min(begin + max(max_bytes, start.size_bytes), self.size_bytes)
-        # The index leads close to the end: small batches by the thousand are not looked at one by one.
+        # The index leads close to the end, so that this does not read thousands of small batches one by one.
         end = max(start.end_position, self._offsets.last_position(stop, end_offset))
         try:
             for batch in scan_headers(self.file, end, end=stop):
@@ -207,7 +207,7 @@ class Segment:
         return self.file.pread(end - begin, begin)
 
     def batches(self, offset: int) -> Iterator[RecordBatch]:
-        """The batches from the one that holds `offset` on, without a look at their CRC."""
+        """The batches from the one that holds `offset` on, without checking their CRC."""
         position = self._offsets.position_before(offset)
         for batch in scan_file(self.file, position, end=self.size_bytes, verify=False):
             if batch.next_offset > offset:
@@ -220,7 +220,7 @@ class Segment:
         return next((batch for batch in batches if batch.next_offset > offset), None)
 
     def find_time(self, timestamp: int, from_offset: int) -> Record | None:
-        """The first record from `from_offset` on that is not older (`LogSegment.findOffsetByTimestamp`)."""
+        """The first record from `from_offset` on with at least this timestamp (`LogSegment.findOffsetByTimestamp`)."""
         if timestamp > self._max_timestamp:
             return None
         position = self._offsets.position_before(max(self._times.offset_before(timestamp), from_offset))
@@ -233,7 +233,7 @@ class Segment:
         return None
 
     def truncate(self, offset: int) -> None:
-        """Cut the file before the batch that holds `offset`, durably."""
+        """Truncate the file, durably, before the batch that holds `offset`."""
         cut = self._find(offset)
         if cut is None:
             return
@@ -243,20 +243,20 @@ class Segment:
         self._max_timestamp = self._times.last_timestamp
         self._max_timestamp_offset = self._times.last_offset
         self._since_entry = 0
-        # What follows the last index entry is noted anew.
+        # Batches behind the last index entry are added again.
         self.end_offset = self.base_offset
         self.size_bytes = self._offsets.positions[-1] if self._offsets.positions else 0
         for batch in scan_file(self.file, self.size_bytes, end=cut.position, verify=False):
             self.note(batch)
-        self._since_entry = 0  # as in Kafka: what is appended counts from the cut
+        self._since_entry = 0  # as in Kafka, the count begins at the cut
 
     def cut_file(self, size: int) -> None:
-        """Cut the file to `size` bytes, durably; the indexes are the caller's business."""
+        """Truncate the file, durably, to `size` bytes; the caller maintains the indexes."""
         self.file.truncate(size)
         self.file.fsync()
 
     def write_indexes(self) -> None:
-        """Write the index files, as they are when Kafka has closed the segment. They need no fsync."""
+        """Write the index files with the content of Kafka's closed segments. Index files need no fsync."""
         times = self._times.copy()
         times.maybe_append(self._max_timestamp, self._max_timestamp_offset)
         for suffix, content in zip(INDEX_SUFFIXES, (self._offsets.encode(), times.encode()), strict=True):
@@ -272,17 +272,17 @@ class Segment:
                 file.close()
 
     def remove_indexes(self) -> None:
-        """Delete the index files: those of a segment that grows would not be true."""
+        """Delete the index files: they would be wrong for a growing segment."""
         for suffix in INDEX_SUFFIXES:
             path = f"{self._directory}/{file_name(self.base_offset, suffix)}"
             if self._disk.exists(path):
                 self._disk.remove(path)
 
     def mark_deleted(self) -> tuple[str, ...]:
-        """Give the segment's files names under which it is no part of the log, durably; the new paths.
+        """Rename the segment's files, durably, so that they are no part of the log; returns the new paths.
 
-        Kafka removes such files a minute later, for those who still read them (`LogSegment.changeFileSuffixes`). The
-        log goes last: without its indexes it would still be whole.
+        Kafka removes such files a minute later, for readers that have them open (`LogSegment.changeFileSuffixes`). The
+        log file is renamed last: a log without indexes is still complete.
         """
         marked = []
         for suffix in (*INDEX_SUFFIXES, SUFFIX):
@@ -294,7 +294,7 @@ class Segment:
         return tuple(marked)
 
     def remove(self) -> None:
-        """Delete the segment's files, durably. The open file must be closed by the caller."""
+        """Delete the segment's files, durably. The caller must close the open file."""
         self.remove_indexes()
         self._disk.remove(self.file.path)
         self._disk.fsync_dir(self._directory)

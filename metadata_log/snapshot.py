@@ -47,7 +47,7 @@ def list_snapshots(disk: Disk, directory: str) -> tuple[OffsetAndEpoch, ...]:
 
 
 def sweep_snapshots(disk: Disk, directory: str, log_start_offset: int) -> tuple[str, ...]:
-    """Remove unfinished and half deleted snapshots, and those from before the log begins; returns the names removed."""
+    """Remove unfinished and renamed snapshots, and those below the log start; returns the removed names."""
     removed = []
     for name in disk.list(directory):
         snapshot = parse_snapshot_name(name)
@@ -68,7 +68,7 @@ def snapshot_bytes(disk: Disk, directory: str, snapshot: OffsetAndEpoch) -> int:
 
 
 def mark_snapshots_deleted(disk: Disk, directory: str, snapshots: Iterable[OffsetAndEpoch]) -> tuple[str, ...]:
-    """Give snapshots names under which they count no more, durably; the new paths (`Snapshots.markForDelete`)."""
+    """Rename snapshots, durably, so that they no longer count; returns the new paths (`Snapshots.markForDelete`)."""
     marked = []
     for snapshot in snapshots:
         path = f"{directory}/{snapshot_name(snapshot)}"
@@ -81,7 +81,7 @@ def mark_snapshots_deleted(disk: Disk, directory: str, snapshots: Iterable[Offse
 
 
 class SnapshotContent(Struct, frozen=True):
-    """What a snapshot file begins with."""
+    """The first batch of a snapshot file."""
 
     header: SnapshotHeaderRecord
     kraft_version: int = 0
@@ -91,8 +91,8 @@ class SnapshotContent(Struct, frozen=True):
 def read_snapshot(disk: Disk, path: str) -> Iterator[RecordBatch]:
     """The batches of a snapshot file, header and footer included.
 
-    Raises `CorruptBatch` for damage, where the header does not come first, or where the footer is not the last, and
-    `UnsupportedVersion` for the formats before 2.
+    Raises `CorruptBatch` for damage, for a missing header and for a missing footer, and `UnsupportedVersion` for the
+    formats before 2.
     """
     file = disk.open(path, writable=False)
     try:
@@ -113,7 +113,7 @@ def read_snapshot(disk: Disk, path: str) -> Iterator[RecordBatch]:
 
 
 def control_types(batch: RecordBatch, where: str | None = None) -> list[int]:
-    """The types of a control batch's records; none for a batch of data."""
+    """The types of a control batch's records; empty for a batch of data."""
     if not batch.is_control:
         return []
     return [

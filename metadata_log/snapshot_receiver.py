@@ -1,7 +1,8 @@
-"""A snapshot that arrives in pieces: checked batch by batch as it comes, published at once when it is whole (KIP-630;
-Kafka: `KafkaRaftLog.createNewSnapshotUnchecked`, `FileRawSnapshotWriter`).
+"""Receives a snapshot in pieces: each batch is checked on arrival, the whole is published at once (KIP-630; Kafka:
+`KafkaRaftLog.createNewSnapshotUnchecked`, `FileRawSnapshotWriter`).
 
-Kafka publishes what has the announced size. Here a batch that is damaged, on the way or on the sender's disk, ends it.
+Kafka publishes any bytes of the announced size. Here a damaged batch ends the transfer, whether the network or the
+sender's disk damaged it.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ _AT_THE_BEGIN: Final = (ControlRecordType.KRAFT_VERSION, ControlRecordType.KRAFT
 
 
 class _Seen(Struct, frozen=True):
-    """What the batches so far say of the next one."""
+    """The state after the batches so far, which the next batch must fit."""
 
     is_empty: bool = True
     next_offset: int = 0
     has_ended: bool = False
-    """Whether the footer was there."""
+    """Whether the footer has arrived."""
 
 
 class _Judged(Struct, frozen=True):
-    """What was found of bytes that were judged at a position."""
+    """The result of checking bytes at a position."""
 
     data: bytes
     position: int
@@ -49,7 +50,7 @@ class _Judged(Struct, frozen=True):
 
 
 class SnapshotReceiver:
-    """Nobody sees the file before `publish`. The batches that are not complete yet are the only bytes in memory."""
+    """A snapshot file that is invisible before `publish`. Only the bytes of incomplete batches are in memory."""
 
     def __init__(
         self,
@@ -58,11 +59,11 @@ class SnapshotReceiver:
         snapshot: OffsetAndEpoch,
         check: Callable[[tuple[bytes, ...]], None] = lambda values: None,
     ) -> None:
-        """`check` is called with the values of each batch of data, and raises `MetadataLogError` for wrong ones."""
+        """`check` is called with the values of each data batch, and raises `MetadataLogError` for invalid ones."""
         self.snapshot = snapshot
         self._check_values = check
         self.size_bytes = 0
-        """What has arrived so far."""
+        """The size of the received bytes."""
         self._disk = disk
         self._path = f"{directory}/{snapshot_name(snapshot)}"
         self._partial = self._path.removesuffix(SUFFIX) + PARTIAL_SUFFIX
@@ -77,7 +78,7 @@ class SnapshotReceiver:
         self._judged: _Judged | None = None
 
     def append(self, data: bytes) -> None:
-        """Take the next bytes; raises `CorruptBatch` or `UnsupportedVersion` if no snapshot can have them."""
+        """Take the next bytes; raises `CorruptBatch` or `UnsupportedVersion` for bytes that no snapshot has."""
         judged, self._judged = self._judged, None
         if judged is None or judged.data is not data or judged.position != self.size_bytes:
             for _ in self.judging(data):
@@ -95,9 +96,9 @@ class SnapshotReceiver:
             self._unsynced_bytes = 0
 
     def judging(self, data: bytes) -> Iterator[int]:
-        """Look at the next bytes a portion at a time, before `append` takes them, and nothing else comes in between.
+        """Check the next bytes in portions before `append` takes them; no other bytes may be appended in between.
 
-        Work may pause at each number: so many records, or what takes as long, were read since the number before.
+        Work may pause at each yielded number: the records, or equivalent work, since the number before.
         """
         position = self.size_bytes - len(self._rest)
         piece = self._rest + data
@@ -124,7 +125,7 @@ class SnapshotReceiver:
         self._judged = _Judged(data, self.size_bytes, seen, rest, wrong)
 
     def _check(self, batch: RecordBatch, seen: _Seen) -> _Seen:
-        """Judge a batch without the values of its data; returns what was seen with it."""
+        """Check a batch without the values of its data; returns the new state."""
         kinds: list[int] = []
         if batch.is_control:
             if batch.record_count > MAX_CONTROL_RECORDS:
@@ -145,7 +146,7 @@ class SnapshotReceiver:
         return _Seen(is_empty=False, next_offset=batch.next_offset, has_ended=has_ended)
 
     def _check_kinds(self, kinds: list[int], batch: RecordBatch, seen: _Seen) -> bool:
-        """Header, level and voters stand in the first batch, and the footer is a batch of its own, the last one.
+        """Header, kraft.version and voters belong to the first batch; the footer is a batch of its own, at the end.
 
         Returns whether this is the footer.
         """
@@ -158,18 +159,18 @@ class SnapshotReceiver:
 
     @property
     def path(self) -> str:
-        """Where the bytes are."""
+        """The path of the unpublished file."""
         return self._partial
 
     def check_end(self) -> None:
-        """Nothing more will come: raises `CorruptBatch` unless what has come ends with a footer."""
+        """Raise `CorruptBatch` unless the received bytes end with a footer."""
         if self._rest or self._seen.is_empty:
             raise IncompleteBatch("the snapshot ends inside a batch", where=self._path, position=self.size_bytes)
         if not self._seen.has_ended:
             raise CorruptBatch("the snapshot ends without its footer", where=self._path, position=self.size_bytes)
 
     def publish(self) -> None:
-        """Give the file its name, durably and for good."""
+        """Rename the file to its final name, durably."""
         self._file.fsync()
         self._close()
         self._disk.make_read_only(self._partial)
@@ -177,7 +178,7 @@ class SnapshotReceiver:
         self._disk.fsync_dir(self._directory)
 
     def abandon(self) -> None:
-        """Remove what was not published; nothing if it was."""
+        """Remove an unpublished file; does nothing after `publish`."""
         if self._is_open:
             self._close()
             self._disk.remove(self._partial)

@@ -1,4 +1,4 @@
-"""Writes a snapshot bit by bit, publishes it at once (KIP-630; `RecordsSnapshotWriter`, `FileRawSnapshotWriter`)."""
+"""Writes a snapshot in steps and publishes it at once (KIP-630; `RecordsSnapshotWriter`, `FileRawSnapshotWriter`)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,28 @@ from metadata_log.snapshot import snapshot_name
 from metadata_log.types import OffsetAndEpoch
 
 FSYNC_BYTES: Final = 8 << 20
-"""After so many bytes they go to the disk, so that no fsync takes long."""
+"""The bytes between two fsyncs, so that no fsync takes long."""
 MAX_BATCH_BYTES: Final = 8 << 20
-"""What a batch of a snapshot, as of the log, may hold (`KafkaRaftClient.MAX_BATCH_SIZE_BYTES`)."""
+"""The size limit of a batch in snapshots and in the log (`KafkaRaftClient.MAX_BATCH_SIZE_BYTES`)."""
 
 
 class SnapshotWriter:
-    """A snapshot that nobody sees before `freeze`: then it is whole, on the disk and read-only.
+    """A snapshot that is invisible before `freeze`, which makes it complete, durable and read-only.
 
-    Offsets count from 0 in the file; every batch has the epoch of the snapshot.
+    Offsets count from 0 in the file; every batch has the epoch of the snapshot (Kafka: `RecordsSnapshotWriter`).
+
+    Args:
+        disk: The disk.
+        directory: The partition directory.
+        snapshot: The end offset and epoch of the snapshot.
+        timestamp_ms: The time of the header.
+        last_contained_log_timestamp: The time of the last record that the snapshot covers, in ms.
+        kraft_version: The level of kraft.version; 0 for a static quorum.
+        voters: The voters of a dynamic quorum; needs kraft.version 1.
+        max_batch_bytes: The size limit of a batch.
+
+    Raises:
+        OSError: The disk failed.
     """
 
     def __init__(
@@ -39,7 +52,7 @@ class SnapshotWriter:
         assert voters is None or kraft_version > 0, "a voter set needs kraft.version 1"
         self.snapshot = snapshot
         self.size_bytes = 0
-        """What has been written so far."""
+        """The size of the written bytes."""
         self._disk = disk
         self._directory = directory
         self._max_batch_bytes = max_batch_bytes
@@ -63,7 +76,9 @@ class SnapshotWriter:
     def append(self, values: Sequence[bytes], timestamp_ms: int) -> None:
         """Add framed metadata records, which stay in one batch.
 
-        A batch takes more until it would become too large; it has the time of the first records in it.
+        Args:
+            values: The framed records. Several calls may share a batch, up to its size limit.
+            timestamp_ms: The time of the records. A batch has the time of its first records.
         """
         if not values:
             return
@@ -76,7 +91,11 @@ class SnapshotWriter:
         self._values.extend(values)
 
     def freeze(self, timestamp_ms: int) -> None:
-        """Write the footer and publish the file under its name, for good."""
+        """Write the footer and publish the file under its final name.
+
+        Args:
+            timestamp_ms: The time of the footer.
+        """
         self._end_batch()
         kind, _, footer = encode_control(SnapshotFooterRecord())
         self._write_control([(kind, footer)], timestamp_ms)
@@ -87,7 +106,7 @@ class SnapshotWriter:
         self._disk.fsync_dir(self._directory)
 
     def abandon(self) -> None:
-        """Remove what was not published; nothing if it was."""
+        """Remove an unpublished file; does nothing after `freeze`."""
         if self._open:
             self._close()
             self._disk.remove(self._partial)

@@ -1,7 +1,7 @@
-"""One history of a directory: a snapshot, or the first record, and the log from there on (Kafka: `MetadataLoader`).
+"""One history of a directory: a snapshot, or the first record, and the following log (Kafka: `MetadataLoader`).
 
-Nothing is locked and nothing written: the directory may belong to a running node, whose log grows at one end and goes
-away at the other.
+The reader takes no locks and writes nothing: the directory may belong to a running node, which appends to the log and
+deletes its oldest segments.
 """
 
 from __future__ import annotations
@@ -27,12 +27,15 @@ from metadata_log.types import OffsetAndEpoch
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ATTEMPTS: Final = 3
 NAMELESS: Final = OffsetAndEpoch(epoch=0, offset=0)
-"""Where a snapshot ends whose name does not say it, as that of `bootstrap.checkpoint`."""
+"""The end of a snapshot with a name that does not state it, such as `bootstrap.checkpoint`."""
 
 
 class At(Struct, frozen=True):
-    """A point in a history, itself included: after the record at `offset`, or before the first batch that is stamped
-    later than `timestamp_ms`. With both, whichever comes first; with none, the end.
+    """A point in a history (inclusive); without a field the end of the history, with both fields the earlier point.
+
+    Args:
+        offset: After the record at this offset.
+        timestamp_ms: Before the first batch with a later timestamp.
     """
 
     offset: int | None = None
@@ -43,9 +46,16 @@ END: Final = At()
 
 
 def parse_at(text: str) -> At:
-    """Read an offset (`12345`) or a time with its zone (`2026-11-20T10:00:00Z`, `2026-11-20 12:00:00.5+02:00`).
+    """Parse an offset (`12345`) or a time with its zone (`2026-11-20T10:00:00Z`, `2026-11-20 12:00:00.5+02:00`).
 
-    Raises `ValueError` with a sentence for a person.
+    Args:
+        text: The text.
+
+    Returns:
+        The point.
+
+    Raises:
+        ValueError: The text is neither; the message is for the user.
     """
     text = text.strip()
     if text.isascii() and text.isdecimal():
@@ -62,7 +72,7 @@ def parse_at(text: str) -> At:
 
 
 def moment_text(at: At) -> str:
-    """A point as `parse_at` reads it: the offset, or the time in UTC."""
+    """A point in the form of `parse_at`: the offset, or the time in UTC."""
     if at.offset is not None or at.timestamp_ms is None:
         return f"offset {at.offset}" if at.offset is not None else "the end"
     try:
@@ -73,20 +83,21 @@ def moment_text(at: At) -> str:
 
 
 class Base(Struct, frozen=True, kw_only=True):
-    """A snapshot to begin with, in place of everything below `end`.
+    """A snapshot at the beginning of a history, in place of everything below `end`.
 
-    `timestamp_ms` is that of the last record it stands for. The offsets of `entries` count within the file.
+    `timestamp_ms` is the time of the last record that the snapshot covers. The offsets of `entries` are positions in
+    the file.
     """
 
     path: str
     end: OffsetAndEpoch
     timestamp_ms: int
     entries: Iterator[Entry | Damage]
-    """Every record, each given once; `Damage` only where that is asked for. Reading raises `DamagedFile` otherwise."""
+    """Every record, each once. Damage is an item only if the caller allows it; else reading raises `DamagedFile`."""
 
 
 class TimelineBatch(Struct, frozen=True, kw_only=True):
-    """A batch of the log. What belongs to the history are its records from `from_offset` to before `end_offset`."""
+    """A batch of the log. Its records from `from_offset` to before `end_offset` belong to the history."""
 
     path: str
     batch: RecordBatch
@@ -96,11 +107,11 @@ class TimelineBatch(Struct, frozen=True, kw_only=True):
 
     @property
     def end(self) -> OffsetAndEpoch:
-        """The end of the history with this batch."""
+        """The end of the history after this batch."""
         return OffsetAndEpoch(epoch=self.batch.epoch, offset=self.end_offset)
 
     def entries(self) -> Iterator[Entry | Damage]:
-        """The records, decoded while they are walked; `Damage` only where that is asked for."""
+        """The records, decoded during iteration; damage is an item only if the caller allows damage."""
         found = read_entries(self.batch, self.path, on_damage=self.on_damage)
         if self.from_offset <= self.batch.base_offset and self.end_offset >= self.batch.next_offset:
             return found
@@ -118,15 +129,25 @@ def read_timeline(
     from_base: From | None = "earliest",
     on_damage: OnDamage = OnDamage.STRICT,
 ) -> Iterator[Base | TimelineBatch | Damage]:
-    """What happened in a log directory, a partition directory, a segment or a snapshot, oldest first, up to `until`.
+    """The history of a log directory, a partition directory, a segment or a snapshot, oldest first.
 
-    A history that does not begin at offset 0 begins with a `Base`, as does one after a gap. "earliest" is the longest
-    that can be told, "latest" the shortest, beginning with the newest snapshot at or before `until`. With None there is
-    no base: the batches come as they lie there, whatever is missing before them.
+    A history that does not begin at offset 0 begins with a `Base`, and so does the history behind a gap. A torn end,
+    which a running node may be writing, is a `Damage` with `unfinished` set and is never raised.
 
-    Raises `MetadataLogError` where nothing is known of the time before `until`, or the path holds no history;
-    `DamagedFile` for damage and gaps if `on_damage` is strict. A torn end, which a running node may be writing, is a
-    `Damage` with `unfinished` set and never raised.
+    Args:
+        disk: The disk.
+        path: The path.
+        until: The end of the history; None for the end of the log.
+        from_base: "earliest" for the longest known history; "latest" for the shortest one, from the newest snapshot at
+            or before `until`; None for the stored batches without a base, with or without gaps.
+        on_damage: The reaction to damage and gaps.
+
+    Returns:
+        Bases, batches and damage, in order (Kafka: `MetadataLoader`).
+
+    Raises:
+        MetadataLogError: The files do not cover the time before `until`, or the path holds no history.
+        DamagedFile: The log is damaged or has a gap, and the mode is strict.
     """
     walk = _Walk(disk, until or END, on_damage)
     if _is_directory(disk, path):
@@ -152,25 +173,25 @@ def _is_directory(disk: Disk, path: str) -> bool:
 
 
 class _Walk:
-    """One reading: where it has come to, and where it ends."""
+    """The state of one reading."""
 
     def __init__(self, disk: Disk, until: At, on_damage: OnDamage) -> None:
         self._disk = disk
         self._until = until
         self._on_damage = on_damage
         self._position: int | None = None
-        """The offset that comes next; None where that is not known, at the beginning and behind damage."""
+        """The next expected offset; None if unknown, at the beginning and behind damage."""
         self._over = False
         self._base_end = 0
         self._log_end = 0
-        """The end of the last batch that was read, whether it belongs to the history or not."""
+        """The end of the last read batch, inside or outside of the history."""
         self._directory: str | None = None
-        """Where to look for a snapshot behind damage, if one is wanted."""
+        """The directory to search for a snapshot behind damage, if wanted."""
         self._next_base: OffsetAndEpoch | None = None
-        """The snapshot with which to go on behind damage."""
+        """The snapshot to continue with behind damage."""
 
     def base(self, path: str, end: OffsetAndEpoch) -> Base:
-        """A snapshot as the beginning. Its file is open from now on, and may be removed."""
+        """A snapshot as the beginning. Its file is open from now on, so that the node may remove it."""
         header = read_snapshot_start(self._disk, path).header
         batches = read_file(self._disk, path, on_damage=self._on_damage)
         entries = self._entries(path, chain((next(batches),), batches))
@@ -185,7 +206,7 @@ class _Walk:
                 yield from read_entries(found, path, on_damage=self._on_damage)
 
     def single_segment(self, path: str, from_base: From | None) -> Iterator[TimelineBatch | Damage]:
-        """One file, which begins the history only if it begins at offset 0."""
+        """One file, which begins the history only if the file begins at offset 0."""
         first = parse_file_name(path.rpartition("/")[2])
         if first and from_base is not None:
             gap = _gap(path, first, 0)
@@ -196,9 +217,10 @@ class _Walk:
         yield from self._segment(path)
 
     def directory(self, directory: str, from_base: From | None) -> Iterator[Base | TimelineBatch | Damage]:
-        """The snapshot to begin with, if any, and the log behind it; behind a gap the next snapshot.
+        """The base snapshot, if any, and the log behind it; behind a gap the next snapshot.
 
-        A segment that is missing below a snapshot is told before it in the longest history, and last in the shortest.
+        A missing segment below a snapshot is reported before the snapshot in the longest history, and last in the
+        shortest.
         """
         check_topic(self._disk, directory)
         segments = segments_in(self._disk, directory)
@@ -225,7 +247,7 @@ class _Walk:
             yield from self._tell(below)
 
     def _tell(self, damages: Iterable[Damage]) -> Generator[Damage, None, bool]:
-        """Tell of damage; whether that ends the reading."""
+        """Report damage; returns whether reading ends."""
         for damage in damages:
             yield damage
             if stops(damage, self._on_damage):
@@ -250,7 +272,7 @@ class _Walk:
             try:
                 yield from self._segment(f"{directory}/{file_name(segment)}")
             except FileNotFoundError:
-                # Retention has overtaken this reading; what comes next in the directory decides.
+                # Retention has deleted this segment; continue with the present content of the directory.
                 segments = segments_in(self._disk, directory)
                 if segment in segments:
                     raise
@@ -262,9 +284,9 @@ class _Walk:
             segments = [base for base in segments if base > segment]
 
     def _end(self, directory: str, segments: list[int], snapshots: Iterable[OffsetAndEpoch]) -> Iterator[Base | Damage]:
-        """What shows that the log was longer, and the last of the snapshots that stand for what is missing.
+        """The evidence that the log was longer, and the last snapshot beyond its end.
 
-        `segments` and `snapshots` are those of the beginning: what a running node adds meanwhile is no loss.
+        `segments` and `snapshots` are those of the start of the reading: a later addition by a running node is no loss.
         """
         at = self._position
         if at is None:
@@ -280,7 +302,7 @@ class _Walk:
             yield self.base(f"{directory}/{snapshot_name(newer[-1])}", newer[-1])
 
     def _begin(self, directory: str, from_base: From) -> Base | Damage | None:
-        """The beginning, after which `_position` is what comes next; a snapshot may vanish before it is open."""
+        """Set `_position` and return the beginning; a snapshot may vanish before it is open."""
         for attempt in range(_ATTEMPTS):
             start = self._start(directory, segments_in(self._disk, directory), from_base)
             if isinstance(start, OffsetAndEpoch):
@@ -295,7 +317,7 @@ class _Walk:
         raise AssertionError("the last attempt ends in one way or the other")
 
     def _start(self, directory: str, segments: list[int], from_base: From) -> OffsetAndEpoch | Damage | None:
-        """The snapshot to begin with, or None to begin at offset 0."""
+        """The base snapshot, or None to begin at offset 0."""
         has_beginning = bool(segments) and segments[0] == 0
         if has_beginning and from_base == "earliest":
             return None
@@ -320,7 +342,7 @@ class _Walk:
         return _gap(f"{directory}/{file_name(segments[0])}", segments[0], 0)
 
     def _is_before(self, directory: str, snapshot: OffsetAndEpoch) -> bool:
-        """Whether a snapshot holds nothing that is later than the end of this reading."""
+        """Whether a snapshot holds nothing later than the end of this reading."""
         until = self._until
         if until.offset is not None and snapshot.offset - 1 > until.offset:
             return False
@@ -330,7 +352,7 @@ class _Walk:
         return header.last_contained_log_timestamp <= until.timestamp_ms
 
     def _behind_gap(self, directory: str, segment: int, from_base: From | None) -> Iterator[Base]:
-        """Go on with the first snapshot from which the log leads on, or without one."""
+        """Continue with the first snapshot that the log follows, or without a snapshot."""
         self._position = segment
         if from_base is None:
             return
@@ -340,7 +362,7 @@ class _Walk:
                 return
 
     def _snapshot_behind(self, damage: Damage) -> OffsetAndEpoch | None:
-        """The first snapshot that stands for what is damaged, too, and for nothing later than the end."""
+        """The first snapshot that covers the damage and holds nothing later than the end."""
         if self._directory is None or damage.offset is None:
             return None
         for snapshot in list_snapshots(self._disk, self._directory):
@@ -349,10 +371,10 @@ class _Walk:
         return None
 
     def _segment(self, path: str) -> Iterator[TimelineBatch | Damage]:
-        """The batches of one file that come next."""
+        """The next batches of one file."""
         until, on_damage = self._until, self._on_damage
         last_offset = until.offset
-        # Damage is judged here: what lies before a snapshot with which the history begins is nobody's business.
+        # This method judges damage itself: damage below the base snapshot is irrelevant.
         for found in read_file(self._disk, path, on_damage=OnDamage.SKIP):
             if isinstance(found, Damage):
                 if found.offset is not None and found.offset < self._base_end:
@@ -387,7 +409,7 @@ class _Walk:
 
 
 def _segment_with(segments: list[int], offset: int | None) -> int | None:
-    """The segment in which an offset lies, or else the next one."""
+    """The segment that holds an offset, or else the next segment."""
     if not segments:
         return None
     if offset is None:
@@ -399,7 +421,7 @@ def _segment_with(segments: list[int], offset: int | None) -> int | None:
 
 
 def _gap(path: str, begins: int, wanted: int) -> Damage:
-    """The history lacks something before a segment."""
+    """The history lacks records before a segment."""
     return Damage(
         where=path,
         what=f"the log goes on at offset {begins}, and nothing is known from offset {wanted} to there",

@@ -1,11 +1,11 @@
-"""Tells what a power failure leaves at the end of a log from what a damaged disk has lost.
+"""Distinguishes a torn write at the end of a log from other damage of the disk.
 
-A log is appended to, and brought to the disk as a whole. So a torn write is at the end of the last segment, and only
-what was never on the disk can be torn. Kafka cuts the log before any damage and goes on (`LogSegment.recover`,
-`LogLoader.recoverLog`), which loses acknowledged records if the damage is something else.
+A log is appended to, and flushed as a whole. So a torn write is at the end of the last segment, and only unflushed data
+can be torn. Kafka truncates the log before any damage and continues (`LogSegment.recover`, `LogLoader.recoverLog`),
+which loses acknowledged records after any other damage.
 
-A file system may write the pages of one unflushed range in any order. What it has not written reads as zeros, a whole
-number of sectors: so sound batches behind zeros may be the rest of a torn write. Behind anything else they are not.
+A file system may write the pages of one unflushed range in any order. Unwritten pages read as zeros, in whole sectors:
+so valid batches behind zeros may be the rest of a torn write. Valid batches behind any other bytes prove other damage.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from metadata_log.snapshot import snapshot_name
 from metadata_log.types import OffsetAndEpoch
 
 SECTOR_BYTES: Final = 512
-"""The smallest piece that a disk writes as a whole."""
+"""The smallest unit that a disk writes atomically."""
 _SMALLEST_HOLE: Final = 12
-"""So many zeros at the place of a batch are none: its length ends there, and is never 0."""
+"""This many zeros at the position of a batch are no batch: they include its length, which is never 0."""
 
 
 def refuse_damage(
@@ -34,7 +34,7 @@ def refuse_damage(
 ) -> None:
     """Raise `CorruptBatch`, which names file, byte and remedy, unless the damage may be a torn write.
 
-    `end` is the end of the sound log before the damage, `later_segments` the base offsets of the segments behind the
+    `end` is the end of the valid log before the damage, `later_segments` the base offsets of the segments behind the
     damaged one.
     """
     position = damage.position or 0
@@ -56,7 +56,7 @@ def _proof(
     later_segments: Sequence[int],
     snapshots: Sequence[OffsetAndEpoch],
 ) -> str | None:
-    """Why what is damaged was on the disk before; None if nothing proves it."""
+    """Why the damaged bytes were on disk before; None without proof."""
     if later_segments:
         return f"a segment is on the disk before the next one begins, here {file_name(later_segments[0])}"
     if snapshots and snapshots[-1].offset > end.offset:
@@ -70,7 +70,7 @@ def _proof(
 
 
 def _has_hole(file: File, start: int, end: int) -> bool:
-    """Whether a sector between two positions is zeros from where it begins, or from `start`, up to its end."""
+    """Whether a sector between two positions is zeros from its beginning, or from `start`, to its end."""
     while start < end:
         behind = (start // SECTOR_BYTES + 1) * SECTOR_BYTES
         size = behind - start

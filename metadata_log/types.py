@@ -1,4 +1,4 @@
-"""The values that every layer shares: `Uuid`, `OffsetAndEpoch` and the sentinels (Kafka: `Uuid`, `OffsetAndEpoch`)."""
+"""The values that every layer shares: `Uuid`, `OffsetAndEpoch` and sentinels (Kafka: `Uuid`, `OffsetAndEpoch`)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,15 @@ _UUID_TEXT: Final = re.compile(r"[A-Za-z0-9_-]{22}(==)?")
 
 
 class Uuid(bytes):
-    """Kafka's 128-bit id: 16 bytes that print as unpadded URL-safe base64.
+    """Kafka's 128-bit id: 16 bytes that print as unpadded URL-safe base64 (Kafka: `Uuid`).
 
-    It is a subclass of `bytes` without `__hash__` or `__eq__` of its own, because it is the key of every hot map.
+    `Uuid` is a subclass of `bytes` without its own `__hash__` or `__eq__`, because it is the key of every hot map.
+
+    Args:
+        value: The 16 bytes.
+
+    Raises:
+        ValueError: The value does not have 16 bytes.
     """
 
     __slots__ = ()
@@ -25,21 +31,31 @@ class Uuid(bytes):
     METADATA_TOPIC: ClassVar[Uuid]
 
     def __new__(cls, value: bytes) -> Uuid:
-        """Wrap exactly 16 bytes; anything else is a `ValueError`."""
+        """Wrap exactly 16 bytes."""
         if len(value) != 16:
             raise ValueError(f"a Uuid has 16 bytes, not {len(value)}")
         return super().__new__(cls, value)
 
     @classmethod
     def parse(cls, text: str) -> Uuid:
-        """Read the text form, as `meta.properties` and Kafka's tools print it; raises `ValueError`."""
+        """Parse the text form of `meta.properties` and Kafka's tools.
+
+        Args:
+            text: 22 characters of URL-safe base64.
+
+        Returns:
+            The id.
+
+        Raises:
+            ValueError: The text is no id.
+        """
         if _UUID_TEXT.fullmatch(text) is None:
             raise ValueError(f"not a Kafka uuid (22 characters of URL-safe base64): {text!r}")
         return cls(base64.urlsafe_b64decode(text[:_UUID_CHARACTERS] + "=="))
 
     @property
     def is_reserved(self) -> bool:
-        """Whether Kafka keeps this value for itself as a directory id (`DirectoryId.reserved`)."""
+        """Whether Kafka reserves this value as a directory id (`DirectoryId.reserved`)."""
         return self[:8] == bytes(8) and int.from_bytes(self[8:], "big", signed=True) < 100
 
     def __str__(self) -> str:
@@ -54,7 +70,7 @@ Uuid.METADATA_TOPIC = Uuid(bytes(15) + b"\x01")
 
 
 def random_uuid(rng: Random) -> Uuid:
-    """A random id as Kafka makes them: version 4, never reserved, and no leading dash (`Uuid.randomUuid`)."""
+    """A random id as Kafka makes it: version 4, never reserved, and no leading dash (`Uuid.randomUuid`)."""
     while True:
         bits = rng.getrandbits(128)
         bits = bits & ~(0xF << 76) & ~(0x3 << 62) | 0x4 << 76 | 0x2 << 62
@@ -64,7 +80,12 @@ def random_uuid(rng: Random) -> Uuid:
 
 
 class OffsetAndEpoch(Struct, frozen=True, order=True, kw_only=True):
-    """A position in the log. Pairs compare by epoch first, then by offset, as votes do."""
+    """A position in the log (Kafka: `OffsetAndEpoch`). Pairs compare by epoch first, then by offset, as votes do.
+
+    Args:
+        offset: The offset.
+        epoch: The epoch.
+    """
 
     epoch: int
     offset: int
@@ -80,4 +101,4 @@ NEVER_MS: Final = 2**62
 NO_NODE: Final = -1
 """No leader, or no vote, on the wire and in files."""
 NO_OFFSET: Final = -1
-"""An offset that is not known, such as a new leader's high watermark."""
+"""An unknown offset, such as a new leader's high watermark."""

@@ -1,4 +1,4 @@
-"""Checks a file down to the last field: what `kraft dump --verify` reports beyond what reading must notice anyway."""
+"""Checks a file down to the last field: the report of `kraft dump --verify` beyond the damage that reading finds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from metadata_log.types import Uuid
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
-    """What a file holds, and everything that is wrong with it."""
+    """The content of a file, and all its damage."""
 
     batches: int = 0
     records: int = 0
@@ -35,7 +35,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
 
 
 def verify_file(disk: Disk, path: str, kind: FileKind) -> Verdict:
-    """Read and decode everything in a file, and compare what would be written again with what is there."""
+    """Decode everything in a file, encode it again, and compare."""
     if kind in {FileKind.SEGMENT, FileKind.SNAPSHOT}:
         return _verify_batches(disk, path)
     if kind in {FileKind.OFFSET_INDEX, FileKind.TIME_INDEX}:
@@ -98,7 +98,7 @@ def _verify_batch(batch: RecordBatch, path: str) -> Iterator[Damage]:
 
 
 def _encodes_otherwise(entry: Entry) -> str | None:
-    """Why a record would not be the same if it were written again; None for a type that is not known."""
+    """Why a record would differ if it were written again; None for an unknown type."""
     if entry.record is None or entry.version not in type(entry.record).__schema__.versions:
         return None
     try:
@@ -109,7 +109,7 @@ def _encodes_otherwise(entry: Entry) -> str | None:
 
 
 def _verify_index(disk: Disk, path: str, kind: FileKind) -> Iterator[Damage]:
-    """Compare an index with its segment: each entry must name a batch, and entries must rise."""
+    """Compare an index with its segment: each entry must name a batch, and entries must increase."""
     is_offsets = kind is FileKind.OFFSET_INDEX
     suffix, size = (".index", OFFSET_ENTRY_BYTES) if is_offsets else (".timeindex", TIME_ENTRY_BYTES)
     stem, _, deleted = path.rpartition(suffix)

@@ -1,4 +1,4 @@
-"""Checks whether the files of one directory, each perhaps sound, agree (Kafka: `KafkaRaftLog.recover`)."""
+"""Checks whether the files of one directory agree with each other (Kafka: `KafkaRaftLog.recover`)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from metadata_log.types import OffsetAndEpoch
 
 
 def verify_directory(disk: Disk, path: str) -> tuple[Damage, ...]:
-    """What is missing or disagrees in a log directory or a partition directory; nothing for a file.
+    """The missing and inconsistent files of a log directory or a partition directory; nothing for a file.
 
-    What a node can build again from the rest is not missed: indexes, the epoch checkpoint, partition.metadata.
+    Files that a node rebuilds from others may be missing: indexes, the epoch checkpoint, partition.metadata.
     """
     try:
         names = disk.list(path)
@@ -65,20 +65,20 @@ def _partition(disk: Disk, directory: str, names: list[str]) -> Iterator[Damage]
         yield from missing_end(disk, directory, bases, snapshots, end)
     if epochs:
         yield from _epochs(disk, directory, epochs)
-        if ARCHIVE_MANIFEST not in names:  # nobody votes from an archive
+        if ARCHIVE_MANIFEST not in names:  # an archive belongs to no voter
             yield from _quorum_state(disk, directory, epochs[-1].epoch)
 
 
 def _epochs(disk: Disk, directory: str, true: list[OffsetAndEpoch]) -> Iterator[Damage]:
-    """The checkpoint of epochs, as far as it goes, says what the log says. No CRC covers the epoch of a batch."""
+    """Compare the epoch checkpoint, as far as it goes, with the log. No CRC covers the epoch of a batch."""
     path = f"{directory}/{EPOCHS_FILE}"
     try:
         known = parse_epochs(disk.read(path)).entries if disk.exists(path) else ()
     except MetadataLogError:
-        return  # the file's own verdict says so
+        return  # the check of the file itself reports this
     if not known:
         return
-    # Either may begin later than the other, within an epoch; of the newest epochs one may not know yet.
+    # Either may begin later than the other, within an epoch; either may lack the newest epochs.
     first, last = max(true[0].epoch, known[0].epoch), min(true[-1].epoch, known[-1].epoch)
     in_log = [entry for entry in true if first < entry.epoch <= last]
     in_file = [entry for entry in known if first < entry.epoch <= last]
@@ -90,12 +90,12 @@ def _epochs(disk: Disk, directory: str, true: list[OffsetAndEpoch]) -> Iterator[
 
 
 def _quorum_state(disk: Disk, directory: str, last_epoch: int) -> Iterator[Damage]:
-    """The file may be ahead of the log, for an election adds nothing to it before it is won, but never behind."""
+    """The epoch of the file may be ahead of the log, because an election writes no record, but never behind."""
     path, expected = f"{directory}/{QUORUM_STATE}", f"an epoch of at least {last_epoch}, as in the log"
     try:
         state = read_quorum_state(disk, directory)
     except MetadataLogError:
-        return  # the file's own verdict says so
+        return  # the check of the file itself reports this
     if state is None:
         what = "quorum-state is missing: a vote that was given may be forgotten"
         yield Damage(where=path, what=what, expected=expected)

@@ -1,4 +1,4 @@
-"""Found by Spark: it looks for installed packages named `pyspark_*` and registers what they call `DefaultSource`."""
+"""Entry point for Spark, which finds installed packages named `pyspark_*` and registers their `DefaultSource`."""
 
 from metadata_log.spark.source import KraftDataSource as DefaultSource
 

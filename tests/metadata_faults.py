@@ -44,8 +44,8 @@ FAULTS: list[Fault] = [
     Fault([records.RemoveTopicRecord(topic_id=A)], "no topic has the id"),
     Fault([records.ClearElrRecord(topic_name="a")], "no topic has the name a"),
     Fault([topic("a"), change()], "has no partition 0"),
-    Fault([topic("a"), partition(-1)], "-1 is no number of a partition", kafka_dies=False),
-    Fault([topic("a"), topic("a", B)], "topic a is there already"),
+    Fault([topic("a"), partition(-1)], "-1 is no partition number", kafka_dies=False),
+    Fault([topic("a"), topic("a", B)], "topic a exists already"),
     Fault([topic("a"), topic("b")], "is that of another topic", kafka_dies=False),
     Fault([topic("a"), records.RemoveTopicRecord(topic_id=A), partition(0)], "no topic has the id"),
     Fault([topic("a"), partition(0, directories=(DIRECTORY,))], "2 replicas and 1 log directories"),
@@ -57,10 +57,12 @@ FAULTS: list[Fault] = [
     Fault([BROKER, records.FenceBrokerRecord(id=1, epoch=4)], "with epoch 5, not 4"),
     Fault([records.UnfenceBrokerRecord(id=1)], "broker 1 is not registered"),
     Fault([records.BrokerRegistrationChangeRecord(broker_id=1)], "broker 1 is not registered"),
-    Fault([BROKER, records.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=5, fenced=2)], "neither to fence"),
+    Fault(
+        [BROKER, records.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=5, fenced=2)], "2 is no fencing state"
+    ),
     Fault(
         [BROKER, records.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=5, in_controlled_shutdown=-1)],
-        "-1 is no state of shutdown",
+        "-1 is no shutdown state",
     ),
     Fault([BROKER, records.RegisterBrokerRecord(broker_id=2, log_dirs=(DIRECTORY,))], "belongs to broker 1"),
     Fault([records.RemoveAccessControlEntryRecord(id=A)], "no access control entry"),

@@ -1,6 +1,7 @@
-"""Moving messages between nodes in Kafka's wire protocol, over TCP or in memory.
+"""Moves messages between nodes in Kafka's wire protocol, over TCP or in memory.
 
-Names are loaded when they are first asked for (PEP 562): `transport.protocol` and `transport.faults` come without Trio.
+Names are loaded on first access (PEP 562), so that importing `transport.protocol` or `transport.faults` does not import
+Trio.
 """
 
 from typing import TYPE_CHECKING

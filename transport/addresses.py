@@ -1,4 +1,4 @@
-"""Names and numbers of hosts: binding listeners, resolving peers, the system's errors (Kafka: `ClientUtils`)."""
+"""Host names and addresses: binding listeners, resolving peers, the system's errors (Kafka: `ClientUtils`)."""
 
 from __future__ import annotations
 
@@ -12,24 +12,29 @@ import trio
 from transport.interface import Cause, Endpoint, Listener
 
 SocketAddress = tuple[Any, ...]
-"""What `socket.connect` wants: host and port, and for IPv6 two numbers more."""
+"""The argument of `socket.connect`: host and port; IPv6 adds two numbers."""
 Address = tuple[int, SocketAddress]
 """An address with its family."""
 
 BACKLOG: Final = 512
-"""Connections that the system holds ready until they are accepted; Kafka's 50 is short for a burst of clients."""
+"""The listen backlog: connections that the system completes before the node accepts them. Kafka's 50 is small for a
+burst of clients.
+"""
 
 ADDRESS_SECONDS: Final = 0.5
-"""How long to wait for one address of a name while there are others."""
+"""How long to wait for one address of a name while other addresses are left."""
 
 _REFUSED: Final = frozenset({errno.ECONNREFUSED})
 _RESET: Final = frozenset({errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED, errno.ENOTCONN, errno.ESHUTDOWN})
 
 
 def bind(listener: Listener) -> socket.socket:
-    """A non-blocking socket that listens there; `OSError` with the address in its text if that cannot be had.
+    """Bind a non-blocking listening socket.
 
-    An empty host means every address of both families; a name with several addresses takes the first, IPv4 before IPv6.
+    An empty host means every address of both families. A name with several addresses takes the first, IPv4 before IPv6.
+
+    Raises:
+        OSError: The address is unknown or in use; the text names the address.
     """
     wanted = Endpoint(listener.host, listener.port)
     try:
@@ -61,13 +66,13 @@ def _bind_address(listener: Listener) -> Address:
 
 
 def bound_to(listener: Listener, bound: socket.socket) -> Endpoint:
-    """Where a listener really is: its own host, with the port that the operating system gave."""
+    """The address of a bound listener: its own host, with the port that the operating system chose."""
     host, port = bound.getsockname()[:2]
     return Endpoint(listener.host or host, port)
 
 
 def numeric(endpoint: Endpoint) -> list[Address]:
-    """The address of a numeric host; empty for a name, which has to be resolved, and for what is no address at all."""
+    """The address of a numeric host; empty for a name, which needs resolving, and for text that is no address."""
     if not 0 < endpoint.port < 1 << 16:
         return []
     for family in (socket.AF_INET, socket.AF_INET6):
@@ -80,11 +85,14 @@ def numeric(endpoint: Endpoint) -> list[Address]:
 
 
 async def resolve(endpoint: Endpoint, failures: int) -> list[Address]:
-    """Every address of a named host, in a thread so that nobody waits; `OSError` if there is none.
+    """Every address of a named host. The lookup runs in a thread, so that no task blocks.
 
-    With each failed attempt to connect another one comes first (Kafka: `ClusterConnectionStates.moveToNextAddress`), as
-    one behind which nobody answers may take all the time there is. Endpoints come from other nodes: a port or a name
-    that cannot be is an `OSError` like any other.
+    Each failed attempt to connect rotates the list by one (Kafka: `ClusterConnectionStates.moveToNextAddress`), because
+    a silent first address can use up the whole timeout. Endpoints come from other nodes, so an impossible port or name
+    is an `OSError` too.
+
+    Raises:
+        OSError: The name has no address, or the port is out of range.
     """
     if not 0 < endpoint.port < 1 << 16:
         raise OSError(errno.EINVAL, f"there is no port {endpoint.port}")
@@ -100,7 +108,7 @@ async def resolve(endpoint: Endpoint, failures: int) -> list[Address]:
 
 
 async def addresses_of(host: str) -> list[str]:
-    """The numeric addresses of a host, without ports; none where it cannot be resolved."""
+    """The numeric addresses of a host, without ports; empty if the name does not resolve."""
     endpoint = Endpoint(host, 1)
     try:
         return [str(address[0]) for _, address in numeric(endpoint) or await resolve(endpoint, 0)]
@@ -109,7 +117,7 @@ async def addresses_of(host: str) -> list[str]:
 
 
 async def name_of_this_machine() -> str:
-    """The name by which others may know this machine (Java: `InetAddress.getLocalHost().getCanonicalHostName()`)."""
+    """The canonical host name of this machine (Java: `InetAddress.getLocalHost().getCanonicalHostName()`)."""
     return await trio.to_thread.run_sync(socket.getfqdn, abandon_on_cancel=True)
 
 
@@ -129,12 +137,12 @@ def text_of(address: SocketAddress) -> str:
 
 
 def reason_of(failed: Exception) -> str:
-    """A failure in words, without its number."""
+    """The text of a failure, without its error number."""
     return (isinstance(failed, OSError) and failed.strerror) or str(failed)
 
 
 def cause_of(failed: OSError) -> Cause:
-    """What a failure of the operating system says of the peer."""
+    """The `Cause` for a failure that the operating system reports."""
     if failed.errno in _REFUSED:
         return Cause.REFUSED
     if failed.errno in _RESET:
@@ -143,11 +151,11 @@ def cause_of(failed: OSError) -> Cause:
 
 
 def clearer(one: tuple[Cause, str] | None, other: tuple[Cause, str]) -> tuple[Cause, str]:
-    """Which of two failures says more about why a host cannot be reached: its own word, else the later one."""
+    """The more specific of two failures: an answer of the peer's host before a timeout, else the later one."""
     return one if one is not None and one[0] is Cause.REFUSED else other
 
 
 def refuse_itself(here: SocketAddress, there: SocketAddress) -> None:
-    """Raise if a loopback connection met itself, as connecting to a free port of the ephemeral range can."""
+    """Raise if a loopback connection connected to itself, which a free port of the ephemeral range allows."""
     if here == there:
-        raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody listens there")
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "no listener at this address")

@@ -1,6 +1,7 @@
-"""One connection with its socket, seen from either end, and the doors between them and the sockets' own loop.
+"""Channels: one connection and its socket, at the serving and at the requesting end.
 
-Kafka: `KafkaChannel`, `ClusterConnectionStates`.
+The protocols between channels, the sockets' loop and the transport are here too. Kafka: `KafkaChannel`,
+`ClusterConnectionStates`.
 """
 
 from __future__ import annotations
@@ -23,24 +24,24 @@ from transport.serving import COUNTED_BYTES, QUANTUM, STEADY_BYTES, TURN_REQUEST
 log = logging.getLogger("transport")
 
 MAX_UNANSWERED: Final = 1024
-"""A connection with this many unanswered requests is not read from until half of them are answered."""
+"""The channel stops reading at this many unanswered requests, until half of them are answered."""
 READ_BYTES: Final = 64 * 1024
-"""Bytes to read at once, so that small requests of one connection come in bounded numbers."""
+"""Bytes per read, which bounds the small requests that one read of a connection brings."""
 MOST_READ_BYTES: Final = 1024 * 1024
-"""Bytes to read at once while a big frame is under way."""
+"""Bytes per read while a large frame is incomplete."""
 NOT_TRIED: Final = " (not tried again yet)"
-"""Behind the reason of the failure before, where a peer is left alone for a while."""
+"""Follows the previous failure's reason while the reconnect backoff of a peer lasts."""
 UNREADY_SECONDS: Final = 2.0
-"""A connection that nobody waits for and that is not there after so long is given up."""
+"""The channel closes a connection that no request waits for and that is not established after this time."""
 MAX_UNSENT_BYTES: Final = 1 << 20
-"""A connection whose peer leaves this much unread is not read from until it has caught up."""
+"""The channel stops reading from a peer that leaves this many bytes unread, until the peer has caught up."""
 
 
 class Socket(Protocol):
-    """A connected (or connecting) socket. No method calls back; none raises for what the peer does."""
+    """A connected (or connecting) socket. No method calls back, and none raises for a peer's behaviour."""
 
     unsent: int
-    """Bytes that `write` took and the operating system has not."""
+    """Bytes that `write` took and the operating system has not accepted yet."""
 
     def write(self, data: bytes) -> None:
         """Send `data` after everything written before."""
@@ -56,73 +57,73 @@ class Socket(Protocol):
 
 
 class Channel(Protocol):
-    """What a socket reports to."""
+    """The receiver of a socket's reports."""
 
     def on_connected(self) -> None:
-        """The connection that was asked for is there."""
+        """The requested connection is established."""
 
     def on_data(self, data: bytes) -> int:
-        """Bytes came in, never none; returns how many the frame that has begun still needs."""
+        """Bytes came in (at least one). Returns how many bytes the frame that has begun still needs."""
 
     def on_drained(self) -> None:
         """Everything written has been taken by the operating system, after some of it had to wait."""
 
     def on_closed(self, cause: Cause, detail: str) -> None:
-        """The peer or the network ended the connection, or it never came to be. The socket is closed already."""
+        """The peer or the network ended the connection, or the connection failed. The socket is closed already."""
 
 
 class Sockets(Protocol):
     """A loop around sockets: one for `epoll`, one for every other system."""
 
     def listen(self, listener: Listener) -> Endpoint:
-        """Bind now; `OSError` with a readable text."""
+        """Bind now. Raises `OSError` with a readable text."""
 
     def connect(self, endpoint: Endpoint, channel: Channel, failures: int) -> Socket:
         """Begin to connect; ends with `on_connected` or `on_closed`, never from inside this call.
 
-        After so many `failures` in a row; a host with several addresses may begin with another one each time.
+        `failures` is the number of failures in a row. A host with several addresses may start at another one each time.
         """
 
     def look(self) -> object:
-        """Read now what is there, if that can be seen without waiting."""
+        """Read what has arrived, if the implementation can see that without waiting."""
 
     def wake(self) -> None:
-        """Have `settled` of the owner called soon; from any thread."""
+        """Schedule a call of the owner's `settled`; from any thread."""
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
         """Accept, read and write until cancelled, then close everything."""
 
 
 class Owner(Protocol):
-    """What channels and sockets need of the transport they belong to."""
+    """The part of the transport that channels and sockets use."""
 
     def accepted(self, socket: Socket, listener: Listener, peer: str) -> Channel | None:
-        """A peer has connected; None turns it away."""
+        """A peer has connected. Returns None to refuse the connection."""
 
     def has_reserve(self, peer: str) -> bool:
-        """Whether a spare descriptor is given up for this peer's connection, where there are no others."""
+        """Whether to spend a spare descriptor on this peer's connection when no other descriptor is left."""
 
     def finish(self, outcome: Reply | Failed) -> None:
-        """A request of the user has its outcome; to be called from the transport's own tasks only."""
+        """Report the outcome of a request; to be called from the transport's own tasks only."""
 
     def finish_later(self, outcome: Failed) -> None:
-        """The same from inside the user's call."""
+        """As `finish`, for a call from inside a method of the user."""
 
     def settled(self) -> bool:
-        """Nothing more is at hand; to be called after any of the calls above and those of a channel, before waiting.
+        """The batch of calls is complete; to be called after any of the calls above and those of a channel.
 
-        Returns whether only the network and time can bring more to do now.
+        Returns whether only the network and time can bring more work; the caller may then wait.
         """
 
     def later(self, action: Callable[[], None], delay_s: float = 0.0) -> None:
-        """Do something in the transport's own task, soon or after a while."""
+        """Run an action in the transport's own task, after `delay_s` seconds."""
 
     def now(self) -> float:
-        """Seconds on a clock that never runs backwards."""
+        """Seconds on a monotonic clock."""
 
 
 class ServerChannel:
-    """A peer's connection to one of our listeners."""
+    """A peer's connection to one listener of this node."""
 
     __slots__ = (
         "_deliver",
@@ -167,9 +168,9 @@ class ServerChannel:
         self.now = now
         self.last_active = now()
         self.is_queued = False
-        """Whether it waits for its turn to deliver."""
+        """Whether this connection waits for its turn to deliver."""
         self.is_blocked = False
-        """Whether it waits for memory of the node."""
+        """Whether this connection waits for memory of the node."""
         self.received_charged = 0
         self.unsent_charged = 0
         self._serving = serving
@@ -179,15 +180,15 @@ class ServerChannel:
         self._received = 0
         self._written = 0
         self._mark = (0, 0)
-        """What was received and sent, all in all, when the peer was last seen to move on."""
+        """Total bytes received and sent when the peer last made progress."""
         self._marked_at = self.last_active
 
     def on_connected(self) -> None:
-        """Accepted connections are connected from the start."""
+        """Nothing to do: accepted connections are connected from the start."""
         raise AssertionError(self.peer)
 
     def on_data(self, data: bytes) -> int:
-        """Deliver the requests that these bytes complete, or have them wait for their turn."""
+        """Deliver the requests that these bytes complete, or queue them for this connection's turn."""
         self.last_active = self.now()
         self._received += len(data)
         connection, serving = self.connection, self._serving
@@ -211,7 +212,7 @@ class ServerChannel:
         return 0 if serving.is_tight else connection.frames.missing
 
     def take_turn(self, most: int) -> int:
-        """Deliver up to so many requests; returns how many."""
+        """Deliver up to `most` requests; returns how many."""
         served = self._serve(most)
         self.settle()
         return served
@@ -242,7 +243,7 @@ class ServerChannel:
 
     @property
     def _is_full(self) -> bool:
-        """Whether the peer has to read, or we to answer, before it is served again."""
+        """Whether serving waits: for the peer to read, or for this node to answer."""
         return self.connection.unanswered >= MAX_UNANSWERED or self._socket.unsent >= MAX_UNSENT_BYTES
 
     def _write(self, data: bytes) -> None:
@@ -251,7 +252,7 @@ class ServerChannel:
         self._socket.write(data)
 
     def answer(self, request: Request, message: Message) -> None:
-        """Send an answer, or keep it until those before it are there."""
+        """Send an answer, or keep the answer until those before it are sent."""
         if self.closed:
             return
         connection = self.connection
@@ -268,7 +269,7 @@ class ServerChannel:
             self._send(released)
 
     def _write_on(self, steps: Generator[None, None, bytes]) -> bool:
-        """Do the next step of a long answer; whether there are more of them."""
+        """Do the next step of a long answer; returns whether more steps follow."""
         if self.closed:
             return False
         try:
@@ -287,7 +288,7 @@ class ServerChannel:
         self.close()
 
     def _send(self, released: bytes) -> None:
-        """Send answers that may leave now, if there are any."""
+        """Send the answers that may leave now, if any."""
         socket = self._socket
         if released:
             size = len(released)
@@ -298,16 +299,16 @@ class ServerChannel:
             self.settle()
 
     def drop(self, request: Request) -> None:
-        """Close instead of answering."""
+        """Close the connection instead of answering."""
         self.connection.forget(request)
         self.close()
 
     def on_drained(self) -> None:
-        """The peer reads again."""
+        """The peer has read the pending bytes."""
         self.settle()
 
     def settle(self) -> None:
-        """Count what this connection holds; close it, pause or resume as its state wants it."""
+        """Count the memory of this connection; then close, pause or resume the connection accordingly."""
         if self.closed:
             return
         connection, unsent = self.connection, self._socket.unsent
@@ -337,15 +338,15 @@ class ServerChannel:
             self._socket.pause()
 
     def read_once(self) -> None:
-        """Read what has come, although the node has little memory; `settle` follows and pauses again."""
+        """Read once although the node is short of memory; `settle` follows and pauses the connection again."""
         if self._paused and not self.connection.waiting and not self._is_full and self.connection.broken is None:
             self._paused = False
             self._socket.resume()
 
     def has_stalled(self, now: float, stalled_s: float) -> bool:
-        """Whether the peer has left answers unread, or a request unfinished, for so long.
+        """Whether the peer has left answers unread, or a request unfinished, for `stalled_s` seconds.
 
-        A few bytes now and then are no progress. A peer that waits for an answer of ours is not at fault.
+        A few bytes now and then are no progress. A peer that waits for an answer of this node has not stalled.
         """
         unsent, connection = self._socket.unsent, self.connection
         if self.unsent_charged:
@@ -363,17 +364,17 @@ class ServerChannel:
         if now - self._marked_at < stalled_s:
             return False
         what = f"left {unsent} bytes unread" if unsent else "did not finish a request"
-        text = "closing the connection of %s: it %s for %d seconds"
+        text = "closing the connection of %s: the peer %s for %d seconds"
         self._serving.log.write(logging.INFO, "stalled", text, self.peer, what, stalled_s)
         return True
 
     def on_closed(self, cause: Cause, detail: str) -> None:
-        """The peer has gone; answers to its requests go nowhere."""
+        """The peer has closed the connection; answers to its requests are discarded."""
         log.debug("connection of %s ended (%s): %s", self.peer, cause, detail)
         self.close()
 
     def close(self) -> None:
-        """Close now, whatever is unanswered."""
+        """Close now, even with requests unanswered."""
         if not self.closed:
             self.closed = True
             self._socket.close()
@@ -381,12 +382,12 @@ class ServerChannel:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way here."""
+        """Whether no request, frame or answer is pending."""
         return not self.connection.unanswered and not self.connection.waiting and not self._socket.unsent
 
 
 class ClientOptions(Struct, frozen=True, kw_only=True):
-    """How to ask: who we say we are, what we know, and how long a failed attempt keeps others away."""
+    """The client's identity, its API versions, its frame limit and its reconnect backoff in milliseconds."""
 
     software: tuple[str, str]
     apis: Mapping[int, Api]
@@ -397,14 +398,14 @@ class ClientOptions(Struct, frozen=True, kw_only=True):
 
 
 class _Open(Struct, eq=False):
-    """A connection that is there, or on its way."""
+    """A connection that is established or being established."""
 
     socket: Socket
     connection: ClientConnection
 
 
 class ClientChannel:
-    """Our connection to one endpoint, with the memory of failed attempts between one connection and the next."""
+    """This node's connection to one endpoint. The channel keeps the memory of failed attempts between connections."""
 
     def __init__(self, owner: Owner, sockets: Sockets, endpoint: Endpoint, options: ClientOptions) -> None:
         self.endpoint = endpoint
@@ -419,7 +420,7 @@ class ClientChannel:
         self._retry_at = 0.0
 
     def request(self, token: int, message: Message, client_id: str) -> None:
-        """Send, connecting first where needed; or fail at once, by way of `finish_later`."""
+        """Send a request, connecting first where needed; or fail at once, by way of `finish_later`."""
         now = self._owner.now()
         self.last_active = now
         opened = self._open
@@ -438,11 +439,11 @@ class ClientChannel:
             opened.socket.write(released)
 
     def keep(self, client_id: str) -> None:
-        """Connect if there is no connection, so that the next request finds one."""
+        """Connect if there is no connection, so that the next request does not wait for one."""
         now = self._owner.now()
         opened = self._open
         if opened is not None and self.is_idle and not opened.connection.ready:
-            # A host that was unreachable may be there again long before the system tries once more.
+            # An unreachable host may come back long before the operating system retries.
             if now - self.last_active >= UNREADY_SECONDS:
                 self.end(Cause.TIMEOUT, f"{self.endpoint}: not connected in time")
         elif opened is None and now >= self._retry_at:
@@ -465,7 +466,7 @@ class ClientChannel:
         opened.socket.write(opened.connection.begin(self._client_id))
 
     def on_data(self, data: bytes) -> int:
-        """Report the outcomes that these bytes bring."""
+        """Report the outcomes of requests that these bytes decide."""
         opened = self._open
         assert opened is not None, self.endpoint
         connection = opened.connection
@@ -483,10 +484,10 @@ class ClientChannel:
         return connection.frames.missing if connection.frames.partial else 0
 
     def on_drained(self) -> None:
-        """Nothing waits for this: requests are bounded by their number."""
+        """Nothing to do: the number of requests is bounded."""
 
     def on_closed(self, cause: Cause, detail: str) -> None:
-        """The peer has gone, or was never there."""
+        """The peer closed the connection, or the connection failed."""
         self._report(self.end(cause, f"{self.endpoint}: {detail}"))
 
     def _report(self, outcomes: list[Failed]) -> None:
@@ -494,7 +495,7 @@ class ClientChannel:
             self._owner.finish(outcome)
 
     def end(self, cause: Cause, detail: str) -> list[Failed]:
-        """Close, and keep away for a while if it was wanted and of no use; returns what was not answered."""
+        """Close, and begin the reconnect backoff if a connection in use failed; returns the unanswered requests."""
         if self._open is None:
             return []
         connection = self._open.connection
@@ -511,10 +512,10 @@ class ClientChannel:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way here."""
+        """Whether no request is pending."""
         return self._open is None or not self._open.connection.unanswered
 
     @property
     def is_blank(self) -> bool:
-        """Whether forgetting this channel loses nothing."""
+        """Whether this channel holds no state that is worth keeping."""
         return self._open is None and self._owner.now() >= self._retry_at

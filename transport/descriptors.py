@@ -1,4 +1,4 @@
-"""Descriptors kept back for the moment when the process has no other left."""
+"""Spare file descriptors, for the moment when the process reaches its descriptor limit."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ CANNOT_ACCEPT: Final = "listener %s cannot accept: %s"
 
 
 _FOR_FILES: Final = 256
-"""Descriptors that connections of peers leave to files, to connections of this node's own, and to its libraries."""
+"""Descriptors that connections of peers leave to files, to this node's own connections and to libraries."""
 
 
 def connections_allowed() -> int:
-    """How many connections of peers leave the process descriptors for its files."""
+    """The most connections of peers that leave the process enough descriptors for its files."""
     try:
         import resource
     except ImportError:  # where there is no such limit
@@ -27,14 +27,14 @@ def connections_allowed() -> int:
 
 
 class SpareDescriptors:
-    """A few open descriptors. Each is given up to accept one connection where the system refuses a new descriptor."""
+    """A few open descriptors. When the system refuses a new one, closing a spare allows one more connection."""
 
     def __init__(self, wanted: int = SPARE_DESCRIPTORS) -> None:
         self._wanted = wanted
         self._held: list[int] = []
 
     def fill(self) -> None:
-        """Open what is missing, as far as the system allows."""
+        """Open the missing descriptors, as far as the system allows."""
         while len(self._held) < self._wanted:
             try:
                 self._held.append(os.open(os.devnull, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)))
@@ -42,14 +42,14 @@ class SpareDescriptors:
                 return
 
     def spend(self) -> bool:
-        """Close one; returns whether there was one."""
+        """Close one descriptor; returns whether there was one."""
         if not self._held:
             return False
         os.close(self._held.pop())
         return True
 
     def close(self) -> None:
-        """Close them all."""
+        """Close all descriptors."""
         self._wanted = 0
         while self.spend():
             pass

@@ -1,7 +1,7 @@
-"""The sockets of Linux: all of them in one Trio task around an `epoll` set of its own (Kafka: `Selector`).
+"""The sockets of Linux: one Trio task serves all of them with its own `epoll` set (Kafka: `Selector`).
 
-Trio is asked once per burst whether anything is ready, where a task per connection asks it once per message: with 128
-connections that was measured to be more than three times as fast as a `SocketStream` each.
+The task waits for Trio once per burst of messages; a task per connection would wait once per message. With 128
+connections this was measured to be more than three times as fast as a `SocketStream` each.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ _WRITE: Final = select.EPOLLOUT
 _ENDED: Final = select.EPOLLHUP | select.EPOLLERR
 _EVENTS_AT_ONCE: Final = 512
 _BURSTS_PER_TURN: Final = 4
-"""How often the set is looked at before other tasks get their turn: under load there is something every time, and a
-look takes a tenth of the time of Trio's scheduling.
+"""Polls of the set before other tasks run. Under load every poll finds events, and a poll takes a tenth of the time of
+Trio's scheduling.
 """
 _PATIENT_BURSTS_PER_TURN: Final = 16
-"""The same for programs whose other tasks may be kept waiting."""
+"""The same, for programs that accept delays of their other tasks."""
 _ACCEPTS_AT_ONCE: Final = 64
 _ACCEPT_PAUSE_S: Final = 0.1
 
 
 class EpollSockets:
-    """The loop, and the sockets in it by file descriptor."""
+    """The event loop, and its sockets by file descriptor."""
 
     def __init__(self, owner: Owner, patience_ms: int) -> None:
         self._owner = owner
@@ -72,7 +72,7 @@ class EpollSockets:
         self.spares = SpareDescriptors()
 
     def listen(self, listener: Listener) -> Endpoint:
-        """Bind now; `OSError` with a readable text."""
+        """Bind now. Raises `OSError` with a readable text."""
         bound = bind(listener)
         self.spares.fill()
         self._members[bound.fileno()] = _Listening(self, bound, listener)
@@ -125,7 +125,7 @@ class EpollSockets:
                 patience_s = self._patience_s if settled() else 0.0
 
     def look(self, patience_s: float = 0.0) -> bool:
-        """Read and write what is ready now, or within a while; whether there was anything."""
+        """Read and write what is ready within `patience_s` seconds; returns whether anything was."""
         ready = self._epoll.poll(patience_s, _EVENTS_AT_ONCE)
         members = self._members
         for descriptor, events in ready:
@@ -135,31 +135,31 @@ class EpollSockets:
         return bool(ready)
 
     def wake(self) -> None:
-        """Have `settled` of the owner called soon; from any thread."""
+        """Schedule a call of the owner's `settled`; from any thread."""
         self._wake()
 
     def enter(self, connection: _Connection, descriptor: int, interest: int) -> None:
-        """Watch a socket from now on."""
+        """Watch a socket from now on, for the events in `interest`."""
         self._members[descriptor] = connection
         self._epoll.register(descriptor, interest)
 
     def change(self, descriptor: int, interest: int) -> None:
-        """Watch a socket for other events."""
+        """Change the events for which a socket is watched."""
         self._epoll.modify(descriptor, interest)
 
     def leave(self, descriptor: int) -> None:
-        """Watch a socket no longer; to be called before it is closed."""
+        """Stop watching a socket; to be called before the socket is closed."""
         del self._members[descriptor]
         self._epoll.unregister(descriptor)
 
     def later(self, action: Callable[[], None], delay_s: float = 0.0) -> None:
-        """Do something outside of the user's call, or after a while."""
+        """Run an action outside of the user's call, after `delay_s` seconds."""
         self._owner.later(action, delay_s)
 
     def accepted(
         self, accepted: socket.socket, address: SocketAddress, listener: Listener, *, is_short: bool = False
     ) -> None:
-        """Make a connection of a peer's socket; `is_short` where it has a spare descriptor."""
+        """Make a connection of a peer's socket; `is_short` where the socket uses a spare descriptor."""
         if is_short and not self._owner.has_reserve(text_of(address)):
             accepted.close()
             return
@@ -172,7 +172,7 @@ class EpollSockets:
 
 
 class _Alarm:
-    """What another thread wakes the loop with: a pair of sockets, so that what is closed cannot be mistaken."""
+    """A socket pair that wakes the loop from another thread. A pair rules out a closed descriptor that was reused."""
 
     __slots__ = ("_bell", "_ear")
 
@@ -182,27 +182,27 @@ class _Alarm:
         self._ear.setblocking(False)
 
     def fileno(self) -> int:
-        """What the loop watches."""
+        """The descriptor that the loop watches."""
         return self._ear.fileno()
 
     def ring(self) -> None:
-        """Wake the loop; nothing happens if it has ended."""
-        with suppress(OSError):  # also when so many rings were not heard yet that one more does not fit
+        """Wake the loop; does nothing if the loop has ended."""
+        with suppress(OSError):  # also when the socket buffer is full of rings that the loop has not read yet
             self._bell.send(b"!")
 
     def on_events(self, _events: int) -> None:
-        """Somebody has rung."""
+        """Another thread called `ring`."""
         with suppress(OSError):
             self._ear.recv(READ_BYTES)
 
     def close(self) -> None:
-        """Nobody listens any more."""
+        """Close both sockets."""
         self._bell.close()
         self._ear.close()
 
 
 class _Listening:
-    """A bound socket that accepts."""
+    """A listening socket."""
 
     __slots__ = ("_bound", "_listener", "_loop")
 
@@ -212,7 +212,7 @@ class _Listening:
         self._listener = listener
 
     def on_events(self, _events: int) -> None:
-        """Accept what waits, a bounded number at a time."""
+        """Accept waiting connections, a bounded number at a time."""
         for _ in range(_ACCEPTS_AT_ONCE):
             try:
                 accepted, address = self._bound.accept()
@@ -220,7 +220,7 @@ class _Listening:
                 return
             except OSError as failed:
                 if failed.errno not in OUT_OF_DESCRIPTORS:
-                    continue  # that peer has gone already
+                    continue  # that peer has closed already
                 self._loop.log.write(logging.WARNING, "accept", CANNOT_ACCEPT, self._listener.name, failed.strerror)
                 if not self._accept_with_spare():
                     self._rest()
@@ -229,9 +229,9 @@ class _Listening:
                 self._loop.accepted(accepted, address, self._listener)
 
     def _accept_with_spare(self) -> bool:
-        """Give up a spare descriptor to accept one peer, which is closed again unless it has a reserve.
+        """Spend a spare descriptor to accept one peer, and close that connection unless the peer has a reserve.
 
-        So the peers behind that one are reached at all. Returns whether there may be more to accept.
+        This empties the backlog, so that peers with a reserve are reached. Returns whether there may be more to accept.
         """
         spares = self._loop.spares
         if not spares.spend():
@@ -247,7 +247,7 @@ class _Listening:
             spares.fill()
 
     def _rest(self) -> None:
-        """Leave peers waiting for a while: there is nothing to accept them with, and epoll would report them again."""
+        """Leave peers in the backlog for a while: no descriptor is left, and epoll would report the socket again."""
         self._loop.change(self._bound.fileno(), 0)
         self._loop.later(self._wake, _ACCEPT_PAUSE_S)
 
@@ -287,9 +287,9 @@ class _Connection:
         self._closed = False
         self._interest = 0
         self._addresses: deque[Address] | None = None
-        """While connecting: the addresses that are left to try."""
+        """While connecting: the addresses that are not tried yet."""
         self._failure: tuple[Cause, str] | None = None
-        """Why those before did not take us."""
+        """While connecting: why the earlier addresses failed."""
         self._out: deque[bytes | memoryview] = deque()
         self._read_bytes = READ_BYTES
 
@@ -299,7 +299,7 @@ class _Connection:
         self._hold(accepted, _READ)
 
     def begin(self, addresses: deque[Address], channel: Channel) -> None:
-        """Begin to connect to the first of `addresses` that takes us."""
+        """Begin to connect to the first of `addresses` that accepts."""
         if self._closed:
             return
         self._channel = channel
@@ -308,7 +308,7 @@ class _Connection:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nobody wants this connection any more."""
+        """Whether `close` was called."""
         return self._closed
 
     def _hold(self, new: socket.socket, interest: int) -> None:
@@ -331,7 +331,7 @@ class _Connection:
             self._socket = None
 
     def _try_next(self, cause: Cause, detail: str) -> None:
-        """Try the next address; with none left, report why they failed."""
+        """Try the next address. If none is left, report why all of them failed."""
         self._let_go()
         self._failure = clearer(self._failure, (cause, detail))
         while self._addresses:
@@ -352,18 +352,18 @@ class _Connection:
         self._loop.later(partial(self.lose, *self._failure))
 
     def _pass_over(self, attempt: socket.socket) -> None:
-        """Try the next address if this one still does not answer."""
+        """Try the next address if this one has not answered yet."""
         if self._socket is attempt and self._addresses is not None:
             self._try_next(Cause.TIMEOUT, "no address answers in time")
 
     def lose(self, cause: Cause, detail: str) -> None:
-        """Report that the connection is gone; from the loop's own tasks only."""
+        """Report that the connection ended; to be called from the loop's own tasks only."""
         if not self._closed:
             self.close()
             self._channel.on_closed(cause, detail)
 
     def on_events(self, events: int) -> None:
-        """Connect, write or read, whatever the socket is ready for."""
+        """Connect, write or read, as the events of the socket say."""
         if self._addresses is not None:
             self._finish_connecting()
             return
@@ -394,7 +394,7 @@ class _Connection:
                 raise OSError(error, os.strerror(error))
             refuse_itself(self._socket.getsockname(), self._socket.getpeername())
         except OSError as failed:
-            if failed.errno != errno.ENOTCONN:  # that is an event of another socket that had the same number
+            if failed.errno != errno.ENOTCONN:  # else the event belongs to another socket that had the same number
                 self._try_next(cause_of(failed), reason_of(failed))
             return
         self._addresses = None
@@ -402,7 +402,7 @@ class _Connection:
         self._channel.on_connected()
 
     def write(self, data: bytes) -> None:
-        """Send now what the system takes, and the rest when it can."""
+        """Send what the system accepts now, and the rest later."""
         if self._socket is None:
             return
         left: bytes | memoryview = data
@@ -410,7 +410,7 @@ class _Connection:
             try:
                 sent = self._socket.send(data)
             except OSError:
-                sent = 0  # full, or broken: then epoll reports it
+                sent = 0  # the buffer is full, or the connection is broken: epoll reports either
             if sent == len(data):
                 return
             left = memoryview(data)[sent:]
@@ -425,7 +425,7 @@ class _Connection:
             try:
                 sent = self._socket.send(data)
             except OSError:
-                return  # full again, or broken
+                return  # the buffer is full again, or the connection is broken
             self.unsent -= sent
             if sent < len(data):
                 self._out[0] = memoryview(data)[sent:]
@@ -435,7 +435,7 @@ class _Connection:
         self._channel.on_drained()
 
     def pause(self) -> None:
-        """Read no more until `resume`. A peer that closes meanwhile is noticed; what it sent before is not read."""
+        """Read no more until `resume`. A peer's close is still noticed; bytes sent before the close are not read."""
         self._watch(self._interest & ~_READ | select.EPOLLRDHUP)
 
     def resume(self) -> None:

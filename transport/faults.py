@@ -1,4 +1,4 @@
-"""What a bad network does to one message: a seeded, pure decision, shared by `MemoryNetwork` and the simulator.
+"""The effect of a bad network on one message: a seeded, pure decision for `MemoryNetwork` and the simulator.
 
 Kafka: the `MockNetwork` filters of `RaftEventSimulationTest`.
 """
@@ -13,7 +13,7 @@ from msgspec import Struct
 
 
 class Kind(StrEnum):
-    """Which way a message goes: Kafka's own simulation also cuts requests while replies still pass."""
+    """The direction of a message: Kafka's own simulation also cuts requests while replies still pass."""
 
     REQUEST = "request"
     REPLY = "reply"
@@ -23,7 +23,16 @@ BOTH = (Kind.REQUEST, Kind.REPLY)
 
 
 class Faults(Struct, frozen=True, kw_only=True):
-    """How bad the network is. Probabilities are per message, from 0 to 1; delays are inclusive ranges in ms."""
+    """The fault rates of a network (Kafka: the filters of `MockNetwork`).
+
+    Args:
+        drop: The probability that a message is lost, from 0 to 1.
+        duplicate: The probability that a message arrives twice, from 0 to 1.
+        delay_ms: The least and the most milliseconds that a message takes, both inclusive.
+        slow: The probability that a message takes `slow_ms` on top of `delay_ms`, from 0 to 1.
+        slow_ms: The additional delay of a slow message in milliseconds, both bounds inclusive.
+        reorder: Whether a message may overtake an earlier one between the same two hosts; TCP rules this out.
+    """
 
     drop: float = 0.0
     duplicate: float = 0.0
@@ -32,7 +41,7 @@ class Faults(Struct, frozen=True, kw_only=True):
     """The share of messages that take `slow_ms` on top of `delay_ms`."""
     slow_ms: tuple[int, int] = (0, 0)
     reorder: bool = False
-    """Whether a message may overtake an earlier one between the same two hosts, which TCP never lets happen."""
+    """Whether a message may overtake an earlier one between the same two hosts; TCP rules this out."""
 
 
 NO_FAULTS = Faults()
@@ -40,7 +49,14 @@ LOST: tuple[int, ...] = ()
 
 
 class FaultPlan:
-    """Decides the fate of each message between named hosts. A name is a `str`, or a node id that prints the same."""
+    """Decides the fate of each message between named hosts (Kafka: `MockNetwork`).
+
+    A host name is a `str`, or a node id with the same text.
+
+    Args:
+        rng: The source of every random decision; the same seed and calls give the same fates.
+        faults: The fault rates; none by default.
+    """
 
     def __init__(self, rng: Random, faults: Faults = NO_FAULTS) -> None:
         self._rng = rng
@@ -50,9 +66,15 @@ class FaultPlan:
         self._slow_ms: dict[tuple[str, str], tuple[int, int]] = {}
 
     def decide(self, source: object, target: object, kind: Kind) -> tuple[int, ...]:
-        """How many ms each arriving copy of one message takes: usually one copy, `LOST` for none.
+        """The delay of each arriving copy of one message.
 
-        A host always reaches itself, at once.
+        Args:
+            source: The sending host.
+            target: The receiving host. A host always reaches itself, without delay.
+            kind: Whether the message is a request or a reply.
+
+        Returns:
+            The delay of each copy in milliseconds: usually one copy, `LOST` for none.
         """
         if source == target:
             return (0,)
@@ -78,14 +100,14 @@ class FaultPlan:
         return delay_ms
 
     def is_cut(self, source: object, target: object, kind: Kind) -> bool:
-        """Whether messages of this kind are lost on the way from one host to the other."""
+        """Whether messages of this kind are lost between `source` and `target`."""
         if not self._cut and not self._isolated:
             return False
         a, b = str(source), str(target)
         return a != b and (a in self._isolated or b in self._isolated or (a, b, kind) in self._cut)
 
     def cut(self, sources: Iterable[object], targets: Iterable[object], kinds: Iterable[Kind] = BOTH) -> None:
-        """From now on lose messages from `sources` to `targets`: one way only."""
+        """Lose messages from `sources` to `targets` from now on, in this direction only."""
         targets, kinds = list(targets), list(kinds)
         for source in sources:
             for target in targets:
@@ -93,7 +115,7 @@ class FaultPlan:
                     self._cut[str(source), str(target), kind] = None
 
     def partition(self, one: Iterable[object], other: Iterable[object]) -> None:
-        """Lose every message between the two sides, both ways. Adds to the cuts there are."""
+        """Lose every message between the two sides, in both directions. Earlier cuts remain."""
         one, other = list(one), list(other)
         self.cut(one, other)
         self.cut(other, one)
@@ -103,7 +125,7 @@ class FaultPlan:
         self._isolated[str(host)] = None
 
     def slow_down(self, one: object, other: object, delay_ms: tuple[int, int]) -> None:
-        """Let every message between two hosts take so much longer from now on, both ways."""
+        """Delay every message between two hosts by a further `delay_ms` (a range), in both directions."""
         self._slow_ms[str(one), str(other)] = self._slow_ms[str(other), str(one)] = delay_ms
 
     def heal(self, *hosts: object) -> None:

@@ -1,7 +1,8 @@
-"""The only thing a node sees of the network: requests come in, answers go out, and the other way round.
+"""The interface between a node and the network: requests, answers and their outcomes.
 
-Kafka: `NetworkChannel` and `SocketServer` behind one door. Every callback and every method below is synchronous, in the
-Trio thread; `TcpTransport` and `MemoryTransport` pass one contract test. `docs/howto/transport.md` makes a third one.
+Kafka: `NetworkChannel` and `SocketServer`. Every callback and every method below is synchronous and runs in the Trio
+thread. `TcpTransport` and `MemoryTransport` pass one contract test. `docs/howto/transport.md` shows how to write a
+third transport.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ __all__ = ["Cause", "Endpoint", "Failed", "Gone", "Inbound", "Listener", "Reply"
 
 
 class Endpoint(Struct, frozen=True, order=True):
-    """Where a peer listens: a host name or numeric address, and a port."""
+    """The address of a peer's listener: a host name or numeric address, and a port."""
 
     host: str
     port: int
@@ -29,7 +30,7 @@ class Endpoint(Struct, frozen=True, order=True):
 
 
 class Listener(Struct, frozen=True):
-    """Where this node listens; port 0 takes a free one from the operating system. An empty host means every address."""
+    """An address to listen on. Port 0 takes a free port; an empty host means every address of this machine."""
 
     name: str
     host: str
@@ -37,19 +38,26 @@ class Listener(Struct, frozen=True):
 
 
 Inbound = Request | Reply | Failed | Gone
-"""What a transport delivers."""
+"""The things that a transport delivers."""
 
 
 def no_more() -> bool:
-    """The `settled` of those who deal with everything as it is delivered."""
+    """The default of `settled`, for users that finish each delivery within `deliver`."""
     return True
 
 
 class Transport(Protocol):
-    """Moves messages between nodes; knows Kafka's wire and nothing of quorums."""
+    """Moves messages between nodes. A transport knows Kafka's wire format and nothing of quorums."""
 
     def listen(self, listener: Listener) -> Endpoint:
-        """Bind now and return where; `OSError` if the address cannot be had. Peers are served once `run` has begun."""
+        """Bind now; the transport serves peers once `run` has begun.
+
+        Returns:
+            The bound address, with the port that the operating system chose for port 0.
+
+        Raises:
+            OSError: The address is unknown or in use.
+        """
 
     async def run(
         self,
@@ -60,49 +68,65 @@ class Transport(Protocol):
     ) -> None:
         """Own every socket until cancelled, then close them all. Runs once.
 
-        `deliver` is called for each thing that comes in, and `settled` once after one or several of them, when nothing
-        more is at hand, and before the transport waits again; it returns whether only the network and time can bring
-        more to do now. Neither may wait or raise; both may call `request`, `answer` and `drop`. `task_status.started()`
-        is called when `request` may be.
+        Args:
+            deliver: Called for each incoming item.
+            settled: Called once after one or several deliveries, before the transport waits again. Returns whether only
+                the network and time can bring more work.
+            task_status: `started()` is called as soon as `request` may be called.
+
+        Neither callback may wait or raise. Both may call `request`, `answer` and `drop`.
         """
 
     def request(self, endpoint: Endpoint, token: int, message: Message, *, timeout_ms: int, client_id: str) -> None:
-        """Send a request, connecting first where needed; `token` must be new.
+        """Send a request, connecting first where needed.
 
-        Each client id has a connection of its own: on one connection answers leave in the order of their requests, so
-        an answer that is long in coming, or waits for what another request brings about, needs another one.
+        The transport later delivers exactly one `Reply` or `Failed` with this token, never from inside this call. The
+        request is in the highest version that both sides know. During the peer's reconnect backoff (50 ms, growing to
+        500 ms) the request fails at once, with the cause of the last attempt.
 
-        Exactly one `Reply` or `Failed` with this token is delivered later, never from inside this call. The version is
-        the highest that both sides know. While the peer is within its reconnect back-off (50 ms growing to 500 ms) the
-        request fails at once with the cause of the last attempt.
+        Args:
+            endpoint: The address of the peer.
+            token: A number that no outstanding request has.
+            message: The request.
+            timeout_ms: Milliseconds until the request fails with `Cause.TIMEOUT`.
+            client_id: The client id of the request header. Each client id has a connection of its own, because answers
+                leave a connection in the order of their requests. A request with a slow answer, or an answer that
+                depends on a later request, needs a client id of its own.
         """
 
     def keep(self, endpoints: Collection[Endpoint], client_id: str) -> None:
-        """Have connections to these peers at hand, so that no request waits for one: made now, and again soon after
-        they are lost. Takes the place of what was kept for this client id before.
+        """Hold connections to these peers open, so that no request waits for a connection.
 
-        A failure is delivered to nobody and keeps no request away. Where there are no connections to make, this does
-        nothing.
+        The transport connects now, and again soon after a connection is lost. A failure to connect is not delivered and
+        delays no request. A transport without connections does nothing.
+
+        Args:
+            endpoints: The peers. They replace the peers of an earlier call with this client id.
+            client_id: The client id of the connections.
         """
 
     def answer(self, request: Request, message: Message) -> None:
-        """Answer a request, in any order: answers leave in the order of their requests, as Kafka's clients expect.
+        """Answer a request. The calls may come in any order; answers leave in the order of their requests.
 
-        Once the connection is closed this does nothing, and a `Gone` that names the request is delivered, unless the
-        transport ends.
+        After the connection is closed this does nothing. The transport then delivers a `Gone` that names the request,
+        unless the transport itself ends.
+
+        Args:
+            request: A delivered request that has no answer yet.
+            message: The response of the request's API.
         """
 
     def drop(self, request: Request) -> None:
-        """Close the connection that this request came by, without an answer."""
+        """Close the connection of this request without an answer."""
 
     def look(self) -> None:
-        """Deliver now what is at hand, if there is a way to see that without waiting; `settled` is not called.
+        """Deliver what has arrived, if the transport can see that without waiting; does not call `settled`.
 
-        For who is about to keep the thread to itself. Only the user calls this, from `settled` or a task of its own.
+        For a user that is about to occupy the thread. Only the user calls this, from `settled` or a task of its own.
         """
 
     def wake(self) -> None:
-        """Have `settled` called soon. The only method that any thread may call, once `run` has begun."""
+        """Schedule a call of `settled`. The only method that any thread may call, once `run` has begun."""
 
     def close_peer(self, endpoint: Endpoint) -> None:
-        """Close the connections to a peer; requests still waiting for it end with `Cause.CLOSED`."""
+        """Close the connections to a peer. Requests that wait for the peer end with `Cause.CLOSED`."""

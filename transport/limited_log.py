@@ -1,4 +1,4 @@
-"""Log lines that a peer can cause: at most one of a kind per second, whatever the peer calls itself."""
+"""Log lines that a peer can cause: at most one line of a kind per second."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _QUIET_SECONDS: Final = 1.0
 
 
 class LimitedLog:
-    """Writes to a logger; a kind is a constant of the program, never a text that a peer chose.
+    """Writes to a logger. A kind is a constant of the program, never a text that a peer chose.
 
-    `now` returns seconds on a clock that never runs backwards.
+    `now` returns seconds on a monotonic clock.
     """
 
     def __init__(self, log: logging.Logger, now: Callable[[], float]) -> None:
@@ -22,7 +22,10 @@ class LimitedLog:
         self._held_back: dict[str, int] = {}
 
     def write(self, level: int, kind: str, text: str, *arguments: object) -> None:
-        """Write a line, or count it where one of its kind was written within a second; the next line says how many."""
+        """Write a line, or only count the line if one of its kind was written within a second.
+
+        The next line of the kind states the count.
+        """
         now = self._now()
         if now - self._written.get(kind, -_QUIET_SECONDS) < _QUIET_SECONDS:
             self._held_back[kind] = self._held_back.get(kind, 0) + 1

@@ -1,7 +1,7 @@
-"""`MemoryTransport`: a network within one process, on Trio's clock (also `MockClock`), as bad as its `FaultPlan` says.
+"""`MemoryTransport`: a network within one process, on Trio's clock (or a `MockClock`), with faults of a `FaultPlan`.
 
-Kafka: `MockNetworkChannel`. Messages pass through the real codecs unless told otherwise, so that what cannot be written
-in the peer's version fails here too.
+Kafka: `MockNetworkChannel`. By default messages pass through the real codecs, so that a message that the peer's version
+cannot carry fails here too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,13 @@ _MAX_CORRELATION_ID: Final = 0x7FFF_FFFF
 
 
 class MemoryNetwork:
-    """What joins each `MemoryTransport`. Hosts are named by text; a node id that prints the same serves as well."""
+    """Joins `MemoryTransport`s. A host is named by a text, or by a node id with the same text.
+
+    Args:
+        seed: The seed of the faults.
+        faults: The fault rates; none by default.
+        use_codec: Whether messages are encoded and decoded on their way. False is faster and checks less.
+    """
 
     def __init__(self, seed: int = 0, faults: Faults = NO_FAULTS, *, use_codec: bool = True) -> None:
         self.plan = FaultPlan(Random(seed), faults)
@@ -41,11 +47,11 @@ class MemoryNetwork:
         self._next_port = _FIRST_PORT
 
     def partition(self, one: Iterable[object], other: Iterable[object]) -> None:
-        """Lose every message between two sides; requests under way time out, as behind a cable that was pulled."""
+        """Lose every message between two sides; pending requests time out, as behind a pulled cable."""
         self.plan.partition(one, other)
 
     def cut(self, sources: Iterable[object], targets: Iterable[object], kinds: Iterable[Kind] = BOTH) -> None:
-        """Lose messages from `sources` to `targets`, one way only."""
+        """Lose messages from `sources` to `targets`, in this direction only."""
         self.plan.cut(sources, targets, kinds)
 
     def isolate(self, host: object) -> None:
@@ -57,7 +63,7 @@ class MemoryNetwork:
         self.plan.heal(*hosts)
 
     def bind(self, transport: MemoryTransport, listener: Listener) -> Endpoint:
-        """Give a listener its address; `OSError` if another has it."""
+        """Assign an address to a listener. Raises `OSError` if the address is in use."""
         port = listener.port
         if port == 0:
             port, self._next_port = self._next_port, self._next_port + 1
@@ -73,11 +79,11 @@ class MemoryNetwork:
         self._serving = {at: serving for at, serving in self._serving.items() if serving.transport is not transport}
 
     def serving(self, endpoint: Endpoint) -> _Serving | None:
-        """Who listens there."""
+        """The transport that listens at this address, if any."""
         return self._serving.get(endpoint)
 
     def host_of(self, endpoint: Endpoint) -> str:
-        """The host that has this address, also when nobody listens there any more."""
+        """The host that has this address, even if no transport listens there any more."""
         return self._hosts.get(endpoint, endpoint.host)
 
 
@@ -87,7 +93,7 @@ class _Serving(Struct, frozen=True, eq=False):
 
 
 class _Link:
-    """One connection. It keeps the order of messages, as TCP does, and of answers, as Kafka does."""
+    """One connection. Messages keep their order, as in TCP; answers keep the order of requests, as in Kafka."""
 
     def __init__(self, client: MemoryTransport, server: MemoryTransport, listener: str) -> None:
         self.client = client
@@ -98,13 +104,13 @@ class _Link:
         self.tokens: dict[int, None] = {}
         """Requests without an outcome, oldest first."""
         self.open: dict[int, Request] = {}
-        """The requests that were delivered and not answered, by sequence."""
+        """The delivered and unanswered requests, by sequence."""
         self._answered = 0
         self._early: dict[int, tuple[Request, Message]] = {}
         self._latest: dict[Kind, float] = {Kind.REQUEST: 0.0, Kind.REPLY: 0.0}
 
     def take_turn(self, request: Request, message: Message) -> list[tuple[Request, Message]]:
-        """The answers that may leave, now that this one is there."""
+        """The answers that may leave now that this one is ready."""
         assert request.sequence >= self._answered, f"request {request.sequence} is answered twice"
         assert request.sequence not in self._early, f"request {request.sequence} is answered twice"
         self.open.pop(request.sequence, None)
@@ -116,7 +122,7 @@ class _Link:
         return leaving
 
     def arrivals(self, plan: FaultPlan, kind: Kind, now: float) -> list[float]:
-        """When each copy of a message sent now arrives."""
+        """The arrival time of each copy of a message that is sent now."""
         ends = self.client.host, self.server.host
         source, target = ends if kind is Kind.REQUEST else ends[::-1]
         times = [now + delay_ms / 1000 for delay_ms in plan.decide(source, target, kind)]
@@ -127,10 +133,14 @@ class _Link:
 
 
 class MemoryTransport:
-    """A `Transport` on a `MemoryNetwork`; without one it makes its own from `seed` and `faults`.
+    """A `Transport` on a `MemoryNetwork` (Kafka: `MockNetworkChannel`). See `Transport` for the contract.
 
-    `host` is its name in cuts and partitions, and the address of listeners that name none. `served` are the APIs that
-    peers may ask for.
+    Args:
+        network: The network to join. Without one the transport makes its own from `seed` and `faults`.
+        host: The name in cuts and partitions, and the address of listeners with an empty host.
+        seed: The seed of the faults; only without `network`.
+        faults: The fault rates; only without `network`.
+        served: The APIs that peers may request, by key.
     """
 
     def __init__(
@@ -156,16 +166,16 @@ class MemoryTransport:
         self._timer = Timer(self._outstanding, self._expire, self._settle)
 
     def listen(self, listener: Listener) -> Endpoint:
-        """Bind now; peers are served once `run` has begun. `OSError` if the address is taken."""
+        """Bind now; the transport serves peers once `run` has begun. Raises `OSError` if the address is in use."""
         return self.network.bind(self, listener)
 
     def wake(self) -> None:
-        """Have `settled` called soon, from any thread."""
+        """Schedule a call of `settled`, from any thread."""
         assert self._token is not None, "the transport is not running"
         self._token.run_sync_soon(self._settle, idempotent=True)
 
     def look(self) -> None:
-        """Messages arrive at their own times, in the timer's task."""
+        """Nothing to do: messages arrive at their own times, in the timer's task."""
 
     async def run(
         self,
@@ -231,12 +241,12 @@ class MemoryTransport:
         """Nothing to do; see `Transport.keep`."""
 
     def _be_refused(self, endpoint: Endpoint, token: int, now: float) -> None:
-        """Nobody listens: the host says so, if the question and its answer get through."""
+        """No transport listens there: the peer's host reports that, if both messages get through."""
         plan, host = self.network.plan, self.network.host_of(endpoint)
         if plan.is_cut(host, self.host, Kind.REPLY):
             return
         for delay_ms in plan.decide(self.host, host, Kind.REQUEST):
-            refused = Failed(token, Cause.REFUSED, f"{endpoint}: nobody listens there")
+            refused = Failed(token, Cause.REFUSED, f"{endpoint}: no listener at this address")
             self._timer.at(now + delay_ms / 1000, partial(self._finish, refused))
 
     def _link_to(self, key: tuple[Endpoint, str], serving: _Serving) -> _Link:
@@ -274,7 +284,7 @@ class MemoryTransport:
         self._deliver(request)
 
     def answer(self, request: Request, message: Message) -> None:
-        """Answer a request; nothing happens if its connection is closed by now."""
+        """Answer a request; does nothing if its connection is closed."""
         handle = request.handle
         assert isinstance(handle, _Handle), handle
         if not handle.link.closed:
@@ -310,14 +320,14 @@ class MemoryTransport:
         self._finish(outcome)
 
     def drop(self, request: Request) -> None:
-        """Close the connection that this request came by, without an answer."""
+        """Close the connection of this request without an answer."""
         handle = request.handle
         assert isinstance(handle, _Handle), handle
         handle.link.open.pop(request.sequence, None)
         self._reset(handle.link)
 
     def _reset(self, link: _Link) -> None:
-        """Close a peer's connection. If the news is lost on its way, the peer's requests time out."""
+        """Close a peer's connection. If the reset is lost on its way, the peer's requests time out."""
         self._incoming.pop(link, None)
         if link.closed:
             return
@@ -331,20 +341,20 @@ class MemoryTransport:
                 client._timer.at(at, partial(client._finish, failed))
 
     def _tell_gone(self, link: _Link) -> None:
-        """A peer's connection is closed: tell the user which requests need no answer any more."""
+        """A peer's connection is closed: report the requests that need no answer any more."""
         if link.open and self._deliver is not None and not self._ended:
             gone = Gone(tuple(link.open.values()))
             link.open.clear()
             self._timer.later(partial(self._deliver, gone))
 
     def close_peer(self, endpoint: Endpoint) -> None:
-        """Close the connections to a peer; requests still waiting for it end with `Cause.CLOSED`."""
+        """Close the connections to a peer. Requests that wait for the peer end with `Cause.CLOSED`."""
         for key in [key for key in self._outgoing if key[0] == endpoint]:
             for token in self._leave(key):
                 self._finish_later(Failed(token, Cause.CLOSED, f"the connection to {endpoint} was closed by this side"))
 
     def _leave(self, key: tuple[Endpoint, str]) -> list[int]:
-        """Close our connection to a peer; returns the tokens that waited on it."""
+        """Close this host's connection to a peer; returns the tokens that waited on the connection."""
         link = self._outgoing.pop(key, None)
         if link is None or link.closed:
             return []
@@ -352,14 +362,14 @@ class MemoryTransport:
         return list(link.tokens)
 
     def _hang_up(self, link: _Link) -> None:
-        """Close our connection. If the news is lost on its way, the peer goes on to hold our requests."""
+        """Close this host's connection. If the close is lost on its way, the peer keeps the requests."""
         link.closed = True
         link.server._incoming.pop(link, None)
         if not self.network.plan.is_cut(self.host, link.server.host, Kind.REQUEST):
             link.server._tell_gone(link)
 
     def _expire(self, token: int) -> None:
-        """A request is out of time: its connection is closed, as `WireTransport` does."""
+        """A request timed out: close its connection, as `WireTransport` does."""
         key = endpoint, _ = self._outstanding[token]
         self._finish(Failed(token, Cause.TIMEOUT, f"{endpoint}: no answer in time"))
         for other in self._leave(key):
@@ -375,14 +385,14 @@ class MemoryTransport:
 
 
 class _Handle(Struct, frozen=True, eq=False):
-    """What a `Request` remembers of its way here."""
+    """The route of a delivered `Request`, for its answer."""
 
     link: _Link
     token: int
 
 
 class _Sent(Struct, eq=False):
-    """A request under way."""
+    """A request that has no outcome yet."""
 
     api_key: int
     version: int

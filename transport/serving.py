@@ -1,7 +1,7 @@
-"""The connections of peers to one transport: how many there are, how much memory they take, and whose turn it is.
+"""The connections of peers to one transport: their number, their memory and their turns.
 
-Kafka: `SocketServer`, `ConnectionQuotas`, and the memory pool of `queued.max.request.bytes`. Nothing here reads a
-socket, so that every `Sockets` has the same rules.
+Kafka: `SocketServer`, `ConnectionQuotas`, and the memory pool of `queued.max.request.bytes`. This module does not use
+sockets, so that every `Sockets` implementation has the same rules.
 """
 
 from __future__ import annotations
@@ -22,40 +22,40 @@ log = logging.getLogger("transport")
 
 INT_MAX: Final = 0x7FFF_FFFF
 MAX_CONNECTIONS: Final = 10_000
-"""How many connections of peers there may be where nothing else is said."""
+"""The default number of connections of peers."""
 RESERVED_CONNECTIONS: Final = 64
-"""How many of these only voters and this machine itself may have; a sixteenth where there are fewer in all."""
+"""How many of these are reserved for voters and for this machine itself; a sixteenth of a smaller total."""
 LARGEST_REQUEST_BYTES: Final = max(ADMIN.size, *[limit.size for limit in REQUESTS.values()])
 BUDGET_BYTES: Final = 64 << 20
-"""The bound of received bytes, and of unsent bytes, where nothing else is said."""
+"""The default bound of received bytes, and of unsent bytes."""
 STALLED_SECONDS: Final = 30.0
-"""A peer that leaves answers unread, or does not finish a request, for so long is closed."""
+"""A peer that leaves answers unread, or a request unfinished, for this time is disconnected."""
 STEADY_BYTES: Final = 64 * 1024
-"""What a peer has to move in that time, if there is so much."""
+"""The bytes that a peer has to read or send in that time, if as many are pending."""
 TURN_REQUESTS: Final = 512
-"""How many requests are delivered as they come in before the user deals with them."""
+"""How many requests are delivered on arrival before the user processes them."""
 QUEUED_REQUESTS: Final = 32
-"""How many requests that have waited are delivered before the rest of the node, and what comes in, have their turn."""
+"""How many queued requests are delivered before other tasks of the node and new requests run."""
 TURN_BYTES: Final = 512 * 1024
-"""After how many bytes of answers in a turn no further answer is begun: about a millisecond's work."""
+"""The bytes of answers in a turn after which no further answer begins: about a millisecond of work."""
 QUANTUM: Final = 16
-"""How many requests of one connection are delivered before the next connection has its turn."""
+"""How many requests of one connection are delivered before the next connection's turn."""
 MEMBERS_AT_ONCE: Final = 4
-"""How many connections deliver before the user deals with what they delivered."""
+"""How many connections deliver before the user processes the deliveries."""
 BULK_BYTES: Final = 512 * 1024
-"""After how many expected bytes of large answers no further such request is delivered until those are made."""
+"""The expected bytes of bulk answers after which no further bulk request is delivered until those answers are made."""
 VOTERS_BULK_BYTES: Final = 2 << 20
-"""The same of voters, all of which fetch from their leader."""
+"""The same for voters, all of which fetch from their leader."""
 COUNTED_BYTES: Final = 4096
-"""A smaller change of what a connection holds is not counted."""
+"""A smaller change of a connection's memory is not counted."""
 _ONE_READ_BYTES: Final = 64 * 1024
-"""What a connection reads at once where memory is short."""
+"""The bytes per read of a connection while memory is short."""
 _LOOK_AGAIN_SECONDS: Final = 0.02
 _WATCH_SECONDS: Final = 1.0
 
 
 class ServingLimits(Struct, frozen=True, kw_only=True):
-    """How much peers may take of a node. Numbers of connections, bytes, and seconds."""
+    """How much peers may use of a node: numbers of connections, bytes, and seconds."""
 
     max_frame_bytes: int = MAX_FRAME_BYTES
     """Kafka's `socket.request.max.bytes`."""
@@ -64,7 +64,7 @@ class ServingLimits(Struct, frozen=True, kw_only=True):
     max_connections: int = MAX_CONNECTIONS
     """Kafka's `max.connections`."""
     max_per_ip: int = INT_MAX
-    """Kafka's `max.connections.per.ip`; where that is not set, one address has at most half of all connections."""
+    """Kafka's `max.connections.per.ip`; without that setting one address has at most half of all connections."""
     received_bytes: int = 0
     """Kafka's `queued.max.request.bytes`; 0 for 64 MiB, or twice the largest request."""
     unsent_bytes: int = BUDGET_BYTES
@@ -72,7 +72,7 @@ class ServingLimits(Struct, frozen=True, kw_only=True):
 
 
 class Member(Protocol):
-    """What is asked of a connection."""
+    """The interface of a connection to `Serving`."""
 
     address: str
     is_trusted: bool
@@ -84,26 +84,26 @@ class Member(Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way."""
+        """Whether no request, frame or answer is pending."""
 
     def take_turn(self, most: int) -> int:
-        """Deliver up to so many requests; returns how many."""
+        """Deliver up to `most` requests; returns how many."""
 
     def settle(self) -> None:
-        """Look anew whether to read, and whether there is something to deliver."""
+        """Decide anew whether to read, and whether requests wait for delivery."""
 
     def read_once(self) -> None:
-        """Read what has come, although there is little memory."""
+        """Read once although memory is short."""
 
     def has_stalled(self, now: float, stalled_s: float) -> bool:
-        """Whether the peer has not moved on for so long."""
+        """Whether the peer has made no progress for `stalled_s` seconds."""
 
     def close(self) -> None:
         """Close now."""
 
 
 def address_of(peer: str) -> str:
-    """The numeric address in a peer's `host:port`, the same for IPv4 whichever listener it came by."""
+    """The numeric address in a peer's `host:port`, in IPv4 form for an IPv4 peer of an IPv6 listener."""
     host = peer.rpartition(":")[0].strip("[]") or peer
     return host.removeprefix("::ffff:") if "." in host else host
 
@@ -114,7 +114,7 @@ def is_loopback(address: str) -> bool:
 
 
 class Serving:
-    """What the connections of peers share."""
+    """The state that the connections of peers share."""
 
     def __init__(
         self,
@@ -130,16 +130,17 @@ class Serving:
         self.log = LimitedLog(log, now)
         self.deliver: Callable[[Request | Gone], None] | None = None
         self.settled: Callable[[], bool] = lambda: True
-        """The user's, who deals with what was delivered."""
+        """Called when a batch of deliveries is complete; see `Transport.run`."""
         self.written_bytes = 0
-        """All answers so far."""
+        """Total bytes of answers."""
         self.requests_left = TURN_REQUESTS
-        """How many requests may be delivered as they come in, until the user has settled."""
+        """How many requests may be delivered on arrival before the next `settled`."""
         self.is_tight = False
-        """Whether half of a bound is used, so that `may_read` and `may_ask_in_bulk` have to be asked."""
+        """Whether half of a bound is used, so that `may_read` and `may_ask_in_bulk` have to be called."""
         self.bulk_left = [BULK_BYTES, VOTERS_BULK_BYTES]
-        """While this is above 0, one of these may be a request whose answer may be large, and takes from it as many
-        bytes as are expected: of strangers, and of voters.
+        """The remaining expected bytes of bulk answers: of unknown peers, and of voters.
+
+        While this is above 0, one of these requests may be a bulk request, which subtracts its expected bytes.
         """
         self._later = later
         self._now = now
@@ -151,21 +152,21 @@ class Serving:
         self._blocked: dict[Member, None] = {}
         """The connections that wait for memory."""
         self._work: deque[Callable[[], bool]] = deque()
-        """The long answers that are being written: each call does one step of one answer."""
+        """The long answers in progress: each call does one step of one answer."""
         self._will_continue = False
         self._will_unblock = False
         self._is_watching = False
         frame = min(limits.max_frame_bytes, LARGEST_REQUEST_BYTES)
         received = limits.received_bytes or max(BUDGET_BYTES, 2 * frame)
-        # Two bounds of each: what strangers hold never keeps the voters' own requests away.
+        # Separate bounds: the memory of unknown peers never delays the voters' own requests.
         self._received = {trusted: Shares(received, frame) for trusted in (False, True)}
         self._unsent = {trusted: Shares(limits.unsent_bytes) for trusted in (False, True)}
         self._all = (*self._received.values(), *self._unsent.values())
 
-    # Who may come
+    # Admission
 
     def favour(self, addresses: frozenset[str]) -> None:
-        """Peers at these addresses have room of their own: those that this node keeps connections to."""
+        """Reserve room for peers at these addresses: the peers that this node keeps connections to."""
         self._favoured = addresses
         for member in self._members:
             if member.is_trusted is not self.is_trusted(member.address):
@@ -178,11 +179,11 @@ class Serving:
         return address in self._favoured
 
     def has_reserve(self, address: str) -> bool:
-        """Whether connections and descriptors are kept back for this address: a voter's, or this machine's own."""
+        """Whether connections and descriptors are reserved for this address: a voter's, or this machine's own."""
         return address in self._favoured or is_loopback(address)
 
     def refusal(self, address: str) -> str | None:
-        """Why a new connection from this address is turned away, as a sentence; None if it is not."""
+        """Why a new connection from this address is refused, as a text; None if the connection is accepted."""
         limits = self.limits
         most = limits.max_connections
         if not self.has_reserve(address):
@@ -211,7 +212,7 @@ class Serving:
         self._per_address[member.address] = self._per_address.get(member.address, 0) + 1
 
     def leave(self, member: Member, unanswered: tuple[Request, ...]) -> None:
-        """A connection is closed, with these of its requests not answered: the user is told of them later."""
+        """A connection closed with these requests unanswered; the user learns of them with the next delivery."""
         if member not in self._members:
             return
         del self._members[member]
@@ -228,13 +229,13 @@ class Serving:
 
     @property
     def connections(self) -> int:
-        """How many there are."""
+        """The number of connections."""
         return len(self._members)
 
     # Memory
 
     def charge(self, member: Member, received: int, unsent: int) -> None:
-        """A connection holds so many bytes of both kinds now."""
+        """Set the received and the unsent bytes of a connection."""
         trusted = member.is_trusted
         change = received - member.received_charged
         if change and (abs(change) >= COUNTED_BYTES or not received):
@@ -254,12 +255,12 @@ class Serving:
                 self._will_unblock = True
                 self._later(self._unblock, _LOOK_AGAIN_SECONDS)
         elif shares.used >= shares.limit > shares.used - change:
-            # Sockets that are ready already must not be read from, either.
+            # Sockets that are ready already must not be read from either.
             for member in list(self._members):
                 member.settle()
 
     def may_read(self, member: Member) -> bool:
-        """Whether there is memory for what this connection may send; else it is looked at again when there is."""
+        """Whether there is memory for this connection's next bytes; if not, the connection waits for memory."""
         shares = self._received[member.is_trusted]
         if shares.admits(member.address):
             return True
@@ -267,7 +268,7 @@ class Serving:
         return False
 
     def may_ask_in_bulk(self, member: Member) -> bool:
-        """Whether a request whose answer may be large is delivered now; else it has its turn later."""
+        """Whether a bulk request is delivered now; if not, the connection waits for its turn."""
         if self.bulk_left[member.is_trusted] <= 0:
             return False
         if self.is_tight and not self._unsent[member.is_trusted].admits(member.address):
@@ -288,7 +289,7 @@ class Serving:
 
     @property
     def held_bytes(self) -> tuple[int, int]:
-        """How many received and how many unsent bytes are counted, for tests and metrics."""
+        """The counted received and unsent bytes, for tests and metrics."""
         return (
             sum(shares.used for shares in self._received.values()),
             sum(shares.used for shares in self._unsent.values()),
@@ -305,18 +306,18 @@ class Serving:
         self._continue_later()
 
     def settle(self) -> bool:
-        """The user deals with what was delivered.
+        """Let the user process the deliveries.
 
-        Returns whether only the network and time can bring more to do now.
+        Returns whether only the network and time can bring more work.
         """
         is_idle = self.settled()
         self.requests_left = TURN_REQUESTS
-        # Where sockets have a task each, this is called by every one of them.
+        # With a task per socket, every such task calls this method.
         self.bulk_left = [0 if self._queues else BULK_BYTES, VOTERS_BULK_BYTES]
         return is_idle and not self._queues
 
     def _continue(self) -> None:
-        """Give turns to those who wait for one, within bounds: every socket is looked at before the next ones."""
+        """Give turns to the waiting connections, within bounds: every socket is polled before the next turns."""
         self._will_continue = False
         is_idle = self.settled()
         delivered, written = 0, self.written_bytes
@@ -324,7 +325,7 @@ class Serving:
             self.bulk_left = [BULK_BYTES, BULK_BYTES]
             for member in self._next():
                 delivered += member.take_turn(QUANTUM)
-                # Those that have not had their turn stay in front.
+                # Connections that have not had their turn stay in front.
                 if delivered >= QUEUED_REQUESTS or min(self.bulk_left) <= 0:
                     break
             is_idle = self.settled()
@@ -337,7 +338,7 @@ class Serving:
             self._later(self._continue, 0.0)
 
     def _next(self) -> Iterator[Member]:
-        """The next few connections, one from each address before a second one from any."""
+        """The next few connections, one of each address before a second one of any address."""
         for _ in range(MEMBERS_AT_ONCE):
             if not self._queues:
                 return
@@ -350,9 +351,9 @@ class Serving:
             yield member
 
     def work_on(self, step: Callable[[], bool]) -> None:
-        """Call `step` in turns of the transport's own, one call in a turn, until the call returns False.
+        """Call `step` in the transport's own task, once per turn, until the call returns False.
 
-        The steps of several answers are made in turn.
+        The steps of several answers alternate.
         """
         self._work.append(step)
         if len(self._work) == 1:
@@ -370,7 +371,7 @@ class Serving:
     # Time
 
     def _watch(self) -> None:
-        """Close connections whose peers do not move on."""
+        """Close connections of stalled peers."""
         now, stalled_s = self._now(), self.limits.stalled_s
         for member in list(self._members):
             if member.has_stalled(now, stalled_s):
@@ -382,10 +383,10 @@ class Serving:
             self._later(self._watch, _WATCH_SECONDS)
 
     def _let_some_read(self) -> None:
-        """As long as any memory is free, a few of those that wait for more read once, one after the other.
+        """While any memory is free, let a few of the connections that wait for memory read once each, in turn.
 
-        Else many requests of one address could hold all of its share, and none of them would ever be whole. A peer that
-        has gone is noticed that way, too.
+        Otherwise the incomplete requests of one address could hold all of its share, and none of them would complete.
+        Such a read also notices a peer that has closed.
         """
         for trusted, shares in self._received.items():
             most = max(0, (shares.limit - shares.used) // _ONE_READ_BYTES)
@@ -395,7 +396,7 @@ class Serving:
                 member.read_once()
 
     def close_idle(self) -> None:
-        """Close what has been idle for too long."""
+        """Close the connections that were idle for too long."""
         active_since = self._now() - self.limits.max_idle_s
         for member in list(self._members):
             if member.last_active < active_since and member.is_idle:

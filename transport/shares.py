@@ -1,24 +1,24 @@
-"""One bound of bytes that many addresses share, so that no address can take all of it."""
+"""One bound of bytes that many addresses share, so that no address can use all of it."""
 
 from __future__ import annotations
 
 
 class Shares:
-    """How many bytes each address holds, and who may have more (the dynamic threshold of shared-memory switches).
+    """The bytes of each address, and which addresses may have more (the dynamic threshold of shared-memory switches).
 
-    An address may have more while it holds less than what is free. A single address gets half of the bound at most, and
-    there is room for another one as long as the number of greedy addresses is small against the bound.
+    An address may have more while its bytes are fewer than the free bytes. A single address gets at most half of the
+    bound. Another address finds room as long as the bound is large against the number of greedy addresses.
     """
 
     def __init__(self, limit: int, floor: int = 0) -> None:
-        """`floor`: what an address may hold in any case while anything is free. Both are bytes."""
+        """`limit` is the bound. `floor` is what an address may hold while any byte is free. Both are bytes."""
         self.limit = limit
         self.used = 0
         self._floor = floor
         self._held: dict[str, int] = {}
 
     def charge(self, address: str, change: int) -> None:
-        """An address holds so many bytes more, or less."""
+        """Add `change` bytes, which may be negative, to an address."""
         self.used += change
         held = self._held.get(address, 0) + change
         if held:
@@ -27,7 +27,7 @@ class Shares:
             self._held.pop(address, None)
 
     def admits(self, address: str) -> bool:
-        """Whether this address may hold more than it does."""
+        """Whether this address may hold more bytes."""
         free = self.limit - self.used
         held = self._held.get(address, 0)
         return held < free or (free > 0 and held < self._floor)

@@ -1,4 +1,4 @@
-"""The sockets of every other system: Trio's own streams, two tasks per connection; the same contract as `epoll`."""
+"""The sockets of systems without epoll: Trio's streams, two tasks per connection, with the contract of `epoll`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ACCEPT_PAUSE_S: Final = 0.1
 
 
 class StreamSockets:
-    """The tasks of every listener and connection, in one nursery."""
+    """One nursery for the tasks of every listener and connection."""
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
@@ -47,7 +47,7 @@ class StreamSockets:
         self._log = LimitedLog(log, time.monotonic)
 
     def listen(self, listener: Listener) -> Endpoint:
-        """Bind now; `OSError` with a readable text."""
+        """Bind now. Raises `OSError` with a readable text."""
         bound = bind(listener)
         self._spares.fill()
         endpoint = bound_to(listener, bound)
@@ -80,10 +80,10 @@ class StreamSockets:
             self._spares.close()
 
     def look(self) -> None:
-        """Only the task of a stream can read it."""
+        """Nothing to do: only the task of a stream can read it."""
 
     def wake(self) -> None:
-        """Have `settled` of the owner called soon; from any thread."""
+        """Schedule a call of the owner's `settled`; from any thread."""
         assert self._token is not None, "the transport is not running"
         self._token.run_sync_soon(self._settle, idempotent=True)
 
@@ -98,15 +98,15 @@ class StreamSockets:
                 try:
                     accepted, address = await listening.accept()
                 except ConnectionError:
-                    continue  # that peer has gone already
+                    continue  # that peer has closed already
                 except OSError as failed:
                     self._log.write(logging.WARNING, "accept", CANNOT_ACCEPT, listener.name, reason_of(failed))
                     is_short = failed.errno in OUT_OF_DESCRIPTORS and self._spares.spend()
                     if not is_short:
                         await trio.sleep(_ACCEPT_PAUSE_S)
                         continue
-                    # A spare descriptor: the peer is closed again unless it has a reserve, and those behind it are
-                    # reached.
+                    # A spare descriptor: this closes the peer again unless it has a reserve, and so reaches the
+                    # peers behind it in the backlog.
                     try:
                         accepted, address = await listening.accept()
                     except OSError:
@@ -144,7 +144,7 @@ class StreamSockets:
 
 
 async def _connect_to_first(addresses: list[Address]) -> trio.socket.SocketType | tuple[Cause, str]:
-    """A socket connected to the first address that takes us; why, if none does."""
+    """A socket connected to the first address that accepts; the failure, if none does."""
     failure: tuple[Cause, str] = (Cause.TIMEOUT, "the host has no address")
     for left, (family, address) in zip(reversed(range(len(addresses))), addresses, strict=True):
         attempt = trio.socket.socket(family, socket.SOCK_STREAM)
@@ -167,7 +167,7 @@ async def _connect_to_first(addresses: list[Address]) -> trio.socket.SocketType 
 
 
 class _Connection:
-    """One connected or connecting socket: what is to be written, and when to read."""
+    """One connected or connecting socket: its pending bytes, and whether to read."""
 
     def __init__(self) -> None:
         self.unsent = 0
@@ -178,10 +178,10 @@ class _Connection:
         self._may_read = trio.Event()
         self._may_read.set()
         self._is_broken = False
-        """Whether nothing can be written any more."""
+        """Whether writing is impossible from now on."""
 
     async def run(self, connected: trio.socket.SocketType, channel: Channel, settled: Callable[[], object]) -> None:
-        """Move bytes both ways until either side closes; within `scope`."""
+        """Move bytes in both directions until either side closes; within `scope`."""
         with connected:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -217,7 +217,7 @@ class _Connection:
                     try:
                         sent = await connected.send(data)
                     except OSError:
-                        # Reading meets the same failure and reports it, behind what the peer has sent before.
+                        # Reading meets the same failure and reports it after the peer's last bytes.
                         self._is_broken = True
                         self._may_read.set()
                         return
@@ -226,7 +226,7 @@ class _Connection:
             channel.on_drained()
 
     def write(self, data: bytes) -> None:
-        """Hand to the writing task."""
+        """Hand the bytes to the writing task."""
         self._out.append(data)
         self.unsent += len(data)
         self._written.set()

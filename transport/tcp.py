@@ -1,4 +1,4 @@
-"""`TcpTransport`: Kafka's wire over TCP, on `epoll` where there is one and on Trio's streams elsewhere."""
+"""`TcpTransport`: Kafka's wire protocol over TCP, with `epoll` on Linux and with Trio's streams elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from transport.wire import WireTransport
 
 
 class WireOptions(TypedDict, total=False):
-    """Those of `WireTransport`."""
+    """The options of `WireTransport`."""
 
     served: Mapping[int, Api]
     max_frame_bytes: int
@@ -29,11 +29,14 @@ class WireOptions(TypedDict, total=False):
 
 
 class TcpTransport(WireTransport):
-    """A `WireTransport` over TCP.
+    """A `WireTransport` over TCP (Kafka: `SocketServer` and `NetworkClient`). See `Transport` for the contract.
 
-    `patience_ms` is how long other tasks may be kept waiting for the next message after one was dealt with, where
-    Trio's scheduling would cost more than they gain: for programs that do nothing else. `use_epoll` is for tests: epoll
-    where it exists.
+    Args:
+        listeners: The addresses that `run` binds.
+        patience_ms: Milliseconds for which other tasks may wait while the transport polls for the next message.
+            This avoids Trio's scheduling, for programs with no other work.
+        use_epoll: For tests; the default is epoll on systems that have it.
+        options: The options of `WireTransport`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""When requests run out of time, and what else is to happen later (Kafka: `InFlightRequests`, `DelayedOperation`)."""
+"""Request timeouts and delayed actions (Kafka: `InFlightRequests`, `DelayedOperation`)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _WORTH_SWEEPING: Final = 4096
 
 
 class LiveTokens(Container[int], Sized, Protocol):
-    """The tokens whose time still counts."""
+    """The tokens with a timeout that still counts."""
 
 
 class Timer:
-    """One heap of deadlines. A token that is no longer live is left in it until it comes up or there are too many."""
+    """One heap of deadlines. A dead token stays in the heap until its time, or until too many tokens are dead."""
 
     def __init__(self, live: LiveTokens, expire: Callable[[int], None], settled: Callable[[], object]) -> None:
-        """`settled` is called after whatever was due at one time."""
+        """`settled` is called after everything that was due at one time."""
         self._live = live
         self._expire = expire
         self._settled = settled
@@ -30,22 +30,22 @@ class Timer:
         self._nudge = trio.Event()
 
     def __len__(self) -> int:
-        """How many entries there are, those of tokens that are no longer live included."""
+        """The number of entries, dead tokens included."""
         return len(self._heap)
 
     def start(self, token: int, at: float) -> None:
-        """Expire `token` at that time (of Trio's clock) unless it is not live by then."""
+        """Expire `token` at that time (of Trio's clock) unless the token is dead by then."""
         if len(self._heap) > _WORTH_SWEEPING + 4 * len(self._live):
             self._heap = [entry for entry in self._heap if not self._is_stale(entry[2])]
             heapq.heapify(self._heap)
         self._enter(at, token)
 
     def at(self, at: float, action: Callable[[], None]) -> None:
-        """Run `action` in the timer's task at that time; in the order of calls where the times are equal."""
+        """Run `action` in the timer's task at that time; for equal times in the order of calls."""
         self._enter(at, action)
 
     def later(self, action: Callable[[], None], delay_s: float = 0.0) -> None:
-        """The same after a while."""
+        """Run `action` in the timer's task after `delay_s` seconds."""
         self._enter(trio.current_time() + delay_s, action)
 
     def _enter(self, at: float, item: int | Callable[[], None]) -> None:
@@ -59,7 +59,7 @@ class Timer:
         return isinstance(item, int) and item not in self._live
 
     async def run(self) -> None:
-        """Keep time until cancelled."""
+        """Run until cancelled."""
         while True:
             for item in self._take_due():
                 if not isinstance(item, int):
@@ -73,7 +73,7 @@ class Timer:
                 await self._nudge.wait()
 
     def _take_due(self) -> list[int | Callable[[], None]]:
-        """What is due now, once: what these cause to be due at once waits until other tasks have run."""
+        """The entries due now. Entries that these make due at once wait until other tasks have run."""
         due: list[int | Callable[[], None]] = []
         now = trio.current_time()
         while self._heap and (self._heap[0][0] <= now or self._is_stale(self._heap[0][2])):

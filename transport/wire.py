@@ -1,7 +1,7 @@
-"""`WireTransport`: Kafka's wire over any sockets (Kafka: `SocketServer` and `NetworkClient` together).
+"""`WireTransport`: Kafka's wire protocol over any sockets (Kafka: `SocketServer` and `NetworkClient` together).
 
-This module keeps the books: by which connection a request went and when its time is up. A `Sockets` moves bytes,
-`channels` and `protocol.connection` know what they mean.
+This module tracks the connection and the timeout of each request. A `Sockets` moves bytes; `channels` and
+`protocol.connection` interpret them.
 """
 
 from __future__ import annotations
@@ -27,18 +27,28 @@ log = logging.getLogger("transport")
 
 SOFTWARE_NAME: Final = "trio-kraft"
 _KEEP_SECONDS: Final = 0.5
-"""How often lost connections that are to be kept are made again, if nobody comes by."""
+"""The interval of reconnecting to the kept peers, if no peer connects."""
 _KEEP_APART_SECONDS: Final = 0.05
-"""They are made again when a peer connects, who may be the one that was away, but not more often than this."""
+"""The least interval of reconnecting when a peer connects, which may be the peer that was away."""
 
 
 class WireTransport:
-    """A `Transport` over the sockets that `make_sockets` makes for it.
+    """A `Transport` over the sockets of `make_sockets`. See `Transport` for the contract.
 
-    `listeners` are bound when `run` begins; `listen` binds at once. `served` are the APIs that peers may ask for, by
-    key; a request for another closes its connection, as in Kafka. `max_frame_bytes` is `socket.request.max.bytes`,
-    `max_idle_ms` is `connections.max.idle.ms`, after which an idle connection is closed. The others bound what peers
-    may take: see `ServingLimits`. `max_connections_per_ip_overrides` are by host.
+    Args:
+        make_sockets: Makes the sockets' event loop for its owner.
+        listeners: The addresses that `run` binds; `listen` binds at once.
+        served: The APIs that peers may request, by key. A request for another API closes its connection, as in Kafka.
+        max_frame_bytes: Kafka's `socket.request.max.bytes`.
+        max_idle_ms: Kafka's `connections.max.idle.ms`: an idle connection is closed after this time.
+        max_connections: Kafka's `max.connections`.
+        max_connections_per_ip: Kafka's `max.connections.per.ip`.
+        max_connections_per_ip_overrides: Kafka's `max.connections.per.ip.overrides`: limits by host name or address.
+        max_received_bytes: Kafka's `queued.max.request.bytes`; 0 for 64 MiB, or twice the largest request.
+        max_unsent_bytes: The bound of answers that peers have not read, in bytes.
+        stalled_ms: A peer without progress for this time is disconnected.
+        backoff_ms: The first reconnect backoff, Kafka's `reconnect.backoff.ms` of a raft client.
+        backoff_max_ms: The largest reconnect backoff.
     """
 
     def __init__(
@@ -59,7 +69,7 @@ class WireTransport:
         backoff_max_ms: int = 500,
     ) -> None:
         self.endpoints: dict[str, Endpoint] = {}
-        """Where each listener, by name, is bound."""
+        """The bound address of each listener, by name."""
         self._wanted = tuple(listeners)
         self._served = served
         self._max_idle_s = max_idle_ms / 1000
@@ -86,22 +96,22 @@ class WireTransport:
             later=self.later,
             now=trio.current_time,
         )
-        """The connections of peers."""
+        """The connections of peers, their memory and their turns."""
         self._sockets = make_sockets(self)
         self._deliver: Callable[[Inbound], None] | None = None
         self._nursery: trio.Nursery | None = None
         self._peers: dict[tuple[Endpoint, str], ClientChannel] = {}
-        """One connection for each client id, because answers leave in the order of their requests."""
+        """By endpoint and client id. Each client id has its own connection, because answers leave in request order."""
         self._kept: dict[str, tuple[Endpoint, ...]] = {}
-        """By client id, the peers to have connections to."""
+        """The peers of `keep`, by client id."""
         self._kept_at = 0.0
-        """When that was last seen to."""
+        """When the kept connections were last checked, in seconds."""
         self._outstanding: dict[int, ClientChannel] = {}
-        """The channel of every request, by token, until its outcome was delivered."""
+        """The channel of every request without an outcome, by token."""
         self._timer = Timer(self._outstanding, self._expire, self.settled)
 
     def listen(self, listener: Listener) -> Endpoint:
-        """Bind now and return where; `OSError`, with the address in its text, if that cannot be had."""
+        """Bind now and return the bound address. Raises `OSError`, with the address in its text."""
         endpoint = self._sockets.listen(listener)
         self.endpoints[listener.name] = endpoint
         return endpoint
@@ -117,7 +127,7 @@ class WireTransport:
         assert self._deliver is None, "a transport runs once"
         self._deliver = self.serving.deliver = deliver
         self.serving.settled = settled
-        # `trio.current_time` looks for the clock every time, which takes three times as long.
+        # `trio.current_time` looks up the clock on each call, which takes three times as long.
         self.now = trio.lowlevel.current_clock().current_time
         for listener in self._wanted:
             self.listen(listener)
@@ -149,7 +159,7 @@ class WireTransport:
         return peer
 
     def keep(self, endpoints: Collection[Endpoint], client_id: str) -> None:
-        """Have connections to these peers at hand; see `Transport.keep`."""
+        """Hold connections to these peers open; see `Transport.keep`."""
         if not self._kept:
             self.later(self._keep_on, _KEEP_SECONDS)
         self._kept[client_id] = tuple(endpoints)
@@ -157,17 +167,17 @@ class WireTransport:
         self.later(self._favour)
 
     def _favour(self) -> None:
-        """Find out by which addresses the peers come that this node keeps connections to."""
+        """Resolve the addresses of the kept peers, for `Serving.favour`."""
         assert self._nursery is not None, "the timer runs in it"
         self._nursery.start_soon(self._favour_kept)
 
     async def _favour_kept(self) -> None:
-        """Names are asked for again once in a while: a voter may have moved."""
+        """Resolve the names again from time to time: a voter may have moved."""
         hosts = {endpoint.host for endpoints in self._kept.values() for endpoint in endpoints}
         self.serving.favour(frozenset([address for host in hosts for address in await addresses_of(host)]))
 
     async def _override(self) -> None:
-        """As in Kafka, a host may be named, and is looked up once."""
+        """Resolve the hosts of `max.connections.per.ip.overrides` once; as in Kafka, a host may be a name."""
         for host, most in self._overrides.items():
             for address in await addresses_of(host):
                 self.serving.per_ip[address] = most
@@ -183,34 +193,34 @@ class WireTransport:
                 self._peer(endpoint, client_id).keep(client_id)
 
     def answer(self, request: Request, message: Message) -> None:
-        """Answer a request; see `Transport.answer`. Nothing happens if its connection is closed by now."""
+        """Answer a request; see `Transport.answer`. Does nothing if its connection is closed."""
         channel = request.handle
         assert isinstance(channel, ServerChannel), channel
         channel.answer(request, message)
 
     def drop(self, request: Request) -> None:
-        """Close the connection that this request came by, without an answer."""
+        """Close the connection of this request without an answer."""
         channel = request.handle
         assert isinstance(channel, ServerChannel), channel
         channel.drop(request)
 
     def look(self) -> None:
-        """Deliver now what is at hand; see `Transport.look`."""
+        """Deliver what has arrived; see `Transport.look`."""
         self._sockets.look()
 
     def wake(self) -> None:
-        """Have `settled` called soon, from any thread."""
+        """Schedule a call of `settled`, from any thread."""
         self._sockets.wake()
 
     def close_peer(self, endpoint: Endpoint) -> None:
-        """Close the connections to a peer; requests still waiting for it end with `Cause.CLOSED`."""
+        """Close the connections to a peer. Requests that wait for the peer end with `Cause.CLOSED`."""
         for (at, _), peer in self._peers.items():
             if at == endpoint:
                 for outcome in peer.end(Cause.CLOSED, f"the connection to {endpoint} was closed by this side"):
                     self.finish_later(outcome)
 
     def accepted(self, socket: Socket, listener: Listener, peer: str) -> ServerChannel | None:
-        """A peer has connected; None turns it away."""
+        """A peer has connected. Returns None to refuse the connection."""
         why = self.serving.refusal(address_of(peer))
         if why is not None:
             self.serving.log.write(logging.WARNING, "refused", "turning away %s: %s", peer, why)
@@ -225,37 +235,37 @@ class WireTransport:
         return channel
 
     def has_reserve(self, peer: str) -> bool:
-        """Whether a spare descriptor is given up for this peer's connection, where there are no others."""
+        """Whether to spend a spare descriptor on this peer's connection when no other descriptor is left."""
         return self.serving.has_reserve(address_of(peer))
 
     def finish(self, outcome: Reply | Failed) -> None:
-        """Hand the outcome of a request to the user, unless its time was up."""
+        """Deliver the outcome of a request, unless the request timed out before."""
         assert self._deliver is not None
         if self._outstanding.pop(outcome.token, None) is not None:
             self._deliver(outcome)
 
     def finish_later(self, outcome: Failed) -> None:
-        """The same from inside the user's call."""
+        """As `finish`, for a call from inside a method of the user."""
         self.later(partial(self.finish, outcome))
 
     @property
     def settled(self) -> Callable[[], bool]:
-        """Nothing more is at hand: the user may deal with what was delivered, and who waits for a turn has it."""
+        """The batch of deliveries is complete: the user processes it, and waiting connections get their turn."""
         return self.serving.settle
 
     def later(self, action: Callable[[], None], delay_s: float = 0.0) -> None:
-        """Do something in the transport's own task, soon or after a while."""
+        """Run an action in the transport's own task, after `delay_s` seconds."""
         self._timer.later(action, delay_s)
 
     def _expire(self, token: int) -> None:
-        """A request is out of time: fail it and close its connection, where all later answers wait for its own."""
+        """A request timed out: fail it and close its connection, because every later answer waits behind it."""
         peer = self._outstanding[token]
         self.finish(Failed(token, Cause.TIMEOUT, f"{peer.endpoint}: no answer in time"))
         for outcome in peer.end(Cause.TIMEOUT, f"{peer.endpoint}: an earlier request was not answered in time"):
             self.finish(outcome)
 
     def _sweep(self) -> None:
-        """Close what has been idle for too long, a few times in that while."""
+        """Close idle connections, a few times per `max_idle_ms`."""
         longest = self._max_idle_s
         active_since = self.now() - longest
         self.serving.close_idle()

@@ -1,4 +1,4 @@
-"""Keeps the metadata history of a cluster for good: what its directories forget after a week stays readable here."""
+"""Archives: the complete metadata history of a cluster, beyond the week that its directories keep."""
 
 from kraft.archive.archive import Added, Archive, open_archive
 from kraft.archive.feed import Feed

@@ -1,11 +1,11 @@
-"""The archive itself: takes in what a source has that it does not have yet, if both agree about the rest.
+"""The archive itself: adds the new part of a source, if archive and source agree about the common part.
 
-An archive is a partition directory with a manifest. What counts is what the manifest says: files are written and put on
-the disk first, the manifest is replaced last, and whatever it does not name is taken away again. So a crash leaves the
-archive as it was before or as it is after.
+An archive is a partition directory with a manifest. Only files that the manifest names count. New files are written and
+flushed first, the manifest is replaced last, and files outside of the manifest are removed. So after a crash the
+archive is in its old or in its new state.
 
-Kafka's rules decide between two logs: what a later leader has overwritten was never committed, and what lies before the
-end of a snapshot is committed. Where these rules do not explain a difference, nothing is changed.
+Kafka's rules decide between two logs: records that a later leader has overwritten were never committed, and records
+below the end of a snapshot are committed. If these rules do not explain a difference, nothing is changed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ATTEMPTS: Final = 5
 
 
 class Added(Struct, frozen=True, kw_only=True):
-    """What one look at a source has added to an archive, which now reaches from `start_offset` to `end_offset`."""
+    """The additions of one reading of a source. The archive now reaches from `start_offset` to `end_offset`."""
 
     source: str
     batches: int = 0
@@ -56,36 +56,36 @@ class Added(Struct, frozen=True, kw_only=True):
     superseded: SupersededFacts | None = None
     warnings: tuple[str, ...] = ()
     damage: Damage | None = None
-    """What ended the reading of the source; what lies behind it is not in the archive."""
+    """The damage that ended the reading of the source; records behind the damage are not in the archive."""
 
 
 class _Rewritten(Exception):
-    """The source's log was truncated and written anew while it was read."""
+    """The source's log was truncated and rewritten during the reading."""
 
 
 class _Meeting(Struct, frozen=True):
-    """Two logs side by side: where they stop being the same, and what the source has from there on."""
+    """Two logs side by side: the point where they diverge, and the source's batches from there on."""
 
     shared: Located | None
-    """The last batch that both have."""
+    """The last common batch."""
     ours: RecordBatch | None
     theirs: Located | None
     rest: Iterator[Located]
 
 
 def open_archive(disk: Disk, directory: str) -> Archive:
-    """Open an archive for writing, or make an empty one, and take away what an interrupted run has left.
+    """Open an archive for writing, or make an empty one, and remove the remains of an interrupted run.
 
-    Raises `ArchiveError` if another process writes to it, if files are missing or cut, or if the directory holds
-    something else.
+    Raises `ArchiveError` if another process writes to the archive, if files are missing or truncated, or if the
+    directory holds other files.
     """
     directory = directory.rstrip("/") or "/"
     manifest = read_manifest(disk, directory)
     if manifest is None:
         make_directory(disk, directory)
-        if strangers := [name for name in disk.list(directory) if name not in {LOCK_FILE, FILE_NAME + TMP}]:
+        if others := [name for name in disk.list(directory) if name not in {LOCK_FILE, FILE_NAME + TMP}]:
             raise ArchiveError(
-                f"the directory is no archive: it holds {strangers[0]}, and no {FILE_NAME}",
+                f"the directory is no archive: it holds {others[0]}, and no {FILE_NAME}",
                 where=directory,
                 hint="Name an archive, or an empty directory.",
             )
@@ -93,7 +93,7 @@ def open_archive(disk: Disk, directory: str) -> Archive:
         lock = disk.lock(f"{directory}/{LOCK_FILE}")
     except BlockingIOError as held:
         raise ArchiveError(
-            "another process writes to this archive", where=directory, hint="Wait for it, or end it."
+            "another process writes to this archive", where=directory, hint="Wait for that process, or end it."
         ) from held
     archive = Archive(disk, directory, manifest or Manifest(), lock)
     try:
@@ -107,22 +107,22 @@ def open_archive(disk: Disk, directory: str) -> Archive:
 
 
 class Archive:
-    """An archive that is ours to write to until it is closed."""
+    """An archive that this process may write to until `close`."""
 
     def __init__(self, disk: Disk, directory: str, manifest: Manifest, lock: Lock) -> None:
         self.disk = disk
         self.directory = directory
         self.manifest = manifest
         self.on_progress: Callable[[int], None] | None = None
-        """Called with the offset reached, for every batch."""
+        """Called with the reached offset, for every batch."""
         self._lock = lock
         self._draft: Draft | None = None
         """The last segment, if it was read or written already."""
         self._last: RecordBatch | None = None
-        """The last batch, likewise."""
+        """The last batch, if it was read or written already."""
 
     def close(self) -> None:
-        """Let another process write to the archive."""
+        """Release the lock of the archive."""
         self._lock.release()
 
     def batches(self, from_offset: int = 0) -> Iterator[RecordBatch]:
@@ -138,11 +138,11 @@ class Archive:
                     file.close()
 
     def add(self, source: Source, *, now_ms: int) -> Added:
-        """Take in what `source` has and this archive has not: log before, log behind, checkpoints.
+        """Add everything of `source` that is not in the archive: earlier log, later log, checkpoints.
 
-        All of it is on the disk when this returns. Raises `ArchiveError`, and adds nothing, where the source is
-        another cluster's, where records between the archive and the source are lost, or where both disagree in a way
-        that no change of leader explains.
+        All additions are on disk when this returns. Raises `ArchiveError`, and adds nothing, if the source is of
+        another cluster, if records between the archive and the source are lost, or if both disagree in a way that no
+        change of leader explains.
         """
         ours, theirs = self.manifest.cluster_id, source.cluster_id
         if ours is not None and theirs is not None and ours != theirs:
@@ -167,7 +167,7 @@ class Archive:
     # ----------------------------------------------------------------------------------------------------- the log
 
     def _begin(self, source: Source) -> Added:
-        """Take the first log. One that begins above 0 needs a checkpoint that holds what came before."""
+        """Add the first log. A log that begins above 0 needs a checkpoint of the earlier records."""
         start = source.start_offset()
         if start > 0 and not any(each.offset >= start for each in source.checkpoints()):
             raise ArchiveError(
@@ -215,7 +215,7 @@ class Archive:
         if meeting.ours is not None and not damaged:
             warning = (
                 f"the source ends at offset {meeting.ours.base_offset}, the archive at {end}: "
-                "its node lags, or has cut the end of its log and not yet fetched what follows"
+                "its node lags, or has truncated its log and not yet fetched the following records"
             )
             warnings = (warning,)
         written = self._write(meeting.rest, grown=self._grown())
@@ -238,15 +238,15 @@ class Archive:
         return self._added(source, (written,) if before is None else (before, written), warnings, damage)
 
     def _grown(self) -> Draft | None:
-        """The last segment, to be continued."""
+        """The last segment, for appending."""
         if self._draft is None:
             self._draft = read_draft(self.disk, self.directory, self.manifest.segments[-1])
         return self._draft
 
     def _meet(self, source: Source, start: int, end: int) -> _Meeting:
-        """Compare what both have. After the first time with this source its last batch is enough.
+        """Compare the common part. After the first time with this source its last batch is enough.
 
-        A log never returns to an earlier state: if the last batch is still the same, so is everything before it.
+        A log never returns to an earlier state: if the last batch is unchanged, so are all earlier ones.
         """
         if self._last is not None and source.mark is not None and source.mark[1].data == self._last.data:
             found = _compare(iter((self._last,)), source.batches(self._last.base_offset))
@@ -267,10 +267,10 @@ class Archive:
             raise
 
     def _check_again(self, source: Source, written: Written, *, shared: Located | None) -> None:
-        """Read once more what was taken: a log that was truncated between two reads would be mixed from two epochs.
+        """Read the taken batches once more: a truncation between two reads would mix batches of two epochs.
 
-        What is the same in a second reading was so when the first one ended. Segments that retention has deleted since
-        were committed.
+        Batches that a second reading repeats were in the log when the first one ended. Segments that retention has
+        deleted since were committed.
         """
         if written.last is None:
             return
@@ -292,7 +292,7 @@ class Archive:
             raise _Rewritten
 
     def _publish(self, source: Source, before: Iterable[Draft], written: Written) -> None:
-        """Let what was written count."""
+        """Add the written files to the manifest."""
         kept = self.manifest.segments
         drafts = written.drafts
         if drafts and kept and drafts[0].base_offset == kept[-1].base_offset:
@@ -326,9 +326,9 @@ class Archive:
     # ------------------------------------------------------------------------------------------------ differences
 
     def _settle_difference(self, source: Source, meeting: _Meeting, now_ms: int) -> Added:
-        """Decide which of two logs was overwritten by a later leader: that whose last epoch is lower.
+        """Decide which of two logs a later leader has overwritten: the one with the lower last epoch.
 
-        Neither, if the loser's records were committed.
+        Neither, if the records of that log were committed.
         """
         ours, theirs = meeting.ours, meeting.theirs
         assert ours is not None
@@ -336,7 +336,7 @@ class Archive:
         at = theirs[1].base_offset
         for facts in self.manifest.segments:
             if facts.base_offset <= ours.base_offset < facts.end_offset:
-                read_draft(self.disk, self.directory, facts)  # a changed archive decides nothing
+                read_draft(self.disk, self.directory, facts)  # a damaged archive must not decide
         their_epoch = max(batch.epoch for _, batch in chain((theirs,), meeting.rest))
         our_epoch = self.manifest.last_epoch or 0
         if their_epoch < our_epoch:
@@ -348,7 +348,7 @@ class Archive:
                 f"archive and source disagree from offset {at} on (epochs {ours.epoch} and {theirs[1].epoch}), "
                 "and no change of leader explains it",
                 where=source.directory,
-                hint="One of them is damaged, or they are two clusters: `kraft dump --verify` on both tells more.",
+                hint="One of them is damaged, or they are of two clusters: run `kraft dump --verify` on both.",
             )
         if their_epoch < our_epoch:
             stale = (
@@ -361,7 +361,7 @@ class Archive:
         return replace(added, superseded=superseded)
 
     def _supersede(self, at: int, by_epoch: int, now_ms: int) -> SupersededFacts:
-        """Take the end of the archive from offset `at` on out of the log, and keep it aside."""
+        """Move the archived records from offset `at` on out of the log, to a folder for overwritten records."""
         kept = [facts for facts in self.manifest.segments if facts.base_offset < at]
         if kept and kept[-1].end_offset > at:
             kept[-1] = read_draft(self.disk, self.directory, kept[-1], until=at).facts()
@@ -394,7 +394,7 @@ class Archive:
     # ------------------------------------------------------------------------------------------------ checkpoints
 
     def _add_checkpoints(self, source: Source, added: Added) -> Added:
-        """Take the snapshots whose records are archived; one that the archive has must be equal."""
+        """Add the snapshots of archived offsets; a snapshot that the archive has must be equal."""
         known = {each.id: each for each in self.manifest.checkpoints}
         new = []
         damage = added.damage
@@ -407,7 +407,7 @@ class Archive:
                 raise ArchiveError(
                     f"snapshot {id} ends with a record of epoch {id.epoch} that is of epoch {epoch} in the log",
                     where=source.directory,
-                    hint="Do not trust this directory: `kraft dump --verify` tells more.",
+                    hint="Do not trust this directory: run `kraft dump --verify` on it.",
                 )
             try:
                 if id not in known:
@@ -416,11 +416,11 @@ class Archive:
                     raise ArchiveError(
                         f"snapshot {id} of the source holds other records than that of the archive",
                         where=source.directory,
-                        hint="One of them is damaged, or they are two clusters.",
+                        hint="One of them is damaged, or they are of two clusters.",
                     )
                 source.known_checkpoints.add(id)
             except FileNotFoundError:
-                continue  # retention was faster
+                continue  # retention has removed the snapshot
             except DamagedFile as bad:
                 damage = damage or bad.damage
         if new:
@@ -429,12 +429,12 @@ class Archive:
             write_manifest(self.disk, self.directory, self.manifest)
         return replace(added, checkpoints=tuple(each.id for each in new), damage=damage)
 
-    # --------------------------------------------------------------------------------------------------- settling
+    # --------------------------------------------------------------------------------------------------- recovery
 
     def settle(self) -> None:
-        """Make the files what the manifest says: cut or remove what an interrupted run has left.
+        """Restore the files of the manifest: truncate or remove the remains of an interrupted run.
 
-        Raises `ArchiveError` if something is missing.
+        Raises `ArchiveError` for a missing file.
         """
         sizes = {each.file: each.size_bytes for each in self.manifest.files()}
         for name, size in sizes.items():
@@ -473,7 +473,7 @@ class Archive:
 
 
 def _compare(ours: Iterator[RecordBatch], theirs: Iterator[Located]) -> _Meeting:
-    """Walk through both until they are not the same."""
+    """Walk through both logs up to their first difference."""
     shared: Located | None = None
     for batch in ours:
         located = next(theirs, None)

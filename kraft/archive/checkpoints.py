@@ -1,4 +1,4 @@
-"""Snapshots on their way into an archive: checked down to the footer before they count."""
+"""Copies snapshots into an archive; each is checked up to its footer before it counts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from metadata_log.types import OffsetAndEpoch
 
 
 def copy_checkpoint(disk: Disk, source: Source, directory: str, id: OffsetAndEpoch) -> CheckpointFacts:
-    """Copy a snapshot into a directory; raises `DamagedFile` for one that is not whole, `FileNotFoundError`."""
+    """Copy a snapshot into a directory; raises `DamagedFile` for an incomplete one, and `FileNotFoundError`."""
     name = snapshot_name(id)
     original = f"{source.directory}/{name}"
     copy = copy_file(source.disk, original, disk, directory, name)
@@ -26,9 +26,9 @@ def copy_checkpoint(disk: Disk, source: Source, directory: str, id: OffsetAndEpo
 
 
 def facts_of_checkpoint(disk: Disk, directory: str, id: OffsetAndEpoch) -> CheckpointFacts:
-    """Check a snapshot that was written under a temporary name, and give it its own.
+    """Check a snapshot that was written under a temporary name, and rename it to its own name.
 
-    Raises `MetadataLogError` for one that is not whole.
+    Raises `MetadataLogError` for an incomplete snapshot.
     """
     name = snapshot_name(id)
     path = f"{directory}/{name}"
@@ -53,9 +53,9 @@ def facts_of_checkpoint(disk: Disk, directory: str, id: OffsetAndEpoch) -> Check
 
 
 def differs_from(disk: Disk, source: Source, directory: str, known: CheckpointFacts) -> bool:
-    """Whether a snapshot of the source holds other records than that of the archive.
+    """Whether a snapshot of the source holds other records than the archive's snapshot.
 
-    Every controller writes its own: times and the division into batches differ, the records do not.
+    Every controller writes its own snapshots: times and batch boundaries differ, the records do not.
     """
     path = f"{source.directory}/{known.file}"
     file = source.disk.open(path, writable=False)

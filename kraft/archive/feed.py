@@ -1,8 +1,7 @@
-"""What a live cluster sends, taken into an archive: segments and the snapshot that they rest on, without a directory to
-read from.
+"""Adds records from a live cluster to an archive: segments and their base snapshot, without a source directory.
 
-What is written counts once the manifest says so, as with a directory; whoever sends vouches that batches are committed,
-follow one another and continue the archive.
+As with a directory, written files count once the manifest names them. The caller guarantees that batches are committed,
+consecutive, and continue the archive.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from metadata_log.snapshot import snapshot_name
 from metadata_log.types import OffsetAndEpoch
 
 SEGMENT_BYTES: Final = 1 << 26
-"""A new file begins behind so many bytes; when an archive is opened its last one is read again."""
+"""The size of a segment file, after which a new one begins; opening an archive reads its last segment again."""
 
 
 class Feed:
-    """Adds to an archive of one cluster; raises `ArchiveError` if it is another one's, or changed."""
+    """Adds to an archive of one cluster; raises `ArchiveError` for an archive of another cluster, or a changed one."""
 
     def __init__(self, archive: Archive, cluster_id: str, *, segment_bytes: int = SEGMENT_BYTES) -> None:
         ours = archive.manifest.cluster_id
@@ -46,10 +45,10 @@ class Feed:
         self._batches = self._records = 0
         self._checkpoints: tuple[OffsetAndEpoch, ...] = ()
         self.end_offset = archive.manifest.end_offset or 0
-        """Behind the last batch that was written, whether it counts or not."""
+        """The offset behind the last written batch, published or not."""
 
     def position(self) -> OffsetAndEpoch | None:
-        """Where the archive ends, and the epoch of its last record; None while it is empty."""
+        """The end of the archive, and the epoch of its last record; None for an empty archive."""
         manifest = self._archive.manifest
         end = manifest.end_offset
         if not end:
@@ -60,7 +59,7 @@ class Feed:
         return OffsetAndEpoch(epoch=epoch, offset=end)
 
     def append(self, batches: Iterable[RecordBatch]) -> None:
-        """Write batches, which do not count yet."""
+        """Write batches, which count after `publish`."""
         for batch in batches:
             writer = self._writer
             if writer is None or writer.draft.size_bytes >= self._segment_bytes:
@@ -73,7 +72,7 @@ class Feed:
                 self._archive.on_progress(self.end_offset)
 
     def begin_with(self, snapshot: OffsetAndEpoch, data: bytes, offset: int, missing_from: int | None) -> None:
-        """Go on at `offset`, on a snapshot of what was before; from `missing_from` on, records are missing then."""
+        """Continue at `offset`, with a snapshot of the state before; `missing_from` is the first missing offset."""
         self.publish()
         self._end_segment()
         archive, name = self._archive, snapshot_name(snapshot)
@@ -99,9 +98,9 @@ class Feed:
             self.publish()
 
     def publish(self) -> bool:
-        """Let what was written count; whether anything does that did not.
+        """Publish the written files; returns whether any new file counts now.
 
-        An archive that begins before the end of its first snapshot waits until it reaches that.
+        An archive that begins before the end of its first snapshot waits until its log reaches that end.
         """
         is_new = self._writer is not None or bool(self._whole)
         if not is_new or self.end_offset < self._counts_from:
@@ -117,7 +116,7 @@ class Feed:
         return True
 
     def added(self, source: str) -> Added:
-        """What was added since this was asked last."""
+        """The additions since the last call."""
         manifest = self._archive.manifest
         added = Added(
             source=source,
@@ -132,13 +131,13 @@ class Feed:
         return added
 
     def close(self) -> None:
-        """Give up what does not count."""
+        """Discard unpublished files."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
 
     def _begin_segment(self, offset: int) -> SegmentWriter:
-        """Go on with the last segment, or behind it if it is full."""
+        """Continue the last segment, or begin a new one if that segment is full."""
         self._end_segment()
         is_full = self._draft is not None and self._draft.size_bytes >= self._segment_bytes
         archive = self._archive

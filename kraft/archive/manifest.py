@@ -1,4 +1,4 @@
-"""What an archive holds, down to digests: `manifest.json`, the one file whose replacement makes a change count."""
+"""The content of an archive with digests: `manifest.json`, the file that is replaced to commit a change."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from metadata_log.types import OffsetAndEpoch
 
 FILE_NAME: Final = ARCHIVE_MANIFEST
 SUPERSEDED: Final = "superseded"
-"""The folder of what a later leader has overwritten: no reader takes it for a part of the history."""
+"""The folder of records that a later leader has overwritten; readers of the history ignore the folder."""
 FORMAT: Final = 1
 PIECE_BYTES: Final = 1 << 20
 
 
 class ArchiveError(MetadataLogError):
-    """An archive cannot take what it was offered, or is not what its manifest says."""
+    """An archive refuses an addition, or contradicts its manifest."""
 
 
 class SegmentFacts(Struct, frozen=True, kw_only=True):
@@ -36,7 +36,7 @@ class SegmentFacts(Struct, frozen=True, kw_only=True):
     batches: int
     records: int
     epochs: tuple[tuple[int, int], ...]
-    """Each epoch in the file with the offset of its first batch there: no checksum of Kafka's covers it."""
+    """Each epoch in the file with its first offset there: no checksum of Kafka covers the epoch of a batch."""
     first_timestamp_ms: int
     last_timestamp_ms: int
 
@@ -58,28 +58,28 @@ class CheckpointFacts(Struct, frozen=True, kw_only=True):
 
 
 class SupersededFacts(Struct, frozen=True, kw_only=True):
-    """The end of a log that was archived before it was committed, and that a later leader has overwritten."""
+    """The end of a log that was archived before its commit and then overwritten by a later leader."""
 
     file: str
     base_offset: int
     end_offset: int
     epoch: int
     by_epoch: int
-    """The epoch of the batch that stands at `base_offset` now."""
+    """The epoch of the batch that is at `base_offset` now."""
     size_bytes: int
     sha256: str
     noticed_ms: int
 
 
 class GapFacts(Struct, frozen=True, kw_only=True):
-    """Records that the leader had no more: the archive goes on behind them, with a snapshot of what they had led to."""
+    """Records that the leader no longer had: the archive continues behind them, with a snapshot of their effect."""
 
     base_offset: int
     end_offset: int
 
 
 class Manifest(Struct, frozen=True, kw_only=True):
-    """Everything in an archive, segments and checkpoints in order. A file that it does not name does not count."""
+    """Everything in an archive, segments and checkpoints in order. Files outside of the manifest do not count."""
 
     format: int = FORMAT
     cluster_id: str | None = None
@@ -89,12 +89,12 @@ class Manifest(Struct, frozen=True, kw_only=True):
     gaps: tuple[GapFacts, ...] = ()
 
     def files(self) -> tuple[SegmentFacts | CheckpointFacts | SupersededFacts, ...]:
-        """Everything that it names."""
+        """Every file that the manifest names."""
         return (*self.segments, *self.checkpoints, *self.superseded)
 
     @property
     def start_offset(self) -> int | None:
-        """The first offset, None where nothing is archived yet."""
+        """The first offset; None for an empty archive."""
         return self.segments[0].base_offset if self.segments else None
 
     @property
@@ -108,7 +108,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
         return next((each.epochs[-1][0] for each in reversed(self.segments) if each.epochs), None)
 
     def epoch_at(self, offset: int) -> int | None:
-        """The epoch of the record at an offset, None if it is not archived."""
+        """The epoch of the record at an offset; None if the record is not archived."""
         for segment in self.segments:
             if segment.base_offset <= offset < segment.end_offset:
                 return max((epoch for epoch, start in segment.epochs if start <= offset), default=None)
@@ -127,7 +127,7 @@ class Draft:
         self._first_ms = self._last_ms = -1
 
     def note(self, batch: RecordBatch) -> None:
-        """Take the next batch of the file into account."""
+        """Add the next batch of the file."""
         if not self._epochs or self._epochs[-1][0] != batch.epoch:
             self._epochs.append((batch.epoch, batch.base_offset))
         if not self.batches:
@@ -140,7 +140,7 @@ class Draft:
         self.records += batch.record_count
 
     def facts(self) -> SegmentFacts:
-        """What the manifest says about the file as it is now."""
+        """The manifest's entry for the present file."""
         return SegmentFacts(
             file=self.file,
             base_offset=self.base_offset,
@@ -156,7 +156,7 @@ class Draft:
 
 
 def read_manifest(disk: Disk, directory: str) -> Manifest | None:
-    """The manifest of an archive, None where there is no archive; raises `ArchiveError` for one that is damaged."""
+    """The manifest of an archive; None without one. Raises `ArchiveError` for a damaged manifest."""
     path = f"{directory}/{FILE_NAME}"
     if not disk.exists(path):
         return None
@@ -174,7 +174,7 @@ def read_manifest(disk: Disk, directory: str) -> Manifest | None:
 
 
 def write_manifest(disk: Disk, directory: str, manifest: Manifest) -> None:
-    """Replace the manifest: when this returns the change is on the disk."""
+    """Replace the manifest; the change is on disk when this returns."""
     replace_file(disk, directory, FILE_NAME, msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
 
 

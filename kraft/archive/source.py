@@ -1,4 +1,4 @@
-"""A directory that is archived: read without a lock, while its node appends, truncates, rolls and deletes segments."""
+"""A source directory of an archive, read without a lock while its node appends, truncates, rolls and deletes."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from metadata_log.snapshot import list_snapshots
 from metadata_log.types import OffsetAndEpoch
 
 Located = tuple[int, RecordBatch]
-"""A batch with the base offset of the segment that it stands in; its position counts from there."""
+"""A batch with the base offset of its segment; the batch's position is a position in that segment."""
 
 
 class Source:
-    """A partition directory and what is known of it. Nothing is written or locked there."""
+    """A partition directory and the known facts about it. Nothing is written or locked there."""
 
     def __init__(self, disk: Disk, directory: str, cluster_id: str | None, meta: bytes | None) -> None:
         self.disk = disk
@@ -33,32 +33,32 @@ class Source:
         self.meta = meta
         """The text of meta.properties."""
         self.ended: Damage | None = None
-        """Why the last reading ended before the end of the last file; an unfinished last batch is usual."""
+        """The damage that ended the last reading before the end of the last file; an unfinished batch is usual."""
         self.mark: Located | None = None
-        """A batch that was read before: a later reading that begins with it need not search."""
+        """A batch of an earlier reading: a later reading that begins with it needs no search."""
         self.known_checkpoints: set[OffsetAndEpoch] = set()
-        """Those that need no second look."""
+        """The snapshots that were checked already."""
 
     def segments(self) -> list[int]:
-        """The base offsets of the segments that are there now."""
+        """The base offsets of the present segments."""
         return [base for name in self.disk.list(self.directory) if (base := parse_file_name(name)) is not None]
 
     def start_offset(self) -> int:
-        """Where the oldest segment begins."""
+        """The first offset of the oldest segment."""
         bases = self.segments()
         if not bases:
             raise ArchiveError("the directory has no segment any more", where=self.directory)
         return bases[0]
 
     def checkpoints(self) -> tuple[OffsetAndEpoch, ...]:
-        """The ids of the snapshots that are there now, oldest first."""
+        """The ids of the present snapshots, oldest first."""
         return tuple(sorted(list_snapshots(self.disk, self.directory), key=lambda id: (id.offset, id.epoch)))
 
     def batches(self, from_offset: int = 0) -> Iterator[Located]:
-        """The batches from the one that holds `from_offset` on, or from the first one there is.
+        """The batches from the one that holds `from_offset` on, or from the first one of the log.
 
-        Ends at the first damage, which `ended` names then. The files are those of this moment: what is appended or
-        rolled meanwhile comes with the next reading.
+        The iteration ends at the first damage, which `ended` then names. The files are those of this moment: later
+        appends and segments belong to the next reading.
         """
         self.ended = None
         epochs = self._epochs()
@@ -98,7 +98,7 @@ class Source:
                 file.close()
 
     def _open_all(self, from_offset: int) -> list[tuple[int, File]]:
-        """The segments from that of `from_offset` on, all open: what retention deletes now can still be read."""
+        """The segments from that of `from_offset` on, all open, so that a deletion does not affect them."""
         while True:
             bases = self.segments()
             wanted = [base for base, after in pairwise((*bases, sys.maxsize)) if after > from_offset]
@@ -116,9 +116,9 @@ class Source:
         return self.disk.open(f"{self.directory}/{file_name(base)}", writable=False)
 
     def _segment(self, file: File, base: int, from_offset: int, before: int | None) -> Iterator[RecordBatch]:
-        """The batches of one segment; raises `CorruptBatch` also where offsets or epochs do not follow.
+        """The batches of one segment; raises `CorruptBatch` also for a wrong order of offsets or epochs.
 
-        `before` is the epoch of the segment before, None for the first one that is read.
+        `before` is the epoch of the segment before; None for the first segment.
         """
         position, expected, epoch = 0, base, before or 0
         if before is None and self.mark is not None:
@@ -144,9 +144,9 @@ class Source:
             return EpochHistory()
 
     def _wrong_epoch(self, batch: RecordBatch, known: EpochHistory, path: str) -> Damage | None:
-        """Whether the epoch in a batch, which no checksum covers, contradicts the directory's own list of epochs.
+        """Whether the epoch in a batch, which no checksum covers, contradicts the directory's epoch checkpoint.
 
-        The last entry of the list may be old: a node writes it late.
+        The last entry of the checkpoint may be outdated: a node writes it late.
         """
         if not _contradicts(batch, known) or not _contradicts(batch, self._epochs()):
             return None
@@ -172,7 +172,7 @@ def _holds(file: File, marked: RecordBatch) -> bool:
 def open_source(disk: Disk, path: str) -> Source:
     """The log of a log directory, of a partition directory or of another archive.
 
-    Raises `FileNotFoundError` if there is nothing, `ArchiveError` if it is no metadata log.
+    Raises `FileNotFoundError` for a missing path, `ArchiveError` for any other directory.
     """
     base = path.rstrip("/") or "/"
     try:
@@ -197,9 +197,9 @@ def open_source(disk: Disk, path: str) -> Source:
 
 
 def _identity(disk: Disk, directory: str) -> tuple[str | None, bytes | None]:
-    """The cluster id and the text of meta.properties; damage to that file is not hidden."""
+    """The cluster id and the text of meta.properties; damage of that file is an error."""
     try:
         meta = read_meta_properties(disk, directory)
     except MetadataLogError as bad:
-        raise ArchiveError(bad.what, where=bad.where, hint="Without it nobody knows whose log this is.") from bad
+        raise ArchiveError(bad.what, where=bad.where, hint="Without it the cluster of this log is unknown.") from bad
     return (None, None) if meta is None else (meta.cluster_id, disk.read(f"{directory}/{META_PROPERTIES}"))

@@ -1,4 +1,4 @@
-"""The proof that an archive has no gap: every file by its digest, every batch by its CRC, every offset in its turn."""
+"""Verifies an archive without gaps: every file by its digest, every batch by its CRC, every offset in order."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ from metadata_log.snapshot import parse_snapshot_name, read_snapshot
 
 
 class Verified(Struct, frozen=True, kw_only=True):
-    """What an archive holds, and everything that is wrong with it: nothing, if it is whole but for the `gaps` that were
-    allowed.
-    """
+    """The content of an archive, and all its damage: none, if the archive is complete apart from the allowed `gaps`."""
 
     cluster_id: str | None
     start_offset: int
@@ -47,11 +45,11 @@ class Verified(Struct, frozen=True, kw_only=True):
 
 
 def verify_archive(disk: Disk, directory: str) -> Verified:
-    """Read everything in an archive; raises `ArchiveError` where there is none. Nothing is locked or changed."""
+    """Read everything in an archive; raises `ArchiveError` without one. Nothing is locked or changed."""
     manifest = read_manifest(disk, directory)
     if manifest is None:
         raise ArchiveError(
-            f"there is no archive here: {FILE_NAME} is missing", where=directory, hint="Name what --to had named."
+            f"there is no archive here: {FILE_NAME} is missing", where=directory, hint="Name the directory of --to."
         )
     segments = manifest.segments
     damages = [
@@ -80,7 +78,7 @@ def verify_archive(disk: Disk, directory: str) -> Verified:
 
 
 def _names(disk: Disk, directory: str, manifest: Manifest) -> list[Damage]:
-    """Segments and snapshots that the manifest does not know, and the identity of the cluster."""
+    """Segments and snapshots outside of the manifest, and a wrong identity of the cluster."""
     known = {each.file for each in manifest.files()}
     found = [
         Damage(
@@ -102,7 +100,7 @@ def _names(disk: Disk, directory: str, manifest: Manifest) -> list[Damage]:
 
 
 def _succession(directory: str, manifest: Manifest) -> list[Damage]:
-    """Each segment begins where the one before ends, in its epoch or a later one; each snapshot fits in between."""
+    """Each segment begins at the end of the one before, in its epoch or a later one; each snapshot fits in between."""
     found = []
     path = f"{directory}/{FILE_NAME}"
     end, epoch = manifest.start_offset or 0, -1
@@ -158,7 +156,7 @@ def _checkpoint(disk: Disk, directory: str, facts: CheckpointFacts) -> list[Dama
 
 
 def _digest(disk: Disk, directory: str, facts: SegmentFacts | CheckpointFacts | SupersededFacts) -> list[Damage]:
-    """Whether the bytes that count are those that were archived. A segment may be longer while a run adds to it."""
+    """Compare the archived bytes with the digest. A segment may be longer while a run appends to it."""
     path = f"{directory}/{facts.file}"
     try:
         file = disk.open(path, writable=False)

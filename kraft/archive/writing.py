@@ -1,4 +1,4 @@
-"""Files of an archive as they are written: under a temporary name until they are whole and on the disk."""
+"""Writes the files of an archive, under temporary names until they are complete and on disk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TMP = ".tmp"
 
 
 class SegmentWriter:
-    """A new segment, or the last one of an archive from its end on. It counts once the manifest says so."""
+    """A new segment, or an appended last segment. The written batches count once the manifest names them."""
 
     def __init__(self, disk: Disk, directory: str, base_offset: int, grown: Draft | None = None) -> None:
         self.draft = Draft(file_name(base_offset), base_offset) if grown is None else grown
@@ -45,7 +45,7 @@ class SegmentWriter:
         self._waiting_bytes = 0
 
     def finish(self) -> None:
-        """Put everything on the disk and give the file its name."""
+        """Flush the file and rename it to its final name."""
         self._write()
         self._file.fsync()
         self.close()
@@ -54,16 +54,16 @@ class SegmentWriter:
             self._disk.fsync_dir(self._directory)
 
     def close(self) -> None:
-        """Give up: what was written does not count."""
+        """Discard the written batches."""
         self._file.close()
 
 
 class Written(Struct, frozen=True):
-    """What was written and does not count yet."""
+    """Written batches that do not count yet."""
 
     drafts: tuple[Draft, ...]
     digests: dict[int, str]
-    """Of the batches taken from each segment of the source: reading them again must give the same."""
+    """A digest of the batches from each segment of the source: a second reading must give the same."""
     last: Located | None
     batches: int
     records: int
@@ -109,9 +109,9 @@ def write_batches(
 
 
 def read_draft(disk: Disk, directory: str, facts: SegmentFacts, *, until: int | None = None) -> Draft:
-    """A segment of the archive, to be grown; with `until` only what lies before that offset.
+    """A segment of the archive, for appending; with `until` only its part before that offset.
 
-    Raises `ArchiveError` if the file is not what the manifest says.
+    Raises `ArchiveError` if the file contradicts the manifest.
     """
     path = f"{directory}/{facts.file}"
     draft, whole = Draft(facts.file, facts.base_offset), Draft(facts.file, facts.base_offset)
@@ -129,7 +129,7 @@ def read_draft(disk: Disk, directory: str, facts: SegmentFacts, *, until: int | 
 
 
 def copy_file(source: Disk, original_path: str, disk: Disk, directory: str, name: str) -> str:
-    """Copy a file to `name` + `.tmp` and put it on the disk; the path of the copy."""
+    """Copy a file to `name` + `.tmp` and flush the copy; returns its path."""
     path = f"{directory}/{name}{TMP}"
     if disk.exists(path):
         disk.remove(path)

@@ -1,4 +1,4 @@
-"""The broker agent: what a broker is to the controller, without any data (Kafka: `BrokerServer`, minus its log)."""
+"""The broker agent: a broker's protocol with the controller, without a data log (Kafka: `BrokerServer`)."""
 
 from kraft.broker.agent import BrokerAgent, Send
 from kraft.broker.lifecycle import BrokerLifecycle, LifecycleState, RegistrationFailed

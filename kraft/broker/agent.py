@@ -1,7 +1,7 @@
-"""A whole broker without data, as one synchronous object: follows the metadata log, registers, sends heartbeats, leads
-and follows partitions (Kafka: `BrokerServer` with `BrokerMetadataPublisher`, as far as a controller can tell).
+"""A whole broker without data, as one synchronous object. It follows the metadata log, registers, sends heartbeats, and
+leads and follows partitions (Kafka: `BrokerServer` with `BrokerMetadataPublisher`, as far as a controller can observe).
 
-Time and answers come in, requests go out with `poll`; nothing here waits or draws random numbers.
+Time and answers are inputs, `poll` returns the requests; nothing here waits or draws random numbers.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ HEARTBEATS: Final = 1
 ISR_CHANGES: Final = 2
 ASSIGNMENTS: Final = 3
 PARTITIONS_PER_TURN: Final = 2000
-"""So many partitions are looked at, or told to the replicas, in a turn."""
+"""How many partitions are examined, or published to the replicas, in one turn."""
 _FETCHES: Final = 16
 """The channel of fetches from broker N is this plus N."""
 
 
 class Send(Struct, frozen=True):
-    """A request that the agent wants sent; exactly one `on_answer` with its channel is to follow.
+    """A request to send; the caller passes exactly one answer with its channel to `on_answer`.
 
     `target` is the id, host and port of another broker; None is the active controller.
     """
@@ -53,56 +53,56 @@ class Send(Struct, frozen=True):
 
 
 class BrokerAgent:
-    """One life of one broker."""
+    """One run of one broker, from start to stop."""
 
     def __init__(self, settings: BrokerSettings) -> None:
         options = settings.options
         self.settings = settings
         self.image = MetadataImage()
-        """The metadata that this broker acts by: everything committed, but no open transaction."""
+        """The metadata that this broker acts by: everything committed, without an open transaction."""
         self.lifecycle = BrokerLifecycle(settings)
         self.replicas = Replicas(settings.broker_id, options.replica_lag_time_max_ms)
         self.directories = Directories(settings.broker_id, options.directories)
         self._isr_changes = IsrChanges(settings.broker_id)
         self._latest = self.image
         self._changed: dict[PartitionKey, None] = {}
-        """Partitions that records have touched and the replicas have not been told of."""
+        """The partitions that records have changed since the last update of the replicas."""
         self._noted: dict[PartitionKey, None] = {}
-        """The partitions that the records of the batch touch that is being replayed."""
+        """The partitions that the records of the present batch change, during its replay."""
         self._is_everything_noted = False
         self._is_everything_changed = False
         self._gathering: Iterator[PartitionKey | None] | None = None
-        """What is left to be gathered into `_changed` since everything changed."""
+        """The partitions that are still to be collected in `_changed` after a change of everything."""
         self._publish_at_ms = 0
-        """When to tell the replicas more of what has changed."""
+        """When the next part of the changes is published to the replicas."""
         self._judged: tuple[Broker | None, bool] = (None, False)
-        """Our registration and the level of the cluster, as they were when a new registration was last thought of."""
+        """The own registration and the cluster's level at the last decision on a new registration."""
         self._fetches: dict[int, int] = {}
-        """By the id of a leader when the next fetch is due, `NEVER_MS` while one is under way."""
+        """When the next fetch is due, by leader id; `NEVER_MS` while one is outstanding."""
 
     @property
     def metadata_offset(self) -> int:
-        """The last offset that this broker has replayed, or -1."""
+        """The last replayed offset, or -1."""
         return self.image.end.offset - 1
 
     @property
     def may_stop(self) -> bool:
-        """Whether nothing holds the broker back from ending."""
+        """Whether the broker's process may stop now."""
         return self.lifecycle.is_stopped
 
     # The metadata log
 
     @property
     def is_between_transactions(self) -> bool:
-        """Whether what was replayed ends outside of a transaction."""
+        """Whether the replayed records end outside of a transaction."""
         return self._latest is self.image
 
     def begin_committed(self, base_offset: int) -> BatchReplay:
-        """Begin to replay a committed batch; nothing of it shows before `finish_committed`."""
+        """Begin to replay a committed batch, which takes effect in `finish_committed`."""
         return BatchReplay(self._latest, base_offset)
 
     def finish_committed(self, replay: BatchReplay, end: OffsetAndEpoch) -> None:
-        """The batch is replayed, and its records have passed `noted`; raises `ReplayError` if it is not whole."""
+        """Apply a replayed batch after its records have passed `noted`; raises `ReplayError` for an incomplete one."""
         before = self._latest
         self._latest = replay.apply(end)
         if self._is_everything_noted or self._latest.transaction is not None or before.transaction is not None:
@@ -112,26 +112,26 @@ class BrokerAgent:
         self.image = self._latest.stable
 
     def finish_snapshot(self, replay: SnapshotReplay) -> None:
-        """Forget the metadata, and begin with those of a snapshot; raises `ReplayError` if they are not whole."""
+        """Replace the metadata by the image of a snapshot; raises `ReplayError` for an incomplete one."""
         self._latest = replay.apply()
         self._is_everything_changed = True
         self._noted, self._is_everything_noted = {}, False
         self.image = self._latest
 
     def on_committed(self, records: Iterable[Message], base_offset: int, end: OffsetAndEpoch) -> None:
-        """Replay a committed batch at once; raises `MetadataLogError` where it contradicts what was before."""
+        """Replay a committed batch at once; raises `MetadataLogError` for a contradiction to earlier records."""
         replay = self.begin_committed(base_offset)
         replay.go_on(self.noted(records))
         self.finish_committed(replay, end)
 
     def noted(self, records: Iterable[Message]) -> Iterator[Message]:
-        """The records of a batch that is being replayed, each noted as it passes."""
+        """Pass the records of a batch through, and note the partitions that they change."""
         for record in records:
             self._note(record)
             yield record
 
     def _note(self, record: Message) -> None:
-        """Which partitions a record is about."""
+        """Note the partitions that a record changes."""
         match record:
             case PartitionRecord() | PartitionChangeRecord():
                 self._noted[record.topic_id, record.partition_id] = None
@@ -142,12 +142,13 @@ class BrokerAgent:
             case RegisterBrokerRecord(broker_id=broker_id) if broker_id == self.settings.broker_id:
                 self._is_everything_noted = True
             case ClearElrRecord():
-                # It names no partitions, but raises the epochs of those that it clears.
+                # The record names no partitions, but raises the epochs of those that it clears.
                 self._is_everything_noted = True
 
     def _publish(self, now_ms: int) -> bool:
-        """Tell the replicas, for one turn, what has changed since the last time (`BrokerMetadataPublisher`); whether
-        they have been told all of it.
+        """Update the replicas, for one turn, with the changes since the last call (`BrokerMetadataPublisher`).
+
+        Returns whether all changes are published.
         """
         left = PARTITIONS_PER_TURN
         if self._is_everything_changed:
@@ -172,7 +173,7 @@ class BrokerAgent:
         return True
 
     def _everything(self) -> Iterator[PartitionKey | None]:
-        """The partitions that are or were this broker's, and None for each of the others."""
+        """The partitions with a present or former replica of this broker, and None for each other partition."""
         yield from [*self.replicas.led, *self.replicas.followed]
         topics = self.image.topics
         broker_id = self.settings.broker_id
@@ -202,7 +203,7 @@ class BrokerAgent:
         return (self.image.features.metadata_version or 0) >= DIRECTORIES_SINCE
 
     def _look_at_own_registration(self, now_ms: int) -> None:
-        """Register again once the cluster knows directories and our registration does not name them
+        """Register again once the cluster supports directories and the own registration does not name them
         (`BrokerRegistrationTracker`).
         """
         own, knows_directories = self.image.brokers.by_id.get(self.settings.broker_id), self._knows_directories
@@ -213,26 +214,26 @@ class BrokerAgent:
         if own is not None and is_this and not own.directories and knows_directories:
             self.lifecycle.register_again(now_ms)
 
-    # What others want
+    # Requests from outside
 
     def on_fetch(self, request: FetchRequest, now_ms: int) -> FetchResponse:
-        """Another broker follows this one."""
+        """Answer a Fetch of another broker."""
         return self.replicas.on_fetch(request, self.image, now_ms)
 
     def begin_shutdown(self, now_ms: int) -> None:
-        """Stop, handing over what this broker leads."""
+        """Stop, with a transfer of this broker's leaderships."""
         self.lifecycle.begin_shutdown(now_ms)
 
     def fail_directory(self, directory: Uuid, now_ms: int) -> None:
-        """A log directory is lost, and every replica in it."""
+        """Fail a log directory, and every replica in it."""
         for key in self.directories.fail(directory):
             self.replicas.on_partition(key, None, now_ms)
         self.lifecycle.fail_directory(directory, now_ms)
 
-    # The conversation
+    # Requests and answers
 
     def deadline_ms(self) -> int:
-        """When `poll` is wanted."""
+        """When the next `poll` is due."""
         if self.lifecycle.state is LifecycleState.NOT_RUNNING:
             return 0
         if self._changed or self._is_everything_changed or self._gathering is not None:
@@ -249,11 +250,11 @@ class BrokerAgent:
         return self._isr_changes.deadline_ms(self.replicas)
 
     def poll(self, now_ms: int) -> list[Send]:
-        """Do what is due, and return what is to be sent; raises `RegistrationFailed`."""
+        """Do the due work and return the requests to send; raises `RegistrationFailed`."""
         if self.lifecycle.state is LifecycleState.NOT_RUNNING:
             self.lifecycle.begin(now_ms)
         if not self._publish(now_ms):
-            # What is asked and told rests on metadata that the replicas know.
+            # Requests and answers depend on metadata that the replicas know.
             self._publish_at_ms = now_ms + 1
             return []
         self._publish_at_ms = 0
@@ -293,7 +294,7 @@ class BrokerAgent:
         return sends
 
     def _address(self, broker_id: int) -> tuple[int, str, int] | None:
-        """Where another broker listens for this one, if it is registered."""
+        """The address of another broker for this one, if that broker is registered."""
         broker = self.image.brokers.by_id.get(broker_id)
         if broker is None:
             return None
@@ -301,7 +302,7 @@ class BrokerAgent:
         return next(((broker_id, one.host, one.port) for one in broker.endpoints if one.name == name), None)
 
     def on_answer(self, channel: int, response: Message | None, now_ms: int) -> None:
-        """What was sent over a channel is answered; None if it will not be."""
+        """Process the answer of a channel; None if the request failed."""
         if channel == HEARTBEATS:
             self.lifecycle.on_answer(response, now_ms)
         elif channel == ISR_CHANGES:

@@ -1,4 +1,4 @@
-"""In which log directory each replica of a broker is, and telling the controller (Kafka: `AssignmentsManager`)."""
+"""The log directory of each replica of a broker, and its assignment by the controller (Kafka: `AssignmentsManager`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RETRY_MS: Final = 500
 
 
 class Directories:
-    """The directories that are left, what lies in each, and the one AssignReplicasToDirs that may be under way."""
+    """The online directories, their replicas, and at most one outstanding AssignReplicasToDirs."""
 
     def __init__(self, broker_id: int, directories: tuple[Uuid, ...]) -> None:
         self._broker_id = broker_id
@@ -34,7 +34,7 @@ class Directories:
         self._not_before_ms = 0
 
     def fail(self, directory: Uuid) -> list[PartitionKey]:
-        """A directory is lost; the replicas that were in it."""
+        """Fail a directory; returns the replicas in it."""
         if directory not in self.online:
             return []
         self.online = tuple(one for one in self.online if one != directory)
@@ -42,12 +42,12 @@ class Directories:
         return [key for key, placed in self._placed.items() if placed == directory]
 
     def is_lost(self, directory: Uuid) -> bool:
-        """Whether a replica in this directory is gone with it."""
+        """Whether a replica in this directory is offline."""
         return directory in self._failed
 
     def place(self, key: PartitionKey, assigned: Uuid, *, is_told: bool) -> None:
-        """A replica is here. `assigned` is where the metadata has it; where that is no directory of ours the emptiest
-        takes it, and the controller is told if the metadata is of a level that knows directories.
+        """Place a replica. `assigned` is its directory in the metadata. If that is no directory of this broker, the one
+        with the fewest replicas takes the replica. The controller learns of that if the metadata level has directories.
         """
         if assigned in self.online:
             self._put(key, assigned)
@@ -69,20 +69,20 @@ class Directories:
         self._counts[directory] += 1
 
     def remove(self, key: PartitionKey) -> None:
-        """The replica is not here any more."""
+        """Remove a replica."""
         placed = self._placed.pop(key, None)
         if placed is not None:
             self._counts[placed] -= 1
         self._to_tell.pop(key, None)
 
-    # The conversation
+    # Requests and answers
 
     def deadline_ms(self) -> int | None:
-        """When `request_due` is wanted; None while there is nothing to tell, or something under way."""
+        """When the next `request_due` is due; None with nothing to report, or with a request outstanding."""
         return self._not_before_ms if self._to_tell and self._asked is None else None
 
     def request_due(self, broker_epoch: int, now_ms: int) -> AssignReplicasToDirsRequest | None:
-        """The request to send now, if it is time; exactly one `on_answer` is to follow."""
+        """The due request, if any; the caller passes exactly one answer to `on_answer`."""
         if self._asked is not None or not self._to_tell or now_ms < self._not_before_ms:
             return None
         keys = tuple(self._to_tell)[:MAX_ASSIGNMENTS]
@@ -108,7 +108,7 @@ class Directories:
         )
 
     def on_answer(self, response: Message | None, now_ms: int) -> None:
-        """What was judged, also with an error, is told; the metadata log shows what came of it."""
+        """Assignments with an answer, even an error, are finished; the metadata log shows the result."""
         asked, self._asked = self._asked, None
         assert asked is not None, "an answer without a request"
         assert response is None or isinstance(response, AssignReplicasToDirsResponse), response

@@ -1,5 +1,5 @@
-"""Telling the controller who is in sync: one request at a time, with all that has gathered (Kafka:
-`AlterPartitionManager`, and what `Partition` does with the answers).
+"""ISR changes, reported to the controller in one request at a time (Kafka: `AlterPartitionManager`, and the answer
+handling of `Partition`).
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ _THE_CONTROLLER_KNOWS_BETTER: Final = (
 
 
 class IsrChanges:
-    """The one AlterPartition request that may be under way."""
+    """At most one outstanding AlterPartition request."""
 
     def __init__(self, broker_id: int) -> None:
         self._broker_id = broker_id
         self._asked: dict[PartitionKey, int] | None = None
-        """The partition epoch that each change of the request under way was made at."""
+        """The partition epoch of each change in the outstanding request."""
         self._not_before_ms = 0
 
     def deadline_ms(self, replicas: Replicas) -> int | None:
-        """When `request_due` is wanted; None while there is nothing to send, or something under way."""
+        """When the next `request_due` is due; None with nothing to send, or with a request outstanding."""
         return self._not_before_ms if replicas.proposals and self._asked is None else None
 
     def request_due(
         self, replicas: Replicas, image: MetadataImage, broker_epoch: int, now_ms: int
     ) -> AlterPartitionRequest | None:
-        """The request to send now, if it is time; exactly one `on_answer` is to follow."""
+        """The due request, if any; the caller passes exactly one answer to `on_answer`."""
         if self._asked is not None or now_ms < self._not_before_ms or not replicas.proposals:
             return None
         topics: dict[Uuid, list[AlterPartitionRequestPartitionData]] = {}
@@ -86,7 +86,7 @@ class IsrChanges:
         )
 
     def _epoch_of(self, one: int, led: LedPartition, image: MetadataImage, broker_epoch: int) -> int:
-        """The incarnation that is meant: that of the last fetch, else the one that is registered."""
+        """The broker epoch of a proposed member: that of its last fetch, else the registered one."""
         if one == self._broker_id:
             return broker_epoch
         fetched = led.followers[one].broker_epoch
@@ -96,7 +96,7 @@ class IsrChanges:
         return NO_EPOCH if broker is None else broker.epoch
 
     def on_answer(self, replicas: Replicas, response: Message | None, now_ms: int) -> None:
-        """The active controller has judged each change, or nobody has."""
+        """Process the controller's answer for each change; None if the request failed."""
         asked, self._asked = self._asked, None
         assert asked is not None, "an answer without a request"
         assert response is None or isinstance(response, AlterPartitionResponse), response

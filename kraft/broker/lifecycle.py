@@ -19,18 +19,18 @@ from transport.protocol.messages.broker_registration import (
 )
 
 CATCH_UP_INTERVAL_MS: Final = 10
-"""Between the heartbeats of a broker that has not caught up, which is in a hurry."""
+"""The interval of heartbeats until the broker has caught up; shorter than the usual one."""
 SECOND_SHUTDOWN_HEARTBEAT_MS: Final = 50
 ANOTHER_CONTROLLER_MS: Final = 100
-"""Until the active controller is looked for again (`NodeToControllerChannelManager`)."""
+"""The delay before the next search for the active controller (`NodeToControllerChannelManager`)."""
 
 
 class RegistrationFailed(MetadataLogError):
-    """The controllers have not taken the broker in `initial.broker.registration.timeout.ms`."""
+    """The controllers did not register the broker within `initial.broker.registration.timeout.ms`."""
 
 
 class LifecycleState(Enum):
-    """What a broker does (`BrokerState`)."""
+    """The state of a broker (`BrokerState`)."""
 
     NOT_RUNNING = "not running"
     STARTING = "starting"
@@ -41,9 +41,9 @@ class LifecycleState(Enum):
 
 
 class BrokerLifecycle:
-    """One life of one broker. `request_due` says what to ask the active controller, `on_answer` takes what it says.
+    """One run of one broker. `request_due` returns the next request, `on_answer` takes its answer.
 
-    There is one request under way at a time. A request that finds no active controller is made anew a moment later.
+    At most one request is outstanding. A request without an active controller is repeated after a moment.
     """
 
     def __init__(self, settings: BrokerSettings) -> None:
@@ -52,19 +52,19 @@ class BrokerLifecycle:
         self.epoch = NO_EPOCH
         """The broker epoch of this incarnation, -1 until it is registered."""
         self.is_fenced = True
-        """What the last heartbeat was told."""
+        """Whether the broker is fenced, by the answer to its last heartbeat."""
         self.last_error = Error.NONE
         self._is_registered = False
-        """Whether the registration has been answered; a refreshed one is sent with the epoch kept."""
+        """Whether the registration has been answered; a repeated registration keeps the epoch."""
         self._offline: tuple[Uuid, ...] = ()
         self._next_ms = NEVER_MS
         self._give_up_ms = NEVER_MS
         self._in_flight = False
         self._again_at_once = False
-        """Something happened while a request was under way that the controller must hear of next."""
+        """Whether something happened during an outstanding request that the next one must report at once."""
         self._shutdown_was_refused = False
 
-    # What happens
+    # Events
 
     def begin(self, now_ms: int) -> None:
         """Start: register."""
@@ -74,7 +74,7 @@ class BrokerLifecycle:
         self._give_up_ms = now_ms + self._settings.options.initial_registration_timeout_ms
 
     def begin_shutdown(self, now_ms: int) -> None:
-        """Stop: in a controlled shutdown if there is anything to hand over, and the configuration wants it."""
+        """Stop: by a controlled shutdown if the broker is running and the configuration enables that."""
         if self.state is LifecycleState.RUNNING and self._settings.options.controlled_shutdown:
             self.state = LifecycleState.PENDING_CONTROLLED_SHUTDOWN
             self._communicate_at_once(now_ms)
@@ -82,13 +82,13 @@ class BrokerLifecycle:
             self._stop()
 
     def fail_directory(self, directory: Uuid, now_ms: int) -> None:
-        """A log directory is lost for good; every heartbeat says so from now on."""
+        """Fail a log directory for good; every later heartbeat reports the failure."""
         if directory not in self._offline:
             self._offline = (*self._offline, directory)
             self._communicate_at_once(now_ms)
 
     def register_again(self, now_ms: int) -> None:
-        """The cluster now wants something that the registration lacks: send it anew; it keeps its epoch."""
+        """Repeat the registration with new properties; the epoch stays."""
         if self._is_registered and not self._in_flight:
             self._is_registered = False
             self._next_ms = now_ms
@@ -103,16 +103,16 @@ class BrokerLifecycle:
         self.state = LifecycleState.SHUTTING_DOWN
         self._next_ms = self._give_up_ms = NEVER_MS
 
-    # The conversation
+    # Requests and answers
 
     def deadline_ms(self) -> int:
-        """When `request_due` is wanted."""
+        """When the next `request_due` is due."""
         return min(self._next_ms, self._give_up_ms)
 
     def request_due(self, metadata_offset: int, now_ms: int) -> Message | None:
-        """The request to send now, if it is time; exactly one `on_answer` is to follow.
+        """The due request, if any; the caller passes exactly one answer to `on_answer`.
 
-        `metadata_offset` is that of the last record that was replayed. Raises `RegistrationFailed`.
+        `metadata_offset` is the offset of the last replayed record. Raises `RegistrationFailed`.
         """
         if now_ms >= self._give_up_ms:
             options = self._settings.options
@@ -158,7 +158,7 @@ class BrokerLifecycle:
         )
 
     def on_answer(self, response: Message | None, now_ms: int) -> None:
-        """The active controller has answered, or nobody has."""
+        """Process the answer of the active controller; None if the request failed."""
         self._in_flight = False
         if self.state is LifecycleState.SHUTTING_DOWN:
             return
@@ -187,7 +187,7 @@ class BrokerLifecycle:
         match self.state:
             case LifecycleState.STARTING:
                 if response.is_caught_up:
-                    # There are no logs to recover: what is left is to ask to be unfenced.
+                    # There are no logs to recover: the next step is the request to be unfenced.
                     self.state = LifecycleState.RECOVERY
                 pause_ms = CATCH_UP_INTERVAL_MS
             case LifecycleState.RECOVERY if not response.is_fenced:
@@ -203,5 +203,5 @@ class BrokerLifecycle:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether nothing holds the broker back from ending."""
+        """Whether the broker has given up its leaderships, or has none, and may stop."""
         return self.state is LifecycleState.SHUTTING_DOWN

@@ -1,9 +1,9 @@
-"""The replicas of one broker: which it leads and which it follows, and who is in sync (Kafka: `ReplicaManager`,
-`Partition`; becomeLeader and becomeFollower of the articles).
+"""The replicas of one broker: led and followed partitions, and the ISR (Kafka: `ReplicaManager`, `Partition`;
+becomeLeader and becomeFollower of the articles).
 
-There is no data. A follower fetches with Kafka's Fetch request, at offset 0 of a log that stays empty, so whoever has
-fetched a moment ago is caught up; silence is all that can put a follower out of sync. Everything that decides on ISRs
-is as in Kafka: epochs, eligibility, one proposal at a time, and what a refusal means for it.
+There is no data. A follower sends Kafka's Fetch request for offset 0 of an empty log. So every follower with a recent
+fetch is caught up; only silence removes a follower from the ISR. All ISR decisions are Kafka's: epochs, eligibility,
+one proposal at a time, and the reaction to a refusal.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from transport.protocol.messages.fetch import (
 PartitionKey = tuple[Uuid, int]
 """The topic's id and the number of the partition."""
 _NEVER: Final = 0
-"""The time of what has not happened in this leadership."""
+"""The time of an event that has not happened under this leadership."""
 
 
 class Follower(Struct):
-    """What a leader knows of one other replica, from its fetches: its incarnation, and when it was caught up last."""
+    """A leader's knowledge of one follower from its fetches: its incarnation, and when it was last caught up."""
 
     broker_epoch: int = NO_EPOCH
     caught_up_ms: int = _NEVER
 
 
 class LedPartition(Struct):
-    """A partition that this broker leads. `isr` is the committed one, `proposed` what the controller is asked for."""
+    """A partition that this broker leads. `isr` is committed, `proposed` is the ISR requested from the controller."""
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -52,7 +52,7 @@ class LedPartition(Struct):
     followers: dict[int, Follower]
     proposed: tuple[int, ...] | None = None
     is_given_up: bool = False
-    """The proposal was refused for good: only newer metadata can replace it."""
+    """Whether the proposal was refused for good: only newer metadata can replace it."""
 
     def copy(self) -> LedPartition:
         """An independent copy."""
@@ -60,14 +60,14 @@ class LedPartition(Struct):
 
 
 class FollowedPartition(Struct, frozen=True):
-    """A partition that another broker leads, or, with leader -1, nobody."""
+    """A partition with another leader, or with leader -1 for none."""
 
     leader: int
     leader_epoch: int
 
 
 class Replicas:
-    """All replicas of one broker, as the metadata log and the leader's answers make them."""
+    """All replicas of one broker, from the metadata log and the controller's answers."""
 
     def __init__(self, broker_id: int, lag_time_max_ms: int) -> None:
         self._broker_id = broker_id
@@ -76,12 +76,12 @@ class Replicas:
         self.followed: dict[PartitionKey, FollowedPartition] = {}
         self._shrink_ms = NEVER_MS
         self.proposals: dict[PartitionKey, None] = {}
-        """The partitions with a proposal that is to be sent, or sent again, in the order of proposing."""
+        """The partitions with an unsent proposal, in the order of proposing."""
 
-    # What the metadata log says
+    # Metadata changes
 
     def on_partition(self, key: PartitionKey, partition: Partition | None, now_ms: int) -> None:
-        """A partition has changed; None if this broker has no replica of it, or none that is online, any more."""
+        """A partition has changed; None if this broker has no online replica of the partition any more."""
         if partition is None:
             self._forget(key)
         elif partition.leader == self._broker_id:
@@ -98,7 +98,7 @@ class Replicas:
         self._check_epoch(key, partition)
         led = self.led.get(key)
         if led is not None and led.leader_epoch == partition.leader_epoch:
-            # What is not newer this leader has learnt already, from the answer to its own proposal.
+            # The leader knows an equal epoch already, from the answer to its own proposal.
             if partition.partition_epoch > led.partition_epoch:
                 self._accept(key, led, partition.isr, partition.partition_epoch)
                 self._assign(led, partition.replicas)
@@ -134,11 +134,11 @@ class Replicas:
     # Following
 
     def leaders(self) -> list[int]:
-        """Whom this broker follows, in order of their ids."""
+        """The leaders that this broker follows, in order of their ids."""
         return sorted({one.leader for one in self.followed.values() if one.leader >= 0})
 
     def fetch_from(self, leader: int, broker_epoch: int) -> FetchRequest:
-        """What to ask a leader for: everything that this broker follows there."""
+        """The Fetch request to a leader, for all partitions that this broker follows there."""
         topics: dict[Uuid, list[FetchPartition]] = {}
         for (topic_id, number), one in self.followed.items():
             if one.leader == leader:
@@ -152,7 +152,7 @@ class Replicas:
     # Leading
 
     def on_fetch(self, request: FetchRequest, image: MetadataImage, now_ms: int) -> FetchResponse:
-        """A follower fetches: it is caught up, and may enter the ISR."""
+        """Answer a follower's Fetch: the follower is caught up, and may enter the ISR."""
         follower = request.replica_state
         return FetchResponse(
             responses=[
@@ -187,7 +187,7 @@ class Replicas:
         return PartitionData(partition_index=part.partition, high_watermark=0, log_start_offset=0)
 
     def _maybe_expand(self, key: PartitionKey, led: LedPartition, candidate: int, image: MetadataImage) -> None:
-        """`Partition.maybeExpandIsr`: whoever has caught up enters, if the controller would let it."""
+        """`Partition.maybeExpandIsr`: a caught-up follower enters the ISR, if the controller would accept it."""
         if led.proposed is None and candidate not in led.isr and _is_eligible(led, candidate, image):
             self._propose(key, led, (*led.isr, candidate))
 
@@ -196,11 +196,11 @@ class Replicas:
         self.proposals[key] = None
 
     def deadline_ms(self) -> int:
-        """When `shrink` is wanted."""
+        """When the next `shrink` is due."""
         return self._shrink_ms
 
     def shrink(self, now_ms: int) -> None:
-        """`ReplicaManager.maybeShrinkIsr`: who has been silent for too long leaves."""
+        """`ReplicaManager.maybeShrinkIsr`: a follower that was silent for too long leaves the ISR."""
         if now_ms < self._shrink_ms:
             return
         self._shrink_ms = now_ms + self._lag_time_max_ms // 2 if self.led else NEVER_MS
@@ -215,41 +215,41 @@ class Replicas:
         follower = led.followers.get(one)
         return follower is not None and now_ms - follower.caught_up_ms > self._lag_time_max_ms
 
-    # What became of a proposal
+    # Outcomes of a proposal
 
     def accepted(self, key: PartitionKey, leader_epoch: int, isr: tuple[int, ...], partition_epoch: int) -> None:
-        """The controller answers with the partition as it is now; an answer of the past changes nothing."""
+        """The controller answered with the present partition; an answer for an older state changes nothing."""
         led = self.led.get(key)
         if led is not None and led.leader_epoch == leader_epoch and partition_epoch >= led.partition_epoch:
             self._accept(key, led, isr, partition_epoch)
 
     def withdrawn(self, key: PartitionKey, partition_epoch: int) -> None:
-        """A member is not eligible: back to the committed ISR, until somebody fetches again."""
+        """A member is not eligible: return to the committed ISR, until a follower fetches again."""
         led = self._asking(key, partition_epoch)
         if led is not None:
             self._accept(key, led, led.isr, led.partition_epoch)
 
     def given_up(self, key: PartitionKey, partition_epoch: int) -> None:
-        """The controller knows better: wait for the metadata that says so."""
+        """The controller has newer metadata: wait for it."""
         led = self._asking(key, partition_epoch)
         if led is not None:
             led.is_given_up = True
             self.proposals.pop(key, None)
 
     def again(self, key: PartitionKey, partition_epoch: int) -> None:
-        """Nobody has judged the proposal: send it again."""
+        """The request failed: send the proposal again."""
         if self._asking(key, partition_epoch) is not None:
             self.proposals[key] = None
 
     def _asking(self, key: PartitionKey, partition_epoch: int) -> LedPartition | None:
-        """The partition, if its proposal is still the one that was made at this epoch."""
+        """The partition, if its proposal is still the one of this epoch."""
         led = self.led.get(key)
         if led is None or led.proposed is None or led.is_given_up or led.partition_epoch != partition_epoch:
             return None
         return led
 
     def take_proposals(self) -> Iterator[tuple[PartitionKey, LedPartition]]:
-        """Everything that is to be sent now."""
+        """Take all proposals that are to be sent now."""
         proposals, self.proposals = self.proposals, {}
         for key in proposals:
             led = self.led.get(key)
@@ -279,7 +279,7 @@ def _refusal(
 
 
 def _is_eligible(led: LedPartition, candidate: int, image: MetadataImage) -> bool:
-    """Whether a broker is active in the incarnation that fetched (`Partition.isReplicaIsrEligible`, KIP-903)."""
+    """Whether a broker is active with the broker epoch of its fetch (`Partition.isReplicaIsrEligible`, KIP-903)."""
     broker = image.brokers.by_id.get(candidate)
     if broker is None or not broker.is_active:
         return False

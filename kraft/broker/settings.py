@@ -1,4 +1,4 @@
-"""What a broker agent is told about itself (Kafka: `KafkaConfig`, as far as a broker's metadata side reads it)."""
+"""The settings of a broker agent (Kafka: the part of `KafkaConfig` for a broker's metadata)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NO_EPOCH: Final = -1
 
 
 class BrokerListener(Struct, frozen=True):
-    """One listener as clients and other brokers reach it; `security_protocol` is Kafka's number of it."""
+    """One listener, with the address for clients and other brokers; `security_protocol` is Kafka's number."""
 
     name: str
     host: str
@@ -22,10 +22,10 @@ class BrokerListener(Struct, frozen=True):
 
 
 class BrokerOptions(Struct, frozen=True, kw_only=True):
-    """What a configuration and a disk say; times are milliseconds.
+    """The settings from configuration and disk; times are milliseconds.
 
-    `directories` are the ids of the log directories. `previous_epoch` is the broker epoch of the last life if that
-    ended cleanly, else -1.
+    `directories` are the ids of the log directories. `previous_epoch` is the broker epoch of the last run after a clean
+    shutdown, else -1.
     """
 
     directories: tuple[Uuid, ...]
@@ -39,9 +39,9 @@ class BrokerOptions(Struct, frozen=True, kw_only=True):
 
 
 class BrokerSettings(Struct, frozen=True, kw_only=True):
-    """`BrokerOptions` and who this very start of the broker is: the incarnation id is drawn anew each time.
+    """`BrokerOptions` and the incarnation id, which is random for each start.
 
-    Other brokers are reached by their listener of the name of the first of `listeners`.
+    Other brokers are reached at their listener with the name of the first of `listeners`.
     """
 
     broker_id: int

@@ -1,4 +1,4 @@
-"""A node's settings: Kafka's `server.properties`, its keys, its defaults."""
+"""A node's settings: Kafka's `server.properties`, its keys and its defaults."""
 
 from kraft.config.addresses import (
     PROTECTED_PROTOCOLS,

@@ -1,4 +1,4 @@
-"""Addresses as they stand in a configuration: listeners, voters, bootstrap lists (Kafka: `SocketServerConfigs`,
+"""Addresses in a configuration: listeners, voters, bootstrap lists (Kafka: `SocketServerConfigs`,
 `QuorumConfig.parseVoterConnections`).
 """
 
@@ -20,7 +20,7 @@ _VOTER: Final = re.compile(r"(\d{1,10})@(.+)")
 
 
 class ListenerSpec(Struct, frozen=True):
-    """One listener: its name, where it binds or is reached, and its security protocol. An empty host: every address."""
+    """One listener: its name, its bound or advertised address, its protocol. An empty host means every address."""
 
     name: str
     host: str
@@ -32,7 +32,7 @@ class ListenerSpec(Struct, frozen=True):
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine reaches it. A name other than localhost counts as one that other hosts reach."""
+        """Whether only this machine reaches the listener. Any name except localhost counts as reachable by others."""
         try:
             return ip_address(self.host.partition("%")[0]).is_loopback
         except ValueError:

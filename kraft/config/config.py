@@ -43,25 +43,26 @@ BOOTSTRAP_SERVERS: Final = "controller.quorum.bootstrap.servers"
 CONTROLLER: Final = "controller"
 BROKER: Final = "broker"
 PLAINTEXT: Final = "PLAINTEXT"
-_UNPROTECTED: Final = "TLS and SASL come later; use PLAINTEXT in a network you trust."
+_UNPROTECTED: Final = "TLS and SASL are not supported yet; use PLAINTEXT in a trusted network."
 _ANY_ADDRESS: Final = ("0.0.0.0", "::")
 _DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]++\.?+[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?+")
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?0*[0-9]{1,19}")
 
 
 class Config(Struct, frozen=True, kw_only=True):
-    """The settings of one node; what is not given has Kafka's default. Times are milliseconds, sizes bytes.
+    """The settings of one node, by default Kafka's (Kafka: `KafkaConfig`). Times are milliseconds, sizes bytes.
 
-    `listeners` and `advertised_listeners` are in the order of `controller_listener_names`; of a broker, which has no
-    controller listeners, in that of the file. An advertised listener without a host is reached by the machine's name.
+    Each field holds the setting that `docs/configuration.md` describes. `listeners` and `advertised_listeners` are in
+    the order of `controller_listener_names`. A broker has no controller listeners; its listeners are in the order of
+    the file. An advertised listener with an empty host has the host name of the machine.
     """
 
     node_id: int
     voters: tuple[QuorumVoter, ...]
-    """The static voters; none if the quorum is dynamic."""
+    """The static voters; empty for a dynamic quorum."""
     listeners: tuple[ListenerSpec, ...]
     bootstrap_servers: tuple[tuple[str, int], ...] = ()
-    """Where to ask who leads, beside the voters."""
+    """Further servers for finding the leader, beside the voters."""
     auto_join: bool = False
     controller_listener_names: tuple[str, ...] = ("CONTROLLER",)
     advertised_listeners: tuple[ListenerSpec, ...] = ()
@@ -95,13 +96,13 @@ class Config(Struct, frozen=True, kw_only=True):
     auto_leader_rebalance: bool = True
     unclean_election: bool = False
     has_authorizer: bool = False
-    """Whether access rules hold here (`authorizer.class.name`)."""
+    """Whether access rules are enforced (`authorizer.class.name`)."""
     super_users: tuple[str, ...] = ()
-    """Principals, as type and name, who may do everything."""
+    """Principals, as type and name, with every permission."""
     allows_without_acl: bool = False
-    """What is said where no access rule is about a resource."""
+    """Whether access is allowed to resources without access rules."""
     token_secret: Secret | None = None
-    """What delegation tokens are derived from; they are administered if there is one."""
+    """The secret from which delegation tokens derive; None disables tokens."""
     token_max_lifetime_ms: int = NUMBERS["delegation.token.max.lifetime.ms"].default
     token_expiry_time_ms: int = NUMBERS["delegation.token.expiry.time.ms"].default
     token_check_interval_ms: int = NUMBERS["delegation.token.expiry.check.interval.ms"].default
@@ -118,21 +119,41 @@ class Config(Struct, frozen=True, kw_only=True):
     max_connections_per_ip_overrides: tuple[tuple[str, int], ...] = ()
     queued_max_request_bytes: int = NUMBERS["queued.max.request.bytes"].default
     warnings: tuple[str, ...] = ()
-    """What a user should be told before the node starts: unknown settings, settings that have no effect yet."""
+    """Warnings for the user before the node starts: unknown settings, settings without effect so far."""
     described: tuple[DescribedSetting, ...] = ()
-    """Every setting, without secrets, as DescribeConfigs shows it."""
+    """Every setting, without secrets, in the form of DescribeConfigs."""
 
     @classmethod
     def load(cls, path: str, overrides: Iterable[str] = ()) -> Config:
-        """Read a properties file; `overrides` are `key=value` texts that win over it.
+        """Read a properties file.
 
-        Raises `ConfigError`, which names file, line, key, value and what is allowed.
+        Args:
+            path: The properties file.
+            overrides: `key=value` texts with precedence over the file.
+
+        Returns:
+            The checked settings.
+
+        Raises:
+            ConfigError: A setting is missing or invalid; the text names file, line, key, value and allowed values.
         """
         return cls.parse(read_properties(path), source=path, overrides=overrides)
 
     @classmethod
     def parse(cls, text: str | bytes, *, source: str = "properties", overrides: Iterable[str] = ()) -> Config:
-        """The same from the text of a properties file; `source` names it in errors."""
+        """Parse the text of a properties file.
+
+        Args:
+            text: The text of the file.
+            source: The name of the file in errors.
+            overrides: `key=value` texts with precedence over the file.
+
+        Returns:
+            The checked settings.
+
+        Raises:
+            ConfigError: A setting is missing or invalid; the text names source, line, key, value and allowed values.
+        """
         reader = _Reader.of(text, source, overrides)
         return _config(reader, (reader.role(),))
 
@@ -143,13 +164,13 @@ class Config(Struct, frozen=True, kw_only=True):
 
     @property
     def directories(self) -> tuple[str, ...]:
-        """Every directory that must be formatted, the one of the metadata log first."""
+        """Every directory that needs formatting, the one of the metadata log first."""
         return (self.metadata_log_dir, *(path for path in self.log_dirs if path != self.metadata_log_dir))
 
 
 class FormatConfig(Struct, frozen=True, kw_only=True):
-    """What `kraft format` needs. What a node refuses is refused here, too, but for a node of both roles, which Apache
-    Kafka runs.
+    """The settings of `kraft format`. Formatting refuses what a node refuses, except a node of both roles, which Apache
+    Kafka supports.
     """
 
     node_id: int
@@ -157,19 +178,19 @@ class FormatConfig(Struct, frozen=True, kw_only=True):
     static_voters: bool
     """Whether `controller.quorum.voters` names the voters."""
     controller_listener: ListenerSpec
-    """The first controller listener as others reach it; without host and port if it is not a listener of this node."""
+    """The first controller listener for other nodes; without host and port if this node does not have the listener."""
     log_dirs: tuple[str, ...]
     metadata_log_dir: str
     warnings: tuple[str, ...] = ()
 
     @classmethod
     def load(cls, path: str) -> FormatConfig:
-        """Read a properties file; raises `ConfigError`, which names file, line, key, value and what is allowed."""
+        """Read a properties file; raises `ConfigError`, which names file, line, key, value and allowed values."""
         return cls.parse(read_properties(path), source=path)
 
     @classmethod
     def parse(cls, text: str | bytes, *, source: str = "properties") -> FormatConfig:
-        """The same from the text of a properties file; `source` names it in errors."""
+        """Parse the text of a properties file; `source` is its name in errors."""
         reader = _Reader.of(text, source)
         config = _config(reader, reader.roles())
         name = config.controller_listener_names[0]
@@ -186,17 +207,17 @@ class FormatConfig(Struct, frozen=True, kw_only=True):
 
     @property
     def is_controller(self) -> bool:
-        """Whether the node takes part in the quorum, or will when it is added."""
+        """Whether the node is a member of the quorum, or will be one after it is added."""
         return CONTROLLER in self.process_roles
 
     @property
     def directories(self) -> tuple[str, ...]:
-        """Every directory that must be formatted, the one of the metadata log first."""
+        """Every directory that needs formatting, the one of the metadata log first."""
         return (self.metadata_log_dir, *(path for path in self.log_dirs if path != self.metadata_log_dir))
 
 
 def _config(reader: _Reader, roles: tuple[str, ...]) -> Config:
-    """All settings of a node of these roles, each checked; raises `ConfigError`."""
+    """All checked settings of a node of these roles; raises `ConfigError`."""
     node_id = reader.node_id()
     names = reader.controller_listener_names()
     voters = reader.voters(node_id, CONTROLLER if CONTROLLER in roles else BROKER)
@@ -221,7 +242,7 @@ def _config(reader: _Reader, roles: tuple[str, ...]) -> Config:
         unclean_election=reader.flag("unclean.leader.election.enable"),
         has_authorizer=reader.has_authorizer(names[0]),
         super_users=reader.super_users(),
-        # As in Java, any other word is no.
+        # As in Java, any other word means false.
         allows_without_acl=reader.text("allow.everyone.if.no.acl.found").lower() == "true",
         token_secret=reader.secret("delegation.token.secret.key"),
         max_connections_per_ip_overrides=reader.entries("max.connections.per.ip.overrides", parse_connection_limit),
@@ -232,7 +253,7 @@ def _config(reader: _Reader, roles: tuple[str, ...]) -> Config:
 
 
 class _Reader:
-    """Takes single settings out of a configuration, and knows how to complain about each."""
+    """Reads single settings of a configuration, and makes their errors."""
 
     def __init__(self, settings: Mapping[str, Setting], source: str) -> None:
         self._settings = settings
@@ -240,7 +261,7 @@ class _Reader:
 
     @classmethod
     def of(cls, text: str | bytes, source: str, overrides: Iterable[str] = ()) -> _Reader:
-        """A reader of a properties file with overrides, and with what config providers give."""
+        """A reader of a properties file with overrides and with the values of config providers."""
         return cls(resolve_references(apply_overrides(parse_properties(text, source=source), overrides)), source)
 
     def text(self, key: str) -> str:
@@ -250,18 +271,18 @@ class _Reader:
     def bad(self, key: str, why: str, *, hint: str | None = None) -> ConfigError:
         setting = self._settings.get(key)
         if setting is not None and setting.reference:
-            why = "the value that it stands for cannot be used, and is a secret"
-            hint = _allowed(key) or "Check the value where the config provider has it."
+            why = "the referenced value is invalid, and is a secret"
+            hint = _allowed(key) or "Check the value at the config provider."
         what, where = (key, self._source) if setting is None else (f"{key}={setting.shown}", setting.where)
         hint = None if hint is None else self._hidden(hint)
         return ConfigError(f"{what}: {self._hidden(why)}", where=where, hint=hint)
 
     def _hidden(self, text: str) -> str:
-        """A message without what config providers gave: their references take the place of these values."""
+        """A message with references in place of the values of config providers."""
         for setting in self._settings.values():
             if setting.reference:
                 pieces = {setting.value, *map(trim, re.split(r"[,;]", setting.value))} - {""}
-                # A replacement that is no function would have its backslashes interpreted.
+                # A replacement text, unlike a function, would have its backslashes interpreted.
                 shown = setting.shown.replace("\\", r"\\")
                 for piece in sorted(pieces, key=len, reverse=True):
                     text = re.sub(rf"(?<![\w.-]){re.escape(piece)}(?![\w.-])", shown, text, flags=re.IGNORECASE)
@@ -284,12 +305,12 @@ class _Reader:
         return roles
 
     def role(self) -> str:
-        """The only role of a node that is to run."""
+        """The only role of a node that is started."""
         roles = self.roles()
         if len(roles) > 1:
             raise self.bad(
                 "process.roles",
-                "a node that is both comes later: this one is a controller or a broker",
+                "a node with both roles is not supported yet: this node is a controller or a broker",
                 hint="Use process.roles=controller here, and a configuration of its own for the broker.",
             )
         return roles[0]
@@ -328,13 +349,13 @@ class _Reader:
         key = "controller.listener.names"
         names = tuple(name.upper() for name in split_list(self.text(key)))
         if not names:
-            raise self.missing(key, "Add controller.listener.names=CONTROLLER, or the name that stands in listeners.")
+            raise self.missing(key, "Add controller.listener.names=CONTROLLER, or a name from listeners.")
         return names
 
     def listeners(self, controllers: tuple[str, ...], roles: tuple[str, ...]) -> tuple[ListenerSpec, ...]:
-        """Where the node listens: a controller at every controller listener, a broker at every other one that is named.
+        """The listeners of the node: for a controller the controller listeners, for a broker all other ones.
 
-        Those of controllers come first, in the order of their names.
+        Controller listeners are in the order of their names.
         """
         key = "listeners"
         listeners = self.entries(key, parse_listener)
@@ -353,7 +374,7 @@ class _Reader:
                     raise self.bad(
                         "controller.listener.names",
                         f"{name} is not among the listeners ({', '.join(bound)})",
-                        hint="Every name must stand in listeners.",
+                        hint="Every name must be in listeners.",
                     )
         for name in bound:
             if name in controllers and CONTROLLER not in roles:
@@ -375,17 +396,17 @@ class _Reader:
         return tuple(ListenerSpec(name, bound[name].host, bound[name].port, protocols[name]) for name in own)
 
     def _check_between_brokers(self) -> None:
-        """A broker connects to other brokers in the clear: another wish is refused."""
+        """Refuse any security protocol between brokers except PLAINTEXT."""
         key = "security.inter.broker.protocol"
         setting = self._settings.get(key)
         if setting is not None and setting.value.upper() != PLAINTEXT:
             raise self.bad(key, "only PLAINTEXT is supported so far", hint=_UNPROTECTED)
 
     def _protocols(self, own: tuple[str, ...], controllers: tuple[str, ...]) -> dict[str, str]:
-        """The security protocol of each listener of this node, and of those by which it connects to controllers.
+        """The security protocol of each listener of this node, and of its listeners for connections to controllers.
 
-        As in Kafka (`KafkaConfig.effectiveListenerSecurityProtocolMap`): without a map, the names of protocols have
-        their own, and the other controller listeners have PLAINTEXT if no other protocol is in use.
+        As in Kafka (`KafkaConfig.effectiveListenerSecurityProtocolMap`): without a map, listeners named after a
+        protocol have that protocol, and other controller listeners have PLAINTEXT if no other protocol is in use.
         """
         key = "listener.security.protocol.map"
         is_set = key in self._settings
@@ -399,11 +420,11 @@ class _Reader:
                 if is_set:
                     raise self.bad(key, f"the protocol of listener {name} is missing", hint=f"Add {name}:PLAINTEXT.")
                 every = ",".join(f"{one}:{PLAINTEXT}" for one in names)
-                raise self.bad(at, f"nothing says the security protocol of listener {name}", hint=f"Add {key}={every}.")
+                raise self.bad(at, f"listener {name} has no security protocol", hint=f"Add {key}={every}.")
             if protocols[name] in PROTECTED_PROTOCOLS:
                 hint = _UNPROTECTED
                 if not is_set:
-                    hint = f"{_UNPROTECTED} The name of the listener says the protocol where {key} does not."
+                    hint = f"{_UNPROTECTED} Without an entry in {key}, the name of the listener is its protocol."
                 raise self.bad(at, f"{protocols[name]} on listener {name} is not supported yet", hint=hint)
         return protocols
 
@@ -423,14 +444,14 @@ class _Reader:
 
     @staticmethod
     def fallback_host(voters: tuple[QuorumVoter, ...], node_id: int) -> str | None:
-        """Where a voter that listens on every address is reached: where the list of voters says."""
+        """The host of this voter in the list of voters, for a listener on every address."""
         return next((voter.host for voter in voters if voter.id == node_id), None)
 
     def advertised(self, listeners: tuple[ListenerSpec, ...], fallback_host: str | None) -> tuple[ListenerSpec, ...]:
-        """What others are told of the listeners; one on every address is reached by `fallback_host`.
+        """The listeners with their addresses for other nodes; a listener on every address has `fallback_host`.
 
-        Without that, one of an empty host keeps it: then it is the name of the machine, which only a node that starts
-        asks for (Kafka: `ListenerInfo.withWildcardHostnamesResolved`).
+        Without a fallback such a listener keeps its empty host. Then the host is the name of the machine, which only a
+        starting node determines (Kafka: `ListenerInfo.withWildcardHostnamesResolved`).
         """
         key = "advertised.listeners"
         names = [listener.name for listener in listeners]
@@ -441,7 +462,7 @@ class _Reader:
             if listener.host in _ANY_ADDRESS or not listener.host:
                 raise self.bad(
                     key,
-                    f"nobody can reach {listener}",
+                    f"no other host can reach {listener}",
                     hint="Use an address that other nodes can route to.",
                 )
         result = []
@@ -452,7 +473,7 @@ class _Reader:
             if not host and listener.host:
                 raise self.bad(
                     "listeners",
-                    f"{bound} is on every address, and nothing says how others reach it",
+                    f"{bound} is on every address, so that its address for other nodes is unknown",
                     hint=f"Add advertised.listeners={bound.name}://host:{bound.port}.",
                 )
             result.append(ListenerSpec(bound.name, host, listener.port, bound.protocol))
@@ -464,25 +485,25 @@ class _Reader:
     def _flag(self, key: str, value: str) -> bool:
         word = value.lower()
         if word not in {"true", "false"}:
-            raise self.bad(key, "this is neither true nor false")
+            raise self.bad(key, "the value is neither true nor false")
         return word == "true"
 
     def has_authorizer(self, listener: str) -> bool:
-        """Whether there is one. `listener` is what controllers talk to each other by."""
+        """Whether an authorizer is configured. `listener` is the one for requests between controllers."""
         key = "authorizer.class.name"
         if not self.text(key):
             return False
         if self.text(key) != STANDARD_AUTHORIZER:
             raise self.bad(
                 key,
-                "this software cannot load an authorizer of somebody else's",
-                hint=f"Use {STANDARD_AUTHORIZER}, or leave it out and listen only where you trust the network.",
+                "this software cannot load another authorizer",
+                hint=f"Use {STANDARD_AUTHORIZER}, or leave the setting out and listen only in a trusted network.",
             )
         key = "early.start.listeners"
         if key in self._settings and listener not in {name.upper() for name in split_list(self.text(key))}:
             raise self.bad(
                 key,
-                f"{listener} is missing, so that controllers would wait for access rules, and nobody would have them",
+                f"{listener} is missing: controllers would wait for access rules that no controller has",
                 hint=f"Add {listener}, or leave the setting out.",
             )
         return True
@@ -496,7 +517,7 @@ class _Reader:
         return users
 
     def secret(self, key: str) -> Secret | None:
-        """A setting that no message ever shows."""
+        """A setting that is never shown."""
         text = self.text(key)
         return Secret(text) if text else None
 
@@ -516,15 +537,15 @@ class _Reader:
         return found
 
     def check_queued_bytes(self) -> None:
-        """A bound below one request would stop every connection (Kafka: `KafkaConfig.validateValues`)."""
+        """Refuse a bound below one request, which would stop every connection (Kafka: `KafkaConfig.validateValues`)."""
         key, largest = "queued.max.request.bytes", "socket.request.max.bytes"
         queued, request = self._number(key, NUMBERS[key]), self._number(largest, NUMBERS[largest])
         if 0 < queued < request:
-            raise self.bad(key, f"this is less than {largest}, which is {request}")
+            raise self.bad(key, f"the value is less than {largest}, which is {request}")
 
     def check_topic_settings(self) -> None:
-        """Refuse what cannot be the default of topics, since every description of a topic shows that (Kafka: the types
-        and validators of `ServerLogConfigs`).
+        """Refuse invalid topic defaults, which every description of a topic shows (Kafka: the types and validators of
+        `ServerLogConfigs`).
         """
         for synonym in (one for synonyms in TOPIC_SYNONYMS.values() for one in synonyms):
             if synonym.name in self._settings:
@@ -536,7 +557,7 @@ class _Reader:
             case "INT" | "LONG":
                 self._whole(key, -LONG_MAX, LONG_MAX)
             case "DOUBLE" if not _DECIMAL.fullmatch(value):
-                raise self.bad(key, "this is not a number")
+                raise self.bad(key, "the value is not a number")
             case "BOOLEAN":
                 self._flag(key, value)
             case "STRING" | "LIST" if synonym.words:
@@ -561,12 +582,12 @@ class _Reader:
             raise self.bad(key, str(bad), hint=f"Allowed: {TEXTS[key].allowed}.") from None
 
     def described(self) -> tuple[DescribedSetting, ...]:
-        """Every setting as DescribeConfigs shows it."""
+        """Every setting in the form of DescribeConfigs."""
         values = {key: setting.value for key, setting in self._settings.items()}
         provided = {key for key, setting in self._settings.items() if setting.reference}
         return tuple(described_settings(values, provided=provided))
 
-    # What is worth a word
+    # Warnings
 
     def warnings(self) -> Iterable[str]:
         for key, setting in self._settings.items():
@@ -577,6 +598,6 @@ class _Reader:
 
 
 def _allowed(key: str) -> str | None:
-    """What a setting may be, as a hint; None for one that this software does not read."""
+    """The allowed values of a setting, as a hint; None for a setting that this software does not read."""
     known = TEXTS.get(key) or NUMBERS.get(key)
     return None if known is None else f"Allowed: {known.allowed}."

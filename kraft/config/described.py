@@ -1,4 +1,4 @@
-"""A node's own settings as administrators are shown them (Kafka: `ConfigHelper`, `DynamicBrokerConfig`)."""
+"""A node's own settings in the form of DescribeConfigs (Kafka: `ConfigHelper`, `DynamicBrokerConfig`)."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _FORMS: Final = {
 _INTERNAL: Final = "internal."
 _INTERNAL_TOO: Final = frozenset(("unclean.leader.election.interval.ms",))
 _ONLY_IF_SET: Final = frozenset(("leader.imbalance.per.broker.percentage",))
-"""What Kafka 4 has no more."""
+"""Settings that Kafka 4 has removed."""
 
 _OF_AUTHORIZER: Final = frozenset(("super.users", "allow.everyone.if.no.acl.found"))
-"""What Kafka leaves to its authorizer to know."""
+"""Settings that Kafka's authorizer defines, not Kafka itself."""
 
 
 class Secret(Struct, frozen=True):
-    """A text that is hidden wherever it would be printed (Kafka: `Password`)."""
+    """A text that is hidden when it is printed (Kafka: `Password`)."""
 
     value: str
 
@@ -39,16 +39,16 @@ class Secret(Struct, frozen=True):
 
 
 class DescribedSetting(Struct, frozen=True):
-    """One setting. Without a value are secrets, and settings that nobody here knows: they may be secrets.
+    """One setting. Secrets and unknown settings, which may be secrets, have no value.
 
-    A sensitive setting that has a value is one of a config provider: topics inherit it, and nothing else shows it.
+    A sensitive setting with a value is one of a config provider: topics inherit the value, and nothing else shows it.
     """
 
     name: str
     type: str
     value: str | None
     is_set: bool
-    """Whether the file says so, as against a default."""
+    """Whether the file sets the value, and not a default."""
     is_dynamic: bool = False
     is_sensitive: bool = False
 
@@ -56,8 +56,8 @@ class DescribedSetting(Struct, frozen=True):
 def described_settings(
     settings: Mapping[str, str], *, provided: Collection[str] = frozenset()
 ) -> Iterator[DescribedSetting]:
-    """Every setting that this software reads, and every other one of the file; `settings` are those of the file,
-    `provided` names those whose values come from config providers: they are sensitive.
+    """Every setting that this software reads, and every other one of the file. `settings` are those of the file;
+    `provided` names those with values of config providers, which are sensitive.
     """
     for name, text in TEXTS.items():
         if name not in _OF_AUTHORIZER:
@@ -72,13 +72,13 @@ def described_settings(
 
 
 def kafka_setting(name: str) -> DescribedSetting:
-    """A setting that is not of this node, as far as its name says."""
+    """A setting of another node, with the facts that follow from its name."""
     return _described({}, name, None, ())
 
 
 def counts_for_all(name: str, value: str) -> bool:
-    """Whether brokers take this value, set for all of them (`DynamicBrokerConfig.updateDefaultConfig`); what Kafka does
-    not know may mean something to a plug-in.
+    """Whether brokers accept this value as a default for all brokers (`DynamicBrokerConfig.updateDefaultConfig`); a key
+    that Kafka does not define may belong to a plug-in.
     """
     kind = KAFKA_TYPES.get(name)
     if kind is None:

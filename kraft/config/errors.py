@@ -1,10 +1,10 @@
-"""What a user can get wrong: in a configuration, or on the command line."""
+"""Errors of the user: in a configuration, or on the command line."""
 
 from __future__ import annotations
 
 
 class _UserError(Exception):
-    """`what` is wrong, `where` it stands, and a `hint` what to do about it."""
+    """`what` is the error, `where` its place, `hint` a remedy."""
 
     def __init__(self, what: str, *, where: str | None = None, hint: str | None = None) -> None:
         super().__init__(what)
@@ -17,8 +17,14 @@ class _UserError(Exception):
 
 
 class ConfigError(_UserError):
-    """A configuration cannot be used; `where` names the file, the line and the key."""
+    """An invalid configuration (Kafka: `ConfigException`).
+
+    Args:
+        what: The error as a text.
+        where: The file, the line and the key.
+        hint: A remedy for the user.
+    """
 
 
 class UsageError(_UserError):
-    """A command or function was called with arguments that do not go together."""
+    """A command or function was called with contradicting arguments."""

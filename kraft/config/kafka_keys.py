@@ -1,6 +1,6 @@
-"""The settings that a Kafka 4.3.1 server knows, by type (`AbstractKafkaConfig.CONFIG_DEF`, `DynamicBrokerConfig`).
+"""The settings of a Kafka 4.3.1 server, by type (`AbstractKafkaConfig.CONFIG_DEF`, `DynamicBrokerConfig`).
 
-So a slip is told from a setting that only has no use here, and a secret from what may be shown.
+They distinguish a misspelt key from a setting without effect here, and secrets from other values.
 """
 
 from __future__ import annotations
@@ -180,10 +180,10 @@ KAFKA_TYPES: Final = {name: kind for kind, names in _BY_TYPE.items() for name in
 KAFKA_KEYS: Final = frozenset(KAFKA_TYPES)
 
 DYNAMIC_FOR_ALL: Final = frozenset(_DYNAMIC_FOR_ALL.split())
-"""What can be changed for all brokers at once, or for one, while they run."""
+"""The settings that may change at run time, for all brokers or for one."""
 
 KAFKA_DYNAMIC: Final = DYNAMIC_FOR_ALL | frozenset(_DYNAMIC_PER_BROKER.split())
-"""What can be changed while a broker runs."""
+"""The settings that may change at run time."""
 
 PREFIXES: Final = ("listener.name.", "config.providers.", "rlmm.config.", "rsm.config.")
-"""Settings of plug-ins and single listeners have free names behind these."""
+"""The prefixes of settings with free names, of plug-ins and of single listeners."""

@@ -1,4 +1,4 @@
-"""Reading a Java properties file so that every value still knows where it was set (Kafka: `Utils.loadProps`)."""
+"""Reads a Java properties file and keeps the place of every value (Kafka: `Utils.loadProps`)."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ _BLANKS = "".join(map(chr, range(ord(" ") + 1)))
 
 
 def trim(text: str) -> str:
-    """The text without what Java's `trim` takes off both ends: blanks and control characters, not no-break spaces."""
+    """The text without leading and trailing blanks and control characters; as in Java, no-break spaces stay."""
     return text.strip(_BLANKS)
 
 
 class Setting(Struct, frozen=True):
-    """One value, trimmed as Kafka does, and where it was set: `file:line`, or the option that set it."""
+    """One value, trimmed as in Kafka, and its place: `file:line`, or the option that set it."""
 
     value: str
     where: str
     reference: str = ""
-    """What stands in the file where a config provider gave the value, which is a secret then."""
+    """The text of the file, if a config provider supplied the value, which is then a secret."""
 
     @property
     def shown(self) -> str:
-        """The value as a message may show it."""
+        """The value for messages."""
         return self.reference or self.value
 
 
 def parse_properties(text: str | bytes, *, source: str) -> dict[str, Setting]:
-    """The settings in the text of a properties file; of two with one key the later one counts, as in Java."""
+    """The settings in the text of a properties file; as in Java, a later one of the same key wins."""
     found: dict[str, Setting] = {}
     line = 1
     try:
@@ -54,7 +54,7 @@ def parse_properties(text: str | bytes, *, source: str) -> dict[str, Setting]:
 
 
 def read_properties(path: str) -> bytes:
-    """The text of a properties file; raises `ConfigError` if it cannot be read."""
+    """The text of a properties file; raises `ConfigError` for an unreadable file."""
     try:
         with open(path, "rb") as file:
             return file.read()
@@ -67,7 +67,7 @@ def read_properties(path: str) -> bytes:
 
 
 def apply_overrides(settings: Mapping[str, Setting], overrides: Iterable[str]) -> dict[str, Setting]:
-    """The settings with some of them replaced by `key=value` texts; raises `ConfigError` for any other text."""
+    """The settings with some values replaced by `key=value` texts; raises `ConfigError` for any other text."""
     result = dict(settings)
     for text in overrides:
         key, equals, value = text.partition("=")

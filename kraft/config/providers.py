@@ -1,8 +1,8 @@
 """References such as `${env:NAME}` in a configuration, and the providers that resolve them (KIP-297, KIP-421; Kafka:
 `AbstractConfig.resolveConfigVariables`, `ConfigTransformer`).
 
-Kafka leaves a reference as it stands where no provider answers it, and makes a directory called `${env:LOGD}`. Here
-such a reference is a `ConfigError`.
+Kafka keeps an unresolved reference as text, and makes a directory with the name `${env:LOGD}`. Here such a reference is
+a `ConfigError`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ PROVIDERS: Final = "config.providers"
 _PREFIX: Final = PROVIDERS + "."
 _PACKAGE: Final = "org.apache.kafka.common.config.provider."
 _REFERENCE: Final = re.compile(r"\$\{([^}]*?):(([^}]*?):)?([^}]*?)\}")
-"""Provider, path (which may be missing) and key."""
+"""Provider, path (optional) and key."""
 
 
 class _Unanswered(Exception):
-    """A provider has no value for a path and a key, and why."""
+    """A provider has no value for a path and a key; the text states the cause."""
 
 
 class _Provider(Protocol):
@@ -57,7 +57,7 @@ class _Environment:
 
 
 class _Files:
-    """What both providers of files share: the paths that `allowed.paths` allows, everything without it."""
+    """The common part of both file providers: only paths in `allowed.paths` are allowed; by default every path."""
 
     def __init__(self, parameters: Mapping[str, str]) -> None:
         self._allowed = tuple(map(os.path.normpath, split_list(parameters.get("allowed.paths", ""))))
@@ -67,7 +67,7 @@ class _Files:
                 raise _Unanswered(f"allowed.paths: {path} is not an absolute path that exists")
 
     def _check(self, path: str) -> None:
-        """Raise `_Unanswered` for a path that is not allowed. As in Kafka, a symbolic link counts by its name."""
+        """Raise `_Unanswered` for a path that is not allowed. As in Kafka, the name of a symbolic link counts."""
         if not path:
             raise _Unanswered("the path is missing; write ${PROVIDER:PATH:KEY}")
         wanted = PurePath(os.path.normpath(path))
@@ -75,7 +75,7 @@ class _Files:
             raise _Unanswered(f"{path} is outside of allowed.paths")
 
     def _text(self, path: str) -> str:
-        """The text of a file, read once, so that all its values are of one moment."""
+        """The text of a file, read once, so that all its values are of one version."""
         if path not in self._read:
             try:
                 with open(path, encoding="utf-8", newline="") as file:
@@ -125,11 +125,11 @@ _DECLARE: Final = f"Declare it, for example: {PROVIDERS}=env and {_PREFIX}env.cl
 
 
 def resolve_references(settings: Mapping[str, Setting]) -> dict[str, Setting]:
-    """The settings with the values of providers in the place of references to them.
+    """The settings with references replaced by the values of providers.
 
-    A resolved setting keeps its reference, which is shown instead of the value. Values of providers are not looked
-    through for more references, as in Kafka. Raises `ConfigError` for a reference that no provider answers, and for a
-    provider that is not Kafka's of the environment, of files or of directories.
+    A resolved setting keeps its reference, which is shown instead of the value. As in Kafka, references inside a
+    provider's value are not resolved. Raises `ConfigError` for an unresolved reference, and for any provider except
+    Kafka's providers of the environment, of files and of directories.
     """
     providers = _declared(settings)
     return {key: _resolved(key, setting, providers) for key, setting in settings.items()}
@@ -158,7 +158,7 @@ def _provider(name: str, settings: Mapping[str, Setting]) -> _Provider:
     except _Unanswered as bad:
         at = next(iter(parameters.values()))
         raise ConfigError(
-            f"{PROVIDERS}.{name}: {bad}", where=at.where, hint=f"Correct what stands behind {prefix}…"
+            f"{PROVIDERS}.{name}: {bad}", where=at.where, hint=f"Correct the settings that begin with {prefix}"
         ) from bad
 
 
@@ -172,7 +172,7 @@ def _resolved(key: str, setting: Setting, providers: Mapping[str, _Provider]) ->
             return provider.value(match[3] or "", match[4])
         except _Unanswered as bad:
             raise _bad(
-                key, setting, f"{match[0]} cannot be resolved: {bad}", "Nothing is taken literally here."
+                key, setting, f"{match[0]} cannot be resolved: {bad}", "An unresolved reference is an error here."
             ) from bad
 
     resolved, references = _REFERENCE.subn(value_of, setting.value)

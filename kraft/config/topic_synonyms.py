@@ -1,4 +1,4 @@
-"""What the settings of topics are called in the file of a node (Kafka: `ServerTopicConfigSynonyms`)."""
+"""The names of topic settings in a node's configuration (Kafka: `ServerTopicConfigSynonyms`)."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ _HOUR_MS: Final = 60 * _MINUTE_MS
 
 
 class Synonym(Struct, frozen=True):
-    """A name that a topic's setting has on a node; where one of its units is `unit` of the topic's, it is converted."""
+    """A node's name of a topic setting, and the factor `unit` that converts its unit to the topic's unit."""
 
     name: str
     type: Literal["INT", "LONG", "DOUBLE", "BOOLEAN", "STRING", "LIST"]
     unit: int = 1
     words: tuple[str, ...] = ()
-    """All words that a text or a list may consist of."""
+    """The words of which a text or a list consists."""
 
     def of_topics(self, value: str) -> str:
-        """A node's value as a topic has it; what is no number stays what it is, as nobody has checked it."""
+        """A node's value in the form of a topic setting; a text that is no number is unchanged."""
         if self.unit == 1:
             return value
         try:
@@ -71,11 +71,11 @@ TOPIC_SYNONYMS: Final[dict[str, tuple[Synonym, ...]]] = {
     "segment.ms": (Synonym("log.roll.ms", "LONG"), Synonym("log.roll.hours", "INT", _HOUR_MS)),
     "unclean.leader.election.enable": (Synonym("unclean.leader.election.enable", "BOOLEAN"),),
 }
-"""Under which names a node sets what its topics have, the one that counts first."""
+"""The node's names of each topic setting, by precedence."""
 
 
 def inherited(key: str, settings: Mapping[str, str]) -> str | None:
-    """What topics have for `key` if these are the settings of their node; None if they say nothing of it."""
+    """The topic value of `key` that follows from the settings of a node; None if they do not set it."""
     for synonym in TOPIC_SYNONYMS.get(key, ()):
         if (value := settings.get(synonym.name)) is not None:
             return synonym.of_topics(value)

@@ -1,4 +1,4 @@
-"""Self-contained HTML: what happened to a cluster or a fleet as plots and tables that need no network."""
+"""Self-contained HTML reports of a cluster or a fleet, with plots and tables that need no network."""
 
 from kraft.report.pages import FLEET_VIEWS, HISTORY_VIEWS, render_diff, render_fleet, render_history
 

@@ -1,4 +1,4 @@
-"""Plots as plain data for Plotly. A function gives None where there is nothing to draw: the page says so in words."""
+"""Plots as plain data for Plotly. A function returns None without data; the page then has a sentence instead."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ PALETTE: Final = (
     "#6d6d6d",
     "#117733",
 )
-"""Colours that the colour-blind tell apart (Okabe and Ito), and some more."""
-NOBODY: Final = "#c1121f"
-STATES: Final = {"active": "#009e73", "shutting down": "#e69f00", "fenced": NOBODY}
+"""Colours for colour-blind readers (Okabe and Ito), and some more."""
+NO_LEADER: Final = "#c1121f"
+STATES: Final = {"active": "#009e73", "shutting down": "#e69f00", "fenced": NO_LEADER}
 
 
 def short_names(names: Iterable[str]) -> dict[str, str]:
-    """Each name in a form that fits beside a plot, no two the same: around the place where they differ, if need be."""
+    """A short and unique form of each name, for the space beside a plot; long names keep the part that differs."""
     short: dict[str, str] = {}
     alike: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
@@ -94,7 +94,7 @@ def _lanes(names: Sequence[str]) -> dict[str, Any]:
 
 
 def lane_height(count: int) -> int:
-    """Pixels for a plot with so many lanes."""
+    """The height in pixels of a plot with this number of lanes."""
     return 130 + 22 * max(count, 2)
 
 
@@ -132,13 +132,13 @@ def _timeline(story: Story, lanes: Iterable[tuple[str, Iterable[Span]]], colours
 
 
 def broker_timeline(story: Story) -> Figure | None:
-    """When each broker was active, shutting down or fenced; the restless ones, where there are too many."""
+    """The states of each broker over time: active, shutting down, fenced; of many brokers those with most changes."""
     chosen = sorted(story.brokers, key=lambda broker: (-len(story.brokers[broker]), broker))[:LANES]
     return _timeline(story, ((f"broker {broker}", story.brokers[broker]) for broker in sorted(chosen)), STATES)
 
 
 def moved_partitions(story: Story) -> list[tuple[str, int]]:
-    """The partitions whose leadership moved most, as many as can be shown, in order of name."""
+    """The partitions with most changes of leadership, up to the limit of the plot, in order of name."""
     moved = {key: spans for key, spans in story.leaders.items() if len(spans) > 1}
     chosen: list[tuple[str, int]] = []
     count = 0
@@ -151,31 +151,31 @@ def moved_partitions(story: Story) -> list[tuple[str, int]]:
 
 
 def leader_colours(leaders: Iterable[int]) -> dict[str, str]:
-    """A colour for each broker that led; beyond the palette a wheel of hues, and red for nobody."""
+    """A colour for each broker that led; beyond the palette a wheel of hues, and red for no leader."""
     ids = sorted({leader for leader in leaders if leader >= 0})
     colours = {
         f"broker {id}": PALETTE[at] if len(ids) <= len(PALETTE) else f"hsl({at * 360 // len(ids)},60%,50%)"
         for at, id in enumerate(ids)
     }
-    return {**colours, "no leader": NOBODY}
+    return {**colours, "no leader": NO_LEADER}
 
 
 def leader_timeline(story: Story) -> Figure | None:
-    """Who led the partitions that moved most."""
+    """The leaders of the partitions with most changes of leadership."""
     keys = moved_partitions(story)
     if not keys:
         return None
     colours = leader_colours(span.what for key in keys for span in story.leaders[key])
 
     def named(spans: Iterable[Span]) -> list[Span]:
-        return [Span(begin, end, f"broker {who}" if who >= 0 else "no leader") for begin, end, who in spans]
+        return [Span(begin, end, f"broker {leader}" if leader >= 0 else "no leader") for begin, end, leader in spans]
 
     lanes = ((f"{topic}-{partition}", named(story.leaders[topic, partition])) for topic, partition in keys)
     return _timeline(story, lanes, colours)
 
 
 def _steps(story: Story, spans: Iterable[Span]) -> tuple[list[int], list[int]]:
-    """How many spans hold at a time: points of a line in steps, the highest of each of `STEPS` pieces of the time."""
+    """The number of spans over time: points of a step line, the highest of each of `STEPS` pieces of the time."""
     begin, last = story.span()
     changes: Counter[int] = Counter()
     for span in spans:
@@ -203,7 +203,7 @@ def _steps(story: Story, spans: Iterable[Span]) -> tuple[list[int], list[int]]:
 
 
 def leader_skew(story: Story) -> Figure | None:
-    """How many partitions each broker led."""
+    """The number of partitions that each broker led."""
     spans: dict[int, list[Span]] = {}
     for led in story.leaders.values():
         for span in led:
@@ -223,11 +223,11 @@ def leader_skew(story: Story) -> Figure | None:
 
 
 def isr_bands(story: Story) -> Figure | None:
-    """How many partitions lacked a replica, were below min ISR, had no leader: each band a worse state."""
+    """The number of partitions without a replica, below min ISR, and without a leader: each band a worse state."""
     bands = (
         ("a replica not in sync", story.under_replicated, "#f6d68a", "#b8860b"),
         ("below min.insync.replicas", _spans(story.outages["below-min-isr"]), "#f0a27a", "#d55e00"),
-        ("no leader", _spans(story.outages["leaderless"]), "#e08a92", NOBODY),
+        ("no leader", _spans(story.outages["leaderless"]), "#e08a92", NO_LEADER),
     )
     data = []
     for name, spans, fill, colour in bands:
@@ -253,7 +253,7 @@ def _edges(story: Story) -> list[int]:
 
 
 def _heat_map(story: Story, cells: dict[str, list[float]], unit: str, scale: tuple[str, str]) -> Figure | None:
-    """Rows by name, columns by time; those with the largest sums, where there are too many."""
+    """Rows by name, columns by time; of many rows those with the largest sums."""
     chosen = sorted((name for name in cells if any(cells[name])), key=lambda name: (-sum(cells[name]), name))[:LANES]
     if not chosen:
         return None
@@ -283,7 +283,7 @@ def _heat_map(story: Story, cells: dict[str, list[float]], unit: str, scale: tup
 
 
 def outage_map(story: Story, kind: str, *, by_cluster: bool = False) -> Figure | None:
-    """How many seconds partitions were unavailable, by topic, or by cluster, and time."""
+    """The seconds in which partitions were unavailable, by topic, or by cluster, and time."""
     edges = _edges(story)
     cells: dict[str, list[float]] = {}
     for outage in story.outages.get(kind, ()):
@@ -297,7 +297,7 @@ def outage_map(story: Story, kind: str, *, by_cluster: bool = False) -> Figure |
 
 
 def move_map(story: Story, *, by_cluster: bool = False) -> Figure | None:
-    """How many partitions changed their leader, by topic, or by cluster, and time."""
+    """The number of partitions with a change of leader, by topic, or by cluster, and time."""
     edges = _edges(story)
     cells: dict[str, list[float]] = {}
     for cluster, topic, when in story.moves:
@@ -307,26 +307,26 @@ def move_map(story: Story, *, by_cluster: bool = False) -> Figure | None:
 
 
 def controller_timeline(story: Story) -> Figure | None:
-    """Who was active as controller, and when nobody was: a lane for each controller, or for each cluster of several."""
+    """The active controllers, and gaps without one: a lane for each controller, or for each cluster of several."""
     if not story.terms:
         return None
     several = len(story.clusters) > 1
     lanes: dict[str, list[Span]] = {}
-    colours = {"active": STATES["active"], "no active controller": NOBODY}
+    colours = {"active": STATES["active"], "no active controller": NO_LEADER}
     silent_from = {(cluster, gap.end): gap.begin for cluster, gap, _ in story.gaps}
     for cluster, term in story.terms:
         name = cluster if several else f"controller {term.what}"
-        # A term lasts until the next election; a leader that fell silent before was no longer active.
+        # A term lasts until the next election, or until the gap of a leader that stopped writing.
         end = story.ends[cluster] if term.end is None else silent_from.get((cluster, term.end), term.end)
         lanes.setdefault(name, []).append(Span(term.begin, max(end, term.begin), "active"))
     for cluster, gap, _ in story.gaps:
-        name = cluster if several else "nobody"
+        name = cluster if several else "no controller"
         lanes.setdefault(name, []).append(Span(gap.begin, gap.end, "no active controller"))
     return _timeline(story, sorted(lanes.items())[: 2 * LANES], colours)
 
 
 def gap_timeline(story: Story) -> Figure | None:
-    """When each cluster was without an active controller: a mark for each gap, as large as it was long."""
+    """The gaps of each cluster without an active controller: a mark for each gap, with its duration as the size."""
     if not story.gaps:
         return None
     chosen = Counter(cluster for cluster, _, _ in story.gaps)
@@ -342,7 +342,7 @@ def gap_timeline(story: Story) -> Figure | None:
             "x": [span.begin for _, span in kept],
             "y": [shown[cluster] for cluster, _ in kept],
             "text": [f"{span.what:.1f} s" for _, span in kept],
-            "marker": {"color": NOBODY, "opacity": 0.7, "size": sizes},
+            "marker": {"color": NO_LEADER, "opacity": 0.7, "size": sizes},
             "hovertemplate": "%{y}<br>%{x|%Y-%m-%d %H:%M:%S}: %{text}<extra></extra>",
         }
     ]
@@ -351,7 +351,7 @@ def gap_timeline(story: Story) -> Figure | None:
 
 
 def cause_bars(story: Story, *, by_cluster: bool = False) -> Figure | None:
-    """Changes of leadership by cause; in a fleet a bar for each cluster."""
+    """Changes of leadership by cause; for a fleet a bar for each cluster."""
     if not story.causes:
         return None
     sums: Counter[str] = Counter()

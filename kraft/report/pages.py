@@ -36,7 +36,7 @@ HISTORY_VIEWS: Final = (
     "reassignments",
     "retention",
 )
-"""The views whose rows `render_history` wants; others are ignored, and one without rows becomes a sentence."""
+"""The views that `render_history` uses; rows of others are ignored, and a view without rows becomes a sentence."""
 
 FLEET_VIEWS: Final = (
     "quorum_epochs",
@@ -49,19 +49,19 @@ FLEET_VIEWS: Final = (
     "acl_audit",
     "retention",
 )
-"""The views whose rows `render_fleet` wants."""
+"""The views that `render_fleet` uses."""
 
 _KINDS: Final = {
     **dict.fromkeys(("cause", "cluster", "kind", "outcome", "topic"), "name"),
     **dict.fromkeys(("cause_text", "text", "for example"), "why"),
     **dict.fromkeys(("value", "previous_value", "before", "after", "resource_name", "principal"), "any"),
 }
-"""How the cells of a column may be broken into lines: not at all, between words, anywhere."""
+"""Where the cells of a column may wrap: nowhere, between words, anywhere."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Difference(Protocol):
-    """One difference of two images, as `metadata_log.image.diff` gives it."""
+    """One difference of two images, in the form of `metadata_log.image.diff`."""
 
     @property
     def kind(self) -> str:
@@ -69,19 +69,19 @@ class Difference(Protocol):
 
     @property
     def name(self) -> str:
-        """Of what, such as `orders-3`."""
+        """The name of the object, such as `orders-3`."""
 
     @property
     def field(self) -> str:
-        """Which of its fields."""
+        """The name of the field."""
 
     @property
     def before(self) -> object:
-        """None = it was not there."""
+        """The old value; None = the object or field did not exist."""
 
     @property
     def after(self) -> object:
-        """None = it is no longer there."""
+        """The new value; None = the object or field does not exist any more."""
 
 
 class _Cell(NamedTuple):
@@ -104,10 +104,13 @@ class _Section(NamedTuple):
 
 
 def render_history(rows: Iterable[tuple[str, Row]], out: Path, *, title: str, notes: Sequence[str] = ()) -> None:
-    """Write the story of one directory to `out`.
+    """Write the history of one directory as a page.
 
-    `rows` are pairs of a view's name and a row, as `metadata_log.history` yields them for `HISTORY_VIEWS`; `title` is
-    the name of the cluster or directory; `notes` are sentences for the top: the range, damage, what is left out.
+    Args:
+        rows: Pairs of a view's name and a row, as `metadata_log.history` yields them for `HISTORY_VIEWS`.
+        out: The path of the page.
+        title: The name of the cluster or directory.
+        notes: Sentences for the top of the page: the range, damage, omissions.
     """
     story = Story()
     story.take_all(rows)
@@ -115,14 +118,14 @@ def render_history(rows: Iterable[tuple[str, Row]], out: Path, *, title: str, no
 
 
 def render_fleet(rows: Iterable[tuple[str, Row]], out: Path, *, title: str, notes: Sequence[str] = ()) -> None:
-    """Write what happened to many clusters to `out`; arguments as for `render_history`, views of `FLEET_VIEWS`."""
+    """Write the history of many clusters as a page; arguments as for `render_history`, views of `FLEET_VIEWS`."""
     story = Story()
     story.take_all(rows)
     _write(out, title, notes, _range(story), _fleet_cards(story), _fleet_sections(story))
 
 
 def render_diff(differences: Iterable[Difference], out: Path, *, before: str, after: str) -> None:
-    """Write the difference of two images to `out`; `before` and `after` name the two sides."""
+    """Write the difference of two images as a page; `before` and `after` name the two sides."""
     kinds: Counter[str] = Counter()
     moves: Counter[tuple[str, str]] = Counter()
     rows: dict[str, list[tuple[object, ...]]] = {}
@@ -149,7 +152,7 @@ def _diff_overview(kinds: Counter[str], moves: Counter[tuple[str, str]]) -> _Sec
     ]
     if not kinds:
         return _Section("overview", "Overview", "", none="Both images are the same.")
-    lead = f"{_said(sum(kinds.values()), 'difference')} in {_said(len(kinds), 'kind')} of things."
+    lead = f"{_said(sum(kinds.values()), 'difference')} in {_said(len(kinds), 'kind')} of objects."
     return _Section("overview", "Overview", lead, [each for each in drawn if each])
 
 
@@ -194,15 +197,15 @@ def _history_sections(story: Story) -> list[_Section]:
         ),
         _section(
             "leaders",
-            "Who led",
-            f"The {len(figures.moved_partitions(story))} partitions whose leader changed most often, "
+            "Leaders",
+            f"The {len(figures.moved_partitions(story))} partitions with the most changes of leader, "
             f"of {len(story.leaders):,}.",
             [figures.leader_timeline(story)],
             "No partition changed its leader.",
         ),
         _section(
             "causes",
-            "Why leaders changed",
+            "Causes of leader changes",
             "Changes of leadership by cause, and the latest of them.",
             [figures.cause_bars(story)],
             "No partition changed its leader.",
@@ -218,14 +221,14 @@ def _history_sections(story: Story) -> list[_Section]:
         _section(
             "skew",
             "Leader skew",
-            "How many partitions each broker led; even lines are an even load.",
+            "The number of partitions that each broker led; even lines are an even load.",
             [figures.leader_skew(story)],
             "No partition had a leader.",
         ),
         _section(
             "isr",
             "In-sync replicas",
-            "How many partitions were not whole, from a missing replica to no leader at all.",
+            "The number of impaired partitions, from a missing replica to no leader at all.",
             [figures.isr_bands(story)],
             "Every replica of every partition was in sync all the time.",
         ),
@@ -250,7 +253,7 @@ def _history_sections(story: Story) -> list[_Section]:
         _section(
             "changes",
             "Configurations, access rules, features",
-            "What was changed; the log does not say by whom.",
+            "The changes; the log does not record their authors.",
             [],
             "No configuration, access rule or feature was changed.",
             [_shown(story, "configs"), _shown(story, "acls"), _shown(story, "features")],
@@ -278,8 +281,8 @@ def _outage_sections(story: Story, *, by_cluster: bool) -> list[_Section]:
         ),
         _section(
             "outages",
-            "Every time a partition was unavailable",
-            "Since when, for how long, and what began it.",
+            "Unavailable partitions",
+            "The beginning, the duration and the cause of each interval.",
             [],
             "No partition was unavailable.",
             [_shown(story, "outages")],
@@ -291,7 +294,7 @@ def _controller_section(story: Story, drawn: Sequence[Figure | None]) -> _Sectio
     return _section(
         "controllers",
         "Controllers",
-        "Who was active, and when nobody was: the active controller writes a record every half second.",
+        "The active controllers, and gaps without one: the active controller writes a record every half second.",
         drawn,
         "No leader of the quorum was elected in this history.",
         [_shown(story, "gaps"), _shown(story, "terms")],
@@ -301,10 +304,10 @@ def _controller_section(story: Story, drawn: Sequence[Figure | None]) -> _Sectio
 def _retention_section(story: Story) -> _Section:
     return _section(
         "retention",
-        "What this history rests on",
-        "Where it begins, its snapshots, and ranges that are not known.",
+        "Known and unknown ranges of this history",
+        "The beginning, the snapshots, and the unknown ranges.",
         [],
-        "Nothing was said about the history itself.",
+        "There is no information about the history itself.",
         [_shown(story, "retention")],
     )
 
@@ -348,8 +351,8 @@ def _fleet_sections(story: Story) -> list[_Section]:
         _controller_section(story, [figures.controller_timeline(story), figures.gap_timeline(story)]),
         _section(
             "causes",
-            "Why leaders changed",
-            "Changes of leadership by cluster and cause, and when.",
+            "Causes of leader changes",
+            "Changes of leadership by cluster, cause and time.",
             [figures.cause_bars(story, by_cluster=True), figures.move_map(story, by_cluster=True)],
             "No partition changed its leader.",
             [_examples(story), _shown(story, "moves")],
@@ -364,7 +367,7 @@ def _fleet_sections(story: Story) -> list[_Section]:
         _section(
             "fencing",
             "Brokers fenced",
-            "When a broker was fenced, why, and what it led.",
+            "The time and cause of each fencing, and the leaderships of the broker.",
             [],
             "No broker was fenced.",
             [_shown(story, "fencing")],
@@ -380,9 +383,9 @@ def _fleet_sections(story: Story) -> list[_Section]:
         _section(
             "access",
             "Wide access rules",
-            "Rules that allow everybody, or every operation.",
+            "Rules that allow every principal, or every operation.",
             [],
-            "No rule allows everybody or every operation.",
+            "No rule allows every principal or every operation.",
             [_shown(story, "wide rules")],
         ),
         _retention_section(story),
@@ -404,7 +407,7 @@ def _section(
     none: str,
     tables: Sequence[tuple[str, _Table] | _Table | None] = (),
 ) -> _Section:
-    """A section that says `none` where it has neither a plot nor a table."""
+    """A section; `none` is its text without a plot and a table."""
     plots = [each for each in drawn if each is not None]
     found = [each for each in tables if each is not None]
     counts = [each[0] for each in found if not isinstance(each, _Table) and each[0]]
@@ -415,7 +418,7 @@ def _section(
 
 
 def _shown(story: Story, name: str) -> tuple[str, _Table] | None:
-    """A table of the latest or longest of a kind, and a sentence where there are more."""
+    """A table of the latest or longest rows of a kind, and a sentence if more rows exist."""
     kept = story.tables.get(name)
     if kept is None:
         return None
@@ -468,7 +471,7 @@ def _cell(column: str, value: object) -> _Cell:
         return _Cell(f"{value:,.3f}" if value < 1000 else f"{value:,.0f}", "number")
     if isinstance(value, int):
         if value == -1 and "leader" in column:
-            return _Cell("nobody", "number")
+            return _Cell("no leader", "number")
         return _Cell(str(value) if column in {"epoch", "broker"} else f"{value:,}", "number")
     return _Cell(_value(value), _KINDS.get(column, ""))
 
@@ -499,16 +502,16 @@ def _duration(seconds: float) -> str:
 
 
 def _seen(value: object) -> object:
-    """A value for the page, in which every character is seen; what is marked as HTML is ours."""
+    """A value for the page, with every character visible; a value that is marked as HTML is this module's own."""
     return printable_lines(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
 _MARKUP: Final = re.compile(r"<(?!/?(?:b|i|br|extra)/?>)")
-"""The beginning of a tag that is none of ours: Plotly takes some of HTML, such as links, from every text."""
+"""The beginning of a foreign tag: Plotly interprets some HTML, such as links, in every text."""
 
 
 def _drawn(value: Any) -> Any:
-    """A figure whose texts are shown as they are."""
+    """A figure with literal texts."""
     match value:
         case str():
             return _MARKUP.sub("&lt;", printable_lines(value))
@@ -545,7 +548,7 @@ def _write(
         cards=cards,
         sections=sections,
         plotly=get_plotlyjs(),
-        # No text of a log ends the script.
+        # A text of a log must not end the script.
         figures=json.dumps(_drawn(drawn), separators=(",", ":")).replace("<", "\\u003c"),
         version=version("trio-kraft"),
     )

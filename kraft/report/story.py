@@ -1,6 +1,6 @@
-"""Takes the rows of a history in, one by one, and keeps what plots and tables need of them.
+"""Reads the rows of a history one by one, and keeps the data for plots and tables.
 
-Memory is bounded by what is shown, apart from one entry for each time that a partition had a leader.
+Memory is bounded by the size of the page, apart from one entry for each leadership of a partition.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Any, Final, NamedTuple
 from metadata_log.history import VIEWS
 
 TABLE_ROWS: Final = 200
-"""The most that a table shows: the latest."""
+"""The most rows of a table: the latest ones."""
 
 TIMES: Final = {"valid_from", "valid_to", "timestamp", "from_time", "to_time"}
-"""The columns that are shown as times."""
+"""The columns that are displayed as times."""
 
 Row = tuple[Any, ...]
 """A row of a view of `metadata_log.history.views`, in the order of its columns."""
 
 
 class Span(NamedTuple):
-    """Something that held from `begin` to `end`, in milliseconds; None = still."""
+    """A state from `begin` to `end`, in milliseconds; None = still."""
 
     begin: int
     end: int | None
@@ -31,7 +31,7 @@ class Span(NamedTuple):
 
 
 class Outage(NamedTuple):
-    """A time when a partition could not be written to, or not safely."""
+    """An interval in which a partition could not be written to, or not safely."""
 
     cluster: str
     topic: str
@@ -41,7 +41,7 @@ class Outage(NamedTuple):
 
 
 class Table:
-    """Rows to be shown, the latest or the longest of all that there were."""
+    """The displayed rows: the latest or the longest of all rows."""
 
     def __init__(self, columns: tuple[str, ...], *, longest: bool = False) -> None:
         self.columns = columns
@@ -51,7 +51,7 @@ class Table:
         self._heap: list[tuple[float, int, tuple[Any, ...]]] = []
 
     def take(self, row: tuple[Any, ...]) -> None:
-        """Show this row, and one less that matters less if there are too many."""
+        """Add this row; above the limit, drop the least important one."""
         self.seen += 1
         if not self.longest:
             self._latest.append(row)
@@ -60,7 +60,7 @@ class Table:
         (heappush if len(self._heap) < TABLE_ROWS else heappushpop)(self._heap, item)
 
     def rows(self) -> list[tuple[Any, ...]]:
-        """Those to be shown: the longest first, or by time."""
+        """The displayed rows: the longest first, or by time."""
         if self.longest:
             return [row for _, _, row in sorted(self._heap, reverse=True)]
         at = next((place for place, column in enumerate(self.columns) if column in TIMES), None)
@@ -68,29 +68,29 @@ class Table:
 
 
 def columns_of(view: str) -> dict[str, int]:
-    """Where each column of a view stands in its rows."""
+    """The position of each column of a view in its rows."""
     return {name: at for at, name in enumerate(VIEWS[view].names)}
 
 
 class Story:
-    """What was seen of a directory, or of several clusters."""
+    """The collected data of a directory, or of several clusters."""
 
     def __init__(self) -> None:
         self.begin: int | None = None
         self.end: int | None = None
         self.clusters: dict[str, None] = {}
         self.ends: dict[str, int] = {}
-        """The last time known of each cluster: nothing is told of what came later, neither that it lasted."""
+        """The last known time of each cluster; the state after that time is unknown."""
         self.leaders: dict[tuple[str, int], list[Span]] = {}
-        """Who led each partition, in order; -1 is nobody."""
+        """The leaders of each partition, in order; -1 is no leader."""
         self.under_replicated: list[Span] = []
         self.outages: dict[str, list[Outage]] = {"leaderless": [], "below-min-isr": []}
         self.brokers: dict[int, list[Span]] = {}
         self.topics: dict[str, list[Span]] = {}
         self.terms: list[tuple[str, Span]] = []
-        """Who was active as controller, by cluster."""
+        """The active controllers, by cluster."""
         self.gaps: list[tuple[str, Span, str]] = []
-        """When nobody was: cluster, time with its seconds, kind."""
+        """The gaps without an active controller: cluster, time with its seconds, kind."""
         self.moves: list[tuple[str, str, int]] = []
         """Changes of leadership: cluster, topic, time."""
         self.causes: Counter[tuple[str, str]] = Counter()
@@ -100,7 +100,7 @@ class Story:
         self.churn: Counter[tuple[str, str, str]] = Counter()
         """Partition changes by cluster, kind and name."""
         self.totals: dict[str, dict[str, float]] = {}
-        """Numbers by cluster: what happened how often, and for how long."""
+        """Totals by cluster: numbers of events, and durations."""
         self.tables: dict[str, Table] = {}
         self._take: dict[str, Callable[[Row], None]] = {
             name: getattr(self, f"_{name}") for name in VIEWS if hasattr(self, f"_{name}")
@@ -108,7 +108,7 @@ class Story:
         self._at = {name: columns_of(name) for name in self._take}
 
     def take_all(self, rows: Iterable[tuple[str, Row]]) -> None:
-        """Take in rows of any views; those of views that nothing is made of are left out."""
+        """Read rows of any views; rows of unused views are ignored."""
         for view, row in rows:
             take = self._take.get(view)
             if take is not None:
@@ -116,7 +116,7 @@ class Story:
                 take(row)
 
     def span(self) -> tuple[int, int]:
-        """The time from the first to the last thing seen, at least a second."""
+        """The time from the first to the last event, at least a second."""
         begin = self.begin or 0
         return begin, max(self.end or 0, begin + 1000)
 
@@ -124,7 +124,7 @@ class Story:
         """A number over all clusters."""
         return sum(each.get(name, 0) for each in self.totals.values())
 
-    # ------------------------------------------------------------------------------------------ what each view gives
+    # ------------------------------------------------------------------------------------------ rows of each view
 
     def _moment(self, cluster: str, timestamp: int | None) -> None:
         if timestamp is not None and timestamp >= 0:

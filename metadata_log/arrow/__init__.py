@@ -1,6 +1,6 @@
 """Metadata logs as Arrow record batches: raw, typed by record type, and as histories; without a JVM.
 
-Needs the extra `arrow`: `pip install 'trio-kraft[arrow]'`. Nothing else in `metadata_log` needs it.
+This package needs the extra `arrow`: `pip install 'trio-kraft[arrow]'`. The rest of `metadata_log` does not.
 """
 
 from metadata_log.arrow.parquet import write_parquet

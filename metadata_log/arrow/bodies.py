@@ -1,6 +1,6 @@
-"""The fields of records as Arrow columns (Kafka: the generated `*Record.java`), a record at a time.
+"""The fields of records as Arrow columns, one record at a time (Kafka: the generated `*Record.java`).
 
-`bodies_numpy` has the vectorised way, and comes here with every record that it does not read. Both give the same.
+`bodies_numpy` is the vectorised implementation and falls back to this one for unusual records. Both give equal results.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Convert = Callable[[object], object]
 
 
 def decode(frame: pa.RecordBatch) -> tuple[list[Message | None], list[str | None]]:
-    """The records of some frames, and what is wrong with each; a type or version that is not known gives no record."""
+    """The records of some frames, and the damage of each; an unknown type or version gives no record."""
     records: list[Message | None] = []
     damages: list[str | None] = []
     columns = [frame[name].to_pylist() for name in ("is_control", "key", "value", "damage")]
@@ -54,22 +54,22 @@ _Thing = TypeVar("_Thing", bound=Hashable)
 
 
 class _Distinct(dict[_Thing, int]):
-    """A number for each different thing, in the order in which they come."""
+    """Numbers distinct values in order of first appearance."""
 
     def __missing__(self, key: _Thing) -> int:
         self[key] = len(self)
         return self[key]
 
     def numbers(self, things: Iterable[_Thing]) -> pa.Array:
-        """The numbers of things, to take what was made of the different ones."""
+        """The numbers of values, for `take` on an array of the distinct ones."""
         found = array("i", map(self.__getitem__, things))
         return pa.Array.from_buffers(pa.int32(), len(found), [None, pa.py_buffer(found)])
 
 
 def body_columns(frame: pa.RecordBatch, cls: type[Message], wanted: Sequence[str]) -> dict[str, pa.Array]:
-    """The columns `wanted` of a typed view, and its `damage`, for frames of that type and those that tell of damage.
+    """The columns `wanted` of a typed view, and its `damage`, for frames of that type and for frames with damage.
 
-    A record that cannot be read has nulls, and its bytes in `undecoded`.
+    An unreadable record has nulls, and its bytes in `undecoded`.
     """
     front = _front(cls)
     values = frame["value"].to_pylist()
@@ -107,12 +107,12 @@ def _field_array(field: Field, records: Sequence[Message | None]) -> pa.Array:
     return pa.array(cells, arrow_type(field.type))
 
 
-# What differs from record to record of a log is its front, such as topic and partition; the rest, such as replicas and
-# leader, is the same in many. So the front is read at once, and each rest that occurs is read once.
+# Records of a log differ mainly in their first fields, such as topic and partition. The rest, such as replicas and
+# leader, is often equal. So the first fields are read for all records at once, and each distinct rest is read once.
 
 
 class _Front(Struct, frozen=True):
-    """The fields of fixed width with which a record begins in all its versions."""
+    """The fields of fixed width at the beginning of a record, the same in all its versions."""
 
     fields: tuple[Field, ...]
     names: tuple[str, ...]
@@ -120,7 +120,7 @@ class _Front(Struct, frozen=True):
 
     @property
     def end(self) -> int:
-        """Where the rest begins."""
+        """The position of the rest."""
         return _FRAMING_BYTES + self.layout.size
 
 
@@ -143,7 +143,7 @@ def _front(cls: type[Message]) -> _Front:
 
 
 def _rests(values: Sequence[bytes | None], damages: pa.Array, front: _Front) -> list[_Rest]:
-    """What is left of each value without its front; one that is too short or unusual as a whole, in a tuple."""
+    """Each value without its first fields; a value that is too short or unusual stays whole, in a tuple."""
     end = front.end
     if damages.null_count == len(damages):
         return [
@@ -162,7 +162,7 @@ def _rests(values: Sequence[bytes | None], damages: pa.Array, front: _Front) -> 
 
 
 def _decode_rests(different: Iterable[_Rest], front: _Front) -> tuple[list[Message | None], list[str | None]]:
-    """The records with these rests, with a front of zeros, and what is wrong with those that cannot be read."""
+    """The records with these rests, with zeros in the first fields, and the damage of the unreadable ones."""
     zeros = bytes(front.layout.size)
     records: list[Message | None] = []
     damages: list[str | None] = []
@@ -191,7 +191,7 @@ def _front_arrays(front: _Front, values: Sequence[bytes | None], known: pa.Array
 
 
 def scalar(field: Field) -> pa.Scalar:
-    """The default of a field, which a record has in versions that do not know the field."""
+    """The default of a field, for versions without the field."""
     default = field.default
     convert = converter(field.type)
     return pa.scalar(default if default is None or convert is None else convert(default), arrow_type(field.type))
@@ -203,7 +203,7 @@ def _tags(record: Message) -> list[tuple[int, bytes]] | None:
 
 @cache
 def converter(kind: FieldType) -> Convert | None:
-    """What makes a value of a record one that Arrow takes; None where nothing has to be done."""
+    """The conversion of a record's value to one that Arrow accepts; None where no conversion is needed."""
     match kind:
         case Kind.UUID:
             return str
@@ -238,7 +238,7 @@ def _struct(cls: type[Message]) -> Convert:
 
 
 def payloads(frame: pa.RecordBatch, *, show_secrets: bool) -> dict[str, pa.Array]:
-    """The column `payload`, Kafka's own JSON of each record, and `damage`; null for a record that cannot be read."""
+    """The column `payload`, Kafka's own JSON of each record, and `damage`; null for an unreadable record."""
     records, damages = decode(frame)
     versions = frame["version"].to_pylist()
     texts: list[str | None] = []

@@ -1,8 +1,8 @@
-"""The fields of many records of one type at once, as NumPy reads them (Kafka: the generated `*Record.java`).
+"""The fields of many records of one type at once, with NumPy (Kafka: the generated `*Record.java`).
 
-Each field is located in all records before the next one is; what stands where a declaration says something else, and
-what is rare (a number of four bytes, a tagged field that is not known, a version that is not known), marks the record,
-and `bodies` reads it. So do types with arrays of texts or structures, all of whose records go there.
+Each field is located in all records before the next field is. A record is marked and left to `bodies` if its bytes
+contradict the declaration, or if they contain something rare: a number of four bytes, an unknown tagged field, an
+unknown version. Types with arrays of texts or structures are left to `bodies` completely.
 """
 
 from __future__ import annotations
@@ -47,30 +47,30 @@ _IN_ARROW: Final = {
 
 
 class _Odd(Exception):
-    """Something in these records is not as usual: they are left to `bodies`."""
+    """Some of these records are unusual: `bodies` reads all of them."""
 
 
 class _Column(Struct, frozen=True):
-    """Where a field stands in each record: `size` counts bytes of a text and elements of an array."""
+    """The position of a field in each record: `size` counts bytes of a text and elements of an array."""
 
     field: Field
     start: Integers
     size: Integers
     absent: Mask
-    """Not there, so that it has its default."""
+    """Whether the field is absent and has its default."""
     null: Mask
 
 
 @cache
 def is_columnar(cls: type[Message]) -> bool:
-    """Whether every field of a record is fixed, text, bytes, or an array of what is fixed."""
+    """Whether every field of a record is fixed, text, bytes, or an array of fixed values."""
     kinds = [field.type.element if isinstance(field.type, ArrayOf) else field.type for field in layout_of(cls)]
     arrays = [field.type.element in _FIXED for field in layout_of(cls) if isinstance(field.type, ArrayOf)]
     return schema_of(cls).api_key is not None and all(arrays) and all(isinstance(kind, Kind) for kind in kinds)
 
 
 def body_columns(frame: pa.RecordBatch, cls: type[Message], wanted: Sequence[str]) -> dict[str, pa.Array]:
-    """The same as `bodies.body_columns`."""
+    """As `bodies.body_columns`."""
     if not is_columnar(cls) or not frame.num_rows:
         return bodies.body_columns(frame, cls, wanted)
     names = [*(name for name in columns_of(cls) if name in wanted), "damage"]
@@ -102,14 +102,14 @@ def body_columns(frame: pa.RecordBatch, cls: type[Message], wanted: Sequence[str
 def _read(
     values: pa.Array, rows: Integers, cls: type[Message], version: int, names: Sequence[str]
 ) -> tuple[Mask, dict[str, pa.Array]]:
-    """Which of these rows could be read, and their columns; raises `_Odd`."""
+    """Which of these rows are readable here, and their columns; raises `_Odd`."""
     _, edges, content = values.buffers()
     offsets = np.frombuffer(edges, np.int32)[values.offset : values.offset + len(values) + 1].astype(np.int64)
     low, high = int(offsets[0]), int(offsets[-1])
     data = content.slice(low, high - low).to_pybytes() + PADDING
     start, end = offsets[rows] - low, offsets[rows + 1] - low
     reading = _Reading(data, end, start + _FRAMING_BYTES)
-    # A type or version may be written in more bytes than it needs.
+    # A type or version may have more bytes than it needs.
     reading.bad |= (reading.raw[start + 1] | reading.raw[start + 2]) > 0x7F
     at = fields_at(cls, version)
     located = {field.name: reading.locate(field, version) for field in at.plain}
@@ -135,7 +135,7 @@ def _read(
 
 
 class _Reading:
-    """Goes through all records side by side: `at` is where each is read next, `bad` which cannot be read so."""
+    """Walks all records side by side: `at` is the next position in each, `bad` marks unreadable records."""
 
     def __init__(self, data: bytes, end: Integers, at: Integers) -> None:
         self.data = data
@@ -155,7 +155,7 @@ class _Reading:
         return np.ndarray((len(self.data) - dtype.itemsize + 1,), dtype, self.data, strides=(1,))
 
     def locate(self, field: Field, version: int) -> _Column:
-        """Where a field is in all records; reading goes on behind it."""
+        """The position of a field in all records; moves behind the field."""
         at = self.at
         none = np.zeros(len(at), np.bool_)
         if isinstance(field.type, Kind) and field.type in _FIXED:
@@ -176,7 +176,7 @@ class _Reading:
         return _Column(field, start, size, none, null)
 
     def locate_tagged(self, fields: Sequence[Field], version: int) -> dict[str, _Column]:
-        """Where the tagged fields are: each record has some, in any order."""
+        """The positions of the tagged fields, which each record has in any order."""
         rows = len(self.at)
         count = self.raw[self.at].astype(np.int64)
         self._advance(self.at + 1)
@@ -240,7 +240,7 @@ def _array(reading: _Reading, column: _Column) -> pa.Array:
     if kind is Kind.UUID:
         return _uuids(reading.view(kind)[column.start])
     text = pa.string() if kind is Kind.STRING else pa.binary()
-    # What is absent has no place: it stands where the one before ends, so that places rise.
+    # An absent value has no position: it takes the end of the one before, so that positions increase.
     start = np.maximum.accumulate(np.where(null, 0, column.start + column.size))
     start = np.where(null, start, column.start)
     found = between(reading.data, start, np.where(null, start, column.start + column.size), text)
@@ -276,7 +276,7 @@ _PAIRS: Final = np.array([[_DIGITS[pair >> 6], _DIGITS[pair & 63]] for pair in r
 
 
 def _uuids(values: np.ndarray[Any, Any]) -> pa.Array:
-    """Kafka's text for these ids of 16 bytes: they come again and again, so each is written once."""
+    """Kafka's text for these ids of 16 bytes. Ids repeat, so each distinct one is formatted once."""
     data = pa.py_buffer(np.ascontiguousarray(values))
     encoded = pa.Array.from_buffers(pa.binary(_UUID_BYTES), len(values), [None, data]).dictionary_encode()
     return uuid_texts(encoded.dictionary).take(encoded.indices)

@@ -1,8 +1,8 @@
-"""What a record is before its body is read: place, type and version, key and value (Kafka: `MetadataRecordSerde`).
+"""The frame of a record without its body: position, type and version, key and value (Kafka: `MetadataRecordSerde`).
 
-Batches as controllers write them are *plain*: uncompressed data whose records have no key, no header and no time of
-their own. Those are read here a record at a time, or by `frames_numpy` all at once; any other batch goes the slow way.
-All give the same.
+Batches as controllers write them are *plain*: uncompressed data, and records without key, headers or own time. Plain
+batches are read here one record at a time, or by `frames_numpy` all at once. Any other batch takes the slow path. All
+paths give equal results.
 """
 
 from __future__ import annotations
@@ -35,22 +35,24 @@ FRAME_SCHEMA: Final = pa.schema(
         pa.field("damage", pa.string()),
     ]
 )
-"""The columns of frames; timestamps are milliseconds as they stand in the log."""
+"""The columns of frames; timestamps are the milliseconds of the log."""
 _INT64: Final = 1 << 63
 PADDING: Final = bytes(32)
-"""Behind the data of plain batches, so that what is read ahead of a check is there."""
+"""Zeros behind the data of plain batches, so that a read before its bounds check stays in the data."""
 
 ReadPlain = Callable[[Sequence[RecordBatch], bytes], tuple[pa.RecordBatch | None, int]]
-"""The frames of batches, whose joined data is given, and how many of them are plain; no frames unless all are."""
+"""A function from batches and their joined data to their frames and the number of plain batches; no frames unless all
+are plain.
+"""
 
 
 def frames(batches: Sequence[RecordBatch], where: str) -> pa.RecordBatch:
-    """The frames of some batches, as `FRAME_SCHEMA` has them; what cannot be read is a row with `damage`."""
+    """The frames of some batches, in the columns of `FRAME_SCHEMA`; damage is a row with `damage`."""
     return join_frames(batches, where, _read_plain)
 
 
 def join_frames(batches: Sequence[RecordBatch], where: str, read_plain: ReadPlain) -> pa.RecordBatch:
-    """The frames of some batches, in order: those of plain ones by `read_plain`, of others the slow way."""
+    """The frames of some batches, in order: plain ones by `read_plain`, others by the slow path."""
     parts: list[pa.RecordBatch] = []
     first = 0
     for index, batch in enumerate(batches):
@@ -98,24 +100,24 @@ _NEAR: Final = struct.Struct(">BHBBBBBB").unpack_from
 _FAR: Final = struct.Struct(">BHHBBBBB").unpack_from
 """The same with an offset delta of two bytes."""
 _NEAR_VALUE: Final = 6
-"""Where the value begins."""
+"""The position of the value."""
 _FAR_VALUE: Final = 7
 _NEAR_COUNT: Final = 64
 _FAR_COUNT: Final = 8192
 _NEAR_DELTAS: Final = tuple(delta << 1 for delta in range(_NEAR_COUNT))
 _FAR_DELTAS: Final = tuple((delta << 9 | 0x8000) & 0xFF00 | delta >> 6 for delta in range(_NEAR_COUNT, _FAR_COUNT))
 _NULL: Final = 1
-"""The length of a key that is null."""
+"""The encoded length of a null key."""
 _LEAST_LENGTH: Final = 6
-"""Of a value: frame version, type and version."""
+"""The encoded length of the shortest value: frame version, type and version."""
 
 
 class _NotPlain(Exception):
-    """Something in a batch is not as controllers write it."""
+    """A batch is not as controllers write batches."""
 
 
 class _Plain:
-    """The columns of plain records: positions, the edges of values in the joined data, types and versions."""
+    """The columns of plain records: positions, value boundaries in the joined data, types and versions."""
 
     def __init__(self) -> None:
         self.starts = array("q")
@@ -145,7 +147,7 @@ class _Plain:
         unpack: Callable[[bytes, int], tuple[Any, ...]],
         value_at: int,
     ) -> int:
-        """Read a record for each of the encoded offset deltas: with one call where its size takes one byte."""
+        """Read a record for each of the encoded offset deltas: in one call if its size takes one byte."""
         note_start, note_edge = self.starts.append, self.edges.append
         note_type, note_version = self.types.append, self.versions.append
         twice = 2 * value_at
@@ -174,7 +176,7 @@ class _Plain:
         return at
 
     def _one(self, data: bytes, start: int, shift: int, index: int) -> int:
-        """Read any plain record; the position behind it."""
+        """Read any plain record; returns the position behind the record."""
         size, at = _number(data, start)
         behind = at + (size >> 1)
         delta, key_at = _number(data, at + 2)
@@ -243,9 +245,9 @@ def plain_frame(places: Sequence[pa.Array], values: pa.Array) -> pa.RecordBatch:
 
 
 def slices(data: bytes, edges: array[int] | memoryview, kind: pa.DataType) -> pa.Array:
-    """Bytes or text between each two of `edges`, which are 32-bit positions in `data` that never fall.
+    """The bytes or texts between each two of `edges`, which are non-decreasing 32-bit positions in `data`.
 
-    An array also of what lies between is made first, without a copy; then every other element is taken.
+    An array that includes the gaps is made first, without a copy; then every other element is taken.
     """
     rows = len(edges) // 2
     if not rows:
@@ -265,19 +267,19 @@ class _Rows:
         self._columns: dict[str, list[object]] = {name: [] for name in FRAME_SCHEMA.names}
 
     def take(self) -> pa.RecordBatch:
-        """What was added."""
+        """The rows that were added."""
         arrays = [pa.array(self._columns[field.name], field.type) for field in FRAME_SCHEMA]
         return pa.RecordBatch.from_arrays(arrays, schema=FRAME_SCHEMA)
 
     def add_damage(self, damage: Damage) -> None:
-        """A row that says what is wrong and where; nothing else of it is known."""
+        """Add a row with damage and its place; every other column is null."""
         offset = None if damage.offset is None else _in_64_bits(damage.offset)
         row = {"position": damage.position, "offset": offset, "damage": damage.what}
         for name, column in self._columns.items():
             column.append(row.get(name))
 
     def add(self, batch: RecordBatch, where: str) -> None:
-        """The rows of any batch, record by record."""
+        """Add the rows of any batch, record by record."""
         starts = _record_starts(batch)
         try:
             for index, record in enumerate(records(batch, where=where)):
@@ -317,7 +319,7 @@ class _Rows:
 
 
 def _in_64_bits(number: int) -> int | None:
-    """A number that a damaged header made too large is none."""
+    """A number, or None if a damaged header made the number too large."""
     return number if -_INT64 <= number < _INT64 else None
 
 
@@ -331,7 +333,7 @@ def _control_type(key: bytes, value: bytes) -> tuple[int, int]:
 
 
 def _record_starts(batch: RecordBatch) -> Iterator[int]:
-    """Where each record begins in the file; those of a compressed batch all begin where it does."""
+    """The position of each record in the file; records of a compressed batch have the position of the batch."""
     if batch.is_compressed:
         yield from repeat(batch.position)
     data, at = batch.data, HEADER_BYTES

@@ -1,6 +1,6 @@
-"""The frames of many records at once: one pass finds where they begin, NumPy reads the rest (Kafka: `DefaultRecord`).
+"""The frames of many records at once: one pass finds their positions, NumPy reads the rest (Kafka: `DefaultRecord`).
 
-A batch that turns out not to be plain is left to `frames`.
+A batch that is not plain is left to `frames`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NULL: Final = 1
 
 
 def frames(batches: Sequence[RecordBatch], where: str) -> pa.RecordBatch:
-    """The frames of some batches, as `FRAME_SCHEMA` has them; the same as those of `frames.frames`."""
+    """The frames of some batches, in the columns of `FRAME_SCHEMA`; equal to those of `frames.frames`."""
     return join_frames(batches, where, _read_plain)
 
 
@@ -36,7 +36,7 @@ def _read_plain(batches: Sequence[RecordBatch], data: bytes) -> tuple[pa.RecordB
 
 
 def _record_starts(batches: Sequence[RecordBatch], data: bytes) -> tuple[array[int], int]:
-    """Where records begin in the joined data of the batches, and how many batches they fill exactly."""
+    """The positions of records in the joined data of the batches, and how many batches they fill exactly."""
     starts = array("q")
     note = starts.append
     behind = 0
@@ -61,7 +61,7 @@ def _record_starts(batches: Sequence[RecordBatch], data: bytes) -> tuple[array[i
 
 
 def _read(batches: Sequence[RecordBatch], data: bytes, starts: array[int]) -> tuple[pa.RecordBatch | None, int]:
-    """The frames of the batches; None, and the first batch that is not plain, if there is one."""
+    """The frames of the batches; or None, and the first batch that is not plain."""
     raw = np.frombuffer(data, np.uint8)
     start = np.frombuffer(starts, np.int64)
     counts = np.array([batch.record_count for batch in batches], np.int64)
@@ -103,9 +103,9 @@ def _read(batches: Sequence[RecordBatch], data: bytes, starts: array[int]) -> tu
 
 
 def varints(raw: Bytes, at: Integers) -> tuple[Integers, Integers]:
-    """The unsigned variable-length numbers of up to three bytes at these places, and the places behind them.
+    """The unsigned variable-length numbers of up to three bytes at these positions, and the positions behind them.
 
-    A longer one is never what was looked for: it is read as a number beyond any that fits.
+    A longer number is never valid here: the result is then a number beyond any valid one.
     """
     first = raw[at]
     number = first.astype(np.int64)
@@ -125,7 +125,7 @@ TOO_LARGE: Final = 1 << 40
 
 
 def between(data: bytes, start: Integers, end: Integers, kind: pa.DataType = BINARY) -> pa.Array:
-    """Bytes or text from these places of `data`, which rise."""
+    """The bytes or texts between these non-decreasing positions of `data`."""
     edges = np.empty(2 * len(start), np.int32)
     edges[0::2], edges[1::2] = start, end
     return slices(data, edges.data, kind)

@@ -1,4 +1,4 @@
-"""Hides secrets in the columns of the raw and of the typed views, as `kraft dump` does in its lines."""
+"""Hides secrets in the columns of the raw and the typed views, as `kraft dump` does in its lines."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _COLUMNS: Final = {"UserScramCredentialRecord": ("salt", "stored_key", "server_k
 
 
 def without_secrets(frame: pa.RecordBatch, view: str, found: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
-    """The columns `found` of a view, with `REDACTED` in place of what is secret in the records of `frame`.
+    """The columns `found` of a view, with `REDACTED` in place of the secrets in the records of `frame`.
 
-    In the raw view that is the whole `value` of a record with a secret. Of a record that cannot be read, or whose type
-    cannot, nobody knows what it holds: its bytes are hidden, too, unless its type never holds a secret.
+    In the raw view the whole `value` of a record with a secret is hidden. An unreadable record, or one of an unknown
+    type, may hold a secret: its bytes are hidden too, unless its type never holds a secret.
     """
     names = ("value",) if view == RECORDS else _COLUMNS.get(view, ())
     hidden = _hidden(frame) if names else None
@@ -45,7 +45,7 @@ def _redacted(kind: pa.DataType) -> pa.Scalar:
 
 
 def _hidden(frame: pa.RecordBatch) -> pa.Array | None:
-    """Which records are to be hidden; None for none."""
+    """A mask of the records to hide; None for no record."""
     of_type = pc.and_(pc.is_in(frame["type_id"], _NUMBERS), pc.invert(pc.fill_null(frame["is_control"], False)))
     suspects = pc.or_(pc.fill_null(of_type, False), pc.is_null(frame["type_id"]))
     if not pc.any(suspects).as_py():

@@ -1,4 +1,4 @@
-"""Writes any view to a Parquet file, a group of rows at a time, so that its size does not matter."""
+"""Writes any view to a Parquet file, one row group at a time, in bounded memory."""
 
 from __future__ import annotations
 
@@ -11,16 +11,27 @@ import pyarrow.parquet as pq
 from metadata_log.disk import FILE_MODE
 
 _GROUP_ROWS: Final = 1 << 17
-"""A row group has at least so many rows, and a batch more at most."""
+"""The least rows of a row group, which has at most one batch more."""
 
 
 def write_parquet(
     reader: pa.RecordBatchReader, target: str, *, compression: str = "zstd", private: bool = False
 ) -> int:
-    """Write what `read_records`, `read_typed` or `read_view` gives to the file `target`; the number of its rows.
+    """Write the rows of a reader to the Parquet file `target`.
 
-    The file has its name once it is whole. With `private` it has mode 0600. Errors are those of the reader, and
-    `OSError`.
+    The file gets its name once it is complete.
+
+    Args:
+        reader: The result of `read_records`, `read_typed` or `read_view`.
+        target: The path of the file.
+        compression: Parquet's compression codec.
+        private: Whether the file gets mode 0600.
+
+    Returns:
+        The number of rows.
+
+    Raises:
+        OSError: The file could not be written. Errors of the reader pass through.
     """
     part = f"{target}.part"
     written = 0

@@ -1,6 +1,6 @@
-"""Reads a metadata log as Arrow record batches: the raw view, or one type of record in columns of its own.
+"""Reads a metadata log as Arrow record batches: the raw view, or one record type with its own columns.
 
-A range is decoded in steps of at most 8 MB of log or 65,536 records, and one batch at least, so memory does not grow
+A range is decoded in steps of at most 8 MB of log or 65,536 records, and at least one batch, so memory does not grow
 with the file.
 """
 
@@ -32,27 +32,35 @@ Decoder = Literal["numpy", "python"]
 
 
 class Mode(StrEnum):
-    """What a reading does with damage, in the words of Spark's readers. An unfinished last batch is none."""
+    """The reaction to damage, with the names of Spark's readers. An unfinished last batch is no damage."""
 
     FAILFAST = "FAILFAST"
     """Raise `DamagedFile`."""
     PERMISSIVE = "PERMISSIVE"
-    """Go on behind the damage; a row has its reason in `damage`, with file, position and, where known, offset."""
+    """Continue behind the damage. A row reports file, position, reason in `damage` and, where known, the offset."""
     DROPMALFORMED = "DROPMALFORMED"
-    """Go on behind the damage and say nothing."""
+    """Continue behind the damage without a report."""
 
 
 class Filters(Struct, frozen=True, kw_only=True):
-    """Which rows are wanted. Each bound speaks of the column of its name; rows that tell of damage always are."""
+    """A selection of rows. Rows that report damage are always selected.
+
+    Args:
+        from_offset: The first offset.
+        until_offset: The offset behind the last one.
+        from_timestamp_ms: The first time in ms.
+        until_timestamp_ms: The time in ms behind the last one.
+        types: Values of the column `type`; None for all.
+    """
 
     from_offset: int | None = None
     until_offset: int | None = None
-    """The first offset that is not wanted any more."""
+    """The offset behind the last selected one."""
     from_timestamp_ms: int | None = None
     until_timestamp_ms: int | None = None
-    """The first time that is not wanted any more."""
+    """The time behind the last selected one, in ms."""
     types: tuple[str, ...] | None = None
-    """Values of the column `type`. What is not wanted is left out before its body is looked at."""
+    """Values of the column `type`. Records of other types are skipped without decoding their bodies."""
 
 
 NO_FILTERS: Final = Filters()
@@ -70,11 +78,27 @@ def read_records(
     decoder: Decoder = "numpy",
     disk: Disk | None = None,
 ) -> pa.RecordBatchReader:
-    """Every record of a directory, segment or snapshot, with its key and value as bytes.
+    """Every record of a directory, segment or snapshot, with key and value as bytes.
 
-    `columns` chooses and orders them; `payload`, Kafka's JSON of the record, is there only if it is named. Secrets are
-    hidden as `kraft dump` hides them unless `show_secrets`: a `value` that holds one is `(redacted)`. Errors as of
-    `plan_splits`, at once, and of `read_split`, later.
+    Args:
+        path: A log directory, partition directory, segment or snapshot.
+        columns: The columns and their order; None for all but `payload`, Kafka's JSON of the record.
+        filters: The selected rows.
+        mode: The reaction to damage.
+        snapshots: Whether the snapshots of a directory are included.
+        cluster: The value of the column `cluster`; None for the id in `meta.properties`.
+        show_secrets: Whether secrets are shown. By default a `value` with a secret is `(redacted)`.
+        decoder: The implementation: "numpy", or "python" without NumPy.
+        disk: The disk; None for the disk of this machine.
+
+    Returns:
+        A reader of record batches in the schema of `schema_of`.
+
+    Raises:
+        ValueError: A column is unknown.
+        OSError: A file is unreadable.
+        MetadataLogError: The directory holds no metadata log.
+        DamagedFile: The log is damaged and the mode is FAILFAST; raised while reading.
     """
     return _read(
         path, RECORDS, columns, filters, mode, snapshots, cluster, show_secrets=show_secrets, decoder=decoder, disk=disk
@@ -94,10 +118,10 @@ def read_typed(
     decoder: Decoder = "numpy",
     disk: Disk | None = None,
 ) -> pa.RecordBatchReader:
-    """The records of one type, such as `PartitionChangeRecord`, with a column for each of their fields.
+    """The records of one type, such as `PartitionChangeRecord`, with a column for each field.
 
-    Arguments and errors as for `read_records`. A record in a version that is not known has null in its fields and its
-    bytes in `undecoded`.
+    Arguments, result and errors as for `read_records`, and `record_type` is the name of the type. A record of an
+    unknown version has null in its fields, and its bytes in `undecoded`.
     """
     return _read(
         path,
@@ -166,10 +190,27 @@ def read_split(
     decoder: Decoder = "numpy",
     disk: Disk | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a range, none of them empty, in the schema of `schema_of(view, columns)`.
+    """The rows of a range, in non-empty batches with the schema of `schema_of(view, columns)`.
 
-    Every batch's CRC is checked before anything of it counts. Raises `DamagedFile` under FAILFAST, `ValueError` for a
-    view or column there is not, and `OSError`.
+    The CRC of every batch is checked before any of its records is returned.
+
+    Args:
+        split: The range, from `plan_splits`.
+        view: `records`, or the name of a record type.
+        columns: The columns and their order; None for all but `payload`.
+        filters: The selected rows.
+        mode: The reaction to damage.
+        show_secrets: Whether secrets are shown.
+        decoder: The implementation: "numpy", or "python" without NumPy.
+        disk: The disk; None for the disk of this machine.
+
+    Returns:
+        An iterator of record batches.
+
+    Raises:
+        DamagedFile: The log is damaged and the mode is FAILFAST.
+        ValueError: The view or a column is unknown.
+        OSError: A file is unreadable.
     """
     schema = _raw_schema(view, columns)
     for frame in _steps(split, OsDisk() if disk is None else disk, mode, decoder):
@@ -188,7 +229,7 @@ def _raw_schema(view: str, columns: Sequence[str] | None) -> pa.Schema:
 
 
 def _steps(split: Split, disk: Disk, mode: Mode, decoder: Decoder) -> Iterator[pa.RecordBatch]:
-    """The frames of a range, step by step, with a frame for each damage in its place."""
+    """The frames of a range, step by step, with a frame for each damage in its position."""
     read_frames = frames_numpy.frames if decoder == "numpy" else frames.frames
     waiting: list[RecordBatch] = []
     size = rows = 0
@@ -211,13 +252,13 @@ def _steps(split: Split, disk: Disk, mode: Mode, decoder: Decoder) -> Iterator[p
 
 
 def _sliced(frame: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """A frame in pieces of at most `STEP_ROWS`: one batch can have more."""
+    """A frame in pieces of at most `STEP_ROWS`: one batch can exceed them."""
     return (frame.slice(start, STEP_ROWS) for start in range(0, frame.num_rows, STEP_ROWS))
 
 
 @cache
 def _type_of(name: str) -> tuple[bool, int] | None:
-    """Whether a name in the column `type` is that of a control record, and its number; None if it can be no type."""
+    """Whether a name in the column `type` is that of a control record, and its number; None for an impossible name."""
     for is_control, known in ((False, RECORD_TYPES), (True, CONTROL_RECORDS)):
         for number, cls in known.items():
             if cls.__name__ == name:
@@ -235,13 +276,13 @@ def is_type_name(name: str) -> bool:
 
 
 def type_name(is_control: bool, number: int) -> str:
-    """What the column `type` says of a record with this number."""
+    """The value of the column `type` for a record with this number."""
     known = (CONTROL_RECORDS if is_control else RECORD_TYPES).get(number)
     return known.__name__ if known else f"{'control ' if is_control else ''}record type {number}"
 
 
 def _chosen(frame: pa.RecordBatch, view: str, filters: Filters) -> pa.RecordBatch:
-    """The rows that view and filters ask for, and those that tell of damage."""
+    """The rows that view and filters select, and those that report damage."""
     conditions = []
     for column, bound, condition in (
         ("offset", filters.from_offset, pc.greater_equal),
@@ -284,7 +325,7 @@ def _rows(
     *,
     show_secrets: bool,
 ) -> pa.RecordBatch:
-    """The columns of a view for these frames; what mode does with damage is done."""
+    """The columns of a view for these frames, with damage handled by mode."""
     found = {name: frame[name] for name in FRAME_SCHEMA.names}
     if view != RECORDS:
         read_bodies = bodies_numpy.body_columns if decoder == "numpy" else bodies.body_columns
@@ -323,11 +364,11 @@ def _first_damage(found: Mapping[str, pa.Array], path: str) -> Damage:
 
 
 _CONTROL: Final = 1 << 16
-"""Added to the numbers of control records, which begin at 0 like those of metadata records."""
+"""Added to the numbers of control records, which begin at 0 as those of metadata records do."""
 
 
 def _type_names(frame: pa.RecordBatch) -> pa.Array:
-    """The names of the types: each that occurs is made once."""
+    """The names of the types; each distinct name is made once."""
     control = pc.multiply(pc.cast(frame["is_control"], pa.int32()), _CONTROL)
     encoded = pc.add(pc.cast(frame["type_id"], pa.int32()), control).dictionary_encode()
     keys = encoded.dictionary.to_pylist()
@@ -339,7 +380,7 @@ _MOST_MS: Final = (1 << 63) // 1000 - 1
 
 
 def _timestamps(milliseconds: pa.Array) -> pa.Array:
-    """Milliseconds as timestamps; null for -1, which is Kafka's word for none, and for what Arrow cannot say."""
+    """Milliseconds as timestamps; null for -1, Kafka's value for none, and for times beyond Arrow's range."""
     possible = pc.and_(pc.less(milliseconds, _MOST_MS), pc.greater(milliseconds, -_MOST_MS))
     known = pc.and_(pc.not_equal(milliseconds, -1), possible)
     return pc.cast(pc.multiply(pc.if_else(known, milliseconds, None), 1000), TIMESTAMP)

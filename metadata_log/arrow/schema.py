@@ -1,7 +1,7 @@
 """The Arrow schemas of all views: raw, one per record type (Kafka: `MetadataRecordType`), and the replayed ones.
 
-A typed view has the fields of its record in wire order, each under its name, between the columns that say where the
-record stands and two that say what could not be read. Types follow the wire: `uuid` is text in Kafka's form, `uint16`
+A typed view has the fields of its record in wire order, each under its name. Columns for the place of the record come
+first, and two columns for unreadable content come last. Types follow the wire: `uuid` is text in Kafka's form, `uint16`
 has no counterpart in Spark and is an `int32`, an array of structures is a list of structs.
 """
 
@@ -20,7 +20,7 @@ from metadata_log.serde.fields import ArrayOf, Field, FieldType, Kind, Message, 
 RECORDS: Final = "records"
 """The name of the raw view."""
 PAYLOAD: Final = "payload"
-"""The column that is only there when it is asked for by name."""
+"""The column that is included only by name."""
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
 _PLACE: Final = (
@@ -76,18 +76,26 @@ COLUMN_TYPES: Final[dict[ColumnType, pa.DataType]] = {
     "uuid[]": pa.list_(pa.string()),
     "map<string,string>": pa.map_(pa.string(), pa.string()),
 }
-"""How a column of a replayed view is held."""
+"""The Arrow types of the columns of replayed views."""
 
 RECORD_CLASSES: Final[dict[str, type[Message]]] = {
     cls.__name__: cls for cls in (*RECORD_TYPES.values(), *CONTROL_RECORDS.values())
 }
-"""The types of record that have a view, metadata records first, by their names."""
+"""The record types with a view, by name, metadata records first."""
 
 
 def schema_of(view: str, columns: Sequence[str] | None = None) -> pa.Schema:
-    """The schema of `records`, of a record type such as `PartitionChangeRecord`, or of a view of the histories.
+    """The schema of a view.
 
-    With `columns` only these, in this order; without, all but `payload`. `ValueError` for names that are not known.
+    Args:
+        view: `records`, a record type such as `PartitionChangeRecord`, or a view of the histories.
+        columns: The columns and their order; None for all but `payload`.
+
+    Returns:
+        The Arrow schema.
+
+    Raises:
+        ValueError: The view or a column is unknown.
     """
     fields = {field.name: field for field in _fields(view)}
     if columns is None:
@@ -117,13 +125,13 @@ def _fields(view: str) -> tuple[pa.Field, ...]:
 
 @cache
 def columns_of(cls: type[Message]) -> dict[str, Field]:
-    """The fields of a record by the names of their columns: `epoch` of a record is `record_epoch`, for example."""
+    """The fields of a record by their column names: a record's `epoch`, for example, is `record_epoch`."""
     taken = {*(field.name for field in _PLACE), "version"}
     return {f"record_{field.name}" if field.name in taken else field.name: field for field in layout_of(cls)}
 
 
 def arrow_type(kind: FieldType) -> pa.DataType:
-    """How a field of this type is held in Arrow."""
+    """The Arrow type of a field of this type."""
     match kind:
         case Kind():
             return _KINDS[kind]

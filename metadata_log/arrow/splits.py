@@ -1,4 +1,4 @@
-"""Cuts the files of a metadata log into ranges that begin at batches, for readers that work side by side.
+"""Splits the files of a metadata log into ranges at batch boundaries, for parallel readers.
 
 Planning reads headers only: about a millisecond for 1,500 batches on a local disk (Kafka: `FileRecords.batches`).
 """
@@ -23,12 +23,19 @@ from metadata_log.snapshot import list_snapshots
 from metadata_log.types import OffsetAndEpoch
 
 MIN_SPLIT_BYTES: Final = 8 << 20
-"""Below this a range costs a task more than its records do."""
+"""The size in bytes below which a task costs more than its records."""
 _NO_TIME: Final = -1
 
 
 class Split(Struct, frozen=True, kw_only=True):
-    """A range of one file, from a batch to a batch. Plain values: it can be sent to another process."""
+    """A range of one file between two batch boundaries. It holds only plain values and can be sent to a process.
+
+    Args:
+        path: The file.
+        cluster: The value of the column `cluster`.
+        start: The position of the first batch.
+        end: The position behind the last batch.
+    """
 
     cluster: str
     directory: str
@@ -36,21 +43,21 @@ class Split(Struct, frozen=True, kw_only=True):
     start: int
     end: int
     is_last: bool
-    """Whether the file ended here when the splits were planned."""
+    """Whether the range reached the end of the file at the time of planning."""
     may_grow: bool
     """Whether an unfinished batch at the end is usual."""
     expected_offset: int | None
-    """The offset that the first batch must have; None if that is not known."""
+    """The expected offset of the first batch; None if unknown."""
     epoch: int
-    """Of the batch before."""
+    """The epoch of the batch before."""
     end_offset: int | None
-    """The offset behind the last batch; None if only reading can tell."""
+    """The offset behind the last batch; None if only reading determines it."""
     max_timestamp_ms: int
-    """The latest timestamp in the batch headers; -1 for none."""
+    """The latest timestamp in the batch headers, in ms; -1 for none."""
     gap: Damage | None = None
-    """What is wrong between the file before and this one."""
+    """Damage between the file before and this one."""
     missing: tuple[Damage, ...] = ()
-    """What is missing behind this file, the last one."""
+    """Damage behind this file, the last one."""
 
     @property
     def segment(self) -> str:
@@ -59,15 +66,15 @@ class Split(Struct, frozen=True, kw_only=True):
 
     @property
     def is_snapshot(self) -> bool:
-        """Whether the file is a snapshot: its offsets are local to it."""
+        """Whether the file is a snapshot, with offsets of its own."""
         return self.path.endswith(SNAPSHOT_SUFFIX)
 
 
 def log_files(disk: Disk, path: str, *, snapshots: bool = False) -> list[str]:
-    """The segments that `path` means, in order, behind the snapshots if they are wanted.
+    """The segments of a path in order, after the snapshots if they are included.
 
-    `path` is a file, a partition directory, or a log directory with one. `FileNotFoundError` if there is nothing,
-    `MetadataLogError` if a directory holds no metadata log.
+    `path` is a file, a partition directory, or a log directory. Raises `FileNotFoundError` for a missing path, and
+    `MetadataLogError` for a directory without a metadata log.
     """
     if not disk.exists(path):
         raise FileNotFoundError(path)
@@ -94,7 +101,7 @@ def _names(disk: Disk, path: str) -> list[str] | None:
 
 
 def cluster_of(disk: Disk, path: str) -> str:
-    """The cluster id in `meta.properties` in or above `path`; without one the name of the directory."""
+    """The cluster id in `meta.properties` in or above `path`; without that file, the name of the directory."""
     directory = path.rstrip("/") if _names(disk, path) is not None else path.rpartition("/")[0] or "."
     for place in (directory, directory.rpartition("/")[0]):
         file = f"{place}/{META_PROPERTIES}" if place else META_PROPERTIES
@@ -122,11 +129,26 @@ def plan_splits(
 ) -> list[Split]:
     """The ranges of a directory's segments, or of one segment or snapshot, in order.
 
-    Each has at least `min_bytes`, but for the last of a file. From the first damage in the headers on, a file is one
-    range. Ranges without records from `from_offset` on, below `until_offset` or from `from_timestamp_ms` on are left
-    out, and not looked at further. `snapshots` takes those of a directory, too. `cluster` is what the column of that
-    name says; else see `cluster_of`. What a directory lacks is told by its first and its last range. Errors as those of
-    `log_files`, and `MetadataLogError` for a log that is missing where a snapshot stands for one.
+    From the first damage in the headers on, a file is one range. The first and the last range carry the missing parts
+    of a directory as damage.
+
+    Args:
+        path: A log directory, partition directory, segment or snapshot.
+        disk: The disk; None for the disk of this machine.
+        cluster: The value of the column `cluster`; None for that of `cluster_of`.
+        snapshots: Whether the snapshots of a directory are included.
+        min_bytes: The least size of a range in bytes; the last range of a file may be smaller.
+        from_offset: Ranges with only smaller offsets are left out.
+        until_offset: Ranges with only this offset or larger ones are left out.
+        from_timestamp_ms: Ranges with only earlier times are left out.
+
+    Returns:
+        The ranges.
+
+    Raises:
+        FileNotFoundError: The path does not exist.
+        MetadataLogError: The directory holds no metadata log, or a snapshot proves that the log is missing.
+        OSError: A file is unreadable.
     """
     disk = OsDisk() if disk is None else disk
     name = cluster_of(disk, path) if cluster is None else cluster
@@ -145,7 +167,7 @@ def plan_splits(
 
 
 def _partition_directory(disk: Disk, path: str) -> str | None:
-    """The partition directory that a path means; None for a file."""
+    """The partition directory of a path; None for a file."""
     names = _names(disk, path)
     if names is None:
         return None
@@ -159,9 +181,9 @@ def _partition_directory(disk: Disk, path: str) -> str | None:
 def _with_missing(
     disk: Disk, directory: str, snapshots: Sequence[OffsetAndEpoch], found: list[Split], from_offset: int
 ) -> list[Split]:
-    """The ranges of a directory, of which the first and the last one tell what is missing before and behind them.
+    """The ranges of a directory; the first and the last one carry the missing parts before and behind them.
 
-    A reader that begins where the log does, or later, misses nothing before that.
+    A reader that begins at the log start, or later, misses nothing before that.
     """
     of_log = [split for split in found if not split.is_snapshot]
     if of_log:
@@ -192,7 +214,7 @@ def _may_hold(split: Split, from_offset: int | None, until_offset: int | None, f
 def _splits_of(disk: Disk, path: str, cluster: str, end_before: int | None, min_bytes: int) -> list[Split]:
     try:
         file = disk.open(path, writable=False)
-    except FileNotFoundError:  # removed by retention since it was listed
+    except FileNotFoundError:  # retention has removed the file since the listing
         return []
     base = parse_file_name(path.rpartition("/")[2])
     gap = None if base is None else gap_before(path, base, end_before)
@@ -232,7 +254,7 @@ class _Piece(Struct, frozen=True):
 
 def _pieces(file: File, size: int, base: int | None, min_bytes: int) -> Iterator[_Piece]:
     start, position = 0, 0
-    expected, epoch = base, 0  # of the batch that comes next
+    expected, epoch = base, 0  # of the next batch
     first_expected, first_epoch, latest = expected, epoch, _NO_TIME
     sound = True
     try:
@@ -253,9 +275,9 @@ def _pieces(file: File, size: int, base: int | None, min_bytes: int) -> Iterator
 
 
 def read_batches(split: Split, disk: Disk) -> Iterator[RecordBatch | Damage]:
-    """The batches of a range, each with a good CRC, and what damage lies between them; a file that is gone is damage.
+    """The batches of a range, each with a good CRC, and the damage between them; a missing file is damage.
 
-    A segment that retention has marked for removal meanwhile is read under its new name.
+    A segment that retention has renamed for removal meanwhile is read under its new name.
     """
     if split.gap is not None:
         yield split.gap

@@ -1,6 +1,6 @@
-"""Replayed views as Arrow record batches: histories, states and what follows from them (`metadata_log.history`).
+"""Replayed views as Arrow record batches: histories, states and derived views (`metadata_log.history`).
 
-The engine writes a row when what it tells of ends, so a view of any length passes through in batches of bounded size.
+The engine writes a row when the row's interval ends, so that a view of any length passes in batches of bounded size.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from metadata_log.reader import OnDamage
 from metadata_log.timeline import At, parse_at, read_timeline
 
 _ROWS: Final = 1 << 14
-"""Rows of a batch: as Python values they take some ten times what Arrow needs."""
+"""The rows of a batch. As Python values they take about ten times the memory of Arrow."""
 
 
 def read_view(
@@ -39,10 +39,23 @@ def read_view(
 ) -> pa.RecordBatchReader:
     """A view of `metadata_log.history.VIEWS` of a log directory, partition directory, segment or snapshot.
 
-    `at` ends the history, itself included: an offset, or a time as `parse_at` reads it. With `dictionaries` texts are
-    dictionaries, as pandas has categories. Damage that is not to end the reading becomes rows of the view `retention`.
-    Raises `ValueError` for names and points that are not known, at once, and what `read_timeline` and `history.rows`
-    raise, later.
+    Args:
+        path: The path.
+        view: The name of the view.
+        at: The end of the history (inclusive): an `At`, an offset, or a text for `parse_at`; None for the whole log.
+        columns: The columns and their order; None for all.
+        mode: The reaction to damage. Tolerated damage becomes rows of the view `retention`.
+        cluster: The value of the column `cluster`; None for the id in `meta.properties`.
+        options: The options of the history engine.
+        dictionaries: Whether texts are dictionary arrays, which pandas reads as categories.
+        disk: The disk; None for the disk of this machine.
+
+    Returns:
+        A reader of record batches in the schema of `schema_of`.
+
+    Raises:
+        ValueError: A name or the point is unknown.
+        MetadataLogError: As of `read_timeline` and `history.rows`, while reading.
     """
     schema = schema_of(view, columns)
     if view not in VIEWS:
@@ -75,7 +88,15 @@ def view_batches(
 
 
 def rows_reader(view: str, found: Iterable[tuple[Any, ...]]) -> pa.RecordBatchReader:
-    """Rows of a view that were told already, in the order of its columns, as Arrow; for `write_parquet`."""
+    """Given rows of a view as Arrow, for `write_parquet`.
+
+    Args:
+        view: The name of the view.
+        found: The rows, as tuples in the order of the view's columns.
+
+    Returns:
+        A reader of record batches.
+    """
     schema = schema_of(view)
     source = iter(found)
     chunks = iter(lambda: list(islice(source, _ROWS)), [])

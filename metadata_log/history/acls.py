@@ -1,4 +1,4 @@
-"""Access rules, and who could do what when by them (Kafka: `AclsImage`, `StandardAuthorizerData`).
+"""Access rules, and the operations allowed or denied over time (Kafka: `AclsImage`, `StandardAuthorizerData`).
 
 Superusers, `allow.everyone.if.no.acl.found` and the authorizer itself are settings of nodes, not of the log.
 """
@@ -29,11 +29,11 @@ _IMPLIED: Final = {
     7: ("DESCRIBE",),
     11: ("DESCRIBE_CONFIGS",),
 }
-"""READ, WRITE, DELETE and ALTER allow DESCRIBE, too; ALTER_CONFIGS allows DESCRIBE_CONFIGS. Denials imply nothing."""
+"""READ, WRITE, DELETE and ALTER allow DESCRIBE too; ALTER_CONFIGS allows DESCRIBE_CONFIGS. Denials imply nothing."""
 
 
 class Acls:
-    """All rules, and the rows of `acl_history` and `acl_audit` that still hold."""
+    """All rules, and the open rows of `acl_history` and `acl_audit`."""
 
     def __init__(self, sink: Sink) -> None:
         self._image = AclsImage()
@@ -41,7 +41,7 @@ class Acls:
         self._audit = OpenRows("acl_audit", sink)
         self._audited = "acl_audit" in sink.wanted
         self._denied_by: dict[Uuid, tuple[Uuid, ...]] = {}
-        """The rules that are denied completely by others, with those."""
+        """The rules that denials overrule completely, with those denials."""
 
     def on_acl(self, record: AccessControlEntryRecord, when: When, cause: CauseRow | None, offset: int) -> None:
         """A rule begins."""
@@ -68,18 +68,18 @@ class Acls:
         self._audit.end(record.id, when, REMOVED)
         self._denied_by.pop(record.id, None)
         if acl.permission_type == _DENY:
-            text = f"the rule {record.id}, which denied it, was removed"
+            text = f"the denying rule {record.id} was removed"
             self._reconsider(acl, when, (REMOVED, "RemoveAccessControlEntryRecord", offset, None, text))
 
     def lose_sight(self, when: When) -> None:
-        """End every row, as what follows is not known."""
+        """End every row: the following history is unknown."""
         self._image = AclsImage()
         self._denied_by.clear()
         self._rows.lose_sight(when)
         self._audit.lose_sight(when)
 
     def finish(self, now: When) -> None:
-        """Write the rows that still hold."""
+        """Write the open rows."""
         self._rows.finish(now)
         self._audit.finish(now)
 
@@ -102,7 +102,7 @@ class Acls:
 
 
 def overrules(denial: Acl, acl: Acl) -> bool:
-    """Whether everything that `acl` allows by name is denied by `denial`: a denial is looked for first."""
+    """Whether `denial` denies everything that `acl` allows by name: denials take precedence."""
     return (
         denial.permission_type == _DENY
         and acl.permission_type == _ALLOW
@@ -115,7 +115,7 @@ def overrules(denial: Acl, acl: Acl) -> bool:
 
 
 def _covers(denial: Acl, acl: Acl) -> bool:
-    """Whether the denial's resources include all of the other rule's."""
+    """Whether the denial's resources include all resources of the other rule."""
     if denial.pattern_type == _PREFIXED:
         return acl.resource_name.startswith(denial.resource_name)
     if denial.resource_name == "*":

@@ -1,6 +1,6 @@
-"""What brokers were: registrations, fencing, controlled shutdown, directories (Kafka: `ClusterControlManager`).
+"""The past states of brokers: registration, fencing, controlled shutdown, directories (Kafka: `ClusterControlManager`).
 
-`fencing` follows from it: when a broker was fenced, why, and what it lost by it.
+The view `fencing` is derived from them: when and why a broker was fenced, and its losses.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SECOND_FENCE: Final = (
 
 
 class Brokers:
-    """All registrations, and the rows of `broker_history` that still hold."""
+    """All registrations, and the open rows of `broker_history`."""
 
     def __init__(self, sink: Sink) -> None:
         self.image = BrokersImage()
@@ -49,7 +49,7 @@ class Brokers:
         self.fencing = Fencing(sink)
 
     def on_register(self, record: records.RegisterBrokerRecord, offset: int, when: When, *, in_snapshot: bool) -> None:
-        """A new process of a broker, or the same one once more with other facts about itself."""
+        """A new process of a broker, or a repeated registration of the same one with other properties."""
         old = self.image.by_id.get(record.broker_id)
         self.image = replay_register_broker(self.image, record)
         new = self.image.by_id[record.broker_id]
@@ -69,7 +69,7 @@ class Brokers:
         when: When,
         trigger: Trigger | None,
     ) -> None:
-        """Fenced, unfenced, in controlled shutdown, or with other directories; `name` is the type in the log."""
+        """Fencing, unfencing, controlled shutdown, or other directories; `name` is the record type in the log."""
         old = self.image.by_id[record.broker_id]
         self.image = replay_registration_change(self.image, record)
         new = self.image.by_id[record.broker_id]
@@ -82,21 +82,21 @@ class Brokers:
             self._put(old, new, when, (code, name, offset, new.id, text))
 
     def on_unregister(self, record: records.UnregisterBrokerRecord, when: When) -> None:
-        """Forget a broker."""
+        """Remove a broker."""
         self.image = replay_unregister_broker(self.image, record)
         self.last_seen_ms.pop(record.broker_id, None)
         self._rows.end(record.broker_id, when, UNREGISTERED)
         self.fencing.on_unregistered(record.broker_id, when)
 
     def lose_sight(self, when: When) -> None:
-        """End every row, as what follows is not known."""
+        """End every row: the following history is unknown."""
         self.image = BrokersImage()
         self.last_seen_ms.clear()
         self._rows.lose_sight(when)
         self.fencing.lose_sight(when)
 
     def finish(self, now: When) -> None:
-        """Write the rows that still hold."""
+        """Write the open rows."""
         self._rows.finish(now)
         self.fencing.rows.finish(now)
 
@@ -127,7 +127,7 @@ def _change(old: Broker, new: Broker, trigger: Trigger | None) -> tuple[str, str
     if old.fenced and not new.fenced:
         return UNFENCED, f"broker {new.id} was unfenced: it had caught up with the metadata log"
     if new.in_controlled_shutdown and not old.in_controlled_shutdown:
-        return CONTROLLED_SHUTDOWN, f"broker {new.id} asked for a controlled shutdown"
+        return CONTROLLED_SHUTDOWN, f"broker {new.id} requested a controlled shutdown"
     if new.directories != old.directories:
         lost = [str(one) for one in old.directories if one not in new.directories]
         return DIRECTORY_FAILED, f"broker {new.id} lost its log directory {', '.join(lost)}"
@@ -136,7 +136,7 @@ def _change(old: Broker, new: Broker, trigger: Trigger | None) -> tuple[str, str
 
 
 class Fencing:
-    """When brokers were fenced: the rows of `fencing`."""
+    """The intervals in which brokers were fenced: the rows of `fencing`."""
 
     def __init__(self, sink: Sink) -> None:
         self.rows = OpenRows("fencing", sink)
@@ -144,7 +144,7 @@ class Fencing:
         self._left: dict[int, int] = {}
 
     def on_partition(self, changed: PartitionChanged) -> None:
-        """Count what a broker loses in the events that end with its fencing."""
+        """Count the broker's losses in events that end with its fencing."""
         reason, old, new = changed.reason, changed.old, changed.new
         if old is None or new is None or reason.code not in _COUNTED:
             return
@@ -156,7 +156,7 @@ class Fencing:
             self._left[broker] = self._left.get(broker, 0) + 1
 
     def on_broker(self, old: Broker | None, new: Broker, when: When, cause: CauseRow) -> None:
-        """Begin or end a fencing."""
+        """Begin or end an interval."""
         if new.fenced and (old is None or not old.fenced):
             self.rows.begin(
                 new.id, (new.id, new.epoch, self._moved.pop(new.id, 0), self._left.pop(new.id, 0)), when, cause
@@ -167,11 +167,11 @@ class Fencing:
             self._left.pop(new.id, None)
 
     def on_unregistered(self, broker: int, when: When) -> None:
-        """An unregistered broker is no longer fenced: it is not there."""
+        """End the interval of an unregistered broker."""
         self.rows.end(broker, when, UNREGISTERED)
 
     def lose_sight(self, when: When) -> None:
-        """End every row, as what follows is not known."""
+        """End every row: the following history is unknown."""
         self.rows.lose_sight(when)
         self._moved.clear()
         self._left.clear()

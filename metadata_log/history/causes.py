@@ -1,9 +1,9 @@
-"""Why a partition changed: which event, and which rule of the election (Kafka: `PartitionChangeBuilder`, KIP-966).
+"""The cause of a partition change: its event, and the election rule (Kafka: `PartitionChangeBuilder`, KIP-966).
 
-A PartitionChangeRecord says what is new and never why. The reason follows from what stands around it: the controller
-writes the records of one decision together, in a fixed order (`metadata_log.history.events` finds those of brokers),
-and what a record changes is possible for a few decisions only. `docs/history-causes.md` lists every code and its
-rule. Where the log leaves more than one decision possible, the code is the wider one and the sentence says so.
+A PartitionChangeRecord states the new values and never the cause. The cause follows from the neighbouring records: the
+controller writes the records of one decision together, in a fixed order (`metadata_log.history.events` finds those of
+brokers). Also, only a few decisions can cause a given change. `docs/history-causes.md` lists every code and its rule.
+Where the log leaves several decisions possible, the code is the wider one, and the text states the alternatives.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CauseRow = tuple[str, str | None, int | None, int | None, str]
 
 
 class Trigger(Struct, frozen=True):
-    """The event of a broker that made the controller change partitions, as a code and half a sentence."""
+    """The event of a broker that made the controller change partitions, as a code and the beginning of a sentence."""
 
     code: str
     broker: int
@@ -36,7 +36,7 @@ class Trigger(Struct, frozen=True):
 
 
 class Reason(Struct, frozen=True):
-    """Why a partition changed; `election` is the rule that chose its leader, or None if nothing was chosen."""
+    """The cause of a partition change; `election` is the rule that chose the leader, or None without an election."""
 
     code: str
     broker: int | None
@@ -52,12 +52,12 @@ def explain(
     *,
     unclean_allowed: bool = False,
 ) -> Reason:
-    """The reason of the change that `record` made; `unclean_allowed` is the topic's unclean.leader.election.enable."""
+    """The cause of the change by `record`; `unclean_allowed` is the topic's unclean.leader.election.enable."""
     election = election_rule(old, new, record, trigger is not None)
     step = reassignment_step(old, new)
     if trigger is not None:
         outcome = _election_text(election, old, new) or _isr_text(old, new)
-        also = f"; the reassignment is {step} by it" if step in ("completed", "cancelled") else ""
+        also = f"; the reassignment is {step} by this change" if step in ("completed", "cancelled") else ""
         return Reason(trigger.code, trigger.broker, election, f"{trigger.text}; {outcome}{also}")
     if step is not None:
         text = _election_text(election, old, new)
@@ -72,7 +72,7 @@ def explain(
 
 
 def election_rule(old: Partition, new: Partition, record: PartitionChangeRecord, triggered: bool) -> str | None:
-    """Which rule of `PartitionChangeBuilder` explains who leads after `record`."""
+    """The rule of `PartitionChangeBuilder` that explains the leader after `record`."""
     leader = record.leader
     if leader == _NO_LEADER_CHANGE:
         return None
@@ -94,7 +94,7 @@ def election_rule(old: Partition, new: Partition, record: PartitionChangeRecord,
 
 
 def reassignment_step(old: Partition, new: Partition) -> str | None:
-    """started, changed, completed, cancelled, or None if the change has nothing to do with a reassignment (KIP-455)."""
+    """started, changed, completed, cancelled, or None for a change outside of a reassignment (KIP-455)."""
     was = bool(old.adding_replicas or old.removing_replicas)
     now = bool(new.adding_replicas or new.removing_replicas)
     if not was:
@@ -108,7 +108,7 @@ def reassignment_step(old: Partition, new: Partition) -> str | None:
         return "completed"
     if new.replicas == without(old.replicas, old.adding_replicas):
         return "cancelled"
-    # A new target that needed no step of its own: all its members were in sync.
+    # A new target that needed no step: all its members were in sync.
     return "completed"
 
 
@@ -163,7 +163,7 @@ def _reassignment_text(step: str, old: Partition, new: Partition) -> str:
     match step:
         case "started":
             target = without(new.replicas, new.removing_replicas)
-            return f"a reassignment was asked for: from {listed(old.replicas)} to {listed(target)}"
+            return f"a reassignment was requested: from {listed(old.replicas)} to {listed(target)}"
         case "changed":
             target = without(new.replicas, new.removing_replicas)
             return f"another target replaced that of the reassignment: now {listed(target)}"
@@ -180,20 +180,20 @@ def _election_without_trigger(election: str, old: Partition, new: Partition, unc
         return Reason("preferred-election", None, election, f"{how}; {text}")
     if election == "unclean":
         how = (
-            "an unclean election: asked for, or by the periodic task as unclean.leader.election.enable is true"
+            "an unclean election: requested, or by the periodic task as unclean.leader.election.enable is true"
             if unclean_allowed
-            else "an unclean election was asked for"
+            else "an unclean election was requested"
         )
         return Reason("unclean-election", None, election, f"{how}; {text}")
     if election == "last-known-leader":
-        return Reason("unclean-election", None, election, f"an election was asked for; {text}")
+        return Reason("unclean-election", None, election, f"an election was requested; {text}")
     if old.leader == NO_LEADER:
-        return Reason("clean-election", None, election, f"an election was asked for while there was no leader; {text}")
-    return Reason(UNKNOWN, None, election, f"{text}; which event led to it is not in the log")
+        return Reason("clean-election", None, election, f"an election was requested while there was no leader; {text}")
+    return Reason(UNKNOWN, None, election, f"{text}; the log does not show the event that caused this")
 
 
 def _leaders_request(old: Partition, new: Partition, record: PartitionChangeRecord, election: str | None) -> Reason:
-    """What only the leader of a partition (AlterPartition) or a broker with several directories asks for."""
+    """The cause of a change that only a leader (AlterPartition) or a broker with several directories requests."""
     leader = new.leader
     changed = _isr_text(old, new)
     if old.leader_recovery_state == RECOVERING and new.leader_recovery_state != RECOVERING:

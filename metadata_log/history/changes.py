@@ -1,8 +1,8 @@
-"""The records of a batch as changes, with a short way for PartitionChangeRecords (Kafka: `MetadataRecordSerde`).
+"""The records of a batch as changes, with a fast path for PartitionChangeRecords (Kafka: `MetadataRecordSerde`).
 
-Nearly all records of a busy cluster are PartitionChangeRecords, and apart from the partition they name, the same few
-come again and again. So the bytes that say *what* changes are decoded once and shared as a `Template`, and the bytes
-that say *which* partition are kept as they are: 20 bytes, number and topic id, are the key of the partition.
+Nearly all records of a busy cluster are PartitionChangeRecords, and except for their partition the same few repeat. So
+the bytes of the change are decoded once and shared as a `Template`. The bytes of the partition are kept as they are:
+20 bytes, number and topic id, are the key of the partition.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from metadata_log.types import Uuid
 
 _MEMO_SIZE: Final = 65_536
 _FRAMING: Final = b"\x01\x05\x02"
-"""Frame version 1, PartitionChangeRecord, version 2: what every Kafka since 4.0 writes."""
+"""Frame version 1, PartitionChangeRecord, version 2: the framing of every Kafka since 4.0."""
 _FRAMING_BYTES: Final = 3
 _KEY_BYTES: Final = 20
 _NO_KEY: Final = b""
@@ -28,7 +28,7 @@ _HEADS_SIZE: Final = 16_384
 
 
 class Template:
-    """What a PartitionChangeRecord changes, without the partition it names. Equal only to itself: it is a key."""
+    """The change of a PartitionChangeRecord without its partition. Templates compare by identity: they are keys."""
 
     __slots__ = ("record",)
 
@@ -37,11 +37,11 @@ class Template:
 
 
 Change = tuple[int, Message | Template, bytes]
-"""The offset of a record, what it changes, and for a `Template` the key of the partition it changes."""
+"""The offset of a record, its change, and for a `Template` the key of the changed partition."""
 
 
 class Changes:
-    """The changes of a batch in order, without NoOpRecords. `others` are the indexes of those that are no templates."""
+    """The changes of a batch in order, without NoOpRecords. `others` are the indexes of changes without a template."""
 
     __slots__ = ("all", "has_noop", "others")
 
@@ -67,7 +67,7 @@ class Changes:
         self.all.append(change)
 
     def runs(self) -> Iterator[tuple[int, int]]:
-        """Where the runs of templates begin and end, and between them each of the others, alone."""
+        """The bounds of each run of templates, and in between each other change by itself."""
         begin = 0
         for index in self.others:
             if begin < index:
@@ -79,12 +79,12 @@ class Changes:
 
 
 def partition_key(topic_id: Uuid, number: int) -> bytes:
-    """The key of a partition, as it stands in its records."""
+    """The key of a partition, as in its records."""
     return number.to_bytes(4, "big", signed=True) + topic_id
 
 
 class Templates:
-    """The templates seen so far, by their bytes; cleared when there are too many."""
+    """The templates so far, by their bytes; cleared at a limit."""
 
     def __init__(self) -> None:
         self._known: dict[bytes | tuple[bytes, bytes], Template] = {}
@@ -107,8 +107,8 @@ class Templates:
     def read(self, batch: RecordBatch) -> Changes | None:
         """The changes of a whole batch.
 
-        None if there is anything in it that is not quite ordinary: compression, keys, headers, a type that is not
-        known, damage. Then the records have to be read one by one.
+        None if the batch has anything unusual: compression, keys, headers, an unknown type, damage. Then the caller
+        must read the records one by one.
         """
         if batch.is_compressed or batch.is_log_append_time:
             return None
@@ -140,7 +140,7 @@ class Templates:
             else:
                 value_at = at + 2
                 length = length & 0x7F | data[at + 1] << 7
-            # The value fills the record but for one byte, the count of headers, which is 0.
+            # The value fills the record except for one byte, the count of headers, which is 0.
             if data[start:at] != head or size & 1 or length != (end - value_at - 1) << 1 or data[end - 1]:
                 return None
             if data[value_at : value_at + 3] == _FRAMING:
@@ -170,7 +170,7 @@ class Templates:
         self._known[what] = template
 
     def _heads_for(self, count: int) -> list[bytes]:
-        """Attributes, time and offset of each record behind the first, and no key, as they ordinarily are."""
+        """Attributes, time and offset of each record behind the first, and a null key, in their usual form."""
         heads = self._heads
         if count > len(heads):
             heads = [b"\0\0" + varint(index) + b"\x01" for index in range(count)]

@@ -1,4 +1,4 @@
-"""How much changed, by topic and by broker, hour by hour (what an operator looks at before asking why)."""
+"""The number of changes by topic and by broker, for each hour."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PARTITION, _LEADER, _SHRINK, _EXPAND, _CONFIG, _FENCING, _REGISTRATION = range(
 
 
 class Churn:
-    """Counters of the present hour; an hour is written when the next one begins, so memory does not grow with time."""
+    """Counters of the present hour. An hour is written when the next one begins, so memory does not grow with time."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -23,14 +23,14 @@ class Churn:
         self._counters: dict[tuple[str, str], list[int]] = {}
 
     def on_time(self, when: When) -> None:
-        """Begin another hour if it is one. A clock that goes back counts into the hour it had reached."""
+        """Begin a new hour if the time has reached one. A clock that goes back counts into the latest hour."""
         hour = when.timestamp - when.timestamp % _HOUR_MS
         if self._hour is None or hour > self._hour:
             self._flush()
             self._hour = hour
 
     def on_partition(self, changed: PartitionChanged) -> None:
-        """Count one change; a topic's creation and deletion are none."""
+        """Count one change; creation and deletion of a topic do not count."""
         old, new = changed.old, changed.new
         if old is None or new is None:
             return

@@ -1,6 +1,7 @@
-"""All families of a cluster's history together: which record is whose, and who listens to whom (`MetadataDelta`).
+"""All families of a cluster's history together: dispatches records to families, and changes to listeners
+(`MetadataDelta`).
 
-What follows from partitions, configurations and brokers is told to listeners; only what is wanted listens.
+Derived views listen to partitions, configurations and brokers; only requested views listen.
 """
 
 from __future__ import annotations
@@ -42,30 +43,30 @@ MIN_ISR_CHANGED: Final = "min-isr-changed"
 OF_BROKERS: Final = frozenset(
     {*get_args(RegistrationChange), records.RegisterBrokerRecord, records.UnregisterBrokerRecord}
 )
-"""The records that can be events of brokers."""
+"""The record types of broker events."""
 
 _Apply = Callable[[Any, int, When, CauseRow | None], None]
 
 
 class Family(Protocol):
-    """What keeps rows that still hold."""
+    """A holder of open rows."""
 
     def lose_sight(self, when: When) -> None:
-        """End every row, as what follows is not known."""
+        """End every row: the following history is unknown."""
 
     def finish(self, now: When) -> None:
-        """Write every row that still holds at the end of the history."""
+        """Write every open row at the end of the history."""
 
 
 class FollowsPartitions(Family, Protocol):
-    """What is told of every change of a partition."""
+    """A listener for every partition change."""
 
     def on_partition(self, changed: PartitionChanged) -> None:
-        """Take in one change."""
+        """Process one change."""
 
 
 class Cluster:
-    """Every family of one cluster. Records come in order, batch by batch, each with its events of brokers."""
+    """Every family of one cluster. Records arrive in order, batch by batch, each batch with its broker events."""
 
     def __init__(
         self, sink: Sink, *, show_secrets: bool, gap_tolerance_ms: int, session_timeout_ms: int | None
@@ -92,9 +93,9 @@ class Cluster:
         ]
         self._listen()
         self._born: set[Uuid] = set()
-        """Topics that the present batch creates."""
+        """The topics that the present batch creates."""
         self._min_isr_set: set[str] = set()
-        """Resources whose min.insync.replicas the present batch sets."""
+        """The resources with a min.insync.replicas that the present batch sets."""
         self._table = self._changes_by_type()
 
     def _listen(self) -> None:
@@ -125,44 +126,44 @@ class Cluster:
     # -------------------------------------------------------------------------------------------------- batches
 
     def on_time(self, when: When) -> None:
-        """A batch was written at this time."""
+        """A batch has this timestamp."""
         if self._churn is not None:
             self._churn.on_time(when)
 
     def begin_batch(self) -> None:
-        """The records of another batch come."""
+        """The records of the next batch follow."""
         self._born.clear()
         self._min_isr_set.clear()
 
     def end_batch(self) -> None:
-        """All records of a batch have come."""
+        """The batch is complete."""
         self._topics.on_batch_end()
 
     def lose_sight(self, when: When) -> None:
-        """End every row, and forget the state, as what follows is not known."""
+        """End every row and drop the state: the following history is unknown."""
         self._kraft_version = None
         for family in self._kept:
             family.lose_sight(when)
 
     def finish(self, now: When) -> None:
-        """Write every row that still holds at the end of the history."""
+        """Write every open row at the end of the history."""
         for family in self._kept:
             family.finish(now)
         if self._churn is not None:
             self._churn.finish()
 
     def voters_state(self) -> list[Row]:
-        """The rows of `voters_state`, of which an image knows nothing."""
+        """The rows of `voters_state`, which an image does not hold."""
         return self.quorum.voters_state()
 
     def kraft_version_state(self) -> list[Row]:
-        """The row of `features_state` of which an image knows nothing, if there is one."""
+        """The row of kraft.version in `features_state`, which an image does not hold; empty without one."""
         return [] if self._kraft_version is None else [feature_values(KRAFT_VERSION, self._kraft_version)]
 
     # --------------------------------------------------------------------------------------------------- events
 
     def events(self, found: Sequence[tuple[int, Message]], changes: Sequence[Change], now_ms: int) -> list[BrokerEvent]:
-        """The events of brokers among `changes`, given the records about brokers and their indexes."""
+        """The broker events among `changes`, given the records about brokers and their indexes."""
 
         def lost_leaderships(broker: int, first: int, end: int) -> bool:
             return any(self._takes_leadership(changes[index], broker) for index in range(first, end))
@@ -172,7 +173,7 @@ class Cluster:
         return broker_events(found, brokers.image.by_id, lost_leaderships, *of)
 
     def _takes_leadership(self, change: Change, broker: int) -> bool:
-        """Whether a change takes a leadership away from a broker, together with its place in the ISR."""
+        """Whether a change removes a broker both as leader and from the ISR."""
         template = change[1]
         if not isinstance(template, Template) or template.record.leader == NO_LEADER_CHANGE:
             return False
@@ -192,7 +193,7 @@ class Cluster:
         events: Sequence[BrokerEvent],
         index: int,
     ) -> None:
-        """Changes of partitions that stand together: see `Partitions.on_changes`."""
+        """Consecutive changes of partitions: see `Partitions.on_changes`."""
         # Only templates have keys.
         templates = cast("Iterator[tuple[int, Template, bytes]]", changes)
         self._partitions.on_changes(templates, timestamp, epoch, effective, events, index)
@@ -200,7 +201,7 @@ class Cluster:
     def on_record(
         self, record: Message, offset: int, when: When, snapshot: CauseRow | None, trigger: Trigger | None
     ) -> None:
-        """Any other record, and the event it is of itself; raises `ReplayError` or `KeyError` if it does not fit."""
+        """Any other record, with its own event; raises `ReplayError` or `KeyError` for a contradiction."""
         if isinstance(record, RegistrationChange):
             self._on_registration_change(record, offset, when, trigger)
         elif (change := self._table.get(type(record))) is not None:

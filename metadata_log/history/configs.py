@@ -1,6 +1,6 @@
-"""Dynamic configurations: what was set when, and where it differed from the cluster's default (Kafka: `ConfigsImage`).
+"""Dynamic configurations: their values over time, and differences from the cluster's default (Kafka: `ConfigsImage`).
 
-Other histories ask here for what a topic's configuration was when something happened to it.
+Other histories use this module for a topic's configuration at the time of an event.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ BECAME_DEFAULT: Final = "no-longer-different"
 UNCLEAN: Final = "unclean.leader.election.enable"
 MIN_ISR: Final = "min.insync.replicas"
 DEFAULTS: Final = {UNCLEAN: "false", MIN_ISR: "1"}
-"""Kafka's own defaults; what a node's properties file says instead is not in the metadata log."""
+"""Kafka's own defaults; the metadata log does not hold the values of a node's properties file."""
 
 CLUSTER_DEFAULT: Final[Resource] = (ResourceType.BROKER, "")
 
 TopicListener = Callable[[str, str, When, CauseRow], None]
-"""Told of a topic's name ("" = all topics), the key, when and why one of the keys above changed."""
+"""Called with a topic's name ("" = all topics), the key, the time and the cause when one of the keys above changes."""
 
 
 class Configs:
-    """What is set, and the rows of `config_history` and `config_drift` that still hold."""
+    """The configured values, and the open rows of `config_history` and `config_drift`."""
 
     def __init__(self, sink: Sink, *, show_secrets: bool) -> None:
         self.image = ConfigsImage()
@@ -44,23 +44,23 @@ class Configs:
         self._wanted = "config_history" in sink.wanted or "config_drift" in sink.wanted
 
     def of_topic(self, topic: str, key: str) -> str:
-        """What holds for a topic: its own value, else the cluster's default, else Kafka's."""
+        """The effective value for a topic: its own, else the cluster's default, else Kafka's."""
         own = self.image.of((ResourceType.TOPIC, topic)).get(key)
         if own is None:
             own = self.image.of(CLUSTER_DEFAULT).get(key)
         return DEFAULTS[key] if own is None else own
 
     def unclean_allowed(self, topic: str) -> bool:
-        """Whether a leader may be elected that is not in sync."""
+        """Whether unclean leader election is enabled for a topic."""
         return self.of_topic(topic, UNCLEAN).lower() == "true"
 
     def min_isr(self, topic: str) -> int:
-        """min.insync.replicas of a topic, as it is set; 1 where the value is no number."""
+        """min.insync.replicas of a topic; 1 if the value is no number."""
         value = self.of_topic(topic, MIN_ISR)
         return int(value) if value.isascii() and value.isdigit() else 1
 
     def on_config(self, record: ConfigRecord, when: When, snapshot: CauseRow | None, offset: int) -> None:
-        """One key is set or, with a null value, removed."""
+        """Set one key or, for a null value, remove the key."""
         resource = (record.resource_type, record.resource_name)
         key, old = record.name, self.image.of(resource).get(record.name)
         self.image = replay_config(self.image, record)
@@ -81,7 +81,7 @@ class Configs:
                 listener(resource[1], key, when, cause)
 
     def on_remove_topic(self, topic: str, when: When) -> None:
-        """What was set on a topic goes with it."""
+        """Remove the configuration of a deleted topic."""
         resource = (ResourceType.TOPIC, topic)
         for key in sorted(self.image.of(resource)):
             self._rows.end((*resource, key), when, TOPIC_DELETED)
@@ -89,39 +89,39 @@ class Configs:
         self.image = without(self.image, resource)
 
     def lose_sight(self, when: When) -> None:
-        """End every row, as what follows is not known."""
+        """End every row: the following history is unknown."""
         self.image = ConfigsImage()
         self._rows.lose_sight(when)
         self._drift.rows.lose_sight(when)
 
     def finish(self, now: When) -> None:
-        """Write the rows that still hold."""
+        """Write the open rows."""
         self._rows.finish(now)
         self._drift.rows.finish(now)
 
 
 def _how(resource: Resource, key: str, old: str | None, new: str | None, offset: int) -> CauseRow:
-    """The cause of a value: how the record at `offset` set it."""
-    whose = _whose(resource)
+    """The cause of a value: the record at `offset`, which sets or removes the key."""
+    owner = _owner_text(resource)
     if new is None:
-        code, text = REMOVED, f"{key} {whose} was removed"
+        code, text = REMOVED, f"{key} {owner} was removed"
     elif old is None:
-        code, text = SET, f"{key} {whose} was set"
+        code, text = SET, f"{key} {owner} was set"
     elif old == new:
-        code, text = SET_AGAIN, f"{key} {whose} was set again to the same value"
+        code, text = SET_AGAIN, f"{key} {owner} was set again to the same value"
     else:
-        code, text = SET, f"{key} {whose} was changed"
+        code, text = SET, f"{key} {owner} was changed"
     return (code, "ConfigRecord", offset, None, text)
 
 
-def _whose(resource: Resource) -> str:
+def _owner_text(resource: Resource) -> str:
     if resource == CLUSTER_DEFAULT:
         return "of all brokers"
     return f"of {resource_type(resource[0]).lower().replace('_', ' ')} {resource[1]}"
 
 
 class Drift:
-    """When one broker or topic had another value than the cluster's default: the rows of `config_drift`."""
+    """The intervals in which a broker or topic differed from the cluster's default: the rows of `config_drift`."""
 
     def __init__(self, sink: Sink, *, show_secrets: bool) -> None:
         self.rows = OpenRows("config_drift", sink)
@@ -129,7 +129,7 @@ class Drift:
         self._show_secrets = show_secrets
 
     def on_config(self, image: ConfigsImage, resource: Resource, key: str, when: When, cause: CauseRow) -> None:
-        """A key changed on one resource, or the default of all."""
+        """A key changed on one resource, or in the default of all brokers."""
         if not self._wanted:
             return
         if resource != CLUSTER_DEFAULT:
@@ -140,7 +140,7 @@ class Drift:
                 self._compare(image, other, key, when, cause)
 
     def end(self, resource: Resource, key: str, when: When, end_cause: str) -> None:
-        """A resource ends."""
+        """End the interval of a resource."""
         self.rows.end((*resource, key), when, end_cause)
 
     def _compare(self, image: ConfigsImage, resource: Resource, key: str, when: When, cause: CauseRow) -> None:

@@ -1,8 +1,8 @@
-"""One pass over a metadata log that tells its story: rows of any views, each written when what it tells ends
+"""The history engine: one pass over a metadata log that writes the rows of any views, each row when its interval ends
 (Kafka: `MetadataLoader`, `MetadataDelta`).
 
-The state kept is that of the cluster and of the rows that still hold; the log may be of any length. The rules by which
-records change things are those of the image (`metadata_log.image`); here they are only watched.
+The engine keeps the state of the cluster and the open rows; the log may be of any length. The image
+(`metadata_log.image`) defines how records change the state; the engine observes those changes.
 """
 
 from __future__ import annotations
@@ -33,15 +33,18 @@ from metadata_log.timeline import At, Base, TimelineBatch
 from metadata_log.types import OffsetAndEpoch, Uuid
 
 _MOST_HELD: Final = 64
-"""So many full batches, one decision cut in pieces, wait for the record that explains them."""
+"""The most full batches of one split decision that wait for the record that explains them."""
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """How a history is told.
+    """The options of a history.
 
-    `session_timeout_ms` is the brokers' broker.session.timeout.ms, which is not in the log: with it, a broker that was
-    fenced sooner after a sign of life is known to have shut down. `gap_tolerance_ms` is how long the active controller
-    may write nothing. Without `show_secrets`, values of secret configurations are hidden.
+    Args:
+        session_timeout_ms: The brokers' broker.session.timeout.ms in ms, which the log does not hold. With this value
+            the engine recognizes a broker that was fenced before its session could expire as shut down.
+        gap_tolerance_ms: For how many ms the active controller may write nothing before that is a gap.
+        show_secrets: Whether values of secret configurations are shown.
+        on_damage: The reaction to damage and to records that contradict the state.
     """
 
     session_timeout_ms: int | None = None
@@ -60,12 +63,23 @@ def rows(
 ) -> Iterator[tuple[str, Row]]:
     """The rows of `views` from a timeline, each as the view's name and a tuple in the order of its columns.
 
-    A row comes when it ends, those that still hold come last; `*_state` views hold at the end of `items`, or at `at`,
-    up to which the history then is told. With an `on_damage` that is not strict, faults and damage become rows of
-    `retention`, and nothing is told of what lies behind until a snapshot begins anew.
+    A row is written when its interval ends; open rows come last. Rows of `*_state` views hold at the end of `items`, or
+    at `at`. Without strict `on_damage`, faults and damage become rows of `retention`, and the history pauses until the
+    next snapshot.
 
-    Raises `KeyError` for a view that is not known, `ReplayError` for a log that breaks its own rules, or for items that
-    are not of one log.
+    Args:
+        items: The items of `read_timeline`.
+        views: The names of the views.
+        cluster: The value of the column `cluster`.
+        at: The end of the history (inclusive); None for the end of `items`.
+        options: The options.
+
+    Returns:
+        An iterator of rows.
+
+    Raises:
+        KeyError: A view is unknown.
+        ReplayError: A record contradicts the state, or the items are not of one log.
     """
     for view in views:
         VIEWS[view]
@@ -79,7 +93,7 @@ def rows(
 
 
 class _Part(Struct, frozen=True):
-    """The changes of one batch, with its time and epoch; `effective` is where they become true, in a transaction."""
+    """The changes of one batch, with its time and epoch; `effective` is the end offset of a transaction."""
 
     changes: Changes
     timestamp: int
@@ -116,7 +130,7 @@ class Story:
     # ------------------------------------------------------------------------------------------------------ items
 
     def tell(self, item: Base | TimelineBatch | Damage, at: At | None) -> bool:
-        """Take in one item; False if it lies behind `at`, so that the story is over."""
+        """Process one item; returns False for an item beyond `at`, which ends the history."""
         if isinstance(item, Base):
             self._on_base(item)
             return True
@@ -132,7 +146,7 @@ class Story:
         return True
 
     def finish(self) -> None:
-        """Write all that still holds."""
+        """Write all open rows."""
         self._flush()
         now = self._last or When(-1, -1, -1)
         if self._transaction is not None:
@@ -170,7 +184,7 @@ class Story:
         before = self._last
         offset = 0 if before is None else before.offset + 1
         if damage.offset is not None:
-            # Behind a gap the log goes on later than it ended; within a batch it ends sooner.
+            # Behind a gap the log continues at a later offset; damage within a batch has an earlier one.
             offset = min(offset, damage.offset)
         self._retention.on_damage(damage, offset, before)
         if not damage.unfinished:
@@ -214,7 +228,7 @@ class Story:
             self._on_damage(damage)
 
     def _out_of_order(self, first: When) -> str | None:
-        """What is wrong if a batch does not follow the one before: then they are not of one log."""
+        """The error of a batch that does not follow the batch before: the batches are not of one log."""
         before = self._last
         if before is None:
             return None if first.offset == 0 else f"the history begins at offset {first.offset} and with no snapshot"
@@ -225,7 +239,7 @@ class Story:
         return None
 
     def _read(self, item: TimelineBatch, end: int) -> tuple[Changes, Damage | None]:
-        """The changes of a batch record by record, and what damage ends it."""
+        """The changes of a batch record by record, and the damage that ends the batch, if any."""
         changes = Changes()
         timestamp, epoch = item.batch.max_timestamp, item.batch.epoch
         for entry in item.entries():
@@ -245,7 +259,7 @@ class Story:
     # ---------------------------------------------------------------------------------------------------- changes
 
     def _on_changes(self, changes: Changes, timestamp: int, epoch: int) -> None:
-        """Sort out transactions; what lies in one becomes true when it ends, or never."""
+        """Resolve transactions: changes inside one take effect at its end, or never."""
         in_transaction = self._transaction is not None
         if not in_transaction and not any(type(changes.all[index][1]) in _MARKERS for index in changes.others):
             may_go_on = len(changes.all) >= FULL_BATCH and type(changes.all[-1][1]) is Template
@@ -286,7 +300,7 @@ class Story:
                 self._flush()
 
     def _flush(self) -> None:
-        """Tell what was held back until it could be explained."""
+        """Process the changes that waited for an explanation."""
         held, self._held = self._held, []
         events = self._events(held)
         before = 0
@@ -328,7 +342,7 @@ class Story:
             self._fault(known, offset)
 
     def _events(self, held: Sequence[_Part]) -> list[BrokerEvent]:
-        """The events of brokers in what was held, by the indexes of their records in all of it."""
+        """The broker events in the waiting batches, by the indexes of their records in all of these."""
         found: list[tuple[int, Message]] = []
         before = 0
         for part in held:
@@ -345,7 +359,7 @@ class Story:
         return self._cluster.events(found, together, held[-1].timestamp)
 
     def _fault(self, fault: ReplayError, offset: int) -> None:
-        """A record that no correct controller would have written: an error, or passed over with a row that says so."""
+        """Handle a record that no correct controller writes: raise, or skip the record and write a row."""
         if self._options.on_damage is OnDamage.STRICT:
             raise fault
         if self._options.on_damage is OnDamage.STOP:
@@ -354,12 +368,12 @@ class Story:
         self._retention.on_fault(fault.what, offset, self._last)
 
     def _replay(self, changes: Iterable[Change], end: OffsetAndEpoch, *, is_snapshot: bool = False) -> None:
-        """Keep the image, too, where a state is asked for."""
+        """Update the image too if a state view is requested."""
         if self._image is None:
             return
         delta = MetadataDelta(self._image, is_snapshot=is_snapshot)
         for offset, record, key in changes:
-            # What is a fault was one for the histories, too, and is in `retention`.
+            # A fault was one for the histories too, and is in `retention`.
             with suppress(ReplayError):
                 delta.replay(_whole(record, key) if isinstance(record, Template) else record, offset)
         self._image = delta.apply(end)
@@ -367,7 +381,7 @@ class Story:
     # ------------------------------------------------------------------------------------------------------ state
 
     def _write_states(self, now: When) -> None:
-        """The rows of the wanted `*_state` views."""
+        """Write the rows of the requested `*_state` views."""
         if self._image is None:
             return
         image = self._image.stable
@@ -389,10 +403,10 @@ _CHANGES: Final = "PartitionChangeRecord"
 
 
 def _whole(template: Template, key: bytes) -> records.PartitionChangeRecord:
-    """A record again, from what it changes and which partition."""
+    """The record of a template and a partition."""
     number, topic_id = int.from_bytes(key[:4], "big", signed=True), Uuid(key[4:])
     return replace(template.record, partition_id=number, topic_id=topic_id)
 
 
 def _missing(name: str, offset: int) -> ReplayError:
-    return ReplayError(f"the {name} at offset {offset} names something that is not there")
+    return ReplayError(f"the {name} at offset {offset} names an object that does not exist")

@@ -1,9 +1,9 @@
-"""The events of brokers in a batch, and the changes of partitions that belong to each (`ReplicationControlManager`).
+"""The broker events in a batch, and the partition changes that each event caused (`ReplicationControlManager`).
 
 The controller writes the records of one decision together. When a broker is fenced, restarts, is unregistered or loses
-a log directory, the changes of partitions come first and the broker's record closes them; when it is unfenced or enters
-controlled shutdown, its record comes first. A batch of the log may hold several decisions, and one decision of more
-than 10,000 records is cut into several batches; so a change is given to the nearest event that could have made it.
+a log directory, the partition changes come first and the broker's record closes them. When a broker is unfenced or
+enters controlled shutdown, its record comes first. A batch may hold several decisions, and one decision of more than
+10,000 records is split into several batches. So a change belongs to the nearest event that can have caused it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from metadata_log.records import metadata as records
 from metadata_log.serde import Message
 
 FULL_BATCH: Final = 10_000
-"""So many records the controller puts into one batch before it cuts a decision in two."""
+"""The number of records in a batch above which the controller splits a decision."""
 
 SESSION_TIMEOUT: Final = "session-timeout"
 CONTROLLED_SHUTDOWN: Final = "controlled-shutdown"
@@ -34,14 +34,14 @@ Place = Literal["before", "after"]
 
 
 class BrokerEvent(Struct, frozen=True):
-    """One event: which partition changes of its batch can be its own, those before its record or those after."""
+    """One event: its partition changes can only be those before its record, or only those after."""
 
     trigger: Trigger
     index: int
     changes: Place
 
     def made(self, old: Partition, new: Partition) -> bool:
-        """Whether this event can have changed a partition so."""
+        """Whether this event can have caused a partition change."""
         broker = self.trigger.broker
         if self.trigger.code == UNFENCED:
             return old.leader == NO_LEADER and (new.leader != NO_LEADER or old.elr != new.elr)
@@ -62,8 +62,8 @@ def broker_events(
 ) -> list[BrokerEvent]:
     """The events in a batch, in order, from its records about brokers and their indexes.
 
-    `brokers` are the registrations before the batch. `lost_leaderships` tells whether a broker lost one, together with
-    its place in the ISR, by a record between two indexes; `last_seen_ms` when a broker last proved to be alive.
+    `brokers` are the registrations before the batch. `lost_leaderships` returns whether a broker lost a leadership and
+    its place in that ISR by a record between two indexes. `last_seen_ms` is the last proof of life of each broker.
     """
     events = []
     shutting_down = {broker.id: -1 for broker in brokers.values() if broker.in_controlled_shutdown}
@@ -73,7 +73,7 @@ def broker_events(
             case records.BrokerRegistrationChangeRecord(broker_id=id_):
                 if record.in_controlled_shutdown:
                     shutting_down[id_] = index
-                    text = f"broker {id_} asked for a controlled shutdown"
+                    text = f"broker {id_} requested a controlled shutdown"
                     events.append(BrokerEvent(Trigger(CONTROLLED_SHUTDOWN, id_, text), index, "after"))
                 if record.fenced == FENCE:
                     silence = now_ms - last_seen_ms[id_] if id_ in last_seen_ms else None
@@ -103,11 +103,11 @@ def broker_events(
 
 
 RegistrationChange = records.BrokerRegistrationChangeRecord | records.FenceBrokerRecord | records.UnfenceBrokerRecord
-"""What changes a registration: the last two until Kafka 3.3."""
+"""The records that change a registration: the last two until Kafka 3.3."""
 
 
 def as_registration_change(record: RegistrationChange) -> records.BrokerRegistrationChangeRecord:
-    """A record of an older Kafka as the one that has taken its place."""
+    """The present form of a record of an older Kafka."""
     if isinstance(record, records.BrokerRegistrationChangeRecord):
         return record
     fenced = FENCE if isinstance(record, records.FenceBrokerRecord) else UNFENCE
@@ -115,10 +115,10 @@ def as_registration_change(record: RegistrationChange) -> records.BrokerRegistra
 
 
 def fence_trigger(broker: int, *, shutting_down: bool, led: bool, too_soon: bool) -> Trigger:
-    """Why a broker is fenced, as far as the log tells.
+    """The cause of a fencing, as far as the log shows.
 
-    A broker that shuts down in order gives its leaderships away first, and is fenced when it leads nothing any more;
-    one that still leads has gone silent. Of one that leads nothing and did not announce anything, both are possible.
+    A broker in a controlled shutdown gives up its leaderships first, and is fenced when it leads no partition. A fenced
+    broker that still leads lost its session. Without leaderships and without an announcement both are possible.
     """
     if led:
         return Trigger(SESSION_TIMEOUT, broker, f"broker {broker} was fenced: its session timed out")
@@ -132,7 +132,7 @@ def fence_trigger(broker: int, *, shutting_down: bool, led: bool, too_soon: bool
 
 
 def trigger_of(events: Sequence[BrokerEvent], index: int, old: Partition, new: Partition) -> Trigger | None:
-    """The event that made the change at `index` of the batch; None if no broker's event did."""
+    """The event that caused the change at `index` of the batch; None if no broker event did."""
     for event in events:
         if event.changes == "before" and event.index > index and event.made(old, new):
             return event.trigger
@@ -143,5 +143,5 @@ def trigger_of(events: Sequence[BrokerEvent], index: int, old: Partition, new: P
 
 
 def trigger_at(events: Sequence[BrokerEvent], index: int) -> Trigger | None:
-    """The event that the record at `index` of the batch is of itself."""
+    """The event of the record at `index` of the batch."""
     return next((event.trigger for event in events if event.index == index), None)

@@ -28,7 +28,7 @@ DROPPED: Final = "feature-removed"
 
 
 class Families:
-    """The rows of these histories that still hold."""
+    """The open rows of these histories."""
 
     def __init__(self, sink: Sink) -> None:
         self._features = OpenRows("feature_history", sink)
@@ -66,7 +66,7 @@ class Families:
         self._features.begin(feature, (*feature_values(feature, level), old), when, cause)
 
     def on_quota(self, record: records.ClientQuotaRecord, when: When, cause: CauseRow | None, offset: int) -> None:
-        """One key of an entity's quotas is set or removed."""
+        """Set or remove one key of an entity's quotas."""
         entity = tuple(sorted({part.entity_type: part.entity_name for part in record.entity}.items()))
         key = (entity, record.key)
         if record.remove:
@@ -79,7 +79,7 @@ class Families:
     def on_scram(
         self, record: records.UserScramCredentialRecord, when: When, cause: CauseRow | None, offset: int
     ) -> None:
-        """A user gets a credential, or another one."""
+        """Set a user's credential."""
         code = "credential-changed" if (record.name, record.mechanism) in self._scram else "credential-set"
         text = f"the SCRAM credential of user {record.name} was set"
         cause = cause or (code, "UserScramCredentialRecord", offset, None, text)
@@ -87,11 +87,11 @@ class Families:
         self._scram.begin((record.name, record.mechanism), values, when, cause)
 
     def on_remove_scram(self, record: records.RemoveUserScramCredentialRecord, when: When) -> None:
-        """A user loses a credential."""
+        """Remove a user's credential."""
         self._scram.end((record.name, record.mechanism), when, "credential-removed")
 
     def on_token(self, record: records.DelegationTokenRecord, when: When, cause: CauseRow | None, offset: int) -> None:
-        """A token is made or renewed."""
+        """Create or renew a token."""
         code = "token-renewed" if record.token_id in self._tokens else "token-created"
         verb = "renewed" if code == "token-renewed" else "made"
         text = f"a delegation token of {record.owner} was {verb}"
@@ -100,13 +100,13 @@ class Families:
         self._tokens.begin(record.token_id, token_values(token), when, cause)
 
     def on_remove_token(self, record: records.RemoveDelegationTokenRecord, when: When) -> None:
-        """A token is expired on request, or has expired and is swept out."""
+        """Remove a token, on request or after its expiry."""
         self._tokens.end(record.token_id, when, "token-removed")
 
     def on_producer_ids(
         self, record: records.ProducerIdsRecord, when: When, cause: CauseRow | None, offset: int
     ) -> None:
-        """A broker gets a block of producer ids."""
+        """Allocate a block of producer ids to a broker."""
         text = f"broker {record.broker_id} got the block of producer ids below {record.next_producer_id}"
         cause = cause or ("producer-ids-allocated", "ProducerIdsRecord", offset, record.broker_id, text)
         self._producer_ids.begin("", (record.next_producer_id,), when, cause)
@@ -114,7 +114,7 @@ class Families:
     def on_controller(
         self, record: records.RegisterControllerRecord, when: When, cause: CauseRow | None, offset: int
     ) -> None:
-        """A controller's process registers."""
+        """Register the process of a controller."""
         known = self._controllers_image.by_id.get(record.controller_id)
         self._controllers_image = replay_register_controller(self._controllers_image, record)
         code = "controller-registered" if known is None else "controller-restarted"
@@ -126,13 +126,13 @@ class Families:
         self._controllers.begin(record.controller_id, controller_values(registration), when, cause)
 
     def lose_sight(self, when: When) -> None:
-        """End every row, as what follows is not known."""
+        """End every row: the following history is unknown."""
         self._levels.clear()
         self._controllers_image = ControllersImage()
         for rows in self._all:
             rows.lose_sight(when)
 
     def finish(self, now: When) -> None:
-        """Write the rows that still hold."""
+        """Write the open rows."""
         for rows in self._all:
             rows.finish(now)

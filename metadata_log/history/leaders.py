@@ -1,6 +1,6 @@
-"""Who led partitions and who was in sync, and what follows from it (Kafka: `PartitionChangeBuilder`, KIP-455, KIP-966).
+"""Leaders and in-sync replicas of partitions, and derived views (Kafka: `PartitionChangeBuilder`, KIP-455, KIP-966).
 
-`leader_history` and `isr_history` are the same changes as those of `partition_history`, seen by one question each.
+`leader_history` and `isr_history` show the changes of `partition_history`, each for one aspect.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ def _key(changed: PartitionChanged) -> Hashable:
 
 
 class LeaderHistory:
-    """The rows of `leader_history` that still hold, and the moments of `leadership_changes`."""
+    """The open rows of `leader_history`, and the events of `leadership_changes`."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self.rows = OpenRows("leader_history", sink)
 
     def on_partition(self, changed: PartitionChanged) -> None:
-        """A row for each leader epoch, a moment for each other leader."""
+        """Write a row for each leader epoch, and an event for each new leader."""
         old, new, when = changed.old, changed.new, changed.when
         key = _key(changed)
         if new is None:
@@ -54,22 +54,22 @@ class LeaderHistory:
             self._sink.emit("leadership_changes", (*moved, *moment, *changed.cause))
 
     def lose_sight(self, when: When) -> None:
-        """End every row, as what follows is not known."""
+        """End every row: the following history is unknown."""
         self.rows.lose_sight(when)
 
     def finish(self, now: When) -> None:
-        """Write the rows that still hold."""
+        """Write the open rows."""
         self.rows.finish(now)
 
 
 class IsrHistory:
-    """The rows of `isr_history` that still hold."""
+    """The open rows of `isr_history`."""
 
     def __init__(self, sink: Sink) -> None:
         self.rows = OpenRows("isr_history", sink)
 
     def on_partition(self, changed: PartitionChanged) -> None:
-        """A row for each change of the ISR or of what is eligible besides."""
+        """Write a row for each change of the ISR or of the eligible leader replicas."""
         old, new = changed.old, changed.new
         key = _key(changed)
         if new is None:
@@ -94,23 +94,23 @@ class IsrHistory:
         self.rows.begin(key, values, changed.when, changed.cause)
 
     def lose_sight(self, when: When) -> None:
-        """End every row, as what follows is not known."""
+        """End every row: the following history is unknown."""
         self.rows.lose_sight(when)
 
     def finish(self, now: When) -> None:
-        """Write the rows that still hold."""
+        """Write the open rows."""
         self.rows.finish(now)
 
 
 class IsrFlaps:
-    """Replicas that are out of an ISR: the rows of `isr_flaps`, written when they come back."""
+    """Replicas outside of an ISR: the rows of `isr_flaps`, written when a replica returns."""
 
     def __init__(self, sink: Sink) -> None:
         self.rows = OpenRows("isr_flaps", sink)
         self._out: dict[Hashable, tuple[int, ...]] = {}
 
     def on_partition(self, changed: PartitionChanged) -> None:
-        """Note who left, and who came back."""
+        """Note the replicas that left the ISR and those that returned."""
         old, new = changed.old, changed.new
         if old is None:
             return
@@ -137,12 +137,12 @@ class IsrFlaps:
             self._out[key] = still
 
     def lose_sight(self, when: When) -> None:
-        """Drop what has not come back: whether it does is not known."""
+        """Drop the open rows: whether these replicas return is unknown."""
         self.rows.drop()
         self._out.clear()
 
     def finish(self, now: When) -> None:
-        """Drop what has not come back: that is no flap so far."""
+        """Drop the open rows: a replica that has not returned is no flap."""
         self.lose_sight(now)
 
     def _forget(self, key: Hashable, brokers: tuple[int, ...]) -> None:
@@ -151,13 +151,13 @@ class IsrFlaps:
 
 
 class UncleanElections:
-    """The rows of `unclean_elections` that still hold: the leader has not recovered."""
+    """The open rows of `unclean_elections`: the leader has not recovered."""
 
     def __init__(self, sink: Sink) -> None:
         self.rows = OpenRows("unclean_elections", sink)
 
     def on_partition(self, changed: PartitionChanged) -> None:
-        """Begin with an unclean election, end with the recovery."""
+        """Begin a row at an unclean election, end the row at the recovery."""
         old, new = changed.old, changed.new
         key = _key(changed)
         if changed.reason.election in _UNCLEAN and old is not None and new is not None:
@@ -168,16 +168,16 @@ class UncleanElections:
             self.rows.end(key, changed.when, changed.cause[0])
 
     def lose_sight(self, when: When) -> None:
-        """End every row, as what follows is not known."""
+        """End every row: the following history is unknown."""
         self.rows.lose_sight(when)
 
     def finish(self, now: When) -> None:
-        """Write the rows that still hold."""
+        """Write the open rows."""
         self.rows.finish(now)
 
 
 class Reassignments:
-    """The rows of `reassignments` that still hold: those that run."""
+    """The open rows of `reassignments`: those in progress."""
 
     def __init__(self, sink: Sink) -> None:
         self.rows = OpenRows("reassignments", sink)
@@ -226,7 +226,7 @@ class Reassignments:
             self.rows.end(key, when, end_cause)
 
     def lose_sight(self, when: When) -> None:
-        """End every row: how they ended is not known."""
+        """End every row: the outcome is unknown."""
         for key in self.rows.open_keys():
             row: OpenRow | None = self.rows.get(key)
             if row is not None:
@@ -234,12 +234,12 @@ class Reassignments:
         self.rows.lose_sight(when)
 
     def finish(self, now: When) -> None:
-        """Write the rows that still hold."""
+        """Write the open rows."""
         self.rows.finish(now)
 
 
 class Unavailability:
-    """When partitions had no leader, or fewer in-sync replicas than they need: the rows of `unavailability`."""
+    """Partitions without a leader, or with fewer in-sync replicas than they need: the rows of `unavailability`."""
 
     def __init__(self, sink: Sink, configs: Configs) -> None:
         self.rows = OpenRows("unavailability", sink)
@@ -248,7 +248,7 @@ class Unavailability:
         configs.listeners.append(self.on_config)
 
     def on_partition(self, changed: PartitionChanged) -> None:
-        """Begin or end what a change of the partition makes."""
+        """Begin or end rows after a change of the partition."""
         new = changed.new
         of_topic = self._topics.setdefault(changed.topic, {})
         key = (changed.topic_id, changed.partition)
@@ -263,7 +263,7 @@ class Unavailability:
         self._judge(changed.topic, key, new, changed.when, changed.cause)
 
     def on_config(self, topic: str, config: str, when: When, cause: CauseRow) -> None:
-        """Another min.insync.replicas may begin or end it, too."""
+        """Begin or end rows after a change of min.insync.replicas."""
         if config != MIN_ISR:
             return
         for name in [topic] if topic else list(self._topics):
@@ -281,10 +281,10 @@ class Unavailability:
                 self.rows.begin(row_key, (topic, *key, kind, size, needed), when, cause)
 
     def lose_sight(self, when: When) -> None:
-        """End every row, as what follows is not known."""
+        """End every row: the following history is unknown."""
         self._topics.clear()
         self.rows.lose_sight(when)
 
     def finish(self, now: When) -> None:
-        """Write the rows that still hold."""
+        """Write the open rows."""
         self.rows.finish(now)

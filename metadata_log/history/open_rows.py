@@ -1,4 +1,4 @@
-"""Rows that still hold: each is kept until something ends it, and only then written (the intervals of every view)."""
+"""Open rows: each is kept until its interval ends, and is written then (the intervals of every view)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Row = tuple[Any, ...]
 
 
 class Sink:
-    """Where rows go: those of the views that are wanted, with the cluster as their first column, until taken."""
+    """Collects the rows of the requested views, with the cluster as their first column, until `take`."""
 
     __slots__ = ("_rows", "cluster", "wanted")
 
@@ -24,25 +24,25 @@ class Sink:
         self._rows: list[tuple[str, Row]] = []
 
     def emit(self, view: str, values: Row) -> None:
-        """Write a row without its first column, if anybody wants it."""
+        """Write a row without its first column, if its view is requested."""
         if view in self.wanted:
             self._rows.append((view, (self.cluster, *values)))
 
     def emit_whole(self, rows: list[tuple[str, Row]]) -> None:
-        """Write rows of a view that is wanted, whole and named already."""
+        """Write complete rows of a requested view."""
         self._rows += rows
 
     def take(self) -> list[tuple[str, Row]]:
-        """The rows written since the last call."""
+        """The rows since the last call."""
         rows, self._rows = self._rows, []
         return rows
 
 
-SNAPSHOT_TEXT: Final = "a snapshot says so; what was before it is not known"
+SNAPSHOT_TEXT: Final = "taken from a snapshot; the history before the snapshot is not known"
 
 
 class When(Struct, frozen=True, gc=False):
-    """Offset, time in ms and controller epoch at which things become true."""
+    """Offset, time in ms and controller epoch of a change."""
 
     offset: int
     timestamp: int
@@ -50,12 +50,12 @@ class When(Struct, frozen=True, gc=False):
 
 
 def cause_of_snapshot() -> CauseRow:
-    """The cause of what a snapshot begins."""
+    """The cause of a row that a snapshot begins."""
     return (SNAPSHOT, None, None, None, SNAPSHOT_TEXT)
 
 
 class OpenRow(Struct, frozen=True, gc=False):
-    """The columns of a row that are known when it begins."""
+    """The columns of a row that are known at its beginning."""
 
     values: Row
     since: When
@@ -63,9 +63,9 @@ class OpenRow(Struct, frozen=True, gc=False):
 
 
 class OpenRows:
-    """The rows of one view that still hold, by key; at most one of each key.
+    """The open rows of one view by key; at most one of each key.
 
-    Of a view that nobody wants nothing is kept. In a view with a column `seconds` it is filled in as a row ends.
+    Rows of a view that is not requested are not kept. A column `seconds` is filled in at the end of a row.
     """
 
     __slots__ = ("_rows", "_seconds_at", "_sink", "_wanted", "view")
@@ -82,7 +82,7 @@ class OpenRows:
         return key in self._rows
 
     def begin(self, key: Hashable, values: Row, when: When, cause: CauseRow) -> None:
-        """Begin a row; it ends the one of the same key, if there is one, for the same cause."""
+        """Begin a row; an open row of the same key ends for the same cause."""
         if not self._wanted:
             return
         former = self._rows.pop(key, None)
@@ -91,37 +91,37 @@ class OpenRows:
         self._rows[key] = OpenRow(values, when, cause)
 
     def end(self, key: Hashable, when: When, end_cause: str) -> None:
-        """End a row if there is one."""
+        """End a row, if one is open."""
         former = self._rows.pop(key, None)
         if former is not None:
             self._write(former, when, end_cause)
 
     def get(self, key: Hashable) -> OpenRow | None:
-        """The row of a key that still holds."""
+        """The open row of a key."""
         return self._rows.get(key)
 
     def replace(self, key: Hashable, row: OpenRow) -> None:
-        """Put more, or better, knowledge into a row that still holds."""
+        """Replace an open row by one with more columns known."""
         self._rows[key] = row
 
     def drop(self, key: Hashable = None) -> None:
-        """Forget a row, or without a key all of them, without writing it."""
+        """Drop a row, or without a key all rows, without writing any."""
         if key is None:
             self._rows.clear()
         else:
             self._rows.pop(key, None)
 
     def open_keys(self) -> list[Hashable]:
-        """The keys of all rows that still hold, in the order in which they began."""
+        """The keys of all open rows, in the order of their beginnings."""
         return list(self._rows)
 
     def lose_sight(self, when: When) -> None:
-        """End every row, as what follows is not known."""
+        """End every row: the following history is unknown."""
         for key in self.open_keys():
             self.end(key, when, LOST_SIGHT)
 
     def finish(self, now: When) -> None:
-        """Write every row that still holds at the end of the history."""
+        """Write every open row at the end of the history."""
         for row in self._rows.values():
             since = row.since
             self._sink.emit(
@@ -145,5 +145,5 @@ class OpenRows:
 
 
 def seconds_between(since: When, until: When) -> float:
-    """How long something lasted."""
+    """How long something lasted, in seconds."""
     return (until.timestamp - since.timestamp) / 1000

@@ -1,9 +1,9 @@
-"""What partitions were, who led them and who was in sync (Kafka: `PartitionRegistration`, `TopicsDelta`).
+"""The past states of partitions, their leaders and in-sync replicas (Kafka: `PartitionRegistration`, `TopicsDelta`).
 
-This is the hot path of every history. Partitions look alike: of a thousand with the same replicas in order, most have
-the same ISR and the same leader, and the same change makes the same of them. So what they have in common, everything
-but epochs, is a `Shape`, and each `Step` from one shape to another is merged and explained once. Where nobody listens,
-one more change of a partition costs two look-ups and the row it ends.
+This is the hot path of every history. Partitions are similar: of a thousand with the same replicas in order, most have
+the same ISR and leader, and the same change has the same effect on them. So the common part, everything except epochs,
+is a `Shape`, and each `Step` from one shape to another is merged and explained once. Without listeners, a further
+change of a partition costs two look-ups and the row that it ends.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CHANGE: Final = "PartitionChangeRecord"
 
 
 class PartitionChanged(Struct, frozen=True, gc=False):
-    """One change of one partition; `old` is None for a new one, `new` is None for one whose topic was deleted."""
+    """One change of one partition; `old` is None for a new partition, `new` is None after deletion of its topic."""
 
     topic: str
     topic_id: str
@@ -49,7 +49,7 @@ UncleanAllowed = Callable[[str], bool]
 
 
 class Shape:
-    """A partition without its epochs, as the columns of a row, and what changes make of it."""
+    """A partition without its epochs, as the columns of a row, and the steps from it by change."""
 
     __slots__ = ("columns", "leader", "partition", "steps")
 
@@ -70,7 +70,7 @@ class Shape:
 
 
 class Step:
-    """What one change makes of one shape; `reason` holds where no event of a broker made it."""
+    """The effect of one change on one shape; `reason` holds if no broker event caused the change."""
 
     __slots__ = ("leader_epochs", "new", "reason")
 
@@ -82,8 +82,8 @@ class Step:
 
 _Head = tuple[str, str, str, int]
 _Cell = tuple[_Head, Shape, int, int, Reason, int, int, int, str | None, int | None]
-"""What is known of a partition: cluster, topic, topic id and number; its shape, leader epoch and partition epoch; why
-it is so, and since which offset, time and controller epoch; the type and the offset of the record that says so."""
+"""The known state of a partition: cluster, topic, topic id and number; shape, leader epoch and partition epoch; the
+cause, and its offset, time and controller epoch; the type and the offset of the record."""
 
 
 class Topic:
@@ -98,7 +98,7 @@ class Topic:
 
 
 class Partitions:
-    """All partitions of a cluster, and the rows of `partition_history` if they are wanted."""
+    """All partitions of a cluster, and the rows of `partition_history` if that view is requested."""
 
     def __init__(self, sink: Sink, unclean_allowed: UncleanAllowed) -> None:
         self.listeners: list[Listener] = []
@@ -112,19 +112,19 @@ class Partitions:
         self._unclean_allowed = unclean_allowed
 
     def on_topic(self, record: records.TopicRecord) -> None:
-        """Begin a topic, without partitions so far; raises `ReplayError` if the name or the id is taken."""
+        """Create a topic without partitions; raises `ReplayError` if the name or the id is in use."""
         if record.name in self._ids or record.topic_id in self._topics:
-            raise ReplayError(f"topic {record.name} is there already")
+            raise ReplayError(f"topic {record.name} exists already")
         self._ids[record.name] = record.topic_id
         self._topics[record.topic_id] = Topic(record.name, record.topic_id)
 
     def on_partition(self, record: records.PartitionRecord, when: When, cause: CauseRow) -> None:
-        """Put a partition as a PartitionRecord has it; raises `KeyError` if its topic is not there."""
+        """Set a partition from a PartitionRecord; raises `KeyError` if its topic does not exist."""
         topic = self._topics[record.topic_id]
         key = partition_key(record.topic_id, record.partition_id)
         partition = partition_of(record)
         former = self._cells.get(key)
-        # A snapshot does not tell what elected the leader.
+        # A snapshot does not state the election rule.
         reason = Reason(cause[0], cause[3], None if cause[0] == SNAPSHOT else "first", cause[4])
         if former is not None:
             self._end(former, when, reason.code)
@@ -145,10 +145,10 @@ class Partitions:
         events: Sequence[BrokerEvent],
         index: int,
     ) -> None:
-        """Merge changes that stand together in a batch, the first of them at `index`, among these events of brokers.
+        """Merge consecutive changes of a batch, the first one at `index`, among these broker events.
 
-        They become true at their own offsets, or all at `effective`. Raises `KeyError` for a partition that is not
-        there, `ReplayError` for a change that makes no sense; the changes before it are done, and it is taken.
+        The changes take effect at their own offsets, or all at `effective`. Raises `KeyError` for a missing partition
+        and `ReplayError` for an invalid change; the changes before that one are merged, and that one is consumed.
         """
         cells, wanted, tells = self._cells, self._wanted, bool(self.listeners)
         rows: list[tuple[str, tuple[Any, ...]]] = []
@@ -198,12 +198,12 @@ class Partitions:
             self._sink.emit_whole(rows)
 
     def peek(self, key: bytes) -> Partition | None:
-        """A partition as it is now, its epochs left out; None if there is none."""
+        """The present state of a partition without its epochs; None for a missing partition."""
         cell = self._cells.get(key)
         return None if cell is None else cell[1].partition
 
     def on_clear_elr(self, topic_name: str, when: When, cause: CauseRow) -> None:
-        """Clear the eligible leader replicas of a topic, or of all; the epoch grows where there were any (KIP-966)."""
+        """Clear the eligible leader replicas of a topic, or of all; the epoch rises where there were any (KIP-966)."""
         reason = Reason(cause[0], None, None, cause[4])
         of = (reason, when.offset, when.timestamp, when.epoch, cause[1], cause[2])
         for topic in self._topics.values():
@@ -219,7 +219,7 @@ class Partitions:
                     self._tell(old, new, when)
 
     def on_remove_topic(self, topic_id: Uuid, when: When, cause: CauseRow) -> Topic:
-        """Forget a topic and its partitions; raises `KeyError` if there is none."""
+        """Remove a topic and its partitions; raises `KeyError` for a missing topic."""
         topic = self._topics.pop(topic_id)
         del self._ids[topic.name]
         reason = Reason(cause[0], None, None, cause[4])
@@ -232,7 +232,7 @@ class Partitions:
         return topic
 
     def lose_sight(self, when: When) -> None:
-        """End every row, as what follows is not known."""
+        """End every row: the following history is unknown."""
         for cell in self._cells.values():
             self._end(cell, when, LOST_SIGHT)
         self._cells.clear()
@@ -240,7 +240,7 @@ class Partitions:
         self._ids.clear()
 
     def finish(self, now: When) -> None:
-        """Write the rows that still hold at the end of the history."""
+        """Write every open row at the end of the history."""
         if self._wanted:
             self._sink.emit_whole([(_VIEW, _row(cell, None, None, None)) for cell in self._cells.values()])
 
@@ -259,7 +259,7 @@ class Partitions:
         shape = self._shapes.get(key)
         if shape is None:
             if len(self._shapes) >= _MEMO_SIZE:
-                # Shapes in use stay with their partitions; only what is shared by chance is lost.
+                # Partitions keep their shapes; only the sharing with later partitions is lost.
                 self._shapes.clear()
             shape = self._shapes[key] = Shape(key)
         return shape

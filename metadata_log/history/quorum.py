@@ -1,7 +1,7 @@
-"""Who was the active controller, and when nobody was (Kafka: `LeaderChangeMessage`, `NoOpRecord`, `VoterSet`; KIP-835).
+"""Active controllers, and gaps without one (Kafka: `LeaderChangeMessage`, `NoOpRecord`, `VoterSet`; KIP-835).
 
-The active controller writes a NoOpRecord every 500 ms, whatever else it does. So a log in which nothing is written for
-longer is that of a cluster without an active controller, or with one that stood still.
+The active controller writes a NoOpRecord every 500 ms. So a longer gap between records means that the cluster had no
+active controller, or that the active controller stalled.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ ELECTED: Final = "controller-elected"
 SILENT: Final = "controller-silent"
 ACTIVE_AGAIN: Final = "controller-active"
 GAP_TOLERANCE_MS: Final = 1_500
-"""Three times the pace of NoOpRecords: what a busy disk or a collection of garbage may take is no gap."""
+"""Three times the interval of NoOpRecords: the delay of a busy disk or of garbage collection is no gap."""
 
 _VoterKey = tuple[int, bytes]
 
 
 class Quorum:
-    """The rows of `quorum_epochs` and `voter_history` that still hold; gaps and elections are written at once."""
+    """The open rows of `quorum_epochs` and `voter_history`; gaps and elections are written at once."""
 
     def __init__(self, sink: Sink, *, gap_tolerance_ms: int) -> None:
         self._sink = sink
@@ -37,7 +37,7 @@ class Quorum:
         self._has_clock = False
 
     def on_records(self, first: When, last: When, *, has_noop: bool) -> None:
-        """Note that records of the active controller were written, from `first` to `last`."""
+        """The active controller wrote records, from `first` to `last`."""
         before = self._last
         if before is not None and before.epoch == first.epoch and self._has_clock:
             silence = first.timestamp - before.timestamp
@@ -45,7 +45,7 @@ class Quorum:
                 text = (
                     f"controller {self._leader} wrote nothing for {silence / 1000:.1f} s"
                     if (self._leader != NO_NODE)
-                    else f"nothing was written for {silence / 1000:.1f} s"
+                    else f"no record was written for {silence / 1000:.1f} s"
                 )
                 cause = (SILENT, None, first.offset, None, text)
                 self._write_gap("silence", before, first, self._leader, self._leader, cause)
@@ -75,7 +75,7 @@ class Quorum:
             self._last = when
 
     def on_voters(self, record: VotersRecord, when: When, *, in_snapshot: bool) -> None:
-        """The voters of a dynamic quorum, all of them."""
+        """The complete voter set of a dynamic quorum."""
         voters = {(voter.voter_id, bytes(voter.voter_directory_id)): voter for voter in record.voters}
         first = not self._known_voters
         for key in [key for key in self._known_voters if key not in voters]:
@@ -93,7 +93,7 @@ class Quorum:
         self._known_voters = voters
 
     def lose_sight(self, when: When) -> None:
-        """End every row, as what follows is not known."""
+        """End every row: the following history is unknown."""
         self._epochs.lose_sight(when)
         self._voters.lose_sight(when)
         self._known_voters = {}
@@ -101,11 +101,11 @@ class Quorum:
         self._leader = NO_NODE
 
     def voters_state(self) -> list[Row]:
-        """The rows of `voters_state` without the cluster and the moment."""
+        """The rows of `voters_state` without the cluster and the time columns."""
         return [voter_values(self._known_voters[key]) for key in sorted(self._known_voters)]
 
     def finish(self, now: When) -> None:
-        """Write the rows that still hold."""
+        """Write the open rows."""
         self._epochs.finish(now)
         self._voters.finish(now)
 
@@ -123,7 +123,7 @@ _VOTER_TEXTS: Final = {
 
 
 def _election_text(record: LeaderChangeMessage, when: When, silence: float | None, skipped: int | None) -> str:
-    granting = ", ".join(str(voter.voter_id) for voter in record.granting_voters) or "nobody"
+    granting = ", ".join(str(voter.voter_id) for voter in record.granting_voters) or "no voter"
     text = f"controller {record.leader_id} was elected for epoch {when.epoch} with the votes of {granting}"
     if silence is not None:
         text += f", {silence:.1f} s after the last record of the epoch before"

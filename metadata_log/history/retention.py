@@ -1,6 +1,6 @@
-"""What a history rests on, and where it is not known (Kafka: `metadata.max.retention.*`, `MetadataLogConfig`).
+"""The known ranges of a history, and its unknown ones (Kafka: `metadata.max.retention.*`, `MetadataLogConfig`).
 
-Kafka keeps a week or 100 MiB of its metadata log. What came before is known only as the state of a snapshot.
+Kafka keeps a week or 100 MiB of its metadata log. Earlier history is known only as the state of a snapshot.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _UNKNOWN_TYPES_KEPT: Final = 1_000
 
 
 class Retention:
-    """The rows of `retention`: each stretch of the log, each snapshot it begins with, each thing that is not known."""
+    """The rows of `retention`: each range of the log, each base snapshot, each unknown range."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -25,41 +25,39 @@ class Retention:
         self._records = 0
         self._unknown: dict[tuple[str, int], tuple[When, When, int]] = {}
         self.is_lost = False
-        """Whether something before is missing, so that nothing can be told until a snapshot begins anew."""
+        """Whether earlier records are missing, so that the history pauses until the next snapshot."""
         self.ignored = 0
 
     def on_base(self, base: Base, when: When, count: int) -> None:
-        """A snapshot begins the history, or begins it anew."""
+        """A snapshot begins the history, or continues it behind a gap."""
         self._end_stretch()
-        text = (
-            f"the history begins with the snapshot of offset {base.end.offset}; what was before is known as its state"
-        )
+        text = f"the history begins with the snapshot of offset {base.end.offset}; only the state before it is known"
         self._emit("base", base.path, when, when, count, known=True, text=text)
         self.is_lost = False
 
     def on_records(self, path: str, first: When, last: When, count: int) -> None:
-        """Records of the log were read."""
+        """The engine read records of the log."""
         if self._first is None:
             self._first, self._path, self._records = first, path, 0
         self._last = last
         self._records += count
 
     def on_ignored(self, first: When, last: When, count: int) -> None:
-        """Records behind a gap cannot be understood: what they change is not known."""
+        """The engine skipped records behind a gap: their effect is unknown."""
         self.ignored += count
         if self._first is None:
             self._first, self._path, self._records = first, None, 0
         self._last = last
 
     def on_unknown(self, entry: Entry, when: When) -> None:
-        """A record of a type, or a version, that this software does not know."""
+        """A record of an unknown type or version."""
         key = (entry.name, entry.version)
         first, _, count = self._unknown.get(key, (when, when, 0))
         if count or len(self._unknown) < _UNKNOWN_TYPES_KEPT:
             self._unknown[key] = (first, when, count + 1)
 
     def on_damage(self, damage: Damage, offset: int, when: When | None) -> None:
-        """Something cannot be read, so that nothing is known from `offset` on; behind an unfinished tail is nothing."""
+        """Unreadable data: the history is unknown from `offset` on. Behind an unfinished tail there is nothing."""
         self._end_stretch()
         kind = "unfinished-tail" if damage.unfinished else "damage"
         text = f"{damage.what}; from here on the history is not known"
@@ -71,27 +69,27 @@ class Retention:
         self.is_lost |= not damage.unfinished
 
     def on_fault(self, what: str, offset: int, when: When | None) -> None:
-        """A record contradicts what came before it, and was passed over."""
+        """A record contradicts earlier records and was skipped."""
         time = None if when is None else when.timestamp
-        self._sink.emit("retention", ("fault", None, offset, offset + 1, time, time, 1, False, f"passed over: {what}"))
+        self._sink.emit("retention", ("fault", None, offset, offset + 1, time, time, 1, False, f"skipped: {what}"))
 
     def on_transaction(self, kind: str, first: When, last: When, count: int, name: str) -> None:
-        """A metadata transaction was aborted, or is open at the end: its records change nothing."""
+        """An aborted metadata transaction, or one that is open at the end: its records change nothing."""
         verb = "was aborted" if kind == "aborted-transaction" else "is open at the end of the history"
         text = f"the metadata transaction {name!r} {verb}: its records change nothing"
         self._emit(kind, None, first, last, count, known=True, text=text)
 
     def finish(self) -> None:
-        """Write the last stretch, and what was not understood in all of them."""
+        """Write the last range, and the unknown records of all ranges."""
         self._end_stretch()
         for (name, version), (first, last, count) in self._unknown.items():
-            text = f"{count} records of {name} in version {version} are of a newer Kafka: what they changed is not told"
+            text = f"{count} records of {name} in version {version} are of a newer Kafka: their effect is not known"
             self._emit("unknown-record", None, first, last, count, known=False, text=text)
 
     def _end_stretch(self) -> None:
         if self._first is not None and self._last is not None:
             if self.is_lost:
-                text = f"{self.ignored} records behind a gap or damage are left out: what they changed is not known"
+                text = f"{self.ignored} records behind a gap or damage are left out: their effect is not known"
                 self._emit("ignored", self._path, self._first, self._last, self.ignored, known=False, text=text)
                 self.ignored = 0
             else:

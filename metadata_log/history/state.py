@@ -1,4 +1,4 @@
-"""The rows of an image: what is, in the columns of the histories (Kafka: `MetadataImage`)."""
+"""The rows of an image: the present state, in the columns of the histories (Kafka: `MetadataImage`)."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from metadata_log.image.quotas import in_entity_order
 
 
 def state_rows(image: MetadataImage, view: str, *, show_secrets: bool = False) -> Iterator[Row]:
-    """The rows of one `*_state` view without the cluster and the moment, in the order of their keys.
+    """The rows of one `*_state` view without the cluster and the time columns, in the order of their keys.
 
-    Raises `KeyError` for a view that does not come from an image: voters and kraft.version stand in control records.
+    Raises `KeyError` for a view without a source in the image: voters and kraft.version are in control records.
     """
     if view == "configs_state":
         return _configs(image, show_secrets=show_secrets)

@@ -1,4 +1,4 @@
-"""Topics created, enlarged and deleted (Kafka: `TopicsImage`, `TopicDelta`)."""
+"""Topics: their creation, enlargement and deletion (Kafka: `TopicsImage`, `TopicDelta`)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ DELETED: Final = "topic-deleted"
 
 
 class Topics:
-    """The rows of `topic_history` that still hold.
+    """The open rows of `topic_history`.
 
-    The partitions of a topic come in records of their own, behind that of the topic: they are counted while a batch
-    is read, and what they make of the topic is put down when it ends.
+    The partitions of a topic follow in records of their own, behind the topic's record. They are counted during a
+    batch, and the row of the topic is written at the end of the batch.
     """
 
     def __init__(self, sink: Sink) -> None:
@@ -27,7 +27,7 @@ class Topics:
         self._changed: dict[str, tuple[When, CauseRow]] = {}
 
     def on_topic(self, name: str, topic_id: str, when: When, cause: CauseRow) -> None:
-        """A topic begins."""
+        """Create a topic."""
         self._shape[topic_id] = (name, 0, 0)
         self._changed[topic_id] = (when, cause)
 
@@ -43,7 +43,7 @@ class Topics:
             self._changed.setdefault(changed.topic_id, (changed.when, changed.cause))
 
     def on_batch_end(self) -> None:
-        """Begin the rows of what the batch has changed."""
+        """Begin the rows of the topics that the batch has changed."""
         for topic_id, (when, cause) in self._changed.items():
             shape = self._shape.get(topic_id)
             if shape is not None:
@@ -52,18 +52,18 @@ class Topics:
         self._changed.clear()
 
     def on_remove(self, topic_id: str, when: When) -> None:
-        """A topic ends."""
+        """Delete a topic."""
         self.on_batch_end()
         del self._shape[topic_id]
         self._rows.end(topic_id, when, DELETED)
 
     def lose_sight(self, when: When) -> None:
-        """End every row, as what follows is not known."""
+        """End every row: the following history is unknown."""
         self._shape.clear()
         self._changed.clear()
         self._rows.lose_sight(when)
 
     def finish(self, now: When) -> None:
-        """Write the rows that still hold."""
+        """Write the open rows."""
         self.on_batch_end()
         self._rows.finish(now)

@@ -1,4 +1,4 @@
-"""The columns of one thing as tuples, in the order of the views: shared by histories and states (Kafka: `*Image`)."""
+"""The columns of objects as tuples, in the order of the views; histories and states share them (Kafka: `*Image`)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _RELEASES: Final = {level: name for name, level in METADATA_VERSIONS.items()}
 
 
 def name_of(names: tuple[str, ...], code: int) -> str:
-    """The name of one of Kafka's codes, or its number where a newer Kafka has written it."""
+    """The name of one of Kafka's codes, or its number for a code of a newer Kafka."""
     return names[code] if 0 <= code < len(names) else str(code)
 
 
@@ -97,7 +97,7 @@ def broker_values(broker: Broker) -> Values:
 
 
 def replication_factor(partition: Partition) -> int:
-    """How many replicas a partition has once its reassignment, if there is one, is complete."""
+    """The number of replicas of a partition after its reassignment, if one is in progress."""
     return (
         len(set(partition.replicas) - set(partition.removing_replicas))
         if partition.removing_replicas
@@ -136,7 +136,7 @@ def feature_values(feature: str, level: int) -> Values:
 
 
 def entity_text(entity: Entity) -> str:
-    """An entity of quotas as Kafka's tools write it, a default as `<default>`."""
+    """A quota entity as Kafka's tools write it, a default as `<default>`."""
     return ", ".join(f"{kind}={DEFAULT_ENTITY if name is None else name}" for kind, name in entity)
 
 

@@ -1,11 +1,13 @@
-"""Every view of a cluster's history as data: names, columns, types and what they mean (KIP-631 gives the records).
+"""Every view of a cluster's history as data: names, columns, types and meanings (KIP-631 defines the records).
 
-Arrow schemas, Spark schemas, the command line and the reports are made from these tables; nothing else names a column.
+Arrow schemas, Spark schemas, the command line and the reports are made from these tables; no other module names a
+column.
 
-A row of a history holds from `valid_from_offset` on and up to, not including, `valid_to_offset`; null there means that
-it still holds. Inside a metadata transaction things become true at the offset of the EndTransaction record, while
-`cause_offset` is that of the record itself. A row that a snapshot began (`cause` is `snapshot`) may have been true for
-longer: what was before is not known. `end_cause` says why it ended, as a removed thing has no row that follows.
+A row of a history holds from `valid_from_offset` to before `valid_to_offset`, where null means that the row still
+holds. Changes inside a metadata transaction take effect at the offset of the EndTransaction record, while
+`cause_offset` is the offset of the record itself. A row that a snapshot began (`cause` is `snapshot`) may have been
+true for longer: the history before the snapshot is unknown. `end_cause` states why the row ended, because a removed
+object has no following row.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ class Column(Struct, frozen=True):
 class View(Struct, frozen=True):
     """One view: rows of tuples in the order of `columns`.
 
-    `key` names the columns that tell things apart: of one key, at most one row is valid at an offset.
+    `key` names the columns that identify an object: of one key, at most one row is valid at an offset.
     """
 
     name: str
@@ -64,47 +66,47 @@ def _required(name: str, kind: ColumnType, doc: str = "") -> Column:
     return Column(name, kind, doc, nullable=False)
 
 
-CLUSTER: Final = _required("cluster", "string", "the cluster id, or what the caller calls the cluster")
+CLUSTER: Final = _required("cluster", "string", "the cluster id, or the caller's name of the cluster")
 
 CAUSE: Final = (
     _required("cause", "string", "a short code; docs/history-causes.md lists them all"),
-    Column("cause_record", "string", "the type of the record that says it; null for a snapshot"),
+    Column("cause_record", "string", "the type of the causing record; null for a snapshot"),
     Column("cause_offset", "int64", "the offset of that record"),
-    Column("cause_broker", "int32", "the broker whose event led to it"),
-    _required("cause_text", "string", "the same as one sentence"),
+    Column("cause_broker", "int32", "the broker with the causing event"),
+    _required("cause_text", "string", "the cause as one sentence"),
 )
-"""Why something is as it is: the last columns of every row that tells of a change."""
+"""The cause of a row: the last columns of every row that describes a change."""
 
 ELECTION: Final = Column(
     "election",
     "string",
     "the rule that chose the leader: isr, preferred, elr, last-known-leader, unclean, first (of a new partition), "
-    "none (nobody may lead) or same (only the epoch grew); null = no election",
+    "none (no replica may lead) or same (only the epoch rose); null = no election",
 )
-"""Which rule of the controller explains who leads."""
+"""The controller's rule that explains the leader."""
 
 VALIDITY: Final = (
     _required("valid_from_offset", "int64", "the first offset at which the row holds"),
     _required("valid_from", "timestamp", "when that record was written"),
     Column("valid_to_offset", "int64", "the first offset at which it no longer holds; null = still"),
     Column("valid_to", "timestamp", "when that record was written; null = still"),
-    Column("end_cause", "string", "the code of what ended it; null = still, `unknown-history` = it was lost sight of"),
-    _required("epoch", "int32", "the epoch of the controller that wrote it"),
+    Column("end_cause", "string", "the code of the cause of its end; null = still, `unknown-history` = at a gap"),
+    _required("epoch", "int32", "the epoch of the controller that wrote that record"),
 )
-"""How long a row holds, and under which controller it began."""
+"""The interval of a row, and the epoch of the controller that began the row."""
 
 MOMENT: Final = (
     _required("offset", "int64", "the offset of the record"),
-    _required("timestamp", "timestamp", "when it was written"),
-    _required("epoch", "int32", "the epoch of the controller that wrote it"),
+    _required("timestamp", "timestamp", "when the record was written"),
+    _required("epoch", "int32", "the epoch of the controller that wrote the record"),
 )
-"""When something happened that does not last."""
+"""The time of an event without a duration."""
 
 AS_OF: Final = (
     _required("as_of_offset", "int64", "the state holds after the record at this offset"),
     _required("as_of", "timestamp", "when the last record at or below that offset was written"),
 )
-"""Which moment a state is of."""
+"""The time of a state."""
 
 _PARTITION_KEY: Final = (
     _required("topic", "string"),
@@ -134,7 +136,7 @@ _BROKER: Final = (
     Column("rack", "string"),
     _required("endpoints", "string[]", "NAME://host:port"),
     _required("security_protocols", "map<string,string>", "the protocol of each listener"),
-    _required("features", "map<string,string>", "what it supports, as `lowest-highest`"),
+    _required("features", "map<string,string>", "the supported levels, as `lowest-highest`"),
     _required("log_dirs", "uuid[]"),
     Column("cordoned_log_dirs", "uuid[]", "null = not known (KIP-1066)"),
     _required("is_migrating_zk_broker", "bool"),
@@ -186,7 +188,7 @@ _TOKEN: Final = (
     _required("renewers", "string[]"),
     _required("issued", "timestamp"),
     _required("expires", "timestamp"),
-    _required("max_lifetime", "timestamp", "no renewal reaches beyond"),
+    _required("max_lifetime", "timestamp", "the limit of renewals"),
 )
 _PRODUCER_IDS: Final = (_required("next_producer_id", "int64", "the first id of the next block"),)
 _CONTROLLER: Final = (
@@ -194,13 +196,13 @@ _CONTROLLER: Final = (
     _required("incarnation_id", "uuid", "drawn anew at each start of the process"),
     _required("endpoints", "string[]", "NAME://host:port"),
     _required("security_protocols", "map<string,string>", "the protocol of each listener"),
-    _required("features", "map<string,string>", "what it supports, as `lowest-highest`"),
+    _required("features", "map<string,string>", "the supported levels, as `lowest-highest`"),
 )
 _VOTER: Final = (
     _required("voter", "int32"),
     _required("directory_id", "uuid"),
     _required("endpoints", "string[]", "NAME://host:port"),
-    _required("kraft_versions", "string", "what it supports, as `lowest-highest`"),
+    _required("kraft_versions", "string", "the supported levels, as `lowest-highest`"),
 )
 _EPOCH: Final = (
     _required("quorum_epoch", "int32"),
@@ -208,7 +210,7 @@ _EPOCH: Final = (
     Column("previous_leader_id", "int32", "null where the history begins"),
     _required("voters", "int32[]"),
     _required("granting_voters", "int32[]"),
-    Column("skipped_epochs", "int32", "epochs between the last leader's and this one: elections that nobody won"),
+    Column("skipped_epochs", "int32", "epochs between the last leader's and this one: elections without a winner"),
     Column("silence_seconds", "float64", "from the last record of the epoch before to this election"),
 )
 
@@ -234,18 +236,18 @@ _OF_PARTITION: Final = ("topic_id", "partition")
 HISTORY_VIEWS: Final = _by_name(
     _history(
         "partition_history",
-        "Everything a partition ever was, a row for each change.",
+        "Every past state of a partition, a row for each change.",
         (*_PARTITION, ELECTION),
         _OF_PARTITION,
     ),
     _history(
         "leader_history",
-        "Who led a partition, and why; a row for each leader epoch.",
+        "The leader of a partition, and the cause; a row for each leader epoch.",
         (
             *_PARTITION_KEY,
             _required("leader", "int32", "-1 = none"),
             _required("leader_epoch", "int32"),
-            Column("previous_leader", "int32", "null where the history begins; the same = only the epoch grew"),
+            Column("previous_leader", "int32", "null where the history begins; the same = only the epoch rose"),
             _required("preferred", "bool", "whether the leader is the first of the replicas"),
             _required("leader_recovery_state", "string", "RECOVERING: elected uncleanly, or not recovered since"),
             _required("replicas", "int32[]", "when it was elected"),
@@ -262,8 +264,8 @@ HISTORY_VIEWS: Final = _by_name(
             _required("isr", "int32[]"),
             _required("elr", "int32[]"),
             _required("last_known_elr", "int32[]"),
-            _required("joined", "int32[]", "who was not in the ISR of the row before"),
-            _required("left", "int32[]", "who no longer is"),
+            _required("joined", "int32[]", "replicas that were not in the ISR of the row before"),
+            _required("left", "int32[]", "replicas that are no longer in the ISR"),
             _required("leader", "int32", "when the row began"),
             _required("replicas", "int32[]", "when the row began"),
         ),
@@ -297,12 +299,10 @@ HISTORY_VIEWS: Final = _by_name(
     _history("producer_ids_history", "Blocks of producer ids.", _PRODUCER_IDS, ("cluster",)),
     _history("controller_history", "Controllers: one row for each start of a process.", _CONTROLLER, ("controller",)),
     _history("voter_history", "The voters of a dynamic quorum (KIP-853).", _VOTER, ("voter", "directory_id")),
-    _history(
-        "quorum_epochs", "Who was the active controller; a row for each leader of the quorum.", _EPOCH, ("cluster",)
-    ),
+    _history("quorum_epochs", "The active controller; a row for each leader of the quorum.", _EPOCH, ("cluster",)),
     View(
         "controller_gaps",
-        "When nobody was active as controller: NoOp records, written every 500 ms by the active one, are the clock.",
+        "Gaps without an active controller, measured by the active controller's NoOp records, one every 500 ms.",
         (
             CLUSTER,
             _required("kind", "string", "`election`: the epoch changed; `silence`: the same leader wrote nothing"),
@@ -315,7 +315,7 @@ HISTORY_VIEWS: Final = _by_name(
         ),
     ),
 )
-"""What was: rows with the offsets and times between which they held, and why they began."""
+"""The past: rows with the offsets and times between which they held, and their causes."""
 
 STATE_VIEWS: Final = _by_name(
     _state("partitions_state", "Every partition.", _PARTITION, _OF_PARTITION),
@@ -331,7 +331,7 @@ STATE_VIEWS: Final = _by_name(
     _state("controllers_state", "Every registered controller.", _CONTROLLER, ("controller",)),
     _state("voters_state", "Every voter of a dynamic quorum.", _VOTER, ("voter", "directory_id")),
 )
-"""What is, or was at one offset or time."""
+"""The state at the end, or at one offset or time."""
 
 _SECONDS: Final = _required("seconds", "float64", "how long; up to the last known record where it has not ended")
 
@@ -341,8 +341,8 @@ DERIVED_VIEWS: Final = _by_name(
         "Each move of a partition's leadership.",
         (
             *_PARTITION_KEY,
-            _required("from_leader", "int32", "-1 = there was none"),
-            _required("to_leader", "int32", "-1 = there is none"),
+            _required("from_leader", "int32", "-1 = no leader"),
+            _required("to_leader", "int32", "-1 = no leader"),
             _required("leader_epoch", "int32"),
             _required("preferred", "bool", "whether the new leader is the first of the replicas"),
             _required("clean", "bool", "false: the new leader may lack records that were acknowledged"),
@@ -351,7 +351,7 @@ DERIVED_VIEWS: Final = _by_name(
     ),
     _history(
         "unavailability",
-        "When a partition had no leader, or fewer in-sync replicas than min.insync.replicas asks for.",
+        "When a partition had no leader, or fewer in-sync replicas than min.insync.replicas requires.",
         (
             *_PARTITION_KEY,
             _required("kind", "string", "`leaderless` or `below-min-isr`; a leaderless partition may be both"),
@@ -363,12 +363,12 @@ DERIVED_VIEWS: Final = _by_name(
     ),
     _history(
         "isr_flaps",
-        "Replicas that left an ISR and came back; `cause` says why they left.",
+        "Replicas that left an ISR and returned; `cause` is the cause of leaving.",
         (
             *_PARTITION_KEY,
-            _required("broker", "int32", "who left and came back"),
+            _required("broker", "int32", "the broker that left and returned"),
             _SECONDS,
-            _required("leader", "int32", "when it had left"),
+            _required("leader", "int32", "the leader after the broker left"),
         ),
         ("topic_id", "partition", "broker"),
     ),
@@ -377,7 +377,7 @@ DERIVED_VIEWS: Final = _by_name(
         "Elections that may have lost acknowledged records; a row lasts until the leader has recovered.",
         (
             *_PARTITION_KEY,
-            _required("from_leader", "int32", "-1 = there was none"),
+            _required("from_leader", "int32", "-1 = no leader"),
             _required("to_leader", "int32"),
             _required("isr_before", "int32[]"),
             _required("elr_before", "int32[]"),
@@ -388,13 +388,13 @@ DERIVED_VIEWS: Final = _by_name(
     ),
     _history(
         "reassignments",
-        "Reassignments of partitions, from the request to the end; `cause` is why it began.",
+        "Reassignments of partitions, from the request to the end; `cause` is the cause of the beginning.",
         (
             *_PARTITION_KEY,
             _required("from_replicas", "int32[]"),
-            _required("to_replicas", "int32[]", "the target; where it was cancelled, what was aimed at"),
+            _required("to_replicas", "int32[]", "the target, also of a cancelled reassignment"),
             _required("outcome", "string", "completed, cancelled, superseded, topic-deleted, running or unknown"),
-            _required("steps", "int32", "how many changes of the partition it took"),
+            _required("steps", "int32", "the number of changes of the partition"),
             _SECONDS,
         ),
         _OF_PARTITION,
@@ -407,7 +407,7 @@ DERIVED_VIEWS: Final = _by_name(
             _required("broker_epoch", "int64"),
             _SECONDS,
             _required("leaders_moved", "int32", "partitions that got another leader, or none, in the same event"),
-            _required("isr_left", "int32", "partitions whose ISR it left in the same event"),
+            _required("isr_left", "int32", "partitions with an ISR that the broker left in the same event"),
         ),
         ("broker",),
     ),
@@ -417,19 +417,19 @@ DERIVED_VIEWS: Final = _by_name(
         "When a key was set on one broker or topic to another value than the default of the cluster.",
         (
             *_CONFIG,
-            Column("default_value", "string", "the cluster's default then; null = none is set, Kafka's own applies"),
+            Column("default_value", "string", "the cluster's default then; null = Kafka's own default applies"),
             _SECONDS,
         ),
         ("resource_type", "resource_name", "key"),
     ),
     _history(
         "acl_audit",
-        "Who could do what, when: access rules, what each implies, and which rule denies it.",
+        "Allowed operations over time: access rules, implied operations, and overruling denials.",
         (
             *_ACL,
-            _required("implied_operations", "string[]", "what the rule allows besides"),
+            _required("implied_operations", "string[]", "further operations that the rule allows"),
             _required("effective", "bool", "false for an ALLOW that a DENY overrules completely"),
-            _required("denied_by", "uuid[]", "rules that overrule it"),
+            _required("denied_by", "uuid[]", "the overruling rules"),
             _SECONDS,
         ),
         ("acl_id",),
@@ -443,7 +443,7 @@ DERIVED_VIEWS: Final = _by_name(
             _required("name", "string", "the topic, or the broker's id"),
             _required("hour", "timestamp", "when the hour began"),
             _required(
-                "partition_changes", "int64", "changes of its partitions; for a broker, of those it led or gave up"
+                "partition_changes", "int64", "changes of its partitions; for a broker, of those that it led or gave up"
             ),
             _required("leader_changes", "int64", "for a broker: leaderships gained or lost"),
             _required("isr_shrinks", "int64"),
@@ -456,7 +456,7 @@ DERIVED_VIEWS: Final = _by_name(
     ),
     View(
         "retention",
-        "What the history itself rests on: what it begins with, its snapshots, and where it is not known.",
+        "The known ranges of the history: its beginning, its snapshots, and its unknown ranges.",
         (
             CLUSTER,
             _required(
@@ -470,13 +470,13 @@ DERIVED_VIEWS: Final = _by_name(
             Column("to_offset", "int64", "the offset after the last one"),
             Column("from_time", "timestamp"),
             Column("to_time", "timestamp"),
-            _required("records", "int64", "how many it is about; 0 where that is not known"),
-            _required("known", "bool", "whether the history is right over this range"),
-            _required("text", "string", "the same as one sentence"),
+            _required("records", "int64", "the number of affected records; 0 if unknown"),
+            _required("known", "bool", "whether the history is complete over this range"),
+            _required("text", "string", "the row as one sentence"),
         ),
     ),
 )
-"""What follows from the histories: the answers to questions of operators."""
+"""Derived views: answers to common questions of operators."""
 
 VIEWS: Final[dict[str, View]] = {**HISTORY_VIEWS, **STATE_VIEWS, **DERIVED_VIEWS}
 """All views by their names."""

@@ -13,11 +13,11 @@ from metadata_log.records.metadata import AccessControlEntryRecord, RemoveAccess
 from metadata_log.types import Uuid
 
 ResourcePattern = tuple[int, int, str]
-"""Type of resource, type of pattern, name or prefix or `*`."""
+"""Type of resource, type of pattern, and the name, the prefix or `*`."""
 
 
 class Acl(Struct, frozen=True):
-    """Who may, or may not, do what with which resource; types and operations are the codes of Kafka's enums."""
+    """One access rule; types, operations and permissions are codes of Kafka's enums."""
 
     resource_type: int
     resource_name: str
@@ -29,24 +29,24 @@ class Acl(Struct, frozen=True):
 
     @property
     def pattern(self) -> ResourcePattern:
-        """Which resources it is about."""
+        """The resources of the rule."""
         return (self.resource_type, self.pattern_type, self.resource_name)
 
 
 class AclsImage(Struct, frozen=True):
-    """All entries; each has an id of its own, by which it is removed.
+    """All entries by their ids, which removals name.
 
-    `by_pattern` has the same entries by resources and by principal, for who asks whether somebody may do something.
-    Those of one principal are sorted, so that equal images are equal however they came to be.
+    `by_pattern` has the same entries by resource pattern and principal, for authorization checks. The entries of one
+    principal are sorted, so that equal images are equal whatever the order of the records.
     """
 
     by_id: Map[Uuid, Acl] = Map()
     by_pattern: Map[ResourcePattern, Map[str, tuple[Acl, ...]]] = Map()
 
     def put(self, acl_id: Uuid, acl: Acl) -> AclsImage:
-        """With one more entry, or another one under this id."""
+        """The image with this entry added or replaced."""
         image = self.remove(acl_id) if acl_id in self.by_id else self
-        by_principal = image.by_pattern.get(acl.pattern, _NOBODY)
+        by_principal = image.by_pattern.get(acl.pattern, _NO_PRINCIPALS)
         acls = list(by_principal.get(acl.principal, ()))
         insort(acls, acl, key=structs.astuple)
         by_principal = with_entry(by_principal, acl.principal, tuple(acls))
@@ -54,11 +54,11 @@ class AclsImage(Struct, frozen=True):
         return AclsImage(with_entry(image.by_id, acl_id, acl), by_pattern)
 
     def has(self, acl: Acl) -> bool:
-        """Whether there is such an entry, under whatever id."""
-        return acl in self.by_pattern.get(acl.pattern, _NOBODY).get(acl.principal, ())
+        """Whether an entry with this content exists, under any id."""
+        return acl in self.by_pattern.get(acl.pattern, _NO_PRINCIPALS).get(acl.principal, ())
 
     def remove(self, acl_id: Uuid) -> AclsImage:
-        """Without the entry of this id, which there has to be."""
+        """The image without the entry of this id, which must exist."""
         acl = self.by_id[acl_id]
         by_principal = self.by_pattern[acl.pattern]
         acls = list(by_principal[acl.principal])
@@ -68,11 +68,11 @@ class AclsImage(Struct, frozen=True):
         return AclsImage(without_key(self.by_id, acl_id), by_pattern)
 
 
-_NOBODY: Final[Map[str, tuple[Acl, ...]]] = Map()
+_NO_PRINCIPALS: Final[Map[str, tuple[Acl, ...]]] = Map()
 
 
 def replay_acl(image: AclsImage, record: AccessControlEntryRecord) -> AclsImage:
-    """Put an entry."""
+    """Add an entry."""
     acl = Acl(
         resource_type=record.resource_type,
         resource_name=record.resource_name,
@@ -86,12 +86,12 @@ def replay_acl(image: AclsImage, record: AccessControlEntryRecord) -> AclsImage:
 
 
 def acl_record(acl_id: Uuid, acl: Acl) -> AccessControlEntryRecord:
-    """The record that puts an entry."""
+    """The record that adds an entry."""
     return AccessControlEntryRecord(id=acl_id, **structs.asdict(acl))
 
 
 def replay_remove_acl(image: AclsImage, record: RemoveAccessControlEntryRecord) -> AclsImage:
-    """Remove an entry; raises `ReplayError` if there is none with this id."""
+    """Remove an entry; raises `ReplayError` if no entry has this id."""
     if record.id not in image.by_id:
         raise ReplayError(f"no access control entry has the id {record.id}")
     return image.remove(record.id)

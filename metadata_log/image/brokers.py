@@ -25,12 +25,12 @@ NO_CHANGE: Final = 0
 
 
 class Broker(Struct, frozen=True):
-    """A broker as it registered itself, and what became of it since.
+    """A broker's registration, with later changes.
 
-    `epoch` tells its incarnations apart; `features` holds what it supports, as (name, lowest, highest level).
-    Endpoints and features stand by name: brokers send them in any order.
-    `directories` are its log directories that are online, in Kafka's order; `cordoned_directories` those that
-    take no new replicas, or None if the broker has never told (KIP-1066).
+    `epoch` distinguishes the broker's incarnations; `features` holds the supported levels, as (name, lowest, highest).
+    Endpoints and features are sorted by name, because brokers send them in any order. `directories` are the online log
+    directories in Kafka's order. `cordoned_directories` take no new replicas; None if the broker has never reported any
+    (KIP-1066).
     """
 
     id: int
@@ -47,18 +47,18 @@ class Broker(Struct, frozen=True):
 
     @property
     def is_active(self) -> bool:
-        """Whether it may lead partitions and enter their ISR."""
+        """Whether the broker may lead partitions and be in their ISR."""
         return not self.fenced and not self.in_controlled_shutdown
 
 
 class BrokersImage(Struct, frozen=True):
-    """Every broker that has registered and was not unregistered."""
+    """Every registered broker."""
 
     by_id: Map[int, Broker] = Map()
 
 
 def replay_register_broker(image: BrokersImage, record: RegisterBrokerRecord) -> BrokersImage:
-    """Put a broker's registration in the place of its former one; raises `ReplayError` for a directory of another."""
+    """Set a broker's registration; raises `ReplayError` for a log directory of another broker."""
     for directory in record.log_dirs:
         _check_owner(image, record.broker_id, directory)
     broker = Broker(
@@ -80,16 +80,16 @@ def replay_register_broker(image: BrokersImage, record: RegisterBrokerRecord) ->
 
 
 def replay_unregister_broker(image: BrokersImage, record: UnregisterBrokerRecord) -> BrokersImage:
-    """Forget a broker; raises `ReplayError` unless it is registered with exactly this epoch."""
+    """Remove a broker; raises `ReplayError` unless the broker is registered with exactly this epoch."""
     return BrokersImage(without_key(image.by_id, _registered(image, record.broker_id, record.broker_epoch).id))
 
 
 def replay_registration_change(image: BrokersImage, record: BrokerRegistrationChangeRecord) -> BrokersImage:
-    """Change what the record names; raises `ReplayError` unless the broker is registered with exactly this epoch."""
+    """Change the named fields; raises `ReplayError` unless the broker is registered with exactly this epoch."""
     if record.fenced not in (FENCE, NO_CHANGE, UNFENCE):
-        raise ReplayError(f"{record.fenced} says neither to fence nor to unfence broker {record.broker_id}")
+        raise ReplayError(f"{record.fenced} is no fencing state for broker {record.broker_id}")
     if record.in_controlled_shutdown not in (ENTER_SHUTDOWN, NO_CHANGE):
-        raise ReplayError(f"{record.in_controlled_shutdown} is no state of shutdown for broker {record.broker_id}")
+        raise ReplayError(f"{record.in_controlled_shutdown} is no shutdown state for broker {record.broker_id}")
     old = _registered(image, record.broker_id, record.broker_epoch)
     for directory in record.log_dirs:
         _check_owner(image, old.id, directory)
@@ -97,7 +97,7 @@ def replay_registration_change(image: BrokersImage, record: BrokerRegistrationCh
         old,
         fenced=old.fenced if record.fenced == NO_CHANGE else record.fenced == FENCE,
         in_controlled_shutdown=old.in_controlled_shutdown or record.in_controlled_shutdown == ENTER_SHUTDOWN,
-        # No directory at all means no change: the last one can never be taken away.
+        # An empty list means no change: a record cannot remove the last directory.
         directories=in_kafkas_order(record.log_dirs) if record.log_dirs else old.directories,
         cordoned_directories=old.cordoned_directories if record.cordoned_log_dirs is None else record.cordoned_log_dirs,
     )
@@ -105,7 +105,7 @@ def replay_registration_change(image: BrokersImage, record: BrokerRegistrationCh
 
 
 def in_kafkas_order(ids: tuple[Uuid, ...]) -> tuple[Uuid, ...]:
-    """Ids as Java compares them: two signed numbers of 64 bits each."""
+    """Ids in the order of Java: two signed numbers of 64 bits each."""
     return tuple(sorted(ids, key=_as_java))
 
 

@@ -14,7 +14,7 @@ from metadata_log.records.metadata import ConfigRecord
 
 
 class ResourceType(IntEnum):
-    """What a configuration belongs to (`ConfigResource.Type`)."""
+    """The type of a configuration's resource (`ConfigResource.Type`)."""
 
     UNKNOWN = 0
     TOPIC = 2
@@ -25,26 +25,26 @@ class ResourceType(IntEnum):
 
 
 Resource = tuple[int, str]
-"""A resource's type and name; the name "" is the default of all brokers. A tuple, as it is the key of a hot map."""
+"""A resource's type and name; the name "" is the default of all brokers. A tuple, as the key of a hot map."""
 
 _INT: Final = re.compile(r"[+-]?(?=[0-9])0*+[0-9]{0,10}")
 NO_CONFIGS: Map[str, str] = Map()
 
 
 class ConfigsImage(Struct, frozen=True):
-    """The keys that are set on each resource; a resource without any is not in the map."""
+    """The configured keys of each resource; a resource without keys is not in the map."""
 
     by_resource: Map[Resource, Map[str, str]] = Map()
 
     def of(self, resource: Resource) -> Map[str, str]:
-        """The keys that are set on one resource."""
+        """The configured keys of one resource."""
         return self.by_resource.get(resource, NO_CONFIGS)
 
 
 def replay_config(image: ConfigsImage, record: ConfigRecord) -> ConfigsImage:
-    """A null value removes the key; a resource without keys disappears.
+    """Set a key, or remove the key for a null value; a resource without keys disappears.
 
-    Raises `ReplayError` for a broker whose name is not a number; the name "" stands for all brokers.
+    Raises `ReplayError` for a broker with a name that is no number; the name "" stands for all brokers.
     """
     resource = (record.resource_type, record.resource_name)
     values = image.by_resource.get(resource)
@@ -62,5 +62,5 @@ def replay_config(image: ConfigsImage, record: ConfigRecord) -> ConfigsImage:
 
 
 def without(image: ConfigsImage, resource: Resource) -> ConfigsImage:
-    """The image without anything that is set on one resource."""
+    """The image without the configuration of one resource."""
     return ConfigsImage(without_key(image.by_resource, resource)) if resource in image.by_resource else image

@@ -12,9 +12,9 @@ from metadata_log.types import Uuid
 
 
 class ControllerRegistration(Struct, frozen=True):
-    """A controller as it registered itself; `incarnation_id` is drawn anew at each start of its process.
+    """A controller's registration; `incarnation_id` is random for each start of its process.
 
-    `features` holds what it supports, as (name, lowest, highest level). Endpoints and features stand by name.
+    `features` holds the supported levels, as (name, lowest, highest). Endpoints and features are sorted by name.
     `zk_migration_ready` is a leftover of 3.x.
     """
 
@@ -26,13 +26,13 @@ class ControllerRegistration(Struct, frozen=True):
 
 
 class ControllersImage(Struct, frozen=True):
-    """The last registration of every controller; nothing ever unregisters one."""
+    """The last registration of every controller; controllers are never unregistered."""
 
     by_id: Map[int, ControllerRegistration] = Map()
 
 
 def replay_register_controller(image: ControllersImage, record: RegisterControllerRecord) -> ControllersImage:
-    """Put a controller's registration in the place of its former one."""
+    """Set a controller's registration."""
     registration = ControllerRegistration(
         record.controller_id,
         record.incarnation_id,

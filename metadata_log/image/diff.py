@@ -1,6 +1,6 @@
-"""What differs between two images of one cluster, field by field (Kafka's brokers see the same as a `MetadataDelta`).
+"""The differences between two images of one cluster, field by field (Kafka's brokers use a `MetadataDelta`).
 
-Whatever two images share is one object in both, and is skipped without a look at its content.
+Two images share unchanged parts as one object, and the comparison skips these.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _NOTHING: Final = (None,) * len(_PARTITION)
 
 
 class Difference(Struct, frozen=True, gc=False):
-    """One field of one thing. None stands for a thing, or a key, that is not there on this side.
+    """One field of one object. None stands for a missing object or key on this side.
 
-    `kind` is the family, `name` the thing, such as "orders", "orders-3", "broker 101" or "topic orders". Values are as
-    they stand in the image; whoever shows them hides secrets (`metadata_log.redact`).
+    `kind` is the family, `name` the object, such as "orders", "orders-3", "broker 101" or "topic orders". Values are
+    unredacted; the caller must hide secrets (`metadata_log.redact`).
     """
 
     kind: str
@@ -41,9 +41,9 @@ class Difference(Struct, frozen=True, gc=False):
 
 
 def differences(before: MetadataImage, after: MetadataImage) -> Iterator[Difference]:
-    """Every field that differs: families in Kafka's order, in each things by name or id.
+    """Every differing field: families in Kafka's order, in each the objects by name or id.
 
-    Of what is new or gone, every field that is not empty is given.
+    Of a new or removed object, every non-empty field is a difference.
     """
     yield from _features(before, after)
     yield from _family("controllers", before.controllers.by_id, after.controllers.by_id, asdict, "controller {}".format)
@@ -62,28 +62,28 @@ def differences(before: MetadataImage, after: MetadataImage) -> Iterator[Differe
 
 
 def resource_name(resource: Resource) -> str:
-    """What a configuration belongs to: "topic orders", "broker 1", "broker <default>"."""
+    """The name of a configuration resource: "topic orders", "broker 1", "broker <default>"."""
     kind, name = resource
     known = kind in ResourceType.__members__.values()
     return f"{ResourceType(kind).name.lower() if known else f'resource of type {kind}'} {name or DEFAULT}"
 
 
 def resource_type_of(name: str) -> int:
-    """The type in a name that `resource_name` made; `ResourceType.UNKNOWN` for a type that has no name."""
+    """The type in a name of `resource_name`; `ResourceType.UNKNOWN` for a type without a name."""
     return ResourceType.__members__.get(name.partition(" ")[0].upper(), ResourceType.UNKNOWN)
 
 
 def entity_name(entity: Entity) -> str:
-    """Whom a quota is for: "client-id <default>, user alice"."""
+    """The name of a quota entity: "client-id <default>, user alice"."""
     return ", ".join(f"{kind} {DEFAULT if name is None else name}" for kind, name in entity)
 
 
 def changed_partitions(
     before: TopicsImage, after: TopicsImage
 ) -> Iterator[tuple[TopicImage, int, Partition | None, Partition | None]]:
-    """Every partition that is not the same object in both: its topic, its number, and what it was and became.
+    """Every partition that is not the same object in both: its topic, its number, its old and its new state.
 
-    By name of the topic. A topic that was removed and created anew is two topics.
+    In order of topic names. A topic that was removed and created anew counts as two topics.
     """
     for topic, old, new in _changed_topics(before, after):
         for number, one, other in _pairs(old, new):
@@ -107,7 +107,7 @@ def _family(
     name_of: Callable[[Any], str],
     order: Callable[[Any], Any] | None = None,
 ) -> Iterator[Difference]:
-    """What differs in one map of things."""
+    """The differences of one map."""
     if before is after:
         return
     changed = [key for key, new in after.items() if before.get(key) is not new]
@@ -121,7 +121,7 @@ def _family(
 
 
 def _is_empty(before: object, after: object) -> bool:
-    """Whether there is nothing to tell: an empty field of a thing that is new or gone."""
+    """Whether a field of a new or removed object is empty."""
     return (before is None and after == ()) or (after is None and before == ())
 
 
@@ -150,7 +150,7 @@ Partitions = tuple[Partition, ...]
 def _changed_topics(
     before: TopicsImage, after: TopicsImage
 ) -> Iterator[tuple[TopicImage, Partitions | None, Partitions | None]]:
-    """Topics that are not the same object in both, with their partitions on both sides, by name; what is gone first."""
+    """Topics that are not the same object in both, with both sides' partitions, by name; removed topics first."""
     if before.by_id is after.by_id:
         return
     was = before.by_id.get
@@ -159,7 +159,7 @@ def _changed_topics(
     is_gone = len(before.by_id) - (len(after.by_id) - new) > 0
     gone = [topic for topic in before.by_id.values() if topic.id not in after.by_id] if is_gone else []
     sides = [(topic.name, 0, topic) for topic in gone] + [(topic.name, 1, topic) for topic in changed]
-    sides.sort()  # no two topics of one side have the same name, so that topics are never compared
+    sides.sort()  # no two topics of one side have the same name, so no comparison reaches the topics
     for _, is_there, topic in sides:
         old = before.by_id.get(topic.id)
         yield topic, None if old is None else old.partitions, topic.partitions if is_there else None

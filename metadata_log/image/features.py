@@ -14,9 +14,10 @@ KRAFT_VERSION: Final = "kraft.version"
 
 
 class FeaturesImage(Struct, frozen=True):
-    """`metadata_version` is None until a first FeatureLevelRecord has set it: to a controller the log is empty.
+    """The finalized levels. `metadata_version` is None before the first FeatureLevelRecord: controllers treat such a
+    log as empty.
 
-    `finalized` holds the levels of all other features; a feature at level 0 is not in it.
+    `finalized` holds the levels of all other features; a feature at level 0 is not in the map.
     """
 
     metadata_version: int | None = None
@@ -37,7 +38,7 @@ class FeaturesImage(Struct, frozen=True):
 
 
 def replay_feature_level(image: FeaturesImage, record: FeatureLevelRecord) -> FeaturesImage:
-    """kraft.version lives in control records alone; one found here is passed over, as Kafka does."""
+    """Set a level. kraft.version belongs to control records; as in Kafka, a feature record of that name is ignored."""
     if record.name == METADATA_VERSION:
         return FeaturesImage(record.feature_level, image.finalized)
     if record.name == KRAFT_VERSION:

@@ -1,6 +1,6 @@
-"""The cluster's metadata at one offset, and how records change it (Kafka: `MetadataImage`, `MetadataDelta`).
+"""The cluster's metadata at one offset, and its changes by records (Kafka: `MetadataImage`, `MetadataDelta`).
 
-An image never changes. A `MetadataDelta` is the only mutable thing: it collects records and makes the next image.
+An image is immutable. A `MetadataDelta` is the only mutable object: it collects records and makes the next image.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ NOTHING: Final = OffsetAndEpoch(epoch=0, offset=0)
 
 
 class OpenTransaction(Struct, frozen=True):
-    """A metadata transaction that has begun and not ended (KIP-866, `MetadataTransaction`).
+    """An unfinished metadata transaction (KIP-866, `MetadataTransaction`).
 
-    `start_offset` is the offset of its BeginTransaction record, `before` the image that an abort returns to.
+    `start_offset` is the offset of its BeginTransaction record; `before` is the image to restore after an abort.
     """
 
     start_offset: int
@@ -49,10 +49,11 @@ class OpenTransaction(Struct, frozen=True):
 
 
 class MetadataImage(Struct, frozen=True):
-    """Everything that the records below `end.offset` say, all families in one value.
+    """The state after all records below `end.offset`, all families in one value.
 
-    `end` is the offset after the last replayed record and the epoch of that record. `features_offset` is that of the
-    last record of the batch that last changed a feature level, or -1: the epoch of the finalized features (KIP-584).
+    `end` is the offset after the last replayed record and the epoch of that record. `features_offset` is the offset of
+    the last record of the batch that last changed a feature level, or -1: the epoch of the finalized features
+    (KIP-584).
     """
 
     end: OffsetAndEpoch = NOTHING
@@ -71,15 +72,15 @@ class MetadataImage(Struct, frozen=True):
 
     @property
     def stable(self) -> MetadataImage:
-        """What may be shown to others: while a transaction is open, the image from before it."""
+        """The image for readers: during a transaction, the image from before the transaction."""
         return self if self.transaction is None else self.transaction.before
 
 
 class MetadataDelta:
-    """One batch of changes in the making; the image it starts from never changes.
+    """A collection of changes to an image, which stays unchanged.
 
-    Where a record is a fault, the delta stays as it was before it. `is_snapshot` says that the records are those of a
-    snapshot, where transactions have no place.
+    After a faulty record the delta is as before that record. `is_snapshot` states that the records are those of a
+    snapshot, which cannot have transactions.
     """
 
     __slots__ = (
@@ -103,7 +104,7 @@ class MetadataDelta:
     )
 
     def __init__(self, image: MetadataImage, *, is_snapshot: bool = False, shared: Shared | None = None) -> None:
-        """`shared` is for a snapshot that several deltas replay one after the other: equal lists are kept once."""
+        """`shared` is for a snapshot that several deltas replay in turn: equal lists are stored once."""
         self._is_snapshot = is_snapshot
         self._shared = {} if is_snapshot and shared is None else shared
         self._features_before = image.features
@@ -127,13 +128,13 @@ class MetadataDelta:
 
     @property
     def topics(self) -> TopicsDelta:
-        """The topics in the making."""
+        """The changed topics."""
         if self._topics_delta is None:
             self._topics_delta = TopicsDelta(self._topics_before, self._shared)
         return self._topics_delta
 
     def replay(self, record: Message, offset: int) -> None:
-        """Apply the record at `offset`; raises `ReplayError` for one that no correct controller would have written."""
+        """Apply the record at `offset`; raises `ReplayError` for a record that no correct controller writes."""
         change = _CHANGES.get(type(record))
         if change is None:
             raise ReplayError(f"a {type(record).__name__} at offset {offset} is no metadata record")
@@ -144,16 +145,16 @@ class MetadataDelta:
 
     @property
     def removed_topics(self) -> Collection[TopicImage]:
-        """The topics of the image that are gone."""
+        """The removed topics of the image."""
         return () if self._topics_delta is None else self._topics_delta.removed
 
     @property
     def is_whole(self) -> bool:
-        """Whether no topic lacks a partition before its last one: `apply` may be called."""
+        """Whether every topic has all partitions up to its last one, so that `apply` may be called."""
         return self._topics_delta is None or self._topics_delta.is_whole
 
     def apply(self, end: OffsetAndEpoch) -> MetadataImage:
-        """The image with everything replayed so far, as that of `end`; raises `ReplayError` if it is not whole."""
+        """The image after all replayed records, with this `end`; raises `ReplayError` if a partition is missing."""
         features = self.features
         return MetadataImage(
             end,
@@ -208,7 +209,7 @@ def _put_topic(delta: MetadataDelta, record: records.TopicRecord, offset: int) -
 
 def _remove_topic(delta: MetadataDelta, record: records.RemoveTopicRecord, offset: int) -> None:
     name = delta.topics.replay_remove_topic(record)
-    # A topic's configuration goes with it; there are no records that say so.
+    # A topic's configuration is removed with the topic, without records of its own.
     delta.configs = without(delta.configs, (ResourceType.TOPIC, name))
 
 
@@ -281,7 +282,7 @@ def _abort_transaction(delta: MetadataDelta, record: records.AbortTransactionRec
 
 
 def _pass_over(delta: MetadataDelta, record: Message, offset: int) -> None:
-    """The record changes nothing: the heartbeat of the log, and what is left of the migration from ZooKeeper."""
+    """Ignore a record that changes nothing: NoOpRecord, and leftovers of the ZooKeeper migration."""
 
 
 Change = Callable[[MetadataDelta, Any, int], None]

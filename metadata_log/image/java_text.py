@@ -1,8 +1,8 @@
-"""What Kafka prints of the values in an image: the text forms of its Java classes, character by character.
+"""The text forms of Kafka's Java classes for the values in an image, character by character.
 
 `BrokerRegistration`, `ControllerRegistration`, `PartitionRegistration`, `StandardAcl`, `ScramCredentialDataNode`,
-`DelegationTokenDataNode` and `ProvenanceNode`, as of 4.3.1. Secrets are hidden unless they are asked for, by the rule
-of Kafka's `MetadataNodeRedactionCriteria.Normal`.
+`DelegationTokenDataNode` and `ProvenanceNode`, as of 4.3.1. By default secrets are hidden, by the rule of Kafka's
+`MetadataNodeRedactionCriteria.Normal`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def acl_text(acl: Acl) -> str:
 
 
 def name_of(names: tuple[str, ...], code: int) -> str:
-    """The name of an enum's code; Kafka calls one that it does not know UNKNOWN."""
+    """The name of an enum's code; UNKNOWN, as in Kafka, for an unknown code."""
     return names[code] if 0 <= code < len(names) else names[0]
 
 
@@ -119,7 +119,7 @@ def scram_text(credential: ScramCredential, *, show_secrets: bool) -> str:
 
 
 def token_text(token: DelegationToken, *, show_secrets: bool) -> str:
-    """A delegation token; the parentheses are as odd as Kafka's."""
+    """A delegation token, with the unbalanced parentheses of Kafka's text."""
     values: tuple[object, ...] = (
         token.token_id,
         token.owner,
@@ -137,7 +137,7 @@ def token_text(token: DelegationToken, *, show_secrets: bool) -> str:
 
 
 def double_text(value: float) -> str:
-    """A number as Java's `Double.toString` has it: `1000.0`, `1.0E7`."""
+    """A number in the form of Java's `Double.toString`: `1000.0`, `1.0E7`."""
     if not isfinite(value):
         return {"inf": "Infinity", "-inf": "-Infinity"}.get(str(value), "NaN")
     if value == 0 or 1e-3 <= abs(value) < 1e7:
@@ -147,7 +147,7 @@ def double_text(value: float) -> str:
 
 
 def time_text(timestamp_ms: int) -> str:
-    """A time as `DateTimeFormatter.ISO_ZONED_DATE_TIME` has it in UTC, without needless noughts."""
+    """A time in the form of `DateTimeFormatter.ISO_ZONED_DATE_TIME` in UTC, without trailing zeros."""
     moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=timestamp_ms)
     fraction = f"{timestamp_ms % 1000:03}".rstrip("0")
     return f"{moment:%Y-%m-%dT%H:%M:%S}{'.' if fraction else ''}{fraction}Z[UTC]"

@@ -1,4 +1,4 @@
-"""The persistent map by `immutables`: the smaller and quicker one, but without wheels for Python 3.14 and later."""
+"""The persistent map by `immutables`, which is smaller and faster, but has no wheels for Python 3.14 and later."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def with_entry(entries: Map[K, V], key: K, value: V) -> Map[K, V]:
 
 
 def without_key(entries: Map[K, V], key: K) -> Map[K, V]:
-    """The map without a key that is in it."""
+    """The map without a key, which must exist."""
     return entries.delete(key)
 
 
 def with_changes(entries: Map[K, V], changes: Mapping[K, V | None]) -> Map[K, V]:
-    """The map after many changes at once; None takes a key out, which need not be there."""
+    """The map after many changes at once; None removes a key, which may be missing."""
     if not changes:
         return entries
     mutation = entries.mutate()

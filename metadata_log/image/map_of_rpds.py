@@ -1,4 +1,4 @@
-"""The persistent map by `rpds`: an image takes 1.8 times the memory, but there are wheels for every Python."""
+"""The persistent map by `rpds`: an image takes 1.8 times the memory, but every Python has wheels."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def with_entry(entries: Map[K, V], key: K, value: V) -> Map[K, V]:
 
 
 def without_key(entries: Map[K, V], key: K) -> Map[K, V]:
-    """The map without a key that is in it."""
+    """The map without a key, which must exist."""
     return entries.remove(key)
 
 
 def with_changes(entries: Map[K, V], changes: Mapping[K, V | None]) -> Map[K, V]:
-    """The map after many changes at once; None takes a key out, which need not be there."""
+    """The map after many changes at once; None removes a key, which may be missing."""
     result = entries.update({key: value for key, value in changes.items() if value is not None})
     for key, value in changes.items():
         if value is None:

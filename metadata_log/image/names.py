@@ -1,5 +1,5 @@
-"""The names of the codes that records hold: access rules, SCRAM mechanisms, protocols, recovery (Kafka: its enums); and
-how listeners are written.
+"""The names of codes in records: access rules, SCRAM mechanisms, protocols, recovery (Kafka: its enums); and the text
+form of listeners.
 """
 
 from __future__ import annotations
@@ -42,5 +42,5 @@ SCRAM_MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 
 
 def listener_text(name: str, host: str, port: int) -> str:
-    """`CONTROLLER://127.0.0.1:9093`; an IPv6 host stands in brackets (Kafka: `Utils.formatAddress`)."""
+    """`CONTROLLER://127.0.0.1:9093`; brackets enclose an IPv6 host (Kafka: `Utils.formatAddress`)."""
     return f"{name}://[{host}]:{port}" if ":" in host else f"{name}://{host}:{port}"

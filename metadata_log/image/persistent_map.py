@@ -1,7 +1,7 @@
-"""The one door to the persistent map: `Map`, whose changed copies share what stays the same; iteration in key order.
+"""The persistent map `Map` and its iteration in key order. A changed copy shares the unchanged parts.
 
-A `Map` iterates in an order of its own, which differs between processes; wherever order can show, go through
-`in_key_order`. Which library it is by depends on what can be installed for this Python without a compiler.
+The iteration order of a `Map` differs between processes; wherever the order has an effect, callers use `in_key_order`.
+The library behind `Map` depends on the wheels that exist for this Python.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ RUN: Final = 1000
 
 
 def in_key_order(entries: Map[K, V]) -> Iterator[tuple[K, V]]:
-    """The entries of a map, smallest key first."""
+    """The entries of a map in ascending key order."""
     return iter(sorted(entries.items(), key=_KEY))
 
 
 def in_key_order_by_runs(entries: Map[K, V]) -> Iterator[tuple[K, V] | None]:
-    """The entries of a map, smallest key first; None after each `RUN` entries that were sorted, where work may pause.
+    """The entries of a map in ascending key order; None after each `RUN` sorted entries, where work may pause.
 
     Sorting a million entries at once would take a second.
     """

@@ -10,14 +10,14 @@ from metadata_log.image.persistent_map import Map, with_changes, with_entry, wit
 from metadata_log.records.metadata import ClientQuotaRecord
 
 Entity = tuple[tuple[str, str | None], ...]
-"""Types and names, by type, as in (("client-id", "a"), ("user", None)); None stands for all that have no quota of their
+"""Types and names, by type, as in (("client-id", "a"), ("user", None)); None stands for all without a quota of their
 own."""
 
 NO_QUOTAS: Map[str, float] = Map()
 
 
 class QuotasImage(Struct, frozen=True):
-    """The quotas that are set for each entity; one without any is not in the map."""
+    """The quotas of each entity; an entity without quotas is not in the map."""
 
     by_entity: Map[Entity, Map[str, float]] = Map()
 
@@ -35,11 +35,11 @@ def replay_quota(image: QuotasImage, record: ClientQuotaRecord) -> QuotasImage:
 
 
 def in_entity_order(image: QuotasImage) -> Iterator[tuple[Entity, Map[str, float]]]:
-    """The entities with their quotas, in one order everywhere: the default of a type before its names."""
+    """The entities with their quotas, in a fixed order: the default of a type before its names."""
     for entity in sorted(image.by_entity, key=entity_order):
         yield entity, image.by_entity[entity]
 
 
 def entity_order(entity: Entity) -> list[tuple[str, bool, str]]:
-    """What entities are sorted by: names may be None, which Python does not compare."""
+    """The sort key of entities: names may be None, which Python does not compare."""
     return [(kind, name is not None, name or "") for kind, name in entity]

@@ -1,6 +1,6 @@
 """An image as the records of a snapshot (Kafka: `MetadataImage.write`, `ImageWriterOptions`).
 
-The families come in Kafka's order; within a family, where Kafka follows its hash maps, the order is that of the keys.
+The families are in Kafka's order. Within a family, where Kafka follows its hash maps, the records are in key order.
 """
 
 from __future__ import annotations
@@ -46,20 +46,19 @@ _MIGRATION_SINCE: Final = 8
 _NO_NODE: Final = -1
 
 Versioned = tuple[Message, int]
-"""A record and the version in which it is to be encoded."""
+"""A record and the version for its encoding."""
 
 
 def records(image: MetadataImage) -> Iterator[Versioned]:
-    """The records that make this image out of nothing, at its metadata.version; what that cannot express is left out.
+    """The records that create this image, at its metadata.version; content beyond that version is left out.
 
-    While a transaction is open, what it has done so far is left out, too. An image without a metadata.version is
-    written as at the oldest.
+    During a transaction its changes are left out too. An image without a metadata.version is written as at the oldest.
     """
     return (entry for entry in records_by_steps(image) if entry is not None)
 
 
 def records_by_steps(image: MetadataImage) -> Iterator[Versioned | None]:
-    """As `records`, with None now and then, where work may pause."""
+    """As `records`, with None from time to time, where work may pause."""
     image = image.stable
     level = image.features.metadata_version or _OLDEST_METADATA_VERSION
     yield from _features(image.features)
@@ -118,7 +117,7 @@ def _features(features: FeaturesImage) -> Iterator[Versioned]:
 
 
 def register_broker(broker: Broker, metadata_version: int) -> Versioned:
-    """The registration of a broker, with everything that has happened to it folded in."""
+    """The registration record of a broker, with all later changes included."""
     cordoned = broker.cordoned_directories if metadata_version >= _CORDONED_SINCE else None
     record = RegisterBrokerRecord(
         broker_id=broker.id,
@@ -167,7 +166,7 @@ def _topics(topics: TopicsImage, metadata_version: int, *, elr: bool) -> Iterato
 def partition_record(
     topic_id: Uuid, number: int, partition: Partition, metadata_version: int, *, elr: bool
 ) -> PartitionRecord:
-    """A partition as it stands. Eligible leader replicas are written only if there are any, and the feature is on."""
+    """The record of a partition. Eligible leader replicas are written only if there are any and the feature is on."""
     return PartitionRecord(
         number,
         topic_id,

@@ -1,4 +1,4 @@
-"""Credentials of users that log in with SCRAM (Kafka: `ScramImage`, `ScramDelta`; KIP-900)."""
+"""SCRAM credentials of users (Kafka: `ScramImage`, `ScramDelta`; KIP-900)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from metadata_log.records.metadata import RemoveUserScramCredentialRecord, UserS
 
 
 class ScramCredential(Struct, frozen=True):
-    """What proves that a client knows the password, without the password itself."""
+    """The data to verify a client's password, without the password itself."""
 
     salt: bytes
     stored_key: bytes
@@ -25,7 +25,7 @@ class ScramImage(Struct, frozen=True):
 
 
 def replay_scram(image: ScramImage, record: UserScramCredentialRecord) -> ScramImage:
-    """Put a credential."""
+    """Set a credential."""
     credential = ScramCredential(record.salt, record.stored_key, record.server_key, record.iterations)
     credentials = image.by_user.get(record.name, Map())
     credentials = with_entry(credentials, record.mechanism, credential)
@@ -33,7 +33,7 @@ def replay_scram(image: ScramImage, record: UserScramCredentialRecord) -> ScramI
 
 
 def replay_remove_scram(image: ScramImage, record: RemoveUserScramCredentialRecord) -> ScramImage:
-    """Remove a credential; raises `ReplayError` if there is none."""
+    """Remove a credential; raises `ReplayError` for a missing one."""
     credentials = image.by_user.get(record.name, Map())
     if record.mechanism not in credentials:
         raise ReplayError(f"user {record.name} has no credential of mechanism {record.mechanism}")

@@ -10,7 +10,7 @@ from metadata_log.records.metadata import DelegationTokenRecord, RemoveDelegatio
 
 
 class DelegationToken(Struct, frozen=True):
-    """Who may act as whom, and until when; its secret is derived from the id and never stored. Times are in ms."""
+    """A delegation token; times are in ms. The token's secret derives from the id and is not stored."""
 
     token_id: str
     owner: str
@@ -22,13 +22,13 @@ class DelegationToken(Struct, frozen=True):
 
 
 class TokensImage(Struct, frozen=True):
-    """Every token that was not removed; one that has expired is removed a while later."""
+    """Every token that was not removed; an expired token is removed later."""
 
     by_id: Map[str, DelegationToken] = Map()
 
 
 def replay_token(image: TokensImage, record: DelegationTokenRecord) -> TokensImage:
-    """Put a token; raises `ReplayError` for a principal without a type."""
+    """Set a token; raises `ReplayError` for a principal without a type."""
     for principal in (record.owner, record.requester, *record.renewers):
         if ":" not in principal:
             raise ReplayError(f"delegation token {record.token_id} names {principal!r}, which is no principal")
@@ -45,7 +45,7 @@ def replay_token(image: TokensImage, record: DelegationTokenRecord) -> TokensIma
 
 
 def token_record(token: DelegationToken) -> DelegationTokenRecord:
-    """The record that puts a token."""
+    """The record that sets a token."""
     return DelegationTokenRecord(
         owner=token.owner,
         requester=token.requester,
@@ -58,5 +58,5 @@ def token_record(token: DelegationToken) -> DelegationTokenRecord:
 
 
 def replay_remove_token(image: TokensImage, record: RemoveDelegationTokenRecord) -> TokensImage:
-    """Remove a token, if there is one."""
+    """Remove a token, if it exists."""
     return TokensImage(without_key(image.by_id, record.token_id)) if record.token_id in image.by_id else image

@@ -1,6 +1,6 @@
 """Topics and their partitions (Kafka: `TopicsImage`, `TopicImage`, `PartitionRegistration`).
 
-Beside the topics stands one exact index: which partitions a broker is in sync for, and which have no leader.
+The topics have an exact index of the partitions that each broker is in sync for, and of those without a leader.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ NO_LEADER: Final = -1
 NO_LEADER_CHANGE: Final = -2
 NO_RECOVERY_CHANGE: Final = -1
 RECOVERY_STATES: Final = (0, 1)
-"""Recovered, and recovering from an unclean election (KIP-704)."""
+"""The recovery states: recovered, and recovering from an unclean election (KIP-704)."""
 LEADERLESS: Final = NO_LEADER
-"""The key of the index under which the partitions without a leader are."""
+"""The index key of partitions without a leader."""
 MIGRATING: Final = Uuid.ZERO
-"""The log directory of a replica that nobody has told yet (KIP-858)."""
+"""The log directory of a replica that no broker has reported yet (KIP-858)."""
 
 
 class Partition(Struct, frozen=True, gc=False):
-    """A partition as it stands. `directories` has one id for each of `replicas`; all others are ids of brokers.
+    """The state of a partition. `directories` has one id for each of `replicas`; all other ids are those of brokers.
 
-    `leader` is -1 if there is none, `elr` the eligible leader replicas (KIP-966), `leader_recovery_state` 1 after an
-    unclean election until the leader has recovered.
+    `leader` is -1 for none, `elr` the eligible leader replicas (KIP-966). `leader_recovery_state` is 1 from an unclean
+    election until the leader has recovered.
     """
 
     replicas: tuple[int, ...]
@@ -47,7 +47,7 @@ class Partition(Struct, frozen=True, gc=False):
 
     @property
     def is_reassigning(self) -> bool:
-        """Whether a reassignment of it has begun and not ended."""
+        """Whether a reassignment of the partition is in progress."""
         return bool(self.adding_replicas or self.removing_replicas)
 
 
@@ -63,10 +63,10 @@ NO_PARTITIONS: Final[Map[Uuid, int]] = Map()
 
 
 class TopicsImage(Struct, frozen=True):
-    """All topics. `members` has for each broker, and under `LEADERLESS`, the partitions of each topic as a bit set:
+    """All topics. `members` maps each broker, and `LEADERLESS`, to a bit set of partitions for each topic.
 
-    of a broker those whose ISR it is in, bit n for partition n. `reassigning` has topics with partitions whose
-    reassignment has not ended. What is empty is in neither map.
+    Bit n of a broker's set means that the broker is in the ISR of partition n. `reassigning` has the topics with
+    partitions under reassignment. Neither map has empty sets.
     """
 
     by_id: Map[Uuid, TopicImage] = Map()
@@ -89,7 +89,7 @@ class TopicsImage(Struct, frozen=True):
 
 
 def index_keys(partition: Partition) -> tuple[int, ...]:
-    """Under what a partition stands in `TopicsImage.members`; a key may come twice if the ISR names it twice."""
+    """The keys of a partition in `TopicsImage.members`; a key repeats if the ISR names a broker twice."""
     return (*partition.isr, LEADERLESS) if partition.leader == NO_LEADER else partition.isr
 
 
@@ -102,7 +102,7 @@ def memberships(topics: TopicsImage, broker: int) -> Iterator[tuple[Uuid, int, P
 
 
 def memberships_by_steps(topics: TopicsImage, broker: int) -> Iterator[tuple[Uuid, int, Partition] | None]:
-    """As `memberships`, with None now and then, where work may pause."""
+    """As `memberships`, with None from time to time, where work may pause."""
     for entry in in_key_order_by_runs(topics.members.get(broker, NO_PARTITIONS)):
         if entry is None:
             yield None
@@ -114,7 +114,7 @@ def memberships_by_steps(topics: TopicsImage, broker: int) -> Iterator[tuple[Uui
 
 
 def reassigning(topics: TopicsImage) -> Iterator[tuple[Uuid, int, Partition]]:
-    """The partitions whose reassignment has not ended, by topic id and number."""
+    """The partitions under reassignment, by topic id and number."""
     for topic_id, bits in in_key_order(topics.reassigning):
         partitions = topics.by_id[topic_id].partitions
         for number in numbers(bits):
@@ -122,7 +122,7 @@ def reassigning(topics: TopicsImage) -> Iterator[tuple[Uuid, int, Partition]]:
 
 
 def numbers(bits: int) -> Iterator[int]:
-    """The numbers of the bits that are set, from the lowest on."""
+    """The numbers of the set bits, from the lowest."""
     text = f"{bits:b}"[::-1]
     at = text.find("1")
     while at >= 0:
@@ -131,13 +131,13 @@ def numbers(bits: int) -> Iterator[int]:
 
 
 Shared = dict[tuple[Any, ...], tuple[Any, ...]]
-"""Tuples that were seen, so that equal ones become one: a cluster has few different lists of replicas."""
+"""A cache that makes equal tuples one object: a cluster has few distinct replica lists."""
 
 
 def partition_of(record: PartitionRecord, shared: Shared | None = None) -> Partition:
-    """The partition that a record describes in full; raises `ReplayError` if it cannot be.
+    """The partition of a complete record; raises `ReplayError` for an invalid one.
 
-    With `shared`, which is for loading many, equal lists of replicas are kept once.
+    With `shared`, which is for bulk loading, equal replica lists are stored once.
     """
     if record.leader_recovery_state not in RECOVERY_STATES:
         raise ReplayError(f"{record.leader_recovery_state} is no leader recovery state")
@@ -163,10 +163,10 @@ def partition_of(record: PartitionRecord, shared: Shared | None = None) -> Parti
 
 
 def merge(old: Partition, record: PartitionChangeRecord) -> Partition:
-    """The partition after a change; raises `ReplayError` if the change makes no sense.
+    """The partition after a change; raises `ReplayError` for an invalid change.
 
-    The partition epoch goes up with every change. The leader epoch goes up whenever the record names a leader, also the
-    present one; it stands in no record, so the order of the log is all there is to it.
+    The partition epoch rises with every change. The leader epoch rises whenever the record names a leader, even the
+    present one. No record contains the leader epoch: the order of the log alone determines its value.
     """
     replicas = old.replicas if record.replicas is None else record.replicas
     directories = old.directories if record.directories is None else record.directories

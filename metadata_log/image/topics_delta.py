@@ -1,4 +1,4 @@
-"""Topics in the making: one batch of records on its way from one image to the next (Kafka: `TopicsDelta`)."""
+"""Changes of topics: one batch of records between one image and the next (Kafka: `TopicsDelta`)."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from metadata_log.records.metadata import (
 from metadata_log.types import Uuid
 
 Flips = dict[int, dict[Uuid, list[int]]]
-"""Which partitions enter or leave the index, by broker and topic: one that is named twice is where it was before."""
+"""The partitions that enter or leave the index, by broker and topic; a partition that is named twice is unchanged."""
 
 NO_ELR: Final = PartitionChangeRecord(eligible_leader_replicas=(), last_known_elr=())
 
 
 class TopicsDelta:
-    """The partitions of a touched topic are copied to a list once; a record that is a fault changes nothing.
+    """Copies the partitions of a changed topic to a list once; a faulty record changes nothing.
 
-    Topics that are new here get their index when the image is made; of the others, only what changes is noted.
+    New topics get their index entries when the image is made; of other topics only changes are collected.
     """
 
     __slots__ = (
@@ -62,30 +62,30 @@ class TopicsDelta:
         self._names: dict[str, Uuid | None] = {}
         self._flips: Flips = {}
         self._left: dict[int, dict[Uuid, int]] = {}
-        """The bits of topics that are gone, by broker."""
+        """The bits of removed topics, by broker."""
         self._reassigning: dict[Uuid, int] = {}
 
     @property
     def removed(self) -> Collection[TopicImage]:
-        """The topics of the image that are gone."""
+        """The removed topics of the image."""
         return self._removed.values()
 
     @property
     def is_whole(self) -> bool:
-        """Whether no topic lacks a partition before its last one."""
+        """Whether every topic has all partitions up to its last one."""
         return not self._beyond
 
     def names(self) -> list[str]:
-        """The names of all topics that are there now."""
+        """The names of all present topics."""
         of_image = [topic.name for topic_id, topic in self._image.by_id.items() if topic_id not in self._removed]
         return [*of_image, *self._created.values()]
 
     def id_of(self, name: str) -> Uuid | None:
-        """The id of a topic, or None if there is none of this name."""
+        """The id of a topic, or None without a topic of this name."""
         return self._names[name] if name in self._names else self._image.by_name.get(name)
 
     def partitions_of(self, topic_id: Uuid) -> list[Partition]:
-        """The partitions of a topic, to be changed in place; raises `ReplayError` if there is no such topic."""
+        """The mutable list of a topic's partitions; raises `ReplayError` for a missing topic."""
         found = self._partitions.get(topic_id)
         if found is None:
             topic = self._image.by_id.get(topic_id)
@@ -95,10 +95,10 @@ class TopicsDelta:
         return found
 
     def replay_topic(self, record: TopicRecord) -> None:
-        """Begin a topic, which has no partitions yet; raises `ReplayError` if the name or the id is taken."""
+        """Create a topic without partitions; raises `ReplayError` if the name or the id is in use."""
         taken = self.id_of(record.name)
         if taken is not None:
-            raise ReplayError(f"topic {record.name} is there already, with the id {taken}")
+            raise ReplayError(f"topic {record.name} exists already, with the id {taken}")
         known = record.topic_id in self._image.by_id and record.topic_id not in self._removed
         if known or record.topic_id in self._created:
             raise ReplayError(f"the id {record.topic_id} of topic {record.name} is that of another topic")
@@ -107,7 +107,7 @@ class TopicsDelta:
         self._partitions[record.topic_id] = []
 
     def replay_partition(self, record: PartitionRecord) -> None:
-        """Put a partition; raises `ReplayError` if its topic is not there."""
+        """Set a partition; raises `ReplayError` for a missing topic."""
         topic_id, number = record.topic_id, record.partition_id
         partitions = self.partitions_of(topic_id)
         new = partition_of(record, self._shared)
@@ -120,12 +120,12 @@ class TopicsDelta:
             self._note(topic_id, number, partitions[number], new)
             partitions[number] = new
         elif number < 0:
-            raise ReplayError(f"{number} is no number of a partition")
+            raise ReplayError(f"{number} is no partition number")
         else:
             self._beyond.setdefault(topic_id, {})[number] = new
 
     def _catch_up(self, topic_id: Uuid, partitions: list[Partition]) -> None:
-        """Take in partitions that came before one with a smaller number."""
+        """Add the partitions that arrived before one with a smaller number."""
         beyond = self._beyond.get(topic_id, {})
         while (new := beyond.pop(len(partitions), None)) is not None:
             self._note(topic_id, len(partitions), None, new)
@@ -134,7 +134,7 @@ class TopicsDelta:
             self._beyond.pop(topic_id, None)
 
     def replay_partition_change(self, record: PartitionChangeRecord) -> None:
-        """Change a partition; raises `ReplayError` if it is not there."""
+        """Change a partition; raises `ReplayError` for a missing one."""
         topic_id, number = record.topic_id, record.partition_id
         partitions = self._partitions.get(topic_id)
         if partitions is None:
@@ -151,7 +151,7 @@ class TopicsDelta:
         beyond[number] = merge(beyond[number], record)
 
     def _note(self, topic_id: Uuid, number: int, old: Partition | None, new: Partition) -> None:
-        """Note what a change does to the index of a topic that the image has already."""
+        """Collect the index changes of a partition, for a topic that the image has already."""
         if topic_id in self._created:
             return
         if old is None:
@@ -166,9 +166,9 @@ class TopicsDelta:
             self._flips.setdefault(key, {}).setdefault(topic_id, []).append(number)
 
     def replay_clear_elr(self, record: ClearElrRecord) -> None:
-        """Forget the eligible leader replicas of one topic, or of all if the record names none.
+        """Clear the eligible leader replicas of one topic, or of all topics if the record names none.
 
-        Each partition that had some gets a new partition epoch, as if it had been changed by a record of its own.
+        The partition epoch of each changed partition rises, as after a change by its own record.
         """
         if record.topic_name:
             topic_id = self.id_of(record.topic_name)
@@ -193,7 +193,7 @@ class TopicsDelta:
                 partitions[number] = merge(partition, NO_ELR)
 
     def replay_remove_topic(self, record: RemoveTopicRecord) -> str:
-        """Remove a topic with its partitions; returns its name. Raises `ReplayError` if there is none with this id."""
+        """Remove a topic with its partitions; returns its name. Raises `ReplayError` if no topic has this id."""
         topic_id = record.topic_id
         self.partitions_of(topic_id)
         name = self._created.pop(topic_id, None)
@@ -211,7 +211,7 @@ class TopicsDelta:
         return name
 
     def _leave_index(self, topic: TopicImage) -> None:
-        """Take a whole topic out of the index: through its partitions, or through the brokers if these are fewer."""
+        """Remove a topic from the index: by its partitions, or by the brokers if they are fewer."""
         members = self._image.members
         if len(topic.partitions) <= len(members):
             for key, numbers in _index(topic.partitions).items():
@@ -223,7 +223,7 @@ class TopicsDelta:
                 self._left.setdefault(key, {})[topic.id] = bits
 
     def apply(self) -> TopicsImage:
-        """The image with everything replayed so far; more may be replayed after it.
+        """The image after all replayed records; more records may follow.
 
         Raises `ReplayError` if a topic lacks a partition before its last one.
         """
@@ -262,7 +262,7 @@ class TopicsDelta:
 
 
 def _index(partitions: tuple[Partition, ...]) -> dict[int, list[int]]:
-    """The partitions of one topic that stand in the index, by broker."""
+    """The indexed partitions of one topic, by broker."""
     found: dict[int, list[int]] = {}
     for number, partition in enumerate(partitions):
         for key in index_keys(partition):
@@ -275,7 +275,7 @@ def _index(partitions: tuple[Partition, ...]) -> dict[int, list[int]]:
 
 
 def _bits(numbers: list[int]) -> int:
-    """The bit set of numbers; what stands there twice is not in it."""
+    """The bit set of numbers; a number that occurs twice is not in the set."""
     if len(numbers) < 8:
         bits = 0
         for number in numbers:
@@ -297,7 +297,7 @@ def _add_to_index(
         topics = flips.get(key)
         if topics is None:
             topics = flips[key] = {}
-        # A removed topic's id may come back in the same batch: then its old bits go in the same step.
+        # The id of a removed topic may return in the same batch: then this step also removes its old bits.
         topics[topic_id] = topics.get(topic_id, 0) ^ _bits(numbers)
     moving = [number for number, partition in enumerate(partitions) if partition.is_reassigning]
     if moving:

@@ -1,13 +1,13 @@
-"""The image as a tree of named nodes, and walks through it (Kafka: `org.apache.kafka.image.node`, `GlobVisitor`).
+"""The image as a tree of named nodes, and walks through the tree (Kafka: `org.apache.kafka.image.node`, `GlobVisitor`).
 
-Names and texts are those of Kafka's metadata shell, character by character, with two exceptions, where the shell of
-4.3.1 is wrong:
+Names and texts are those of Kafka's metadata shell, character by character. There are two exceptions, where the shell
+of 4.3.1 is wrong:
 
-- Client quotas of a *default* entity. Kafka leaves the default part out of the name; so the default of all users is
-  called nothing at all, prints no values, and ends `find` with an error; and a user's quota for the default client id
-  shows that user's own values a second time. Here the part stands in the name, as `user<default>`.
-- `provenance`. Kafka's shell reads a checkpoint as if it were a log, and shows the offset within that file and the time
-  at which it was written. Here stand the offset, epoch and time of the last record in the image.
+- Client quotas of a *default* entity. Kafka leaves the default part out of the name. So the default of all users has an
+  empty name, prints no values, and ends `find` with an error; and a user's quota for the default client id shows that
+  user's own values a second time. Here the name has the default part, as in `user<default>`.
+- `provenance`. Kafka's shell reads a checkpoint as a log, and shows the offset within that file and the file's time.
+  Here the node shows the offset, epoch and time of the last record in the image.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ from metadata_log.releases import METADATA_VERSIONS
 from metadata_log.types import NO_OFFSET
 
 Path = tuple[str, ...]
-"""The names on the way from the root to a node."""
+"""The names from the root to a node."""
 
 
 class Leaf(Struct, frozen=True):
-    """A node with a text, and nothing below it."""
+    """A node with a text and without children."""
 
     text: str
 
 
 class Directory(Struct, frozen=True):
-    """A node with others below it, each made from its value when it is looked at: images hold millions."""
+    """A node with children, each made from its value on access: images hold millions of nodes."""
 
     values: Mapping[str, Any]
     make: Callable[[Any], Node]
 
     def names(self) -> list[str]:
-        """The names of its children, as Java sorts them."""
+        """The names of the children, in Java's order."""
         return sorted(self.values, key=_java_order)
 
     def child(self, name: str) -> Node | None:
@@ -73,7 +73,7 @@ Node = Leaf | Directory
 
 
 class Provenance(Struct, frozen=True, kw_only=True):
-    """Where in the log an image stands: its last record, and that record's time in ms (`MetadataProvenance`)."""
+    """The position of an image in the log: its last record, and that record's time in ms (`MetadataProvenance`)."""
 
     offset: int = NO_OFFSET
     epoch: int = -1
@@ -83,7 +83,7 @@ class Provenance(Struct, frozen=True, kw_only=True):
 def image_tree(
     image: MetadataImage, provenance: Provenance, *, version: str, commit_id: str, show_secrets: bool = False
 ) -> Directory:
-    """The root: `image`, and `local` with the version and the commit of the program that shows it."""
+    """The root: `image`, and `local` with version and commit of the displaying program."""
     local = _directory({"commitId": partial(Leaf, commit_id), "version": partial(Leaf, version)})
     families: dict[str, Callable[[], Node]] = {
         "acls": partial(_acls, image),
@@ -113,7 +113,7 @@ def _leaf(value: object) -> Leaf:
 
 
 def _java_order(name: str) -> bytes:
-    """Java compares strings by their UTF-16 code units."""
+    """The sort key of Java strings: UTF-16 code units."""
     return name.encode("utf-16-be", "surrogatepass")
 
 
@@ -131,7 +131,7 @@ _ENTITY_TYPES: Final = (("client-id", "clientId"), ("ip", "ip"), ("user", "user"
 
 
 def _entity_name(entity: Iterable[tuple[str, str | None]]) -> str:
-    """`clientId(c)_user(u)`, with backslashes before what would end a name; `user<default>` for the default."""
+    """`clientId(c)_user(u)`, with backslashes before special characters; `user<default>` for the default."""
     named = dict(entity)
     parts = []
     for type_, shown in _ENTITY_TYPES:
@@ -240,7 +240,7 @@ def _partition(partition: Partition) -> Leaf:
 
 
 def absolute(path: str, working_directory: Path = ()) -> Path:
-    """The names of a path as it was typed; `.` and `..` are resolved, and repeated slashes count as one."""
+    """The names of a typed path; `.` and `..` are resolved, and repeated slashes count as one."""
     names = [] if path.startswith("/") else list(working_directory)
     for name in path.split("/"):
         if name == "..":
@@ -251,7 +251,7 @@ def absolute(path: str, working_directory: Path = ()) -> Path:
 
 
 def matches(root: Node, glob: Path) -> Iterator[tuple[Path, Node]]:
-    """The nodes that a path with `*`, `?`, `{a,b}` and `\\` in its names leads to, with their paths, in order."""
+    """The nodes that match a path with `*`, `?`, `{a,b}` and `\\` in its names, with their paths, in order."""
     found: list[tuple[Path, Node]] = [((), root)]
     for name in glob:
         pattern = _pattern(name)
@@ -270,7 +270,7 @@ def _children_like(node: Directory, name: str, pattern: re.Pattern[str] | None) 
 
 
 def _pattern(glob: str) -> re.Pattern[str] | None:
-    """What a name must match; None if the glob stands for itself alone, as one does that is malformed."""
+    """The pattern of a name; None if the glob matches only itself, as a malformed glob does."""
     output = ""
     literal = True
     in_group = False
@@ -302,7 +302,7 @@ def _pattern(glob: str) -> re.Pattern[str] | None:
 
 
 def tree_lines(node: Node, depth: int = 0) -> Iterator[str]:
-    """A node and everything below it, two spaces deeper at each level (`ShellNodePrinter`)."""
+    """The lines of a node and its descendants, two spaces deeper at each level (`ShellNodePrinter`)."""
     indent = "  " * depth
     if isinstance(node, Leaf):
         yield indent + node.text
@@ -313,7 +313,7 @@ def tree_lines(node: Node, depth: int = 0) -> Iterator[str]:
 
 
 def find_lines(node: Node, path: str) -> Iterator[str]:
-    """The path of a node, and of every node below it."""
+    """The paths of a node and its descendants."""
     yield path
     if isinstance(node, Directory):
         prefix = path if path == "/" else f"{path}/"

@@ -24,14 +24,14 @@ RECORD_TYPES: Final[dict[int, type[Message]]] = {
     for cls in vars(metadata).values()
     if isinstance(cls, type) and issubclass(cls, Message) and hasattr(cls, "__schema__")
 }
-"""The records of the metadata log by their type id, in order of the ids."""
+"""The records of the metadata log by type id, in order of the ids."""
 
 
 class FramedRecord(Struct, frozen=True, gc=False):
-    """A record as it stands in the log.
+    """A record in its encoded frame.
 
-    `record` is None for a type that this software does not know, and for a version whose body it cannot read. A newer
-    version is read as far as known, as Kafka reads it. `value` is what stands in the log, and what a copy must write.
+    `record` is None for an unknown type, and for a version with an unreadable body. As in Kafka, a newer version is
+    read as far as its fields are known. `value` is the encoded value, which a copy must write unchanged.
     """
 
     type: int
@@ -62,7 +62,7 @@ def encode_record(record: Message, version: int) -> bytes:
 def peek_type(value: bytes, *, where: str | None = None) -> tuple[int, int]:
     """Type and version of a record, without reading its body.
 
-    Raises `UnsupportedVersion` for a frame version that Kafka has not defined, `DecodeError` for a value too short.
+    Raises `UnsupportedVersion` for an undefined frame version, `DecodeError` for a value that is too short.
     """
     if len(value) > 2 and value[0] == FRAME_VERSION and value[1] < 0x80 and value[2] < 0x80:
         return value[1], value[2]
@@ -71,7 +71,7 @@ def peek_type(value: bytes, *, where: str | None = None) -> tuple[int, int]:
 
 
 def _read_framing(value: bytes, where: str | None) -> tuple[int, int, int]:
-    """Type, version, and where the body begins."""
+    """Type, version, and the position of the body."""
     reader = Reader(value)
     try:
         frame_version = _field(reader, "frame version")
@@ -96,11 +96,11 @@ def _field(reader: Reader, name: str) -> int:
 
 
 def decode_record(value: bytes, *, where: str | None = None, strict: bool = False) -> FramedRecord:
-    """Read a record's value.
+    """Decode a record's value.
 
     Raises `DecodeError` for a damaged body of a known version, `UnsupportedVersion` for an unknown frame version. A
-    type or version beyond this software is not an error: see `FramedRecord`. With `strict` it is one where it ends a
-    Kafka controller: for an unknown type, and for a newer version that is not read completely as the newest known one.
+    newer type or version is no error: see `FramedRecord`. With `strict`, a record that would end a Kafka controller is
+    an error: an unknown type, or a newer version that is not completely readable as the newest known one.
     """
     if len(value) > 2 and value[0] == FRAME_VERSION and value[1] < 0x80 and value[2] < 0x80:
         record_type, version, position = value[1], value[2], 3
@@ -120,15 +120,15 @@ def decode_record(value: bytes, *, where: str | None = None, strict: bool = Fals
 
 
 FRAMING_BYTES: Final = 3
-"""Frame version, type and version, as long as the two numbers are below 128."""
+"""Frame version, type and version, for types and versions below 128."""
 
 _ReadParts = tuple[int, int, str, ReadFunction[Message]]
 _frames: Final[dict[bytes, _ReadParts]] = {}
-"""What follows from the framing of a known record, by its bytes; filled when first seen."""
+"""The parsed framing of known records, by its bytes; filled on first use."""
 
 
 def read_record(value: bytes, *, where: str | None = None) -> tuple[int, int, str, Message | None]:
-    """Type, version, name and record of `decode_record`, for readers of whole logs (0.7 µs less)."""
+    """Type, version, name and record, as by `decode_record`, for readers of whole logs (0.7 µs less)."""
     known = _frames.get(value[:FRAMING_BYTES])
     if known is not None:
         record_type, version, name, read = known
@@ -146,7 +146,7 @@ def read_record(value: bytes, *, where: str | None = None) -> tuple[int, int, st
 
 
 def _best_known(cls: type[Message], highest: int, value: bytes, position: int) -> Message | None:
-    """A record of a newer version read as the newest known one, if that reads all of it."""
+    """A record of a newer version, decoded as the newest known one, if that consumes all bytes."""
     try:
         return decode(cls, highest, value, position=position)
     except DecodeError:
@@ -154,7 +154,7 @@ def _best_known(cls: type[Message], highest: int, value: bytes, position: int) -
 
 
 class ControlRecordType(IntEnum):
-    """What a record of a control batch is (Kafka: `ControlRecordType`)."""
+    """The type of a control record (Kafka: `ControlRecordType`)."""
 
     ABORT = 0
     COMMIT = 1
@@ -172,10 +172,10 @@ CONTROL_RECORDS: Final[dict[int, type[Message]]] = {
     ControlRecordType.KRAFT_VERSION: control.KRaftVersionRecord,
     ControlRecordType.KRAFT_VOTERS: control.VotersRecord,
 }
-"""The control records of the metadata log. ABORT and COMMIT belong to transactions of ordinary topics."""
+"""The control records of the metadata log. ABORT and COMMIT belong to transactions of other topics."""
 
 CONTROL_RECORD_VERSION: Final = 0
-"""The version in which every control record is written, and which its body names in its first two bytes."""
+"""The version of every control record, which is also the first two bytes of its body."""
 
 _CONTROL_KEY: Final = struct.Struct(">hh")
 
@@ -186,7 +186,7 @@ def encode_control_key(record_type: ControlRecordType) -> bytes:
 
 
 def encode_control(record: Message) -> tuple[int, bytes, bytes]:
-    """Type, key and value of a control record; raises `EncodeError` if `record` is not one."""
+    """Type, key and value of a control record; raises `EncodeError` for any other record."""
     for record_type, cls in CONTROL_RECORDS.items():
         if type(record) is cls:
             return (
@@ -198,9 +198,9 @@ def encode_control(record: Message) -> tuple[int, bytes, bytes]:
 
 
 def decode_control(key: bytes, value: bytes, *, where: str | None = None) -> tuple[int, Message | None]:
-    """Type and body of a control record; the body is None for a type that does not belong to the metadata log.
+    """Type and body of a control record; the body is None for a type outside of the metadata log.
 
-    Raises `DecodeError` if key or value is damaged. The body is read in the version that it names, or the newest known.
+    Raises `DecodeError` for a damaged key or value. The body is read in its own version, or in the newest known one.
     """
     if len(key) < _CONTROL_KEY.size:
         raise DecodeError(f"the key of a control record has 4 bytes, not {len(key)}", where=where)

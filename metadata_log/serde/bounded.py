@@ -1,9 +1,9 @@
-"""Writes the function that reads what a stranger sent: in steps, and not more than a budget of values.
+"""Compiles the function that decodes a peer's message in steps, within a budget of values.
 
-A *value* is a field of a structure, an element of an array or a tagged field; eight numbers of an array count as one,
-and an unknown tag as four, by what they cost.
-The reader takes the values of an array from its budget before it reads the first of them, so that memory and time are
-refused before they are spent. See `docs/decisions/0026-limits-of-frames.md`.
+A *value* is a field of a structure, an element of an array or a tagged field. By their costs, eight numbers of an array
+count as one value, and an unknown tag as four. The reader charges the values of an array to its budget before it reads
+the first of them, so that a message over the budget costs neither memory nor time. See
+`docs/decisions/0026-limits-of-frames.md`.
 """
 
 from __future__ import annotations
@@ -15,51 +15,51 @@ from metadata_log.serde.fields import FieldType, Kind, Message, fields_at
 from metadata_log.serde.reading import OverBudget, ReaderMaker
 
 STEP_VALUES: Final = 8192
-"""A reader pauses when it has begun to read this many values since its last pause."""
+"""The values between two pauses of a reader."""
 _STEP_ELEMENTS: Final = 1024
-"""Within one long array a reader pauses after this many elements; a power of two."""
+"""The elements between two pauses within one long array; a power of two."""
 _MOST_NUMBERS: Final = 1 << 19
-"""No array of numbers is longer: the reader takes such an array in one step."""
+"""The most elements of an array of numbers, which the reader reads in one step."""
 _TAG_VALUES: Final = 4
 _UUID_VALUES: Final = 2
 
 
 @cache
 def values_in(cls: type[Message], version: int) -> int:
-    """How many values one structure counts for: itself and its fields, and those of the structures directly in it."""
+    """How many values one structure counts: itself and its fields, and those of the structures directly inside."""
     inside = [field.type for field in fields_at(cls, version).plain]
     return 1 + sum(values_in(kind, version) if isinstance(kind, type) else 1 for kind in inside)
 
 
 class BoundedReaderMaker(ReaderMaker):
-    """Makes a generator function: (data, position, budget) -> steps that end with (message, position behind it)."""
+    """Compiles a generator function: (data, position, budget) -> steps that end with (message, position behind)."""
 
     def __init__(self, version: int, flexible: bool) -> None:
         super().__init__(version, flexible)
         self.source.names["OverBudget"] = OverBudget
 
     def begin(self) -> None:
-        """Emit what comes before the first field. The unused `yield` makes a generator of each function."""
+        """Emit the code before the first field. The unused `yield` makes each function a generator."""
         self.source.emit(f"step = {STEP_VALUES}")
         self.source.emit("if left < 0: yield")
 
     def leaf(self, kind: Kind, taken: str) -> str:
-        """Text that is not UTF-8 is read as Kafka reads it, without a second look."""
+        """Decode invalid UTF-8 as Kafka does, without a second check."""
         return f"{taken}.decode('utf-8', 'replace')" if kind is Kind.STRING else taken
 
     def charge_elements(self, element: FieldType, count: str) -> None:
-        """Structures count by their fields."""
+        """Charge structures by their fields."""
         values = values_in(element, self.version) if isinstance(element, type) else 1
         self._charge(f"{count} - 1" if values == 1 else f"({count} - 1) * {values}")
         self._step(count, values)
 
     def charge_numbers(self, kind: Kind, count: str) -> None:
-        """Eight numbers count as one value; one id counts as two, as it may be a new object."""
+        """Charge one value for eight numbers, and two values for an id, which may be a new object."""
         self.source.emit(f"if {count} > {_MOST_NUMBERS}: raise OverBudget")
         self._charge(f"{count} * {_UUID_VALUES}" if kind is Kind.UUID else f"({count} >> 3) + 1")
 
     def charge_tags(self, count: str) -> None:
-        """A tag is a tuple and a piece of bytes."""
+        """Charge a tag as a tuple and a bytes object."""
         self._charge(f"{count} * {_TAG_VALUES}")
         self._step(count, _TAG_VALUES)
 
@@ -68,14 +68,14 @@ class BoundedReaderMaker(ReaderMaker):
         self.source.emit("if left < 0: raise OverBudget")
 
     def _step(self, count: str, values: int) -> None:
-        """Pause if enough has been read; a long array pauses within itself."""
+        """Pause after enough values; a long array pauses by itself."""
         self.source.emit(f"step -= {count} * {values} if {count} < {_STEP_ELEMENTS} else {_STEP_ELEMENTS * values}")
         self.source.emit(f"if step < 0: step = {STEP_VALUES}; yield")
 
     def pause(self, count: str) -> None:
-        """After every so many elements."""
+        """Pause within a long array."""
         self.source.emit(f"if not {count} & {_STEP_ELEMENTS - 1}: yield")
 
     def several(self, count: str) -> str:
-        """A reader does not pause within rows, so there may not be too many."""
+        """A reader does not pause within rows, so this limits their number."""
         return f"{super().several(count)} and {count} <= {_STEP_ELEMENTS}"

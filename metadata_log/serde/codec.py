@@ -14,18 +14,18 @@ from metadata_log.serde.reading import OverBudget
 from metadata_log.serde.shape import ShapeReader, ShapeWriter
 
 REPEATED: Final = frozenset({"FetchRequest", "FetchResponse"})
-"""What passes over and over with other numbers and records: between a leader and its followers, for every commit."""
+"""The messages that repeat with other numbers and records: between a leader and its followers, for every commit."""
 
 
 UNCOUNTED_BYTES: Final = 16 * 1024
-"""A body of a peer that is not longer is read without counting: it cannot hold more than ten milliseconds of work."""
+"""The size up to which a peer's body is read without counting: such a body costs at most ten milliseconds."""
 EXPLAINED_VALUES: Final = 2000
-"""The slow reader that explains what is wrong looks at no more values of what a peer sent."""
+"""The most values of a peer's message that the slow, explaining reader reads."""
 Result = TypeVar("Result")
 
 _readers: Final[dict[type[Message], dict[int, ReadFunction[Any]]]] = {}
 _writers: Final[dict[type[Message], dict[int, WriteFunction[Any]]]] = {}
-"""Functions by class and version, compiled when first asked for."""
+"""Functions by class and version, compiled on first use."""
 
 
 def _compile_reader(cls: type[MessageType], version: int, where: str | None) -> ReadFunction[MessageType]:
@@ -65,10 +65,10 @@ def decode(
     position: int = 0,
     where: str | None = None,
 ) -> MessageType:
-    """Read the whole of `data` from `position` on as one message.
+    """Decode the whole of `data` from `position` on as one message.
 
     Raises `UnsupportedVersion` for a version that `cls` does not have, and `DecodeError` with position and field for
-    everything else that is wrong, trailing bytes included. `where` names the file or peer in that error.
+    any other error, trailing bytes included. `where` names the file or peer in the error.
     """
     if type(data) is not bytes:
         data = bytes(data)
@@ -93,7 +93,7 @@ def decode_from(
     position: int = 0,
     where: str | None = None,
 ) -> tuple[MessageType, int]:
-    """Read one message that begins at `position`; returns it and the position behind it. Raises as `decode` does."""
+    """Decode one message that begins at `position`; returns it and the position behind. Raises as `decode` does."""
     if type(data) is not bytes:
         data = bytes(data)
     read = compiler.reader_from(cls, version, version in _schema_with(cls, version, where).flexible)
@@ -106,11 +106,11 @@ def decode_from(
 def decode_in_steps(
     cls: type[MessageType], version: int, data: bytes, position: int, budget: int, where: str | None = None
 ) -> Generator[None, None, tuple[MessageType, int]]:
-    """Read what a peer sent, in steps of a few milliseconds; they end with the message and the position behind it.
+    """Decode a peer's message in steps of a few milliseconds, which end with the message and the position behind it.
 
-    `budget` is the number of values that the message may have (see `bounded`). Raises `LimitExceeded` before memory is
-    spent on more, `UnsupportedVersion` and `DecodeError` as `decode` does. A message that is damaged behind its first
-    thousands of values is refused without the place of the damage.
+    `budget` is the most values of the message (see `bounded`). Raises `LimitExceeded` before memory is spent on more
+    values, `UnsupportedVersion` and `DecodeError` as `decode` does. For damage behind the first thousands of values the
+    error does not name its position.
     """
     read = compiler.bounded_reader(cls, version, version in _schema_with(cls, version, where).flexible)
     try:
@@ -131,10 +131,10 @@ def decode_within(
     where: str | None = None,
     whole: bool = True,
 ) -> MessageType:
-    """Read what a peer sent at once; raises as `decode_in_steps`.
+    """Decode a peer's message at once; raises as `decode_in_steps`.
 
-    A body of at most `UNCOUNTED_BYTES` is read as by `decode`, without counting. Bytes behind the message are refused,
-    or passed over if the message need not be the `whole`.
+    A body of at most `UNCOUNTED_BYTES` is decoded as by `decode`, without counting. Bytes behind the message are an
+    error, or ignored without `whole`.
     """
     if len(data) - position <= UNCOUNTED_BYTES:
         try:
@@ -144,7 +144,7 @@ def decode_within(
         try:
             return read(data, position)
         except READ_FAILURES:
-            pass  # The other reader takes text that is not UTF-8, and knows what else is wrong.
+            pass  # The bounded reader accepts invalid UTF-8, and explains any other error.
     message, end = finished(decode_in_steps(cls, version, data, position, budget, where))
     if whole and end != len(data):
         raise _trailing(cls, version, len(data) - end, end, where)
@@ -154,7 +154,7 @@ def decode_within(
 def decode_from_within(
     cls: type[MessageType], version: int, data: bytes, position: int, budget: int, where: str | None = None
 ) -> tuple[MessageType, int]:
-    """The same for one message that begins at `position`; returns it and the position behind it."""
+    """As `decode_within`, for one message that begins at `position`; returns it and the position behind."""
     if len(data) - position <= UNCOUNTED_BYTES:
         read = compiler.reader_from(cls, version, version in _schema_with(cls, version, where).flexible)
         try:
@@ -165,7 +165,7 @@ def decode_from_within(
 
 
 def finished(steps: Generator[object, None, Result]) -> Result:
-    """Do all the steps at once."""
+    """Run all steps at once."""
     while True:
         try:
             next(steps)
@@ -175,13 +175,13 @@ def finished(steps: Generator[object, None, Result]) -> Result:
 
 
 def _explanation(cls: type[Message], version: int, data: bytes, position: int, where: str | None) -> DecodeError:
-    """What is wrong with a peer's bytes, if that is found among the first values."""
+    """The error in a peer's bytes, if the error is among the first values."""
     reader = primitives.Reader(data, position, budget=EXPLAINED_VALUES)
     found: DecodeError
     try:
         primitives.read_struct(reader, cls, version, flexible=version in schema_of(cls).flexible)
     except LimitExceeded as stopped:
-        found = DecodeError("it does not follow its schema, somewhere behind this place", position=stopped.position)
+        found = DecodeError("the message does not follow its schema, behind this position", position=stopped.position)
     except DecodeError as wrong:
         found = wrong
     else:
@@ -197,7 +197,7 @@ def _trailing(cls: type[Message], version: int, size: int, end: int, where: str 
 def _read_slowly(
     cls: type[MessageType], version: int, data: bytes, position: int, where: str | None
 ) -> tuple[MessageType, int]:
-    """Read again, slowly, to say what is wrong. Only text that is not UTF-8 is read after all, as Kafka reads it."""
+    """Decode again, slowly, to explain an error. Only invalid UTF-8 is accepted, as in Kafka."""
     reader = primitives.Reader(data, position)
     try:
         message = primitives.read_struct(reader, cls, version, flexible=version in schema_of(cls).flexible)
@@ -208,11 +208,11 @@ def _read_slowly(
 
 
 def encode(message: Message, version: int, head: bytes = b"") -> bytes:
-    """Write `message` in `version`, behind `head` if there is one.
+    """Encode `message` in `version`, behind `head` if given.
 
-    A message of `REPEATED` that has the shape of those before it takes a sixth of the time. Raises `EncodeError` if the
-    class has no such version, a field that is not ignorable is set but not in that version, a value is out of range, or
-    null is not allowed.
+    A message of `REPEATED` with the shape of earlier ones takes a sixth of the time. Raises `EncodeError` if the class
+    has no such version, a field that is not ignorable is set but not in that version, a value is out of range, or null
+    is not allowed.
     """
     try:
         return _writers[type(message)][version](message, head)
@@ -227,7 +227,7 @@ def encode(message: Message, version: int, head: bytes = b"") -> bytes:
 
 
 def encode_in_steps(message: Message, version: int, first: int, following: int) -> Generator[None, None, list[bytes]]:
-    """Write `message` in steps; they end with the pieces that follow each other.
+    """Encode `message` in steps, which end with the consecutive pieces of the result.
 
     The first step writes `first` elements of arrays, each other step `following` elements. Raises `EncodeError` as
     `encode`. The message must not change before the last step.
@@ -243,7 +243,7 @@ def encode_in_steps(message: Message, version: int, first: int, following: int) 
 
 
 def _explain_write(message: Message, version: int, cause: Exception) -> NoReturn:
-    """Write again, slowly, to say what is wrong."""
+    """Encode again, slowly, to explain an error."""
     cls = type(message)
     try:
         primitives.write_struct(primitives.Writer(), message, version, flexible=version in schema_of(cls).flexible)

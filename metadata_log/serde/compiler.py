@@ -1,8 +1,8 @@
-"""Turns (declaration, version) into straight-line Python that reads or writes it (Kafka: the generated `*Data.java`).
+"""Compiles (declaration, version) to straight-line Python that decodes or encodes (Kafka: the generated `*Data.java`).
 
-Beauty is traded for speed here: runs of fixed-width fields and the length byte behind them become one `struct` call,
-nested structures are inlined, tagged fields cost nothing when absent. Nothing here explains a failure: whatever goes
-wrong, the caller asks `primitives`, which reads the same bytes again slowly and says where.
+The generated code favours speed over readability. Runs of fixed-width fields and the following length byte become one
+`struct` call, nested structures are inlined, absent tagged fields cost nothing. The code does not explain failures: the
+caller then uses `primitives`, which reads the same bytes again slowly and names the position.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def reader(cls: type[MessageType], version: int, flexible: bool) -> ReadFunction
 
 @cache
 def reader_from(cls: type[MessageType], version: int, flexible: bool) -> ReadFromFunction[MessageType]:
-    """The same for a message with something behind it: (data, position) -> (message, position behind it)."""
+    """The same for a message with bytes behind it: (data, position) -> (message, position behind)."""
     made, value = _reading(cls, ReaderMaker(version, flexible))
     made.source.emit(f"return {value}, p")
     return made.source.compile("read_from(data, p)", f"read {cls.__name__} version {version}, something behind it")
@@ -54,7 +54,7 @@ def reader_from(cls: type[MessageType], version: int, flexible: bool) -> ReadFro
 
 @cache
 def bounded_reader(cls: type[MessageType], version: int, flexible: bool) -> ReadInStepsFunction[MessageType]:
-    """The same in steps and within a budget: (data, position, budget) -> steps, which end as `reader_from` does.
+    """The same in steps and within a budget: (data, position, budget) -> steps that end as `reader_from` does.
 
     The steps raise `OverBudget` before they read more than `budget` values.
     """
@@ -66,7 +66,7 @@ def bounded_reader(cls: type[MessageType], version: int, flexible: bool) -> Read
 
 
 def _reading(cls: type[Message], made: ReaderMaker) -> tuple[ReaderMaker, str]:
-    """The lines that read a message from position `p` on, and the name of the variable that then holds it."""
+    """The code that reads a message from position `p` on, and the name of the variable with the result."""
     made.source.emit("end = len(data)")
     value = made.structure(cls)
     made.flush()

@@ -2,11 +2,11 @@
 
     python -m metadata_log.serde.declare FACTS... [--since OLD_FACTS] [--diff] [--pack FILE]
 
-FACTS are Kafka's message schemas (`VoteRequest.json`, …) and the tables `apis.json` and `errors.json`: files, folders
-that hold them, or all of it packed into one `.json.gz`. Every generated file is rewritten; read the diff.
+FACTS are Kafka's message schemas (`VoteRequest.json`, …) and the tables `apis.json` and `errors.json`: files, folders,
+or all of them packed into one `.json.gz`. The tool rewrites every generated file; read the diff.
 
-For a new release of Kafka: `--since tests/data/schemas.json.gz` lists what its facts change, and `--diff` shows the
-declarations that would change and writes nothing. Then again without it, with `--pack tests/data/schemas.json.gz`.
+For a new release of Kafka: `--since tests/data/schemas.json.gz` lists the changed facts, and `--diff` shows the changes
+of the declarations and writes nothing. Then run without `--diff`, and with `--pack tests/data/schemas.json.gz`.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def generate(facts: Facts) -> dict[str, str]:
 
 
 def modules(facts: Facts) -> Iterable[Module]:
-    """What goes into which file."""
+    """The content of each file."""
     records = sorted((fact["apiKey"], fact["name"]) for fact in facts.values() if _is_record(fact))
     yield Module(
         "metadata_log/records/metadata.py",
@@ -108,7 +108,7 @@ def modules(facts: Facts) -> Iterable[Module]:
     )
     yield Module(
         "transport/protocol/messages/consumer_protocol.py",
-        "What consumers of a classic group tell each other inside JoinGroup and SyncGroup (Kafka: `ConsumerProtocol`).",
+        "The data of classic group consumers inside JoinGroup and SyncGroup (Kafka: `ConsumerProtocol`).",
         ("ConsumerProtocolAssignment", "ConsumerProtocolSubscription"),
         "list",
     )
@@ -127,7 +127,7 @@ def _is_record(fact: Any) -> bool:
 
 
 class _Block(Struct, frozen=True):
-    """One class as text, and the names that it needs imported."""
+    """One class as text, and its imports."""
 
     text: str
     names: frozenset[str]
@@ -162,7 +162,7 @@ class _Structures:
         self.blocks: list[_Block] = []
 
     def body(self, fields: list[Fact], within: Versions) -> tuple[list[str], frozenset[str]]:
-        """The lines of a class that exists in the versions `within`; fields that none of them has are left out."""
+        """The lines of a class that exists in the versions `within`; fields outside of these are left out."""
         lines: list[str] = []
         names: set[str] = {"Message"}
         for field in fields:
@@ -176,7 +176,7 @@ class _Structures:
         return lines, frozenset(names)
 
     def element(self, field: Fact, versions: Versions) -> str:
-        """The name of the field's type, or of its array's elements; the first to mention a structure writes it."""
+        """The name of the field's type, or of its array's elements; the first use of a structure writes its class."""
         name = field["type"].removeprefix("[]")
         if name in TYPES:
             return TYPES[name]
@@ -203,7 +203,7 @@ class _Structures:
         return text, used
 
     def default(self, field: Fact, element: str, versions: Versions) -> str:
-        """Kafka's default as an expression; without one it is zero, empty, or a blank structure."""
+        """Kafka's default as an expression; else zero, empty, or a blank structure."""
         kind, default = field["type"], field.get("default")
         nullable = Versions.parse(field.get("nullableVersions", "none")).intersect(versions)
         if default == "null" or (kind == "records" and nullable):
@@ -228,7 +228,7 @@ class _Structures:
 
 
 def markers(field: Fact, versions: Versions, nullable: Versions, within: Versions) -> list[str]:
-    """What distinguishes the field from one that exists wherever its structure does and is never null."""
+    """The markers of a field that does not exist wherever its structure does, or that may be null."""
     found: list[str] = []
     if versions.lowest > within.lowest:
         found.append(f"since({versions.lowest})")
@@ -254,7 +254,7 @@ def markers(field: Fact, versions: Versions, nullable: Versions, within: Version
 def declarations(module: Module, facts: Facts) -> str:
     """The text of one file of declarations.
 
-    A structure has Kafka's name, behind the message's name where two messages of the file have one of that name.
+    A structure has Kafka's name, with the message's name as a prefix where two messages of the file share a name.
     """
     messages = [facts[f"{name}.json"] for name in module.messages]
     owners = Counter(name for message in messages for name in _structure_names(message))
@@ -296,7 +296,7 @@ def read_facts(paths: Iterable[Path]) -> Facts:
 
 
 def needed(facts: Facts) -> Facts:
-    """The facts that `generate` looks at."""
+    """The facts that `generate` uses."""
     names = {f"{name}.json" for module in modules(facts) for name in module.messages}
     return {name: facts[name] for name in sorted(names | {"apis.json", "errors.json"})}
 

@@ -1,4 +1,4 @@
-"""Developer tool: what a new Kafka release changes in the schema facts, as a list that a person can read."""
+"""Developer tool: lists the changes of a new Kafka release in the schema facts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TABLES: Final = {"apis.json": "api_key", "errors.json": "code"}
 
 
 def changes(old: Facts, new: Facts) -> list[str]:
-    """One line for each fact that differs: messages, then their fields by path, then APIs and errors."""
+    """One line for each differing fact: messages, then their fields by path, then APIs and errors."""
     return list(_messages(old, new)) + [line for table in _TABLES for line in _table(table, old, new)]
 
 
@@ -47,7 +47,7 @@ def _is_message(fact: Any) -> bool:
 
 
 def _fields_of(message: Fact) -> list[Fact]:
-    """The fields of a message; a shared structure counts as a field that is its own."""
+    """The fields of a message; a shared structure counts as a field of its own."""
     return [*message["fields"], *(shared | {"type": "structure"} for shared in message.get("commonStructs", []))]
 
 

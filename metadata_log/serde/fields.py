@@ -1,7 +1,7 @@
-"""The vocabulary in which messages and records are declared (Kafka: `FieldSpec`, `MessageSpec`).
+"""The declaration language of messages and records (Kafka: `FieldSpec`, `MessageSpec`).
 
-A declaration is a frozen Struct in wire order. Each annotation says the type on the wire (`Int32`, `String`, …) and,
-where it differs from "in every version, never null", the versions: `since`, `until`, `tagged`, `nullable`, `ignorable`.
+A declaration is a frozen Struct in wire order. Each annotation names the wire type (`Int32`, `String`, …) and, if the
+field is not "in every version, never null", the versions: `since`, `until`, `tagged`, `nullable`, `ignorable`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from metadata_log.types import Uuid
 
 
 class Kind(Enum):
-    """A type that Kafka's serialization knows by itself; the value is its name in Kafka's schema files."""
+    """A primitive type of Kafka's serialization; the value is its name in Kafka's schema files."""
 
     BOOL = "bool"
     INT8 = "int8"
@@ -97,7 +97,7 @@ class Until(Struct, frozen=True):
 
 
 class Tagged(Struct, frozen=True):
-    """Marker: the field travels as a tagged field, left out when it has its default."""
+    """Marker: the field is encoded as a tagged field, and omitted when it has its default."""
 
     tag: int
 
@@ -109,7 +109,7 @@ class NullableSince(Struct, frozen=True):
 
 
 class Named(Struct, frozen=True):
-    """Marker: the name in JSON cannot be derived from the attribute's name."""
+    """Marker: the JSON name does not derive from the attribute's name."""
 
     json_name: str
 
@@ -142,18 +142,18 @@ def nullable(from_version: int) -> NullableSince:
 
 
 def named(json_name: str) -> Named:
-    """Kafka's own name of the field, where lower camel case of the attribute's name is not it."""
+    """Kafka's own name of the field, if it is not the lower camel case of the attribute's name."""
     return Named(json_name)
 
 
 ignorable: Final = Flag.IGNORABLE
-"""A value may be lost silently in versions that do not have the field."""
+"""The value may be dropped silently in versions without the field."""
 never_compact: Final = Flag.NEVER_COMPACT
 """The field keeps its fixed-width length in flexible versions (the client id of a request header)."""
 
 
 class Role(Enum):
-    """What a message is for."""
+    """The role of a message."""
 
     REQUEST = "request"
     RESPONSE = "response"
@@ -173,14 +173,14 @@ class Schema(Struct, frozen=True):
 
 
 UnknownTags = tuple[tuple[int, bytes], ...]
-"""Tagged fields that the declaration does not know, as (tag, bytes) in order of their tags."""
+"""Tagged fields outside of the declaration, as (tag, bytes) in order of their tags."""
 
 
 class Message(Struct, frozen=True, kw_only=True, gc=False, repr_omit_defaults=True):
     """Base of every declared message, record and nested structure.
 
-    `unknown_tagged` keeps what a newer writer said, so that decoding and encoding again loses nothing.
-    Values are never cyclic, so the garbage collector need not look at them.
+    `unknown_tagged` keeps the fields of a newer writer, so that decoding and encoding again loses nothing.
+    Values are never cyclic, so the garbage collector does not track them.
     """
 
     __schema__: ClassVar[Schema]
@@ -221,12 +221,12 @@ def record(*, record_type: int, versions: str, flexible: str) -> Callable[[type[
 
 
 def data(*, versions: str, flexible: str) -> Callable[[type[MessageType]], type[MessageType]]:
-    """Declare a structure that is neither: control records, the quorum-state file."""
+    """Declare any other structure: control records, the quorum-state file."""
     return _declared(Role.DATA, None, versions, flexible)
 
 
 def schema_of(cls: type[Message]) -> Schema:
-    """The facts of a top-level message; a nested structure has none and raises `TypeError`."""
+    """The facts of a top-level message; raises `TypeError` for a nested structure, which has none."""
     schema: Schema | None = getattr(cls, "__schema__", None)
     if schema is None:
         raise TypeError(f"{cls.__name__} is a nested structure; it has no versions of its own")
@@ -244,7 +244,7 @@ FieldType = Union[Kind, type[Message], ArrayOf]  # noqa: UP007 - evaluated at ru
 
 
 class Field(Struct, frozen=True):
-    """What the declaration says of one field, in all versions."""
+    """The declaration of one field, in all versions."""
 
     name: str
     json_name: str
@@ -257,7 +257,7 @@ class Field(Struct, frozen=True):
     default: object
 
     def is_default(self, value: object) -> bool:
-        """Whether `value` may be left out. The default of an array is empty or null."""
+        """Whether `value` may be omitted. The default of an array is empty or null."""
         if isinstance(self.default, list | tuple):
             return isinstance(value, list | tuple) and not value
         return value == self.default
@@ -265,7 +265,7 @@ class Field(Struct, frozen=True):
 
 @cache
 def layout_of(cls: type[Message]) -> tuple[Field, ...]:
-    """The fields of a declaration in wire order; raises `TypeError` for one that is not in the vocabulary."""
+    """The fields of a declaration in wire order; raises `TypeError` for an invalid declaration."""
     hints = typing.get_type_hints(cls, include_extras=True)
     blank = cls()
     names = [name for name in cls.__struct_fields__ if name != "unknown_tagged"]
@@ -308,7 +308,7 @@ def _read_field(place: str, name: str, hint: object, default: object) -> Field:
 
 
 def _read_hint(place: str, hint: object) -> tuple[FieldType, bool, list[object]]:
-    """Take an annotation apart: the type on the wire, whether None is allowed, the markers."""
+    """Parse an annotation: the wire type, whether None is allowed, the markers."""
     markers: list[object] = []
     may_be_null = False
     while True:
@@ -341,7 +341,7 @@ def camel_case(name: str) -> str:
 
 
 class Shape(Struct, frozen=True):
-    """One (class, version) as codecs see it: the fields that travel, in wire order, and those that do not."""
+    """One (class, version) for codecs: the encoded fields in wire order, and the omitted ones."""
 
     in_order: tuple[Field, ...]
     plain: tuple[Field, ...]
@@ -351,7 +351,7 @@ class Shape(Struct, frozen=True):
 
 @cache
 def fields_at(cls: type[Message], version: int) -> Shape:
-    """Sort the fields of `cls` by how they travel in `version`; tagged ones in order of their tags."""
+    """The fields of `cls` by their encoding in `version`; tagged ones in order of their tags."""
     layout = layout_of(cls)
     present = tuple(field for field in layout if version in field.versions)
     return Shape(

@@ -1,7 +1,7 @@
 """Kafka's own JSON form of messages and records (Kafka: the generated `*JsonConverter.java`).
 
-Field names in lower camel case, `uuid` as unpadded URL-safe base64, `bytes` as base64, only the fields of that version,
-tagged fields with their default left out.
+Field names are in lower camel case, `uuid` is unpadded URL-safe base64, `bytes` is base64. The form has only the fields
+of that version, without tagged fields at their default.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from metadata_log.serde.fields import ArrayOf, Field, FieldType, Kind, Message, 
 from metadata_log.types import Uuid
 
 Json = object
-"""What the module `json` makes: dict, list, str, int, float, bool or None."""
+"""The types of the module `json`: dict, list, str, int, float, bool or None."""
 
 _RANGES: Final = {
     Kind.INT8: (-(1 << 7), (1 << 7) - 1),
@@ -70,10 +70,10 @@ def value_to_json(kind: FieldType, value: object, version: int) -> Json:
 
 
 def from_json(cls: type[MessageType], version: int, value: Json, *, where: str | None = None) -> MessageType:
-    """The message that a JSON object describes.
+    """The message of a JSON object.
 
     Raises `DecodeError` for an unknown version, a missing field that is not tagged, a value of the wrong type or range.
-    Names that the version does not know are ignored, as Kafka ignores them.
+    Unknown names are ignored, as in Kafka.
     """
     schema = schema_of(cls)
     try:

@@ -1,8 +1,8 @@
-"""Kafka's JSON form straight from bytes, for files with millions of records (Kafka: `*JsonConverter.java`).
+"""Kafka's JSON form directly from bytes, for files with millions of records (Kafka: `*JsonConverter.java`).
 
-Compiled like the readers, and from the same lines: but what they make of each field is its text, so that no record is
-built. `json_form` is the readable reference. What is in the least unusual is left to it: a function here either writes
-the text of `to_json(decode(…))` or raises.
+The functions are compiled as the readers are, from the same code, but each field yields its text, so that no record is
+built. `json_form` is the readable reference and handles all unusual values: a function here either returns the text of
+`to_json(decode(…))` or raises.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from metadata_log.types import Uuid
 TextFromBytes = Callable[[bytes, int], str]
 
 _REMEMBERED_BYTES: Final = 128
-"""Replica lists, directories and tagged parts are few in a cluster and come again; what is longer is not remembered."""
+"""The size up to which parts are cached: replica lists, directories and tagged parts of a cluster repeat."""
 
 
 @cache
 def text_reader(cls: type[Message], version: int, *, ascii_only: bool = True) -> TextFromBytes:
-    """The function (data, position) -> text of the message that fills `data` from there, for a version that `cls` has.
+    """The function (data, position) -> text of the message that fills `data` from there, for a version of `cls`.
 
-    It raises one of `compiler.READ_FAILURES` for what is damaged, and for what is valid but never written so.
+    The function raises one of `compiler.READ_FAILURES` for damaged bytes, and for valid but unusual ones.
     """
     made = _TextMaker(version, version in schema_of(cls).flexible, ascii_only=ascii_only)
     at = fields_at(cls, version)
@@ -47,7 +47,7 @@ def text_reader(cls: type[Message], version: int, *, ascii_only: bool = True) ->
 
 
 class _TextMaker(ReaderMaker):
-    """Makes text of what the base class reads: numbers in the end, everything else at once."""
+    """Makes texts of the values that the base class reads: of numbers at the end, of everything else at once."""
 
     null = "null"
 
@@ -65,7 +65,7 @@ class _TextMaker(ReaderMaker):
         }
 
     def structure_with_known_tail(self, cls: type[Message]) -> str:
-        """A structure that ends `data`, and whose tagged part has been seen before more often than not."""
+        """A structure at the end of `data` with a tagged part that is usually cached."""
         at = fields_at(cls, self.version)
         values = {field.name: self.value(field) for field in at.plain}
         self.flush()
@@ -79,7 +79,7 @@ class _TextMaker(ReaderMaker):
         return f"f'{{{{{shown[2:]}{{{result}}}}}}}'" if shown else f"'{{' + {result}[2:] + '}}'"
 
     def tail(self, cls: type[Message]) -> str:
-        """Emit the reading of a tagged part that fills `data`; returns a title."""
+        """Emit the code that reads a tagged part at the end of `data`; returns a title."""
         at, emit = fields_at(cls, self.version), self.source.emit
         emit("p = 0; end = len(data)")
         count = self.fixed("B", "t")
@@ -110,7 +110,7 @@ class _TextMaker(ReaderMaker):
         return "''"
 
     def tagged(self, field: Field, value: str) -> str:
-        """With its name and the comma in front. A default value is never written, and not shown if it is."""
+        """The text with its name and a comma in front. A default value is never written, and raises if it is."""
         default = field.default
         if field.type in {Kind.STRING, Kind.BYTES, Kind.RECORDS, Kind.UUID} or not isinstance(field.type, Kind):
             default = json.dumps(value_to_json(field.type, default, self.version))
@@ -118,7 +118,7 @@ class _TextMaker(ReaderMaker):
         return f"""f', "{field.json_name}": {{{_text(field.type, value)}}}'"""
 
     def call(self, cls: type[Message], values: dict[str, str], extra: str = "") -> str:
-        """The text of a structure; tagged fields bring their names, and nothing if they are not there."""
+        """The text of a structure; tagged fields include their names, or are empty."""
         shown = [field for field in fields_at(cls, self.version).in_order if field.name in values]
         text = "".join(
             f', "{field.json_name}": {{{_text(field.type, values[field.name])}}}'
@@ -134,7 +134,7 @@ class _TextMaker(ReaderMaker):
 
 
 def _text(kind: FieldType, value: str) -> str:
-    """The expression for the text of a value that has been read."""
+    """The expression for the text of a decoded value."""
     match kind:
         case Kind.BOOL:
             return f"true if {value} else false"

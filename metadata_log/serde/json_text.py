@@ -1,7 +1,7 @@
 """Kafka's JSON form of messages as text, for files with millions of records (Kafka: `*JsonConverter.java`).
 
-Compiled for each class and version like the codecs: a record takes about 1 µs, where `json.dumps(to_json(…))` takes 8.
-`json_form` is the readable reference; both agree on every message.
+The functions are compiled by class and version, as the codecs are: a record takes about 1 µs, where
+`json.dumps(to_json(…))` takes 8. `json_form` is the readable reference; both agree on every message.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _INTEGERS: Final = {Kind.INT8, Kind.INT16, Kind.UINT16, Kind.INT32, Kind.INT64}
 
 
 class Unwritable(ValueError):
-    """A value that the version has no place for; `to_json` says which."""
+    """The version cannot carry a value; `to_json` explains the error."""
 
 
 WRITE_FAILURES: Final = (Unwritable, TypeError, AttributeError)
-"""What a compiled function raises where `to_json` would raise `EncodeError`."""
+"""The errors of a compiled function where `to_json` would raise `EncodeError`."""
 
 
 def json_text(message: Message, version: int) -> str:
@@ -43,7 +43,7 @@ def json_text(message: Message, version: int) -> str:
 
 @cache
 def text_function(cls: type[Message], version: int) -> TextFunction:
-    """The function behind `json_text` for a version that the class has; raises one of `WRITE_FAILURES`."""
+    """The function behind `json_text` for a version of the class; raises one of `WRITE_FAILURES`."""
     at = fields_at(cls, version)
     maker = _Maker(version)
     for field in at.absent:
@@ -61,7 +61,7 @@ def text_function(cls: type[Message], version: int) -> TextFunction:
 
 
 class _Maker:
-    """Writes the function: each field adds its name and value, behind a comma, to the text `t`."""
+    """Writes the function: each field appends a comma, its name and its value to the text `t`."""
 
     def __init__(self, version: int) -> None:
         self.lines: list[str] = []
@@ -150,5 +150,5 @@ def _integers_text(value: tuple[int, ...] | list[int]) -> str:
 
 @lru_cache(maxsize=8192)
 def _known_integers(value: tuple[int, ...]) -> str:
-    """Replica lists of a cluster are few and come again and again."""
+    """Replica lists of a cluster are few and repeat."""
     return str(list(value))

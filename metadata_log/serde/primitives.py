@@ -1,6 +1,6 @@
 """The readable reader and writer: interprets declarations field by field (Kafka: `ByteBufferAccessor`, `ByteUtils`).
 
-It is the reference for `compiler`, and it explains every failure: what was wrong, at which byte, in which field.
+This module is the reference for `compiler`, and explains every failure: its cause, its byte and its field.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ FORMATS: Final = {
 }
 """The fixed-width types as format characters of the module `struct`."""
 MAX_STRING_BYTES: Final = 0x7FFF
-"""Kafka refuses longer strings in both directions, also where the length would fit."""
+"""Kafka's limit of strings in both directions, even where the length field allows more."""
 
 
 class Reader:
-    """Reads primitive values from bytes and moves on; every failure is a `DecodeError` with position and field."""
+    """Reads primitive values from bytes in order; every failure is a `DecodeError` with position and field."""
 
     def __init__(self, data: bytes, position: int = 0, budget: int | None = None) -> None:
         self.data = data
         self.position = position
         self.path = ""
         self.left = budget
-        """How many more values may be read; None for any number."""
+        """How many more values may be read; None for no limit."""
 
     def count_value(self) -> None:
-        """A value is about to be read; raises `LimitExceeded` if that is one too many."""
+        """Count a value before it is read; raises `LimitExceeded` above the limit."""
         if self.left is not None:
             self.left -= 1
             if self.left < 0:
@@ -106,18 +106,18 @@ class Reader:
         self.fail(f"a varint of more than {max_bytes} bytes", start)
 
     def is_null_structure(self) -> bool:
-        """The byte in front of a structure that may be null."""
+        """Read the byte before a nullable structure."""
         return bool(self.fixed(Kind.INT8) < 0)
 
     def length(self, *, compact: bool, wide: bool) -> int:
-        """The length in front of a string (not `wide`), bytes or array; negative means null."""
+        """The length of a string (not `wide`), bytes or array; negative means null."""
         if compact:
             raw = self.unsigned_varint()
             return raw - 1 if raw <= 0x80000000 else raw - 1 - (1 << 32)
         return int(self.fixed(Kind.INT32 if wide else Kind.INT16))
 
     def blob(self, kind: Kind, *, compact: bool) -> bytes | None:
-        """Bytes or records behind their length; None for null."""
+        """Bytes or records with their length; None for null."""
         size = self.length(compact=compact, wide=True)
         return None if size < 0 else self.take(size, f"a {kind.value} field")
 
@@ -197,7 +197,7 @@ def _read_tagged(reader: Reader, cls: type[Message], at: Shape, version: int, va
         tag, size = reader.unsigned_varint(), reader.unsigned_varint()
         field = known.get(tag)
         if field is not None:
-            # Kafka does not compare the size of a tagged field that it knows with what it reads.
+            # As in Kafka, the size of a known tagged field is not compared with its content.
             inside, reader.path = reader.path, outer
             values[field.name] = _read_field(reader, field, version, flexible=True)
             reader.path = inside
@@ -244,7 +244,7 @@ class Writer:
         raise EncodeError(what, field=self.path or None)
 
     def length(self, size: int, *, compact: bool, wide: bool) -> None:
-        """The length in front of a string (not `wide`), bytes or array; -1 means null."""
+        """The length of a string (not `wide`), bytes or array; -1 means null."""
         self.parts.append(unsigned_varint(size + 1) if compact else struct.pack(">i" if wide else ">h", size))
 
     def fixed(self, kind: Kind, value: object) -> None:
@@ -345,7 +345,7 @@ def _write_array(writer: Writer, array: ArrayOf, value: object, version: int, fl
 
 
 def tagged_part(message: Message, version: int) -> bytes:
-    """Everything behind the plain fields of a structure in a flexible version."""
+    """The bytes behind the plain fields of a structure in a flexible version."""
     return _tagged(message, version, "")
 
 

@@ -1,6 +1,6 @@
-"""Writes the function that reads a message in one version (Kafka: `MessageDataGenerator.generateClassReader`).
+"""Compiles the function that decodes a message in one version (Kafka: `MessageDataGenerator.generateClassReader`).
 
-Nothing here explains a failure: see `compiler`.
+This module does not explain failures: see `compiler`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FEW_ROWS: Final = 3
 
 
 class Malformed(Exception):
-    """Something is wrong; `primitives` knows what."""
+    """The bytes are malformed; `primitives` explains the error."""
 
 
 class OverBudget(Exception):
@@ -29,7 +29,7 @@ class OverBudget(Exception):
 
 
 known_uuid: Final[Callable[[bytes], Uuid]] = lru_cache(maxsize=4096)(partial(bytes.__new__, Uuid))
-"""The ids of topics, directories and incarnations come again and again: each is one object, in half the time."""
+"""A cache: the ids of topics, directories and incarnations repeat, and one object each takes half the time."""
 
 
 def long_varint(data: bytes, position: int) -> tuple[int, int]:
@@ -44,13 +44,13 @@ def long_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def long_length(data: bytes, position: int) -> tuple[int, int]:
-    """The same for a compact length plus one: values above 2^31 are null, as Java's int wraps."""
+    """A compact length plus one, and the position behind: values above 2^31 are null, as Java's int wraps."""
     value, position = long_varint(data, position)
     return (value if value <= 0x80000000 else 0), position
 
 
 def long_count(data: bytes, position: int) -> tuple[int, int]:
-    """The same for a number of tagged fields: values from 2^31 on are negative in Java, so its loop does not run."""
+    """A number of tagged fields, and the position behind: a number from 2^31 on is negative in Java and counts as 0."""
     value, position = long_varint(data, position)
     return (value if value < 0x80000000 else 0), position
 
@@ -75,9 +75,9 @@ _NAMES: Final = {
 
 
 class ReaderMaker:
-    """Writes the read function. A run of fixed-width values is collected in `run` until something needs one of them.
+    """Writes the read function. A run of fixed-width values is collected in `run` until a value is needed.
 
-    What values become is said in the methods from `leaf` to `call`, which `json_from_bytes` replaces.
+    The methods from `leaf` to `call` define the results; `json_from_bytes` overrides them.
     """
 
     null = "None"
@@ -127,31 +127,31 @@ class ReaderMaker:
             emit(f"{value} = {'tuple' if array.as_tuple else 'list'}({value})")
 
     def charge_elements(self, element: FieldType, count: str) -> None:
-        """Count the elements of an array before they are read; `count` is one more than there are."""
+        """Count the elements of an array before they are read; `count` is one more than their number."""
 
     def charge_numbers(self, kind: Kind, count: str) -> None:
-        """The same for `count` elements of a fixed width."""
+        """Count `count` elements of a fixed width."""
 
     def charge_tags(self, count: str) -> None:
-        """The same for `count` tagged fields."""
+        """Count `count` tagged fields."""
 
     def pause(self, count: str) -> None:
-        """Let the caller of a reader in steps do something else; `count` changes by one with each element."""
+        """Let the caller of a reader in steps continue with other work; `count` changes by one with each element."""
 
     def several(self, count: str) -> str:
-        """The condition under which rows are read at once; `count` is one more than there are."""
+        """The condition for reading rows at once; `count` is one more than their number."""
         return f"{count} > {_FEW_ROWS}"
 
     def untagged(self, field: Field) -> str:
-        """The value of a tagged field that is not there."""
+        """The value of an absent tagged field."""
         return self.source.literal(field.default)
 
     def tagged(self, field: Field, value: str) -> str:
-        """The value of a tagged field that is."""
+        """The value of a present tagged field."""
         return value
 
     def call(self, cls: type[Message], values: dict[str, str], extra: str = "") -> str:
-        """Call the class by position as far as values go; what is left at the end takes its default."""
+        """Call the class with positional values; omitted values at the end take their defaults."""
         names = [name for name in cls.__struct_fields__ if name != "unknown_tagged"]
         while names and names[-1] not in values:
             names.pop()
@@ -161,13 +161,13 @@ class ReaderMaker:
         return f"{made}({', '.join([*arguments, *([extra] if extra else [])])})"
 
     def fixed(self, layout: str, prefix: str = "v") -> str:
-        """Read a value of a fixed width with the run; the variable that will hold it."""
+        """Add a fixed-width value to the run; returns the variable that will hold the value."""
         name = self.source.fresh(prefix)
         self.run.append((layout, name))
         return name
 
     def flush(self) -> None:
-        """Emit the reading of the run."""
+        """Emit the code that reads the run."""
         if not self.run:
             return
         layout = "".join(character for character, _ in self.run)
@@ -185,7 +185,7 @@ class ReaderMaker:
         self.uuids.clear()
 
     def compact_length(self, limit: int | None) -> str:
-        """Read a compact length plus one; its first byte joins the run in front of it. Two bytes take no call."""
+        """Read a compact length plus one; its first byte joins the run before it. Two bytes need no call."""
         name = self.fixed("B", "n")
         self.flush()
         emit = self.source.emit
@@ -227,7 +227,7 @@ class ReaderMaker:
         return result
 
     def construct(self, result: str, cls: type[Message], values: dict[str, str], extra: str = "") -> None:
-        """Emit the making of a structure."""
+        """Emit the construction of a structure."""
         self.source.emit(f"{result} = {self.call(cls, values, extra)}")
 
     def tags(self, count: str, known: tuple[Field, ...], absent: tuple[Field, ...]) -> tuple[dict[str, str], str]:
@@ -269,14 +269,14 @@ class ReaderMaker:
         return values, unknown
 
     def value(self, field: Field) -> str:
-        """Read a field; the variable or expression of its value."""
+        """Read a field; returns the variable or expression of its value."""
         may_be_null = self.version in field.nullable
         if isinstance(field.type, type) and may_be_null and field.tag is None:
             return self.nullable_structure(field.type)
         return self.typed(field.type, may_be_null, compact=self.flexible and not field.never_compact)
 
     def nullable_structure(self, cls: type[Message]) -> str:
-        """The same for a structure behind the byte that says whether it is there."""
+        """Read a nullable structure behind the byte that marks its presence."""
         emit, source = self.source.emit, self.source
         present = self.fixed("b", "n")
         self.flush()
@@ -289,7 +289,7 @@ class ReaderMaker:
         return result
 
     def typed(self, kind: FieldType, may_be_null: bool, *, compact: bool) -> str:
-        """The same for a value of any type."""
+        """Read a value of any type."""
         match kind:
             case Kind.STRING | Kind.BYTES | Kind.RECORDS:
                 return self.blob(kind, may_be_null, compact)
@@ -304,7 +304,7 @@ class ReaderMaker:
                 return self.structure(kind)
 
     def length(self, *, compact: bool, wide: bool) -> str:
-        """A variable with the length plus one; not above zero means null, and one beyond the limit was refused."""
+        """A variable with the length plus one; zero or less means null, and larger lengths were refused."""
         if compact:
             return self.compact_length(None if wide else MAX_STRING_BYTES)
         name = self.fixed("i" if wide else "h", "n")
@@ -313,7 +313,7 @@ class ReaderMaker:
         return name
 
     def blob(self, kind: Kind, may_be_null: bool, compact: bool) -> str:
-        """The same for a string or bytes."""
+        """Read a string or bytes."""
         emit, source = self.source.emit, self.source
         size = self.length(compact=compact, wide=kind is not Kind.STRING)
         value, stop = source.fresh("v"), source.fresh("e")
@@ -326,7 +326,7 @@ class ReaderMaker:
         return value
 
     def array(self, array: ArrayOf, may_be_null: bool) -> str:
-        """The same for an array."""
+        """Read an array."""
         emit, source = self.source.emit, self.source
         count = self.length(compact=self.flexible, wide=True)
         value = source.fresh("v")
@@ -343,7 +343,7 @@ class ReaderMaker:
         return value
 
     def array_by_element(self, array: ArrayOf, count: str, value: str) -> None:
-        """Emit the loop; `count` is one more than there are. For one element, counting costs less than `range`."""
+        """Emit the loop; `count` is one more than the number of elements. A count is cheaper than `range` for one."""
         emit, source = self.source.emit, self.source
         emit(f"if {count} > end - p + 1: raise Malformed")
         self.charge_elements(array.element, count)
@@ -360,7 +360,7 @@ class ReaderMaker:
         self.elements(array, value)
 
     def rows(self, cls: type[Message], count: str, value: str) -> bool:
-        """Read structures of one width, none with tagged fields, at once; opens the branch for the others."""
+        """Read structures of one width without tagged fields at once; opens the branch for all others."""
         plain = fields_at(cls, self.version).plain
         kinds = [field.type for field in plain if isinstance(field.type, Kind) and field.type in FORMATS]
         if len(kinds) < len(plain):
@@ -385,7 +385,7 @@ class ReaderMaker:
         return True
 
     def array_at_once(self, array: ArrayOf, kind: Kind, count: str, value: str) -> None:
-        """Read the elements of a fixed width; `count` is one more than there are."""
+        """Read the elements of a fixed width; `count` is one more than their number."""
         width = struct.calcsize(">" + FORMATS[kind])
         emit = self.source.emit
         stop = self.source.fresh("e")

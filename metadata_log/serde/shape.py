@@ -1,10 +1,10 @@
-"""Messages that differ from the one before in a few numbers and in their records only, such as a follower's Fetch
+"""Fast codecs for repeated messages, which differ only in a few numbers and in their records: a follower's Fetch
 requests and the answers to them.
 
-Beauty is traded for speed here. A *shape* is all bytes of a message but the fixed-width numbers that have been seen to
-change, and the records, if there is one place for them. Bytes of a known shape are read with one `struct` call and one
-constructor call per structure: a Fetch in a fifth of the time of `compiler`. A `Template` writes a message again with
-other numbers, in a tenth of the time.
+The code favours speed over readability. A *shape* is all bytes of a message except the fixed-width numbers that have
+changed before, and except the records, if there is one field of them. Bytes of a known shape are decoded with one
+`struct` call and one constructor call per structure: a Fetch takes a fifth of the time of `compiler`. A `Template`
+encodes a message again with other numbers, in a tenth of the time.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ from metadata_log.serde.source import compile_function
 from metadata_log.types import Uuid
 
 MAX_SHAPE_BYTES: Final = 1024
-"""Longer messages, their records not counted, are never alike."""
+"""The size limit of messages with a shape, without their records."""
 MAX_SHAPE_VALUES: Final = 2 * MAX_SHAPE_BYTES
-"""Nor are messages of more values: a survey takes microseconds for each, and a peer must not make one long."""
+"""The limit of values of messages with a shape: a survey takes microseconds for each, so that a peer must not extend
+it."""
 _LITERALS: Final = frozenset({type(None), bool, int, str, bytes})
 FIRST_PATIENCE: Final = 8
-"""The first shape is made when this many messages had none, the next after twice as many, and so on: making one costs
-as much as reading hundreds of messages, and a peer must not keep us at it."""
+"""The first shape is made after this many messages without one, the next after twice as many, and so on. Making a shape
+costs as much as reading hundreds of messages, so that this bounds the cost that a peer can cause."""
 
 
 class Span(Struct, frozen=True):
-    """Where a fixed-width value stands, and what it is."""
+    """The position of a fixed-width value, and its field."""
 
     path: str
     kind: Kind
@@ -43,13 +44,13 @@ class Span(Struct, frozen=True):
 
 
 class _Surveyor(Reader):
-    """Notes where the values of fixed width stand while it reads; lengths and counts are not among them."""
+    """Records the positions of fixed-width values during reading; lengths and counts do not count."""
 
     def __init__(self, data: bytes, budget: int | None) -> None:
         super().__init__(data, budget=budget)
         self.spans: list[Span] = []
         self.records: list[Span] = []
-        """Where records stand, with their length, if that is a varint."""
+        """The position of records with their length, if the length is a varint."""
 
     def fixed(self, kind: Kind) -> Any:
         start = self.position
@@ -79,9 +80,9 @@ class _Surveyor(Reader):
 def survey(
     cls: type[MessageType], version: int, data: bytes, budget: int | None = None
 ) -> tuple[MessageType, list[Span], Span | None]:
-    """A message, where its fixed-width values stand, and where its records do, if there is one place for them.
+    """A message, the positions of its fixed-width values, and that of its records, if there is one field of them.
 
-    Raises `DecodeError` for anything but exactly one message, and `LimitExceeded` for one of more than `budget` values.
+    Raises `DecodeError` for anything but exactly one message, and `LimitExceeded` for more than `budget` values.
     """
     reader = _Surveyor(data, budget)
     message = read_struct(reader, cls, version, flexible=version in schema_of(cls).flexible)
@@ -91,27 +92,27 @@ def survey(
 
 
 class Example(Struct, Generic[MessageType], frozen=True):
-    """A message that others are like."""
+    """An example message of a shape."""
 
     message: MessageType
     before: bytes
-    """All of it, or what is in front of the records and their length."""
+    """All bytes, or those before the records and their length."""
     holes: list[Span]
-    """Where others may have other numbers: in `before`."""
+    """The variable numbers, as positions in `before`."""
     records: str | None = None
-    """The path of the records, in whose place others have theirs."""
+    """The path of the records, which are variable."""
     behind: bytes = b""
-    """What is behind the records."""
+    """The bytes behind the records."""
 
     @property
     def title(self) -> str:
-        """What a traceback calls code that is made of it."""
+        """The name of the generated code in tracebacks."""
         size = f"{len(self.before) + len(self.behind)} bytes"
         return f"shape of {type(self.message).__name__}, {size if self.records is None else f'{size} and records'}"
 
 
 class _Learner(Generic[MessageType]):
-    """Finds shapes in the bytes of messages that had none: what differs between two of a size may differ again."""
+    """Finds shapes in the bytes of messages without one: a difference between two of one size may repeat."""
 
     def __init__(self, cls: type[MessageType], version: int) -> None:
         self._cls = cls
@@ -122,7 +123,7 @@ class _Learner(Generic[MessageType]):
         self._patience = FIRST_PATIENCE
 
     def is_due(self) -> bool:
-        """Count a message without a shape; whether it is to become the next example."""
+        """Count a message without a shape; returns whether the message becomes the next example."""
         self._misses += 1
         if self._misses < self._patience:
             return False
@@ -131,7 +132,7 @@ class _Learner(Generic[MessageType]):
         return True
 
     def learn(self, data: bytes) -> Example[MessageType] | None:
-        """Take an example; a message of its own and the holes in it, unless there is nothing to compare it with."""
+        """Take a message as the next example; returns None without an earlier message of its form to compare with."""
         try:
             message, spans, records = survey(self._cls, self._version, data, MAX_SHAPE_VALUES)
         except LimitExceeded:
@@ -141,7 +142,7 @@ class _Learner(Generic[MessageType]):
             return None
         in_front = [span for span in spans if span.end <= len(before)]
         paths = {span.path for span in in_front}
-        if len(paths) != len(in_front):  # a tag that was sent twice
+        if len(paths) != len(in_front):  # a repeated tag
             return None
         path = None if records is None else records.path
         (former, *rest), self._parts = self._parts, (before, path, behind)
@@ -149,7 +150,7 @@ class _Learner(Generic[MessageType]):
         if not known:
             self._holes = frozenset()
             return None
-        # 0.0 equals -0.0, which has other bytes: such numbers may always differ.
+        # 0.0 equals -0.0, which has other bytes: such numbers are always variable.
         self._holes |= {
             span.path
             for span in in_front
@@ -160,9 +161,9 @@ class _Learner(Generic[MessageType]):
 
 
 class ShapeReader(Generic[MessageType]):
-    """Learns the shape of what a compiled reader reads.
+    """Learns the shapes of the messages of a compiled reader.
 
-    `replace` is called with a faster function whenever there is one; what has another shape it hands back to `read`.
+    `replace` is called with each faster function, which passes messages of other shapes on to `read`.
     """
 
     def __init__(
@@ -177,7 +178,7 @@ class ShapeReader(Generic[MessageType]):
         self._replace = replace
 
     def read(self, data: bytes, position: int) -> MessageType:
-        """As the compiled reader reads, counting; a message in its turn becomes the example of the next shape."""
+        """Decode with the compiled reader and count; in due time a message becomes the example of the next shape."""
         message = self._general(data, position)
         if self._learner.is_due():
             example = self._learner.learn(data[position:])
@@ -187,7 +188,7 @@ class ShapeReader(Generic[MessageType]):
 
 
 class ShapeWriter(Generic[MessageType]):
-    """Learns the shape of what a compiled writer writes; `replace` as for `ShapeReader`."""
+    """Learns the shapes of the messages of a compiled writer; `replace` as for `ShapeReader`."""
 
     def __init__(
         self,
@@ -202,7 +203,7 @@ class ShapeWriter(Generic[MessageType]):
         self._replace = replace
 
     def write(self, message: MessageType, head: bytes) -> bytes:
-        """As the compiled writer writes, counting; a message in its turn becomes the example of the next shape."""
+        """Encode with the compiled writer and count; in due time a message becomes the example of the next shape."""
         written = self._general(message, head)
         if self._learner.is_due():
             example = self._learner.learn(written[len(head) :])
@@ -212,9 +213,9 @@ class ShapeWriter(Generic[MessageType]):
 
 
 def matcher(example: Example[MessageType], otherwise: ReadFunction[MessageType]) -> ReadFunction[MessageType]:
-    """A read function for what has the bytes of an example but for the holes; everything else is read by `otherwise`.
+    """A read function for messages with the bytes of an example except for its variable parts; others use `otherwise`.
 
-    Structures in which nothing may differ and nothing is mutable are shared: they are frozen.
+    Immutable structures without variable parts are shared between messages.
     """
     before, behind = example.before, example.behind
     layout, names, checks = ">", [], []
@@ -250,7 +251,7 @@ def matcher(example: Example[MessageType], otherwise: ReadFunction[MessageType])
 
 
 def _finding_records(before: int, behind: bytes) -> list[str]:
-    """Lines that find the records behind their length, of which one byte is there and two are looked at."""
+    """The code that finds the records behind their length, which has one or two bytes."""
     return [
         f"            begin = position + {before + 1}",
         "            size = data[begin - 1]",
@@ -263,7 +264,7 @@ def _finding_records(before: int, behind: bytes) -> list[str]:
 
 
 def _expression(value: object, path: str, variables: dict[str, str], scope: dict[str, object]) -> tuple[str, bool]:
-    """Python that makes `value` with the variables in their places, and whether messages may share what it makes."""
+    """An expression for `value` with the variables in place, and whether messages may share its result."""
     if path in variables:
         return variables[path], False
     if type(value) in _LITERALS:
@@ -287,7 +288,7 @@ def _expression(value: object, path: str, variables: dict[str, str], scope: dict
 
 
 def _inside(value: object, path: str) -> Iterator[tuple[object, str]]:
-    """What a structure or an array consists of, and the paths of it."""
+    """The parts of a structure or an array, and their paths."""
     match value:
         case Message():
             for field in layout_of(type(value)):
@@ -300,10 +301,10 @@ def _inside(value: object, path: str) -> Iterator[tuple[object, str]]:
 def rewriter(
     example: Example[MessageType], version: int, otherwise: WriteFunction[MessageType]
 ) -> WriteFunction[MessageType]:
-    """A write function for what equals an example but for the holes; everything else is written by `otherwise`.
+    """A write function for messages that equal an example except for its variable parts; others use `otherwise`.
 
-    All that is a FLOAT64 must be among the holes: numbers that are equal may differ in their bytes. What equals an
-    example is written like it: 1.0 may pass for 1.
+    Every FLOAT64 must be variable: equal numbers may differ in their bytes. A message that equals an example is encoded
+    as the example, so that 1.0 may be encoded as 1.
     """
     paths = {hole.path for hole in example.holes}
     compared = _Compared(version, paths if example.records is None else {*paths, example.records})
@@ -331,10 +332,10 @@ def rewriter(
 
 
 class _Compared:
-    """Collects what a message must have in common with an example: expressions, and what they are equal to.
+    """Collects the comparisons of a message with an example: expressions, and their expected values.
 
-    The constants are the example's own strings and numbers: what writes one message after the other mostly has the same
-    objects in them, which compare in no time. Nothing that somebody else may change is kept.
+    The constants are the example's own strings and numbers: a writer mostly reuses the same objects, which compare
+    fast. Mutable objects are not kept.
     """
 
     def __init__(self, version: int, holes: set[str]) -> None:
@@ -348,7 +349,7 @@ class _Compared:
         self._holes = holes
 
     def structure(self, message: Message, name: str, path: str) -> bool:
-        """Compare `message` with what `name` will be; False for a hole within a tagged field, which may vanish."""
+        """Compare `message` with `name`; returns False for a variable part in a tagged field, which may vanish."""
         for field in layout_of(type(message)):
             if self._version not in field.versions and field.ignorable:
                 continue
@@ -363,7 +364,7 @@ class _Compared:
         return self._value(message.unknown_tagged, f"{name}.unknown_tagged", "")
 
     def _value(self, value: object, expression: str, place: str) -> bool:
-        """Compare `value` with what `expression` will be; False for what others may change."""
+        """Compare `value` with `expression`; returns False for mutable values."""
         if place in self._holes:
             self.variables[place] = self._named(expression)
             return True
@@ -391,10 +392,10 @@ class _Compared:
 
 
 class Template:
-    """One message in one version, to be written many times with other numbers in some of its fields.
+    """One message in one version, for repeated encoding with other numbers in some of its fields.
 
     `fields` are paths in Kafka's JSON names, `topics[0].partitions[0].fetchOffset`; each must have a fixed width.
-    Raises `EncodeError` if the message cannot be written or has no such field.
+    Raises `EncodeError` if the message cannot be encoded or lacks such a field.
     """
 
     def __init__(self, message: Message, version: int, fields: tuple[str, ...]) -> None:
@@ -417,7 +418,7 @@ class Template:
 
 
 def patcher(data: bytes, holes: list[Span], names: list[str]) -> tuple[str, dict[str, object]]:
-    """An expression for `data` with the values of these names in the holes, and what it refers to."""
+    """An expression for `data` with the values of these names in the variable positions, and its names."""
     layout, arguments, at = ">", "", 0
     for hole, name in sorted(zip(holes, names, strict=True), key=lambda each: each[0].start):
         layout += f"{hole.start - at}s{FORMATS[hole.kind]}"

@@ -1,4 +1,4 @@
-"""Lines of Python under construction, from which `reading` and `writing` make functions (Kafka: `CodeBuffer`)."""
+"""Generated Python code, from which `reading` and `writing` make functions (Kafka: `CodeBuffer`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from metadata_log.types import Uuid
 
 
 class Source:
-    """Lines of Python under construction, and the constants they name."""
+    """Lines of generated Python, and their constants."""
 
     def __init__(self, names: Mapping[str, object]) -> None:
         self.lines: list[str] = []
@@ -24,17 +24,17 @@ class Source:
         self.lines.append("    " * self.depth + line)
 
     def fresh(self, prefix: str) -> str:
-        """A name for a variable, not used before."""
+        """An unused name for a variable."""
         return f"{prefix}{next(self._counter)}"
 
     def constant(self, prefix: str, value: object) -> str:
-        """A name for `value`; equal structs share it by their prefix."""
+        """A name for `value`; equal structs share a name by their prefix."""
         name = self.fresh(prefix + "_")
         self.names[name] = value
         return name
 
     def shared(self, name: str, value: object) -> str:
-        """Give `value` this name, wherever it is wanted."""
+        """Give `value` this name in the generated code."""
         self.names[name] = value
         return name
 
@@ -49,12 +49,12 @@ class Source:
                 return self.constant("default", value)
 
     def compile(self, signature: str, title: str) -> Callable[..., Any]:
-        """The function that the lines make."""
+        """The compiled function."""
         return compile_function(signature, self.lines, self.names, title)
 
 
 def compile_function(signature: str, lines: list[str], names: dict[str, object], title: str) -> Callable[..., Any]:
-    """A function of these lines, which see `names`; tracebacks show them under the title."""
+    """Compile a function from these lines, with `names` as globals; tracebacks show the title."""
     text = "\n".join([f"def {signature}:", *lines, ""])
     filename = f"<codec: {title}>"
     exec(compile(text, filename, "exec"), names)

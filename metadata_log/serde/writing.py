@@ -1,6 +1,6 @@
-"""Writes the function that writes a message in one version (Kafka: `MessageDataGenerator.generateClassWriter`).
+"""Compiles the function that encodes a message in one version (Kafka: `MessageDataGenerator.generateClassWriter`).
 
-Nothing here explains a failure: see `compiler`.
+This module does not explain failures: see `compiler`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _ONE_BYTE: Final = tuple(bytes([value]) for value in range(128))
 
 
 def text_varint(size: int) -> bytes:
-    """The compact length of a string; refuses one beyond Kafka's limit."""
+    """The compact length of a string; raises above Kafka's limit."""
     if size > MAX_STRING_BYTES:
         raise Malformed
     return unsigned_varint(size + 1)
 
 
 def checked_tags(message: Message, version: int) -> bytes:
-    """The tagged part of a structure that has unknown tagged fields, by the reference writer."""
+    """The tagged part of a structure with unknown tagged fields, by the reference writer."""
     try:
         return tagged_part(message, version)
     except EncodeError as bad:
@@ -47,7 +47,7 @@ _NAMES: Final = {
 
 
 class WriterMaker:
-    """Writes the write function. Fixed-width values wait in `run` until something of variable length follows."""
+    """Writes the write function. Fixed-width values wait in `run` until a value of variable length follows."""
 
     def __init__(self, version: int, flexible: bool) -> None:
         self.source = Source(_NAMES)
@@ -57,19 +57,19 @@ class WriterMaker:
         self.append = "a"
 
     def run_call(self, padding: str = "") -> str:
-        """The expression that packs the run, and `padding` zero bytes behind it."""
+        """The expression that packs the run and `padding` zero bytes behind it."""
         layout = "".join(character for character, _ in self.run) + padding
         pack = self.source.shared("pack_" + layout.replace("?", "_"), struct.Struct(">" + layout).pack)
         return f"{pack}({', '.join(value for _, value in self.run)})"
 
     def flush(self) -> None:
-        """Emit the writing of the run."""
+        """Emit the code that writes the run."""
         if self.run:
             self.source.emit(f"{self.append}({self.run_call()})")
             self.run.clear()
 
     def structure(self, cls: type[Message], value: str) -> None:
-        """Write the fields of a structure, and what it has of tagged ones."""
+        """Write the fields of a structure, tagged ones included."""
         at = fields_at(cls, self.version)
         for field in at.absent:
             if not field.ignorable:
@@ -82,7 +82,7 @@ class WriterMaker:
             self.tags(cls, value, at.tagged)
 
     def differs(self, field: Field, value: str) -> str:
-        """A condition: the field does not have its default (`Field.is_default`)."""
+        """The condition that the field does not have its default (`Field.is_default`)."""
         got = f"{value}.{field.name}"
         if isinstance(field.default, list | tuple):
             return f"{got} or {got} is None"
@@ -91,7 +91,7 @@ class WriterMaker:
         return f"{got} != {self.source.literal(field.default)}"
 
     def tags(self, cls: type[Message], value: str, known: tuple[Field, ...]) -> None:
-        """The tagged part: nearly always a zero byte, or a few known fields. Unknown ones are left to the reference."""
+        """The tagged part: usually a zero byte, or a few known fields. The reference writes unknown ones."""
         emit, source = self.source.emit, self.source
         slow = source.shared(f"tags_of_{cls.__name__}", partial(checked_tags, version=self.version))
         emit(f"if {value}.unknown_tagged:")
@@ -151,7 +151,7 @@ class WriterMaker:
                 self.nested(cls, value, may_be_null and field.tag is None)
 
     def nested(self, cls: type[Message], value: str, may_be_null: bool) -> None:
-        """Write a structure within another."""
+        """Write a nested structure."""
         emit, source = self.source.emit, self.source
         name = source.fresh("s")
         self.flush()
@@ -176,7 +176,7 @@ class WriterMaker:
         self.source.depth += 1
 
     def length(self, size: str, *, compact: bool, wide: bool) -> None:
-        """The length in front of something; it joins the run before it unless it is long."""
+        """Write a length, which joins the run before it unless the length is long."""
         emit = self.source.emit
         if not compact:
             self.run.append(("i" if wide else "h", size))
@@ -249,10 +249,10 @@ class WriterMaker:
         source.depth -= 1
 
     def element_end(self) -> None:
-        """Emit what follows each element of an array that is written in a loop: here nothing."""
+        """Emit the code after each array element that a loop writes: by default nothing."""
 
     def array_at_once(self, kind: Kind, items: str, size: str) -> None:
-        """A short array is packed together with its length and the run before it."""
+        """Write a fixed-width array; a short one is packed together with its length and the run before it."""
         source, layout = self.source, FORMATS[kind]
         run = "".join(character for character, _ in self.run)
         values = [value for _, value in self.run]
@@ -278,7 +278,7 @@ class SteppedWriterMaker(WriterMaker):
     """
 
     def begin(self) -> None:
-        """Emit what comes before the first field. The unused `yield` makes a generator of each function."""
+        """Emit the code before the first field. The unused `yield` makes each function a generator."""
         self.source.emit("w = []; a = w.append; pieces = []; left = first")
         self.source.emit("if first < 0: yield")
 
@@ -289,7 +289,7 @@ class SteppedWriterMaker(WriterMaker):
         emit("if not left: left = following; pieces.append(join(w)); w.clear(); yield")
 
     def end(self) -> None:
-        """Emit what comes behind the last field."""
+        """Emit the code behind the last field."""
         self.flush()
         self.source.emit("pieces.append(join(w))")
         self.source.emit("return pieces")

@@ -1,8 +1,8 @@
-"""From the paths and globs of `load()` to metadata logs: which directory is which cluster's, and which copy counts.
+"""Finds the metadata logs at the paths and globs of `load()`, their clusters, and the best copy of each.
 
-The cluster id is that of `meta.properties` (Kafka: `MetaProperties`); where there is none, the part of the path that
-the glob matched. Copies of one cluster's log are compared: the one with the highest last epoch, then the longest, is
-read, as Raft would elect it, and a copy whose tail differs is a `Damage`.
+The cluster id is that of `meta.properties` (Kafka: `MetaProperties`), or else the part of the path that the glob
+matched. Of several copies of one cluster's log the source reads the one with the highest last epoch, then the longest
+one, as Raft would elect it. A copy with a different tail is a `Damage`.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _LOOK_BELOW: Final = "Give the directory that holds __cluster_metadata-0, that d
 
 
 class Directory(Struct, frozen=True):
-    """One metadata log: a partition directory, or one file of one.
+    """One metadata log: a partition directory, or one file of a log.
 
-    `problem` says why it cannot be read, in which case only that is to be told of it. Where a log `is_awaited`, a node
-    may just be about to write its first record.
+    `problem` states why the log is unreadable; then only the problem is reported. `is_awaited` marks an empty directory
+    of a node that may be about to write its first record.
     """
 
     path: str
@@ -49,16 +49,16 @@ class Directory(Struct, frozen=True):
 
 
 class _NothingYet(DirectoryError):
-    """A directory of a node that has not written a log so far."""
+    """The directory of a node that has not written a log yet."""
 
 
 def find_directories(
     paths: Sequence[str], storage_options: Mapping[str, Any] | None = None, *, allow_none: bool = False
 ) -> list[Directory]:
-    """The metadata logs that paths and globs lead to, in order of their paths, each once.
+    """The metadata logs at some paths and globs, in order of their paths, each once.
 
-    Something that is no metadata log is a `Directory` with a `problem`; a file that a glob matched by the way is passed
-    over. Raises `SourceError` where nothing at all is found, unless a stream waits for it.
+    A path that is no metadata log is a `Directory` with a `problem`; other files that a glob matches are skipped.
+    Raises `SourceError` if nothing is found, unless a stream waits for the first log.
     """
     found: dict[str, tuple[str, Directory]] = {}
     for pattern in paths:
@@ -84,7 +84,7 @@ def _expand(pattern: str, storage_options: Mapping[str, Any] | None) -> list[str
 
 
 def _look_at(disk: Disk, path: str, *, by_chance: bool) -> Directory | None:
-    """The metadata log at a path; None for another file that a glob matched, and where nothing is."""
+    """The metadata log at a path; None for another file that a glob matched, and for a missing path."""
     try:
         return _identify(disk, path, by_chance=by_chance)
     except (OSError, MetadataLogError) as bad:
@@ -145,7 +145,7 @@ def _identify_file(disk: Disk, path: str, *, by_chance: bool) -> Directory | Non
 
 
 def _cluster_id(disk: Disk, partition_directory: str) -> str:
-    """What meta.properties beside or above says; empty without one. Two that differ are a `DirectoryError`."""
+    """The cluster id of the meta.properties beside or above; empty without one. Two different ids are an error."""
     above = partition_directory.rpartition("/")[0] or "."
     found = {}
     for folder in (partition_directory, *([above] if partition_directory.endswith(PARTITION_DIRECTORY) else [])):
@@ -159,7 +159,7 @@ def _cluster_id(disk: Disk, partition_directory: str) -> str:
 
 
 def _named_by_path(found: list[tuple[str, Directory]]) -> list[Directory]:
-    """Clusters without meta.properties get the part of their path that a glob matched, or all if that is not unique."""
+    """Name clusters without meta.properties by the part of the path that a glob matched; if ambiguous, by the path."""
     names = [directory.cluster or _name_in(pattern, directory) for pattern, directory in found]
     folders = {(name, _folder(directory)) for name, (_, directory) in zip(names, found, strict=True)}
     times = Counter(name for name, _ in folders)
@@ -175,7 +175,7 @@ def _folder(directory: Directory) -> str:
 
 
 def _name_in(pattern: str, directory: Directory) -> str:
-    """`/fleet/*/data` and `/fleet/a/data/__cluster_metadata-0` give `a/data`; without a glob it is the last name."""
+    """`/fleet/*/data` and `/fleet/a/data/__cluster_metadata-0` give `a/data`; without a glob, the last name."""
     folder = _parts(_folder(directory))
     fixed = next((at for at, part in enumerate(_parts(pattern)) if has_magic(part)), len(folder) - 1)
     return "/".join(folder[fixed:] or folder[-1:])
@@ -189,17 +189,17 @@ def _parts(path: str) -> list[str]:
 
 
 class Copies(Struct, frozen=True):
-    """Which directories to read, and what is wrong with others of the same clusters."""
+    """The directories to read, and the problems of others of the same clusters."""
 
     chosen: list[Directory]
     problems: list[tuple[Directory, Damage]]
 
 
 def choose_copies(directories: Sequence[Directory], index: Callable[[Directory], LogIndex]) -> Copies:
-    """One directory per cluster: of several copies that with the highest last epoch, then the longest.
+    """One directory per cluster: of several copies the one with the highest last epoch, then the longest.
 
-    `index` reads the headers of one; it is asked only where there are several. A copy that parts from the chosen one is
-    a problem, told with the offset at which it does. Single files are kept.
+    `index` reads the headers of one copy; it is called only for clusters with several. A copy that diverges from the
+    chosen one is a problem, with the offset of the divergence. Single files are kept.
     """
     by_cluster: dict[str, list[Directory]] = {}
     for directory in directories:

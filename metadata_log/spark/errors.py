@@ -1,4 +1,4 @@
-"""What ends a query. Spark shows an error's text and nothing else, so the text says what to do, too."""
+"""The errors that end a query. Spark shows only an error's text, so the text includes the hint."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from metadata_log.errors import MetadataLogError
 
 
 class SourceError(MetadataLogError):
-    """A query cannot go on."""
+    """A query cannot continue."""
 
     def __str__(self) -> str:
         return f"{super().__str__()}. {self.hint}" if self.hint else super().__str__()
 
 
 class OptionError(SourceError, ValueError):
-    """An option of the source is not known, or its value is not."""
+    """An option of the source, or its value, is unknown."""
 
 
 class DataLoss(SourceError):
-    """Records that a stream has not read are gone (option `failOnDataLoss`)."""
+    """Records were deleted before a stream has read them (option `failOnDataLoss`)."""
 
 
 class TruncatedTail(SourceError):
-    """Records that a stream has read are no longer in the log (option `onTruncation`)."""
+    """Records that a stream has read were removed from the log (option `onTruncation`)."""

@@ -1,7 +1,7 @@
-"""Which clusters and rows a query asks for, from its options and from the filters that Spark pushes down.
+"""The clusters and rows of a query, from its options and from the filters that Spark pushes down.
 
-What is pushed only leaves out what cannot match, so Spark gets every filter back and applies it again; all but equality
-on the cluster, which this source answers exactly.
+Pushed filters only skip rows that cannot match, so Spark gets every filter back and applies it again. The exception is
+equality on the cluster, which the source evaluates exactly.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 class Wanted(Struct, frozen=True):
-    """The clusters to be read, None for all, and the rows of them."""
+    """The clusters to read, None for all, and the selected rows."""
 
     clusters: tuple[str, ...] | None = None
     rows: Filters = Filters()
 
     def has(self, cluster: str) -> bool:
-        """Whether anything of a cluster is wanted."""
+        """Whether any rows of a cluster are selected."""
         return self.clusters is None or cluster in self.clusters
 
 
 def wanted_by(options: Options) -> Wanted:
-    """What the options ask for; raises `OptionError`."""
+    """The selection by the options; raises `OptionError`."""
     for name in options.types:
         if not is_type_name(name):
             raise OptionError(f"there is no record type {name!r}{nearest(name, tuple(RECORD_CLASSES))}")
@@ -67,7 +67,7 @@ def wanted_by(options: Options) -> Wanted:
 
 
 def as_of(options: Options) -> At | None:
-    """The moment that `asOfOffset` or `asOfTimestamp` names; raises `OptionError`."""
+    """The point of `asOfOffset` or `asOfTimestamp`; raises `OptionError`."""
     if options.as_of_offset is not None:
         return At(offset=options.as_of_offset)
     timestamp = _time("asOfTimestamp", options.as_of_timestamp)
@@ -87,14 +87,14 @@ def _time(name: str, text: str | None) -> int | None:
 
 
 def narrowed(wanted: Wanted, filters: Iterable[Filter]) -> Wanted:
-    """What is left of a request when all these filters hold, too."""
+    """The selection that also satisfies all these filters."""
     for condition in filters:
         wanted = _narrowed_by(wanted, condition)
     return wanted
 
 
 def is_exact(condition: Filter) -> bool:
-    """Whether `narrowed` leaves exactly the rows for which a filter holds."""
+    """Whether `narrowed` selects exactly the rows that satisfy a filter."""
     return isinstance(condition, EqualTo) and condition.attribute == ("cluster",)
 
 

@@ -1,4 +1,4 @@
-"""Questions about many clusters at once: each is one DataFrame over the source `kraft`; and a session to ask in."""
+"""Queries over many clusters: each is one DataFrame over the source `kraft`; and a Spark session for them."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
 """
 
 SourceOptions = Mapping[str, str]
-"""Options of the source, by their names."""
+"""Options of the source, by name."""
 
 
 def history(logs: Views, options: SourceOptions, view: str) -> DataFrame:
-    """A view as it is, oldest rows first within each cluster where it has times."""
+    """A view as it is; within each cluster the oldest rows first, if the view has times."""
     frame = logs.read(view, **options)
     order = [name for name in ("cluster", "valid_from_offset", "offset", "hour") if name in frame.columns]
     return frame.orderBy(*order)
 
 
 def churn(logs: Views, options: SourceOptions, view: str = "churn") -> DataFrame:
-    """How many changes each topic and each broker saw, the restless first."""
+    """The number of changes of each topic and each broker, the highest first."""
     from pyspark.sql import functions as sql
 
     frame = logs.read(view, **options)
@@ -58,14 +58,14 @@ def churn(logs: Views, options: SourceOptions, view: str = "churn") -> DataFrame
 
 
 def unavailability(logs: Views, options: SourceOptions, view: str = "unavailability") -> DataFrame:
-    """Every time a partition was without a leader or below min ISR, the longest first."""
+    """The intervals in which a partition had no leader or was below min ISR, the longest first."""
     from pyspark.sql import functions as sql
 
     return logs.read(view, **options).orderBy(sql.desc("seconds"), "cluster", "topic", "partition", "kind")
 
 
 def elections(logs: Views, options: SourceOptions, view: str = "leadership_changes") -> DataFrame:
-    """Who was elected when and why: leaders of partitions, and active controllers (`what` is `controller`)."""
+    """Elections with time and cause: of partition leaders, and of active controllers (`what` is `controller`)."""
     from pyspark.sql import functions as sql
 
     leaders = logs.read(view, **options)
@@ -93,7 +93,7 @@ def elections(logs: Views, options: SourceOptions, view: str = "leadership_chang
 
 
 def audit(logs: Views, options: SourceOptions, view: str = "acl_audit") -> DataFrame:
-    """Who could do what, and when."""
+    """The allowed operations over time."""
     return logs.read(view, **options).orderBy("cluster", "principal", "resource_type", "resource_name", "valid_from")
 
 
@@ -104,13 +104,13 @@ JOBS: Final[dict[str, Callable[[Views, SourceOptions, str], DataFrame]]] = {
     "elections": elections,
     "audit": audit,
 }
-"""The questions by their names. The last argument is the view that they begin with."""
+"""The queries by name. The last argument is the view that the query reads first."""
 
 
 def rows(frame: DataFrame) -> Iterator[tuple[Any, ...]]:
-    """The rows of a frame as the history engine gives them: times in milliseconds, lists as tuples.
+    """The rows of a frame in the form of the history engine: times in milliseconds, lists as tuples.
 
-    They come partition by partition: the driver holds the rows of one at a time.
+    The rows arrive partition by partition: the driver holds one partition at a time.
     """
     from pyspark.sql import functions as sql
 
@@ -124,9 +124,9 @@ def rows(frame: DataFrame) -> Iterator[tuple[Any, ...]]:
 
 
 def damages(logs: Views, options: SourceOptions, view: str) -> Iterator[tuple[str, str]]:
-    """The clusters whose histories damage interrupts, and how, where the rows of a view do not say so.
+    """The clusters with damaged histories, and the damage, for views without rows for damage.
 
-    That is a history read with mode=PERMISSIVE: its damage stands in the view `retention`.
+    Such a history was read with mode=PERMISSIVE: the view `retention` reports its damage.
     """
     mode = next((value for name, value in options.items() if name.lower() == "mode"), "")
     if mode.upper() != "PERMISSIVE" or view not in VIEWS or view == "retention":
@@ -141,14 +141,14 @@ def times_of(frame: DataFrame) -> frozenset[str]:
 
 
 def rows_of_views(logs: Views, names: Iterable[str], options: SourceOptions) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """Pairs of a view's name and a row, one view after the other: what a report is made of."""
+    """Pairs of a view's name and a row, one view after the other: the input of a report."""
     for name in names:
         for row in rows(logs.read(name, **options)):
             yield name, row
 
 
 def flat(frame: DataFrame) -> DataFrame:
-    """The frame for formats that have neither lists nor maps, such as CSV: they become JSON."""
+    """The frame for formats without lists and maps, such as CSV: they become JSON."""
     from pyspark.sql import functions as sql
 
     nested = {name for name, kind in frame.dtypes if kind.startswith(("array", "map", "struct"))}
@@ -157,7 +157,7 @@ def flat(frame: DataFrame) -> DataFrame:
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Let what Spark raises, a long story of Java and Python, come as the `SourceError` in it."""
+    """Replace a Spark error, a long trace of Java and Python, by the `SourceError` inside."""
     from pyspark.errors import PySparkException
 
     try:
@@ -170,14 +170,14 @@ def plain_errors() -> Iterator[None]:
 
 
 class Running(Struct, frozen=True):
-    """How far the work under way has come, in tasks; a replayed view is one task for each cluster."""
+    """The progress of the running work in tasks; a replayed view is one task per cluster."""
 
     done: int
     total: int
 
 
 def running(spark: SparkSession) -> Running:
-    """What Spark does at this moment; may be called from another thread."""
+    """The present work of Spark; may be called from another thread."""
     tracker = spark.sparkContext.statusTracker()
     stages = [tracker.getStageInfo(id) for id in tracker.getActiveStageIds()]
     found = [stage for stage in stages if stage is not None]
@@ -186,10 +186,10 @@ def running(spark: SparkSession) -> Running:
 
 @contextmanager
 def fleet_session(paths: Sequence[str], *, master: str = "local[*]") -> Iterator[tuple[SparkSession, Views]]:
-    """A session of one's own with the logs at these paths and globs, stopped at the end.
+    """A Spark session of its own with the logs at these paths and globs, stopped at the end.
 
-    What Java prints while it starts is kept from the terminal, and shown if the start fails. Raises `JavaMissing`, or
-    `SourceError` where the master cannot be reached.
+    The output of Java during the start is hidden, and shown if the start fails. Raises `JavaMissing`, or `SourceError`
+    if the master is unreachable.
     """
     with tempfile.TemporaryDirectory(prefix="kraft-fleet-") as scratch:
         home = Path(scratch)
@@ -223,7 +223,7 @@ def _start(master: str, home: Path) -> SparkSession:
     for name, value in settings.items():
         builder = builder.config(name, value)
     said = home / "java.txt"
-    # What py4j tells of a connection that Java has closed is told again by the exception.
+    # The exception repeats what py4j logs about a closed connection.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     try:
         with _stderr_to(said):
@@ -242,7 +242,7 @@ def _start(master: str, home: Path) -> SparkSession:
 
 @contextmanager
 def _stderr_to(path: Path) -> Iterator[None]:
-    """Let this process and those that it starts write their errors to a file."""
+    """Redirect the standard error of this process and its children to a file."""
     sys.stderr.flush()
     kept = os.dup(2)
     with path.open("wb") as file:

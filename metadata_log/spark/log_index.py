@@ -1,7 +1,7 @@
-"""Where the batches of a log are, by their headers alone: its start, its end and its epochs (KIP-101's view of a log).
+"""The batches of a log, from their headers alone: its start, its end and its epochs (the log view of KIP-101).
 
-Two logs of one cluster agree as far as the same epoch stands at the same offset, which is what Raft promises;
-`common_end` finds that point for a log against what a stream remembers of it, `first_difference` for two copies.
+Raft guarantees that two logs of one cluster agree up to the last offset that has the same epoch in both. `common_end`
+finds that offset for a log and a stream's memory of it, `first_difference` for two copies.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Epochs = tuple[tuple[int, int], ...]
 
 
 class IndexedBatch(Struct, frozen=True, gc=False):
-    """What the header of a batch says."""
+    """The facts in a batch header."""
 
     base_offset: int
     next_offset: int
@@ -33,7 +33,7 @@ class IndexedBatch(Struct, frozen=True, gc=False):
 
 
 class SegmentIndex(Struct, frozen=True):
-    """The batches of one segment; `end_position` is where the next one will begin."""
+    """The batches of one segment; `end_position` is the position of the next one."""
 
     path: str
     base_offset: int
@@ -43,20 +43,20 @@ class SegmentIndex(Struct, frozen=True):
 
 
 class LogIndex(Struct, frozen=True):
-    """The batches of a partition directory, as they were when it was looked at."""
+    """The batches of a partition directory at one moment."""
 
     segments: tuple[SegmentIndex, ...] = ()
     damages: tuple[Damage, ...] = ()
-    """What is between segments or in them; an unfinished batch at the end is none."""
+    """Damage between segments or inside; an unfinished batch at the end is none."""
 
     @property
     def start_offset(self) -> int:
-        """The offset of the first record; where there is none, that of the next one."""
+        """The offset of the first record, or of the next one in an empty log."""
         return self.segments[0].base_offset if self.segments else 0
 
     @property
     def end_offset(self) -> int:
-        """The offset behind the last whole batch."""
+        """The offset behind the last complete batch."""
         for segment in reversed(self.segments):
             if segment.batches:
                 return segment.batches[-1].next_offset
@@ -69,20 +69,20 @@ class LogIndex(Struct, frozen=True):
 
     @property
     def epochs(self) -> Epochs:
-        """Each epoch and where it starts."""
+        """Each epoch with its first offset."""
         return epochs_of(self.batches)
 
     @property
     def last_epoch(self) -> int:
-        """The epoch of the last record, -1 where there is none."""
+        """The epoch of the last record, -1 for none."""
         return max((segment.batches[-1].epoch for segment in self.segments if segment.batches), default=-1)
 
 
 def index_log(disk: Disk, directory: str, known: LogIndex | None = None) -> LogIndex:
     """Read the headers of all batches in a partition directory.
 
-    Only what is new since `known` is read. A segment whose headers do not fit together is read in full to find what
-    follows the damage. Raises `OSError`.
+    Only batches behind `known` are read. A segment with inconsistent headers is read in full, to find the batches
+    behind the damage. Raises `OSError`.
     """
     before = {segment.path: segment for segment in known.segments} if known else {}
     names = [name for name in disk.list(directory) if parse_file_name(name) is not None]
@@ -116,7 +116,7 @@ def _index_segment(disk: Disk, path: str, known: SegmentIndex | None) -> Segment
 
 
 def _still_holds(file: File, known: SegmentIndex) -> bool:
-    """Whether the last batch that is known is still there: then all before it are, as an epoch has one writer."""
+    """Whether the last known batch is still in the file: then all earlier ones are, as an epoch has one writer."""
     if not known.batches:
         return True
     last = known.batches[-1]
@@ -181,9 +181,9 @@ def epochs_until(epochs: Epochs, end_offset: int) -> Epochs:
 
 
 def common_end(ours: Epochs, our_end: int, theirs: Epochs, their_end: int) -> int:
-    """The offset up to which two logs are the same: the lower end of the last epoch that both have.
+    """The offset up to which two logs are equal: the lower end of the last common epoch.
 
-    -1 where they have no epoch in common, so that nothing can be said.
+    -1 without a common epoch: then the logs cannot be compared.
     """
     our_ends, their_ends = _ends(ours, our_end), _ends(theirs, their_end)
     shared = our_ends.keys() & their_ends.keys()
@@ -201,7 +201,7 @@ def _ends(epochs: Epochs, end_offset: int) -> dict[int, int]:
 def first_difference(one: LogIndex, other: LogIndex) -> int | None:
     """The first offset at which two copies of a log hold different batches; None if one continues the other.
 
-    Only what both hold is compared: a copy may begin later or end earlier. Damage is no difference.
+    Only the common range is compared: a copy may begin later or end earlier. Damage is no difference.
     """
     low, high = max(one.start_offset, other.start_offset), min(one.end_offset, other.end_offset)
     whole = not (one.damages or other.damages)

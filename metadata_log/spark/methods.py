@@ -17,8 +17,8 @@ _PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 class Views:
     """Every view of the logs at some paths, as in `views(spark, path).partitions_state(asOfOffset=1234)`.
 
-    A method takes the options of the source as keywords and gives a DataFrame. Filters are pushed down if the session
-    does that.
+    A method takes the options of the source as keywords and returns a DataFrame. Filters are pushed down if the session
+    is configured to push them.
     """
 
     def __init__(self, spark: SparkSession, paths: Sequence[str]) -> None:
@@ -26,7 +26,7 @@ class Views:
         self._paths = list(paths)
 
     def read(self, view: str, **options: str | float | bool) -> DataFrame:
-        """A view by its name; raises `OptionError` if there is none."""
+        """A view by its name; raises `OptionError` for an unknown one."""
         reader = self._spark.read.format("kraft").option("view", view)
         if self._spark.conf.get(_PUSHDOWN, "false") == "true":
             reader = reader.option("pushFilters", True)

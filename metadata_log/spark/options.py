@@ -1,4 +1,4 @@
-"""The options of the Spark source as one frozen value; an unknown name or value is an error that says what is known."""
+"""The options of the Spark source as one frozen value; the error for an unknown name or value lists the known ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,34 @@ FAILFAST: Final = "FAILFAST"
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """What a query asks for. `to_offset` and `until` are the first that are not wanted; times are ISO 8601."""
+    """The options of the Spark source `kraft`, under their Python names; `docs/howto/spark.md` shows Spark's names.
+
+    Args:
+        paths: Directories, files and globs.
+        view: The view: `records`, a record type, or a history.
+        mode: The reaction to damage: FAILFAST, PERMISSIVE or DROPMALFORMED.
+        payload: The form of the column `payload`, "json" or "variant"; None leaves the column out.
+        show_secrets: Whether secrets are shown.
+        clusters: The cluster ids to read; empty for all.
+        types: The record types to read; empty for all.
+        from_offset: The first offset.
+        to_offset: The offset behind the last one.
+        since: The first time, in ISO 8601.
+        until: The time behind the last one, in ISO 8601.
+        as_of_offset: The end of a history (inclusive), as an offset.
+        as_of_timestamp: The end of a history (inclusive), in ISO 8601.
+        push_filters: Whether filters are pushed down.
+        snapshots: Whether the snapshots of a directory are included.
+        session_timeout_ms: The brokers' broker.session.timeout.ms, in ms.
+        gap_tolerance_ms: For how many ms an active controller may write nothing.
+        copies: Which of several copies of a log are read: "best" or "all".
+        split_bytes: The least size of a task in bytes.
+        storage: The storage options of fsspec.
+        starting_offsets: Where a stream begins: earliest, latest, or offsets by cluster.
+        max_offsets_per_trigger: The most offsets of a trigger.
+        fail_on_data_loss: Whether a stream ends when unread records were deleted.
+        on_truncation: The reaction to removed records that were read: "fail", or "mark" for a report in a row.
+    """
 
     paths: tuple[str, ...]
     view: str = RECORDS
@@ -124,7 +151,7 @@ OPTION_NAMES: Final = tuple(_PARSERS)
 
 
 def parse_options(options: Mapping[str, str]) -> Options:
-    """The options of `spark.read.format("kraft")`, whose names may be written in any case; raises `OptionError`."""
+    """The options of `spark.read.format("kraft")`, with names in any case; raises `OptionError`."""
     by_lower = {name.lower(): name for name in _PARSERS}
     found: dict[str, Any] = {}
     paths: tuple[str, ...] = ()
@@ -155,7 +182,7 @@ def _parsed(name: str, text: str, parse: Callable[[str], T]) -> T:
 
 
 def nearest(given: str, known: Mapping[str, object] | tuple[str, ...]) -> str:
-    """The end of a sentence that names what was probably meant, or everything there is."""
+    """The end of a sentence that lists the nearest names, or all names."""
     by_lower = {name.lower(): name for name in known}
     close = [by_lower[name] for name in get_close_matches(given.lower(), by_lower, n=3, cutoff=0.6)]
     return f"; did you mean {' or '.join(close)}?" if close else f"; there are {', '.join(sorted(known))}"

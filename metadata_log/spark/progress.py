@@ -1,7 +1,7 @@
-"""How far a stream has come in each cluster's log, and what happened to what it has read: KIP-320's check, for readers.
+"""The progress of a stream in each cluster's log, and the detection of truncation: KIP-320's check, for readers.
 
-What Spark keeps in its checkpoint is `{cluster: {"offset": next, "epochs": "epoch@start …"}}`. The epochs tell a log
-whose tail was truncated and written again from one that only grew, also when it is the longer one by now.
+Spark's checkpoint holds `{cluster: {"offset": next, "epochs": "epoch@start …"}}`. The epochs distinguish a log with a
+truncated and rewritten tail from a log that only grew, even if the rewritten log is longer.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from metadata_log.spark.log_index import Epochs, LogIndex, common_end, epochs_un
 
 _PROBLEMS: Final = "(problems)"
 _REMEMBERED_EPOCHS: Final = 64
-"""A tail that no majority had spans few epochs; beyond these a stream begins again at the start of the log."""
+"""An uncommitted tail spans few epochs; with more, a stream begins again at the start of the log."""
 
 
 class Progress(Struct, frozen=True):
-    """The offset of the next record of one cluster, and the epochs of those before it."""
+    """The offset of the next record of one cluster, and the epochs of the records before."""
 
     offset: int
     epochs: Epochs = ()
 
 
 class StreamOffset(Struct, frozen=True):
-    """What Spark keeps: the progress in each cluster, and a digest of the problems that rows have told of."""
+    """The state in Spark's checkpoint: the progress in each cluster, and a digest of the reported problems."""
 
     clusters: dict[str, Progress] = {}
     problems: str = ""
@@ -46,7 +46,7 @@ def to_json(offset: StreamOffset) -> dict[str, Any]:
 
 
 def from_json(stored: Mapping[str, Any]) -> StreamOffset:
-    """The reverse of `to_json`."""
+    """The inverse of `to_json`."""
     clusters = {
         cluster: Progress(one["offset"], tuple(_epoch(text) for text in one["epochs"].split()))
         for cluster, one in stored.items()
@@ -61,17 +61,17 @@ def _epoch(text: str) -> tuple[int, int]:
 
 
 class Resume(Struct, frozen=True):
-    """Where to go on in a log. `withdrawn` and `lost` are ranges of offsets, empty in the usual case."""
+    """The position to continue in a log. `withdrawn` and `lost` are ranges of offsets, usually empty."""
 
     offset: int
     withdrawn: range = range(0)
-    """Read before, and no longer in the log; other records may stand at these offsets now, and are read from there."""
+    """Read before and no longer in the log; the records at these offsets now are read anew."""
     lost: range = range(0)
     """Deleted before they were read."""
 
 
 def resume(read: Progress | None, log: LogIndex) -> Resume:
-    """Compare what was read with the log as it is. A cluster that is new begins where its log does."""
+    """Compare the read part with the present log. A new cluster begins at the start of its log."""
     start = log.start_offset
     if read is None:
         return Resume(start)
@@ -84,17 +84,17 @@ def resume(read: Progress | None, log: LogIndex) -> Resume:
 
 
 def progress_at(log: LogIndex, offset: int) -> Progress:
-    """What is to be remembered when everything below `offset` has been read."""
+    """The progress after reading everything below `offset`."""
     return Progress(offset, epochs_until(log.epochs, offset)[-_REMEMBERED_EPOCHS:])
 
 
 def limited(
     starts: Mapping[str, int], logs: Mapping[str, LogIndex], limit: int | None, targets: Mapping[str, int] | None = None
 ) -> dict[str, int]:
-    """Where the next trigger ends in each cluster: at the end, or where about `limit` offsets in all are read.
+    """The end of the next trigger in each cluster: the end of the log, or after about `limit` offsets in all.
 
-    Every cluster gets a part by what it has left. Batches are never split, so that a trigger reads at least one, even a
-    larger one, and otherwise not more than `limit`. With `targets` nothing beyond these offsets is read.
+    Every cluster gets a share in proportion to its unread records. Batches are never split, so a trigger reads at least
+    one batch of any size, and otherwise at most `limit` offsets. `targets` are upper bounds.
     """
     ends = {
         cluster: max(

@@ -1,4 +1,4 @@
-"""Views as Spark sees them: schemas, and Arrow batches in exactly the columns that a query asked for."""
+"""Views in Spark: schemas, and Arrow batches with exactly the columns of a query."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from metadata_log.spark.errors import OptionError
 from metadata_log.spark.options import Options, nearest
 
 RETENTION: Final = "retention"
-"""The view of histories that tells of damage."""
+"""The view that reports the damage of histories."""
 
 
 def view_names() -> tuple[str, ...]:
-    """Every view there is: raw, by record type, histories, states, derived."""
+    """The names of all views: raw, by record type, histories, states, derived."""
     return (RECORDS, *RECORD_CLASSES, *VIEWS)
 
 
@@ -31,7 +31,7 @@ def is_history(view: str) -> bool:
 
 
 def find_view(name: str) -> str:
-    """The view that a name means, in whatever case; raises `OptionError`."""
+    """The view of a name in any case; raises `OptionError`."""
     by_lower = {view.lower(): view for view in view_names()}
     if name.lower() not in by_lower:
         raise OptionError(f"there is no view {name!r}{nearest(name, view_names())}")
@@ -39,7 +39,7 @@ def find_view(name: str) -> str:
 
 
 def spark_schema(options: Options) -> StructType:
-    """The columns of the view that the options ask for."""
+    """The columns of the view that the options select."""
     view = find_view(options.view)
     if options.payload is not None and view != RECORDS:
         raise OptionError(f"payload is for the view {RECORDS}: {view} has typed columns")
@@ -51,7 +51,7 @@ def spark_schema(options: Options) -> StructType:
 
 
 class Projection:
-    """Turns batches of a view into those of the schema that Spark expects: its names, its order, its types."""
+    """Converts batches of a view to the schema that Spark expects: its names, order and types."""
 
     def __init__(self, view: str, schema: StructType) -> None:
         full = schema_of(view)
@@ -104,7 +104,7 @@ def variants(texts: pa.Array, kind: pa.StructType) -> pa.StructArray:
 
 
 def damage_rows(view: str, columns: Sequence[str], marks: Sequence[tuple[Directory, Damage]]) -> pa.RecordBatch | None:
-    """Rows that tell what could not be read; None for a view that has no place for them."""
+    """Rows that report unreadable data; None for a view without such rows."""
     rows = [_in_retention(*mark) if view == RETENTION else _in_records(*mark) for mark in marks]
     schema = schema_of(view, columns)
     if view != RETENTION and is_history(view):

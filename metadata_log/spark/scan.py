@@ -1,7 +1,7 @@
 """The batch reader: plans tasks for the logs of a fleet, and reads one task as Arrow batches on an executor.
 
-Raw views are cut at batches, several tasks a log; a replayed view is one task a cluster. A log in an object store is
-one task a file, so that planning has nothing to fetch.
+Raw views are split at batches, several tasks per log; a replayed view is one task per cluster. A log in an object store
+is one task per file, so that planning downloads nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from metadata_log.spark.storage import disk_at, is_remote
 from metadata_log.timeline import END, At, moment_text
 from metadata_log.types import OffsetAndEpoch
 
-_GO_ON = "With mode=PERMISSIVE the query reads what it can, and a row tells of what it cannot."
+_GO_ON = "With mode=PERMISSIVE the query reads everything readable, and rows report the rest."
 
 
 class RangeTask(Struct, frozen=True):
@@ -53,7 +53,7 @@ class StreamTask(Struct, frozen=True):
 
 
 class FileTask(Struct, frozen=True):
-    """A file of an object store, where the next one begins, and for the last one the snapshot that goes furthest."""
+    """A file of an object store, the offset of the next file, and for the last file the newest snapshot."""
 
     path: str
     cluster: str
@@ -69,7 +69,7 @@ class HistoryTask(Struct, frozen=True):
 
 
 class MarkTask(Struct, frozen=True):
-    """What could not be read, to be told in rows."""
+    """Unreadable data, to be reported in rows."""
 
     marks: tuple[tuple[Directory, Damage], ...]
 
@@ -78,7 +78,7 @@ Task = RangeTask | StreamTask | FileTask | HistoryTask | MarkTask
 
 
 class KraftReader(DataSourceReader):
-    """Reads a view of the logs that the options name. It travels to the executors; so do its tasks."""
+    """Reads a view of the logs that the options name. Spark sends the reader and its tasks to the executors."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
@@ -89,7 +89,7 @@ class KraftReader(DataSourceReader):
             _check_history(self._view, options)
 
     def partitions(self) -> list[InputPartition]:
-        """One task for each piece of work; raises what is wrong with a directory under FAILFAST."""
+        """One task for each piece of work; under FAILFAST raises the problem of a directory."""
         copies = self._copies()
         _check_clusters(self._options, copies)
         tasks: list[Task] = []
@@ -118,16 +118,16 @@ class KraftReader(DataSourceReader):
         return Copies([directory for directory in found if directory.problem is None], bad)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a task. Nothing of it makes cycles, so that the garbage collector would only look in vain."""
+        """The rows of a task. They form no cycles, so the garbage collector is suspended."""
         with without_collector():
             yield from run(partition.value, self._view, self._projection, self._options, self._wanted.rows)
 
 
 class FilteringReader(KraftReader):
-    """The same with filters pushed down. Spark refuses a reader that can do so unless it was told to push."""
+    """The same with filters pushed down. Spark refuses such a reader unless pushing is enabled."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (as Spark calls it)
-        """Leave out what the filters exclude; returns those that Spark has to apply itself."""
+        """Apply the filters for skipping; returns those that Spark must apply itself."""
         if is_history(self._view):
             exact = [condition for condition in filters if is_exact(condition)]
             self._wanted = narrowed(self._wanted, exact)
@@ -137,7 +137,7 @@ class FilteringReader(KraftReader):
 
 
 def _check_history(view: str, options: Options) -> None:
-    """Options that would cut a piece out of a history, which then would tell something else."""
+    """Refuse options that would select a part of a history, which would change its meaning."""
     raw_only = {
         "type": options.types,
         "fromOffset": options.from_offset,
@@ -155,7 +155,7 @@ def _check_history(view: str, options: Options) -> None:
 
 
 def _check_clusters(options: Options, copies: Copies) -> None:
-    """Raise `OptionError` for a cluster that none of the paths leads to."""
+    """Raise `OptionError` for a cluster that none of the paths holds."""
     known = {directory.cluster for directory in (*copies.chosen, *(bad for bad, _ in copies.problems))} - {""}
     for name in options.clusters:
         if name not in known:
@@ -163,10 +163,10 @@ def _check_clusters(options: Options, copies: Copies) -> None:
 
 
 def _beyond_end(directories: Sequence[Directory], options: Options) -> list[tuple[Directory, Damage]]:
-    """What the options ask for that lies behind the end of logs on this machine, of which nothing can be known.
+    """The options that lie behind the end of the logs on this machine, where nothing can be known.
 
-    `asOfOffset` and `asOfTimestamp` ask each log; `fromOffset` and `since` ask all of them together. The end of a log
-    in an object store is not looked for: that would fetch the file.
+    `asOfOffset` and `asOfTimestamp` apply to each log; `fromOffset` and `since` apply to all of them together. The end
+    of a log in an object store is not determined: that would download the file.
     """
     rows, at = wanted_by(options).rows, as_of(options)
     first = At(offset=rows.from_offset or None, timestamp_ms=rows.from_timestamp_ms)
@@ -186,7 +186,7 @@ def _too_late(directory: Directory, end: LogEnd, asked: At) -> Damage:
 
 
 def _check_whole(chosen: Sequence[Directory]) -> None:
-    """A history of each of several files of one log would be many histories of one cluster."""
+    """Refuse several files of one log for a history: they would be several histories of one cluster."""
     for one, other in pairwise(sorted(chosen, key=lambda each: each.cluster)):
         if one.cluster == other.cluster:
             raise SourceError(
@@ -217,7 +217,7 @@ def plan(view: str, directory: Directory, options: Options, rows: Filters) -> li
 
 
 def _files(directory: Directory, options: Options) -> Iterator[FileTask | MarkTask]:
-    """A task a file. Raises `MetadataLogError` for a log that is missing where a snapshot stands for one."""
+    """One task per file. Raises `MetadataLogError` if a snapshot proves that the log is missing."""
     if directory.is_file:
         yield FileTask(directory.path, directory.cluster, None)
         return
@@ -242,7 +242,7 @@ def _files(directory: Directory, options: Options) -> Iterator[FileTask | MarkTa
 
 
 def as_damage(bad: OSError | MetadataLogError, path: str) -> Damage:
-    """An error as something that a row can tell."""
+    """An error as damage, to be reported in a row."""
     if isinstance(bad, MetadataLogError):
         return Damage(where=bad.where or path, what=bad.what, expected="a metadata log", position=bad.position)
     where = bad.filename if isinstance(bad.filename, str) else path
@@ -250,7 +250,7 @@ def as_damage(bad: OSError | MetadataLogError, path: str) -> Damage:
 
 
 def tell(marks: Sequence[tuple[Directory, Damage]], options: Options) -> None:
-    """End the query with the first of these, if damage does."""
+    """Raise the first problem, if the mode ends the query."""
     if marks and options.mode == FAILFAST:
         _, damage = marks[0]
         more = f", and {len(marks) - 1} more like this" if len(marks) > 1 else ""
@@ -298,7 +298,7 @@ def _read_splits(
 def _read_file(
     task: FileTask, view: str, projection: Projection, options: Options, rows: Filters
 ) -> Iterator[pa.RecordBatch | None]:
-    """A file of an object store. Only here is it known where it ends, and so whether the next one follows."""
+    """Read a file of an object store. Only its end shows whether the next file follows."""
     disk = disk_at(task.path, options.storage)
     splits = plan_splits(
         task.path, disk=disk, cluster=task.cluster, from_offset=rows.from_offset, until_offset=rows.until_offset
@@ -331,7 +331,7 @@ def _read_history(task: HistoryTask, view: str, projection: Projection, options:
 
 
 def history_options(options: Options) -> HistoryOptions:
-    """How histories are told."""
+    """The options of the history engine."""
     told = HistoryOptions(session_timeout_ms=options.session_timeout_ms, show_secrets=options.show_secrets)
     tolerance = options.gap_tolerance_ms
     return told if tolerance is None else replace(told, gap_tolerance_ms=tolerance)

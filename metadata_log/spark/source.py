@@ -1,6 +1,7 @@
-"""The data source `kraft` of Spark: Kafka's metadata logs, raw, by record type, or replayed into histories and states.
+"""Spark's data source `kraft`: Kafka's metadata logs, raw, by record type, or replayed into histories and states.
 
-This module is imported wherever Spark looks for data sources, so it imports little: the rest comes with the first read.
+Spark imports this module whenever it looks for data sources, so the module imports little; the first read imports the
+rest.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class KraftDataSource(DataSource):
-    """`spark.read.format("kraft").option("view", …).load(paths)`; docs/howto/spark.md has the options."""
+    """`spark.read.format("kraft").option("view", …).load(paths)`; docs/howto/spark.md lists the options."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         self._options = parse_options(options)
 
     @classmethod
     def name(cls) -> str:
-        """What `format()` takes."""
+        """The argument of `format()`."""
         return "kraft"
 
     def schema(self) -> StructType:
@@ -35,13 +36,13 @@ class KraftDataSource(DataSource):
         return spark_schema(self._options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader of these columns, with filters pushed down if that was asked for."""
+        """A reader of these columns, with filters pushed down if that is enabled."""
         from metadata_log.spark.scan import FilteringReader, KraftReader
 
         return (FilteringReader if self._options.push_filters else KraftReader)(self._options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (as Spark calls it)
-        """A reader of the records that arrive in these columns."""
+        """A stream reader of these columns."""
         from metadata_log.spark.stream import KraftStreamReader
 
         return KraftStreamReader(self._options, schema)

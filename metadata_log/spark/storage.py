@@ -1,7 +1,7 @@
-"""Where a fleet's files lie: this machine's disk, or whatever fsspec opens (object stores, HDFS, …), read only.
+"""The storage of a fleet's files, read only: this machine's disk, or a file system of fsspec (object stores, HDFS, …).
 
-Local paths use `OsDisk`; a path with a protocol, such as `s3://bucket/fleet`, becomes a `RemoteDisk`, which satisfies
-the reading half of `Disk`. The other half refuses: a source of Spark never writes where Kafka's files are.
+Local paths use `OsDisk`; a path with a protocol, such as `s3://bucket/fleet`, uses a `RemoteDisk`, which implements the
+reading half of `Disk`. The writing half refuses: the Spark source never writes to Kafka's files.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MAGIC: Final = frozenset("*?[")
 
 
 class RemoteFile:
-    """A copy of a file, under the name of the original."""
+    """A local copy of a file, under the name of the original."""
 
     def __init__(self, path: str, copy: File) -> None:
         self._path = path
@@ -27,7 +27,7 @@ class RemoteFile:
 
     @property
     def path(self) -> str:
-        """Where the file was opened, with its protocol."""
+        """The path under which the file was opened, with its protocol."""
         return self._path
 
     def pread(self, size: int, position: int) -> bytes:
@@ -59,14 +59,14 @@ class RemoteFile:
         _refuse(self._path)
 
     def drop_cache(self) -> None:
-        """There is nothing to forget."""
+        """Does nothing: the copy is not cached."""
 
 
 class RemoteDisk:
     """The reading half of a `Disk` over a file system of fsspec. Paths keep their protocol.
 
-    A file that is opened is first copied, whole, into a temporary directory, which lasts as long as this object:
-    headers are looked at before records are read, and a store answers one long request faster than many short ones.
+    Opening a file first copies all of it to a temporary directory, which exists as long as this object. Readers read
+    headers before records, and a store serves one long request faster than many short ones.
     """
 
     def __init__(self, file_system: Any) -> None:
@@ -74,7 +74,7 @@ class RemoteDisk:
         self._copies = TemporaryDirectory(prefix="kraft-")
 
     def open(self, path: str, *, create: bool = False, writable: bool = True) -> RemoteFile:
-        """A copy of the file as it is now, for reading; `OSError` if it should be written."""
+        """A copy of the present file, for reading; raises `OSError` for writing."""
         if create or writable:
             _refuse(path)
         facts = self._fresh().info(path)
@@ -87,12 +87,12 @@ class RemoteDisk:
         return RemoteFile(path, disk.open(copy, writable=False))
 
     def read(self, path: str) -> bytes:
-        """The whole content of a small file; `FileNotFoundError` if there is none."""
+        """The whole content of a small file; raises `FileNotFoundError`."""
         content: bytes = self._fs.cat_file(path)
         return content
 
     def exists(self, path: str) -> bool:
-        """Whether a file or directory is there."""
+        """Whether a file or directory exists."""
         return bool(self._fresh().exists(path))
 
     def glob(self, pattern: str) -> list[str]:
@@ -124,7 +124,7 @@ class RemoteDisk:
         _refuse(path)
 
     def list(self, path: str) -> list[str]:
-        """The names in a directory, sorted; `NotADirectoryError` for a file, `FileNotFoundError` if there is none."""
+        """The names in a directory, sorted; raises `NotADirectoryError` for a file, and `FileNotFoundError`."""
         if self._fresh().isfile(path):
             raise NotADirectoryError(errno.ENOTDIR, "not a directory", path)
         own = self._fs._strip_protocol(path).rstrip("/")
@@ -132,7 +132,7 @@ class RemoteDisk:
         return sorted(names - {""})
 
     def _fresh(self) -> Any:
-        """The file system without the listings that it keeps for as long as the process lives."""
+        """The file system without its cached listings."""
         self._fs.invalidate_cache()
         return self._fs
 
@@ -147,7 +147,7 @@ def is_remote(path: str) -> bool:
 
 
 def local_path(path: str) -> str:
-    """A path of this machine without the `file:` that Spark's users put before it."""
+    """A path of this machine without a leading `file:`."""
     for prefix in ("file://", "file:"):
         if path.startswith(prefix):
             return path.removeprefix(prefix)
@@ -155,7 +155,7 @@ def local_path(path: str) -> str:
 
 
 def disk_at(path: str, storage_options: Mapping[str, Any] | None = None) -> Disk:
-    """The disk that a path is on; `ImportError` where fsspec, or what it needs for this protocol, is not installed."""
+    """The disk of a path; raises `ImportError` if fsspec, or its support of the protocol, is not installed."""
     return _remote(path, storage_options) if is_remote(path) else OsDisk()
 
 
@@ -172,7 +172,7 @@ def has_magic(path: str) -> bool:
 
 
 def matches(pattern: str, storage_options: Mapping[str, Any] | None = None) -> list[str]:
-    """The paths that a pattern matches, sorted; `**` matches any depth. Listings are always fresh."""
+    """The paths that a pattern matches, sorted; `**` matches any depth. Listings are never cached."""
     if is_remote(pattern):
         return _remote(pattern, storage_options).glob(pattern)
     return sorted(glob.glob(local_path(pattern), recursive=True))

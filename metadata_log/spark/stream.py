@@ -1,7 +1,7 @@
-"""The streaming reader: what came to the logs of a fleet since the last trigger, each record exactly once.
+"""The streaming reader: the records that a fleet's logs gained since the last trigger, each exactly once.
 
-A trigger looks for new clusters, compares every log with what was read of it, and ends at a batch. Records that are
-gone before they were read, or after, end the query or are told in a row: never silently.
+A trigger finds new clusters, compares every log with the part that was read, and ends at a batch boundary. Records that
+were deleted before reading, or removed after it, end the query or are reported in a row.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ from metadata_log.spark.storage import disk_at, is_remote
 
 
 class Log(Struct, frozen=True):
-    """A cluster's log as it was when it was looked at."""
+    """A cluster's log at one moment."""
 
     directory: Directory
     index: LogIndex
 
 
 class Fleet(Struct, frozen=True):
-    """All logs by their clusters, and what is wrong with other directories."""
+    """All logs by cluster, and the problems of other directories."""
 
     logs: dict[str, Log]
     problems: list[tuple[Directory, Damage]]
 
 
 class KraftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows the logs that the options name. Spark keeps one of it for as long as a query runs."""
+    """Follows the logs that the options name. Spark keeps one reader for the lifetime of a query."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
@@ -68,7 +68,7 @@ class KraftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._targets: dict[str, int] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (as Spark calls it)
-        """Where a new query starts, as `startingOffsets` says; clusters that come later start where their logs do."""
+        """The start of a new query, by `startingOffsets`; later clusters start at the beginning of their logs."""
         starting = self._options.starting_offsets
         if isinstance(starting, dict):
             return to_json(StreamOffset({cluster: Progress(offset) for cluster, offset in starting.items()}))
@@ -76,16 +76,16 @@ class KraftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(StreamOffset({name: progress_at(log.index, log.index.end_offset) for name, log in logs.items()}))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (as Spark calls it)
-        """What `maxOffsetsPerTrigger` says."""
+        """The limit of `maxOffsetsPerTrigger`."""
         most = self._options.max_offsets_per_trigger
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (as Spark calls it)
-        """Remember the ends of all logs: this query goes no further."""
+        """Record the ends of all logs: this query reads no further."""
         self._targets = {name: log.index.end_offset for name, log in self._look().logs.items()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 (as Spark calls it)
-        """Where the next trigger ends. Raises `DataLoss` and `TruncatedTail` unless rows are to tell of it."""
+        """The end of the next trigger. Raises `DataLoss` and `TruncatedTail` unless rows report these."""
         before = from_json(start)
         fleet = self._look()
         tell(fleet.problems, self._options)
@@ -106,7 +106,7 @@ class KraftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(StreamOffset(after, self._digest(problems)))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """The tasks between two offsets; also for a trigger that an earlier run of the query had planned."""
+        """The tasks between two offsets; also for a trigger that an earlier run of the query planned."""
         before, after = from_json(start), from_json(end)
         if before == after:
             return []
@@ -151,10 +151,10 @@ class KraftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._known[path]
 
     def _resume(self, name: str, read: Progress | None, log: Log, *, planned: bool = False) -> Resume:
-        """Where to go on; raises what the options say is to end the query."""
+        """The position to continue; raises the errors that the options select."""
         one = resume(read, log.index)
         marks = _marks(one, log, name)
-        hint = "With {} the query goes on, and a row tells of it."
+        hint = "With {} the query continues, and a row reports the loss."
         if one.lost and self._options.fail_on_data_loss and not planned:
             raise DataLoss(marks[0][1].what, where=log.directory.path, hint=hint.format("failOnDataLoss=false"))
         if one.withdrawn and self._options.on_truncation == "fail":
@@ -162,10 +162,10 @@ class KraftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return one
 
     def _missing(self, before: StreamOffset, fleet: Fleet) -> list[tuple[Directory, Damage]]:
-        """What is to be told of clusters that were there and are not; raises `DataLoss` if that is to end the query."""
+        """The report of clusters that disappeared; raises `DataLoss` if the options select that."""
         gone = [name for name in before.clusters if name not in fleet.logs and self._wanted.has(name)]
         if gone and self._options.fail_on_data_loss:
-            hint = "With failOnDataLoss=false the query goes on, and a row tells of it."
+            hint = "With failOnDataLoss=false the query continues, and a row reports the loss."
             raise DataLoss(f"the directory of cluster {gone[0]} is gone", hint=hint)
         return [(Directory("", name), Damage(where=name, what="its directory is gone", expected="")) for name in gone]
 
@@ -210,7 +210,7 @@ def _check_stream(view: str, options: Options) -> None:
 
 
 def _marks(one: Resume, log: Log, cluster: str) -> list[tuple[Directory, Damage]]:
-    """What a row is to tell of records that are gone."""
+    """The reports of removed records."""
     found = []
     if one.lost:
         first, last = one.lost[0], one.lost[-1]

@@ -306,7 +306,7 @@ class TestClient:
         connection = client()
         shake_hands(connection, all_versions())
         connection.feed(framed(encode_response(52, 2, 1, VoteResponse())))
-        assert connection.broken == "an answer came in that nobody had asked for"
+        assert connection.broken == "an answer arrived without a request"
 
     def test_a_lost_connection_fails_everything_once_oldest_first(self):
         connection = client()

@@ -306,7 +306,7 @@ class TestAnswers:
         connection.feed(framed(encode_response(ApiKey.VOTE, 2, 1, VoteResponse())))
         connection.feed((UNCOUNTED_BYTES + 1).to_bytes(4, "big") + bytes(2))
         assert connection.broken is not None
-        assert "nothing was asked for" in connection.broken
+        assert "no request is outstanding" in connection.broken
 
     def test_an_answer_with_many_records_is_read(self) -> None:
         connection = self.asked(FetchRequest())

@@ -1,1 +1,1 @@
-"""Kafka's wire protocol: messages, headers, error codes. Nothing in here waits or knows a socket."""
+"""Kafka's wire protocol: messages, headers, error codes. Nothing in this package waits or uses a socket."""

@@ -127,7 +127,7 @@ class Api(Struct, frozen=True):
         return 2 if version >= self.flexible_from else 1
 
     def response_header_version(self, version: int) -> int:
-        """1 in flexible versions, else 0; always 0 for ApiVersions, whose sender may not know the version (KIP-511)."""
+        """1 in flexible versions, else 0; always 0 for ApiVersions: the client may not know the version (KIP-511)."""
         return 1 if version >= self.flexible_from and self.key != ApiKey.API_VERSIONS else 0
 
 

@@ -1,4 +1,4 @@
-"""Both ends of one connection without its socket: bytes in, messages out, and the other way round.
+"""Both ends of one connection without its socket: bytes to messages and messages to bytes.
 
 Kafka: `NetworkReceive`, `SocketServer.Processor` and `RequestContext` at the serving end, `NetworkClient` at the other.
 """
@@ -32,14 +32,14 @@ _MAX_CORRELATION_ID: Final = 0x7FFF_FFFF
 
 
 class Cause(StrEnum):
-    """Why a request got no answer. Only `REFUSED` and `RESET` are the word of the peer's own host."""
+    """Why a request got no answer. Only `REFUSED` and `RESET` come from the peer's own host."""
 
     REFUSED = "refused"
-    """The peer's own host says that nobody listens there."""
+    """The peer's own host reports that no process listens at the address."""
     RESET = "reset"
     """The peer closed or reset the connection before it answered."""
     TIMEOUT = "timeout"
-    """No answer or no connection in time; also a host that is unknown or cannot be reached."""
+    """No answer or no connection in time; also an unknown or unreachable host."""
     UNSUPPORTED_VERSION = "unsupported-version"
     """The peer has no version of this API that can carry the message."""
     BAD_BYTES = "bad-bytes"
@@ -52,42 +52,42 @@ class Request(Struct, eq=False):
     """A request of a peer, to be passed to `Transport.answer` or `Transport.drop` exactly once."""
 
     handle: object
-    """For the transport that delivered it; nobody else looks inside."""
+    """The route of the request. Only the transport that delivered the request reads this field."""
     sequence: int
-    """Its place among the requests of its connection, from 0."""
+    """The position among the requests of its connection, from 0."""
     api_key: int
     version: int
     correlation_id: int
     client_id: str | None
     message: Message
     listener: str
-    """The name of the listener it came in by."""
+    """The name of the listener that received the request."""
     peer: str
     """The peer's address, for logs and errors."""
     encoded: bytes | memoryview = b""
-    """The frame as it came, header included, without its length; empty where the message never was bytes."""
+    """The received frame, header included, without its length; empty if the message was never encoded."""
     tag: int = 0
-    """A number that the user may set, to know the request again in `Gone`."""
+    """A number that the user may set, to identify the request in `Gone`."""
 
 
 class Gone(Struct, frozen=True, eq=False):
-    """The connection of these requests is closed before they were answered: their answers would reach no peer.
+    """The connection of these requests closed before they were answered: their answers would reach no peer.
 
-    The user may forget the requests; `Transport.answer` and `Transport.drop` do nothing for them.
+    The user may forget the requests. `Transport.answer` and `Transport.drop` do nothing for them.
     """
 
     requests: tuple[Request, ...]
 
 
 class Reply(Struct, frozen=True):
-    """The answer to the request that had this token."""
+    """The answer to the request with this token."""
 
     token: int
     message: Message
 
 
 class Failed(Struct, frozen=True):
-    """The request that had this token will not be answered; `detail` is a sentence for the log."""
+    """The request with this token gets no answer. `detail` is a text for the log."""
 
     token: int
     cause: Cause
@@ -95,46 +95,46 @@ class Failed(Struct, frozen=True):
 
 
 Allowed = Callable[[int, int], tuple[int, str]]
-"""From the number of whole frames before a frame, and the int16 that it begins with, to the most bytes that the frame
-may have, and words for an error that say why.
+"""A function that limits a frame. Its arguments are the number of whole frames before this one, and the int16 that this
+frame begins with. The result is the most bytes of the frame, and the reason for the error text.
 """
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames of an int32 length and that many bytes.
+    """Splits a byte stream into frames: an int32 length, then that many bytes.
 
-    No frame may be longer than `max_frame_bytes`. One of more than `UNCOUNTED_BYTES` may not be longer than `allowed`
-    says either, which is asked before the frame is read.
+    No frame may exceed `max_frame_bytes`. For a frame of more than `UNCOUNTED_BYTES` the reader also calls `allowed`
+    before it reads the frame.
     """
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES, allowed: Allowed | None = None) -> None:
         self._max_frame_bytes = max_frame_bytes
         self._allowed = allowed
         self.small_bytes = min(max_frame_bytes, UNCOUNTED_BYTES)
-        """What is not longer needs no question."""
+        """The frame size up to which no limit is checked."""
         self.partial = bytearray()
-        """The bytes of a frame that is not whole yet."""
+        """The bytes of an incomplete frame."""
         self._needed = 4
         self.broken: str | None = None
-        """Why no further bytes are read: a length that is negative or above the limit."""
+        """Why the reader takes no further bytes: a length that is negative or above the limit."""
 
     @property
     def missing(self) -> int:
-        """How many bytes the frame (or length) that has begun still needs; a hint for the size of the next read."""
+        """How many bytes the incomplete frame (or length) still needs; a hint for the size of the next read."""
         return self._needed - len(self.partial)
 
     @property
     def held(self) -> int:
-        """How many bytes of a frame that is not whole yet are kept."""
+        """How many bytes of an incomplete frame are buffered."""
         return len(self.partial)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The frames that `data` completes. Holds no more than one frame's bytes, however they are sliced."""
+        """The frames that `data` completes. The buffer never exceeds one frame, however the bytes are sliced."""
         is_whole = len(data) - 4 == int.from_bytes(data[:4], "big") <= self.small_bytes
         if is_whole and not self.partial and self.broken is None:
-            return [data[4:]]  # as nearly always
+            return [data[4:]]  # the usual case
         if self.partial:
-            # Not a list of parts: a part of one byte would cost forty.
+            # Not a list of parts: a part of one byte would take forty bytes.
             self.partial += data
             if len(self.partial) < self._needed:
                 return []
@@ -164,7 +164,7 @@ class FrameReader:
         return frames
 
     def _too_long(self, size: int, before: int, start: int) -> str | None:
-        """Why a frame of this size is not read."""
+        """Why a frame of this size is not read; None if it may be."""
         most, why = self._max_frame_bytes, ""
         if self._allowed is not None and 0 <= size <= most:
             allowed, why = self._allowed(before, start)
@@ -175,19 +175,19 @@ class FrameReader:
 
 
 def _frame(content: bytes) -> bytes:
-    """Put the length in front."""
+    """Prefix the length."""
     return len(content).to_bytes(4, "big") + content
 
 
 def _refuse_version(correlation_id: int, known: Versions) -> bytes:
-    """The answer to ApiVersions in an unknown version: in version 0, naming only itself (KIP-511)."""
+    """The answer to ApiVersions in an unknown version: in version 0, listing only ApiVersions (KIP-511)."""
     itself = ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=known.lowest, max_version=known.highest)
     refusal = ApiVersionsResponse(error_code=Error.UNSUPPORTED_VERSION, api_keys=[itself])
     return encode_response(ApiKey.API_VERSIONS, 0, correlation_id, refusal)
 
 
 def _common_versions(ours: Mapping[int, Api], theirs: list[ApiVersion]) -> dict[int, int]:
-    """The highest version that both ends know, by API key; without the APIs that have none."""
+    """The highest version that both ends know, by API key; without the APIs that have no common version."""
     common: dict[int, int] = {}
     for each in theirs:
         if (api := ours.get(each.api_key)) is not None:
@@ -198,14 +198,15 @@ def _common_versions(ours: Mapping[int, Api], theirs: list[ApiVersion]) -> dict[
 
 
 class _Sender(Struct, frozen=True, eq=False):
-    """What follows from a request header, which is the same but for its correlation id as long as its sender asks the
-    same API: finding out anew would take half the time that a request does.
+    """The parsed header of a request. Headers differ only in the correlation id as long as a client repeats one API.
+
+    Parsing the header anew would double the time that a request takes.
     """
 
     before: bytes
-    """The bytes before the correlation id, and"""
+    """The bytes before the correlation id."""
     behind: bytes
-    """those from behind it to the body, which begins at `position`."""
+    """The bytes between the correlation id and the body, which begins at `position`."""
     position: int
     api_key: int
     version: int
@@ -214,7 +215,7 @@ class _Sender(Struct, frozen=True, eq=False):
 
 
 _AT: Final = slice(4, 8)
-"""Where the correlation id stands."""
+"""The position of the correlation id in a frame."""
 
 
 _PIPELINED: Final = frozenset(
@@ -246,35 +247,36 @@ _PIPELINED: Final = frozenset(
         ApiKey.UPDATE_FEATURES,
     )
 )
-"""The APIs, as their two bytes, whose answers are no larger than what was asked justifies.
+"""The APIs, as their two bytes, with answers of a size in proportion to the request.
 
-Every other API is in bulk: a few bytes ask for megabytes. Of these a connection has one at a time, as Kafka has of all.
+Any other API is a bulk API: a few bytes of request can cause megabytes of answer. A connection has one such request in
+progress at a time. Kafka processes every request this way.
 """
 
 _OF_RECORDS: Final = (ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT)
-"""The APIs of `in bulk` whose answers are a few values around one field of records."""
+"""The bulk APIs with answers of a few values around one field of records."""
 LONG_REQUEST_BYTES: Final = 2048
-"""The answer to a shorter request of a pipelined API has few elements."""
+"""The size of a request to a pipelined API below which its answer has few elements."""
 FIRST_ELEMENTS: Final = 256
-"""How many array elements of an answer are written at once, which takes a fraction of a millisecond."""
+"""How many array elements of an answer the first step writes, in a fraction of a millisecond."""
 ELEMENTS_PER_STEP: Final = 4096
-"""How many array elements of an answer each further step writes, which takes some three milliseconds."""
+"""How many array elements of an answer each further step writes, in about three milliseconds."""
 REQUEST_WEIGHT: Final = 2048
-"""Bytes that an unanswered request counts for beside its frame: what its objects take."""
+"""Bytes that an unanswered request counts beside its frame: the size of its objects."""
 FIRST_EXPECTED_BYTES: Final = 128 * 1024
-"""How large the first answer in bulk of a connection is expected to be."""
+"""The expected size of the first bulk answer of a connection."""
 LEAST_EXPECTED_BYTES: Final = 32 * 1024
-"""As how large any answer in bulk counts at least: a small one may come before a large one."""
+"""The least expected size of a bulk answer: a large answer may follow a small one."""
 _FRAME_WEIGHT: Final = 64
-"""The same of a frame that waits."""
+"""The same for a waiting frame."""
 
 
 class ServerConnection:
-    """The serving end: bytes go in by `receive`, requests come out of `take`, and answers leave in the order of their
-    requests.
+    """The serving end. `receive` takes bytes, `take` returns requests, and answers leave in the order of the requests.
 
-    Bytes that make no sense set `broken`: nothing further is read, and the connection is to be closed once `unanswered`
-    is 0. An API or version that is not served is such a case, as in Kafka; only ApiVersions answers an unknown version.
+    Malformed bytes set `broken`. Then no further bytes are read, and the owner closes the connection once `unanswered`
+    is 0. As in Kafka, an API or version that is not served counts as malformed; only ApiVersions answers an unknown
+    version.
     """
 
     def __init__(
@@ -299,19 +301,19 @@ class ServerConnection:
         self._received = 0
         self._answered = 0
         self._sender: _Sender | None = None
-        """That of the last request."""
+        """The parsed header of the last request."""
         self._early: dict[int, bytes] = {}
         """Encoded answers, by sequence, that wait for those of earlier requests."""
         self._open: dict[int, Request] = {}
-        """The requests, by sequence, that were taken and not answered."""
+        """The taken and unanswered requests, by sequence."""
         self.bulk: int | None = None
-        """The sequence of the one unanswered request whose answer may be large."""
+        """The sequence of the one unanswered bulk request."""
         self.expected_bytes = FIRST_EXPECTED_BYTES
-        """How large the next answer in bulk may be, going by the last one."""
+        """The expected size of the next bulk answer, from the size of the last one."""
         self.weight = 0
-        """What the waiting frames and the unanswered requests count for, in bytes."""
+        """The bytes that the waiting frames and the unanswered requests count."""
         self._steps: Generator[None, None, Request] | None = None
-        """What is left to do of a long frame, the first of `waiting`."""
+        """The remaining steps of a long frame, the first of `waiting`."""
 
     def _allowed(self, before: int, start: int) -> tuple[int, str]:
         """The most bytes of a request that begins with this API key."""
@@ -322,12 +324,12 @@ class ServerConnection:
 
     @property
     def unanswered(self) -> int:
-        """How many requests were taken and have no answer on its way."""
+        """How many taken requests have no answer yet."""
         return self._received - self._answered
 
     @property
     def held_bytes(self) -> int:
-        """The memory that received bytes take, those of unanswered requests included: an estimate from above."""
+        """The memory of received bytes and of unanswered requests: an upper estimate."""
         return self.weight + self.frames.held
 
     @property
@@ -347,7 +349,7 @@ class ServerConnection:
         return bool(waiting) and (self.bulk is None or waiting[0][:2] in _PIPELINED)
 
     def receive(self, data: bytes) -> None:
-        """Take in bytes; `take` hands out the requests they complete."""
+        """Take bytes in; `take` returns the requests that they complete."""
         if self.broken is not None:
             return
         frames = self.frames.feed(data)
@@ -358,11 +360,9 @@ class ServerConnection:
             self.broken = self.frames.broken
 
     def receive_alone(self, data: bytes, *, may_be_bulk: bool) -> Request | None:
-        """`receive` and `take` at once, where `data` is one frame that need not wait, as nearly always.
+        """`receive` and `take` in one step, if `data` is exactly one frame that need not wait: the usual case.
 
-        No other frame has begun then.
-
-        None where it is anything else: then nothing has been received.
+        Returns None in any other case; then nothing has been received.
         """
         size = len(data) - 4
         if (
@@ -391,9 +391,9 @@ class ServerConnection:
         return request
 
     def take(self) -> Request | bytes | None:
-        """The next request, or the bytes that answer it at once; None if no frame waits, or the next has to wait.
+        """The next request, or the bytes that answer that request at once; None if the next frame has to wait.
 
-        A request in bulk waits while another one of the same connection is unanswered.
+        A bulk request waits while another bulk request of the same connection is unanswered.
         """
         waiting = self.waiting
         if not waiting:
@@ -425,14 +425,14 @@ class ServerConnection:
         return request
 
     def feed(self, data: bytes) -> tuple[list[Request], bytes]:
-        """`receive`, and all that can be taken: the requests, and bytes to send at once (mostly none)."""
+        """`receive`, then every request that can be taken, and bytes to send at once (usually none)."""
         self.receive(data)
         if self._steps is not None:
             return [], b""
         return self.read_on()
 
     def read_on(self) -> tuple[list[Request], bytes]:
-        """Do the next step of a long frame, if there is one, and take all that can be taken; returns as `feed`."""
+        """Do the next step of a long frame, if any, and take what can be taken; returns as `feed`."""
         requests: list[Request] = []
         released = b""
         while (taken := self.take()) is not None:
@@ -449,11 +449,11 @@ class ServerConnection:
         self.waiting.clear()
 
     def forget(self, request: Request) -> None:
-        """The user does not want to answer this request; the connection is to be closed."""
+        """The user will not answer this request; the owner closes the connection."""
         self._open.pop(request.sequence, None)
 
     def lost(self) -> tuple[Request, ...]:
-        """The connection is gone: the requests that were taken and not answered, oldest first."""
+        """The connection is closed: the taken and unanswered requests, oldest first."""
         unanswered = tuple(self._open.values())
         self._open.clear()
         self._early.clear()
@@ -461,8 +461,9 @@ class ServerConnection:
         return unanswered
 
     def _read(self, frame: bytes) -> Request | bytes | None:
-        """Decode one frame; or answer it, if it is an ApiVersions request of an unknown version. None for a long frame
-        that takes more than one step.
+        """Decode one frame, or answer an ApiVersions request of an unknown version.
+
+        Returns None for a long frame that takes more than one step.
         """
         sender = self._sender
         if sender is None or not (
@@ -475,7 +476,7 @@ class ServerConnection:
         if len(frame) > UNCOUNTED_BYTES:
             self._steps = self._read_in_steps(sender, frame)
             return self._step()
-        # What is behind the body is passed over, as Kafka does.
+        # Bytes behind the body are ignored, as in Kafka.
         message = decode_within(
             sender.message, sender.version, frame, sender.position, UNCOUNTED_BYTES, self._peer, False
         )
@@ -493,7 +494,7 @@ class ServerConnection:
         )
 
     def _step(self) -> Request | None:
-        """Do a step of a long frame, mostly the only one."""
+        """Do one step of a long frame; most frames need only one."""
         assert self._steps is not None, self._peer
         try:
             next(self._steps)
@@ -545,7 +546,7 @@ class ServerConnection:
         return _Sender(before, behind, position, api_key, version, header.client_id, api.request)
 
     def answer(self, request: Request, message: Message) -> bytes:
-        """The bytes that may leave now; none while an earlier request has no answer. `EncodeError` as `encode`."""
+        """The bytes that may leave now; none while an earlier request has no answer. Raises as `encode`."""
         frame = encode_response(request.api_key, request.version, request.correlation_id, message)
         sequence = request.sequence
         assert sequence in self._open, f"request {sequence} is answered twice"
@@ -553,16 +554,16 @@ class ServerConnection:
         return self._answered_with(request, len(frame).to_bytes(4, "big") + frame)
 
     def may_be_long(self, request: Request) -> bool:
-        """Whether the answer to this request may have so many elements that `answer_in_steps` has to write it."""
+        """Whether the answer may have so many elements that `answer_in_steps` must write it."""
         if len(request.encoded) > LONG_REQUEST_BYTES:
             return True
         return request.sequence == self.bulk and request.api_key not in _OF_RECORDS
 
     def answer_in_steps(self, request: Request, message: Message) -> Generator[None, None, bytes]:
-        """As `answer`, in steps of a few milliseconds. From the first step on the request is not `lost` any more.
+        """As `answer`, in steps of a few milliseconds. From the first step on, `lost` no longer returns the request.
 
-        Until the last step the request counts as unanswered: later answers of the connection wait, and if the answer
-        may be large, so do further requests of that kind.
+        Until the last step the request counts as unanswered: later answers of the connection wait, and a bulk request
+        delays further bulk requests.
         """
         sequence = request.sequence
         assert sequence in self._open, f"request {sequence} is answered twice"
@@ -579,7 +580,7 @@ class ServerConnection:
         return self._answered_with(request, b"".join((size.to_bytes(4, "big"), *pieces)))
 
     def _answered_with(self, request: Request, encoded: bytes) -> bytes:
-        """The bytes that may leave now that a request has its answer."""
+        """The bytes that may leave after a request has got its answer."""
         sequence = request.sequence
         self.weight -= len(request.encoded) + REQUEST_WEIGHT
         if sequence == self.bulk:
@@ -608,7 +609,7 @@ class ServerConnection:
 
 
 class _Waiting(Struct, gc=False):
-    """A request handed over before the peer's versions were known."""
+    """A request that waits for the peer's versions."""
 
     token: int
     message: Message
@@ -616,7 +617,7 @@ class _Waiting(Struct, gc=False):
 
 
 class _InFlight(Struct, gc=False):
-    """A request that was sent, in the order of sending."""
+    """A sent request, in the order of sending."""
 
     correlation_id: int
     token: int
@@ -629,10 +630,10 @@ _HANDSHAKE: Final = -1
 
 
 class ClientConnection:
-    """The asking end: begins with ApiVersions, then sends each request in the highest version that both ends know.
+    """The client's end. It begins with ApiVersions and sends each request in the highest version that both ends know.
 
-    Requests handed over earlier wait for that answer. Bytes that make no sense, or an answer out of turn, set `broken`:
-    the connection is to be closed, and `lost` tells what became of its requests.
+    Earlier requests wait for the ApiVersions answer. Malformed bytes, or an answer out of order, set `broken`. Then the
+    owner closes the connection, and `lost` returns the outcomes of its requests.
     """
 
     def __init__(
@@ -650,9 +651,9 @@ class ClientConnection:
         self._in_flight: deque[_InFlight] = deque()
 
     def _allowed(self, before: int, start: int) -> tuple[int, str]:
-        """The most bytes of the answer behind this many others: answers come in the order of their requests."""
+        """The most bytes of the answer that follows `before` others; answers come in the order of requests."""
         if before >= len(self._in_flight):
-            return UNCOUNTED_BYTES, ", as nothing was asked for"
+            return UNCOUNTED_BYTES, ", as no request is outstanding"
         api_key = self._in_flight[before].api_key
         return answer_limit(api_key).size, f" for {self._apis[api_key].name} answers"
 
@@ -662,7 +663,7 @@ class ClientConnection:
         return len(self._waiting) + (len(self._in_flight) if self.ready else 0)
 
     def begin(self, client_id: str) -> bytes:
-        """The first bytes to send on a new connection."""
+        """The first bytes of a new connection."""
         self._client_id = client_id
         return self._ask_versions(self._apis[ApiKey.API_VERSIONS].versions.highest, client_id)
 
@@ -672,9 +673,10 @@ class ClientConnection:
         return self._encode(_HANDSHAKE, self._apis[ApiKey.API_VERSIONS], version, message, client_id)
 
     def send(self, token: int, message: Message, client_id: str) -> bytes:
-        """The bytes that ask `message`; none while the peer's versions are unknown.
+        """The bytes of the request; none while the peer's versions are unknown.
 
-        Raises `EncodeError` if no common version can carry the message, with the connection unharmed.
+        Raises:
+            EncodeError: No common version can carry the message. The connection stays usable.
         """
         if not self.ready:
             self._waiting.append(_Waiting(token, message, client_id))
@@ -694,7 +696,7 @@ class ClientConnection:
         return len(frame).to_bytes(4, "big") + frame
 
     def feed(self, data: bytes) -> tuple[list[Reply | Failed], bytes]:
-        """Take in bytes: what became of requests, and bytes to send at once."""
+        """Take bytes in: the outcomes of requests, and bytes to send at once."""
         outcomes: list[Reply | Failed] = []
         released = b""
         if self.broken is not None:
@@ -712,9 +714,9 @@ class ClientConnection:
         return outcomes, released
 
     def _take(self, frame: bytes) -> _InFlight:
-        """The request that this answer belongs to: always the oldest one."""
+        """The request of this answer: always the oldest one."""
         if not self._in_flight:
-            raise DecodeError("an answer came in that nobody had asked for")
+            raise DecodeError("an answer arrived without a request")
         if len(frame) < 4:
             raise DecodeError(f"an answer of {len(frame)} bytes is shorter than any header")
         asked = self._in_flight[0]
@@ -730,10 +732,10 @@ class ClientConnection:
         return Reply(asked.token, message)
 
     def _read_versions(self, frame: bytes, outcomes: list[Reply | Failed]) -> bytes:
-        """Learn the peer's versions and send what waited for them."""
+        """Read the peer's versions and send the waiting requests."""
         asked = self._take(frame)
         refused = int.from_bytes(frame[4:6], "big", signed=True) == Error.UNSUPPORTED_VERSION
-        # A peer that does not know our version answers in version 0, where the error stands in the same place.
+        # A peer without our version answers in version 0, where the error has the same position.
         _, answer = decode_response(asked.api_key, 0 if refused else asked.version, frame)
         assert isinstance(answer, ApiVersionsResponse), answer
         self._in_flight.popleft()
@@ -746,7 +748,7 @@ class ClientConnection:
         return self._send_waiting(outcomes)
 
     def _ask_lower(self, answer: ApiVersionsResponse, refused: int) -> bytes:
-        """The peer does not know our version of ApiVersions: ask again in the highest it names (KIP-511)."""
+        """The peer does not know our version of ApiVersions: retry in the highest version it lists (KIP-511)."""
         theirs = _common_versions(self._apis, answer.api_keys).get(ApiKey.API_VERSIONS, 0)
         if theirs >= refused:
             raise DecodeError(f"the peer refuses ApiVersions version {refused} and offers {theirs}")
@@ -763,7 +765,7 @@ class ClientConnection:
         return b"".join(released)
 
     def lost(self, cause: Cause, detail: str) -> list[Failed]:
-        """The connection is gone: what became of every request that was not answered, oldest first."""
+        """The connection is closed: the outcome of every unanswered request, oldest first."""
         tokens = [asked.token for asked in self._in_flight if asked.token != _HANDSHAKE]
         tokens += [waiting.token for waiting in self._waiting]
         self._in_flight.clear()

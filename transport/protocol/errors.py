@@ -10,7 +10,7 @@ from typing import Final
 
 
 class Error(IntEnum):
-    """What a response says went wrong. Names and codes are Kafka's."""
+    """The errors of a response. Names and codes are Kafka's."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -150,7 +150,7 @@ class Error(IntEnum):
 
     @property
     def message(self) -> str:
-        """The error's name as words, for a response that has nothing better to say; empty for NONE."""
+        """The error's name as words, the default message of a response; empty for NONE."""
         return self.name.replace("_", " ").capitalize() + "." if self else ""
 
     @property

@@ -1,7 +1,7 @@
 """Request and response headers around messages (Kafka: `RequestHeader`, `ResponseHeader`, KIP-482, KIP-511).
 
-A frame here is what stands between two length prefixes: header and body. `apis` are the APIs that the caller speaks:
-the controller's, unless it says otherwise.
+A frame here is the header and the body, without the length prefix. `apis` are the APIs of the caller; by default those
+of the controller.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _around_own_correlation_id(api_key: int, version: int, client_id: str | None
 def _around_correlation_id(
     api_key: int, version: int, client_id: str | None, header_version: int
 ) -> tuple[bytes, bytes]:
-    """A request header but for its correlation id: all of one sender's differ in nothing else."""
+    """The bytes of a request header around its correlation id, the only field that differs between requests."""
     header = encode(RequestHeader(api_key, version, 0, client_id), header_version)
     return header[:_BEFORE_CORRELATION_ID], header[_REQUEST_START.size :]
 
@@ -78,7 +78,7 @@ def decode_request_header(
     """The header of a request, and where its body begins.
 
     Raises `DecodeError` if the frame is too short or damaged, `UnsupportedVersion` for an unknown key or version. An
-    ApiVersions request of any version is read: its sender may be newer than we are (KIP-511).
+    ApiVersions request of any version is read: the sender may be newer than this software (KIP-511).
     """
     if len(frame) < _REQUEST_START.size:
         raise DecodeError(f"a request of {len(frame)} bytes is shorter than any header", where=where, position=0)
@@ -105,13 +105,13 @@ def decode_request(
 
 @lru_cache(maxsize=1024)
 def _response_of(api_key: int, version: int) -> tuple[type[Message], int, int]:
-    """The type of a response, the version of its header, and how many values it may have."""
+    """The type of a response, the version of its header, and the most values in its body."""
     api = api_of(api_key, version)
     return api.response, api.response_header_version(version), answer_limit(api_key).values
 
 
 class _LastResponse:
-    """The response that was encoded last: a leader gives the same one to follower after follower."""
+    """Caches the last encoded response: a leader sends the same one to each follower."""
 
     __slots__ = ("body", "message", "version")
 
@@ -133,7 +133,7 @@ def encode_response(
     else:
         header_version = api_of(api_key, version, apis=apis).response_header_version(version)
     if version == 0 and api_key == ApiKey.ELECT_LEADERS:
-        # Its oldest version says only in the items what went wrong (`ElectLeadersResponse`).
+        # In its oldest version only the items carry an error (`ElectLeadersResponse`).
         message = structs.replace(message, error_code=0)
     last = _last_response
     if message is not last.message or version != last.version:
@@ -145,7 +145,7 @@ def encode_response(
 def encode_response_in_steps(
     api_key: int, version: int, correlation_id: int, message: Message, *, first: int, following: int
 ) -> Generator[None, None, list[bytes]]:
-    """The frame of a response, as pieces, in steps of so many array elements (`encode_in_steps`).
+    """The frame of a response in pieces, encoded in steps of a number of array elements (`encode_in_steps`).
 
     Raises `EncodeError`, or `UnsupportedVersion` for an unknown key or version.
     """
@@ -161,7 +161,7 @@ def decode_response_header(
 ) -> tuple[ResponseHeader, int]:
     """The header of the response to a request of this key and version, and where the body begins."""
     header_version = api_of(api_key, version, apis=apis, where=where).response_header_version(version)
-    if len(frame) > _CORRELATION_ID.size and frame[_CORRELATION_ID.size] == 0:  # no tagged fields, if any could be
+    if len(frame) > _CORRELATION_ID.size and frame[_CORRELATION_ID.size] == 0:  # the header has no tagged fields
         return ResponseHeader(*_CORRELATION_ID.unpack_from(frame)), _CORRELATION_ID.size + header_version
     return decode_from_within(ResponseHeader, header_version, frame, 0, HEADER_VALUES, where)
 
@@ -176,8 +176,8 @@ def decode_response(
 
 
 def decode_response_body(api_key: int, version: int, frame: bytes) -> Message:
-    """The body alone, in half the time, of a response with a whole correlation id; raises as `decode_response`."""
+    """The body alone, in half the time. The frame holds a whole correlation id; raises as `decode_response`."""
     response, header_version, values = _response_of(api_key, version)
-    if header_version and not frame.startswith(b"\x00", _CORRELATION_ID.size):  # tagged fields, if any could be
+    if header_version and not frame.startswith(b"\x00", _CORRELATION_ID.size):  # the header has tagged fields
         return decode_response(api_key, version, frame)[1]
     return decode_within(response, version, frame, _CORRELATION_ID.size + header_version, values)

@@ -1,9 +1,10 @@
 """How many bytes and values a frame may have, by API (Kafka: `socket.request.max.bytes`, `MAX_RECORDS_PER_USER_OP`).
 
-One task elects, commits and decodes. A frame must therefore cost that task little, whoever sent the frame. Bytes are
-refused when the length and the API are known, before the frame is read; values when an array announces them, before
-the reader makes the first one. What counts as a value is said in `metadata_log.serde.bounded`; a value costs at most
-0.4 microseconds, so that 120,000 of them stay below 50 milliseconds. See `docs/decisions/0026-limits-of-frames.md`.
+One task elects, commits and decodes, so a frame must cost that task little, whatever peer sent the frame. The bytes are
+checked once the length and the API are known, before the frame is read. The values are checked when an array announces
+its length, before the first element is read. `metadata_log.serde.bounded` defines what counts as a value. One value
+costs at most 0.4 microseconds, so 120,000 values take less than 50 milliseconds. See
+`docs/decisions/0026-limits-of-frames.md`.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from metadata_log.serde.codec import UNCOUNTED_BYTES
 from transport.protocol.apis import ApiKey
 
 MAX_FRAME_BYTES: Final = 104_857_600
-"""The default of `socket.request.max.bytes`, which bounds every frame beside the limits here."""
+"""The default of `socket.request.max.bytes`, which bounds every frame in addition to the limits here."""
 HEADER_VALUES: Final = 1_000
-"""A header has five fields. More tagged fields than this are no header."""
+"""A header has five fields. A header with more tagged fields than this is malformed."""
 _KIB: Final = 1 << 10
 _MIB: Final = 1 << 20
 
@@ -33,26 +34,26 @@ class Limit(Struct, frozen=True):
 
 
 SMALL: Final = Limit(64 * _KIB, 16_000)
-"""What has a handful of fields, whatever the size of the cluster. The largest are the listeners of a node, the features
-that a node supports and the offline directories of a broker.
+"""Messages with a handful of fields, whatever the size of the cluster. The largest are the listeners of a node, the
+features that a node supports and the offline directories of a broker.
 """
 TINY: Final = Limit(UNCOUNTED_BYTES, 8_000)
-"""What every stranger may send at once and often: the votes and fetches of a quorum have one topic with one partition,
-ApiVersions has two names.
+"""Messages that any unknown peer may send frequently: the votes and fetches of a quorum have one topic with one
+partition, ApiVersions has two names.
 """
 ADMIN: Final = Limit(8 * _MIB, 120_000)
-"""What an administrator's tool may ask at once. Kafka refuses changes of more than 10,000 records with
-POLICY_VIOLATION; such a change has at most 100,000 values and a few megabytes. A request somewhat beyond that gets
-Kafka's answer, a larger one is not decoded. ElectLeaders with 200,000 partitions of 20,000 topics needs 100,000 values.
+"""Requests of an administrator's tool. Kafka refuses changes of more than 10,000 records with POLICY_VIOLATION; such a
+change has at most 100,000 values and a few megabytes. A somewhat larger request gets Kafka's answer; a much larger one
+is not decoded. ElectLeaders with 200,000 partitions of 20,000 topics needs 100,000 values.
 """
 REGISTRATION: Final = Limit(256 * _KIB, 40_000)
-"""A broker's listeners, features and log directories; and AssignReplicasToDirs, of which a broker sends no more than
-2,250 replicas at once (`AssignmentsManager.MAX_ASSIGNMENTS_PER_REQUEST`).
+"""A broker's listeners, features and log directories; and AssignReplicasToDirs, which a broker limits to 2,250 replicas
+per request (`AssignmentsManager.MAX_ASSIGNMENTS_PER_REQUEST`).
 """
 ISR_CHANGES: Final = Limit(16 * _MIB, 3_000_000)
-"""AlterPartition names every partition whose ISR a broker wants changed, all at once, and repeats the request until it
-is answered: 100,000 partitions with five replicas each must pass. Such a frame takes longer than 50 milliseconds; the
-connection decodes it in steps.
+"""AlterPartition: a broker sends every pending ISR change in one request and repeats the request until it is answered.
+100,000 partitions with five replicas each must pass. Such a frame takes longer than 50 milliseconds; the connection
+decodes it in steps.
 """
 SASL: Final = Limit(512 * _KIB, 100)
 """Kafka's `sasl.server.max.receive.size`."""
@@ -94,12 +95,12 @@ _KEYS: Final[tuple[tuple[Limit, tuple[ApiKey, ...]], ...]] = (
     (Limit(ADMIN.size + 64 * _KIB, 100), (ApiKey.ENVELOPE,)),
 )
 REQUESTS: Final[Mapping[int, Limit]] = MappingProxyType({int(key): limit for limit, keys in _KEYS for key in keys})
-"""By API key; what is not listed has the limit `ADMIN`."""
+"""By API key; any other API has the limit `ADMIN`."""
 
 NEWS: Final = Limit(MAX_FRAME_BYTES, 8_000)
-"""Fetch and FetchSnapshot bring megabytes of records in one field, and few other values."""
+"""Fetch and FetchSnapshot carry megabytes of records in one field, and few other values."""
 TOLD: Final = Limit(MAX_FRAME_BYTES, 16_000_000)
-"""What tools are told of a cluster with a million partitions. A node of a quorum asks for nothing of the kind."""
+"""Answers to tools about a cluster with a million partitions. A node of a quorum sends no such request."""
 ANSWERS: Final[Mapping[int, Limit]] = MappingProxyType(
     {
         ApiKey.FETCH: NEWS,
@@ -118,7 +119,7 @@ ANSWERS: Final[Mapping[int, Limit]] = MappingProxyType(
         ApiKey.ASSIGN_REPLICAS_TO_DIRS: REGISTRATION,
     }
 )
-"""By API key; what is not listed has the limit `TOLD`."""
+"""By API key; any other API has the limit `TOLD`."""
 
 
 def request_limit(api_key: int) -> Limit:
