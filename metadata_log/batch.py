@@ -205,9 +205,13 @@ def record_bytes(value_size: int, delta: int) -> int:
 
 def _with_header(
     base_offset: int, epoch: int, attributes: int, last_delta: int, timestamps: tuple[int, int], count: int, body: bytes
-) -> bytes:
+) -> RecordBatch:
     checked = _CHECKED.pack(attributes, last_delta, *timestamps, -1, -1, -1, count) + body
-    return _FRONT.pack(base_offset, len(checked) + 9, epoch, 2, crc32c(checked)) + checked
+    crc = crc32c(checked)
+    data = _FRONT.pack(base_offset, len(checked) + 9, epoch, 2, crc) + checked
+    return RecordBatch(
+        0, base_offset, len(data), epoch, 2, crc, attributes, last_delta, *timestamps, -1, -1, -1, count, data
+    )
 
 
 def build_batch(base_offset: int, epoch: int, timestamp_ms: int, values: Sequence[bytes]) -> bytes:
@@ -222,6 +226,11 @@ def build_batch(base_offset: int, epoch: int, timestamp_ms: int, values: Sequenc
     Returns:
         The encoded batch (Kafka: `BatchBuilder`).
     """
+    return new_batch(base_offset, epoch, timestamp_ms, values).data
+
+
+def new_batch(base_offset: int, epoch: int, timestamp_ms: int, values: Sequence[bytes]) -> RecordBatch:
+    """The same as `build_batch`, together with the header of the batch."""
     assert values, "a batch has records"
     parts: list[bytes] = []
     append = parts.append
@@ -250,7 +259,7 @@ def build_control_batch(base_offset: int, epoch: int, timestamp_ms: int, records
         _encode_record(0, delta, _CONTROL_KEY.pack(0, kind), value, ()) for delta, (kind, value) in enumerate(records)
     )
     count = len(records)
-    return _with_header(base_offset, epoch, _CONTROL, count - 1, (timestamp_ms, timestamp_ms), count, body)
+    return _with_header(base_offset, epoch, _CONTROL, count - 1, (timestamp_ms, timestamp_ms), count, body).data
 
 
 def write_batch(
@@ -532,7 +541,7 @@ def _bad_front(
 def _record_bytes(batch: RecordBatch, where: str | None) -> bytes:
     """The records of a batch, uncompressed."""
     packed = batch.data[HEADER_BYTES:]
-    if not batch.is_compressed:
+    if not batch.attributes & _COMPRESSION_MASK:
         return packed
     try:
         return inflate(batch.compression, packed, MAX_INFLATED_BYTES)
@@ -667,6 +676,8 @@ def quorum_records(batch: RecordBatch, *, where: str | None = None) -> list[Reco
 
 def _check_header(batch: RecordBatch, where: str | None) -> None:
     """Raise `CorruptBatch` for a header that no batch of a quorum has."""
+    if batch.attributes == 0 and 0 < batch.record_count == batch.last_offset_delta + 1:
+        return
     wrong = None
     if batch.is_compressed:
         wrong = f"the batch is packed ({batch.codec}), which no batch of a quorum is"

@@ -43,7 +43,8 @@ class FsyncFailure(Struct, eq=False):
 
     def fsync(self, file: File) -> None:
         """Fsync a file of the log; raises `OSError`, and from then on always the same error."""
-        self.check()
+        if self.error is not None:
+            raise self.error
         try:
             file.fsync()
         except OSError as failed:
@@ -214,7 +215,7 @@ class MetadataLog:
         for at in range(first, len(self._tail)):
             batch = self._tail[at]
             size += batch.size_bytes
-            if batch.next_offset > limit or (found and size > max_bytes):
+            if batch.base_offset + batch.last_offset_delta >= limit or (found and size > max_bytes):
                 break
             found.append(batch)
         return found
@@ -228,7 +229,7 @@ class MetadataLog:
 
     # --------------------------------------------------------------------------------------------------- writing
 
-    def append(self, data: bytes) -> None:
+    def append(self, data: bytes, batches: list[RecordBatch] | None = None) -> None:
         """Write whole, valid batches. The first begins at `end_offset`, the others follow it, epochs never fall.
 
         The batches are on disk only after a flush. The epoch history is on disk when this returns, if an epoch is new
@@ -236,13 +237,15 @@ class MetadataLog:
 
         Args:
             data: The bytes of the batches; not empty.
+            batches: The batches in `data`, if the caller has read or built them.
         """
         assert data, "nothing to append"
-        first = read_batch(data, verify=False)
-        batches = [first] if first.size_bytes == len(data) else list(scan(data, verify=False))
+        if batches is None:
+            first = read_batch(data, verify=False)
+            batches = [first] if first.size_bytes == len(data) else list(scan(data, verify=False))
         epochs = self.epochs
         end = self.end_offset
-        last = epochs.last_epoch
+        last = epochs.entries[-1].epoch if epochs.entries else None
         newest = NO_TIMESTAMP
         for batch in batches:
             assert batch.base_offset == end, (batch.base_offset, end)

@@ -160,7 +160,7 @@ class Segment:
 
     def note(self, batch: RecordBatch) -> None:
         """Add the next existing batch of the file to the indexes."""
-        last_offset = batch.last_offset
+        last_offset = batch.base_offset + batch.last_offset_delta
         if self.size_bytes == 0:
             self.first_timestamp = batch.max_timestamp
         if batch.max_timestamp > self._max_timestamp:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -59,3 +60,17 @@ def test_the_turns_of_a_controller_are_measured(tmp_path: Path) -> None:
         "apply 9,362 records as a standby",
     ):
         assert line in done.stdout
+
+
+def test_the_way_of_a_write_and_of_a_vote_is_counted(tmp_path: Path) -> None:
+    """Each line has its figures; a commit is one sync at each node, a vote two, and no way gets longer."""
+    command = [sys.executable, str(BENCH / "path.py"), "--times=10", "--json", f"--dir={tmp_path}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+    walks = {walk.pop("name"): walk for walk in json.loads(done.stdout)}
+    assert set(walks) == {"commit, leader", "commit, follower", "write, leader", "write, follower", "vote, voter"}
+    assert all(walk["bytecode"] > walk["calls"] > walk["modules"] > 0 for walk in walks.values()), walks
+    most = {"commit, leader": 230, "commit, follower": 160, "vote, voter": 150}
+    assert all(walks[name]["calls"] <= calls for name, calls in most.items()), walks
+    assert walks.pop("vote, voter")["syncs"] == 2, walks
+    assert {walk["syncs"] for walk in walks.values()} == {1}, walks

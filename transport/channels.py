@@ -203,7 +203,7 @@ class ServerChannel:
                     self._deliver(request)
                     if connection.weight >= COUNTED_BYTES:
                         self.settle()
-                    return connection.frames.missing
+                    return 0
             connection.receive(data)
             self._serve(QUANTUM)
         else:
@@ -481,7 +481,7 @@ class ClientChannel:
         if connection.broken is not None and opened is self._open:
             log.warning("closing the connection to %s: %s", self.endpoint, connection.broken)
             self._report(self.end(Cause.BAD_BYTES, f"{self.endpoint}: {connection.broken}"))
-        return connection.frames.missing
+        return connection.frames.missing if connection.frames.partial else 0
 
     def on_drained(self) -> None:
         """Nothing to do: the number of requests is bounded."""

@@ -370,8 +370,19 @@ class _Connection:
         if events & _WRITE:
             self._flush()
         if self._interest & select.EPOLLIN:
-            if events & (_READ | _ENDED) and self._socket is not None:
-                self._receive()
+            connected = self._socket
+            if events & (_READ | _ENDED) and connected is not None:
+                try:
+                    data = connected.recv(self._read_bytes)
+                except BlockingIOError:
+                    return
+                except OSError as failed:
+                    self.lose(cause_of(failed), reason_of(failed))
+                    return
+                if not data:
+                    self.lose(Cause.RESET, "the peer closed the connection")
+                    return
+                self._read_bytes = max(READ_BYTES, min(self._channel.on_data(data), MOST_READ_BYTES))
         elif events & (_ENDED | select.EPOLLRDHUP):
             self.lose(Cause.RESET, "the peer closed the connection")
 
@@ -389,20 +400,6 @@ class _Connection:
         self._addresses = None
         self._watch(_READ)
         self._channel.on_connected()
-
-    def _receive(self) -> None:
-        assert self._socket is not None
-        try:
-            data = self._socket.recv(self._read_bytes)
-        except BlockingIOError:
-            return
-        except OSError as failed:
-            self.lose(cause_of(failed), reason_of(failed))
-            return
-        if not data:
-            self.lose(Cause.RESET, "the peer closed the connection")
-            return
-        self._read_bytes = max(READ_BYTES, min(self._channel.on_data(data), MOST_READ_BYTES))
 
     def write(self, data: bytes) -> None:
         """Send what the system accepts now, and the rest later."""

@@ -147,7 +147,8 @@ class WireTransport:
     def request(self, endpoint: Endpoint, token: int, message: Message, *, timeout_ms: int, client_id: str) -> None:
         """Send a request, connecting first where needed; see `Transport.request`."""
         assert token not in self._outstanding, f"token {token} is in use"
-        peer = self._outstanding[token] = self._peer(endpoint, client_id)
+        peer = self._peers.get((endpoint, client_id)) or self._peer(endpoint, client_id)
+        self._outstanding[token] = peer
         peer.request(token, message, client_id)
         self._timer.start(token, self.now() + timeout_ms / 1000)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from kraft.node.errors import AppendRejected, NodeStopped, NotLeader, OutcomeUnknown
@@ -26,7 +27,7 @@ class Appends(Waiters[SubmitDone]):
         """
         unit = tuple(values)
         weight = _WEIGHT + sum(map(len, unit))
-        return _outcome(await self.ask(lambda submit_id: Submit(submit_id, unit), weight=weight))
+        return _outcome(await self.ask(partial(Submit, values=unit), weight=weight))
 
 
 def _outcome(done: SubmitDone | None) -> SubmitDone:

@@ -63,7 +63,9 @@ class Flusher:
         if is_busy or self._last_s >= _QUICK_S:
             self._hand_over(flush)
             return None
-        self._last_s = self._timed(flush)
+        began = self._now()
+        flush.handle.run()
+        self._last_s = self._now() - began
         return FlushDone(flush.ticket)
 
     def _hand_over(self, flush: StartFlush) -> None:
@@ -92,7 +94,9 @@ class Flusher:
     def _work(self, token: trio.lowlevel.TrioToken) -> None:
         while (flush := self._jobs.get()) is not None:
             try:
-                took_s = self._timed(flush)
+                began = self._now()
+                flush.handle.run()
+                took_s = self._now() - began
             except BaseException as failure:  # whatever it is, the Trio thread must hear of it
                 # Kept before the Trio thread is told: that thread may be waiting for the end of this one already.
                 self._failure = failure
@@ -101,8 +105,3 @@ class Flusher:
             self._last_s = took_s
             self._events.append(FlushDone(flush.ticket))
             self._wake()
-
-    def _timed(self, flush: StartFlush) -> float:
-        began = self._now()
-        flush.run()
-        return self._now() - began

@@ -195,7 +195,7 @@ class MachineNode(Node, Generic[C, R]):
 
     @property
     def _is_busy(self) -> bool:
-        return super()._is_busy or self._calls.outstanding > BUSY
+        return super()._is_busy or len(self._calls.waiting) > BUSY
 
     def _on_told(self, told: Returned | Noted) -> None:
         match told:

@@ -100,6 +100,8 @@ class Node:
         self._changed = trio.lowlevel.ParkingLot()
         self._deadline_ms = NEVER_MS
         """When the owner will wake up by itself, which `_scope` sees to."""
+        self._wanted_ms = NEVER_MS
+        """When the replica wants its next Tick, as of the end of the last burst: nothing steps it outside of one."""
         self._resumed_ms = 0
         """When this node was late last."""
         self._scope = trio.CancelScope()
@@ -231,7 +233,7 @@ class Node:
                     if self._failure is not None:
                         failure, self._failure = self._failure, None
                         raise failure
-                    if _is_late(self._replica.deadline_ms(), self._clock.now_ms()):
+                    if self._wanted_ms < NEVER_MS and _is_late(self._wanted_ms, self._clock.now_ms()):
                         # A transport that only its own tasks can read has its turn first.
                         await trio.lowlevel.checkpoint()
                     self._burst()
@@ -254,8 +256,9 @@ class Node:
         replica, events, flusher, turns = self._replica, self._inbox.events, self._flusher, self._turns
         turns.begin()
         now_ms = self._clock.now_ms()
-        if _is_late(replica.deadline_ms(), now_ms):
-            self._resume(now_ms)
+        wanted_ms = self._wanted_ms
+        if wanted_ms <= now_ms:
+            self._resume_if_late(wanted_ms, now_ms)
         ticks = 0
         has_looked = False
         has_room = True
@@ -266,13 +269,13 @@ class Node:
                 if outputs := replica.step(event, now_ms):
                     self._carry_out(outputs)
                 has_room = turns.did(event)
-            # A leader waits for this flush, and nobody for what else a follower has to do.
-            if flusher.wanted is not None and not replica.core.is_leader and self._flush():
-                now_ms = self._clock.now_ms()
-                if _is_late(replica.deadline_ms(), now_ms):
-                    self._resume(now_ms)
-                continue
             wanted_ms = replica.deadline_ms()
+            # A leader waits for this flush, and nobody for what else a follower has to do.
+            if flusher.wanted is not None and not replica.core.is_leader and self._flush(is_busy=self._is_busy):
+                now_ms = self._clock.now_ms()
+                if wanted_ms <= now_ms:
+                    self._resume_if_late(wanted_ms, now_ms)
+                continue
             if wanted_ms <= now_ms:
                 assert ticks < _TICKS_PER_BURST, f"a deadline stays in the past: {wanted_ms} <= {now_ms}"
                 ticks += 1
@@ -281,18 +284,20 @@ class Node:
                 continue
             if flusher.wanted is None:
                 break
-            if not (has_looked or self._is_busy) and has_room:
+            is_busy = self._is_busy
+            if not (has_looked or is_busy) and has_room:
                 # A fetch that has come meanwhile would get its records only after the flush.
                 has_looked = True
                 self._transport.look()
                 if events:
                     continue
             # Last, so that everybody who is sent something has it while the disk works.
-            if not self._flush():
+            if not self._flush(is_busy=is_busy):
                 break
             now_ms = self._clock.now_ms()
-            if _is_late(replica.deadline_ms(), now_ms):
-                self._resume(now_ms)
+            if wanted_ms <= now_ms:
+                self._resume_if_late(wanted_ms, now_ms)
+        self._wanted_ms = wanted_ms
         if wanted_ms < self._deadline_ms:
             self._deadline_ms = wanted_ms
             self._scope.deadline = self._clock.trio_time(wanted_ms)
@@ -306,12 +311,12 @@ class Node:
         if self._leaving and not self._is_obliged and replica.may_stop:
             self._stop.set()
 
-    def _resume(self, now_ms: int) -> None:
+    def _resume_if_late(self, wanted_ms: int, now_ms: int) -> None:
         """This process stood still, or was at work for long: what came meanwhile counts before any deadline does.
 
         A leader that was silent for too long by the clock may have answered in time (decision 0016).
         """
-        if now_ms < self._resumed_ms + _RESUMES_EVERY_MS:
+        if not _is_late(wanted_ms, now_ms) or now_ms < self._resumed_ms + _RESUMES_EVERY_MS:
             return
         self._resumed_ms = now_ms
         events = self._inbox.events
@@ -325,11 +330,11 @@ class Node:
     @property
     def _is_busy(self) -> bool:
         """Whether there are others to be served while the log is flushed."""
-        return len(self._inbound.unanswered) + self._appends.outstanding > BUSY
+        return len(self._inbound.unanswered) + len(self._appends.waiting) > BUSY
 
-    def _flush(self) -> bool:
+    def _flush(self, *, is_busy: bool) -> bool:
         """Begin the flush that is wanted; whether it is done already."""
-        done = self._flusher.begin(is_busy=self._is_busy)
+        done = self._flusher.begin(is_busy=is_busy)
         if done is None:
             return False
         self._inbox.events.append(done)

@@ -41,14 +41,14 @@ class Turns:
         self._log = log
         self._clock = trio.current_time
         self._began_s = self._mark_s = 0.0
-        self._dearest = ""
+        self._dearest: Input | None = None
         self._dearest_s = 0.0
         self._own: tuple[str, float] = ("", 0.0)
 
     def begin(self) -> None:
         """A turn begins."""
         self._began_s = self._mark_s = self._clock()
-        self._dearest, self._dearest_s = "", 0.0
+        self._dearest, self._dearest_s = None, 0.0
         self._own = ("", 0.0)
 
     def did(self, event: Input) -> bool:
@@ -57,7 +57,7 @@ class Turns:
         took_s = now_s - self._mark_s
         self._mark_s = now_s
         if took_s > self._dearest_s:
-            self._dearest, self._dearest_s = _kind(event), took_s
+            self._dearest, self._dearest_s = event, took_s
         return now_s - self._began_s < ROOM_S
 
     def end(self) -> None:
@@ -65,12 +65,12 @@ class Turns:
         took_ms = _S * (self._clock() - self._began_s)
         longest = self.longest
         if took_ms > longest.ms:
-            longest.ms, longest.event = took_ms, self._dearest
+            longest.ms, longest.event = took_ms, _kind(self._dearest)
         if took_ms > BOUND_MS:
             facts: dict[str, object] = {
                 "ms": round(took_ms),
                 "bound_ms": BOUND_MS,
-                "turn_of": self._dearest,
+                "turn_of": _kind(self._dearest),
                 "turn_of_ms": round(_S * self._dearest_s),
             }
             what, own_s = self._own
@@ -93,7 +93,9 @@ class Turns:
         return call
 
 
-def _kind(event: Input) -> str:
+def _kind(event: Input | None) -> str:
     """What an event is, as a log names it: of a request the API."""
+    if event is None:
+        return ""
     kind = type(event).__name__
     return f"{kind}:{ApiKey(event.api_key).name}" if isinstance(event, WireRequest) else kind

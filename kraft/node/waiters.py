@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 import trio
+from msgspec import Struct
 
 from kraft.node.errors import NodeStopped
 from kraft.node.inbox import Inbox
@@ -14,15 +15,13 @@ from kraft.replica.events import Input
 D = TypeVar("D")
 
 
-class _Waiting(Generic[D]):
-    """One caller that waits, what it waits for, and how much of the limit it takes."""
+class _Waiting(Struct, Generic[D], eq=False):
+    """One caller that waits, and how much of the limit it takes."""
 
-    __slots__ = ("done", "task", "weight")
-
-    def __init__(self, task: trio.lowlevel.Task, weight: int) -> None:
-        self.task = task
-        self.weight = weight
-        self.done: D | None = None
+    task: trio.lowlevel.Task
+    weight: int
+    done: D | None = None
+    """What it waits for."""
 
 
 class Waiters(Generic[D]):
@@ -32,18 +31,14 @@ class Waiters(Generic[D]):
         self._inbox = inbox
         self._limit = limit
         self._next_id = 1
-        self._waiting: dict[int, _Waiting[D]] = {}
+        self.waiting: dict[int, _Waiting[D]] = {}
+        """The callers that wait, by the id of what each asked for."""
         self._weight = 0
         """Of all that wait."""
         self._turn = trio.lowlevel.ParkingLot()
         self._crowd = 0
         """How many wait for their turn."""
         self._stopped = False
-
-    @property
-    def outstanding(self) -> int:
-        """How many callers wait."""
-        return len(self._waiting)
 
     async def ask(
         self, ask: Callable[[int], Input], take_back: Callable[[int], Input] | None = None, *, weight: int = 1
@@ -60,9 +55,10 @@ class Waiters(Generic[D]):
         waiting_id = self._next_id
         self._next_id = waiting_id + 1
         waiting: _Waiting[D] = _Waiting(trio.lowlevel.current_task(), weight)
-        self._waiting[waiting_id] = waiting
+        self.waiting[waiting_id] = waiting
         self._weight += weight
-        self._let_in()
+        if self._crowd:
+            self._let_in()
         self._inbox.put(ask(waiting_id))
 
         def forget(_: Callable[[], None]) -> trio.lowlevel.Abort:
@@ -76,24 +72,28 @@ class Waiters(Generic[D]):
 
     def finish(self, waiting_id: int, done: D) -> None:
         """The replica's word on one of them; its caller may have been cancelled meanwhile."""
-        waiting = self._remove(waiting_id)
+        waiting = self.waiting.pop(waiting_id, None)
         if waiting is not None:
+            self._weight -= waiting.weight
+            if self._crowd:
+                self._let_in()
             waiting.done = done
             trio.lowlevel.reschedule(waiting.task)
 
     def stop(self) -> None:
         """No word will come any more."""
         self._stopped = True
-        for waiting in self._waiting.values():
+        for waiting in self.waiting.values():
             trio.lowlevel.reschedule(waiting.task)
-        self._waiting.clear()
+        self.waiting.clear()
         self._turn.unpark_all()
 
     def _remove(self, waiting_id: int) -> _Waiting[D] | None:
-        waiting = self._waiting.pop(waiting_id, None)
+        waiting = self.waiting.pop(waiting_id, None)
         if waiting is not None:
             self._weight -= waiting.weight
-            self._let_in()
+            if self._crowd:
+                self._let_in()
         return waiting
 
     async def _wait_for_room(self) -> None:
@@ -105,5 +105,5 @@ class Waiters(Generic[D]):
 
     def _let_in(self) -> None:
         """Whoever comes in lets in the next one, as one that was heavy may have made room for many."""
-        if self._crowd and self._weight < self._limit:
+        if self._weight < self._limit:
             self._turn.unpark()

@@ -36,6 +36,8 @@ class BatchAccumulator:
         self._open: list[bytes] = []
         self._open_bytes = BATCH_OVERHEAD
         self._open_since_ms = 0
+        self.pending_bytes = 0
+        """What was taken and not handed out."""
         self.drain_at_ms: int | None = None
         """When `drain` is due; None while there is nothing to write."""
 
@@ -56,6 +58,7 @@ class BatchAccumulator:
         base_offset = self.next_offset
         self._open.extend(values)
         self._open_bytes += size
+        self.pending_bytes += size
         self.next_offset += len(values)
         return base_offset
 
@@ -63,6 +66,7 @@ class BatchAccumulator:
         """Hand out all batches, in the order of their offsets."""
         self._complete_open()
         drained, self._complete = self._complete, []
+        self.pending_bytes = 0
         self.drain_at_ms = None
         return drained
 

@@ -14,7 +14,6 @@ from kraft.quorum import elections, exchanges, leadership, membership, reads, re
 from kraft.quorum.effects import Effect
 from kraft.quorum.events import (
     AnswerHeld,
-    Append,
     BeginShutdown,
     Event,
     FailureCause,
@@ -262,7 +261,25 @@ class RaftCore:
         self._deadline_ms = deadline_ms
         return deadline_ms
 
+    @property
+    def pending_bytes(self) -> int:
+        """How many bytes of values were given to `append` and are not written."""
+        state = self._quorum.state
+        return state.accumulator.pending_bytes if type(state) is LeaderState else 0
+
     # Life
+
+    def append(self, values: tuple[bytes, ...], now_ms: int) -> int | None:
+        """Take record values of the application of this leader: one atomic unit, which stands in one batch.
+
+        Returns the offset of the first value; None where no batch can hold the unit. The step that `deadline_ms` asks
+        for writes all units of a burst (Kafka: `KafkaRaftClient.prepareAppend`, `schedulePreparedAppend`).
+        """
+        leader = self._quorum.state
+        assert type(leader) is LeaderState, leader
+        assert values, "an append without records"
+        self._deadline_ms = None
+        return leader.accumulator.append(values, now_ms)
 
     def begin(self, now_ms: int) -> list[Effect]:
         """Take the first state, by what is on disk (`QuorumState.initialize`); call once, before any step."""
@@ -278,14 +295,14 @@ class RaftCore:
         """Let one thing happen; returns what is to be done, in order."""
         quorum = self._quorum
         match event:
+            case Received(message=Fetch() as fetch):
+                replication.on_fetch(quorum, event, fetch, now_ms)
             case Received():
                 self._on_request(event, now_ms)
             case LogFlushed():
                 replication.on_log_flushed(quorum, event, now_ms)
             case Replied():
                 self._on_reply(event, now_ms)
-            case Append():
-                replication.on_append(quorum, event, now_ms)
             case Tick():
                 replication.drain(quorum, now_ms)
                 if now_ms >= quorum.purgatory.deadline_ms:
@@ -321,8 +338,6 @@ class RaftCore:
     def _on_request(self, event: Received, now_ms: int) -> None:
         quorum = self._quorum
         match event.message:
-            case Fetch() as fetch:
-                replication.on_fetch(quorum, event, fetch, now_ms)
             case Vote() as vote:
                 elections.on_vote(quorum, event, vote, now_ms)
             case BeginQuorumEpoch() as begin:
@@ -341,6 +356,8 @@ class RaftCore:
                 membership.on_update_voter(quorum, event, update, now_ms)
             case ProbeVersions():
                 raise AssertionError("what a node supports is no question to its core")
+            case Fetch():
+                raise AssertionError("a Fetch is dealt with before all others")
             case _ as never:
                 assert_never(never)
 
@@ -388,7 +405,17 @@ class RaftCore:
         """Let the state act on the new situation until it rests, and note when it wants to act next."""
         quorum = self._quorum
         state = quorum.state
-        if type(state) is not LeaderState or leadership.is_poll_due(state, now_ms):
+        if type(state) is FollowerState:
+            # A follower that waits for its disk does not fetch on.
+            is_at_rest = now_ms < state.fetch_deadline_ms and not quorum.log.is_flushed
+        else:
+            is_at_rest = (
+                type(state) is LeaderState
+                and now_ms < state.check_quorum_deadline_ms
+                and now_ms < state.begin_deadline_ms
+                and (state.change is None or now_ms < state.change.deadline_ms)
+            )
+        if not is_at_rest:
             before: EpochState | None = None
             while quorum.state is not before:
                 before = quorum.state

@@ -11,7 +11,6 @@ from kraft.quorum.values import ElectionState, LeaderAndEpoch, ListenerAddress
 from kraft.quorum.voters import VoterSet
 from metadata_log.records.control import KRaftVersionRecord, LeaderChangeMessage, VotersRecord
 from metadata_log.types import OffsetAndEpoch
-from transport.protocol.errors import Error
 
 ControlRecord = LeaderChangeMessage | KRaftVersionRecord | VotersRecord
 
@@ -133,23 +132,6 @@ class InstallSnapshot(Struct, frozen=True):
     snapshot: OffsetAndEpoch
 
 
-class Appended(Struct, frozen=True):
-    """The values of an `Append` have their offsets; they commit once the high watermark is past `last_offset`."""
-
-    request_id: int
-    base_offset: int
-    last_offset: int
-    epoch: int
-
-
-class AppendRefused(Struct, frozen=True):
-    """The values of an `Append` are not taken, and never will be."""
-
-    request_id: int
-    error: Error
-    leader: LeaderAndEpoch
-
-
 class ReadConfirmed(Struct, frozen=True):
     """Whoever has applied everything below `offset` may answer these reads: nothing more was committed by anybody when
     they came.
@@ -210,8 +192,6 @@ Effect = (
     | CheckDownload
     | AbandonDownload
     | InstallSnapshot
-    | Appended
-    | AppendRefused
     | ReadConfirmed
     | StateChanged
     | LeaderChanged

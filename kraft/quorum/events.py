@@ -93,17 +93,6 @@ class LogStartRaised(Struct, frozen=True):
     offset: int
 
 
-class Append(Struct, frozen=True):
-    """The application of the leader of `epoch` hands over record values: one atomic unit, kept in one batch.
-
-    Answered within the step by `Appended` or `AppendRefused`.
-    """
-
-    request_id: int
-    epoch: int
-    values: tuple[bytes, ...]
-
-
 class Resign(Struct, frozen=True):
     """The application asks its node to give up the leadership of `epoch`."""
 
@@ -148,7 +137,6 @@ Event = (
     | SnapshotChecked
     | SnapshotTaken
     | LogStartRaised
-    | Append
     | Resign
     | ReadIndex
     | UpgradeQuorum

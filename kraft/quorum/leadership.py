@@ -129,16 +129,6 @@ def on_begin_shutdown(quorum: QuorumState, now_ms: int) -> None:
         resign(quorum, now_ms, "shutdown")
 
 
-def is_poll_due(leader: LeaderState, now_ms: int) -> bool:
-    """Whether `poll_leader` has anything to do."""
-    change = leader.change
-    return (
-        now_ms >= leader.check_quorum_deadline_ms
-        or now_ms >= leader.begin_deadline_ms
-        or (change is not None and now_ms >= change.deadline_ms)
-    )
-
-
 def on_commit(quorum: QuorumState, leader: LeaderState, now_ms: int) -> None:
     """More is committed: perhaps a change of the voters, perhaps the one that this leader does not vote after."""
     change = leader.change

@@ -21,38 +21,33 @@ class Purgatory:
     """The parked fetches, in the order in which they came."""
 
     def __init__(self) -> None:
-        self._parked: dict[int, ParkedFetch] = {}
+        self.parked: dict[int, ParkedFetch] = {}
         """By the id of the request."""
         self.deadline_ms = NEVER_MS
         """When the first fetch loses patience, or would have if it had not been removed."""
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether nobody waits."""
-        return not self._parked
-
     def park(self, fetch: ParkedFetch) -> None:
         """Keep a fetch."""
-        self._parked[fetch.request_id] = fetch
+        self.parked[fetch.request_id] = fetch
         self.deadline_ms = min(self.deadline_ms, fetch.deadline_ms)
 
     def take_all(self) -> list[ParkedFetch]:
         """Hand out every parked fetch; the caller answers them all."""
-        taken = list(self._parked.values())
-        self._parked = {}
+        taken = list(self.parked.values())
+        self.parked = {}
         self.deadline_ms = NEVER_MS
         return taken
 
     def remove(self, request_id: int) -> bool:
         """Forget a fetch; returns whether it was parked."""
-        return self._parked.pop(request_id, None) is not None
+        return self.parked.pop(request_id, None) is not None
 
     def hasten(self, reply: FetchReply, deadline_ms: int) -> None:
         """Let every parked fetch have this answer, and at this time at the latest."""
         self._keep(
             [
                 ParkedFetch(fetch.request_id, fetch.request, reply, min(fetch.deadline_ms, deadline_ms))
-                for fetch in self._parked.values()
+                for fetch in self.parked.values()
             ]
         )
 
@@ -60,10 +55,10 @@ class Purgatory:
         """Hand out the fetches whose patience has ended."""
         if now_ms < self.deadline_ms:
             return []
-        expired = [fetch for fetch in self._parked.values() if fetch.deadline_ms <= now_ms]
-        self._keep([fetch for fetch in self._parked.values() if fetch.deadline_ms > now_ms])
+        expired = [fetch for fetch in self.parked.values() if fetch.deadline_ms <= now_ms]
+        self._keep([fetch for fetch in self.parked.values() if fetch.deadline_ms > now_ms])
         return expired
 
     def _keep(self, parked: list[ParkedFetch]) -> None:
-        self._parked = {fetch.request_id: fetch for fetch in parked}
+        self.parked = {fetch.request_id: fetch for fetch in parked}
         self.deadline_ms = min([fetch.deadline_ms for fetch in parked], default=NEVER_MS)

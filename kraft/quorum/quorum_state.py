@@ -94,6 +94,9 @@ class QuorumState:
         state: EpochState,
     ) -> None:
         self.config = config
+        self.longest_wait_ms = config.longest_wait_ms
+        self.check_quorum_ms = config.fetch_timeout_ms * 3 // 2
+        """For so long a leader leads without a word of a majority."""
         self.local = local
         self.endpoints = endpoints
         self.bootstrap = bootstrap
@@ -276,7 +279,24 @@ class QuorumState:
             assert was.voted.id == election.voted.id, ("one vote per epoch", was, election)
         if election != was:
             self.persisted = election
-            self.emit(PersistElection(election, self.history.kraft_version))
+            self._write(PersistElection(election, self.history.kraft_version))
+
+    def _write(self, election: PersistElection) -> None:
+        """Ask for one write of quorum-state, in the place of an earlier one that nothing outward rests on.
+
+        A vote in a higher epoch is two transitions. A crash before the write leaves the replica as if the request had
+        never come, and a crash after the write leaves the epoch together with the vote.
+        """
+        for at in range(len(self.effects) - 1, -1, -1):
+            match self.effects[at]:
+                case PersistElection():
+                    self.effects[at] = election
+                    return
+                case StateChanged() | LeaderChanged() | VotersChanged() | Suspicious():
+                    # A report of the transition: neither a peer nor the log learns of the earlier write by it.
+                    continue
+            break
+        self.emit(election)
 
     def become_unattached(self, epoch: int, now_ms: int, cause: str) -> None:
         """A higher epoch whose leader is not known."""
@@ -376,7 +396,7 @@ class QuorumState:
 
     def check_quorum_deadline_ms(self, now_ms: int) -> int:
         """By when a leader must have heard a majority, from now; never, if it is one by itself."""
-        return NEVER_MS if self.is_only_voter else now_ms + self.config.fetch_timeout_ms * 3 // 2
+        return NEVER_MS if self.is_only_voter else now_ms + self.check_quorum_ms
 
     def become_resigned(self, successors: tuple[ReplicaKey, ...], now_ms: int, cause: str) -> None:
         """Give up the leadership of this epoch, in memory: on disk the node stays the leader that it was."""

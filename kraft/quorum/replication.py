@@ -12,15 +12,13 @@ from msgspec.structs import replace
 
 from kraft.quorum.appending import write_gathered
 from kraft.quorum.effects import (
-    Appended,
     AppendFetched,
-    AppendRefused,
     FlushLog,
     SendRecords,
     SendReply,
     TruncateLog,
 )
-from kraft.quorum.events import AnswerHeld, Append, LogFlushed, Received
+from kraft.quorum.events import AnswerHeld, LogFlushed, Received
 from kraft.quorum.exchanges import Verdict, epoch_error, known_leader, on_common_reply, send, settle
 from kraft.quorum.leadership import on_commit
 from kraft.quorum.log_view import Position
@@ -46,21 +44,6 @@ from metadata_log.types import OffsetAndEpoch, Uuid
 from transport.protocol.errors import Error
 
 # The leader's side: appending
-
-
-def on_append(quorum: QuorumState, event: Append, now_ms: int) -> None:
-    """Give the application's records their offsets; they are written with the next drain."""
-    leader = quorum.state
-    assert event.values, "an append without records"
-    if not isinstance(leader, LeaderState) or leader.epoch != event.epoch:
-        quorum.emit(AppendRefused(event.request_id, Error.NOT_LEADER_OR_FOLLOWER, quorum.leader))
-        return
-    base_offset = leader.accumulator.append(event.values, now_ms)
-    if base_offset is None:
-        quorum.emit(AppendRefused(event.request_id, Error.RECORD_LIST_TOO_LARGE, quorum.leader))
-    else:
-        last_offset = base_offset + len(event.values) - 1
-        quorum.emit(Appended(event.request_id, base_offset, last_offset, leader.epoch))
 
 
 def drain(quorum: QuorumState, now_ms: int) -> None:
@@ -105,7 +88,7 @@ def advance_high_watermark(quorum: QuorumState, leader: LeaderState, now_ms: int
     quorum.move_high_watermark(offset)
     if leader.change is not None or not leader.is_voter:
         on_commit(quorum, leader, now_ms)
-    if quorum.purgatory.is_empty:
+    if not quorum.purgatory.parked:
         return
     if quorum.config.commit_news_delay_ms:
         quorum.purgatory.hasten(_empty_reply(quorum, leader), now_ms + quorum.config.commit_news_delay_ms)
@@ -130,7 +113,7 @@ def on_fetch(quorum: QuorumState, event: Received, request: Fetch, now_ms: int) 
         quorum.emit(SendRecords(event.request_id, reply, request.offset, most))
     else:
         has_news = request.high_watermark < leader.high_watermark
-        wait_ms = min(request.max_wait_ms, quorum.config.longest_wait_ms)
+        wait_ms = min(request.max_wait_ms, quorum.longest_wait_ms)
         if has_news:
             wait_ms = min(wait_ms, quorum.config.commit_news_delay_ms)
         if wait_ms:
@@ -141,11 +124,11 @@ def on_fetch(quorum: QuorumState, event: Received, request: Fetch, now_ms: int) 
 
 def _judge(quorum: QuorumState, request: Fetch, now_ms: int) -> FetchReply | None:
     """The reply to a Fetch that gets no records; None where it does, after it was counted."""
-    error = _refusal(quorum, request)
-    if error is not Error.NONE:
-        return _reply(quorum, error=error)
     leader = quorum.state
-    assert isinstance(leader, LeaderState), leader
+    is_sound = 0 <= request.last_epoch <= request.epoch and request.offset >= 0 and request.max_wait_ms >= 0
+    is_of_this_epoch = request.epoch == leader.epoch and request.replica.id != quorum.local.id
+    if not (is_sound and is_of_this_epoch and isinstance(leader, LeaderState)):
+        return _reply(quorum, error=_refusal(quorum, request))
     if quorum.log.holds(request.offset, request.last_epoch):
         _count_fetch(quorum, leader, request, now_ms)
         return None
@@ -175,11 +158,7 @@ def _refusal(quorum: QuorumState, request: Fetch) -> Error:
     error = epoch_error(quorum, request.epoch)
     if error is not Error.NONE:
         return error
-    if not isinstance(quorum.state, LeaderState):
-        return Error.NOT_LEADER_OR_FOLLOWER
-    if request.replica.id == quorum.local.id:
-        return Error.UNKNOWN_SERVER_ERROR
-    return Error.NONE
+    return Error.UNKNOWN_SERVER_ERROR if isinstance(quorum.state, LeaderState) else Error.NOT_LEADER_OR_FOLLOWER
 
 
 def _count_fetch(quorum: QuorumState, leader: LeaderState, request: Fetch, now_ms: int) -> None:
@@ -197,7 +176,8 @@ def _count_fetch(quorum: QuorumState, leader: LeaderState, request: Fetch, now_m
         quorum.suspect(replica.id, f"{what}: its log has lost records, or its question comes late")
     voter.fetched(request.offset, quorum.log.end_offset, now_ms)
     if leader.note_contact(replica.id):
-        leader.check_quorum_deadline_ms = quorum.check_quorum_deadline_ms(now_ms)
+        # Another voter has fetched, so this leader is not the only one.
+        leader.check_quorum_deadline_ms = now_ms + quorum.check_quorum_ms
     # Everything else that a majority has was committed when it came to be so.
     if request.offset > leader.high_watermark:
         advance_high_watermark(quorum, leader, now_ms)
@@ -466,7 +446,7 @@ def _append_fetched(quorum: QuorumState, peer_id: int, reply: FetchReply, now_ms
     for batch in batches:
         if batch.changes:
             history = history.with_changes(batch.changes)
-    if history.is_contradictory:
+    if history is not quorum.history and history.is_contradictory:
         quorum.suspect(peer_id, f"it sent a voter set, but kraft.version is {history.kraft_version}")
         return Verdict.BACK_OFF
     _emit_append(quorum, batches, reply.data)

@@ -14,7 +14,7 @@ class Confirmations:
 
     def __init__(self) -> None:
         self._waiting: list[int] = []
-        self._confirmed: deque[ReadConfirmed] = deque()
+        self.confirmed: deque[ReadConfirmed] = deque()
         """What the quorum has confirmed, and what has not been applied so far."""
 
     def wait(self, token: int) -> None:
@@ -23,11 +23,11 @@ class Confirmations:
 
     def confirm(self, confirmed: ReadConfirmed) -> None:
         """The quorum has confirmed some."""
-        self._confirmed.append(confirmed)
+        self.confirmed.append(confirmed)
 
     def take(self, applied_offset: int) -> list[int]:
         """The tokens of those that are confirmed and need nothing at or beyond this offset."""
-        confirmed = self._confirmed
+        confirmed = self.confirmed
         taken: list[int] = []
         while confirmed and confirmed[0].offset <= applied_offset:
             taken += confirmed.popleft().read_ids
@@ -37,6 +37,6 @@ class Confirmations:
 
     def abandon(self) -> list[int]:
         """The tokens of all: none will be confirmed."""
-        self._confirmed.clear()
+        self.confirmed.clear()
         abandoned, self._waiting = self._waiting, []
         return abandoned

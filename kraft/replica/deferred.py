@@ -46,7 +46,7 @@ class Deferred:
         while held and held[0].last_offset < committed_offset and room > 0:
             one = held.popleft()
             released.append(one)
-            room -= _weight(one, is_refused=False)
+            room -= 1 if isinstance(one.waiting, ForSubmit) else _weight(one, is_refused=False)
         return released
 
     def abandon(self) -> deque[Held]:

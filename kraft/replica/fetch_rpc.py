@@ -135,7 +135,7 @@ def reply_from_wire(message: fetch_wire.FetchResponse, listener: str, facts_of: 
         epoch=leader.leader_epoch,
         leader_id=leader.leader_id,
         endpoints=leader_endpoints(message, leader.leader_id, listener),
-        error=Error.of(part.error_code),
+        error=Error.of(part.error_code) if part.error_code else Error.NONE,
         high_watermark=part.high_watermark,
         log_start_offset=part.log_start_offset,
         diverging=OffsetAndEpoch(epoch=diverging.epoch, offset=diverging.end_offset) if diverging.epoch >= 0 else None,

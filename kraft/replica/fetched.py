@@ -27,6 +27,7 @@ from metadata_log.batch import (
 from metadata_log.errors import CorruptBatch, IncompleteBatch, MetadataLogError
 from metadata_log.records.control import LeaderChangeMessage
 from metadata_log.records.frame import ControlRecordType, decode_control
+from metadata_log.serde.codec import finished
 from metadata_log.types import NO_NODE
 
 CheckValues = Callable[[Sequence[bytes]], None]
@@ -49,13 +50,7 @@ class Follows(Struct, frozen=True):
 
 def facts_of(data: bytes, follows: Follows | None = None, check: CheckValues | None = None) -> Judged:
     """What `judging` finds, at once."""
-    steps = judging(data, follows, check)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            judged: Judged = end.value
-            return judged
+    return finished(judging(data, follows, check))
 
 
 def judging(
@@ -88,10 +83,11 @@ def judging(
                     yield len(values)
                 changes, voters = (), None
             position += batch.size_bytes
-            found.append(BatchFacts(batch.base_offset, batch.next_offset, batch.epoch, position, changes))
+            next_offset = batch.next_offset
+            found.append(BatchFacts(batch.base_offset, next_offset, batch.epoch, position, changes))
             if previous is not None:
                 newest = voters or previous.voters
-                previous = Follows(batch.next_offset, batch.epoch, previous.epoch, previous.leader_id, newest)
+                previous = Follows(next_offset, batch.epoch, previous.epoch, previous.leader_id, newest)
     except IncompleteBatch:
         pass
     except MetadataLogError as bad:

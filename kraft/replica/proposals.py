@@ -1,8 +1,8 @@
 """What the application of a leader writes, from its decision to the answer (Kafka: the `ControllerWriteEvent` of
 `QuorumController`).
 
-Proposals get their offsets at once and reach the core together. Whoever waits for one is told when it is committed, or
-that it may be lost.
+The core gives each proposal its offsets at once, and one step at the end of the burst writes all of them. Whoever waits
+for one is told when it is committed, or that it may be lost.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Final, Protocol
 from kraft.controller.result import QuorumLevel
 from kraft.quorum.core import RaftCore
 from kraft.quorum.effects import Suspicious
-from kraft.quorum.events import Append, UpgradeQuorum
+from kraft.quorum.events import UpgradeQuorum
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.answer_weight import ANSWERS_PER_TURN
 from kraft.replica.application import Application, ForRequest, ForSubmit, Proposal
+from kraft.replica.backlog import Backlog
 from kraft.replica.deferred import Abandoned, Deferred, Held
 from kraft.replica.events import Answer, Output, SubmitDone, Trace
-from kraft.replica.gathered import Gathered
 from kraft.replica.options import ReplicaOptions
-from metadata_log.types import NEVER_MS
+from metadata_log.types import NEVER_MS, NO_OFFSET
 from transport.protocol.errors import Error
 
 NEXT_TURN_MS: Final = 1
@@ -33,7 +33,7 @@ class ProposalHost(Protocol):
     core: RaftCore
     application: Application
 
-    def step_core(self, event: Append | UpgradeQuorum, now_ms: int) -> None:
+    def step_core(self, event: UpgradeQuorum, now_ms: int) -> None:
         """Let something happen to the core, with which the leadership may end."""
 
     def tell(self, output: Output) -> None:
@@ -49,18 +49,15 @@ class Proposals:
         self._abandoned = Abandoned()
         self.deadline_ms = NEVER_MS
         """When the next portion of answers is to be told."""
-        self._next_append_id = 1
-        self.gathered = Gathered(options.quorum.max_batch_bytes)
+        self.backlog = Backlog()
         self.is_open = False
 
-    @property
-    def is_full(self) -> bool:
+    def is_full(self, core: RaftCore) -> bool:
         """Whether so much waits for a commit that no more may be decided."""
-        return len(self._deferred.held) >= self._options.max_waiting or self._is_backlog_full
+        return len(self._deferred.held) >= self._options.max_waiting or self._is_backlog_full(core)
 
-    @property
-    def _is_backlog_full(self) -> bool:
-        return self.gathered.backlog_bytes >= self._options.max_uncommitted_bytes
+    def _is_backlog_full(self, core: RaftCore) -> bool:
+        return self.backlog.size_bytes + core.pending_bytes >= self._options.max_uncommitted_bytes
 
     def propose(self, host: ProposalHost, proposal: Proposal, now_ms: int) -> None:
         """Take what was decided, and remember who waits for it; or refuse it."""
@@ -69,7 +66,7 @@ class Proposals:
             # They were open when the application decided, earlier in this step.
             self.refuse(host, waiting, Error.NOT_LEADER_OR_FOLLOWER)
             return
-        if waiting is not None and proposal.units and self._is_backlog_full:
+        if waiting is not None and proposal.units and self._is_backlog_full(core):
             self.refuse(host, waiting, Error.REQUEST_TIMED_OUT)
             return
         obstacle = None if proposal.quorum_level is None else self._take_level(host, proposal.quorum_level, now_ms)
@@ -80,28 +77,29 @@ class Proposals:
             # It was time to resign when the level was written.
             self.refuse(host, waiting, Error.NOT_LEADER_OR_FOLLOWER, is_uncertain=True)
             return
-        first_offset = None
-        next_offset = self._next_offset(core)
-        gathered = self.gathered
+        first_offset: int | None = None
+        last_offset = NO_OFFSET
         for unit in proposal.units:
-            if not gathered.values:
-                gathered.base_offset = next_offset
-            refused = None if gathered.add(unit.values) else self._gather_anew(host, unit.values, now_ms)
-            if refused is not None:
+            base_offset = core.append(unit.values, now_ms)
+            if base_offset is None:
+                error = Error.RECORD_LIST_TOO_LARGE
                 if waiting is None:
-                    told = Suspicious(core.local.id, f"its own records cannot be written: {refused.name}")
+                    told = Suspicious(core.local.id, f"its own records cannot be written: {error.name}")
                     host.tell(Trace(told))
-                self.refuse(host, waiting, refused, is_uncertain=first_offset is not None)
+                self.refuse(host, waiting, error, is_uncertain=first_offset is not None)
                 return
             if first_offset is None:
-                first_offset = next_offset
-            host.application.on_appended(unit, next_offset)
-            next_offset += len(unit.values)
+                first_offset = base_offset
+            last_offset = base_offset + len(unit.values) - 1
+            host.application.on_appended(unit, base_offset)
         if waiting is None:
             return
+        if first_offset is not None:
+            self._deferred.hold(Held(first_offset, last_offset, waiting))
+            return
         # Without units the decision may still rest on what is not committed yet, so all of that is waited for.
-        last_offset = next_offset - 1
-        held = Held(last_offset if first_offset is None else first_offset, last_offset, waiting)
+        last_offset = core.next_append_offset - 1
+        held = Held(last_offset, last_offset, waiting)
         if last_offset < core.high_watermark and not self._deferred.held:
             host.tell(success(held, core.leader))
         else:
@@ -112,40 +110,15 @@ class Proposals:
         core = host.core
         obstacle = core.upgrade_obstacle(wanted.level)
         if obstacle is None and not wanted.validate_only and wanted.level > core.history.kraft_version:
-            self.hand_over(host, now_ms)
             host.step_core(UpgradeQuorum(core.epoch, wanted.level), now_ms)
         return obstacle
 
-    def _next_offset(self, core: RaftCore) -> int:
-        """The offset of the next record that is proposed."""
-        gathered = self.gathered
-        return gathered.next_offset if gathered.values else core.next_append_offset
-
-    def _gather_anew(self, host: ProposalHost, values: tuple[bytes, ...], now_ms: int) -> Error | None:
-        """Hand over what was gathered and keep these values, which do not fit; why not, if they cannot be."""
-        gathered = self.gathered
-        self.hand_over(host, now_ms)
-        if not self.is_open:
-            return Error.NOT_LEADER_OR_FOLLOWER
-        gathered.base_offset = host.core.next_append_offset
-        return None if gathered.add(values) else Error.RECORD_LIST_TOO_LARGE
-
-    def hand_over(self, host: ProposalHost, now_ms: int) -> None:
-        """Give what was gathered to the core, as one append: also before what may write records of its own."""
-        gathered, core = self.gathered, host.core
-        if not gathered.values:
-            return
-        assert gathered.base_offset == core.next_append_offset, (gathered.base_offset, core.next_append_offset)
-        append = Append(self._next_append_id, core.epoch, gathered.take())
-        self._next_append_id += 1
-        host.step_core(append, now_ms)
-
     def release(self, host: ProposalHost, committed_offset: int, now_ms: int) -> None:
         """Records are committed: answer those who wait for them, as many as a turn has room for."""
-        if self.gathered.backlog_bytes:
-            self.gathered.release(committed_offset)
+        if self.backlog.size_bytes:
+            self.backlog.release(committed_offset)
         # The rest of an earlier portion comes first, and has a turn of its own.
-        if self.deadline_ms == NEVER_MS:
+        if self._deferred.held and self.deadline_ms == NEVER_MS:
             self._tell_committed(host, now_ms)
 
     def tell_more(self, host: ProposalHost, now_ms: int) -> None:
@@ -161,9 +134,10 @@ class Proposals:
         if not deferred.held:
             return
         core = host.core
-        for held in deferred.release(core.high_watermark, ANSWERS_PER_TURN):
-            host.tell(success(held, core.leader))
-        if deferred.is_due(core.high_watermark):
+        committed_offset, leader = core.high_watermark, core.leader
+        for held in deferred.release(committed_offset, ANSWERS_PER_TURN):
+            host.tell(success(held, leader))
+        if deferred.held and deferred.is_due(committed_offset):
             self.deadline_ms = now_ms + NEXT_TURN_MS
 
     def _tell_abandoned(self, host: ProposalHost, now_ms: int) -> None:
@@ -177,7 +151,7 @@ class Proposals:
 
     def close(self) -> None:
         """The application does not lead any more; call `refuse_waiting` when it knows."""
-        self.gathered.forget()
+        self.backlog.forget()
         self.is_open = False
 
     def refuse_waiting(self, host: ProposalHost, now_ms: int) -> None:

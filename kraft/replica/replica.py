@@ -18,9 +18,7 @@ from kraft.quorum.effects import (
     AppendBatch,
     AppendControl,
     AppendDownload,
-    Appended,
     AppendFetched,
-    AppendRefused,
     BeginDownload,
     CheckDownload,
     Effect,
@@ -56,7 +54,7 @@ from kraft.quorum.events import (
     SnapshotTaken,
     Tick,
 )
-from kraft.quorum.messages import FetchReply, ProbeVersionsReply, Request, VoterRequest
+from kraft.quorum.messages import FetchReply, Request
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.api_versions import describe_versions, quorum_apis
 from kraft.replica.application import (
@@ -107,6 +105,7 @@ from metadata_log.errors import DecodeError
 from metadata_log.log import MetadataLog
 from metadata_log.records.control import LeaderChangeMessage
 from metadata_log.serde import Message
+from metadata_log.serde.codec import finished
 from metadata_log.types import NEVER_MS, NO_NODE, OffsetAndEpoch, Uuid
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
@@ -291,17 +290,16 @@ class Replica:
     def deadline_ms(self) -> int:
         """When `step(Tick())` is wanted if nothing happens before; may be in the past at the end of a burst.
 
-        While something committed is to be applied, at once or in a millisecond, other deadlines are not looked at.
+        While something committed is to be applied, at once or in a millisecond, no deadline but the core's counts.
         """
-        if self._proposals.gathered.values:
-            return 0
         core = self.core
+        core_ms = core.deadline_ms()
         # A follower's flush is waited for by the leader and so by clients, its application by nobody.
         if self._apply_at_ms < NEVER_MS and (core.is_leader or not self._storage.is_flushing):
-            return min(self._apply_at_ms, self._judge_at_ms, self._proposals.deadline_ms, self._early_at_ms)
+            return min(core_ms, self._apply_at_ms, self._judge_at_ms, self._proposals.deadline_ms, self._early_at_ms)
         return min(
             self._judge_at_ms,
-            core.deadline_ms(),
+            core_ms,
             self.application.deadline_ms(),
             self._maker.deadline_ms,
             self._cleaner.deadline_ms,
@@ -318,6 +316,13 @@ class Replica:
         Raises `MetadataLogError` or `OSError` if the disk or the log fails; the replica must not be used then.
         """
         match event:
+            case WireRequest() if event.api_key in self._quorum_apis:
+                denial = self.application.denial(event)
+                if denial is None:
+                    self._on_quorum_request(event, now_ms)
+                else:
+                    self._outputs.append(Answer(event.request_id, refuse_quorum_request(event, denial)))
+                    self._tell_denials()
             case WireRequest():
                 self._on_request(event, now_ms)
             case Tick():
@@ -328,7 +333,8 @@ class Replica:
                 flushed, following = self._storage.flush_done(event.ticket)
                 if following is not None:
                     self._outputs.append(following)
-                self.step_core(flushed, now_ms)
+                if effects := self.core.step(flushed, now_ms):
+                    self._carry_out(effects, now_ms)
             case Submit():
                 self._perform(self.application.on_submit(event), now_ms)
             case Call() | CancelCall():
@@ -346,7 +352,6 @@ class Replica:
                 self.step_core(event, now_ms)
             case BeginShutdown():
                 self.application.on_begin_shutdown(now_ms)
-                self._proposals.hand_over(self, now_ms)
                 self._finish_by_ms = now_ms + FINISH_MS
                 self._leave_if_finished(now_ms)
             case _:
@@ -397,14 +402,7 @@ class Replica:
 
     def _on_request(self, request: WireRequest, now_ms: int) -> None:
         key = request.api_key
-        if key in self._quorum_apis:
-            denial = self.application.denial(request)
-            if denial is None:
-                self._on_quorum_request(request, now_ms)
-            else:
-                self._outputs.append(Answer(request.request_id, refuse_quorum_request(request, denial)))
-                self._tell_denials()
-        elif key == ApiKey.API_VERSIONS:
+        if key == ApiKey.API_VERSIONS:
             message = request.message
             assert isinstance(message, ApiVersionsRequest), message
             level = self.core.history.kraft_version
@@ -427,7 +425,7 @@ class Replica:
         if now_ms >= self._apply_at_ms:
             # What was answered must be seen by whoever asks next.
             self._apply(now_ms)
-        answer = self.application.on_full if self._proposals.is_full else self.application.on_request
+        answer = self.application.on_full if self._proposals.is_full(self.core) else self.application.on_request
         self._perform(answer(request, self.core.leader, now_ms), now_ms)
         self._tell_denials()
 
@@ -439,9 +437,8 @@ class Replica:
         flat = self._rpc.request_from_wire(request)
         if isinstance(flat, Request):
             self._received[request.request_id] = request
-            if isinstance(flat, VoterRequest):
-                self._proposals.hand_over(self, now_ms)
-            self.step_core(Received(request.request_id, flat), now_ms)
+            if effects := self.core.step(Received(request.request_id, flat), now_ms):
+                self._carry_out(effects, now_ms)
         else:
             self._outputs.append(Answer(request.request_id, self._sealed(request.request_id, flat)))
 
@@ -459,12 +456,19 @@ class Replica:
         peer_id = self._asked.pop(event.request_id, None)
         if peer_id is None:
             return
-        if records_of(event.message):
+        message = event.message
+        data = records_of(message)
+        if not data:
+            self._take_reply(event, peer_id, now_ms)
+        elif not self._held and len(data) <= self.options.judged_per_turn and isinstance(message, FetchResponse):
+            # So few bytes hold fewer records than a turn has room for: nothing has to be held.
+            self._judged = data, finished(judging(data, self._follows(), self.application.check))
+            self._take_reply(event, peer_id, now_ms)
+            self._judged = None
+        else:
             self._held.append(HeldReply(event, peer_id, self._begin_of(event)))
             if len(self._held) == 1:
                 self._judge(now_ms)
-        else:
-            self._take_reply(event, peer_id, now_ms)
 
     def _take_reply(self, event: WireReply, peer_id: int, now_ms: int) -> None:
         """Hand an answer of the quorum to the core."""
@@ -475,12 +479,10 @@ class Replica:
             failed = RequestFailed(event.request_id, peer_id, FailureCause.BAD_BYTES)
             self.step_core(failed, now_ms)
         else:
-            if isinstance(reply, ProbeVersionsReply):
-                self._proposals.hand_over(self, now_ms)
-            elif isinstance(reply, FetchReply) and reply.diverging is not None:
+            if isinstance(reply, FetchReply) and reply.diverging is not None:
                 cut = self.core.truncation_point(reply.diverging)
                 reply = structs.replace(reply, splits_batch=self._storage.splits_batch(cut))
-            self.step_core(Replied(event.request_id, peer_id, reply), now_ms)
+            self._carry_out(self.core.step(Replied(event.request_id, peer_id, reply), now_ms), now_ms)
 
     def _judge(self, now_ms: int) -> None:
         """Judge what is held for one turn. Whatever has happened since an answer came, the core sees the answer as one
@@ -515,12 +517,15 @@ class Replica:
 
     def _begin_fetched(self, data: bytes) -> tuple[Basis, Iterator[int]]:
         """Judge what may be appended of the records that the leader sends."""
-        core = self.core
-        sets = core.history.sets
-        follows = Follows(
-            core.log_end_offset, core.last_epoch, core.epoch, core.leader.leader_id, sets[-1][1] if sets else None
-        )
+        follows = self._follows()
         return follows, self._judge_fetched(data, follows)
+
+    def _follows(self) -> Follows:
+        """What fetched records have to follow."""
+        core = self.core
+        leader, sets = core.leader, core.history.sets
+        voters = sets[-1][1] if sets else None
+        return Follows(core.log_end_offset, core.last_epoch, leader.epoch, leader.leader_id, voters)
 
     def _judge_fetched(self, data: bytes, follows: Follows) -> Iterator[int]:
         judged = yield from judging(data, follows, self.application.check)
@@ -547,13 +552,12 @@ class Replica:
             for action in self.application.on_tick(now_ms):
                 self._perform(action, now_ms)
             self._tell_denials()
-        self._proposals.hand_over(self, now_ms)
         if now_ms >= self._maker.deadline_ms or now_ms >= self._cleaner.deadline_ms:
             self._tend_snapshots(now_ms)
         if now_ms >= self._judge_at_ms:
             self._judge(now_ms)
         if now_ms >= self.core.deadline_ms():
-            self.step_core(_TICK, now_ms)
+            self._carry_out(self.core.step(_TICK, now_ms), now_ms)
 
     # Effects
 
@@ -583,7 +587,8 @@ class Replica:
                     if served_bytes - len(data) >= SERVED_AT_ONCE_BYTES:
                         # One of many fetches that waited: without records it asks again at once, and has its turn.
                         last_read, data = None, b""
-                    outputs.append(Answer(effect.request_id, self._rpc.reply_to_wire(request, effect.reply, data)))
+                    answer = self._rpc.fetch_replies.to_wire(request, effect.reply, data)
+                    outputs.append(Answer(effect.request_id, answer))
                 case SendReply():
                     request = self._received.pop(effect.request_id)
                     reply = self._rpc.reply_to_wire(request, effect.message)
@@ -597,19 +602,25 @@ class Replica:
                     )
                 case AppendBatch():
                     size = storage.append_batch(effect)
+                    self._proposals.backlog.written(effect.base_offset + len(effect.values), size)
                     if self.application.reads_batches:
                         self._applier.remember(_own_batch(effect.base_offset, effect, effect.values, size))
                 case AppendFetched():
                     storage.append_fetched(effect)
+                case FlushLog() if self.options.inline_flush:
+                    # The answer is an event of its own: it must not overtake the effects that follow this one.
+                    self._todo.append(storage.flush_now(effect))
                 case FlushLog():
-                    self._flush(effect, now_ms)
+                    if (start := storage.request_flush(effect)) is not None:
+                        outputs.append(start)
                 case HighWatermarkMoved():
-                    # Clients wait for their answers, and nobody for the application: it comes last.
-                    self._apply_at_ms = now_ms
                     self._proposals.release(self, effect.offset, now_ms)
                     outputs.append(Trace(effect))
-                case Appended():
-                    pass
+                    if self.application.reads_batches:
+                        # Clients wait for their answers, and nobody for the application: a Tick of its own comes last.
+                        self._apply_at_ms = now_ms
+                    else:
+                        self._apply(now_ms)
                 case StateChanged():
                     outputs.append(Trace(effect))
                     if effect.source == "Leader":
@@ -618,8 +629,6 @@ class Replica:
                     outputs.append(Trace(effect))
                 case PersistElection():
                     storage.persist_election(effect.state, effect.kraft_version)
-                case AppendRefused():
-                    raise AssertionError(f"the core refuses what its own leader gathered: {effect}")
                 case TruncateLog():
                     storage.truncate(effect)
                 case AppendControl():
@@ -647,24 +656,15 @@ class Replica:
                 case _:
                     assert_never(effect)
 
-    def _flush(self, effect: FlushLog, now_ms: int) -> None:
-        if self.options.inline_flush:
-            # The answer is an event of its own: it must not overtake the effects that follow this one.
-            self._todo.append(self._storage.flush_now(effect))
-            return
-        start = self._storage.request_flush(effect)
-        if start is not None:
-            self._outputs.append(start)
-
     # Commits
 
     def _apply(self, now_ms: int) -> None:
         """Hand what is committed to the application."""
         high_watermark = self.core.high_watermark
         applier, application = self._applier, self.application
-        if application.is_applying:
-            self._outputs.extend(application.apply_more())
         if application.reads_batches:
+            if application.is_applying:
+                self._outputs.extend(application.apply_more())
             self._apply_batches(high_watermark)
             if application.is_applying:
                 self._apply_at_ms = now_ms + 1
@@ -680,9 +680,10 @@ class Replica:
         else:
             self._apply_at_ms = NEVER_MS
             application.on_caught_up()
-        self._tell_confirmed()
+        if self._confirmations.confirmed:
+            self._tell_confirmed()
         claim = self._claim_offset
-        if claim is not None and applier.next_offset > claim and not self.is_active:
+        if claim is not None and applier.next_offset > claim and not self._proposals.is_open:
             self._proposals.is_open = True
             self._todo.extend(application.on_leader(self.core.epoch, self.core.next_append_offset, now_ms))
             self._take_up_early(now_ms)

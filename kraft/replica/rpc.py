@@ -70,13 +70,14 @@ class Rpc:
         self._facts_of = facts_of
         self.listener = listener
         self._timeout_ms = timeout_ms
-        self._fetch_replies = fetch_rpc.FetchReplies()
+        self.fetch_replies = fetch_rpc.FetchReplies()
 
     def request_from_wire(self, request: WireRequest) -> Request | Message:
         """The flat form of a quorum request, or at once the answer that refuses it."""
         match request.message:
             case FetchRequest() as message:
-                if self._is_foreign(message.cluster_id):
+                # Not by `_is_foreign`, as each commit is fetched by each follower.
+                if message.cluster_id != self.cluster_id and message.cluster_id is not None:
                     return FetchResponse(error_code=Error.INCONSISTENT_CLUSTER_ID)
                 return fetch_rpc.request_from_wire(message)
             case VoteRequest() | BeginQuorumEpochRequest() | EndQuorumEpochRequest() as message:
@@ -103,7 +104,7 @@ class Rpc:
         """The answer to `request`, in a form that its version can carry."""
         match reply:
             case FetchReply():
-                return self._fetch_replies.to_wire(request, reply, records)
+                return self.fetch_replies.to_wire(request, reply, records)
             case VoteReply() | BeginQuorumEpochReply() | EndQuorumEpochReply():
                 return election_rpc.reply_to_wire(request, reply)
             case FetchSnapshotReply():

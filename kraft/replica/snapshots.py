@@ -265,6 +265,8 @@ class SnapshotCleaner:
         self._every_ms = every_ms
         self._marked: list[tuple[int, tuple[str, ...]]] = []
         self._round_ms = NEVER_MS
+        self.deadline_ms = NEVER_MS
+        """When there is something to do."""
         self.wait(count, now_ms)
 
     def wait(self, count: int, now_ms: int) -> None:
@@ -276,11 +278,11 @@ class SnapshotCleaner:
             self._round_ms = NEVER_MS
         elif not now_ms < self._round_ms < NEVER_MS:
             self._round_ms = now_ms + self._every_ms
+        self._plan()
 
-    @property
-    def deadline_ms(self) -> int:
-        """When there is something to do."""
-        return min(self._round_ms, self._marked[0][0]) if self._marked else self._round_ms
+    def _plan(self) -> None:
+        """Say when there is something to do next."""
+        self.deadline_ms = min(self._round_ms, self._marked[0][0]) if self._marked else self._round_ms
 
     def is_round_due(self, now_ms: int) -> bool:
         """Whether to look for what is too much."""
@@ -290,8 +292,11 @@ class SnapshotCleaner:
         """These have got their second name, and go when nobody reads them any more."""
         if files:
             self._marked.append((now_ms + REMOVE_AFTER_MS, files))
+            self._plan()
 
     def take_due(self, now_ms: int) -> Iterator[tuple[str, ...]]:
         """The files whose time has come."""
         while self._marked and self._marked[0][0] <= now_ms:
-            yield self._marked.pop(0)[1]
+            _, files = self._marked.pop(0)
+            self._plan()
+            yield files

@@ -19,7 +19,7 @@ from kraft.replica.events import StartFlush
 from kraft.replica.options import ReplicaOptions
 from kraft.replica.quorum_records import changes_in, changes_of_snapshot
 from kraft.replica.snapshots import SnapshotFiles
-from metadata_log.batch import build_batch, build_control_batch, read_batch, records
+from metadata_log.batch import build_control_batch, new_batch, read_batch, records
 from metadata_log.disk import Disk
 from metadata_log.errors import REMEDY, CorruptBatch, DirectoryError, MetadataLogError, UnsupportedVersion
 from metadata_log.log import MetadataLog
@@ -244,9 +244,9 @@ class Storage:
 
     def append_batch(self, effect: AppendBatch) -> int:
         """Append a leader's own data records; returns the size of the batch."""
-        data = build_batch(effect.base_offset, effect.epoch, effect.timestamp_ms, effect.values)
-        self.log.append(data)
-        return len(data)
+        batch = new_batch(effect.base_offset, effect.epoch, effect.timestamp_ms, effect.values)
+        self.log.append(batch.data, [batch])
+        return batch.size_bytes
 
     def append_control(self, effect: AppendControl) -> int:
         """Append a leader's own control records; returns the size of the batch."""

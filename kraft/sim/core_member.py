@@ -20,9 +20,7 @@ from kraft.quorum.core import CoreStart, RaftCore
 from kraft.quorum.effects import (
     AppendBatch,
     AppendControl,
-    Appended,
     AppendFetched,
-    AppendRefused,
     Effect,
     FlushLog,
     HighWatermarkMoved,
@@ -37,7 +35,6 @@ from kraft.quorum.effects import (
     VotersChanged,
 )
 from kraft.quorum.events import (
-    Append,
     Event,
     FailureCause,
     LogFlushed,
@@ -234,7 +231,8 @@ class CoreMember(SteppedMember):
         self._flushes: dict[int, tuple[int, FlushLog]] = {}
         self._asked: dict[int, int] = {}
         self._candidates: dict[int, Vote] = {}
-        self._submitted: dict[int, Appended] = {}
+        self._submitted: dict[int, int] = {}
+        """By id, the offsets of values that are not known to be committed."""
         self._next_ticket = 1
         self._effects_left: int | None = None
         self._failure: Exception = Crashed()
@@ -396,7 +394,12 @@ class CoreMember(SteppedMember):
 
     def submit(self, submit_id: int, value: bytes, now_ms: int) -> list[Output]:
         """Hand over a record for the log."""
-        return self.step(Append(submit_id, self.core.epoch, (value,)), now_ms)
+        core = self.core
+        base_offset = core.append((value,), now_ms) if core.is_leader else None
+        if base_offset is None:
+            return [Done(submit_id, Outcome.REFUSED)]
+        self._submitted[submit_id] = base_offset
+        return []
 
     def administer(self, request_id: int, message: Message, now_ms: int) -> list[Output]:
         """Never asked: a bare core serves no clients."""
@@ -446,10 +449,6 @@ class CoreMember(SteppedMember):
                     outputs.append(Answer(effect.request_id, self._with_records(effect)))
                 case AppendBatch() | AppendControl() | AppendFetched() | TruncateLog():
                     self._write(effect)
-                case Appended():
-                    self._submitted[effect.request_id] = effect
-                case AppendRefused():
-                    outputs.append(Done(effect.request_id, Outcome.REFUSED))
                 case HighWatermarkMoved(offset=offset):
                     outputs.extend(self._committed(offset))
         return outputs
@@ -474,10 +473,10 @@ class CoreMember(SteppedMember):
         return replace(effect.reply, batches=facts, data=data)
 
     def _committed(self, high_watermark: int) -> list[Output]:
-        done = [one for one in self._submitted.values() if one.last_offset < high_watermark]
-        for one in done:
-            del self._submitted[one.request_id]
-        return [Done(one.request_id, Outcome.COMMITTED, one.base_offset) for one in done]
+        done = [(submit_id, offset) for submit_id, offset in self._submitted.items() if offset < high_watermark]
+        for submit_id, _ in done:
+            del self._submitted[submit_id]
+        return [Done(submit_id, Outcome.COMMITTED, offset) for submit_id, offset in done]
 
     # Questions
 

@@ -22,7 +22,7 @@ from kraft.replica.decisions import Decisions, _UnderWay
 from kraft.replica.held import HeldReply
 from kraft.replica.machine_host import MachineHost
 from kraft.replica.replica import Replica
-from kraft.replica.snapshots import _Work
+from kraft.replica.snapshots import SnapshotCleaner, _Work
 from metadata_log.log import MetadataLog
 
 GIVEN: Final = "given at the start, and never changed"
@@ -42,6 +42,8 @@ IRRELEVANT: Final[dict[type, dict[str, str]]] = {
     },
     QuorumState: {
         "config": GIVEN,
+        "longest_wait_ms": GIVEN,
+        "check_quorum_ms": GIVEN,
         "local": GIVEN,
         "endpoints": GIVEN,
         "bootstrap": GIVEN,
@@ -58,6 +60,7 @@ IRRELEVANT: Final[dict[type, dict[str, str]]] = {
     BatchAccumulator: {
         "_linger_ms": GIVEN,
         "_max_batch_bytes": GIVEN,
+        "pending_bytes": DERIVED,
     },
     LeaderState: {
         "local": GIVEN,
@@ -68,6 +71,9 @@ IRRELEVANT: Final[dict[type, dict[str, str]]] = {
     },
     MetadataLog: {
         "control_batches": "read at the start only",
+    },
+    SnapshotCleaner: {
+        "deadline_ms": DERIVED,
     },
     _Work: {
         "values": "an iterator; `taken` says where it is",

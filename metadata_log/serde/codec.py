@@ -164,7 +164,7 @@ def decode_from_within(
     return finished(decode_in_steps(cls, version, data, position, budget, where))
 
 
-def finished(steps: Generator[None, None, Result]) -> Result:
+def finished(steps: Generator[object, None, Result]) -> Result:
     """Run all steps at once."""
     while True:
         try:

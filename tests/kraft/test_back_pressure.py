@@ -159,7 +159,7 @@ def test_a_leader_without_its_followers_takes_no_more_than_it_can_hold_and_recov
     again = net.submit(leader, b"again")
     net.settle()
     assert net.done[again].error == Error.NONE
-    assert net.replicas[leader]._proposals.gathered.backlog_bytes == 0
+    assert net.replicas[leader]._proposals.backlog.size_bytes == 0
 
 
 def test_what_a_former_leader_could_not_commit_is_no_burden_to_it_later() -> None:
@@ -171,7 +171,7 @@ def test_what_a_former_leader_could_not_commit_is_no_burden_to_it_later() -> Non
     net.until(lambda: net.leader not in (0, former))
     net.cut = set()
     net.until(lambda: not net.replicas[former].core.is_leader)
-    assert net.replicas[former]._proposals.gathered.backlog_bytes == 0
+    assert net.replicas[former]._proposals.backlog.size_bytes == 0
 
 
 # Callers
@@ -204,7 +204,7 @@ async def test_callers_wait_their_turn_by_bytes(sizes: list[int], at_once: int) 
     done: list[int] = []
     async with trio.open_nursery() as nursery:
         await started(nursery, appends, sizes, done)
-        assert appends.outstanding == at_once
+        assert len(appends.waiting) == at_once
         while len(done) < len(sizes):
             finish_next(appends, inbox)
             await wait_all_tasks_blocked()
@@ -216,8 +216,8 @@ async def test_one_that_was_large_makes_room_for_many() -> None:
     appends = Appends(inbox, limit=11_000)
     async with trio.open_nursery() as nursery:
         await started(nursery, appends, [20_000, *[100] * 8], [])
-        assert appends.outstanding == 1
+        assert len(appends.waiting) == 1
         finish_next(appends, inbox)
         await wait_all_tasks_blocked()
-        assert appends.outstanding == 8
+        assert len(appends.waiting) == 8
         nursery.cancel_scope.cancel()

@@ -10,10 +10,9 @@ import pytest
 from one_core import OneCore, at, endpoints
 
 from kraft.quorum.core import CoreStart
-from kraft.quorum.effects import Appended, CheckDownload, PersistElection, SendRequest
+from kraft.quorum.effects import AppendBatch, CheckDownload, PersistElection, SendRequest
 from kraft.quorum.epoch_limit import LAST_EPOCH, highest_epoch
 from kraft.quorum.events import (
-    Append,
     FailureCause,
     Received,
     Replied,
@@ -204,9 +203,10 @@ class Hostile:
                 one.step(Tick())
             case 10:
                 if one.core.is_leader:
-                    one.step(Append(7, one.core.epoch, (b"value",)))
+                    offset = one.core.append((b"value",), one.now_ms)
                     one.step(Tick())
-                    assert any(isinstance(effect, Appended) for effect in one.effects[effects_before:])
+                    written = [effect for effect in one.effects[effects_before:] if isinstance(effect, AppendBatch)]
+                    assert [effect.base_offset for effect in written] == [offset]
             case _:
                 one.step(rng.choice((Resign(one.core.epoch), Resumed(50))))
         for effect in one.effects[effects_before:]:

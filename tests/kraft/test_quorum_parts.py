@@ -42,7 +42,7 @@ def test_a_fetch_that_is_withdrawn_is_never_answered() -> None:
     assert [fetch.request_id for fetch in purgatory.take_expired(250)] == [2]
     assert purgatory.deadline_ms == 300
     assert purgatory.remove(3)
-    assert purgatory.is_empty
+    assert not purgatory.parked
     assert purgatory.take_expired(400) == []
     assert purgatory.deadline_ms == NEVER_MS
     assert [fetch.request_id for fetch in copy.take_all()] == [2, 3]

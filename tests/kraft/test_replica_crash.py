@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -27,12 +28,13 @@ from kraft.replica import (
     host_raw_log,
 )
 from metadata_log.batch import build_batch, build_control_batch, scan
+from metadata_log.errors import MetadataLogError
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.quorum_state_file import read_quorum_state
 from metadata_log.records.control import LeaderChangeMessage
 from metadata_log.records.frame import encode_control
 from metadata_log.serde import Message
-from metadata_log.types import METADATA_TOPIC, Uuid
+from metadata_log.types import METADATA_TOPIC, NO_NODE, Uuid
 from transport.protocol.messages import (
     BeginQuorumEpochRequest,
     FetchRequest,
@@ -45,7 +47,12 @@ from transport.protocol.messages.begin_quorum_epoch import (
     BeginQuorumEpochRequestTopicData,
 )
 from transport.protocol.messages.fetch import EpochEndOffset, FetchableTopicResponse, LeaderIdAndEpoch, PartitionData
-from transport.protocol.messages.vote import VoteRequestPartitionData, VoteRequestTopicData
+from transport.protocol.messages.vote import (
+    VoteRequestPartitionData,
+    VoteRequestTopicData,
+    VoteResponsePartitionData,
+    VoteResponseTopicData,
+)
 
 PARTITION = f"{DIRECTORY}/__cluster_metadata-0"
 LOG = f"{PARTITION}/00000000000000000000.log"
@@ -196,7 +203,7 @@ def test_a_vote_that_was_answered_is_never_given_to_another() -> None:
     def check(before: Node, disk: MemoryDisk) -> None:
         stored = read_quorum_state(disk, PARTITION)
         assert stored is not None
-        assert stored.leader_epoch in (0, 5)
+        assert (stored.leader_epoch, stored.voted_id) in ((0, NO_NODE), (5, 2)), "the epoch and the vote are one write"
         again = Node(disk)
         assert again.replica.core.epoch == stored.leader_epoch
         again.receive(2, vote(3, 5))
@@ -207,6 +214,80 @@ def test_a_vote_that_was_answered_is_never_given_to_another() -> None:
 
     operations = crash_everywhere(lambda: Node(formatted_disk(1)), lambda node: node.receive(1, vote(2, 5)), check)
     assert operations >= 4, "a vote is written, fsynced, renamed, and its directory fsynced"
+
+
+def operations_of(node: Node, act: Callable[[Node], None]) -> list[str]:
+    """The disk operations of an act, each with the name of its file."""
+    operations: list[str] = []
+    node.disk.on_operation = lambda operation, path: operations.append(f"{operation} {path.rpartition('/')[2]}")
+    act(node)
+    node.disk.on_operation = None
+    return operations
+
+
+def test_a_vote_in_a_higher_epoch_is_one_write_of_two_syncs() -> None:
+    """The file and its directory are synced once each, and the answer follows both."""
+    node = Node(formatted_disk(1))
+    operations = operations_of(node, lambda node: node.receive(1, vote(2, 5)))
+    assert granted(node.answers.get(1))
+    synced = [operation for operation in operations if "sync" in operation]
+    assert synced == ["fsync quorum-state.tmp", "fsync_dir __cluster_metadata-0"]
+
+
+def test_a_candidate_that_gives_its_vote_in_a_higher_epoch_keeps_one_of_both_votes() -> None:
+    """A crash between the two epochs leaves the vote for itself, and its answer to another candidate is a refusal."""
+
+    def prepare() -> Node:
+        node = Node(formatted_disk(1))
+        node.now_ms += 60_000
+        node.step(Tick())
+        for request in [one for one in node.sent if isinstance(one.message, VoteRequest)]:
+            part = VoteResponsePartitionData(vote_granted=True, leader_id=NO_NODE)
+            topic = VoteResponseTopicData(topic_name=METADATA_TOPIC, partitions=[part])
+            node.step(WireReply(request.request_id, VoteResponse(topics=[topic])))
+        assert node.replica.core.state_name == "Candidate"
+        return node
+
+    def check(before: Node, disk: MemoryDisk) -> None:
+        stored = read_quorum_state(disk, PARTITION)
+        assert stored is not None
+        assert (stored.leader_epoch, stored.voted_id) in ((1, 1), (5, 2))
+        again = Node(disk)
+        again.receive(2, vote(3, stored.leader_epoch))
+        assert not granted(again.answers.get(2)), "two votes in one epoch"
+        if granted(before.answers.get(1)):
+            again.receive(3, vote(2, 5))
+            assert granted(again.answers.get(3))
+
+    assert crash_everywhere(prepare, lambda node: node.receive(1, vote(2, 5)), check) >= 4
+
+
+def test_an_only_voter_is_elected_with_one_write_that_precedes_its_record() -> None:
+    """The leader's epoch is on disk before the log holds a record of this epoch, wherever the power fails."""
+
+    def check(before: Node, disk: MemoryDisk) -> None:
+        stored = read_quorum_state(disk, PARTITION)
+        epochs = []
+        with suppress(MetadataLogError):  # the tail may be torn
+            for batch in scan(disk.read(LOG)) if disk.exists(LOG) else ():
+                epochs.append(batch.epoch)  # noqa: PERF401 - those before the torn tail count
+        if epochs:
+            assert stored is not None
+            assert stored.leader_epoch >= max(epochs)
+        assert Node(disk, voters=1).replica.core.epoch >= (0 if stored is None else stored.leader_epoch)
+
+    def prepare() -> Node:
+        node = Node(formatted_disk(1))
+        node.replica.close()
+        return node
+
+    def act(node: Node) -> None:
+        again = Node(node.disk, voters=1)
+        again.work()
+
+    operations = operations_of(prepare(), act)
+    assert sum(one.startswith("fsync quorum-state") for one in operations) == 1, operations
+    crash_everywhere(prepare, act, check)
 
 
 def test_the_start_itself_may_be_cut_anywhere() -> None:

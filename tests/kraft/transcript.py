@@ -46,9 +46,7 @@ from kraft.invariants.observation import LogBatch
 from kraft.quorum.effects import (
     AppendBatch,
     AppendControl,
-    Appended,
     AppendFetched,
-    AppendRefused,
     Effect,
     FlushLog,
     HighWatermarkMoved,
@@ -291,8 +289,14 @@ class Transcript:
     # Commands: the application
 
     def _on_append(self, node: str, *values: str) -> None:
+        core = self._members[int(node)].core
         for value in values:
-            self._stepped(int(node), self._members[int(node)].submit(0, value.encode(), self._clocks[int(node)]))
+            offset = core.next_append_offset
+            if self._members[int(node)].submit(0, value.encode(), self._clocks[int(node)]):
+                known = f"leader={_id(core.leader.leader_id)} epoch={core.epoch}"
+                self._lines.append(f"{node} refuses the append NOT_LEADER_OR_FOLLOWER {known}")
+            else:
+                self._lines.append(f"{node} takes {offset}-{offset + 1}@{core.epoch}")
         if self._members[int(node)].deadline_ms() <= self._clocks[int(node)]:
             self._tick(int(node), self._clocks[int(node)])
 
@@ -363,10 +367,6 @@ class Transcript:
                 batches, _ = pack_batches(self._members[node_id].log.read(offset), max_bytes)
                 records = f" records={batches[0].base_offset}-{batches[-1].next_offset}"
                 return f"{node_id} => {self._caller(request_id)} {_describe(reply)}{records}"
-            case Appended(_, base_offset, last_offset, epoch):
-                return f"{node_id} takes {base_offset}-{last_offset + 1}@{epoch}"
-            case AppendRefused(_, error, leader):
-                return f"{node_id} refuses the append {error.name} leader={_id(leader.leader_id)} epoch={leader.epoch}"
             case StateChanged(source, target, epoch, cause):
                 return f"{node_id}: {source} -> {target} epoch={epoch} cause={cause}"
             case LeaderChanged(leader):

@@ -167,7 +167,7 @@ class TestMemory:
         for byte in framed(bytes(3000))[:-1]:
             assert reader.feed(bytes([byte])) == []
         assert reader.held == 3003
-        assert isinstance(reader._partial, bytearray), "a list of bytes would take forty times as much"
+        assert isinstance(reader.partial, bytearray), "a list of bytes would take forty times as much"
         assert reader.feed(b"\x00\x00") == [bytes(3000)]
         assert (reader.held, reader.missing) == (1, 3)
 

@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import Struct
 
 from metadata_log.errors import DecodeError, EncodeError
-from metadata_log.serde import Message, Versions, schema_of
+from metadata_log.serde import Message, Versions
 from metadata_log.serde.codec import UNCOUNTED_BYTES, decode_in_steps, decode_within
 from transport.protocol.apis import APIS, Api, ApiKey
 from transport.protocol.errors import Error
@@ -112,7 +112,8 @@ class FrameReader:
         self._allowed = allowed
         self.small_bytes = min(max_frame_bytes, UNCOUNTED_BYTES)
         """The frame size up to which no limit is checked."""
-        self._partial = bytearray()
+        self.partial = bytearray()
+        """The bytes of an incomplete frame."""
         self._needed = 4
         self.broken: str | None = None
         """Why the reader takes no further bytes: a length that is negative or above the limit."""
@@ -120,25 +121,25 @@ class FrameReader:
     @property
     def missing(self) -> int:
         """How many bytes the incomplete frame (or length) still needs; a hint for the size of the next read."""
-        return self._needed - len(self._partial)
+        return self._needed - len(self.partial)
 
     @property
     def held(self) -> int:
         """How many bytes of an incomplete frame are buffered."""
-        return len(self._partial)
+        return len(self.partial)
 
     def feed(self, data: bytes) -> list[bytes]:
         """The frames that `data` completes. The buffer never exceeds one frame, however the bytes are sliced."""
         is_whole = len(data) - 4 == int.from_bytes(data[:4], "big") <= self.small_bytes
-        if is_whole and not self._partial and self.broken is None:
+        if is_whole and not self.partial and self.broken is None:
             return [data[4:]]  # the usual case
-        if self._partial:
+        if self.partial:
             # Not a list of parts: a part of one byte would take forty bytes.
-            self._partial += data
-            if len(self._partial) < self._needed:
+            self.partial += data
+            if len(self.partial) < self._needed:
                 return []
-            data = bytes(self._partial)
-            self._partial = bytearray()
+            data = bytes(self.partial)
+            self.partial = bytearray()
         frames: list[bytes] = []
         position, end = 0, len(data)
         self._needed = 4
@@ -159,7 +160,7 @@ class FrameReader:
             frames.append(data[position + 4 : stop])
             position = stop
         if position < end and self.broken is None:
-            self._partial += memoryview(data)[position:]
+            self.partial += memoryview(data)[position:]
         return frames
 
     def _too_long(self, size: int, before: int, start: int) -> str | None:
@@ -368,7 +369,7 @@ class ServerConnection:
             size != int.from_bytes(data[:4], "big")
             or size > self.frames.small_bytes
             or self.waiting
-            or self.frames.held
+            or self.frames.partial
             or self.broken is not None
         ):
             return None
@@ -680,7 +681,7 @@ class ClientConnection:
         if not self.ready:
             self._waiting.append(_Waiting(token, message, client_id))
             return b""
-        api_key = schema_of(type(message)).api_key
+        api_key = type(message).__schema__.api_key
         assert api_key is not None, type(message)
         version = self._versions.get(api_key)
         if version is None:
@@ -692,7 +693,7 @@ class ClientConnection:
         frame = encode_request(api.key, version, correlation_id, client_id, message)
         self._next_correlation_id = (correlation_id + 1) & _MAX_CORRELATION_ID
         self._in_flight.append(_InFlight(correlation_id, token, api.key, version))
-        return _frame(frame)
+        return len(frame).to_bytes(4, "big") + frame
 
     def feed(self, data: bytes) -> tuple[list[Reply | Failed], bytes]:
         """Take bytes in: the outcomes of requests, and bytes to send at once."""

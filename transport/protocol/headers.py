@@ -45,13 +45,22 @@ def encode_request(
     apis: Mapping[int, Api] = APIS,
 ) -> bytes:
     """The frame of a request; raises `EncodeError`, or `UnsupportedVersion` for an unknown key or version."""
-    header_version = api_of(api_key, version, apis=apis).request_header_version(version)
-    before, behind = _around_correlation_id(api_key, version, client_id, header_version)
+    if apis is APIS:
+        before, behind = _around_own_correlation_id(api_key, version, client_id)
+    else:
+        header_version = api_of(api_key, version, apis=apis).request_header_version(version)
+        before, behind = _around_correlation_id(api_key, version, client_id, header_version)
     try:
         head = before + _CORRELATION_ID.pack(correlation_id) + behind
     except struct.error as bad:
         raise EncodeError(f"correlation id {correlation_id}: {bad}") from None
     return encode(message, version, head)
+
+
+@lru_cache(maxsize=256)
+def _around_own_correlation_id(api_key: int, version: int, client_id: str | None) -> tuple[bytes, bytes]:
+    header_version = api_of(api_key, version).request_header_version(version)
+    return _around_correlation_id(api_key, version, client_id, header_version)
 
 
 @lru_cache(maxsize=256)
@@ -104,16 +113,12 @@ def _response_of(api_key: int, version: int) -> tuple[type[Message], int, int]:
 class _LastResponse:
     """Caches the last encoded response: a leader sends the same one to each follower."""
 
-    def __init__(self) -> None:
-        self._last: tuple[Message | None, int, bytes] = (None, 0, b"")
+    __slots__ = ("body", "message", "version")
 
-    def encode(self, message: Message, version: int) -> bytes:
-        """As `serde.encode`; the same object is not encoded twice."""
-        last, last_version, encoded = self._last
-        if message is not last or version != last_version:
-            encoded = encode(message, version)
-            self._last = (message, version, encoded)
-        return encoded
+    def __init__(self) -> None:
+        self.message: Message | None = None
+        self.version = 0
+        self.body = b""
 
 
 _last_response: Final = _LastResponse()
@@ -130,8 +135,11 @@ def encode_response(
     if version == 0 and api_key == ApiKey.ELECT_LEADERS:
         # In its oldest version only the items carry an error (`ElectLeadersResponse`).
         message = structs.replace(message, error_code=0)
-    body = _last_response.encode(message, version)
-    return b"".join((_CORRELATION_ID.pack(correlation_id), bytes(header_version), body))
+    last = _last_response
+    if message is not last.message or version != last.version:
+        last.body = encode(message, version)
+        last.message, last.version = message, version
+    return b"".join((_CORRELATION_ID.pack(correlation_id), bytes(header_version), last.body))
 
 
 def encode_response_in_steps(

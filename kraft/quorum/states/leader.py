@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from operator import attrgetter
+from typing import ClassVar, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,6 +15,7 @@ from kraft.quorum.voters import VoterSet
 from metadata_log.types import NO_OFFSET
 
 NEVER_FETCHED = -1
+_END_OFFSET: Final = attrgetter("end_offset")
 MAX_OBSERVERS = 4096
 """Of so many the leader keeps track: any client can claim to be one (decision 0017)."""
 
@@ -158,7 +160,9 @@ class LeaderState(Struct):
 
         Any process that reaches the port can read as an observer, and a commit waits for each answer (decision 0023).
         """
-        return wanted if self.voter_progress(replica) is not None else min(wanted, OBSERVER_ANSWER_BYTES)
+        if wanted <= OBSERVER_ANSWER_BYTES or self.voter_progress(replica) is not None:
+            return wanted
+        return OBSERVER_ANSWER_BYTES
 
     def observer_progress(self, replica: ReplicaKey, now_ms: int, silence_ms: int) -> Progress:
         """The record of an observer, made at first sight.
@@ -195,7 +199,7 @@ class LeaderState(Struct):
         The offset at index n // 2, largest first, is on a majority. It commits only if a record of this epoch is below
         it: records of former epochs commit underneath, never by themselves (Raft figure 8).
         """
-        offsets = sorted([progress.end_offset for progress in self.progress.values()], reverse=True)
+        offsets = sorted(map(_END_OFFSET, self.progress.values()), reverse=True)
         offset = offsets[len(offsets) // 2]
         return offset if offset > self.epoch_start_offset and offset > self.high_watermark else None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kraft.replica.application import ForRequest, ForSubmit
+from kraft.replica.application import ForRequest, ForSubmit, Proposal
 from kraft.replica.applier import Applier
 from kraft.replica.events import CommittedBatch, SubmitDone
 from kraft.replica.proposals import ProposalHost, Proposals, success
@@ -57,14 +57,14 @@ def no_rollback(code: Patches) -> None:
 @mutant(Scope.REPLICA, budget=20)
 def acknowledge_what_is_appended(code: Patches) -> None:
     """A client is told of success once its record is appended."""
-    hand_over = Proposals.hand_over
+    propose = Proposals.propose
 
-    def hand_over_and_acknowledge(proposals: Proposals, host: ProposalHost, now_ms: int) -> None:
-        hand_over(proposals, host, now_ms)
+    def propose_and_acknowledge(proposals: Proposals, host: ProposalHost, proposal: Proposal, now_ms: int) -> None:
+        propose(proposals, host, proposal, now_ms)
         for held in proposals._deferred.release(host.core.next_append_offset):
             host.tell(success(held, host.core.leader))
 
-    code.replace(Proposals, "hand_over", hand_over_and_acknowledge)
+    code.replace(Proposals, "propose", propose_and_acknowledge)
 
 
 @mutant(Scope.REPLICA, budget=20)
