@@ -44,8 +44,8 @@ from real_kafka import Nodes, QuorumLayout, free_ports
 
 from metadata_log.disk import OsDisk
 from metadata_log.image import MetadataImage, memberships
-from metadata_log.quorum_state_file import StoredElection, write_quorum_state
-from metadata_log.replay_log import replay
+from metadata_log.log.quorum_state_file import StoredElection, write_quorum_state
+from metadata_log.reading.replay_log import replay
 from transport.protocol import messages as m
 from transport.protocol.errors import Error
 from transport.protocol.headers import decode_response

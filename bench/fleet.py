@@ -30,7 +30,7 @@ from real_data import unpack  # noqa: E402
 from windows import PARTITIONS, RAW  # noqa: E402
 
 from metadata_log import OsDisk, scan  # noqa: E402
-from metadata_log.segment import file_name  # noqa: E402
+from metadata_log.log.segment import file_name  # noqa: E402
 from metadata_log.spark import prepare_environment, views  # noqa: E402
 
 RECORDS = 653_294

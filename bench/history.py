@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from real_data import unpack
 
 from metadata_log import OsDisk, history
-from metadata_log.timeline import Base, TimelineBatch, read_timeline
+from metadata_log.reading.timeline import Base, TimelineBatch, read_timeline
 
 RECORDS = 653_294
 DECODING = "every record decoded"

@@ -21,19 +21,19 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from metadata_log.batch import build_batch
-from metadata_log.batch import records as records_of
 from metadata_log.disk import OsDisk
 from metadata_log.image import MetadataDelta, MetadataImage, memberships, merge, partition_of
 from metadata_log.image.diff import changed_partitions, differences
 from metadata_log.image.records import records
-from metadata_log.log import MetadataLog
+from metadata_log.log.log import MetadataLog
+from metadata_log.log.snapshot import read_snapshot, snapshot_name
+from metadata_log.log.snapshot_writer import SnapshotWriter
+from metadata_log.reading.replay_log import replay
 from metadata_log.records import metadata
+from metadata_log.records.batch import build_batch
+from metadata_log.records.batch import records as records_of
 from metadata_log.records.frame import encode_record, read_record
-from metadata_log.replay_log import replay
 from metadata_log.serde import Message
-from metadata_log.snapshot import read_snapshot, snapshot_name
-from metadata_log.snapshot_writer import SnapshotWriter
 from metadata_log.types import OffsetAndEpoch, Uuid
 
 BROKERS = 300

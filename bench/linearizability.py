@@ -14,10 +14,10 @@ import time
 from collections.abc import Sequence
 
 from kraft.sim import Scenario, Simulator
-from kraft.sim.client_history import ClientHistory
-from kraft.sim.linearizability import Operation, Verdict, check
-from kraft.sim.machine_member import COUNTS
-from kraft.sim.members import MACHINES
+from kraft.sim.nodes.machine_member import COUNTS
+from kraft.sim.nodes.members import MACHINES
+from kraft.sim.workloads.client_history import ClientHistory
+from kraft.sim.workloads.linearizability import Operation, Verdict, check
 
 PIECE_MS = 1000
 

@@ -23,7 +23,7 @@ from commit import calibrate
 from kraft import Config, open_node
 from kraft.node.node import Node
 from metadata_log.disk import OsDisk
-from metadata_log.log_dir import format_directory
+from metadata_log.log.log_dir import format_directory
 from metadata_log.types import random_uuid
 from transport import MemoryNetwork, MemoryTransport
 

@@ -19,10 +19,10 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.sim.hunt import Hunt
 from kraft.sim.mutants import MUTANTS, Mutant, Scope
-from kraft.sim.schedule import Schedule, decode_schedule, encode_schedule, function_of
-from kraft.sim.shrink import MOST_EVENTS, shrink
+from kraft.sim.search.hunt import Hunt
+from kraft.sim.search.schedule import Schedule, decode_schedule, encode_schedule, function_of
+from kraft.sim.search.shrink import MOST_EVENTS, shrink
 
 DOCS: Final = Path(__file__).parent.parent / "docs"
 PAGE: Final = DOCS / "reference" / "mutants.md"

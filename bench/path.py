@@ -55,10 +55,10 @@ from kraft import Config
 from kraft.node.embed import tcp_transport
 from kraft.node.node import Node
 from kraft.node.run import run_node
-from kraft.replica.application import ApplicationFactory, host_silent_raw_log
-from kraft.replica.controller_host import host_controller
+from kraft.replica.hosts.controller_host import host_controller
+from kraft.replica.interface.application import ApplicationFactory, host_silent_raw_log
 from metadata_log.disk import OsDisk
-from metadata_log.log_dir import format_directory
+from metadata_log.log.log_dir import format_directory
 from metadata_log.types import random_uuid
 from transport.protocol.apis import ApiKey
 from transport.protocol.headers import decode_response, encode_request

@@ -21,7 +21,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.cli.sim import garbage_collected_seldom
+from kraft.cli.run.sim import garbage_collected_seldom
 from kraft.quorum.values import QuorumConfig
 from kraft.sim import Scenario, Simulator, core_member, replica_member, run, run_cluster
 

@@ -17,28 +17,28 @@ from typing import Any
 from msgspec import Struct
 
 from kraft.broker import BrokerAgent, BrokerListener, BrokerOptions, BrokerSettings
-from kraft.cli.collector import THRESHOLDS
 from kraft.controller import QuorumController
-from kraft.controller.deciding import DecisionSettings
+from kraft.controller.decision.deciding import DecisionSettings
+from kraft.node.collector import THRESHOLDS
 from kraft.quorum.events import Tick
 from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig
 from kraft.quorum.voters import VoterSet
 from kraft.replica import Answer, ControllerHost, Replica, ReplicaOptions, WireRequest, host_controller
-from kraft.replica.broker_host import FEATURES, BrokerHost
-from kraft.replica.events import CommittedBatch, Input, Output, WireReply
-from kraft.replica.fetched import judging
-from kraft.replica.held import UNITS_PER_TURN, HeldReply
-from kraft.replica.snapshots import SnapshotOptions
-from kraft.replica.storage import ANSWER_BYTES
-from metadata_log.batch import build_batch
-from metadata_log.batch import records as records_of
+from kraft.replica.hosts.broker_host import FEATURES, BrokerHost
+from kraft.replica.interface.events import CommittedBatch, Input, Output, WireReply
+from kraft.replica.interface.held import UNITS_PER_TURN, HeldReply
+from kraft.replica.interface.snapshot_options import SnapshotOptions
+from kraft.replica.storage.fetched import judging
+from kraft.replica.storage.storage import ANSWER_BYTES
 from metadata_log.disk import OsDisk
 from metadata_log.image import memberships
-from metadata_log.log_dir import format_directory
+from metadata_log.log.log_dir import format_directory
+from metadata_log.log.snapshot_writer import SnapshotWriter
 from metadata_log.records import metadata
+from metadata_log.records.batch import build_batch
+from metadata_log.records.batch import records as records_of
 from metadata_log.records.frame import encode_record
 from metadata_log.serde import Message
-from metadata_log.snapshot_writer import SnapshotWriter
 from metadata_log.types import OffsetAndEpoch, Uuid
 from transport.protocol import messages as m
 from transport.protocol.connection import ELEMENTS_PER_STEP, FIRST_ELEMENTS
@@ -135,7 +135,7 @@ class Bench:
         phase.wall_ms = max(phase.wall_ms, wall_ms)
         phase.total_cpu_ms += cpu_ms
         if time.monotonic() > self._freeze_s:
-            # As `kraft serve` does (`kraft.cli.collector`).
+            # As `kraft serve` does (`kraft.node.collector`).
             gc.freeze()
             self._freeze_s = time.monotonic() + 1
         return result

@@ -33,7 +33,7 @@ from kraft.admin import AdminClient, open_admin
 from kraft.admin.topics import create_topic
 from kraft.broker import BrokerAgent
 from kraft.config import Config
-from kraft.controller.partition_updates import is_active
+from kraft.controller.topics.partition_updates import is_active
 from kraft.invariants.disks import Ledger
 from kraft.invariants.violation import InvariantViolated
 from kraft.node.clock import NodeClock
@@ -42,17 +42,17 @@ from kraft.node.node import Node
 from kraft.node.run import one_cause, run_node
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.quorum.voters import majority
-from kraft.replica.application import ApplicationFactory
-from kraft.replica.broker_host import BrokerHost, host_broker
-from kraft.replica.controller_host import ControllerHost, host_controller
-from kraft.replica.machine_host import host_state_machine
+from kraft.replica.hosts.broker_host import BrokerHost, host_broker
+from kraft.replica.hosts.controller_host import ControllerHost, host_controller
+from kraft.replica.hosts.machine_host import host_state_machine
+from kraft.replica.interface.application import ApplicationFactory
 from kraft.state_machine import StateMachine
-from metadata_log.batch import RecordBatch
 from metadata_log.image import MetadataImage
-from metadata_log.log_dir import format_directory
+from metadata_log.log.log_dir import format_directory
+from metadata_log.log.quorum_state_file import read_quorum_state
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.quorum_state_file import read_quorum_state
-from metadata_log.reader import Damage, read_log
+from metadata_log.reading.reader import Damage, read_log
+from metadata_log.records.batch import RecordBatch
 from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC, NO_OFFSET, random_uuid
 from transport.faults import NO_FAULTS, Faults
 from transport.interface import Endpoint

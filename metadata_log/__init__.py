@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from metadata_log.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from metadata_log.batch import Record, RecordBatch, build_batch, read_batch, scan, write_batch
     from metadata_log.compression import Compression
     from metadata_log.disk import Disk, OsDisk
     from metadata_log.errors import CorruptBatch, DecodeError, MetadataLogError, UnsupportedVersion
-    from metadata_log.log import MetadataLog
-    from metadata_log.log_dir import format_directory, open_directory
+    from metadata_log.log.log import MetadataLog
+    from metadata_log.log.log_dir import format_directory, open_directory
+    from metadata_log.log.snapshot_writer import SnapshotWriter
     from metadata_log.memory_disk import MemoryDisk
-    from metadata_log.reader import (
+    from metadata_log.reading.reader import (
         Damage,
         DamagedFile,
         Entry,
@@ -26,45 +26,45 @@ if TYPE_CHECKING:
         read_file,
         read_log,
     )
-    from metadata_log.replay_log import replay
-    from metadata_log.snapshot_writer import SnapshotWriter
-    from metadata_log.timeline import At, parse_at, read_timeline
+    from metadata_log.reading.replay_log import replay
+    from metadata_log.reading.timeline import At, parse_at, read_timeline
+    from metadata_log.records.batch import Record, RecordBatch, build_batch, read_batch, scan, write_batch
     from metadata_log.types import OffsetAndEpoch, Uuid
 else:
     _HOMES = {
-        "At": "metadata_log.timeline",
+        "At": "metadata_log.reading.timeline",
         "Compression": "metadata_log.compression",
         "CorruptBatch": "metadata_log.errors",
-        "Damage": "metadata_log.reader",
-        "DamagedFile": "metadata_log.reader",
+        "Damage": "metadata_log.reading.reader",
+        "DamagedFile": "metadata_log.reading.reader",
         "DecodeError": "metadata_log.errors",
         "Disk": "metadata_log.disk",
-        "Entry": "metadata_log.reader",
+        "Entry": "metadata_log.reading.reader",
         "MemoryDisk": "metadata_log.memory_disk",
-        "MetadataLog": "metadata_log.log",
+        "MetadataLog": "metadata_log.log.log",
         "MetadataLogError": "metadata_log.errors",
         "OffsetAndEpoch": "metadata_log.types",
-        "OnDamage": "metadata_log.reader",
+        "OnDamage": "metadata_log.reading.reader",
         "OsDisk": "metadata_log.disk",
-        "Record": "metadata_log.batch",
-        "RecordBatch": "metadata_log.batch",
-        "SnapshotWriter": "metadata_log.snapshot_writer",
+        "Record": "metadata_log.records.batch",
+        "RecordBatch": "metadata_log.records.batch",
+        "SnapshotWriter": "metadata_log.log.snapshot_writer",
         "UnsupportedVersion": "metadata_log.errors",
         "Uuid": "metadata_log.types",
-        "build_batch": "metadata_log.batch",
-        "files_in": "metadata_log.reader",
-        "format_directory": "metadata_log.log_dir",
-        "kind_of": "metadata_log.reader",
-        "open_directory": "metadata_log.log_dir",
-        "parse_at": "metadata_log.timeline",
-        "read_batch": "metadata_log.batch",
-        "read_entries": "metadata_log.reader",
-        "read_file": "metadata_log.reader",
-        "read_log": "metadata_log.reader",
-        "read_timeline": "metadata_log.timeline",
-        "replay": "metadata_log.replay_log",
-        "scan": "metadata_log.batch",
-        "write_batch": "metadata_log.batch",
+        "build_batch": "metadata_log.records.batch",
+        "files_in": "metadata_log.reading.reader",
+        "format_directory": "metadata_log.log.log_dir",
+        "kind_of": "metadata_log.reading.reader",
+        "open_directory": "metadata_log.log.log_dir",
+        "parse_at": "metadata_log.reading.timeline",
+        "read_batch": "metadata_log.records.batch",
+        "read_entries": "metadata_log.reading.reader",
+        "read_file": "metadata_log.reading.reader",
+        "read_log": "metadata_log.reading.reader",
+        "read_timeline": "metadata_log.reading.timeline",
+        "replay": "metadata_log.reading.replay_log",
+        "scan": "metadata_log.records.batch",
+        "write_batch": "metadata_log.records.batch",
     }
     __getattr__ = lazy_names(__name__, _HOMES)
 

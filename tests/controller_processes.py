@@ -10,10 +10,10 @@ from pathlib import Path
 
 from loopback import free_ports
 
-from metadata_log.batch import RecordBatch
 from metadata_log.disk import OsDisk
-from metadata_log.log_dir import format_directory
-from metadata_log.reader import Damage, read_log
+from metadata_log.log.log_dir import format_directory
+from metadata_log.reading.reader import Damage, read_log
+from metadata_log.records.batch import RecordBatch
 from transport.interface import Endpoint
 
 IDS = (1, 2, 3)

@@ -9,9 +9,9 @@ from xdist.workermanage import WorkerController
 TOGETHER = {
     "the Spark session": ("tests/spark/",),
     "a quorum of each make": (
-        "tests/interop/test_kafka_hostile.py",
-        "tests/interop/test_kafka_tools.py",
-        "tests/interop/test_laptop.py",
+        "tests/interop/quorum/test_kafka_hostile.py",
+        "tests/interop/files/test_kafka_tools.py",
+        "tests/interop/files/test_laptop.py",
     ),
 }
 """What is there once and takes long to start, with the files that use it: one process runs all of them."""
@@ -19,12 +19,12 @@ TOGETHER = {
 FIRST = (
     *TOGETHER,
     "tests/interop/",
-    "tests/metadata_log/test_fuzz_files.py",
-    "tests/metadata_log/test_serde_fuzz.py",
-    "tests/metadata_log/test_arrow.py",
-    "tests/kraft/test_mutants.py",
-    "tests/kraft/test_sim.py",
-    "tests/kraft/test_articles.py",
+    "tests/metadata_log/reading/test_fuzz_files.py",
+    "tests/metadata_log/serde/test_serde_fuzz.py",
+    "tests/metadata_log/arrow/test_arrow.py",
+    "tests/kraft/sim/test_mutants.py",
+    "tests/kraft/sim/test_sim.py",
+    "tests/kraft/controller/test_articles.py",
     "tests/test_processes.py",
     "tests/test_quickstart.py",
     "tests/test_docs.py",

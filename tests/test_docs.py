@@ -240,7 +240,10 @@ def test_every_behaviour_has_a_test_of_its_number() -> None:
     """The rows of docs/behaviours.md: `s06` stands for the tests and scenarios that begin so."""
     rows = re.findall(r"^\| (\d+) \|.*\| (.+) \|$", (ROOT / "docs" / "behaviours.md").read_text(), re.MULTILINE)
     assert [int(number) for number, _ in rows] == list(range(1, 51))
-    files = (ROOT / "tests" / "article_scenarios.py", ROOT / "tests" / "kraft" / "test_articles.py")
+    files = (
+        ROOT / "tests" / "differential" / "article_scenarios.py",
+        ROOT / "tests" / "kraft" / "controller" / "test_articles.py",
+    )
     named = re.findall(r"^def (?:test_)?(s\d\d)_", "".join(file.read_text() for file in files), re.MULTILINE)
     listed = {row for _, shown in rows for row in re.findall(r"`(s\d\d)`", shown)}
     assert listed == set(named)

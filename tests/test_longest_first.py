@@ -18,8 +18,8 @@ ROOT = Path(__file__).parent.parent
     [
         ("tests/spark/test_source.py::test_a[x::y]", "the Spark session"),
         ("tests/spark/test_fleet.py::test_b", "the Spark session"),
-        ("tests/interop/test_laptop.py::test_c", "a quorum of each make"),
-        ("tests/kraft/test_sim.py::test_d[1]", "tests/kraft/test_sim.py"),
+        ("tests/interop/files/test_laptop.py::test_c", "a quorum of each make"),
+        ("tests/kraft/sim/test_sim.py::test_d[1]", "tests/kraft/sim/test_sim.py"),
     ],
 )
 def test_a_file_or_what_shares_a_fixture_runs_in_one_process(nodeid: str, unit: str) -> None:
@@ -31,7 +31,12 @@ def test_what_starts_first_exists() -> None:
     assert sorted(path for path in named if not (ROOT / path).exists()) == []
 
 
-UNITS = ("tests/kraft/test_admin.py", "tests/interop/test_files_nodes.py", "tests/test_processes.py", *TOGETHER)
+UNITS = (
+    "tests/kraft/admin/test_admin.py",
+    "tests/interop/files/test_files_nodes.py",
+    "tests/test_processes.py",
+    *TOGETHER,
+)
 
 
 def test_what_starts_clusters_is_before_what_computes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,8 +53,9 @@ def test_what_would_wait_for_kafkas_jars_is_last(monkeypatch: pytest.MonkeyPatch
 def test_all_users_of_the_two_quorums_are_together() -> None:
     """Each of the two session fixtures starts three nodes; `request.getfixturevalue` takes them by name, too."""
     asks = re.compile(r'def test_\w+\([^)]*\b(?:ours|theirs): Nodes|"ours", "theirs"')
-    found = {path.name for path in (ROOT / "tests" / "interop").glob("test_*.py") if asks.search(path.read_text())}
-    assert {f"tests/interop/{name}" for name in found} == set(TOGETHER["a quorum of each make"])
+    files = (ROOT / "tests" / "interop").rglob("test_*.py")
+    found = {str(path.relative_to(ROOT)) for path in files if asks.search(path.read_text())}
+    assert found == set(TOGETHER["a quorum of each make"])
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])

@@ -11,9 +11,9 @@ from controller_processes import IDS, Processes
 
 from kraft.admin import AdminClient, AdminError, ConfigChange, QuorumDescription, ResourceType, open_admin
 from kraft.invariants.disks import Ledger
-from metadata_log.batch import RecordBatch, records
 from metadata_log.disk import OsDisk
-from metadata_log.quorum_state_file import read_quorum_state
+from metadata_log.log.quorum_state_file import read_quorum_state
+from metadata_log.records.batch import RecordBatch, records
 from metadata_log.records.frame import decode_record
 from metadata_log.records.metadata import ConfigRecord
 

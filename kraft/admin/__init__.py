@@ -6,6 +6,9 @@ async with open_admin([Endpoint("127.0.0.1", 9093)]) as admin:
     print(image.topics["orders"].partitions[0].leader)
 """
 
+from importlib import import_module
+from warnings import warn
+
 from kraft.admin.acls import AclFilter, acl_text, create_acls, delete_acls, describe_acls
 from kraft.admin.client import (
     AdminClient,
@@ -24,8 +27,6 @@ from kraft.admin.client import (
 )
 from kraft.admin.configs import ConfigSource, Setting, alter_quotas, describe_configs, entity_name
 from kraft.admin.features import Feature, Features, UpgradeType, describe_features, update_features
-from kraft.admin.follower import LONGEST_RETRY_MS, Committed, Follower, HistoryLost, Jumped
-from kraft.admin.live_image import read_image
 from kraft.admin.partitions import (
     ElectionOutcome,
     ElectionType,
@@ -39,12 +40,10 @@ from kraft.admin.topics import CreatedTopic, create_topic, delete_topics, grow_t
 from kraft.admin.users import delete_credential, set_password
 
 __all__ = [
-    "LONGEST_RETRY_MS",
     "AclFilter",
     "AdminClient",
     "AdminError",
     "ClusterDescription",
-    "Committed",
     "ConfigChange",
     "ConfigSource",
     "CreatedTopic",
@@ -52,9 +51,6 @@ __all__ = [
     "ElectionType",
     "Feature",
     "Features",
-    "Follower",
-    "HistoryLost",
-    "Jumped",
     "NoController",
     "Operation",
     "QuorumDescription",
@@ -82,8 +78,24 @@ __all__ = [
     "grow_topic",
     "list_reassignments",
     "open_admin",
-    "read_image",
     "set_password",
     "unregister_broker",
     "update_features",
 ]
+
+_MOVED = {
+    "Committed": "kraft.observer.follower",
+    "Follower": "kraft.observer.follower",
+    "HistoryLost": "kraft.observer.follower",
+    "Jumped": "kraft.observer.follower",
+    "LONGEST_RETRY_MS": "kraft.observer.follower",
+    "read_image": "kraft.observer.live_image",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Names that moved to `kraft.observer`: deprecated here, they go with the next release."""
+    if name not in _MOVED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warn(f"{__name__}.{name} is deprecated: import it from kraft.observer", DeprecationWarning, stacklevel=2)
+    return getattr(import_module(_MOVED[name]), name)

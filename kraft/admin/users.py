@@ -12,7 +12,7 @@ from typing import Final
 
 from kraft.admin.client import AdminClient, AdminError, Verdict
 from metadata_log.image.names import SCRAM_MECHANISMS
-from metadata_log.scram import MECHANISMS
+from metadata_log.records.scram import MECHANISMS
 from metadata_log.serde import Message
 from transport.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,

@@ -17,8 +17,8 @@ from kraft.broker.isr_changes import IsrChanges
 from kraft.broker.lifecycle import BrokerLifecycle, LifecycleState
 from kraft.broker.replicas import PartitionKey, Replicas
 from kraft.broker.settings import NO_EPOCH, BrokerSettings
-from kraft.controller.partition_change import DIRECTORIES_SINCE
 from kraft.controller.replaying import BatchReplay, SnapshotReplay
+from kraft.controller.topics.partition_change import DIRECTORIES_SINCE
 from metadata_log.image import Broker, MetadataImage
 from metadata_log.records.metadata import (
     ClearElrRecord,

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from typing import Final
 
-from kraft.cli.text import CommandFailed, iso_time
+from kraft.cli.text import CommandFailed
+from metadata_log.times import iso_time
 
 _MOST_NAMES: Final = 3
 _MOST_LISTED: Final = 12

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Final
 
@@ -13,19 +12,6 @@ from metadata_log.printable import printable, printable_lines
 
 LINES_AT_ONCE: Final = 1000
 """Each call of `click.echo` flushes, so one call prints many lines."""
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def iso_time(timestamp_ms: int | None) -> str | None:
-    """A time in UTC as `2026-11-21T08:17:20.234Z`; None for None, and for a time outside the calendar."""
-    if timestamp_ms is None or timestamp_ms < 0:
-        return None
-    try:
-        moment = _EPOCH + timedelta(milliseconds=timestamp_ms)
-    except OverflowError:
-        return None
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{timestamp_ms % 1000:03}Z"
 
 
 def table(names: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:

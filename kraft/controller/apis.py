@@ -7,7 +7,23 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from kraft.controller.acls import (
+from kraft.controller.brokers.broker_heartbeat import broker_heartbeat, refuse_heartbeat
+from kraft.controller.brokers.broker_registration import (
+    refuse_registration,
+    refuse_unregistration,
+    register_broker,
+    unregister_broker,
+)
+from kraft.controller.configs.describe_configs import describe_configs, refuse_describe_configs
+from kraft.controller.configs.incremental_configs import incremental_alter_configs, refusal
+from kraft.controller.configs.legacy_configs import alter_configs, refuse_alter_configs
+from kraft.controller.configs.quotas import alter_client_quotas, refuse_client_quotas
+from kraft.controller.decision.deciding import Deciding
+from kraft.controller.decision.result import ControllerResult, Steps
+from kraft.controller.features.registration import refuse_controller, register_controller
+from kraft.controller.features.update_features import refuse_features, update_features
+from kraft.controller.producer_ids import allocate_producer_ids, refuse_producer_ids
+from kraft.controller.security.acls import (
     create_acls,
     delete_acls,
     describe_acls,
@@ -15,37 +31,13 @@ from kraft.controller.acls import (
     refuse_delete_acls,
     refuse_describe_acls,
 )
-from kraft.controller.broker_heartbeat import broker_heartbeat, refuse_heartbeat
-from kraft.controller.broker_registration import (
-    refuse_registration,
-    refuse_unregistration,
-    register_broker,
-    unregister_broker,
-)
-from kraft.controller.configs import incremental_alter_configs, refusal
-from kraft.controller.deciding import Deciding
-from kraft.controller.describe_configs import describe_configs, refuse_describe_configs
-from kraft.controller.directories import assign_replicas_to_dirs, refuse_assignment
-from kraft.controller.elections import elect, refuse_elections
-from kraft.controller.isr import alter_partition, refuse_alter_partition
-from kraft.controller.legacy_configs import alter_configs, refuse_alter_configs
-from kraft.controller.producer_ids import allocate_producer_ids, refuse_producer_ids
-from kraft.controller.quotas import alter_client_quotas, refuse_client_quotas
-from kraft.controller.reassignments import (
-    alter_reassignments,
-    list_reassignments,
-    refuse_alter_reassignments,
-    refuse_list_reassignments,
-)
-from kraft.controller.registration import refuse_controller, register_controller
-from kraft.controller.result import ControllerResult, Steps
-from kraft.controller.scram import (
+from kraft.controller.security.scram import (
     alter_scram_credentials,
     describe_scram_credentials,
     refuse_describe_scram,
     refuse_scram_credentials,
 )
-from kraft.controller.tokens import (
+from kraft.controller.security.tokens import (
     create_token,
     describe_tokens,
     expire_token,
@@ -55,7 +47,16 @@ from kraft.controller.tokens import (
     refuse_renew_token,
     renew_token,
 )
-from kraft.controller.topics import (
+from kraft.controller.topics.directories import assign_replicas_to_dirs, refuse_assignment
+from kraft.controller.topics.elections import elect, refuse_elections
+from kraft.controller.topics.isr import alter_partition, refuse_alter_partition
+from kraft.controller.topics.reassignments import (
+    alter_reassignments,
+    list_reassignments,
+    refuse_alter_reassignments,
+    refuse_list_reassignments,
+)
+from kraft.controller.topics.topics import (
     create_partitions,
     create_topics,
     delete_topics,
@@ -63,7 +64,6 @@ from kraft.controller.topics import (
     refuse_create_topics,
     refuse_delete_topics,
 )
-from kraft.controller.update_features import refuse_features, update_features
 from metadata_log.serde import Message
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error

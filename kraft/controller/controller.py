@@ -15,25 +15,25 @@ from msgspec import Struct, structs
 
 from kraft.config.described import DescribedSetting
 from kraft.controller.apis import APIS, Write
-from kraft.controller.authorizer import AclResource, Authorizer, Denial
-from kraft.controller.broker_heartbeat import fence_silent_broker
-from kraft.controller.caller import ANONYMOUS, Caller
-from kraft.controller.cluster import check_described, describe_cluster, refuse_describe_cluster
-from kraft.controller.deciding import AdminSettings, Deciding, DecisionSettings
-from kraft.controller.elections import PER_RUN, balance, elect_uncleanly, imbalanced, leaderless
+from kraft.controller.brokers.broker_heartbeat import fence_silent_broker
+from kraft.controller.brokers.cluster import check_described, describe_cluster, refuse_describe_cluster
+from kraft.controller.decision.authorizer import AclResource, Authorizer, Denial
+from kraft.controller.decision.caller import ANONYMOUS, Caller
+from kraft.controller.decision.deciding import AdminSettings, Deciding, DecisionSettings
+from kraft.controller.decision.heartbeats import BrokerSessions
+from kraft.controller.decision.periodic import NO_OP, Periodic
+from kraft.controller.decision.result import ApiError, ControllerResult, Steps, VersionedRecord, at_once
+from kraft.controller.decision.topic_configs import TopicDefaults
 from kraft.controller.envelope import Forwarded, open_envelope, refuse_envelope, seal_in_steps
-from kraft.controller.features import DEFAULT_BOOTSTRAP, activation, check_supported
-from kraft.controller.heartbeats import BrokerSessions
+from kraft.controller.features.registration import Registrar
+from kraft.controller.features.supported_features import DEFAULT_BOOTSTRAP, activation, check_supported
 from kraft.controller.leftovers import Leftovers
-from kraft.controller.partition_updates import Member
-from kraft.controller.periodic import NO_OP, Periodic
-from kraft.controller.permissions import check_cluster
-from kraft.controller.permitted import Permitted, permit_items
-from kraft.controller.registration import Registrar
 from kraft.controller.replaying import BatchReplay, SnapshotReplay
-from kraft.controller.result import ApiError, ControllerResult, Steps, VersionedRecord, at_once
-from kraft.controller.tokens import remove_expired
-from kraft.controller.topic_configs import TopicDefaults
+from kraft.controller.security.permissions import check_cluster
+from kraft.controller.security.permitted import Permitted, permit_items
+from kraft.controller.security.tokens import remove_expired
+from kraft.controller.topics.elections import PER_RUN, balance, elect_uncleanly, imbalanced, leaderless
+from kraft.controller.topics.partition_updates import Member
 from metadata_log.image import ImageHistory, MetadataImage
 from metadata_log.records.metadata import (
     BrokerRegistrationChangeRecord,

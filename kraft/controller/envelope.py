@@ -8,8 +8,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.controller.caller import Caller, host_of
-from kraft.controller.result import CHEAP_PER_STEP, ApiError
+from kraft.controller.decision.caller import Caller, host_of
+from kraft.controller.decision.result import CHEAP_PER_STEP, ApiError
 from metadata_log.errors import DecodeError, LimitExceeded
 from metadata_log.serde import Message
 from metadata_log.serde.codec import decode_from_within

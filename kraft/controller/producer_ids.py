@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from kraft.controller.deciding import Deciding
-from kraft.controller.result import ApiError, ControllerResult, VersionedRecord
+from kraft.controller.decision.deciding import Deciding
+from kraft.controller.decision.result import ApiError, ControllerResult, VersionedRecord
 from metadata_log.records.metadata import ProducerIdsRecord
 from transport.protocol.errors import Error
 from transport.protocol.messages.allocate_producer_ids import (

@@ -18,14 +18,14 @@ from kraft.history_checker.node_files import BatchId, NodeFiles, read_node
 from kraft.invariants.partitions import PartitionLedger
 from kraft.invariants.violation import InvariantViolated
 from kraft.quorum.voters import majority
-from metadata_log.batch import RecordBatch, records
 from metadata_log.disk import Disk, OsDisk
 from metadata_log.errors import MetadataLogError
 from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.image.configs import ConfigsImage, ResourceType
 from metadata_log.image.persistent_map import in_key_order, without_key
+from metadata_log.log.snapshot import read_snapshot
+from metadata_log.records.batch import RecordBatch, records
 from metadata_log.records.frame import decode_record
-from metadata_log.snapshot import read_snapshot
 from metadata_log.types import NO_NODE, OffsetAndEpoch, Uuid
 
 

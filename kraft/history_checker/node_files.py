@@ -7,19 +7,19 @@ from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 
-from metadata_log.batch import RecordBatch, records
 from metadata_log.disk import Disk
-from metadata_log.epochs import FILE_NAME as EPOCHS_FILE
-from metadata_log.epochs import EpochHistory, parse_epochs
 from metadata_log.errors import MetadataLogError
-from metadata_log.log_dir import META_PROPERTIES, PARTITION_DIRECTORY, MetaProperties, parse_meta_properties
-from metadata_log.missing import check_topic, missing_end
-from metadata_log.quorum_state_file import StoredElection, read_quorum_state
-from metadata_log.reader import Damage, OnDamage, read_file
+from metadata_log.log.epochs import FILE_NAME as EPOCHS_FILE
+from metadata_log.log.epochs import EpochHistory, parse_epochs
+from metadata_log.log.log_dir import META_PROPERTIES, PARTITION_DIRECTORY, MetaProperties, parse_meta_properties
+from metadata_log.log.quorum_state_file import StoredElection, read_quorum_state
+from metadata_log.log.segment import parse_file_name
+from metadata_log.log.snapshot import list_snapshots, snapshot_name
+from metadata_log.reading.missing import check_topic, missing_end
+from metadata_log.reading.reader import Damage, OnDamage, read_file
+from metadata_log.records.batch import RecordBatch, records
 from metadata_log.records.control import LeaderChangeMessage, VotersRecord
 from metadata_log.records.frame import decode_control
-from metadata_log.segment import parse_file_name
-from metadata_log.snapshot import list_snapshots, snapshot_name
 from metadata_log.types import OffsetAndEpoch
 
 

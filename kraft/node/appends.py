@@ -8,7 +8,7 @@ from typing import Final
 
 from kraft.node.errors import AppendRejected, NodeStopped, NotLeader, OutcomeUnknown
 from kraft.node.waiters import Waiters
-from kraft.replica.events import Submit, SubmitDone
+from kraft.replica.interface.events import Submit, SubmitDone
 from transport.protocol.errors import Error
 
 _NOT_LEADING: Final = frozenset({Error.NOT_LEADER_OR_FOLLOWER, Error.FENCED_LEADER_EPOCH, Error.NOT_CONTROLLER})

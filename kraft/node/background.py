@@ -20,7 +20,7 @@ from typing import Final
 
 import trio
 
-from kraft.replica.events import FlushDone, Input, StartFlush
+from kraft.replica.interface.events import FlushDone, Input, StartFlush
 
 _QUICK_S: Final = 0.005
 """A disk that took longer than this for its last flush gets the next one in the thread."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from kraft.broker import BrokerOptions
 from kraft.config import Config
-from kraft.replica.broker_host import BrokerHost
+from kraft.replica.hosts.broker_host import BrokerHost
 from kraft.replica.replica import Replica
-from metadata_log.clean_shutdown import UNCLEAN, take_clean_shutdown, write_clean_shutdown
 from metadata_log.disk import Disk
 from metadata_log.errors import DirectoryError
-from metadata_log.log_dir import read_meta_properties
+from metadata_log.log.clean_shutdown import UNCLEAN, take_clean_shutdown, write_clean_shutdown
+from metadata_log.log.log_dir import read_meta_properties
 from metadata_log.types import Uuid
 
 

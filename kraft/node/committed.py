@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from kraft.node.errors import OffsetOutOfRange
-from kraft.replica.events import CommittedBatch
-from metadata_log.batch import records, scan
-from metadata_log.log import MetadataLog
+from kraft.replica.interface.events import CommittedBatch
+from metadata_log.log.log import MetadataLog
+from metadata_log.records.batch import records, scan
 
 READ_BYTES: Final = 1 << 20
 

@@ -15,8 +15,8 @@ from kraft.node.clock import NodeClock
 from kraft.node.machine_node import MachineNode
 from kraft.node.node import Node
 from kraft.node.run import one_cause, run_node
-from kraft.replica.application import ApplicationFactory, host_silent_raw_log
-from kraft.replica.machine_host import host_state_machine
+from kraft.replica.hosts.machine_host import host_state_machine
+from kraft.replica.interface.application import ApplicationFactory, host_silent_raw_log
 from kraft.state_machine import C, R, StateMachine
 from metadata_log.disk import Disk, OsDisk
 from transport.descriptors import connections_allowed

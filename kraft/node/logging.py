@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from kraft.controller.authorizer import Denial
+from kraft.controller.decision.authorizer import Denial
 from kraft.quorum.effects import Effect, HighWatermarkMoved, LeaderChanged, StateChanged, Suspicious
 from metadata_log.printable import printable
 from metadata_log.types import NO_NODE

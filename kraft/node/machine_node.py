@@ -12,10 +12,10 @@ import trio
 from kraft.node.errors import AppendRejected, ChangesSkipped, NodeStopped, SessionExpired, Superseded
 from kraft.node.node import BUSY, OUTSTANDING_APPEND_BYTES, Node, NodeParts
 from kraft.node.waiters import Waiters
-from kraft.replica import machine_log as log
-from kraft.replica.events import Call, CancelCall, Noted, Output, Returned
-from kraft.replica.machine_calls import MaybeApplied, OpenCall, SubmitCall, TooLarge
-from kraft.replica.machine_host import Changes, MachineHost, ReadCall, Skipped
+from kraft.replica.hosts import machine_log as log
+from kraft.replica.hosts.machine_calls import MaybeApplied, OpenCall, SubmitCall, TooLarge
+from kraft.replica.hosts.machine_host import Changes, MachineHost, ReadCall, Skipped
+from kraft.replica.interface.events import Call, CancelCall, Noted, Output, Returned
 from kraft.state_machine import C, Change, R, Refused, StateMachine
 from transport.protocol.errors import Error
 

@@ -25,8 +25,8 @@ from kraft.node.watching import MetadataWatch
 from kraft.quorum.effects import VotersChanged
 from kraft.quorum.events import BeginShutdown, Resumed, Tick
 from kraft.quorum.values import LeaderAndEpoch
-from kraft.replica.application import Application, RawLog
-from kraft.replica.events import (
+from kraft.replica.interface.application import Application, RawLog
+from kraft.replica.interface.events import (
     Answer,
     Committed,
     CommittedBatch,

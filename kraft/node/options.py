@@ -7,13 +7,13 @@ from typing import Final
 
 from kraft.broker import BrokerOptions
 from kraft.config import Config
-from kraft.controller.authorizer import AuthorizerSettings
-from kraft.controller.deciding import AdminSettings, DecisionSettings
+from kraft.controller.decision.authorizer import AuthorizerSettings
+from kraft.controller.decision.deciding import AdminSettings, DecisionSettings
 from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig, ReplicaKey
 from kraft.quorum.voters import Voter, VoterSet
-from kraft.replica.options import ReplicaOptions
-from kraft.replica.snapshots import SnapshotOptions
-from metadata_log.retention import Retention
+from kraft.replica.interface.options import ReplicaOptions
+from kraft.replica.interface.snapshot_options import SnapshotOptions
+from metadata_log.log.retention import Retention
 from transport.interface import Endpoint, Listener
 
 COMMIT_NEWS_DELAY_MS: Final = 5

@@ -21,11 +21,11 @@ from kraft.node.logging import NodeLog
 from kraft.node.machine_node import MachineNode
 from kraft.node.node import Node, NodeParts
 from kraft.node.options import listeners_of, needs_own_name, replica_options
-from kraft.replica.application import ApplicationFactory
-from kraft.replica.broker_host import host_broker
-from kraft.replica.controller_host import host_controller
-from kraft.replica.events import Input
-from kraft.replica.machine_host import MachineHost
+from kraft.replica.hosts.broker_host import host_broker
+from kraft.replica.hosts.controller_host import host_controller
+from kraft.replica.hosts.machine_host import MachineHost
+from kraft.replica.interface.application import ApplicationFactory
+from kraft.replica.interface.events import Input
 from kraft.replica.replica import Replica
 from metadata_log.disk import Disk
 from transport.addresses import name_of_this_machine

@@ -13,7 +13,7 @@ import trio
 from msgspec import Struct
 
 from kraft.node.logging import NodeLog
-from kraft.replica.events import Input, WireRequest
+from kraft.replica.interface.events import Input, WireRequest
 from transport.protocol.apis import ApiKey
 
 R = TypeVar("R")

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from kraft.node.errors import NodeStopped
 from kraft.node.inbox import Inbox
-from kraft.replica.events import Input
+from kraft.replica.interface.events import Input
 
 D = TypeVar("D")
 

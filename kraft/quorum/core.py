@@ -74,7 +74,7 @@ from kraft.quorum.values import (
 )
 from kraft.quorum.voter_history import VoterHistory
 from kraft.quorum.voters import QuorumChange, VoterSet
-from metadata_log.epochs import EpochHistory
+from metadata_log.log.epochs import EpochHistory
 from metadata_log.types import NEVER_MS, NO_NODE, OffsetAndEpoch
 
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from metadata_log.epochs import EpochHistory
+from metadata_log.log.epochs import EpochHistory
 from metadata_log.types import NO_OFFSET, OffsetAndEpoch
 
 

@@ -1,9 +1,15 @@
 """One replica as one synchronous object over a `Disk`: `Replica`, its inputs and outputs, and what it can host."""
 
 from kraft.quorum.events import BeginShutdown, Resign, Tick
-from kraft.replica.application import Application, ApplicationFactory, RawLog, host_raw_log, host_silent_raw_log
-from kraft.replica.controller_host import ControllerHost, host_controller
-from kraft.replica.events import (
+from kraft.replica.hosts.controller_host import ControllerHost, host_controller
+from kraft.replica.interface.application import (
+    Application,
+    ApplicationFactory,
+    RawLog,
+    host_raw_log,
+    host_silent_raw_log,
+)
+from kraft.replica.interface.events import (
     Answer,
     Committed,
     CommittedBatch,
@@ -20,9 +26,9 @@ from kraft.replica.events import (
     WireReply,
     WireRequest,
 )
-from kraft.replica.options import ReplicaOptions
+from kraft.replica.interface.options import ReplicaOptions
+from kraft.replica.interface.snapshot_options import SnapshotOptions
 from kraft.replica.replica import Replica, ReplicaStatus
-from kraft.replica.snapshots import SnapshotOptions
 
 __all__ = [
     "Answer",

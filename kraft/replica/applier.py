@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
-from kraft.replica.events import CommittedBatch
-from metadata_log.batch import Record, RecordBatch, records
+from kraft.replica.interface.events import CommittedBatch
 from metadata_log.errors import CorruptBatch
-from metadata_log.log import MetadataLog
+from metadata_log.log.log import MetadataLog
+from metadata_log.records.batch import Record, RecordBatch, records
 
 READ_BYTES: Final = 1 << 20
 """How much of the log one step applies at most, so that a long catch-up does not keep the owner from answering."""

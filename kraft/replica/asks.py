@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kraft.replica.application import Ask
-from kraft.replica.events import SendWire
+from kraft.replica.interface.application import Ask
+from kraft.replica.interface.events import SendWire
 
 
 class Asks:

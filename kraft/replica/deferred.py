@@ -7,8 +7,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.replica.answer_weight import weight_of_answer, weight_of_refusal
-from kraft.replica.application import ForRequest, ForSubmit
+from kraft.replica.interface.answer_weight import weight_of_answer, weight_of_refusal
+from kraft.replica.interface.application import ForRequest, ForSubmit
 
 EVERYTHING: Final = 2**62
 """Room for all answers."""

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from kraft.controller.result import QuorumLevel
+from kraft.controller.decision.result import QuorumLevel
 from kraft.quorum.core import RaftCore
 from kraft.quorum.effects import Suspicious
 from kraft.quorum.events import UpgradeQuorum
 from kraft.quorum.values import LeaderAndEpoch
-from kraft.replica.answer_weight import ANSWERS_PER_TURN
-from kraft.replica.application import Application, ForRequest, ForSubmit, Proposal
 from kraft.replica.backlog import Backlog
 from kraft.replica.deferred import Abandoned, Deferred, Held
-from kraft.replica.events import Answer, Output, SubmitDone, Trace
-from kraft.replica.options import ReplicaOptions
+from kraft.replica.interface.answer_weight import ANSWERS_PER_TURN
+from kraft.replica.interface.application import Application, ForRequest, ForSubmit, Proposal
+from kraft.replica.interface.events import Answer, Output, SubmitDone, Trace
+from kraft.replica.interface.options import ReplicaOptions
 from metadata_log.types import NEVER_MS, NO_OFFSET
 from transport.protocol.errors import Error
 

@@ -56,8 +56,10 @@ from kraft.quorum.events import (
 )
 from kraft.quorum.messages import FetchReply, Request
 from kraft.quorum.values import LeaderAndEpoch
-from kraft.replica.api_versions import describe_versions, quorum_apis
-from kraft.replica.application import (
+from kraft.replica.applier import Applier
+from kraft.replica.asks import Asks
+from kraft.replica.confirmations import Confirmations
+from kraft.replica.interface.application import (
     Action,
     Application,
     ApplicationFactory,
@@ -69,10 +71,7 @@ from kraft.replica.application import (
     RefuseSubmit,
     Respond,
 )
-from kraft.replica.applier import Applier
-from kraft.replica.asks import Asks
-from kraft.replica.confirmations import Confirmations
-from kraft.replica.events import (
+from kraft.replica.interface.events import (
     Answer,
     Call,
     CancelCall,
@@ -92,17 +91,18 @@ from kraft.replica.events import (
     WireReply,
     WireRequest,
 )
-from kraft.replica.fetched import Follows, Judged, judging
-from kraft.replica.held import GRACE_MS, Basis, Begin, HeldReply, records_of
-from kraft.replica.options import ReplicaOptions
+from kraft.replica.interface.held import GRACE_MS, Basis, Begin, HeldReply, records_of
+from kraft.replica.interface.options import ReplicaOptions
 from kraft.replica.proposals import Proposals
-from kraft.replica.refusals import refuse_quorum_request
-from kraft.replica.rpc import Rpc
-from kraft.replica.snapshots import SnapshotCleaner, SnapshotMaker
-from kraft.replica.storage import Storage
+from kraft.replica.rpc.api_versions import describe_versions, quorum_apis
+from kraft.replica.rpc.refusals import refuse_quorum_request
+from kraft.replica.rpc.rpc import Rpc
+from kraft.replica.storage.fetched import Follows, Judged, judging
+from kraft.replica.storage.snapshots import SnapshotCleaner, SnapshotMaker
+from kraft.replica.storage.storage import Storage
 from metadata_log.disk import Disk
 from metadata_log.errors import DecodeError
-from metadata_log.log import MetadataLog
+from metadata_log.log.log import MetadataLog
 from metadata_log.records.control import LeaderChangeMessage
 from metadata_log.serde import Message
 from metadata_log.serde.codec import finished

@@ -19,7 +19,7 @@ from msgspec import Struct
 from metadata_log.arrow.schema import UNKNOWN_TAGS, arrow_type, columns_of
 from metadata_log.errors import DecodeError, MetadataLogError
 from metadata_log.records.frame import decode_control, read_record
-from metadata_log.redact import MAY_HOLD_SECRETS, redact
+from metadata_log.records.redact import MAY_HOLD_SECRETS, redact
 from metadata_log.serde.fields import OPEN_END, ArrayOf, Field, FieldType, Kind, Message, Versions, layout_of, schema_of
 from metadata_log.serde.json_form import to_json
 from metadata_log.serde.json_text import json_text

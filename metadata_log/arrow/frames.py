@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from metadata_log.annotate import value_position
-from metadata_log.batch import HEADER_BYTES, Record, RecordBatch, records
 from metadata_log.errors import CorruptBatch, DecodeError, UnsupportedVersion
-from metadata_log.reader import Damage
+from metadata_log.reading.annotate import value_position
+from metadata_log.reading.reader import Damage
+from metadata_log.records.batch import HEADER_BYTES, Record, RecordBatch, records
 from metadata_log.records.frame import FRAME_VERSION, peek_type
 
 FRAME_SCHEMA: Final = pa.schema(

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metadata_log.arrow.frames import join_frames, plain_frame, slices
-from metadata_log.batch import HEADER_BYTES, RecordBatch
+from metadata_log.records.batch import HEADER_BYTES, RecordBatch
 from metadata_log.records.frame import FRAME_VERSION
 
 Bytes = npt.NDArray[np.uint8]

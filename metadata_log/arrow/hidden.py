@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from metadata_log.arrow import bodies
 from metadata_log.arrow.schema import RECORDS, UNKNOWN_TAGS, columns_of
 from metadata_log.records.frame import RECORD_TYPES
-from metadata_log.redact import MAY_HOLD_SECRETS, REDACTED, secret_fields
+from metadata_log.records.redact import MAY_HOLD_SECRETS, REDACTED, secret_fields
 from metadata_log.serde.fields import Message
 
 _TYPES: Final = {number: cls for number, cls in RECORD_TYPES.items() if cls in MAY_HOLD_SECRETS}

@@ -11,15 +11,15 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from metadata_log.batch import RecordBatch
 from metadata_log.disk import Disk, File, OsDisk
 from metadata_log.errors import CorruptBatch, MetadataLogError, UnsupportedVersion
-from metadata_log.log_dir import META_PROPERTIES, PARTITION_DIRECTORY, parse_meta_properties
-from metadata_log.missing import check_topic, missing_end, no_beginning
-from metadata_log.reader import Damage, framed, gap_before, may_grow, order_damage, read_range
-from metadata_log.segment import DELETED_SUFFIX, parse_file_name, scan_headers
-from metadata_log.snapshot import SUFFIX as SNAPSHOT_SUFFIX
-from metadata_log.snapshot import list_snapshots
+from metadata_log.log.log_dir import META_PROPERTIES, PARTITION_DIRECTORY, parse_meta_properties
+from metadata_log.log.segment import DELETED_SUFFIX, parse_file_name, scan_headers
+from metadata_log.log.snapshot import SUFFIX as SNAPSHOT_SUFFIX
+from metadata_log.log.snapshot import list_snapshots
+from metadata_log.reading.missing import check_topic, missing_end, no_beginning
+from metadata_log.reading.reader import Damage, framed, gap_before, may_grow, order_damage, read_range
+from metadata_log.records.batch import RecordBatch
 from metadata_log.types import OffsetAndEpoch
 
 MIN_SPLIT_BYTES: Final = 8 << 20

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from metadata_log.batch import HEADER_BYTES, RecordBatch
 from metadata_log.errors import DecodeError
+from metadata_log.records.batch import HEADER_BYTES, RecordBatch
 from metadata_log.records.frame import read_record
 from metadata_log.records.metadata import NoOpRecord, PartitionChangeRecord
 from metadata_log.serde import Message

@@ -13,7 +13,7 @@ from metadata_log.history.open_rows import OpenRow, OpenRows, Sink, When
 from metadata_log.history.values import config_values, resource_type
 from metadata_log.image.configs import ConfigsImage, Resource, ResourceType, replay_config, without
 from metadata_log.records.metadata import ConfigRecord
-from metadata_log.redact import shown_config
+from metadata_log.records.redact import shown_config
 
 SET: Final = "config-set"
 SET_AGAIN: Final = "config-set-again"

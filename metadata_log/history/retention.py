@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from metadata_log.history.open_rows import Sink, When
-from metadata_log.reader import Damage, Entry
-from metadata_log.timeline import Base
+from metadata_log.reading.reader import Damage, Entry
+from metadata_log.reading.timeline import Base
 
 _UNKNOWN_TYPES_KEPT: Final = 1_000
 

@@ -25,7 +25,7 @@ from metadata_log.image.tokens import DelegationToken
 from metadata_log.image.topics import Partition
 from metadata_log.records.control import VotersRecordVoter
 from metadata_log.records.metadata import BrokerEndpoint, ControllerEndpoint
-from metadata_log.redact import shown_config
+from metadata_log.records.redact import shown_config
 from metadata_log.releases import METADATA_VERSIONS
 from metadata_log.types import Uuid
 

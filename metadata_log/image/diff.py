@@ -30,7 +30,7 @@ class Difference(Struct, frozen=True, gc=False):
     """One field of one object. None stands for a missing object or key on this side.
 
     `kind` is the family, `name` the object, such as "orders", "orders-3", "broker 101" or "topic orders". Values are
-    unredacted; the caller must hide secrets (`metadata_log.redact`).
+    unredacted; the caller must hide secrets (`metadata_log.records.redact`).
     """
 
     kind: str

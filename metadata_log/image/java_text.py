@@ -27,7 +27,7 @@ from metadata_log.image.scram import ScramCredential
 from metadata_log.image.tokens import DelegationToken
 from metadata_log.image.topics import Partition
 from metadata_log.records.metadata import BrokerEndpoint, ControllerEndpoint
-from metadata_log.redact import REDACTED
+from metadata_log.records.redact import REDACTED
 from metadata_log.types import Uuid
 
 

@@ -36,7 +36,7 @@ from metadata_log.image.names import (
     SCRAM_MECHANISMS,
 )
 from metadata_log.image.topics import Partition, TopicImage, TopicsImage
-from metadata_log.redact import shown_config
+from metadata_log.records.redact import shown_config
 from metadata_log.releases import METADATA_VERSIONS
 from metadata_log.types import NO_OFFSET
 

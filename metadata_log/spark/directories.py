@@ -16,16 +16,16 @@ from msgspec.structs import replace
 
 from metadata_log.disk import Disk
 from metadata_log.errors import DirectoryError, MetadataLogError
-from metadata_log.log_dir import (
+from metadata_log.log.log_dir import (
     META_PROPERTIES,
     PARTITION_DIRECTORY,
     PARTITION_METADATA,
     parse_partition_metadata,
     read_meta_properties,
 )
-from metadata_log.reader import Damage
-from metadata_log.segment import parse_file_name
-from metadata_log.snapshot import parse_snapshot_name
+from metadata_log.log.segment import parse_file_name
+from metadata_log.log.snapshot import parse_snapshot_name
+from metadata_log.reading.reader import Damage
 from metadata_log.spark.errors import SourceError
 from metadata_log.spark.log_index import LogIndex, first_difference
 from metadata_log.spark.storage import disk_at, has_magic, is_remote, local_path, matches

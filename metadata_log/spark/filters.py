@@ -26,9 +26,9 @@ from pyspark.sql.datasource import (
 from metadata_log.arrow import Filters
 from metadata_log.arrow.read import is_type_name
 from metadata_log.arrow.schema import RECORD_CLASSES
+from metadata_log.reading.timeline import At, parse_at
 from metadata_log.spark.errors import OptionError
 from metadata_log.spark.options import Options, nearest
-from metadata_log.timeline import At, parse_at
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)

@@ -20,11 +20,12 @@ from metadata_log.collector import without_collector
 from metadata_log.disk import Disk
 from metadata_log.errors import MetadataLogError
 from metadata_log.history import Options as HistoryOptions
-from metadata_log.log_end import LogEnd, find_log_end
-from metadata_log.missing import no_beginning
-from metadata_log.reader import Damage, gap_before
-from metadata_log.segment import parse_file_name
-from metadata_log.snapshot import parse_snapshot_name, snapshot_name
+from metadata_log.log.segment import parse_file_name
+from metadata_log.log.snapshot import parse_snapshot_name, snapshot_name
+from metadata_log.reading.log_end import LogEnd, find_log_end
+from metadata_log.reading.missing import no_beginning
+from metadata_log.reading.reader import Damage, gap_before
+from metadata_log.reading.timeline import END, At, moment_text
 from metadata_log.spark.directories import Copies, Directory, choose_copies, find_directories
 from metadata_log.spark.errors import OptionError, SourceError
 from metadata_log.spark.filters import as_of, is_exact, narrowed, wanted_by
@@ -32,7 +33,6 @@ from metadata_log.spark.log_index import index_log
 from metadata_log.spark.options import FAILFAST, Options, nearest
 from metadata_log.spark.rows import Projection, damage_rows, find_view, is_history
 from metadata_log.spark.storage import disk_at, is_remote
-from metadata_log.timeline import END, At, moment_text
 from metadata_log.types import OffsetAndEpoch
 
 _GO_ON = "With mode=PERMISSIVE the query reads everything readable, and rows report the rest."

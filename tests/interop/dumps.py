@@ -12,9 +12,9 @@ from msgspec import Struct
 from our_nodes import kraft
 from real_kafka import DUMP_TOOL, KafkaInstallation, QuorumLayout, eventually
 
-from metadata_log.batch import RecordBatch
 from metadata_log.disk import OsDisk
-from metadata_log.reader import Entry, read_entries, read_file
+from metadata_log.reading.reader import Entry, read_entries, read_file
+from metadata_log.records.batch import RecordBatch
 
 CONTROL_NAMES = {
     "LeaderChange": "LeaderChangeMessage",

@@ -21,9 +21,9 @@ from real_kafka import (
 from wire import active_controller, ask
 
 from metadata_log.disk import OsDisk
-from metadata_log.reader import Entry
+from metadata_log.reading.reader import Entry
+from metadata_log.reading.timeline import TimelineBatch, read_timeline
 from metadata_log.serde import Message
-from metadata_log.timeline import TimelineBatch, read_timeline
 from transport.protocol import messages
 
 SETTINGS = (*QUIET, "broker.session.timeout.ms=600000")

@@ -19,7 +19,7 @@ from loopback import free_ports
 from msgspec import Struct
 
 from metadata_log.disk import OsDisk
-from metadata_log.log_dir import read_meta_properties
+from metadata_log.log.log_dir import read_meta_properties
 from metadata_log.types import Uuid
 
 QUICK_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")

@@ -17,12 +17,12 @@ from kraft.quorum.log_view import LogView, Position
 from kraft.quorum.messages import EndQuorumEpoch, Fetch, FetchReply, Vote, VoteReply
 from kraft.quorum.values import Endpoints, ListenerAddress, ReplicaKey
 from kraft.quorum.voter_history import STATIC
-from kraft.replica.api_versions import QUORUM_APIS, describe_versions
-from kraft.replica.application import RawLog
-from kraft.replica.events import WireRequest
-from kraft.replica.rpc import Rpc
-from metadata_log.batch import RecordBatch, scan
-from metadata_log.epochs import EpochHistory
+from kraft.replica.interface.application import RawLog
+from kraft.replica.interface.events import WireRequest
+from kraft.replica.rpc.api_versions import QUORUM_APIS, describe_versions
+from kraft.replica.rpc.rpc import Rpc
+from metadata_log.log.epochs import EpochHistory
+from metadata_log.records.batch import RecordBatch, scan
 from metadata_log.serde import Message
 from metadata_log.types import NO_NODE, OffsetAndEpoch
 from transport.protocol.connection import Request, ServerConnection

@@ -11,7 +11,7 @@ from kraft.quorum.events import Event, FailureCause, LogFlushed, Received, Repli
 from kraft.quorum.messages import FetchReply, Reply, Request
 from kraft.quorum.values import ElectionState, Endpoints, ListenerAddress, QuorumConfig, ReplicaKey
 from kraft.quorum.voters import VoterSet
-from metadata_log.epochs import EpochHistory
+from metadata_log.log.epochs import EpochHistory
 from metadata_log.types import OffsetAndEpoch
 
 START_MS = 1_800_000_000_000

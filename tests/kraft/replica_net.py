@@ -34,8 +34,8 @@ from kraft.replica import (
     WireRequest,
     host_raw_log,
 )
-from kraft.replica.events import Call, Noted, Returned
-from metadata_log.log_dir import format_directory
+from kraft.replica.interface.events import Call, Noted, Returned
+from metadata_log.log.log_dir import format_directory
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.serde import Message, decode, encode
 from transport.protocol.apis import APIS

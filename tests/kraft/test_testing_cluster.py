@@ -12,9 +12,9 @@ from kraft.admin import AdminClient, ConfigChange, ResourceType
 from kraft.invariants.disks import Ledger
 from kraft.invariants.violation import InvariantViolated
 from kraft.node.errors import NotLeader, OutcomeUnknown
-from kraft.replica.application import host_raw_log
+from kraft.replica.interface.application import host_raw_log
 from kraft.testing import Cluster
-from metadata_log.batch import RecordBatch, build_batch, scan
+from metadata_log.records.batch import RecordBatch, build_batch, scan
 from transport.faults import Faults
 
 

@@ -13,12 +13,12 @@ import pytest
 from command_line import run
 from real_data import archive, unpack
 
-from kraft.controller.leader_election import Election
-from kraft.controller.topic_configs import TopicDefaults
+from kraft.controller.decision.topic_configs import TopicDefaults
+from kraft.controller.topics.leader_election import Election
 from kraft.whatif import Outcome, UnknownName, elect, fail, fail_rack, leaderships, reassign, shut_down
 from metadata_log import replay
 from metadata_log.image import MetadataImage
-from metadata_log.timeline import At
+from metadata_log.reading.timeline import At
 
 DEFAULTS = TopicDefaults()
 

@@ -18,7 +18,7 @@
     > append NODE VALUE… / flush NODE / read NODE ID / resign NODE / shutdown NODE / show NODE
 
 Every node has its own clock, which only `timeout` and `wait` move: what it prints is what passed.
-`pytest tests/kraft/test_transcripts.py --rewrite-transcripts` writes what the cores do now; read the diff.
+`pytest tests/kraft/quorum/test_transcripts.py --rewrite-transcripts` writes what the cores do now; read the diff.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ from kraft.quorum.messages import (
 )
 from kraft.quorum.values import ElectionState, Endpoints, ListenerAddress, QuorumConfig, ReplicaKey
 from kraft.quorum.voters import VoterSet
-from kraft.sim.core_member import CoreMember, pack_batches
-from kraft.sim.member import Answer, Ask, Flush, Output
+from kraft.sim.nodes.core_member import CoreMember, pack_batches
+from kraft.sim.world.member import Answer, Ask, Flush, Output
 from metadata_log.types import OffsetAndEpoch
 from transport.protocol.errors import Error
 

@@ -18,7 +18,7 @@ from kraft.quorum.messages import (
 from kraft.quorum.values import OWN_KRAFT_VERSIONS, Endpoints, ListenerAddress, QuorumConfig, ReplicaKey, VersionRange
 from kraft.quorum.voter_history import DYNAMIC, recorded_in
 from kraft.quorum.voters import Voter, VoterSet
-from kraft.sim.core_member import CoreMember
+from kraft.sim.nodes.core_member import CoreMember
 from metadata_log.records.control import KRaftVersionRecord, LeaderChangeMessage, VotersRecord
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error

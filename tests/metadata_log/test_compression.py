@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from real_data import json_lines
 
-from metadata_log.batch import (
+from metadata_log.compression import BadCompression, Compression, deflate, inflate
+from metadata_log.errors import CorruptBatch, UnsupportedVersion
+from metadata_log.records.batch import (
     HEADER_BYTES,
     MAX_INFLATED_BYTES,
     Header,
@@ -23,8 +25,6 @@ from metadata_log.batch import (
     records,
     write_batch,
 )
-from metadata_log.compression import BadCompression, Compression, deflate, inflate
-from metadata_log.errors import CorruptBatch, UnsupportedVersion
 
 PACKED = [codec for codec in Compression if codec is not Compression.NONE]
 SIZES = (0, 1, 100, 32 << 10, (32 << 10) + 1, 64 << 10, (64 << 10) + 1, 300_000)

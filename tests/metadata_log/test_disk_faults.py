@@ -9,12 +9,12 @@ from random import Random
 
 import pytest
 
-from metadata_log.batch import build_batch, read_batch
 from metadata_log.disk import OsFile, make_directory, replace_file
 from metadata_log.errors import CorruptBatch, MetadataLogError
-from metadata_log.log import MetadataLog
+from metadata_log.log.log import MetadataLog
+from metadata_log.log.quorum_state_file import StoredElection, read_quorum_state, write_quorum_state
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.quorum_state_file import StoredElection, read_quorum_state, write_quorum_state
+from metadata_log.records.batch import build_batch, read_batch
 
 
 def new_disk(content: bytes = b"") -> MemoryDisk:

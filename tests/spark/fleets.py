@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
-from metadata_log.batch import build_batch
+from metadata_log.log.segment import file_name
+from metadata_log.records.batch import build_batch
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import (
     ConfigRecord,
@@ -16,7 +17,6 @@ from metadata_log.records.metadata import (
     RemoveTopicRecord,
     TopicRecord,
 )
-from metadata_log.segment import file_name
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
 

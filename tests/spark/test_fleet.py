@@ -17,9 +17,9 @@ from real_data import unpack
 
 from metadata_log.disk import OsDisk
 from metadata_log.history import VIEWS, rows
+from metadata_log.reading.timeline import read_timeline
 from metadata_log.spark import fleet, views
 from metadata_log.spark.methods import Views
-from metadata_log.timeline import read_timeline
 
 ROOT = Path(__file__).parent.parent.parent
 NODES = {"failover": "c3", "dynamic3": "c3", "old39": "c3"}

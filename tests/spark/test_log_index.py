@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from real_data import unpack
 
 from metadata_log.disk import OsDisk
-from metadata_log.reader import RecordBatch, read_log
-from metadata_log.segment import file_name
+from metadata_log.log.segment import file_name
+from metadata_log.reading.reader import RecordBatch, read_log
 from metadata_log.spark.log_index import common_end, first_difference, index_log
 
 

@@ -12,7 +12,7 @@ from fleets import write_log
 from moto.server import ThreadedMotoServer
 from pyspark.sql import SparkSession
 
-from metadata_log.segment import file_name
+from metadata_log.log.segment import file_name
 
 BUCKET = "fleet"
 

@@ -19,10 +19,10 @@ from pyspark.sql.datasource import (
 )
 
 from metadata_log.arrow import Filters
+from metadata_log.reading.timeline import At
 from metadata_log.spark.errors import OptionError
 from metadata_log.spark.filters import Wanted, as_of, is_exact, narrowed, wanted_by
 from metadata_log.spark.options import parse_options
-from metadata_log.timeline import At
 
 
 def test_paths_and_options_in_any_case() -> None:

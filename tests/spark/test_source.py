@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from real_data import unpack
 from windows import CONFIGS, LEADERS, PARTITIONS, RAW
 
-from metadata_log.segment import file_name
+from metadata_log.log.segment import file_name
 from metadata_log.spark import views
 
 

@@ -10,7 +10,7 @@ from fleets import log_bytes, write_log
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from metadata_log.segment import file_name
+from metadata_log.log.segment import file_name
 
 Row = tuple[str, int | None, int | None, str | None]
 

@@ -15,9 +15,9 @@ from kraft.quorum.events import FailureCause
 from kraft.quorum.values import QuorumConfig
 from kraft.quorum.voters import VoterSet
 from kraft.sim import Scenario, Simulator
-from kraft.sim.actions import Fail, Start, Tick
-from kraft.sim.core_member import CoreMember
-from kraft.sim.member import Answer, Ask, Output
+from kraft.sim.nodes.core_member import CoreMember
+from kraft.sim.world.actions import Fail, Start, Tick
+from kraft.sim.world.member import Answer, Ask, Output
 from metadata_log.serde import Message
 from transport import Cause, Endpoint, Failed, Inbound, Listener, Reply, Request
 from transport.faults import NO_FAULTS, Faults

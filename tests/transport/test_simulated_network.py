@@ -14,11 +14,11 @@ from conversation import echo, numbered
 from simulated_transport import Talk, Talker
 
 from kraft.sim import Simulator
-from kraft.sim.brokers import Administration
-from kraft.sim.cluster import CLUSTER
-from kraft.sim.membership import Reconfiguration
-from kraft.sim.replica_member import Frame
-from kraft.sim.scenario import Scenario
+from kraft.sim.nodes.cluster import CLUSTER
+from kraft.sim.nodes.replica_member import Frame
+from kraft.sim.runs.brokers import Administration
+from kraft.sim.runs.membership import Reconfiguration
+from kraft.sim.runs.scenario import Scenario
 from transport import Cause, Failed, Inbound, Reply, Request
 from transport.faults import NO_FAULTS, Faults
 from transport.protocol.messages.vote import VoteRequest

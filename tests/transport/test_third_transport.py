@@ -20,7 +20,7 @@ from kraft.node.embed import open_node
 from kraft.node.errors import NotLeader, OutcomeUnknown
 from kraft.node.node import Node
 from metadata_log.disk import OsDisk
-from metadata_log.log_dir import format_directory
+from metadata_log.log.log_dir import format_directory
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent.parent / "docs" / "howto" / "transport.md"

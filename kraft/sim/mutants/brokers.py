@@ -7,13 +7,14 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from kraft.broker import replicas
-from kraft.controller import broker_heartbeat, broker_registration, isr, partition_change
-from kraft.controller.brokers import restart
-from kraft.controller.deciding import Deciding
-from kraft.controller.leader_election import Candidates, Elected, Election, elect
-from kraft.controller.reassignment import Assignment
-from kraft.controller.result import Records, VersionedRecord
-from kraft.controller.topic_configs import TopicDefaults
+from kraft.controller.brokers import broker_heartbeat, broker_registration
+from kraft.controller.brokers.broker_states import restart
+from kraft.controller.decision.deciding import Deciding
+from kraft.controller.decision.result import Records, VersionedRecord
+from kraft.controller.decision.topic_configs import TopicDefaults
+from kraft.controller.topics import isr, partition_change
+from kraft.controller.topics.leader_election import Candidates, Elected, Election, elect
+from kraft.controller.topics.reassignment import Assignment
 from kraft.sim.mutants.registry import Patches, Scope, mutant
 from metadata_log.image import Broker, MetadataImage, Partition, topics_delta
 from metadata_log.image.topics import merge

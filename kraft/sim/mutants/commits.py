@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kraft.replica.application import ForRequest, ForSubmit, Proposal
 from kraft.replica.applier import Applier
-from kraft.replica.events import CommittedBatch, SubmitDone
+from kraft.replica.interface.application import ForRequest, ForSubmit, Proposal
+from kraft.replica.interface.events import CommittedBatch, SubmitDone
 from kraft.replica.proposals import ProposalHost, Proposals, success
 from kraft.sim.mutants.registry import Patches, Scope, mutant
 from metadata_log.image import ImageHistory

@@ -12,11 +12,11 @@ from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.states import CandidateState, FollowerState, ProspectiveState
 from kraft.quorum.states.follower import LeaderContact
 from kraft.replica import replica
-from kraft.replica.fetched import Judged
-from kraft.replica.quorum_records import changes_in
+from kraft.replica.storage.fetched import Judged
+from kraft.replica.storage.quorum_records import changes_in
 from kraft.sim.mutants.registry import Patches, Scope, mutant
-from metadata_log.batch import scan
 from metadata_log.errors import MetadataLogError
+from metadata_log.records.batch import scan
 from metadata_log.types import OffsetAndEpoch
 
 _ABSURD = ("absurd-frames",)

@@ -14,10 +14,10 @@ from kraft.quorum.messages import Fetch
 from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.states import LeaderState
 from kraft.quorum.states.leader import ReadRound
-from kraft.replica import machine_host
-from kraft.replica.machine_log import Command, Expired, Outcome, SessionState
-from kraft.replica.machine_reads import MachineReads
-from kraft.replica.sessions import Sessions
+from kraft.replica.hosts import machine_host
+from kraft.replica.hosts.machine_log import Command, Expired, Outcome, SessionState
+from kraft.replica.hosts.machine_reads import MachineReads
+from kraft.replica.hosts.sessions import Sessions
 from kraft.sim.mutants.registry import Patches, Scope, mutant
 from metadata_log.types import NO_OFFSET
 

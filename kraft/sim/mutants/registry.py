@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.sim.nemesis import CLASSIC_FAULTS
+from kraft.sim.faults.nemesis import CLASSIC_FAULTS
 
 
 class Scope(StrEnum):

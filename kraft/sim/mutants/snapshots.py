@@ -11,13 +11,13 @@ from kraft.quorum.log_view import LogView
 from kraft.quorum.messages import FetchSnapshotReply
 from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.states import Download, FollowerState
-from kraft.replica.events import CommittedBatch
-from kraft.replica.quorum_records import changes_of_snapshot
+from kraft.replica.interface.events import CommittedBatch
 from kraft.replica.replica import Replica
-from kraft.replica.snapshots import SnapshotFiles, SnapshotMaker
+from kraft.replica.storage.quorum_records import changes_of_snapshot
+from kraft.replica.storage.snapshots import SnapshotFiles, SnapshotMaker
 from kraft.sim.mutants.registry import Patches, Scope, mutant
 from metadata_log.errors import MetadataLogError
-from metadata_log.snapshot_receiver import SnapshotReceiver
+from metadata_log.log.snapshot_receiver import SnapshotReceiver
 from metadata_log.types import OffsetAndEpoch
 
 # What stands in them

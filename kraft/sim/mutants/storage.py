@@ -4,14 +4,14 @@ and recoveries that keep or drop too much.
 
 from __future__ import annotations
 
-from kraft.replica import storage
+from kraft.replica.storage import storage
 from kraft.sim.mutants.registry import Patches, Scope, mutant
-from metadata_log import log
-from metadata_log.batch import scan
 from metadata_log.disk import Disk
-from metadata_log.log import FlushHandle, MetadataLog
-from metadata_log.quorum_state_file import FILE_NAME, StoredElection, format_quorum_state
-from metadata_log.segment import Segment, scan_file
+from metadata_log.log import log
+from metadata_log.log.log import FlushHandle, MetadataLog
+from metadata_log.log.quorum_state_file import FILE_NAME, StoredElection, format_quorum_state
+from metadata_log.log.segment import Segment, scan_file
+from metadata_log.records.batch import scan
 
 # The quorum-state file
 

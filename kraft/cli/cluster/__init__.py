@@ -1,0 +1,1 @@
+"""The commands that ask or change a live cluster over its controllers."""

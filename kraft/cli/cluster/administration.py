@@ -1,0 +1,217 @@
+"""The shared options, errors and output of the commands that administer a cluster through its controllers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import wraps
+from itertools import pairwise
+from typing import Any, Final, TypeVar
+
+import click
+import trio
+from msgspec import Struct
+
+from kraft.admin import AdminClient, AdminError, RequestRefused, SomeRefused, TopicPartition, open_admin
+from kraft.cli.near import did_you_mean
+from kraft.cli.progress import LongJob
+from kraft.cli.text import CommandFailed, echo, echo_lines
+from kraft.config import PROTECTED_PROTOCOLS, UsageError, join_host_port, parse_host_port, parse_listener
+from kraft.observer import read_image
+from metadata_log.errors import MetadataLogError
+from metadata_log.image import MetadataImage
+from transport.interface import Endpoint
+from transport.protocol.errors import Error
+
+T = TypeVar("T")
+
+bootstrap_option: Final = click.option(
+    "--bootstrap-controller",
+    "bootstrap",
+    required=True,
+    envvar="KRAFT_BOOTSTRAP_CONTROLLER",
+    show_envvar=True,
+    metavar="H:P[,H:P]",
+    help="Where some of the controllers listen.",
+)
+LONGEST_RETRY_MS: Final = 200
+"""Short enough for a waiting user, and long enough not to flood a controller that answers "not now"."""
+MOST_FAILURES: Final = 10
+_HINTS: Final = {
+    Error.TOPIC_ALREADY_EXISTS: "See `kraft topics describe`.",
+    Error.UNKNOWN_TOPIC_OR_PARTITION: "See `kraft topics list`.",
+    Error.INVALID_TOPIC_EXCEPTION: "Letters, digits, '.', '_' and '-' make a name, at most 249 of them.",
+    Error.INVALID_REPLICATION_FACTOR: "See `kraft brokers list` for the brokers that are there.",
+    Error.INVALID_REPLICA_ASSIGNMENT: "See `kraft brokers list` for the brokers that are there.",
+    Error.BROKER_ID_NOT_REGISTERED: "See `kraft brokers list`.",
+    Error.SECURITY_DISABLED: "Without authorizer.class.name in the controllers' configuration there are no rules.",
+    Error.NO_REASSIGNMENT_IN_PROGRESS: "See `kraft reassign list`.",
+    Error.PREFERRED_LEADER_NOT_AVAILABLE: "The first replica is not in sync or not alive: see `kraft topics describe`.",
+    Error.ELIGIBLE_LEADERS_NOT_AVAILABLE: "No replica in sync is alive; `kraft elect unclean` may lose records.",
+    Error.CLUSTER_AUTHORIZATION_FAILED: "The controllers do not let this connection do that: see `kraft acls list`.",
+}
+"""A hint for the user, by error."""
+
+
+class Cluster(Struct, frozen=True):
+    """The cluster that a command addresses, and the output format."""
+
+    bootstrap: tuple[Endpoint, ...]
+    timeout_ms: int
+    as_json: bool
+
+    def ask(self, work: Callable[[AdminClient], Awaitable[T]]) -> T:
+        """Run some work with the cluster; raises `CommandFailed`, in a group if several parts failed."""
+        try:
+            return trio.run(self._ask, work)
+        except SomeRefused as failed:
+            raise as_failure(failed.refused.values()) from failed
+        except AdminError as failed:
+            raise _failure(failed) from failed
+        except BaseExceptionGroup as group:
+            if group.subgroup(KeyboardInterrupt):
+                raise KeyboardInterrupt from group
+            raise
+
+    async def _ask(self, work: Callable[[AdminClient], Awaitable[T]]) -> T:
+        async with open_admin(self.bootstrap, timeout_ms=self.timeout_ms, longest_retry_ms=LONGEST_RETRY_MS) as admin:
+            try:
+                return await work(admin)
+            except SomeRefused as failed:
+                await name_topics(admin, failed.refused.values())
+                raise
+            except RequestRefused as failed:
+                await name_topics(admin, [failed])
+                raise
+
+    def say(self, facts: Mapping[str, Any], lines: Iterable[str]) -> None:
+        """Print the facts as one JSON object, or the lines otherwise."""
+        if self.as_json:
+            echo(json.dumps(facts, ensure_ascii=False))
+        else:
+            echo_lines(lines)
+
+
+async def name_topics(admin: AdminClient, refused: Collection[RequestRefused]) -> None:
+    """If the controller does not know a topic, add a hint with similar topic names."""
+    unknown = [one for one in refused if one.error is Error.UNKNOWN_TOPIC_OR_PARTITION and one.hint is None]
+    if unknown:
+        with suppress(AdminError, MetadataLogError):  # the refusal is what matters
+            image = await read_image(admin)
+            for one in unknown[:MOST_FAILURES]:
+                one.hint = did_you_mean(one.name, image.topics)
+
+
+def as_failure(refused: Iterable[RequestRefused]) -> Exception:
+    """The exception for these refusals: the first ones get a line each, and no hint is repeated."""
+    failures = [_failure(one) for one in refused]
+    if len(failures) > MOST_FAILURES:
+        rest = CommandFailed(f"{len(failures) - MOST_FAILURES:,} more were refused")
+        failures = [*failures[:MOST_FAILURES], rest]
+    for one, following in pairwise(failures):
+        if one.hint == following.hint:
+            one.hint = None
+    return failures[0] if len(failures) == 1 else ExceptionGroup("several things were refused", failures)
+
+
+def _failure(failed: AdminError) -> CommandFailed:
+    hint = failed.hint or (_HINTS.get(failed.error) if isinstance(failed, RequestRefused) else None)
+    return CommandFailed(str(failed), hint=hint)
+
+
+def on_a_cluster(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that select the cluster; the command gets them as `cluster`."""
+
+    @wraps(command)
+    def with_cluster(*args: Any, bootstrap: str, timeout: float, as_json: bool, **more: Any) -> None:
+        command(*args, cluster=Cluster(parse_bootstrap(bootstrap), int(timeout * 1000), as_json), **more)
+
+    found: Callable[..., None] = with_cluster
+    for option in (
+        click.option(
+            "--timeout",
+            default=10.0,
+            show_default=True,
+            type=click.FloatRange(min=0.1),
+            help="Seconds to try for, for each question to the controllers.",
+        ),
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
+        bootstrap_option,
+    ):
+        found = option(found)
+    return found
+
+
+def parse_bootstrap(text: str) -> tuple[Endpoint, ...]:
+    """Parse a list of addresses for `--bootstrap-controller`; raises `UsageError`."""
+    try:
+        found = tuple(_bootstrap_address(part) for part in text.split(",") if part.strip())
+    except ValueError as bad:
+        raise UsageError(str(bad), where="--bootstrap-controller", hint="For example 127.0.0.1:9093.") from bad
+    if not found:
+        raise UsageError("no address is given", where="--bootstrap-controller", hint="For example 127.0.0.1:9093.")
+    return found
+
+
+def _bootstrap_address(text: str) -> Endpoint:
+    """Parse `host:port`, or `NAME://host:port` of a plaintext listener; raises `ValueError`."""
+    if "://" not in text:
+        return Endpoint(*parse_host_port(text))
+    listener = parse_listener(text)
+    if listener.name in PROTECTED_PROTOCOLS:
+        raise ValueError(f"{listener.name} is not supported yet: name a PLAINTEXT listener of the controllers")
+    return Endpoint(*parse_host_port(join_host_port(listener.host, listener.port)))
+
+
+async def image_of(admin: AdminClient) -> MetadataImage:
+    """The current metadata of the cluster; shows a progress bar if the download takes long."""
+    reached = 0
+
+    def on_progress(offset: int, end: int) -> None:
+        nonlocal reached
+        job.expect(end)
+        job.advance(offset - reached)
+        reached = offset
+
+    with LongJob("Reading the metadata log", None) as job:
+        return await read_image(admin, on_progress)
+
+
+def parse_settings(words: Sequence[str], option: str) -> dict[str, str]:
+    """Parse `key=value` words; a usage error for a word without a key, and for a repeated key."""
+    found: dict[str, str] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not key or not equals:
+            raise click.BadParameter(f"{word!r} is no KEY=VALUE", param_hint=option)
+        if key in found:
+            raise click.BadParameter(f"{key} is given twice", param_hint=option)
+        found[key] = value
+    return found
+
+
+def parse_assignment(text: str | None) -> tuple[tuple[int, ...], ...]:
+    """Parse the brokers of each partition like kafka-topics: `1:2,2:3` are two partitions of two replicas."""
+    if text is None:
+        return ()
+    try:
+        return tuple(tuple(int(broker) for broker in part.split(":")) for part in text.split(","))
+    except ValueError as bad:
+        raise click.BadParameter(f"{text!r} is no list such as 1:2,2:3", param_hint="--assignment") from bad
+
+
+def parse_brokers(text: str, option: str) -> tuple[int, ...]:
+    """Parse `1,2,3`."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError as bad:
+        raise click.BadParameter(f"{text!r} is no list of broker ids such as 1,2,3", param_hint=option) from bad
+
+
+def parse_partition(text: str, option: str) -> TopicPartition:
+    """Parse `orders:0`; a usage error for another form."""
+    topic, colon, number = text.rpartition(":")
+    if not topic or not colon or not number.isdecimal():
+        raise click.BadParameter(f"{text!r} is no TOPIC:PARTITION such as orders:0", param_hint=option)
+    return TopicPartition(topic, int(number))

@@ -1,0 +1,171 @@
+"""`kraft watch`: prints the metadata changes of a live cluster as they are committed (Kafka: KIP-595)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+import click
+import trio
+from msgspec.structs import replace
+
+from kraft.admin import AdminError, open_admin
+from kraft.cli.cluster.administration import bootstrap_option, parse_bootstrap
+from kraft.cli.record_types import type_names
+from kraft.cli.renamed import renamed_option
+from kraft.cli.text import CommandFailed, echo, joined
+from kraft.config import UsageError
+from kraft.observer import LONGEST_RETRY_MS, Committed, Follower, Jumped
+from metadata_log.log.snapshot import snapshot_name
+from metadata_log.reading.dump_records import Range, RecordLines, RecordsWanted
+from metadata_log.reading.reader import Damage, Entry, read_entries
+from metadata_log.records.batch import RecordBatch, scan
+from metadata_log.times import iso_time
+from transport.interface import Endpoint
+
+NOW: Final = "now"
+BEGINNING: Final = "beginning"
+WHERE: Final = "the metadata log"
+
+
+@click.command("watch", short_help="Show a live cluster's metadata changes.")
+@bootstrap_option
+@click.option(
+    "--type",
+    "types",
+    multiple=True,
+    metavar="T",
+    help="Only records of this type: a name such as PartitionChangeRecord, or a number. May be repeated.",
+)
+@click.option(
+    "--since",
+    "since",
+    default=NOW,
+    show_default=True,
+    metavar="OFFSET|now|beginning",
+    help="Where to begin. The beginning is the start of the leader's log, perhaps a snapshot.",
+)
+@renamed_option("--from", "--since", "since", metavar="OFFSET|now|beginning")
+@click.option("--for", "seconds", type=click.FloatRange(min=0), metavar="SECONDS", help="End after this time.")
+@click.option("--count", "most", type=click.IntRange(min=1), metavar="N", help="End after this many lines.")
+@click.option(
+    "--timeout", default=10.0, show_default=True, type=click.FloatRange(min=0.1), help="Seconds to look for a leader."
+)
+@click.option("--allow-gap", is_flag=True, help="Continue with a snapshot after records that were deleted unread.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines on a terminal, too.")
+@click.option("--noop", is_flag=True, help="Print NoOp records, too.")
+@click.option("--show-secrets", is_flag=True, help="Print credentials and passwords as they are.")
+@click.pass_context
+def watch_command(
+    context: click.Context,
+    *,
+    bootstrap: str,
+    types: tuple[str, ...],
+    since: str,
+    seconds: float | None,
+    most: int | None,
+    timeout: float,
+    allow_gap: bool,
+    as_json: bool,
+    noop: bool,
+    show_secrets: bool,
+) -> None:
+    """Print each committed record once and in order, with the fields of `kraft dump --records --json`.
+
+    Elections do not interrupt the output, which continues with the next leader. The exit code is 1 if records were
+    deleted before they were read, if a leader contradicts committed records, or if a controller belongs to another
+    cluster.
+
+    \b Example:
+        kraft watch --bootstrap-controller 127.0.0.1:9093 --type PartitionChangeRecord
+    """
+    wanted = RecordsWanted(
+        types=type_names(types),
+        span=Range(first_offset=0 if since in {NOW, BEGINNING} else _offset(since)),
+        as_json=as_json or not sys.stdout.isatty(),
+        noop=noop,
+        show_secrets=show_secrets,
+    )
+    feed = _Feed(wanted, most)
+    try:
+        trio.run(_watch, parse_bootstrap(bootstrap), int(timeout * 1000), feed, since == NOW, allow_gap, seconds)
+    except AdminError as failed:
+        raise CommandFailed(str(failed), hint=failed.hint) from failed
+    context.exit(0 if feed.is_sound else 1)
+
+
+def _offset(text: str) -> int:
+    if not text.isdecimal():
+        raise UsageError(f"{text!r} is no offset", where="--since", hint=f"Give a number, {NOW} or {BEGINNING}.")
+    return int(text)
+
+
+async def _watch(
+    endpoints: Sequence[Endpoint], timeout_ms: int, feed: _Feed, from_now: bool, allow_gap: bool, seconds: float | None
+) -> None:
+    async with open_admin(
+        endpoints, client_id="kraft-watch", timeout_ms=timeout_ms, longest_retry_ms=LONGEST_RETRY_MS
+    ) as admin:
+        cluster_id = (await admin.describe_cluster()).cluster_id
+        begin = (await admin.describe_quorum()).high_watermark if from_now else feed.wanted.span.first_offset
+        follower = Follower(admin, cluster_id, from_offset=max(begin, 0), allow_gap=allow_gap, on_notice=_warn)
+        await follower.begin()
+        with trio.move_on_after(float("inf") if seconds is None else seconds):
+            while not feed.is_full:
+                feed.show(await follower.take())
+
+
+def _warn(what: str) -> None:
+    echo(f"kraft: warning: {what}", err=True)
+
+
+class _Feed:
+    """Prints received records, up to `most` lines."""
+
+    def __init__(self, wanted: RecordsWanted, most: int | None) -> None:
+        self.wanted = wanted
+        self.is_sound = True
+        self._left = most
+        self._of_log = RecordLines(wanted, lambda where, batch: "")
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the limit of lines is reached."""
+        return self._left == 0
+
+    def show(self, what: Committed | Jumped) -> None:
+        """Print the selected records."""
+        match what:
+            case Committed(batches):
+                for batch in batches:
+                    self._show(batch, self._of_log, WHERE)
+            case Jumped(snapshot, data, offset, missing_from):
+                if missing_from is not None:
+                    _warn(f"offsets {missing_from} to {offset - 1} are missing: the leader has deleted them")
+                elif snapshot.offset == offset:
+                    _warn(f"the leader's log begins at offset {offset}: what was before comes from its snapshot")
+                if snapshot.offset == offset:
+                    name = snapshot_name(snapshot)
+                    of_snapshot = RecordLines(
+                        replace(self.wanted, span=Range()), lambda where, batch: f'"snapshot": "{name}", '
+                    )
+                    for batch in scan(data, where=name):
+                        self._show(batch, of_snapshot, name)
+
+    def _show(self, batch: RecordBatch, record_lines: RecordLines, where: str) -> None:
+        lines = record_lines.quickly(batch, where)
+        if lines is None:
+            entries = list(read_entries(batch, where))
+            for damage in (entry for entry in entries if isinstance(entry, Damage)):
+                self.is_sound = False
+                echo(f"kraft: error: {damage}", err=True)
+            shown = record_lines.wanted.of(batch, [entry for entry in entries if isinstance(entry, Entry)])
+            lines = [record_lines.line(batch, entry, where) for entry in shown]
+        if self._left is not None:
+            lines = lines[: self._left]
+            self._left -= len(lines)
+        if not self.wanted.as_json:
+            lines = [f"{iso_time(batch.max_timestamp)} {line.strip()}" for line in lines]
+        if lines:
+            click.echo(joined(lines))

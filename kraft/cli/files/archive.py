@@ -1,0 +1,357 @@
+"""`kraft archive`: keeps the complete metadata history of a cluster, and verifies that the history has no gap."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import click
+import trio
+
+from kraft.cli.cluster.administration import parse_bootstrap
+from kraft.cli.ending import ending
+from kraft.cli.files.live_archive import keep_live
+from kraft.cli.text import echo
+from kraft.config import UsageError
+from metadata_log.archive import (
+    Added,
+    Archive,
+    ArchiveError,
+    Source,
+    Verified,
+    open_archive,
+    open_source,
+    verify_archive,
+)
+from metadata_log.disk import OsDisk
+from metadata_log.reading.reader import Damage
+from transport.interface import Endpoint
+
+_ADDRESS: Final = r"(?:[\w.-]+|\[[0-9a-fA-F:]+\]):\d+"
+_ADDRESSES: Final = re.compile(rf"{_ADDRESS}(?:,{_ADDRESS})*")
+_QUIET_SECONDS: Final = 1.0
+LOOK_SECONDS: Final = 10.0
+LIVE_SECONDS: Final = 1.0
+
+
+@click.command("archive", short_help="Keep a cluster's metadata history for good.")
+@click.option(
+    "--from",
+    "sources",
+    multiple=True,
+    metavar="DIR|H:P",
+    help="A log directory, a partition directory or another archive, or H:P[,H:P], the address of controllers; "
+    "may be repeated: controllers of one cluster.",
+)
+@click.option("--to", "target", required=True, metavar="DIR", help="The archive; made if it is not there.")
+@click.option("--follow", is_flag=True, help="Repeat until Ctrl-C or SIGTERM; with H:P this is always so.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.05),
+    metavar="SECONDS",
+    help="With --follow: the pause between two passes (10). With H:P: how long records may wait until they are "
+    "kept (1).",
+)
+@click.option(
+    "--for",
+    "seconds",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="End after this time; 0 with H:P: once everything that is committed now has been archived.",
+)
+@click.option(
+    "--timeout",
+    default=10.0,
+    show_default=True,
+    type=click.FloatRange(min=0.1),
+    help="With H:P: seconds to look for a leader.",
+)
+@click.option(
+    "--allow-gap",
+    is_flag=True,
+    help="With H:P: continue after records that the leader has deleted; the manifest lists the gap.",
+)
+@click.option(
+    "--verify", is_flag=True, help="Read the whole archive and prove it gap-free, after adding if --from is there."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON objects, one a line.")
+@click.pass_context
+def archive_command(
+    context: click.Context,
+    *,
+    sources: tuple[str, ...],
+    target: str,
+    follow: bool,
+    interval: float | None,
+    seconds: float | None,
+    timeout: float,
+    allow_gap: bool,
+    verify: bool,
+    as_json: bool,
+) -> None:
+    """Keep segments and checkpoints of a metadata log, of a running node, too, with a digest of each file.
+
+    Kafka deletes metadata after 7 days or 100 MiB. An archive is a partition directory: every command and Kafka's own
+    dump tool read it. Run the command again to add new records. It adds only what continues the archive. A gap, another
+    cluster, or a difference that no change of leader explains ends the command with exit code 1, without a change.
+
+    From H:P, the address of controllers, it takes the committed records from the current leader, as they arrive.
+
+    \b Example:
+        kraft archive --from /var/lib/kafka/metadata --to /backup/prod-metadata --verify
+        kraft archive --from 127.0.0.1:9093 --to /backup/prod-metadata --for 3600
+    """
+    if not sources and not verify:
+        raise UsageError(
+            "nothing to do", where="--from", hint="Give --from DIR or --from H:P to add, --verify to check, or both."
+        )
+    if follow and not sources:
+        raise UsageError("--follow has no source", where="--follow", hint="Give --from DIR, too.")
+    live = _addresses(sources)
+    if seconds is not None and not (live or follow):
+        raise UsageError("--for with a directory needs --follow", where="--for", hint="Give --follow, too.")
+    if allow_gap and not live:
+        raise UsageError(
+            "--allow-gap does not apply to a directory",
+            where="--allow-gap",
+            hint="Begin another archive after the gap.",
+        )
+    sound = True
+    if sources:
+        if not live:
+            for path in sources:
+                _require_directory(path, target)
+        archive = open_archive(OsDisk(), target)
+        try:
+            if sys.stderr.isatty():
+                archive.on_progress = _Progress()
+            if live:
+                keep_live(
+                    archive,
+                    live,
+                    timeout_ms=int(timeout * 1000),
+                    interval=interval or LIVE_SECONDS,
+                    seconds=seconds,
+                    allow_gap=allow_gap,
+                    say=lambda added: _say(archive, added, as_json=as_json),
+                )
+            else:
+                opened = [open_source(archive.disk, path) for path in sources]
+                if follow:
+                    sound = trio.run(_follow, archive, opened, interval or LOOK_SECONDS, seconds, as_json)
+                else:
+                    sound = _add_each(archive, opened, as_json)
+        finally:
+            archive.close()
+    if verify:
+        sound &= _verify(target, as_json=as_json)
+    context.exit(0 if sound else 1)
+
+
+def _addresses(sources: Sequence[str]) -> tuple[Endpoint, ...]:
+    """The addresses of the controllers, if the sources are addresses rather than directories."""
+    live = [text for text in sources if not Path(text).exists() and _ADDRESSES.fullmatch(text)]
+    if live and len(live) < len(sources):
+        raise UsageError(
+            "directories and addresses cannot be archived together",
+            where="--from",
+            hint="Give the directories first, then run it again with the addresses.",
+        )
+    return tuple(endpoint for text in live for endpoint in parse_bootstrap(text))
+
+
+def _require_directory(path: str, target: str) -> None:
+    if Path(path).exists():
+        if Path(target).resolve().is_relative_to(Path(path).resolve()):
+            raise UsageError(
+                "the archive would lie inside the source, where nothing is ever written",
+                where=f"--to {target}",
+                hint="Give a directory outside of it.",
+            )
+        return
+    raise UsageError("there is no such directory", where=f"--from {path}", hint="Give a log directory of the cluster.")
+
+
+def _add_each(archive: Archive, sources: Sequence[Source], as_json: bool) -> bool:
+    """Archive each source once, even after failures; raises the failures together."""
+    sound, failures = True, []
+    for source in sources:
+        try:
+            sound &= _add(archive, source, as_json=as_json)
+        except ArchiveError as failed:
+            failures.append(failed)
+    if failures:
+        raise ExceptionGroup("some sources could not be archived", failures)
+    return sound
+
+
+async def _follow(
+    archive: Archive, sources: Sequence[Source], interval: float, seconds: float | None, as_json: bool
+) -> bool:
+    """Archive the sources repeatedly until a signal or the end of the time; returns whether all passes succeeded."""
+    async with ending(seconds) as scope:
+        first = True
+        with scope:
+            while True:
+                for source in sources:
+                    if not _add(archive, source, as_json=as_json, quiet=not first):
+                        return False
+                first = False
+                await trio.sleep(interval)
+    return True
+
+
+def _add(archive: Archive, source: Source, *, as_json: bool, quiet: bool = False) -> bool:
+    """Archive one source once and report the result; with `quiet` only if there was one."""
+    try:
+        added = archive.add(source, now_ms=time.time_ns() // 1_000_000)
+    finally:
+        _clear_progress(archive)
+    if not quiet or added.batches or added.checkpoints or added.superseded or added.damage:
+        _say(archive, added, as_json=as_json)
+        for warning in added.warnings:
+            echo(f"kraft: warning: {warning} ({added.source})", err=True)
+    if added.superseded is not None:
+        lost = added.superseded
+        echo(
+            f"kraft: warning: offsets {lost.base_offset} to {lost.end_offset - 1} of epoch {lost.epoch} were archived "
+            f"before they were committed, and the leader of epoch {lost.by_epoch} has overwritten them: "
+            f"they are kept aside ({lost.file})",
+            err=True,
+        )
+    if added.damage is not None:
+        _complain(added.damage, "Archive from another controller of the cluster: only what is whole is taken.")
+    return added.damage is None
+
+
+def _say(archive: Archive, added: Added, *, as_json: bool) -> None:
+    _clear_progress(archive)
+    echo(_added_json(added) if as_json else _added_text(added))
+
+
+def _clear_progress(archive: Archive) -> None:
+    if isinstance(archive.on_progress, _Progress):
+        archive.on_progress.clear()
+
+
+def _added_text(added: Added) -> str:
+    parts = [f"{added.records} records" if added.records else "nothing new"]
+    if added.checkpoints:
+        parts.append(f"{len(added.checkpoints)} checkpoint{'s' if len(added.checkpoints) > 1 else ''}")
+    return f"{added.source}: {', '.join(parts)}; the archive holds {_range(added.start_offset, added.end_offset)}"
+
+
+def _range(start: int, end: int) -> str:
+    return f"offsets {start} to {end - 1}" if end > start else "no record"
+
+
+def _added_json(added: Added) -> str:
+    superseded = added.superseded
+    return json.dumps(
+        {
+            "source": added.source,
+            "batches": added.batches,
+            "records": added.records,
+            "startOffset": added.start_offset,
+            "endOffset": added.end_offset,
+            "checkpoints": [{"endOffset": each.offset, "epoch": each.epoch} for each in added.checkpoints],
+            "superseded": None
+            if superseded is None
+            else {
+                "file": superseded.file,
+                "baseOffset": superseded.base_offset,
+                "endOffset": superseded.end_offset,
+                "epoch": superseded.epoch,
+                "byEpoch": superseded.by_epoch,
+            },
+            "warnings": list(added.warnings),
+            "damage": None if added.damage is None else str(added.damage),
+        }
+    )
+
+
+def _verify(target: str, *, as_json: bool) -> bool:
+    """Print the proof, or the damages."""
+    found = verify_archive(OsDisk(), target.rstrip("/") or "/")
+    if as_json:
+        echo(_verified_json(target, found))
+    else:
+        echo(_verified_text(target, found))
+    for damage in found.damages:
+        _complain(damage, None)
+    return not found.damages
+
+
+def _verified_text(target: str, found: Verified) -> str:
+    verdict = "sound, with gaps" if found.gaps else "gap-free"
+    if found.damages:
+        verdict = f"{len(found.damages)} damaged"
+    return (
+        f"{target}: {verdict}; cluster {found.cluster_id or 'unknown'}, "
+        f"{_range(found.start_offset, found.end_offset)}, "
+        f"{_time(found.first_timestamp_ms)} to {_time(found.last_timestamp_ms)}, epoch {found.last_epoch}; "
+        f"{found.segments} segments, {found.checkpoints} checkpoints, {found.records} records, {found.size_bytes} bytes"
+        + "".join(f"; {_range(gap.base_offset, gap.end_offset)} are missing" for gap in found.gaps)
+        + (f"; {len(found.superseded)} superseded ends of the log kept aside" if found.superseded else "")
+    )
+
+
+def _verified_json(target: str, found: Verified) -> str:
+    return json.dumps(
+        {
+            "archive": target,
+            "ok": not found.damages,
+            "clusterId": found.cluster_id,
+            "startOffset": found.start_offset,
+            "endOffset": found.end_offset,
+            "firstTimestamp": found.first_timestamp_ms,
+            "lastTimestamp": found.last_timestamp_ms,
+            "lastEpoch": found.last_epoch,
+            "segments": found.segments,
+            "checkpoints": found.checkpoints,
+            "batches": found.batches,
+            "records": found.records,
+            "bytes": found.size_bytes,
+            "superseded": len(found.superseded),
+            "gaps": [{"baseOffset": gap.base_offset, "endOffset": gap.end_offset} for gap in found.gaps],
+            "damages": [str(damage) for damage in found.damages],
+        }
+    )
+
+
+def _complain(damage: Damage, hint: str | None) -> None:
+    echo(f"kraft: error: {damage}", err=True)
+    if hint is not None:
+        echo(f"hint: {hint}", err=True)
+
+
+def _time(timestamp_ms: int) -> str:
+    if timestamp_ms < 0:
+        return "no time"
+    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class _Progress:
+    """Shows the offset reached in one line, updated once a second."""
+
+    def __init__(self) -> None:
+        self._next = time.monotonic() + _QUIET_SECONDS
+        self._shown = False
+
+    def __call__(self, offset: int) -> None:
+        now = time.monotonic()
+        if now >= self._next:
+            self._next, self._shown = now + _QUIET_SECONDS, True
+            click.echo(f"\rarchived up to offset {offset}", err=True, nl=False)
+
+    def clear(self) -> None:
+        """Erase the line."""
+        if self._shown:
+            click.echo("\r\x1b[K", err=True, nl=False)
+            self._shown = False

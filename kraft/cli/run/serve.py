@@ -1,0 +1,120 @@
+"""`kraft serve`: runs one node from a Kafka properties file (Kafka: `kafka.Kafka`)."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import signal
+import sys
+from datetime import UTC, datetime
+from functools import partial
+from random import Random, SystemRandom
+from typing import Final
+
+import click
+import trio
+
+from kraft.cli.run.config_file import with_config_file
+from kraft.config import Config
+from kraft.node.clock import NodeClock
+from kraft.node.collector import collect_what_is_new
+from kraft.node.embed import tcp_transport
+from kraft.node.node import Node
+from kraft.node.run import run_node
+from metadata_log.disk import OsDisk
+from metadata_log.printable import printable
+
+LOGGER: Final = logging.getLogger("kraft.node")
+_WHILE_LOADING: Final = (100_000, 50, 1000)
+"""The garbage collector searches new objects for cycles, and seldom traverses the whole metadata image, which has none.
+
+A traversal of a million partitions stops a node for a second, repeatedly during the load of the image. After the start
+`kraft.node.collector` takes over.
+"""
+_PATIENCE_MS: Final = 2
+"""Longer than a commit takes and too short for a user to notice: see `TcpTransport`."""
+
+
+@click.command(
+    "serve",
+    short_help="Run one node.",
+    epilog="Example: kraft serve server.properties --override controller.quorum.append.linger.ms=0",
+)
+@with_config_file
+@click.option("--override", "overrides", multiple=True, metavar="K=V", help="A setting that overrides the file.")
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning"]), default="info", show_default=True)
+@click.option("--until-stdin-closes", is_flag=True, hidden=True, help="Also stop when standard input ends.")
+def serve_command(*, config_path: str, overrides: tuple[str, ...], log_level: str, until_stdin_closes: bool) -> None:
+    """Run one node on its formatted directories until SIGTERM or Ctrl-C. CONFIG is a Kafka properties file.
+
+    A leader transfers its leadership to the best successor before it stops. Each event is one line on stderr.
+    """
+    config = Config.load(config_path, overrides)
+    log_to_stderr(log_level)
+    for warning in config.warnings:
+        LOGGER.warning("%s", warning)
+    gc.set_threshold(*_WHILE_LOADING)
+    trio.run(partial(_serve, config, until_stdin_closes))
+
+
+async def _serve(config: Config, until_stdin_closes: bool) -> None:
+    run = partial(
+        run_node,
+        config,
+        transport=tcp_transport(config, patience_ms=_PATIENCE_MS),
+        disk=OsDisk(),
+        rng=Random(SystemRandom().getrandbits(128)),
+        clock=NodeClock(),
+    )
+    stop = trio.Event()
+    async with trio.open_nursery() as watchers:
+        # The node has not started yet: an early signal must lead to a graceful shutdown, too.
+        await watchers.start(_watch_signals, stop, watchers.cancel_scope)
+        if until_stdin_closes:
+            watchers.start_soon(_watch_stdin, stop)
+        async with trio.open_nursery() as nursery:
+            node: Node = await nursery.start(run)
+            LOGGER.info("listening node=%d on=%s", config.node_id, ",".join(map(str, node.endpoints)))
+            watchers.start_soon(collect_what_is_new)
+            await stop.wait()
+            await node.shutdown()
+        watchers.cancel_scope.cancel()
+
+
+async def _watch_signals(
+    stop: trio.Event, everything: trio.CancelScope, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """The first signal starts a graceful shutdown, the second ends the process at once."""
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        task_status.started()
+        async for number in signals:
+            if stop.is_set():
+                everything.cancel()
+            LOGGER.info("stopping on=%s", signal.Signals(number).name)
+            stop.set()
+
+
+async def _watch_stdin(stop: trio.Event) -> None:
+    """Stop the node when standard input closes, which happens when the parent process ends for any reason."""
+    async with trio.lowlevel.FdStream(os.dup(sys.stdin.fileno())) as stdin:
+        while await stdin.receive_some(1024):
+            pass
+    stop.set()
+
+
+class _Utc(logging.Formatter):
+    """Formats lines like `2026-11-21T10:26:14.123Z level text`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return f"{moment} {record.levelname.lower()} {printable(record.getMessage())}"
+
+
+def log_to_stderr(level: str) -> None:
+    """Log one line for each event, with its time in UTC."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Utc())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())

@@ -1,0 +1,438 @@
+"""`kraft sim`: searches for bugs of the protocol in simulated quorums, and replays the findings (Kafka:
+`RaftEventSimulationTest`, which prints a seed).
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from itertools import islice
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+
+from kraft.cli.progress import LongJob
+from kraft.cli.text import count, echo_lines
+from kraft.config import UsageError
+from kraft.sim.faults.nemesis import FAULTS, FORGED_FRAMES, PROFILES
+from kraft.sim.mutants import MUTANTS
+from kraft.sim.pictures.diagram import render_diagram
+from kraft.sim.pictures.story import story_lines, tell
+from kraft.sim.runs.simulator import Result
+from kraft.sim.search.explore import Explored, Scope, explore
+from kraft.sim.search.hunt import KINDS, SURVIVORS, Hunt
+from kraft.sim.search.schedule import Schedule, decode_schedule, encode_schedule
+from kraft.sim.search.shrink import shrink
+
+SEEDS_AT_ONCE: Final = 4
+"""The number of seeds in one task of a worker."""
+OBJECTS_AT_ONCE: Final = 50_000
+"""The number of added objects after which garbage is collected."""
+AHEAD: Final = 3
+"""The number of waiting tasks for each worker."""
+
+
+@click.group("sim", short_help="Look for bugs of the protocol in simulated quorums.")
+def sim_command() -> None:
+    """Simulate whole quorums under faults, in virtual time: the production code, on a network and disks that fail as a
+    seed determines. The simulator checks the invariants after every event.
+
+    \b Example:
+        kraft sim run --seeds 0..999 --jobs 2
+    """
+
+
+@sim_command.command("run", short_help="Look at many seeds.")
+@click.option("--seeds", default="0..99", show_default=True, metavar="A..B", help="The seeds, the last included.")
+@click.option("--nodes", type=click.IntRange(1, 9), default=3, show_default=True, help="How many voters.")
+@click.option(
+    "--members",
+    type=click.Choice(KINDS),
+    metavar="KIND",
+    help="Bare cores (quickest), replicas or controllers, the latter two also with changing voters, controllers with "
+    f"many decisions (loaded), or a cluster with brokers: {', '.join(KINDS)}. Default: replica, or the mutant's own.",
+)
+@click.option("--brokers", type=click.IntRange(0, 9), default=3, show_default=True, help="In a cluster.")
+@click.option(
+    "--faults",
+    metavar="LIST",
+    help="Only these faults, such as crash,disk-rot; `none` for no faults. By default all but forged-frames.",
+)
+@click.option("--chaos-ms", type=click.IntRange(min=0), metavar="MS", help="How long faults occur in each run.")
+@click.option("--mutant", metavar="NAME", help="Plant this bug first; `kraft sim mutants` names them.")
+@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes; as many as processors by default.")
+@click.option("--out", type=click.Path(file_okay=False), default=".", metavar="DIR", help="Where schedules are saved.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each seed, and one at the end.")
+@click.pass_context
+def run_command(
+    context: click.Context,
+    *,
+    seeds: str,
+    nodes: int,
+    members: str | None,
+    brokers: int,
+    chaos_ms: int | None,
+    faults: str | None,
+    mutant: str | None,
+    jobs: int | None,
+    out: str,
+    as_json: bool,
+) -> None:
+    """Simulate one quorum for each seed, until one run breaks an invariant.
+
+    Then the command shrinks the schedule of that run, saves it, and ends with exit code 1.
+
+    \b Example:
+        kraft sim run --seeds 0..999 --nodes 5
+        kraft sim run --mutant vote-without-log-check
+    """
+    mutant = _known_mutant(mutant)
+    members = members or ("replica" if mutant is None else MUTANTS[mutant].scope.value)
+    drawn = _faults(faults, FAULTS if mutant is None else MUTANTS[mutant].faults)
+    if FORGED_FRAMES in drawn and members not in SURVIVORS:
+        hint = f"Choose --members {', '.join(SURVIVORS)}."
+        raise UsageError(f"{FORGED_FRAMES} cannot be simulated with {members}", where="--faults", hint=hint)
+    hunt = Hunt(members=members, nodes=nodes, brokers=brokers, mutant=mutant, chaos_ms=chaos_ms, faults=drawn)
+    wanted = _seeds(seeds)
+    begin = time.perf_counter()
+    done: list[Result] = []
+    found: Schedule | None = None
+    with LongJob("seeds", len(wanted)) as job:
+        for outcome in _outcomes(hunt, wanted, jobs or os.cpu_count() or 1):
+            job.advance(1)
+            if isinstance(outcome, Schedule):
+                found = outcome
+                break
+            done.append(outcome)
+            if as_json:
+                click.echo(msgspec.json.encode(_result_json(outcome)))
+    summary = _summary(done, time.perf_counter() - begin)
+    if found is None:
+        click.echo(msgspec.json.encode(summary | {"violation": None}) if as_json else _summary_line(summary))
+        return
+    name = f"kraft-sim-{found.mutant or members}-{found.scenario.seed}.json"
+    violation = _save(_shrink(found), Path(out) / name, len(found.actions))
+    if as_json:
+        click.echo(msgspec.json.encode(summary | {"violation": violation}))
+    else:
+        echo_lines(_violation_lines(violation))
+    context.exit(1)
+
+
+@sim_command.command("replay", short_help="Replay a saved schedule.")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False), metavar="FILE")
+@click.option("--without-mutant", is_flag=True, help="Do not plant the bug that the file names.")
+@click.option("--quiet", is_flag=True, help="Print only the result.")
+@click.option(
+    "--html", type=click.Path(dir_okay=False), metavar="OUT", help="Write a drawing, as a page that needs no network."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+@click.pass_context
+def replay_command(
+    context: click.Context, file: str, *, without_mutant: bool, quiet: bool, html: str | None, as_json: bool
+) -> None:
+    """Print the events of a schedule step by step; the exit code is 1 if an invariant is broken.
+
+    The same file yields the same history on every machine, to the last line, as the digest shows.
+
+    \b Example:
+        kraft sim replay kraft-sim-vote-without-log-check-0.json --html picture.html
+    """
+    schedule = decode_schedule(Path(file).read_bytes(), file)
+    if without_mutant:
+        schedule = msgspec.structs.replace(schedule, mutant=None)
+    story = tell(schedule)
+    replayed = story.replayed
+    if html is not None:
+        Path(html).write_text(render_diagram(story), encoding="utf-8")
+    skipped = len(schedule.actions) - len(replayed.performed)
+    if as_json:
+        report = {"digest": replayed.digest, "actions": len(replayed.performed), "skipped": skipped}
+        failure = None if replayed.failure is None else str(replayed.failure)
+        click.echo(msgspec.json.encode(report | {"failure": failure, "recorded": schedule.message or None}))
+    else:
+        if not quiet:
+            echo_lines(story_lines(story))
+        echo_lines(_replay_lines(schedule, skipped, replayed.digest, replayed.failure))
+    context.exit(0 if replayed.failure is None else 1)
+
+
+@sim_command.command("explore", short_help="Explore all states of two or three nodes.")
+@click.option("--nodes", type=click.IntRange(1, 5), default=2, show_default=True, help="How many voters, bare cores.")
+@click.option("--depth", type=click.IntRange(min=1), metavar="N", help="The limit on steps from the start.")
+@click.option("--epochs", type=click.IntRange(min=1), default=2, show_default=True, help="The last epoch.")
+@click.option("--timeouts", type=click.IntRange(min=0), default=2, show_default=True, help="Timeouts, in all.")
+@click.option("--submissions", type=click.IntRange(min=0), default=1, show_default=True, help="Records written.")
+@click.option("--crashes", type=click.IntRange(min=0), default=1, show_default=True, help="Crashes of nodes.")
+@click.option("--repeats", type=click.IntRange(min=0), default=0, show_default=True, help="Duplicated requests.")
+@click.option("--late", type=click.IntRange(min=0), default=0, show_default=True, help="Responses that may be late.")
+@click.option("--most-states", type=click.IntRange(min=1), metavar="N", help="Give up after so many states.")
+@click.option("--mutant", metavar="NAME", help="Plant this bug first; `kraft sim mutants` names them.")
+@click.option("--out", type=click.Path(file_okay=False), default=".", metavar="DIR", help="Where a schedule is saved.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was found as one JSON object.")
+@click.pass_context
+def explore_command(
+    context: click.Context,
+    *,
+    nodes: int,
+    depth: int | None,
+    epochs: int,
+    timeouts: int,
+    submissions: int,
+    crashes: int,
+    repeats: int,
+    late: int,
+    most_states: int | None,
+    mutant: str | None,
+    out: str,
+    as_json: bool,
+) -> None:
+    """Explore each order of events within these bounds, the shortest schedules first.
+
+    States that differ only in the names of nodes or in times count as one. If an invariant is broken, the command saves
+    the schedule and ends with exit code 1: no schedule with fewer steps breaks an invariant.
+
+    \b Example:
+        kraft sim explore --nodes 2
+        kraft sim explore --nodes 3 --depth 8 --mutant vote-again
+    """
+    scope = Scope(
+        nodes=nodes,
+        last_epoch=epochs,
+        submissions=submissions,
+        crashes=crashes,
+        timeouts=timeouts,
+        repeats=repeats,
+        late_answers=late,
+        depth=depth,
+    )
+    with LongJob("states", most_states) as job:
+        known = 0
+
+        def on_depth(_depth: int, states: int, _new: int) -> None:
+            nonlocal known
+            job.advance(states - known)
+            known = states
+
+        found = explore(scope, mutant=_known_mutant(mutant), most_states=most_states, on_depth=on_depth)
+    facts = msgspec.structs.asdict(found) | {"schedule": None}
+    if found.schedule is None:
+        click.echo(msgspec.json.encode(facts | {"violation": None}) if as_json else _explored_line(found))
+        return
+    name = f"kraft-explore-{mutant or 'core'}.json"
+    violation = _save(found.schedule, Path(out) / name, len(found.schedule.actions))
+    if as_json:
+        click.echo(msgspec.json.encode(facts | {"violation": violation}))
+    else:
+        echo_lines([f"after {count(found.states, 'state')}, {count(found.depth, 'step')} deep:"])
+        echo_lines(_violation_lines(violation))
+    context.exit(1)
+
+
+@sim_command.command("mutants", short_help="List the bugs that can be planted.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each.")
+def mutants_command(*, as_json: bool) -> None:
+    """List the bugs that `kraft sim run --mutant` plants, and the members that each affects.
+
+    \b Example:
+        kraft sim mutants
+    """
+    for mutant in MUTANTS.values():
+        if as_json:
+            facts = {"name": mutant.name, "what": mutant.what, "members": mutant.scope, "budget": mutant.budget}
+            click.echo(msgspec.json.encode(facts))
+        else:
+            click.echo(f"{mutant.name} (--members {mutant.scope})\n    {mutant.what}")
+
+
+def _seeds(text: str) -> range:
+    first, dots, last = text.partition("..")
+    try:
+        seeds = range(int(first), int(last if dots else first) + 1)
+    except ValueError:
+        raise UsageError(f"{text!r} is no range of seeds such as 0..99", where="--seeds") from None
+    if not seeds:
+        raise UsageError(f"no seed is from {first} to {last}", where="--seeds")
+    return seeds
+
+
+def _known_mutant(name: str | None) -> str | None:
+    if name is not None and name not in MUTANTS:
+        raise UsageError(f"there is no mutant {name}", where="--mutant", hint="`kraft sim mutants` names them all.")
+    return name
+
+
+def _faults(text: str | None, usual: tuple[str, ...]) -> tuple[str, ...]:
+    if text is None:
+        return usual
+    known = (*FAULTS, *PROFILES)
+    names = () if text == "none" else tuple(text.split(","))
+    for name in names:
+        if name not in known:
+            raise UsageError(f"there is no fault {name!r}", where="--faults", hint=f"There are {', '.join(known)}.")
+    return names
+
+
+# Workers
+
+
+def _outcomes(hunt: Hunt, seeds: range, jobs: int) -> Iterator[Result | Schedule]:
+    """The outcome of each run, in the order of seeds."""
+    if jobs == 1 or len(seeds) == 1:
+        with garbage_collected_seldom():
+            yield from map(hunt.run, seeds)
+        return
+    parts = (seeds[first : first + SEEDS_AT_ONCE] for first in range(0, len(seeds), SEEDS_AT_ONCE))
+    with _workers(jobs) as workers:
+        waiting: deque[Future[list[Result | Schedule]]] = deque(
+            workers.submit(_run_part, hunt, part) for part in islice(parts, AHEAD * jobs)
+        )
+        while waiting:
+            outcomes = waiting.popleft().result()
+            waiting.extend(workers.submit(_run_part, hunt, part) for part in islice(parts, 1))
+            yield from outcomes
+
+
+@contextmanager
+def _workers(jobs: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes that end with the block, even during a run; Ctrl-C reaches only the parent process."""
+    workers = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_ignore_ctrl_c)
+    try:
+        yield workers
+    finally:
+        for process in list((workers._processes or {}).values()):
+            process.terminate()
+        # Without the wait, the executor's thread would close a pipe that the interpreter writes to at exit.
+        workers.shutdown(wait=True, cancel_futures=True)
+
+
+def _ignore_ctrl_c() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _run_part(hunt: Hunt, seeds: range) -> list[Result | Schedule]:
+    """The runs of some seeds, up to the first that breaks an invariant."""
+    outcomes: list[Result | Schedule] = []
+    with garbage_collected_seldom():
+        for seed in seeds:
+            outcome = hunt.run(seed)
+            outcomes.append(outcome)
+            if isinstance(outcome, Schedule):
+                break
+    return outcomes
+
+
+@contextmanager
+def garbage_collected_seldom() -> Iterator[None]:
+    """Collect garbage seldom: most objects of a run live until its end, and collections would take a tenth of the
+    time."""
+    thresholds = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(OBJECTS_AT_ONCE)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
+
+
+def _shrink(found: Schedule) -> Schedule:
+    with LongJob("shrinking", len(found.actions)) as job:
+        length = len(found.actions)
+
+        def on_shorter(shorter: int) -> None:
+            nonlocal length
+            job.advance(length - shorter)
+            length = shorter
+
+        return shrink(found, on_shorter=on_shorter)
+
+
+def _save(schedule: Schedule, path: Path, length: int) -> dict[str, Any]:
+    """Write and report a schedule that breaks an invariant; `length` is its length before it was shrunk."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(encode_schedule(schedule))
+    return {
+        "seed": schedule.scenario.seed,
+        "violated": schedule.violated,
+        "message": schedule.message,
+        "actions": length,
+        "shrunk": len(schedule.actions),
+        "schedule": str(path),
+    }
+
+
+# What is printed
+
+
+def _explored_line(found: Explored) -> str:
+    walked = "the whole scope" if found.is_complete else "no end was reached"
+    return (
+        f"{count(found.states, 'state')}, {count(found.steps, 'step')}, {found.depth} deep ({walked}): no violation\n"
+        f"ways with up to {count(found.elections, 'election')} and {count(found.committed, 'record')} committed"
+    )
+
+
+def _result_json(result: Result) -> dict[str, Any]:
+    return {
+        "seed": result.seed,
+        "digest": result.digest,
+        "events": result.events,
+        "virtual_ms": result.elapsed_ms,
+        "elections": len(result.leaders),
+        "committed": result.committed,
+        "acknowledged": result.acknowledged,
+    }
+
+
+def _summary(done: list[Result], seconds: float) -> dict[str, Any]:
+    events = sum(result.events for result in done)
+    return {
+        "seeds": len(done),
+        "events": events,
+        "elections": sum(len(result.leaders) for result in done),
+        "committed": sum(result.committed for result in done),
+        "virtual_seconds": sum(result.elapsed_ms for result in done) // 1000,
+        "seconds": round(seconds, 1),
+        "seeds_per_second": round(len(done) / seconds, 1),
+        "events_per_second": round(events / seconds),
+    }
+
+
+def _summary_line(summary: dict[str, Any]) -> str:
+    return (
+        f"{count(summary['seeds'], 'seed')}, no violation: {count(summary['elections'], 'election')}, "
+        f"{count(summary['committed'], 'record')} committed in {summary['virtual_seconds']:,} s of virtual time\n"
+        f"{summary['seeds_per_second']:,} seeds/s, {summary['events_per_second']:,} events/s"
+    )
+
+
+def _violation_lines(violation: dict[str, Any]) -> list[str]:
+    length, shrunk = violation["actions"], violation["shrunk"]
+    shorter = count(length, "action") + (f", shrunk to {shrunk:,}" if shrunk < length else "")
+    return [
+        f"{violation['violated']} (seed {violation['seed']})",
+        f"    {violation['message']}",
+        f"schedule: {violation['schedule']} ({shorter})",
+        f"replay:   kraft sim replay {violation['schedule']}",
+    ]
+
+
+def _replay_lines(schedule: Schedule, skipped: int, digest: str, failure: Exception | None) -> list[str]:
+    lines = [f"digest {digest}"]
+    if skipped and failure is None:
+        lines.append(f"{count(skipped, 'action')} could not happen")
+    if failure is None:
+        lines.append("no invariant was broken" + (f"; the file says: {schedule.message}" if schedule.violated else ""))
+    else:
+        lines.append(f"broken: {failure}")
+    return lines

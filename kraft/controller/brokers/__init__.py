@@ -1,0 +1,1 @@
+"""Decisions on brokers: registration, heartbeats, fencing; the description of the cluster."""

@@ -1,0 +1,92 @@
+"""Serves DescribeCluster, the first request of an admin client (Kafka: `ControllerApis.handleDescribeCluster`,
+KIP-919).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from kraft.controller.decision.authorizer import OF_A_CLUSTER, AclOperation
+from kraft.controller.decision.result import ApiError
+from kraft.controller.features.registration import REGISTRATION_SINCE
+from metadata_log.image import METADATA_VERSION, MetadataImage
+from metadata_log.image.persistent_map import in_key_order
+from transport.protocol.errors import Error
+from transport.protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+CONTROLLERS: Final = 2
+NOT_ASKED: Final = -(2**31)
+
+_MISMATCH: Final = "The request was sent to an endpoint of type CONTROLLER, but we wanted an endpoint of type BROKER"
+
+
+def describe_cluster(
+    image: MetadataImage,
+    request: DescribeClusterRequest,
+    *,
+    version: int,
+    may: Callable[[AclOperation], bool],
+    cluster_id: str,
+    leader_id: int,
+    listener: str,
+    voters: tuple[tuple[int, str, int], ...],
+) -> DescribeClusterResponse:
+    """The controllers' endpoints: static voters as (id, host, port), and the other registered controllers.
+
+    On request, the response includes the caller's permitted operations on the cluster, as a bit field from `may`.
+
+    The configured address of a voter overrides its registration. Kafka reads only registrations. In a directory that a
+    Kafka controller used before, the registration may be outdated.
+    """
+    if request.endpoint_type != CONTROLLERS:
+        # Version 0 has no endpoint type, so its clients would not understand this error.
+        error = Error.MISMATCHED_ENDPOINT_TYPE if version >= 1 else Error.INVALID_REQUEST
+        return refuse_describe_cluster(request, error, _MISMATCH)
+    found = {
+        node_id: (endpoint.host, endpoint.port)
+        for node_id, registration in in_key_order(image.controllers.by_id)
+        for endpoint in registration.endpoints
+        if endpoint.name == listener
+    }
+    found |= {node_id: (host, port) for node_id, host, port in voters}
+    return DescribeClusterResponse(
+        endpoint_type=request.endpoint_type,
+        cluster_id=cluster_id,
+        controller_id=leader_id,
+        brokers=[
+            DescribeClusterBroker(broker_id=node_id, host=host, port=port)
+            for node_id, (host, port) in sorted(found.items())
+        ],
+        cluster_authorized_operations=(
+            sum(1 << operation for operation in OF_A_CLUSTER if may(operation))
+            if request.include_cluster_authorized_operations
+            else NOT_ASKED
+        ),
+    )
+
+
+def refuse_describe_cluster(
+    _: DescribeClusterRequest, error: Error, text: str | None = None
+) -> DescribeClusterResponse:
+    """The response with an error and without endpoints."""
+    return DescribeClusterResponse(error_code=error, error_message=text)
+
+
+def check_described(image: MetadataImage) -> None:
+    """Raise `ApiError` if clients cannot yet reach controllers directly. This check precedes the permission check.
+
+    A controller that has just started knows no metadata.version. The controller answers with an error that makes a
+    client try another controller. Kafka answers that the version is too old, which makes its admin client give up.
+    """
+    if image.features.metadata_version is None:
+        raise ApiError(Error.NOT_CONTROLLER, "The metadata of the cluster is not known here yet.")
+    if image.features.level(METADATA_VERSION) < REGISTRATION_SINCE:
+        raise ApiError(
+            Error.UNSUPPORTED_VERSION,
+            "Direct-to-controller communication is not supported with the current MetadataVersion.",
+        )

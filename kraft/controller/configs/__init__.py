@@ -1,0 +1,1 @@
+"""Decisions on configurations and quotas (Kafka: `ConfigurationControlManager`, `ClientQuotaControlManager`)."""

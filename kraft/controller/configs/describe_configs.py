@@ -1,0 +1,280 @@
+"""Describes configurations, this node's own included (Kafka: `ConfigHelper`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Mapping
+from typing import Final
+
+from msgspec import Struct
+
+from kraft.config.described import DescribedSetting, counts_for_all, kafka_setting
+from kraft.config.topic_synonyms import TOPIC_SYNONYMS, inherited
+from kraft.controller.configs.group_config_keys import GROUP_KEYS
+from kraft.controller.configs.topic_config_keys import TOPIC_KEYS, TopicKey
+from kraft.controller.decision.deciding import Deciding
+from kraft.controller.decision.result import ApiError, ControllerResult, Steps
+from kraft.controller.decision.topic_names import check_name
+from metadata_log.image import ResourceType
+from metadata_log.image.persistent_map import in_key_order
+from transport.protocol.errors import Error
+from transport.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+TOPIC: Final = 1
+DYNAMIC_BROKER: Final = 2
+DYNAMIC_DEFAULT: Final = 3
+STATIC: Final = 4
+DEFAULT: Final = 5
+CLIENT_METRICS: Final = 7
+GROUP: Final = 8
+TYPES: Final = {
+    name: code
+    for code, name in enumerate(
+        ("UNKNOWN", "BOOLEAN", "STRING", "INT", "SHORT", "LONG", "DOUBLE", "LIST", "CLASS", "PASSWORD")
+    )
+}
+TYPES_SINCE: Final = 3
+"""The first version of the API that reports types."""
+_INT: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
+Value = tuple[str | None, int]
+"""A setting and its source."""
+_METRICS_KEYS: Final = {
+    "interval.ms": TopicKey("INT", "300000"),
+    "match": TopicKey("LIST", ""),
+    "metrics": TopicKey("LIST", ""),
+}
+
+_TABLES: Final[Mapping[int, tuple[Mapping[str, TopicKey], int]]] = {
+    ResourceType.TOPIC: (TOPIC_KEYS, TOPIC),
+    ResourceType.GROUP: (GROUP_KEYS, GROUP),
+    ResourceType.CLIENT_METRICS: (_METRICS_KEYS, CLIENT_METRICS),
+}
+"""For each resource type its keys, and the source of the resource's own values."""
+_RESULTS_PER_STEP: Final = 4
+
+
+def describe_configs(deciding: Deciding, request: DescribeConfigsRequest) -> Steps:
+    """Describe each resource separately."""
+    results = []
+    describing = _Describing(deciding, request)
+    for resource in request.resources:
+        yield None
+        error, text, configs = Error.NONE, "", list[DescribeConfigsResourceResult]()
+        try:
+            configs = yield from describing.configs(resource)
+        except ApiError as refused:
+            error, text = refused.error, refused.text or ""
+        results.append(
+            DescribeConfigsResult(
+                error_code=error,
+                error_message=text,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+                configs=configs,
+            )
+        )
+    return ControllerResult(response=DescribeConfigsResponse(results=results))
+
+
+def refuse_describe_configs(
+    request: DescribeConfigsRequest, error: Error, text: str | None = None
+) -> DescribeConfigsResponse:
+    """The response with the same error for each resource."""
+    results = [
+        DescribeConfigsResult(
+            error_code=error,
+            error_message=text,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+        for resource in request.resources
+    ]
+    return DescribeConfigsResponse(results=results)
+
+
+Described = Generator[None, None, list[DescribeConfigsResourceResult]]
+"""The settings of one resource; the generator yields after every few settings."""
+
+
+class _Describing:
+    """The description for one request. Resources share the results that are equal for all of them."""
+
+    def __init__(self, deciding: Deciding, request: DescribeConfigsRequest) -> None:
+        self._deciding = deciding
+        self._with_synonyms = request.include_synonyms
+        self._tables: dict[int, _Table] = {}
+        self._of_brokers: dict[str, tuple[Mapping[str, DescribedSetting], dict[str, list[Value]]]] = {}
+
+    def configs(self, resource: DescribeConfigsResource) -> Described:
+        """The requested settings, or all of them; raises `ApiError` for a resource that is not described here."""
+        name, wanted = resource.resource_name, frozenset(resource.configuration_keys or ())
+        match resource.resource_type:
+            case ResourceType.BROKER:
+                return (yield from self._broker(name, wanted))
+            case ResourceType.TOPIC:
+                check_name(name)
+                if name not in self._deciding.committed.topics:
+                    # Kafka has no message for this error.
+                    raise ApiError(Error.UNKNOWN_TOPIC_OR_PARTITION, "")
+                return (yield from self._in_table(ResourceType.TOPIC, name, wanted))
+            case ResourceType.GROUP if name:
+                return (yield from self._in_table(ResourceType.GROUP, name, wanted))
+            case ResourceType.CLIENT_METRICS if name:
+                return (yield from self._in_table(ResourceType.CLIENT_METRICS, name, wanted))
+            case ResourceType.BROKER_LOGGER:
+                # This software has no log levels that a request could change.
+                _check_own_id(self._deciding, name)
+                return []
+            case ResourceType.GROUP:
+                raise ApiError(Error.INVALID_REQUEST, "Group name must not be empty")
+            case ResourceType.CLIENT_METRICS:
+                raise ApiError(Error.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+            case other:
+                raise ApiError(Error.INVALID_REQUEST, f"Resources of type {other} cannot be described.")
+
+    def _broker(self, name: str, wanted: frozenset[str]) -> Described:
+        if name not in self._of_brokers:
+            self._of_brokers[name] = _of_brokers(self._deciding, name)
+        settings, found = self._of_brokers[name]
+        configs = []
+        for key, values in found.items():
+            if not wanted or key in wanted:
+                known = settings.get(key) or kafka_setting(key)
+                configs.append(self._config(ResourceType.BROKER, known, key, values))
+                if len(configs) % _RESULTS_PER_STEP == 0:
+                    yield None
+        return configs
+
+    def _in_table(self, kind: ResourceType, name: str, wanted: frozenset[str]) -> Described:
+        """The settings of a resource with keys from a table: the resource's own values, and the defaults."""
+        table = self._tables.get(kind)
+        if table is None:
+            table = self._tables[kind] = self._table(kind)
+            yield None
+        own = self._deciding.committed.configs.of((kind, name))
+        if not own and not wanted:
+            return table.unset_in_order
+        configs = []
+        for key, unset in table.unset.items():
+            if wanted and key not in wanted:
+                continue
+            if key in own:
+                values = [(own[key], table.source), *table.behind[key]]
+                configs.append(self._config(kind, table.settings[key], key, values))
+                yield None
+            else:
+                configs.append(unset)
+        return configs
+
+    def _table(self, kind: ResourceType) -> _Table:
+        keys, source = _TABLES[kind]
+        settings = {
+            name: DescribedSetting(name, key.type, key.default, is_set=False, is_dynamic=True)
+            for name, key in keys.items()
+        }
+        behind: dict[str, list[Value]] = {name: [(key.default, DEFAULT)] for name, key in keys.items()}
+        if kind == ResourceType.TOPIC:
+            for name, values in behind.items():
+                values[:0] = _of_node(self._deciding, name)
+        unset = {name: self._config(kind, settings[name], name, values) for name, values in behind.items()}
+        return _Table(source, settings, behind, unset, list(unset.values()))
+
+    def _config(
+        self, kind: ResourceType, known: DescribedSetting, key: str, values: list[Value]
+    ) -> DescribeConfigsResourceResult:
+        shown = [(None if known.is_sensitive else value, source) for value, source in values]
+        value, source = shown[0]
+        # Versions without types carry defaults in these fields.
+        typed = self._deciding.version >= TYPES_SINCE
+        return DescribeConfigsResourceResult(
+            name=key,
+            value=value,
+            read_only=not known.is_dynamic,
+            config_source=source,
+            is_sensitive=known.is_sensitive,
+            synonyms=_synonyms(kind, key, shown) if self._with_synonyms else [],
+            config_type=TYPES[known.type] if typed else 0,
+            documentation=None if typed else "",
+        )
+
+
+class _Table(Struct, frozen=True):
+    """The shared parts of resources of one type, by key: the settings, the inherited values, and the result for a
+    resource without a value of its own.
+    """
+
+    source: int
+    settings: Mapping[str, DescribedSetting]
+    behind: Mapping[str, list[Value]]
+    unset: Mapping[str, DescribeConfigsResourceResult]
+    unset_in_order: list[DescribeConfigsResourceResult]
+
+
+def _of_brokers(deciding: Deciding, name: str) -> tuple[Mapping[str, DescribedSetting], dict[str, list[Value]]]:
+    """The settings of this node, or of all brokers if the name is empty."""
+    configs = deciding.committed.configs
+    for_all = [
+        (key, (value, DYNAMIC_DEFAULT))
+        for key, value in in_key_order(configs.of((ResourceType.BROKER, "")))
+        if counts_for_all(key, value)
+    ]
+    settings = {one.name: one for one in deciding.own_settings}
+    if not name:
+        return settings, {key: [value] for key, value in for_all}
+    _check_own_id(deciding, name, " or empty string,")
+    own = [(key, (value, DYNAMIC_BROKER)) for key, value in in_key_order(configs.of((ResourceType.BROKER, name)))]
+    found: dict[str, list[Value]] = {}
+    for key, value in (*own, *for_all):
+        found.setdefault(key, []).append(value)
+    for key, setting in settings.items():
+        values = found.setdefault(key, [])
+        if setting.is_set:
+            values.append((setting.value, STATIC))
+        elif setting.value is not None or not values:
+            values.append((setting.value, DEFAULT))
+    return settings, found
+
+
+def _of_node(deciding: Deciding, key: str) -> list[Value]:
+    """The values that topics inherit for a key: from this node and from all brokers, under the names used there."""
+    configs = deciding.committed.configs
+    static = {one.name: one.value for one in deciding.own_settings if one.is_set and one.value is not None}
+    layers = (
+        (configs.of((ResourceType.BROKER, str(deciding.defaults.node_id))), DYNAMIC_BROKER),
+        (configs.of((ResourceType.BROKER, "")), DYNAMIC_DEFAULT),
+        (static, STATIC),
+    )
+    return [(value, source) for layer, source in layers if (value := inherited(key, layer)) is not None]
+
+
+def _synonyms(kind: ResourceType, key: str, values: list[Value]) -> list[DescribeConfigsSynonym]:
+    """The other values of a setting, by precedence; some keys have a different name on brokers."""
+    if kind not in (ResourceType.BROKER, ResourceType.TOPIC):
+        return []
+    of_brokers = key
+    if kind == ResourceType.TOPIC and key in TOPIC_SYNONYMS:
+        of_brokers = TOPIC_SYNONYMS[key][0].name
+    return [
+        DescribeConfigsSynonym(name=key if source == TOPIC else of_brokers, value=value, source=source)
+        for value, source in values
+        if value is not None or source != DEFAULT
+    ]
+
+
+def _check_own_id(deciding: Deciding, name: str, otherwise: str = "") -> None:
+    """Refuse a broker id other than this node's, since each node describes only itself."""
+    if not name:
+        raise ApiError(Error.INVALID_REQUEST, "Broker id must not be empty")
+    if not _INT.fullmatch(name):
+        raise ApiError(Error.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
+    own = deciding.defaults.node_id
+    if int(name) != own:
+        text = f"Unexpected broker id, expected {own}{otherwise} but received {name}"
+        raise ApiError(Error.INVALID_REQUEST, text)

@@ -1,0 +1,279 @@
+"""Alters configurations (Kafka: `ConfigurationControlManager`, `handleIncrementalAlterConfigs`; KIP-339).
+
+The resources are topics, brokers, groups and client metrics subscriptions. Log levels of a node are not in the
+metadata log, and this controller has no loggers with Kafka's names.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from kraft.controller.configs import client_metrics, group_config_keys, topic_config_keys
+from kraft.controller.configs.whole_numbers import whole_number
+from kraft.controller.decision.deciding import Deciding
+from kraft.controller.decision.result import RECORDS_PER_OPERATION, ApiError, ControllerResult, Steps, VersionedRecord
+from kraft.controller.decision.topic_configs import MIN_ISR
+from kraft.controller.decision.topic_names import check_name
+from kraft.controller.features.supported_features import ELIGIBLE_LEADER_REPLICAS
+from metadata_log.image import MetadataImage, Resource, ResourceType
+from metadata_log.records.metadata import ClearElrRecord, ConfigRecord
+from transport.protocol.errors import Error
+from transport.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+SET: Final = 0
+DELETE: Final = 1
+APPEND: Final = 2
+SUBTRACT: Final = 3
+LONGEST_VALUE: Final = 32_767
+CORDONED: Final = "cordoned.log.dirs"
+
+
+def incremental_alter_configs(deciding: Deciding, request: IncrementalAlterConfigsRequest) -> Steps:
+    """Decide on each resource separately, all or nothing in each; one atomic batch holds the records of all."""
+    records: list[VersionedRecord] = []
+    answers: list[AlterConfigsResourceResponse] = []
+    resources = request.resources
+    client_metrics.check_size(resources)
+    by_key = {(resource.resource_type, resource.resource_name): resource for resource in resources}
+    duplicates = _duplicates(resources) if len(by_key) < len(resources) else ()
+    for key, resource in by_key.items():
+        yield None
+        error, text = Error.NONE, None
+        try:
+            if key in duplicates:
+                raise ApiError(Error.INVALID_REQUEST, "Duplicate resource.")
+            records.extend(alter(deciding, key, resource.configs))
+        except ApiError as refused:
+            error, text = refused.error, refused.text
+        answers.append(
+            AlterConfigsResourceResponse(
+                error_code=error, error_message=text, resource_type=key[0], resource_name=key[1]
+            )
+        )
+    if len(answers) > 1:
+        # The records that end an eligibility follow the changes of all resources.
+        records.sort(key=lambda one: type(one.record) is ClearElrRecord)
+    if len(records) > RECORDS_PER_OPERATION:
+        return refuse(request, Error.POLICY_VIOLATION, f"Too many records: {len(records)}")
+    response = IncrementalAlterConfigsResponse(responses=answers)
+    return ControllerResult(() if request.validate_only else tuple(records), response)
+
+
+def refuse(request: IncrementalAlterConfigsRequest, error: Error, text: str) -> ControllerResult:
+    """The result with the same error for each resource of a request."""
+    return ControllerResult(response=refusal(request, error, text))
+
+
+def refusal(
+    request: IncrementalAlterConfigsRequest, error: Error, text: str | None = None
+) -> IncrementalAlterConfigsResponse:
+    """The response that refuses each resource of a request; the response has no error field of its own."""
+    return IncrementalAlterConfigsResponse(
+        responses=[
+            AlterConfigsResourceResponse(
+                error_code=error,
+                error_message=text,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource in request.resources
+        ]
+    )
+
+
+def _duplicates(resources: list[AlterConfigsResource]) -> frozenset[Resource]:
+    """The resources that the request names more than once. The result serves membership tests only, never iteration."""
+    keys = [(resource.resource_type, resource.resource_name) for resource in resources]
+    return frozenset(key for key, count in Counter(keys).items() if count > 1)
+
+
+def alter(
+    deciding: Deciding, resource: Resource, changes: Sequence[AlterableConfig], *, is_new: bool = False
+) -> list[VersionedRecord]:
+    """The records that change one resource; raises `ApiError` if one of its changes is invalid.
+
+    `is_new` marks a topic that the same request creates. A change to min.insync.replicas empties the ELR of the
+    affected partitions (KIP-966).
+    """
+    if resource[0] not in _VALIDATORS:
+        raise _wrong_kind(resource[0])
+    before = deciding.image.configs.of(resource)
+    after = dict(before)
+    # The changes are grouped by key first, so the last operation on a key wins.
+    wanted = {change.name: change for change in changes}
+    for name, change in wanted.items():
+        value = _new_value(resource, change, before.get(name))
+        if value is None:
+            after.pop(name, None)
+        else:
+            after[name] = value
+    if resource[0] == ResourceType.BROKER and MIN_ISR in wanted:
+        _check_eligibility(deciding, resource, after)
+    _validate(resource, after, before)
+    if not is_new:
+        _check_exists(deciding.image, resource)
+    if CORDONED in wanted and resource[0] == ResourceType.BROKER and not deciding.forwarded:
+        _check_cordoned(before.get(CORDONED, ""), after.get(CORDONED, ""))
+    # Brokers reload each value that is written, even an unchanged one.
+    always = resource[0] == ResourceType.BROKER
+    written = [name for name in wanted if always or before.get(name) != after.get(name)]
+    records = [
+        VersionedRecord(
+            ConfigRecord(resource_type=resource[0], resource_name=resource[1], name=name, value=after.get(name))
+        )
+        for name in written
+    ]
+    if MIN_ISR in written and _elr_enabled(deciding) and resource[0] in (ResourceType.TOPIC, ResourceType.BROKER):
+        topic = resource[1] if resource[0] == ResourceType.TOPIC else ""
+        records.append(VersionedRecord(ClearElrRecord(topic_name=topic)))
+    return records
+
+
+def _elr_enabled(deciding: Deciding) -> bool:
+    return deciding.image.features.level(ELIGIBLE_LEADER_REPLICAS) > 0
+
+
+def _wrong_kind(kind: int) -> ApiError:
+    """The error for a resource type that is configured elsewhere or does not exist."""
+    if kind in list(ResourceType) and kind != ResourceType.UNKNOWN:
+        text = f"Resources of type {ResourceType(kind).name} are not served by this controller."
+        return ApiError(Error.UNSUPPORTED_VERSION, text)
+    return ApiError(Error.UNSUPPORTED_VERSION, f"Unknown resource type {kind}.")
+
+
+def _check_exists(image: MetadataImage, resource: Resource) -> None:
+    """Refuse a topic or a broker that does not exist. As in Kafka, the validation of the values precedes this check."""
+    kind, name = resource
+    if kind == ResourceType.TOPIC and name not in image.topics:
+        raise ApiError(Error.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+    if kind == ResourceType.BROKER and name:
+        broker_id = whole_number(name)
+        if broker_id not in image.brokers.by_id and broker_id not in image.controllers.by_id:
+            raise ApiError(Error.BROKER_ID_NOT_REGISTERED, f"No node with id {broker_id} found.")
+
+
+def _validate(resource: Resource, values: Mapping[str, str], before: Mapping[str, str]) -> None:
+    """Refuse an invalid name, and values that the resource type forbids; `before` holds the current values."""
+    for name, value in values.items():
+        if len(value) > LONGEST_VALUE:
+            raise ApiError(Error.INVALID_CONFIG, f"The value of {name} is longer than {LONGEST_VALUE} characters.")
+    _VALIDATORS[resource[0]](resource[1], values, before)
+
+
+def _validate_topic(name: str, values: Mapping[str, str], _: Mapping[str, str]) -> None:
+    if not name:
+        raise ApiError(Error.INVALID_REQUEST, "Default topic resources are not allowed.")
+    check_name(name)
+    topic_config_keys.validate(values)
+
+
+def _validate_group(name: str, values: Mapping[str, str], _: Mapping[str, str]) -> None:
+    if not name:
+        raise ApiError(Error.INVALID_REQUEST, "Default group resources are not allowed.")
+    group_config_keys.validate(values)
+
+
+def _validate_broker(name: str, _: Mapping[str, str], __: Mapping[str, str]) -> None:
+    """Check the name of a broker resource. Only the broker itself can validate its values."""
+    if name:
+        broker_id = whole_number(name)
+        if broker_id is None or not -(2**31) <= broker_id < 2**31:
+            text = "Unable to parse broker name as a base 10 number."
+            raise ApiError(Error.INVALID_REQUEST, text)
+        if broker_id < 0:
+            raise ApiError(Error.INVALID_REQUEST, "Invalid negative broker ID.")
+
+
+_VALIDATORS: Final[dict[int, Callable[[str, Mapping[str, str], Mapping[str, str]], None]]] = {
+    ResourceType.TOPIC: _validate_topic,
+    ResourceType.BROKER: _validate_broker,
+    ResourceType.CLIENT_METRICS: client_metrics.validate,
+    ResourceType.GROUP: _validate_group,
+}
+
+
+def _check_eligibility(deciding: Deciding, resource: Resource, after: Mapping[str, str]) -> None:
+    """While ELR is enabled, min.insync.replicas has to be the same on each broker."""
+    if not _elr_enabled(deciding):
+        return
+    if resource[1]:
+        text = "Broker-level min.insync.replicas cannot be altered while ELR is enabled."
+        raise ApiError(Error.INVALID_CONFIG, text)
+    if MIN_ISR not in after:
+        text = "Cluster-level min.insync.replicas cannot be removed while ELR is enabled."
+        raise ApiError(Error.INVALID_CONFIG, text)
+
+
+def _check_cordoned(before: str, after: str) -> None:
+    """Permit only the removal of elements: a controller does not know the broker's directories."""
+    known = frozenset(topic_config_keys.elements(before))
+    if any(path not in known for path in topic_config_keys.elements(after)):
+        text = f"When updating {CORDONED} via controllers,  the new value must be a subset of the current "
+        raise ApiError(Error.INVALID_CONFIG, text + "configuration value.")
+
+
+def _new_value(resource: Resource, change: AlterableConfig, before: str | None) -> str | None:
+    """The value of a key after one operation; None if the key becomes unset, as after SET with null."""
+    operation = change.config_operation
+    if operation in (APPEND, SUBTRACT):
+        default = _list_default(resource, change.name)
+        if default is None:
+            verb = "APPEND" if operation == APPEND else "SUBTRACT"
+            raise ApiError(Error.INVALID_CONFIG, f"Can't {verb} to key {change.name} because its type is not LIST.")
+        return _joined(operation, topic_config_keys.elements(default if before is None else before), change.value)
+    if operation not in (SET, DELETE):
+        # Kafka's active controller fails on this and resigns; a client must not be able to cause that.
+        raise ApiError(Error.INVALID_REQUEST, f"Unknown operation {operation} on {change.name}.")
+    return change.value if operation == SET else None
+
+
+def _list_default(resource: Resource, name: str) -> str | None:
+    """The default of a list key without a value; None if the key is not a list."""
+    if resource[0] == ResourceType.BROKER:
+        return BROKER_LISTS.get(name)
+    key = topic_config_keys.TOPIC_KEYS.get(name) if resource[0] == ResourceType.TOPIC else None
+    return key.default if key is not None and key.type == "LIST" else None
+
+
+def _joined(operation: int, now: list[str], value: str | None) -> str:
+    """A list after elements were appended or subtracted."""
+    named = topic_config_keys.elements(value or "")
+    left, right = (named, now) if operation == APPEND else (now, named)
+    known = frozenset(right)
+    kept = [element for element in left if element not in known]
+    return ",".join([*now, *kept] if operation == APPEND else kept)
+
+
+BROKER_LISTS: Final = {
+    "advertised.listeners": "",
+    "config.providers": "",
+    "controller.listener.names": "",
+    "controller.quorum.bootstrap.servers": "",
+    "controller.quorum.voters": "",
+    "cordoned.log.dirs": "",
+    "early.start.listeners": "",
+    "group.consumer.assignors": "uniform,range",
+    "group.coordinator.rebalance.protocols": "classic,consumer,streams",
+    "group.share.assignors": "simple",
+    "kafka.metrics.reporters": "",
+    "listeners": "PLAINTEXT://:9092",
+    "log.cleanup.policy": "delete",
+    "log.dir": "/tmp/kafka-logs",
+    "log.dirs": "",
+    "metric.reporters": "org.apache.kafka.common.metrics.JmxReporter",
+    "process.roles": "",
+    "sasl.enabled.mechanisms": "GSSAPI",
+    "sasl.kerberos.principal.to.local.rules": "DEFAULT",
+    "sasl.oauthbearer.expected.audience": "",
+    "ssl.cipher.suites": "",
+    "ssl.enabled.protocols": "TLSv1.2,TLSv1.3",
+}
+"""The broker's list keys with their defaults (`KafkaConfig.configDef`)."""

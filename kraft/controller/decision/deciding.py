@@ -1,0 +1,86 @@
+"""The context of a decision on a request (Kafka: `ControllerRequestContext`)."""
+
+from __future__ import annotations
+
+from random import Random
+
+from msgspec import Struct
+
+from kraft.config.described import DescribedSetting, Secret
+from kraft.controller.decision.authorizer import (
+    CLUSTER_NAME,
+    AclOperation,
+    AclResource,
+    Authorizer,
+    AuthorizerSettings,
+    Denial,
+)
+from kraft.controller.decision.caller import Caller
+from kraft.controller.decision.heartbeats import BrokerSessions
+from kraft.controller.decision.topic_configs import TopicDefaults
+from metadata_log.image import MetadataImage
+
+
+class AdminSettings(Struct, frozen=True, kw_only=True):
+    """The configured administration features; delegation tokens are derived from a secret."""
+
+    authorizer: AuthorizerSettings | None = None
+    """Without an authorizer each caller may do everything, and there are no ACLs."""
+    token_secret: Secret | None = None
+    token_max_lifetime_ms: int = 604_800_000
+    token_expiry_time_ms: int = 86_400_000
+    token_check_interval_ms: int = 3_600_000
+
+
+class DecisionSettings(Struct, frozen=True, kw_only=True):
+    """The node's settings for topics, elections and sessions; an interval of 0 means never."""
+
+    broker_session_timeout_ms: int = 9000
+    unclean_election: bool = False
+    unclean_election_interval_ms: int = 300_000
+    leader_rebalance_interval_ms: int = 300_000
+    leader_imbalance_percentage: int = 0
+    num_partitions: int = 1
+    default_replication_factor: int = 1
+
+
+class Deciding(Struct, frozen=True, kw_only=True):
+    """The context of one request. A decision changes only `sessions` (by its methods), `rng` and `denials`.
+
+    `image` includes uncommitted records; a write is decided on `image`. `committed` serves reads. The first record of
+    the decision gets the offset `next_offset`. `version` is the version of the request. `forwarded` is set if a broker
+    forwarded the request for a client. `voters` are the ids of the quorum. `own_settings` is the configuration of this
+    node. Without an `authorizer` each operation is allowed.
+    """
+
+    image: MetadataImage
+    committed: MetadataImage
+    next_offset: int
+    version: int
+    now_ms: int
+    rng: Random
+    cluster_id: str
+    defaults: TopicDefaults
+    sessions: BrokerSessions
+    voters: tuple[int, ...] = ()
+    own_settings: tuple[DescribedSetting, ...] = ()
+    admin: AdminSettings = AdminSettings()
+    caller: Caller = Caller()
+    forwarded: bool = False
+    authorizer: Authorizer | None = None
+    denials: list[Denial] = []
+    """The denied operations, for the audit log."""
+
+    def may(
+        self, operation: AclOperation, resource: AclResource, name: str = CLUSTER_NAME, *, is_asked: bool = True
+    ) -> bool:
+        """Whether the caller may perform the operation. A denial is recorded only if `is_asked` is set.
+
+        Raises `ApiError` until the ACLs are loaded.
+        """
+        if self.authorizer is None:
+            return True
+        verdict = self.authorizer.authorize(self.caller, operation, resource, name)
+        if is_asked and not verdict.is_allowed:
+            self.denials.append(Denial(self.caller, operation, resource, name, str(verdict)))
+        return verdict.is_allowed

@@ -1,0 +1,72 @@
+"""The cluster permission that each controller API requires (Kafka: `ControllerApis`, `AuthHelper`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from kraft.controller.decision.authorizer import AclOperation, AclResource
+from kraft.controller.decision.deciding import Deciding
+from kraft.controller.decision.result import ApiError
+from transport.protocol.apis import APIS, ApiKey
+from transport.protocol.errors import Error
+
+CLUSTER_OPERATIONS: Final[Mapping[ApiKey, AclOperation]] = {
+    **dict.fromkeys(
+        (
+            ApiKey.FETCH,
+            ApiKey.FETCH_SNAPSHOT,
+            ApiKey.VOTE,
+            ApiKey.BEGIN_QUORUM_EPOCH,
+            ApiKey.END_QUORUM_EPOCH,
+            ApiKey.UPDATE_RAFT_VOTER,
+            ApiKey.ENVELOPE,
+            ApiKey.CONTROLLER_REGISTRATION,
+            ApiKey.BROKER_REGISTRATION,
+            ApiKey.BROKER_HEARTBEAT,
+            ApiKey.ALTER_PARTITION,
+            ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+            ApiKey.ALLOCATE_PRODUCER_IDS,
+        ),
+        AclOperation.CLUSTER_ACTION,
+    ),
+    **dict.fromkeys(
+        (
+            ApiKey.CREATE_ACLS,
+            ApiKey.DELETE_ACLS,
+            ApiKey.ELECT_LEADERS,
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+            ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+            ApiKey.UPDATE_FEATURES,
+            ApiKey.UNREGISTER_BROKER,
+            ApiKey.DESCRIBE_CLUSTER,
+            ApiKey.ADD_RAFT_VOTER,
+            ApiKey.REMOVE_RAFT_VOTER,
+        ),
+        AclOperation.ALTER,
+    ),
+    **dict.fromkeys(
+        (
+            ApiKey.DESCRIBE_QUORUM,
+            ApiKey.DESCRIBE_ACLS,
+            ApiKey.LIST_PARTITION_REASSIGNMENTS,
+            ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        ),
+        AclOperation.DESCRIBE,
+    ),
+    ApiKey.ALTER_CLIENT_QUOTAS: AclOperation.ALTER_CONFIGS,
+}
+"""The operation on the cluster that each API requires. In Kafka only brokers serve DescribeUserScramCredentials; the
+table has their permission.
+"""
+
+
+def check_cluster(deciding: Deciding, key: ApiKey) -> None:
+    """Raise `ApiError` if the caller may not use the API."""
+    operation = CLUSTER_OPERATIONS.get(key)
+    if operation is not None and not deciding.may(operation, AclResource.CLUSTER):
+        caller = deciding.caller
+        # Kafka prints its own request object here, including ids of threads and connections.
+        asked = f"{APIS[key].name}(principal={caller.principal}, host={caller.host})"
+        text = f"Request {asked} needs {operation.name} permission."
+        raise ApiError(Error.CLUSTER_AUTHORIZATION_FAILED, text)

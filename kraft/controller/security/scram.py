@@ -1,0 +1,144 @@
+"""Alters and describes SCRAM credentials of users (Kafka: `ScramControlManager`; KIP-554)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from kraft.controller.decision.deciding import Deciding
+from kraft.controller.decision.result import RECORDS_PER_OPERATION, ApiError, ControllerResult, VersionedRecord
+from metadata_log.image import MetadataImage
+from metadata_log.image.persistent_map import in_key_order
+from metadata_log.records.metadata import RemoveUserScramCredentialRecord, UserScramCredentialRecord
+from metadata_log.records.scram import ITERATIONS, MECHANISMS, SCRAM_SINCE, derived_keys
+from metadata_log.serde import Message
+from transport.protocol.errors import Error
+from transport.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from transport.protocol.messages.describe_user_scram_credentials import (
+    CredentialInfo,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+
+_TWICE: Final = "A user credential cannot be altered twice in the same request"
+
+
+def alter_scram_credentials(deciding: Deciding, request: AlterUserScramCredentialsRequest) -> ControllerResult:
+    """Validate each user separately; a user may occur once. Deletions precede upsertions."""
+    level = deciding.image.features.metadata_version or 0
+    if level < SCRAM_SINCE:
+        raise ApiError(Error.UNSUPPORTED_VERSION, "The current metadata.version does not support SCRAM")
+    records: dict[str, Message] = {}
+    errors: dict[str, ApiError | None] = {}
+    changes: list[tuple[str, Callable[[], Message]]] = [
+        *((one.name, partial(_removal, deciding.image, one)) for one in request.deletions),
+        *((one.name, partial(_credential, one)) for one in request.upsertions),
+    ]
+    for user, decide in changes:
+        if user in errors:
+            # The response has the first error of each user.
+            errors[user] = errors[user] or ApiError(Error.DUPLICATE_RESOURCE, _TWICE)
+            continue
+        try:
+            records[user] = decide()
+            errors[user] = None
+        except ApiError as refused:
+            errors[user] = refused
+    accepted = tuple(VersionedRecord(record) for user, record in records.items() if errors[user] is None)
+    if len(accepted) > RECORDS_PER_OPERATION:
+        raise ApiError(Error.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+    results = [_result(user, error) for user, error in errors.items()]
+    return ControllerResult(accepted, AlterUserScramCredentialsResponse(results=results))
+
+
+def refuse_scram_credentials(
+    request: AlterUserScramCredentialsRequest, error: Error, text: str | None = None
+) -> AlterUserScramCredentialsResponse:
+    """The response with the same error for each user."""
+    users = dict.fromkeys([one.name for one in request.deletions] + [one.name for one in request.upsertions])
+    return AlterUserScramCredentialsResponse(results=[_result(user, ApiError(error, text)) for user in users])
+
+
+def refuse_describe_scram(
+    _: DescribeUserScramCredentialsRequest, error: Error, text: str | None = None
+) -> DescribeUserScramCredentialsResponse:
+    """The response with an error and without users."""
+    return DescribeUserScramCredentialsResponse(error_code=error, error_message=text)
+
+
+def describe_scram_credentials(deciding: Deciding, request: DescribeUserScramCredentialsRequest) -> ControllerResult:
+    """The mechanisms and iterations of the named users; of all users if the list is null or empty.
+
+    Kafka's controllers do not serve this request. This response equals that of Kafka's brokers.
+    """
+    by_user = deciding.committed.scram.by_user
+    named = [user.name for user in request.users or ()]
+    users = dict.fromkeys(named) if named else [user for user, _ in in_key_order(by_user)]
+    results = []
+    for user in users:
+        if named.count(user) > 1:
+            text = f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}"
+            results.append(_undescribed(user, Error.DUPLICATE_RESOURCE, text))
+        elif user not in by_user:
+            text = f"Attempt to describe a user credential that does not exist: {user}"
+            results.append(_undescribed(user, Error.RESOURCE_NOT_FOUND, text))
+        else:
+            infos = [
+                CredentialInfo(mechanism=mechanism, iterations=credential.iterations)
+                for mechanism, credential in in_key_order(by_user[user])
+            ]
+            results.append(DescribeUserScramCredentialsResult(user=user, credential_infos=infos))
+    return ControllerResult(response=DescribeUserScramCredentialsResponse(results=results))
+
+
+def _undescribed(user: str, error: Error, text: str) -> DescribeUserScramCredentialsResult:
+    return DescribeUserScramCredentialsResult(user=user, error_code=error, error_message=text)
+
+
+def _result(user: str, error: ApiError | None) -> AlterUserScramCredentialsResult:
+    if error is None:
+        return AlterUserScramCredentialsResult(user=user, error_message=None)
+    return AlterUserScramCredentialsResult(user=user, error_code=error.error, error_message=error.text)
+
+
+def _check(user: str, mechanism: int) -> None:
+    if not user:
+        raise ApiError(Error.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+    if mechanism not in MECHANISMS:
+        raise ApiError(Error.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
+
+
+def _removal(image: MetadataImage, deletion: ScramCredentialDeletion) -> Message:
+    _check(deletion.name, deletion.mechanism)
+    credentials = image.scram.by_user.get(deletion.name)
+    if credentials is None or deletion.mechanism not in credentials:
+        raise ApiError(Error.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist")
+    return RemoveUserScramCredentialRecord(name=deletion.name, mechanism=deletion.mechanism)
+
+
+def _credential(upsertion: ScramCredentialUpsertion) -> Message:
+    _check(upsertion.name, upsertion.mechanism)
+    if upsertion.iterations < ITERATIONS[0]:
+        raise ApiError(Error.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
+    if upsertion.iterations > ITERATIONS[-1]:
+        raise ApiError(Error.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
+    if not upsertion.salted_password:
+        # Kafka's controller fails on this request, including its other users.
+        raise ApiError(Error.UNACCEPTABLE_CREDENTIAL, "Salted password must not be empty")
+    stored_key, server_key = derived_keys(MECHANISMS[upsertion.mechanism], upsertion.salted_password)
+    return UserScramCredentialRecord(
+        name=upsertion.name,
+        mechanism=upsertion.mechanism,
+        salt=upsertion.salt,
+        stored_key=stored_key,
+        server_key=server_key,
+        iterations=upsertion.iterations,
+    )

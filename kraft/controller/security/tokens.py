@@ -1,0 +1,251 @@
+"""Delegation tokens, with which a client acts as the owner for a limited time (Kafka: `DelegationTokenControlManager`;
+KIP-48, KIP-900).
+"""
+
+from __future__ import annotations
+
+from hmac import compare_digest, digest
+from typing import Final
+
+from msgspec import structs
+
+from kraft.config.described import Secret
+from kraft.controller.decision.authorizer import AclOperation, AclResource
+from kraft.controller.decision.caller import Caller
+from kraft.controller.decision.deciding import Deciding
+from kraft.controller.decision.result import ControllerResult, Steps, VersionedRecord, now_and_then
+from metadata_log.image import DelegationToken
+from metadata_log.image.persistent_map import in_key_order, in_key_order_by_runs
+from metadata_log.image.tokens import token_record
+from metadata_log.records.metadata import RemoveDelegationTokenRecord
+from metadata_log.types import random_uuid
+from transport.protocol.errors import Error
+from transport.protocol.messages.create_delegation_token import (
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+)
+from transport.protocol.messages.describe_delegation_token import (
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+)
+from transport.protocol.messages.expire_delegation_token import (
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+)
+from transport.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
+
+TOKENS_SINCE: Final = 14
+"""The first metadata.version with delegation tokens (3.6-IV2)."""
+OWNERS_SINCE: Final = 3
+"""The first version of the API with an owner other than the requester (KIP-373)."""
+USER: Final = "User"
+NEVER: Final = -1
+NO_TIME: Final = 0
+REMOVALS_PER_RUN: Final = 1000
+"""The limit on tokens removed in one run. The rest follows in the next run, at once."""
+
+
+def create_token(deciding: Deciding, request: CreateDelegationTokenRequest) -> ControllerResult:
+    """Issue a token for the caller, or for the owner that the request names."""
+    requester = deciding.caller
+    owner = requester
+    if request.owner_principal_name:
+        owner = Caller(request.owner_principal_type or "", request.owner_principal_name)
+    if not _is_allowed(deciding):
+        return ControllerResult(response=_uncreated(deciding, owner, Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, NEVER))
+    if owner.principal != requester.principal and not deciding.may(
+        AclOperation.CREATE_TOKENS, AclResource.USER, owner.principal
+    ):
+        return ControllerResult(
+            response=_uncreated(deciding, owner, Error.DELEGATION_TOKEN_AUTHORIZATION_FAILED, NEVER)
+        )
+    error = _disabled(deciding)
+    if error is None and any(one.principal_type != USER for one in request.renewers):
+        error = Error.INVALID_PRINCIPAL_TYPE
+    if error is None and not owner.type:
+        # Kafka issues such a token, and then none of its nodes can read the record.
+        error = Error.INVALID_PRINCIPAL_TYPE
+    if error is not None:
+        return ControllerResult(response=_uncreated(deciding, owner, error, NO_TIME))
+    settings, now_ms = deciding.admin, deciding.now_ms
+    lifetime_ms = settings.token_max_lifetime_ms
+    if request.max_lifetime_ms > 0:
+        lifetime_ms = min(lifetime_ms, request.max_lifetime_ms)
+    token = DelegationToken(
+        token_id=str(random_uuid(deciding.rng)),
+        owner=owner.principal,
+        requester=requester.principal,
+        renewers=tuple(f"{one.principal_type}:{one.principal_name}" for one in request.renewers),
+        issue_timestamp=now_ms,
+        max_timestamp=now_ms + lifetime_ms,
+        expiration_timestamp=min(now_ms + lifetime_ms, now_ms + settings.token_expiry_time_ms),
+    )
+    told = _told_requester(deciding)
+    response = CreateDelegationTokenResponse(
+        principal_type=owner.type,
+        principal_name=owner.name,
+        token_requester_principal_type=told.type,
+        token_requester_principal_name=told.name,
+        issue_timestamp_ms=token.issue_timestamp,
+        expiry_timestamp_ms=token.expiration_timestamp,
+        max_timestamp_ms=token.max_timestamp,
+        token_id=token.token_id,
+        hmac=token_hmac(settings.token_secret, token.token_id),
+    )
+    return ControllerResult((_record(token),), response)
+
+
+def refuse_create_token(
+    _: CreateDelegationTokenRequest, error: Error, text: str | None = None
+) -> CreateDelegationTokenResponse:
+    """The response to a request that this node cannot decide on; the response has no message field."""
+    return CreateDelegationTokenResponse(
+        error_code=error, issue_timestamp_ms=NEVER, expiry_timestamp_ms=NEVER, max_timestamp_ms=NEVER
+    )
+
+
+def renew_token(deciding: Deciding, request: RenewDelegationTokenRequest) -> ControllerResult:
+    """Extend the lifetime of a token, at most to its maximum lifetime."""
+    if not _is_allowed(deciding):
+        return ControllerResult(
+            response=refuse_renew_token(request, Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED),
+        )
+    found = _find(deciding, request.hmac)
+    if isinstance(found, DelegationToken):
+        if _has_expired(found, deciding.now_ms):
+            found = Error.DELEGATION_TOKEN_EXPIRED
+        elif not _is_its_own(found, deciding.caller):
+            found = Error.DELEGATION_TOKEN_OWNER_MISMATCH
+    if not isinstance(found, DelegationToken):
+        return ControllerResult(response=RenewDelegationTokenResponse(error_code=found))
+    period_ms = deciding.admin.token_expiry_time_ms
+    if request.renew_period_ms > 0:
+        period_ms = min(period_ms, request.renew_period_ms)
+    expiry = min(found.max_timestamp, deciding.now_ms + period_ms)
+    renewed = structs.replace(found, expiration_timestamp=expiry)
+    return ControllerResult((_record(renewed),), RenewDelegationTokenResponse(expiry_timestamp_ms=expiry))
+
+
+def refuse_renew_token(
+    _: RenewDelegationTokenRequest, error: Error, text: str | None = None
+) -> RenewDelegationTokenResponse:
+    """The response to a request that this node cannot decide on; the response has no message field."""
+    return RenewDelegationTokenResponse(error_code=error, expiry_timestamp_ms=NEVER)
+
+
+def expire_token(deciding: Deciding, request: ExpireDelegationTokenRequest) -> ControllerResult:
+    """Expire a token after a period; at once if the period is negative."""
+    if not _is_allowed(deciding):
+        return ControllerResult(
+            response=refuse_expire_token(request, Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED),
+        )
+    found, now_ms = _find(deciding, request.hmac), deciding.now_ms
+    if isinstance(found, DelegationToken) and not _is_its_own(found, deciding.caller):
+        found = Error.DELEGATION_TOKEN_OWNER_MISMATCH
+    if isinstance(found, DelegationToken) and request.expiry_time_period_ms >= 0 and _has_expired(found, now_ms):
+        found = Error.DELEGATION_TOKEN_EXPIRED
+    if not isinstance(found, DelegationToken):
+        return ControllerResult(response=ExpireDelegationTokenResponse(error_code=found))
+    if request.expiry_time_period_ms < 0:
+        removal = VersionedRecord(RemoveDelegationTokenRecord(token_id=found.token_id))
+        return ControllerResult((removal,), ExpireDelegationTokenResponse(expiry_timestamp_ms=now_ms))
+    expiry = min(found.max_timestamp, now_ms + request.expiry_time_period_ms)
+    record = _record(structs.replace(found, expiration_timestamp=expiry))
+    return ControllerResult((record,), ExpireDelegationTokenResponse(expiry_timestamp_ms=expiry))
+
+
+def refuse_expire_token(
+    _: ExpireDelegationTokenRequest, error: Error, text: str | None = None
+) -> ExpireDelegationTokenResponse:
+    """The response to a request that this node cannot decide on; the response has no message field."""
+    return ExpireDelegationTokenResponse(error_code=error, expiry_timestamp_ms=NEVER)
+
+
+def describe_tokens(_: Deciding, request: DescribeDelegationTokenRequest) -> ControllerResult:
+    """Refuse the request as unauthenticated. Brokers describe tokens for their clients and do not forward this request.
+
+    Kafka's controllers announce the API and fail on its requests.
+    """
+    response = DescribeDelegationTokenResponse(error_code=Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
+    return ControllerResult(response=response)
+
+
+def refuse_describe_tokens(
+    _: DescribeDelegationTokenRequest, error: Error, text: str | None = None
+) -> DescribeDelegationTokenResponse:
+    """The response with an error and without tokens; the response has no message field."""
+    return DescribeDelegationTokenResponse(error_code=error)
+
+
+def remove_expired(deciding: Deciding) -> Steps:
+    """Remove expired tokens; runs each `delegation.token.expiry.check.interval.ms`."""
+    removals: list[VersionedRecord] = []
+    for entry in now_and_then(in_key_order_by_runs(deciding.image.tokens.by_id)):
+        if entry is None:
+            yield None
+        elif _has_expired(entry[1], deciding.now_ms):
+            removals.append(VersionedRecord(RemoveDelegationTokenRecord(token_id=entry[0])))
+            if len(removals) == REMOVALS_PER_RUN:
+                break
+    return ControllerResult(tuple(removals))
+
+
+def token_hmac(secret: Secret | None, token_id: str) -> bytes:
+    """The secret of the token's holder, derived from the token id, so that no record has to store it."""
+    assert secret is not None, "tokens are disabled"
+    return digest(secret.value.encode(), token_id.encode(), "sha512")
+
+
+def _is_allowed(deciding: Deciding) -> bool:
+    """Whether the caller authenticated by other means than a token; an unauthenticated listener does not qualify."""
+    return deciding.forwarded and not deciding.caller.is_token
+
+
+def _disabled(deciding: Deciding) -> Error | None:
+    if deciding.admin.token_secret is None:
+        return Error.DELEGATION_TOKEN_AUTH_DISABLED
+    if (deciding.image.features.metadata_version or 0) < TOKENS_SINCE:
+        return Error.UNSUPPORTED_VERSION
+    return None
+
+
+def _uncreated(deciding: Deciding, owner: Caller, error: Error, time: int) -> CreateDelegationTokenResponse:
+    requester = _told_requester(deciding)
+    return CreateDelegationTokenResponse(
+        error_code=error,
+        principal_type=owner.type,
+        principal_name=owner.name,
+        token_requester_principal_type=requester.type,
+        token_requester_principal_name=requester.name,
+        issue_timestamp_ms=time,
+        expiry_timestamp_ms=time,
+        max_timestamp_ms=time,
+    )
+
+
+def _told_requester(deciding: Deciding) -> Caller:
+    """The requester as the response names the caller; old versions of the response have no such field."""
+    return deciding.caller if deciding.version >= OWNERS_SINCE else Caller("", "")
+
+
+def _find(deciding: Deciding, hmac: bytes) -> DelegationToken | Error:
+    """The token with this HMAC, or the error if there is none."""
+    disabled = _disabled(deciding)
+    if disabled is not None:
+        return disabled
+    for token_id, token in in_key_order(deciding.image.tokens.by_id):
+        if compare_digest(token_hmac(deciding.admin.token_secret, token_id), hmac):
+            return token
+    return Error.DELEGATION_TOKEN_NOT_FOUND
+
+
+def _has_expired(token: DelegationToken, now_ms: int) -> bool:
+    return min(token.max_timestamp, token.expiration_timestamp) < now_ms
+
+
+def _is_its_own(token: DelegationToken, caller: Caller) -> bool:
+    return caller.principal in (token.owner, *token.renewers)
+
+
+def _record(token: DelegationToken) -> VersionedRecord:
+    return VersionedRecord(token_record(token))

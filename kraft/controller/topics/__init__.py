@@ -1,0 +1,1 @@
+"""Decisions on topics and their partitions: placement, leaders, in-sync replicas, reassignments, directories."""

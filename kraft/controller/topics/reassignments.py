@@ -1,0 +1,175 @@
+"""Serves requests to reassign partitions and to list reassignments (Kafka: `alterPartitionReassignments`; KIP-455)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from kraft.controller.decision.deciding import Deciding
+from kraft.controller.decision.result import RECORDS_PER_OPERATION, ApiError, ControllerResult, Steps, VersionedRecord
+from kraft.controller.decision.topic_configs import unclean_election
+from kraft.controller.topics.leader_election import Election
+from kraft.controller.topics.partition_change import Target
+from kraft.controller.topics.partition_updates import change_of
+from kraft.controller.topics.reassignment import begin
+from kraft.controller.topics.topics import check_assignment
+from metadata_log.image import MetadataImage, Partition, TopicImage, reassigning
+from transport.protocol.errors import Error
+from transport.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+from transport.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+)
+
+_FACTOR_FIELD_SINCE: Final = 1
+
+
+def alter_reassignments(deciding: Deciding, request: AlterPartitionReassignmentsRequest) -> Steps:
+    """Begin, replace or cancel reassignments. Each partition has its own outcome; one atomic batch holds all
+    records."""
+    may_change = deciding.version < _FACTOR_FIELD_SINCE or request.allow_replication_factor_change
+    records: list[VersionedRecord] = []
+    answers = []
+    for topic in request.topics:
+        partitions = []
+        for asked in topic.partitions:
+            yield None
+            error, text = Error.NONE, None
+            try:
+                records += _alter(deciding, topic.name, asked, may_change_factor=may_change)
+            except ApiError as refused:
+                error, text = refused.error, refused.text
+            partitions.append(
+                ReassignablePartitionResponse(
+                    partition_index=asked.partition_index, error_code=error, error_message=text
+                )
+            )
+        answers.append(ReassignableTopicResponse(name=topic.name, partitions=partitions))
+    if len(records) > RECORDS_PER_OPERATION:
+        raise ApiError(Error.POLICY_VIOLATION, f"Too many records: {len(records)}")
+    response = AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        error_message=None if answers else "",
+        responses=answers,
+    )
+    return ControllerResult(tuple(records), response)
+
+
+def refuse_alter_reassignments(
+    request: AlterPartitionReassignmentsRequest, error: Error, text: str | None = None
+) -> AlterPartitionReassignmentsResponse:
+    """The response to a request that fails as a whole, with the error for each partition."""
+    text = text or error.message
+    topics = [
+        ReassignableTopicResponse(
+            name=topic.name,
+            partitions=[
+                ReassignablePartitionResponse(partition_index=one.partition_index, error_code=error, error_message=text)
+                for one in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return AlterPartitionReassignmentsResponse(error_code=error, error_message=text, responses=topics)
+
+
+def refuse_list_reassignments(
+    request: ListPartitionReassignmentsRequest, error: Error, text: str | None = None
+) -> ListPartitionReassignmentsResponse:
+    """The response with an error and without partitions."""
+    topics = [
+        OngoingTopicReassignment(
+            name=topic.name,
+            partitions=[OngoingPartitionReassignment(partition_index=number) for number in topic.partition_indexes],
+        )
+        for topic in request.topics or ()
+    ]
+    return ListPartitionReassignmentsResponse(error_code=error, error_message=text, topics=topics)
+
+
+def list_reassignments(image: MetadataImage, request: ListPartitionReassignmentsRequest) -> Steps:
+    """The reassignments in progress, of the requested partitions or of all; idle and unknown partitions are omitted."""
+    found: dict[str, list[OngoingPartitionReassignment]] = {}
+    for name, number, partition in _under_way(image, request):
+        yield None
+        found.setdefault(name, []).append(
+            OngoingPartitionReassignment(
+                partition_index=number,
+                replicas=list(partition.replicas),
+                adding_replicas=list(partition.adding_replicas),
+                removing_replicas=list(partition.removing_replicas),
+            )
+        )
+    topics = [OngoingTopicReassignment(name=name, partitions=partitions) for name, partitions in found.items()]
+    return ControllerResult(response=ListPartitionReassignmentsResponse(error_message=None, topics=topics))
+
+
+def _under_way(
+    image: MetadataImage, request: ListPartitionReassignmentsRequest
+) -> Iterable[tuple[str, int, Partition]]:
+    if request.topics is None:
+        for topic_id, number, partition in reassigning(image.topics):
+            yield image.topics.by_id[topic_id].name, number, partition
+        return
+    for asked in request.topics:
+        if asked.name in image.topics:
+            partitions = image.topics[asked.name].partitions
+            for number in asked.partition_indexes:
+                if number in range(len(partitions)) and partitions[number].is_reassigning:
+                    yield asked.name, number, partitions[number]
+
+
+def _alter(
+    deciding: Deciding, name: str, asked: ReassignablePartition, *, may_change_factor: bool
+) -> list[VersionedRecord]:
+    image, number = deciding.image, asked.partition_index
+    if name not in image.topics:
+        raise ApiError(Error.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {name}.")
+    topic = image.topics[name]
+    if number not in range(len(topic.partitions)):
+        raise ApiError(Error.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}:{number}.")
+    partition = topic.partitions[number]
+    if asked.replicas is None:
+        return _cancel(deciding, topic, number)
+    check_assignment(image, asked.replicas)
+    if not may_change_factor:
+        _check_factor(partition, asked.replicas)
+    assignment = begin(partition, asked.replicas)
+    target = Target(replicas=assignment.replicas, removing=assignment.removing, adding=assignment.adding)
+    return change_of(deciding.image, topic, number, target, deciding.defaults, Election.ONLINE)
+
+
+def _check_factor(partition: Partition, replicas: Sequence[int]) -> None:
+    """The replication factor must equal the current one, or the target's if a reassignment is in progress."""
+    before = sum(replica not in partition.removing_replicas for replica in partition.replicas)
+    if len(replicas) != before:
+        text = f"The replication factor is changed from {before} to {len(replicas)}"
+        raise ApiError(Error.INVALID_REPLICATION_FACTOR, text)
+
+
+def _cancel(deciding: Deciding, topic: TopicImage, number: int) -> list[VersionedRecord]:
+    """Return to the former replicas, in their current order."""
+    partition = topic.partitions[number]
+    if not partition.is_reassigning:
+        raise ApiError(Error.NO_REASSIGNMENT_IN_PROGRESS)
+    unclean = unclean_election(deciding.image, topic.name, deciding.defaults)
+    replicas = tuple(replica for replica in partition.replicas if replica not in partition.adding_replicas)
+    isr = tuple(replica for replica in partition.isr if replica not in partition.adding_replicas)
+    if not isr:
+        if not unclean:
+            text = f"Unable to revert partition assignment for {topic.name}:{number} because it would require an "
+            text += "unclean leader election."
+            raise ApiError(Error.INVALID_REPLICA_ASSIGNMENT, text)
+        isr = replicas[:1]
+    target = Target(isr=isr, replicas=replicas, removing=(), adding=())
+    return change_of(
+        deciding.image, topic, number, target, deciding.defaults, Election.UNCLEAN if unclean else Election.ONLINE
+    )

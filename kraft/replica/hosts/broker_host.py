@@ -1,0 +1,204 @@
+"""A `BrokerAgent` as the application of a `Replica` that observes the metadata log (Kafka: `BrokerServer`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from random import Random
+from typing import Final
+
+from kraft.broker import BrokerAgent, BrokerListener, BrokerSettings
+from kraft.controller.decision.authorizer import Denial
+from kraft.controller.decision.result import ApiError
+from kraft.controller.features.supported_features import SUPPORTED_FEATURES, check_supported
+from kraft.controller.replaying import BatchReplay, SnapshotReplay
+from kraft.quorum.values import LeaderAndEpoch
+from kraft.replica.hosts.controller_host import RECORDS_PER_TURN, decode_records, encode_image, published_features
+from kraft.replica.interface.application import Action, Ask, RefuseSubmit, Respond, Unit
+from kraft.replica.interface.events import Call, CancelCall, Committed, CommittedBatch, Submit, WireRequest
+from kraft.replica.interface.options import ReplicaOptions
+from metadata_log.serde import Message
+from metadata_log.types import OffsetAndEpoch, random_uuid
+from transport.protocol.apis import ApiKey
+from transport.protocol.errors import Error
+from transport.protocol.messages.fetch import FetchRequest
+
+FEATURES: Final = (*SUPPORTED_FEATURES, ("kraft.version", 0, 1))
+"""What a broker registers with: unlike a controller it names kraft.version, whose level 1 changes nothing for it."""
+
+
+class BrokerHost:
+    """Hosts one `BrokerAgent`; its replica never leads."""
+
+    apis: tuple[ApiKey, ...] = (ApiKey.FETCH,)
+    reads_batches = True
+
+    def __init__(self, agent: BrokerAgent) -> None:
+        self.agent = agent
+        self._applying: _Applying | None = None
+
+    def check(self, values: Sequence[bytes], *, in_snapshot: bool = False) -> None:
+        """Decode them; an unknown type, and a version that cannot be read, are refused as in `decode_records`."""
+        for _ in decode_records(values):
+            pass
+
+    def check_snapshot(self, values: Iterable[bytes]) -> None:
+        """Each record was decoded."""
+
+    def on_snapshot(self, values: Iterable[bytes], end: OffsetAndEpoch) -> None:
+        """Begin with the image that a snapshot holds, once `apply_more` has come to its end."""
+        self._applying = _Applying(SnapshotReplay(end), end, values, f"snapshot {end}")
+        self.apply_more()
+
+    def on_committed(self, batch: CommittedBatch) -> tuple[Committed, ...]:
+        """Replay a batch, a turn's share of it at once."""
+        end = OffsetAndEpoch(epoch=batch.epoch, offset=batch.next_offset)
+        replay = self.agent.begin_committed(batch.base_offset)
+        self._applying = _Applying(replay, end, batch.values, f"batch at offset {batch.base_offset}")
+        return self.apply_more()
+
+    @property
+    def is_applying(self) -> bool:
+        """Whether a batch or a snapshot was begun and needs more turns."""
+        return self._applying is not None
+
+    def apply_more(self) -> tuple[Committed, ...]:
+        """Go on for one turn with what was begun."""
+        assert self._applying is not None, "nothing is being applied"
+        features = self.agent.image.features
+        if self._applying.go_on(self.agent):
+            is_batch = isinstance(self._applying.replay, BatchReplay)
+            self._applying = None
+            if is_batch and self.agent.image.features is not features:
+                check_supported(self.agent.image.features)
+        return ()
+
+    def on_leader(self, epoch: int, next_offset: int, now_ms: int) -> tuple[Action, ...]:
+        """Never called: a broker is an observer of the quorum."""
+        raise AssertionError("a broker does not lead the quorum")
+
+    def on_lost_leadership(self) -> None:
+        """Never called."""
+        raise AssertionError("a broker does not lead the quorum")
+
+    def on_appended(self, unit: Unit, base_offset: int) -> None:
+        """Never called."""
+        raise AssertionError("a broker does not append to the metadata log")
+
+    def on_request(self, request: WireRequest, leader: LeaderAndEpoch, now_ms: int) -> Action:
+        """Another broker fetches."""
+        message = request.message
+        assert isinstance(message, FetchRequest), message
+        return Respond(request.request_id, self.agent.on_fetch(message, now_ms))
+
+    on_full = on_request
+
+    def denial(self, request: WireRequest) -> ApiError | None:
+        """Never asked: a broker serves no requests of the quorum."""
+        return None
+
+    def take_denials(self) -> Sequence[Denial]:
+        """Nobody is refused anything."""
+        return ()
+
+    def on_caught_up(self) -> None:
+        """It makes no difference."""
+
+    def snapshot(self) -> Callable[[], Iterator[bytes]] | None:
+        """The image, unless a transaction is open in what was replayed."""
+        image = self.agent.image
+        return (lambda: encode_image(image)) if self.agent.is_between_transactions else None
+
+    def on_submit(self, submit: Submit) -> Action:
+        """Refused: only decisions of the controller go into a metadata log."""
+        return RefuseSubmit(submit.submit_id, Error.INVALID_REQUEST)
+
+    def on_call(self, call: Call | CancelCall, now_ms: int) -> None:
+        """Never called: a broker is asked over the wire."""
+        raise AssertionError("a broker is asked over the wire")
+
+    def on_confirmed(self, token: int, *, is_leader: bool) -> None:
+        """Never called."""
+        raise AssertionError("a broker does not lead the quorum")
+
+    def on_answer(self, token: int, response: Message | None, now_ms: int) -> None:
+        """The active controller, or another broker, has answered."""
+        self.agent.on_answer(token, response, now_ms)
+
+    def on_begin_shutdown(self, now_ms: int) -> None:
+        """Hand over what this broker leads."""
+        self.agent.begin_shutdown(now_ms)
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether the controller has let the broker go."""
+        return self.agent.may_stop
+
+    def refusal(self, request: Message, error: Error, leader: LeaderAndEpoch, text: str | None = None) -> Message:
+        """Never called: a broker proposes nothing."""
+        raise AssertionError(f"a broker does not refuse a {type(request).__name__}")
+
+    def finalized_features(self) -> tuple[tuple[tuple[str, int], ...], int]:
+        """The levels in the metadata, and since when."""
+        return published_features(self.agent.image)
+
+    def supported_features(self) -> tuple[tuple[str, int, int], ...]:
+        """What this software knows."""
+        return SUPPORTED_FEATURES
+
+    def deadline_ms(self) -> int:
+        """When `on_tick` is wanted."""
+        return self.agent.deadline_ms()
+
+    def on_tick(self, now_ms: int) -> tuple[Action, ...]:
+        """Send what is due."""
+        return tuple(
+            Ask(send.request, token=send.channel, timeout_ms=send.timeout_ms, target=send.target)
+            for send in self.agent.poll(now_ms)
+        )
+
+
+class _Applying:
+    """Committed records on their way into the image of a broker, so many in a turn."""
+
+    def __init__(
+        self, replay: BatchReplay | SnapshotReplay, end: OffsetAndEpoch, values: Iterable[bytes], where: str
+    ) -> None:
+        self.replay = replay
+        self._end = end
+        self._values = values
+        self._where = where
+        self._records = iter(decode_records(values, where))
+        self.count = 0
+        """How many records were replayed so far."""
+
+    def go_on(self, agent: BrokerAgent) -> bool:
+        """Replay the next records; whether those were the last."""
+        replay = self.replay
+        if isinstance(replay, SnapshotReplay):
+            is_whole = replay.go_on(self._counted(), RECORDS_PER_TURN) > 0
+            if is_whole:
+                agent.finish_snapshot(replay)
+        else:
+            is_whole = replay.go_on(agent.noted(self._counted()), RECORDS_PER_TURN) > 0
+            if is_whole:
+                agent.finish_committed(replay, self._end)
+        return is_whole
+
+    def _counted(self) -> Iterator[Message]:
+        for record in self._records:
+            self.count += 1
+            yield record
+
+
+def host_broker(options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random) -> BrokerHost:
+    """The factory of a broker agent."""
+    assert options.broker is not None, "these are not the options of a broker"
+    settings = BrokerSettings(
+        broker_id=options.node_id,
+        cluster_id=cluster_id,
+        incarnation_id=random_uuid(rng),
+        listeners=tuple(BrokerListener(one.name, one.host, one.port) for one in options.endpoints.listeners),
+        features=FEATURES,
+        options=options.broker,
+    )
+    return BrokerHost(BrokerAgent(settings))

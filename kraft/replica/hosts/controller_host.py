@@ -1,0 +1,396 @@
+"""The `QuorumController` as the application of a `Replica` (Kafka: `QuorumController.QuorumMetaLogListener`).
+
+Between the two stands only the encoding of records: the controller thinks in records, the log in values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from random import Random
+from typing import Final
+
+from msgspec import structs
+
+from kraft.controller import ControllerResult, ControllerSettings, QuorumController, VersionedRecord
+from kraft.controller.apis import APIS, Read
+from kraft.controller.controller import NOT_ACTIVE
+from kraft.controller.decision.authorizer import Denial
+from kraft.controller.decision.caller import Caller, host_of_peer
+from kraft.controller.decision.result import ApiError
+from kraft.controller.envelope import Forwarded, api_key_of, refuse_envelope, seal
+from kraft.controller.features.supported_features import DEFAULT_BOOTSTRAP, SUPPORTED_FEATURES
+from kraft.controller.replaying import BatchReplay, SnapshotReplay
+from kraft.quorum.values import LeaderAndEpoch
+from kraft.replica.hosts.decisions import Decisions, Work
+from kraft.replica.interface.application import Action, Ask, Proposal, Redirect, RefuseSubmit, Respond, Unit
+from kraft.replica.interface.events import Call, CancelCall, Committed, CommittedBatch, Submit, WireRequest
+from kraft.replica.interface.options import ReplicaOptions
+from kraft.replica.rpc.api_versions import QUORUM_APIS
+from kraft.replica.rpc.refusals import refuse_quorum_request
+from metadata_log.errors import UnsupportedVersion
+from metadata_log.image import METADATA_VERSION, MetadataImage
+from metadata_log.image.records import records as image_records
+from metadata_log.image.records import records_by_steps
+from metadata_log.records.frame import encode_record, read_record
+from metadata_log.serde import Message
+from metadata_log.types import NEVER_MS, OffsetAndEpoch, random_uuid
+from transport.protocol.apis import ApiKey
+from transport.protocol.errors import Error
+from transport.protocol.messages import (
+    AddRaftVoterResponse,
+    BrokerHeartbeatRequest,
+    DescribeQuorumResponse,
+    EnvelopeRequest,
+    RemoveRaftVoterResponse,
+)
+from transport.protocol.messages.controller_registration import ControllerRegistrationRequest
+
+
+class ControllerHost:
+    """Hosts one `QuorumController`."""
+
+    apis: tuple[ApiKey, ...] = QuorumController.apis
+    reads_batches = True
+
+    def __init__(self, controller: QuorumController) -> None:
+        self.controller = controller
+        self._decisions = Decisions()
+        self._applying: _Applying | None = None
+        self._free_at_ms = NEVER_MS
+        """When to give back the next of what no image holds any more."""
+
+    def check(self, values: Sequence[bytes], *, in_snapshot: bool = False) -> None:
+        """Decode them; an unknown type, and a version that cannot be read, are refused as in `decode_records`."""
+        for _ in decode_records(values):
+            pass
+
+    def check_snapshot(self, values: Iterable[bytes]) -> None:
+        """Each record was decoded."""
+
+    def on_snapshot(self, values: Iterable[bytes], end: OffsetAndEpoch) -> None:
+        """Begin with the image that a snapshot holds, once `apply_more` has come to its end."""
+        self._applying = _Applying(_OfSnapshot(end), values, f"snapshot {end}")
+        self.apply_more()
+
+    def on_committed(self, batch: CommittedBatch) -> tuple[Committed, ...]:
+        """A batch of this controller's own makes a remembered image the committed one; any other is replayed."""
+        assert self._applying is None, batch.base_offset
+        controller = self.controller
+        if batch.next_offset <= controller.history.latest.end.offset:
+            controller.on_committed(batch.next_offset)
+            self._look_at_leftovers()
+            return ()
+        end = OffsetAndEpoch(epoch=batch.epoch, offset=batch.next_offset)
+        target = _OfBatch(controller.begin_committed(batch.base_offset), end)
+        self._applying = _Applying(target, batch.values, f"batch at offset {batch.base_offset}")
+        return self.apply_more()
+
+    @property
+    def is_applying(self) -> bool:
+        """Whether a batch or a snapshot was begun and needs more turns."""
+        return self._applying is not None
+
+    def apply_more(self) -> tuple[Committed, ...]:
+        """Go on for one turn with what was begun."""
+        assert self._applying is not None, "nothing is being applied"
+        if self._applying.go_on(self.controller):
+            self._applying = None
+            self._look_at_leftovers()
+        return ()
+
+    def _look_at_leftovers(self) -> None:
+        controller = self.controller
+        if self._free_at_ms == NEVER_MS and controller.leftovers.is_due(controller.history.committed.end.offset):
+            self._free_at_ms = 0
+
+    def on_leader(self, epoch: int, next_offset: int, now_ms: int) -> tuple[Action, ...]:
+        """Activate the controller; the records of its activation come before anything else it writes."""
+        result = self.controller.activate(epoch, next_offset, now_ms)
+        return (Proposal(_units(result)),) if result.records else ()
+
+    def on_lost_leadership(self) -> None:
+        """Renounce."""
+        self.controller.renounce()
+        self._decisions.abandon()
+
+    def on_appended(self, unit: Unit, base_offset: int) -> None:
+        """Replay at append time, so that the next decision sees it."""
+        self.controller.on_appended(unit.records, base_offset, self._decisions.take_ahead(unit))
+
+    def on_request(self, request: WireRequest, leader: LeaderAndEpoch, now_ms: int) -> Action:
+        """Decide; an answer to a write waits until everything it rests on is committed."""
+        message, caller = request.message, _caller(request)
+        if isinstance(message, EnvelopeRequest) and api_key_of(message) in QUORUM_APIS:
+            return self._pass_on(request, message, caller)
+        decisions, leader_id = self._decisions, leader.leader_id
+        work = Work(
+            lambda controller, at_ms: controller.steps(message, request.version, leader_id, at_ms, caller), request
+        )
+        if self._answers_at_once(request):
+            return decisions.read(work, self.controller, now_ms)
+        if decisions.is_busy and isinstance(message, BrokerHeartbeatRequest):
+            # It waits for its turn, and nobody takes the broker for dead meanwhile.
+            self.controller.note_contact(message, now_ms)
+        if decisions.is_full:
+            return self._refuse_full(request)
+        return decisions.decide(work, self.controller, now_ms)
+
+    def _answers_at_once(self, request: WireRequest) -> bool:
+        """Whether a request never waits for a commit."""
+        return request.api_key in _READS or self.controller.active_epoch == NOT_ACTIVE
+
+    def on_full(self, request: WireRequest, leader: LeaderAndEpoch, now_ms: int) -> Action:
+        """Decide nothing, as Kafka where a request was in its queue for too long. A broker was heard all the same."""
+        if self._answers_at_once(request):
+            return self.on_request(request, leader, now_ms)
+        if isinstance(request.message, BrokerHeartbeatRequest):
+            self.controller.note_contact(request.message, now_ms)
+        return self._refuse_full(request)
+
+    def _refuse_full(self, request: WireRequest) -> Action:
+        error = Error.REQUEST_TIMED_OUT
+        return Respond(request.request_id, self.controller.failure(request.message, error, error.message))
+
+    def _pass_on(self, request: WireRequest, envelope: EnvelopeRequest, caller: Caller) -> Action:
+        """A client of a broker's asks the quorum itself."""
+        try:
+            forwarded = self.controller.opened(envelope, caller)
+        except ApiError as refused:
+            return Respond(request.request_id, refuse_envelope(refused.error))
+        asked = structs.replace(
+            request, api_key=forwarded.api_key, version=forwarded.version, message=forwarded.message
+        )
+        denial = self.controller.denial(ApiKey(forwarded.api_key), forwarded.caller)
+        if denial is not None:
+            return Respond(request.request_id, seal(forwarded, refuse_quorum_request(asked, denial)))
+        return Redirect(asked, partial(_seal_answer, forwarded))
+
+    def denial(self, request: WireRequest) -> ApiError | None:
+        """What the authorizer says, if there is one; a listener without login has but one principal."""
+        if self.controller.settings.admin.authorizer is None:
+            return None
+        return self.controller.denial(ApiKey(request.api_key), _caller(request))
+
+    def take_denials(self) -> Sequence[Denial]:
+        """What the authorizer has denied."""
+        return self.controller.take_denials() if self.controller.settings.admin.authorizer else ()
+
+    def on_caught_up(self) -> None:
+        """The access rules are known from now on."""
+        self.controller.on_caught_up()
+
+    def on_submit(self, submit: Submit) -> Action:
+        """Refused: only decisions of the controller go into a metadata log."""
+        return RefuseSubmit(submit.submit_id, Error.INVALID_REQUEST)
+
+    def refusal(self, request: Message, error: Error, leader: LeaderAndEpoch, text: str | None = None) -> Message:
+        """The answer to a write that is not, or may not be, in the log."""
+        if error == Error.NOT_LEADER_OR_FOLLOWER:
+            return self.controller.not_controller(request, leader.leader_id)
+        return self.controller.failure(request, error, text or error.message)
+
+    def snapshot(self) -> Callable[[], Iterator[bytes | None]] | None:
+        """The committed image, unless a transaction is open in it."""
+        image = self.controller.history.committed
+        return None if image is not image.stable else lambda: encode_image_by_steps(image)
+
+    def finalized_features(self) -> tuple[tuple[tuple[str, int], ...], int]:
+        """The levels in the committed image, and since when; the oldest metadata.version while there are none."""
+        return published_features(self.controller.history.committed.stable)
+
+    def supported_features(self) -> tuple[tuple[str, int, int], ...]:
+        """What this software knows."""
+        return SUPPORTED_FEATURES
+
+    def deadline_ms(self) -> int:
+        """When timed work is due. Nothing is while a decision is under way."""
+        decisions = self._decisions
+        if decisions.is_busy:
+            return decisions.deadline_ms
+        return min(decisions.deadline_ms, self.controller.deadline_ms(), self._free_at_ms)
+
+    def on_tick(self, now_ms: int) -> Iterator[Action]:
+        """Go on with a decision that is under way; do timed work that is due."""
+        controller, decisions = self.controller, self._decisions
+        if now_ms >= decisions.deadline_ms:
+            yield from decisions.turn(controller, now_ms)
+            self._look_at_leftovers()
+        if decisions.is_busy:
+            return
+        if now_ms >= controller.deadline_ms():
+            for begin in controller.due(now_ms):
+                decisions.wait(Work(begin))
+            yield from decisions.turn(controller, now_ms)
+        if now_ms >= self._free_at_ms:
+            is_more = controller.leftovers.free(controller.history.committed.end.offset)
+            self._free_at_ms = now_ms + 1 if is_more else NEVER_MS
+        if not decisions.is_busy and (request := controller.registration_due(now_ms)) is not None:
+            yield self._register(request, now_ms)
+
+    def _register(self, request: ControllerRegistrationRequest, now_ms: int) -> Action:
+        """Ask the active controller; if that is this one, decide at once."""
+        if not self.controller.is_active:
+            return Ask(request)
+        return Proposal(_units(self.controller.handle_own(request, now_ms)))
+
+    def on_call(self, call: Call | CancelCall, now_ms: int) -> None:
+        """Never called: a controller is asked over the wire."""
+        raise AssertionError("a controller is asked over the wire")
+
+    def on_confirmed(self, token: int, *, is_leader: bool) -> None:
+        """Never called: what a controller answers to reads is the metadata as it knows it, as in Kafka."""
+        raise AssertionError("a controller does not ask whether it leads")
+
+    def on_answer(self, token: int, response: Message | None, now_ms: int) -> None:
+        """The active controller has taken note of this one, or not."""
+        self.controller.on_registration_answer(response, now_ms)
+
+    def on_begin_shutdown(self, now_ms: int) -> None:
+        """Leadership is handed over by the quorum."""
+
+    @property
+    def may_stop(self) -> bool:
+        """At any time."""
+        return True
+
+
+def _caller(request: WireRequest) -> Caller:
+    return Caller(host=host_of_peer(request.peer))
+
+
+def _seal_answer(forwarded: Forwarded, response: Message) -> Message:
+    """The answer to a client who asks the quorum, or to the broker, if that has to ask somebody else."""
+    match response:
+        case DescribeQuorumResponse():
+            errors = [partition.error_code for topic in response.topics for partition in topic.partitions]
+        case AddRaftVoterResponse() | RemoveRaftVoterResponse():
+            errors = [response.error_code]
+        case other:
+            raise AssertionError(f"{type(other).__name__} answers nothing that brokers pass on")
+    if Error.NOT_LEADER_OR_FOLLOWER in errors:
+        return refuse_envelope(Error.NOT_CONTROLLER)
+    return seal(forwarded, response)
+
+
+RECORDS_PER_TURN: Final = 1000
+"""How many committed records are replayed in a turn."""
+_NO_LEVELS: Final = ((METADATA_VERSION, 7),)
+_READS: Final = frozenset(
+    (ApiKey.DESCRIBE_CLUSTER, *(api.key for api in APIS.values() if isinstance(api, Read))),
+)
+
+
+def host_controller(
+    options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random
+) -> ControllerHost:
+    """The factory of a controller."""
+    voters = tuple(
+        (voter.id, address.host, address.port)
+        for voter in options.voters.voters
+        if (address := voter.endpoints.default) is not None
+    )
+    settings = ControllerSettings(
+        cluster_id=cluster_id,
+        node_id=options.node_id,
+        incarnation_id=random_uuid(rng),
+        listeners=tuple((one.name, one.host, one.port) for one in options.endpoints.listeners),
+        listener=options.listener,
+        voters=voters,
+        max_idle_interval_ms=options.max_idle_interval_ms,
+        min_insync_replicas=options.min_insync_replicas,
+        bootstrap=bootstrap or DEFAULT_BOOTSTRAP,
+        decisions=options.decisions,
+        admin=options.admin,
+        own_settings=options.own_settings,
+    )
+    return ControllerHost(QuorumController(settings))
+
+
+class _OfBatch:
+    """What becomes of a committed batch."""
+
+    def __init__(self, replay: BatchReplay, end: OffsetAndEpoch) -> None:
+        self._replay = replay
+        self._end = end
+
+    def go_on(self, records: Iterable[Message], room: int) -> int:
+        """Replay the next records, while there is room; how much is left."""
+        return self._replay.go_on(records, room)
+
+    def finish(self, controller: QuorumController) -> None:
+        """All records were replayed."""
+        controller.finish_committed(self._replay, self._end)
+
+
+class _OfSnapshot:
+    """What becomes of a snapshot."""
+
+    def __init__(self, end: OffsetAndEpoch) -> None:
+        self._replay = SnapshotReplay(end)
+
+    def go_on(self, records: Iterable[Message], room: int) -> int:
+        """Replay the next records, while there is room; how much is left."""
+        return self._replay.go_on(records, room)
+
+    def finish(self, controller: QuorumController) -> None:
+        """All records were replayed."""
+        controller.finish_snapshot(self._replay)
+
+
+class _Applying:
+    """Committed records on their way into the image, so many in a turn."""
+
+    def __init__(self, target: _OfBatch | _OfSnapshot, values: Iterable[bytes], where: str) -> None:
+        self._target = target
+        self._values = values
+        self._where = where
+        self._records = iter(decode_records(values, where))
+        self.count = 0
+        """How many were replayed so far."""
+
+    def go_on(self, controller: QuorumController) -> bool:
+        """Replay the next records; whether those were the last."""
+        if self._target.go_on(self._counted(), RECORDS_PER_TURN) <= 0:
+            return False
+        self._target.finish(controller)
+        return True
+
+    def _counted(self) -> Iterator[Message]:
+        for record in self._records:
+            self.count += 1
+            yield record
+
+
+def _units(result: ControllerResult) -> tuple[Unit, ...]:
+    """The batches of a short decision."""
+    return (_unit(result.records),) if result.records else ()
+
+
+def _unit(records: tuple[VersionedRecord, ...]) -> Unit:
+    return Unit(tuple([encode_record(one.record, one.version) for one in records]), records)
+
+
+def published_features(image: MetadataImage) -> tuple[tuple[tuple[str, int], ...], int]:
+    """The levels in an image, and since when; the oldest metadata.version while there are none."""
+    return image.features.all_levels() or _NO_LEVELS, image.features_offset
+
+
+def encode_image_by_steps(image: MetadataImage) -> Iterator[bytes | None]:
+    """As `encode_image`, with None now and then, where work may pause."""
+    for entry in records_by_steps(image):
+        yield None if entry is None else encode_record(*entry)
+
+
+def encode_image(image: MetadataImage) -> Iterator[bytes]:
+    """The record values that make an image."""
+    return (encode_record(record, version) for record, version in image_records(image))
+
+
+def decode_records(values: Iterable[bytes], where: str | None = None) -> Iterable[Message]:
+    """The records of values. An unknown type is fatal, as replaying without it would make another state (KIP-631)."""
+    for value in values:
+        _, version, name, record = read_record(value, where=where)
+        if record is None:
+            raise UnsupportedVersion(f"{name} version {version} cannot be read", where=where)
+        yield record

@@ -1,0 +1,305 @@
+"""The decisions of an active controller, one after the other, none longer than a turn at a time (Kafka: the event queue
+of `QuorumController`, which has a thread of its own beside that of the quorum).
+
+Here both share one task. A decision is cut into turns of so many steps; the quorum and all reads have their turn in
+between. While a decision is under way no other begins: each sees what the one before has changed, and the records of
+all are written in order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from msgspec import Struct
+
+from kraft.controller import ControllerResult, QuorumController, VersionedRecord
+from kraft.controller.controller import RECORDS_PER_BATCH
+from kraft.controller.decision.result import Steps
+from kraft.controller.replaying import PARTITIONS_PER_RECORD, BatchReplay
+from kraft.replica.interface.answer_weight import weight_of_refusal
+from kraft.replica.interface.application import Action, ForRequest, Proposal, Respond, Unit
+from kraft.replica.interface.events import WireRequest
+from metadata_log.records.frame import encode_record
+from metadata_log.records.metadata import ClearElrRecord, RemoveTopicRecord
+from metadata_log.types import NEVER_MS, NO_NODE
+
+STEPS_PER_TURN: Final = 1000
+"""About ten milliseconds (docs/decisions/0022-no-turn-is-long.md)."""
+STEPS_PER_DECISION: Final = 10
+"""What a decision costs beside its steps."""
+BATCH_BYTES: Final = 4 << 20
+"""A batch of a result that may be cut is complete with so many bytes, however few records these are."""
+UNCOMMITTED_RECORDS: Final = 100_000
+"""While so many records are written and not committed, a decision that is under way writes no more."""
+MAX_WAITING: Final = 10_000
+"""So many requests may wait for their turn."""
+_NEXT_TURN_MS: Final = 1
+_BACKLOG_MS: Final = 10
+
+Begin = Callable[[QuorumController, int], ControllerResult | Steps]
+"""Begins a decision of a controller, at a time in milliseconds."""
+NOTHING: Final = Proposal()
+
+
+class Work(Struct, frozen=True):
+    """What is to be decided on. There is no `request` where nobody waits for an answer."""
+
+    begin: Begin
+    request: WireRequest | None = None
+
+
+class _UnderWay:
+    """A decision that has begun, and the batch that its records fill."""
+
+    __slots__ = (
+        "_bytes",
+        "_stream",
+        "has_written",
+        "image",
+        "is_done",
+        "records",
+        "replay",
+        "result",
+        "since_ms",
+        "taken",
+        "values",
+        "work",
+    )
+
+    def __init__(self, work: Work, controller: QuorumController, now_ms: int) -> None:
+        self.work = work
+        self.since_ms = now_ms
+        self.image = controller.history.latest
+        self.result: ControllerResult | None = None
+        self.is_done = False
+        self.has_written = False
+        self.taken = 0
+        """How many steps were made."""
+        self.records: list[VersionedRecord] = []
+        self.values: list[bytes] = []
+        self.replay: BatchReplay | None = None
+        """The first of `records`, replayed ahead."""
+        self._bytes = 0
+        self._stream = self._records(work.begin(controller, now_ms))
+
+    def _records(self, decision: ControllerResult | Steps) -> Iterator[VersionedRecord | None]:
+        self.result = decision if isinstance(decision, ControllerResult) else (yield from decision)
+        yield from self.result.records
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the batch is complete, and the result not."""
+        may_cut = self.result is None or not self.result.is_atomic
+        return may_cut and (len(self.records) >= RECORDS_PER_BATCH or self._bytes >= BATCH_BYTES)
+
+    def advance(self, steps: int, controller: QuorumController) -> int:
+        """Make so many steps, or until a batch or the result is complete; returns how many are left."""
+        if self.replay is not None and self.replay.is_behind:
+            steps = self.replay.go_on((), steps)
+        while steps > 0 and not self.is_full:
+            try:
+                record = next(self._stream)
+            except StopIteration:
+                self.is_done = True
+                break
+            self.taken += 1
+            steps -= 1
+            if record is not None:
+                value = encode_record(record.record, record.version)
+                self.records.append(record)
+                self.values.append(value)
+                self._bytes += len(value)
+                if type(record.record) is RemoveTopicRecord:
+                    topic = controller.history.latest.topics.by_id.get(record.record.topic_id)
+                    steps -= 0 if topic is None else len(topic.partitions) // PARTITIONS_PER_RECORD
+                elif type(record.record) is ClearElrRecord and not record.record.topic_name:
+                    steps -= _weight_of_all(controller)
+        return steps
+
+    def replay_ahead(self, controller: QuorumController) -> None:
+        """Replay what there is of the batch, so that this need not be done at once when it is complete."""
+        if self.replay is None:
+            self.replay = controller.begin_own()
+        if not self.replay.is_behind:
+            # Else this turn has had its portion of a record that is about all partitions.
+            self.replay.go_on([one.record for one in self.records[self.replay.count :]], STEPS_PER_TURN)
+
+    def take_batch(self) -> Unit:
+        """The records so far, and none of them any more."""
+        unit = Unit(tuple(self.values), tuple(self.records))
+        self.records, self.values, self._bytes = [], [], 0
+        self.has_written = True
+        return unit
+
+
+class Decisions:
+    """What an active controller decides, and what waits for it."""
+
+    def __init__(self) -> None:
+        self._current: _UnderWay | None = None
+        self._waiting: deque[Work] = deque()
+        self._reads: deque[_UnderWay] = deque()
+        """Long answers from what is committed: they wait for nothing, and nothing waits for them."""
+        self._refused: deque[WireRequest] = deque()
+        """Those who are to be told that this controller does not decide any more."""
+        self._ahead: tuple[Unit, BatchReplay] | None = None
+        """The batch that is being appended, as far as it was replayed ahead."""
+        self.deadline_ms = NEVER_MS
+        """When the next turn is wanted."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a decision is under way, or waits: no other may begin."""
+        return self._current is not None or bool(self._waiting)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more requests may wait."""
+        return len(self._waiting) + len(self._reads) >= MAX_WAITING
+
+    def decide(self, work: Work, controller: QuorumController, now_ms: int) -> Action:
+        """Begin a decision, or let it wait; returns what comes of its first turn."""
+        if self.is_busy:
+            self._waiting.append(work)
+            return NOTHING
+        current = _UnderWay(work, controller, now_ms)
+        current.advance(STEPS_PER_TURN, controller)
+        if current.is_done:
+            return _outcome(current)
+        self._pause(current, controller, now_ms)
+        return NOTHING
+
+    def read(self, work: Work, controller: QuorumController, now_ms: int) -> Action:
+        """Answer from what is committed; returns what comes of the first turn."""
+        current = _UnderWay(work, controller, now_ms)
+        current.advance(STEPS_PER_TURN, controller)
+        if current.is_done:
+            return _answer(current)
+        self._reads.append(current)
+        self.deadline_ms = min(self.deadline_ms, now_ms + _NEXT_TURN_MS)
+        return NOTHING
+
+    def wait(self, work: Work) -> None:
+        """Let a decision of the controller's own wait for `turn`."""
+        self._waiting.append(work)
+
+    def turn(self, controller: QuorumController, now_ms: int) -> Iterator[Action]:
+        """Go on for one turn. What it yields has to be done before it goes on itself."""
+        left = STEPS_PER_TURN
+        while self._refused and left > 0:
+            request = self._refused.popleft()
+            left -= max(STEPS_PER_DECISION, weight_of_refusal(request.message))
+            yield Respond(request.request_id, controller.not_controller(request.message, NO_NODE))
+        if self._reads:
+            # Half a turn, so that those who wait for a decision have the other half.
+            read = self._reads.popleft()
+            left -= STEPS_PER_TURN // 2 - read.advance(STEPS_PER_TURN // 2, controller)
+            if read.is_done:
+                yield _answer(read)
+            else:
+                self._reads.append(read)
+        while left > 0 and self.is_busy:
+            current = self._current
+            if current is None:
+                current = _UnderWay(self._waiting.popleft(), controller, now_ms)
+                left -= STEPS_PER_DECISION
+            elif current.has_written and _backlog(controller) >= UNCOMMITTED_RECORDS:
+                break
+            left = current.advance(left, controller)
+            if current.is_done:
+                self._current = None
+                if current.has_written:
+                    # Of the image that it was decided on many partitions are in no other.
+                    controller.leftovers.keep(current.image.topics.by_id.values(), 0)
+                yield from self._finish(current)
+                continue
+            self._pause(current, controller, now_ms)
+            if current.is_full:
+                yield self._write(current)
+                break
+        self._plan(controller, now_ms)
+
+    def _pause(self, current: _UnderWay, controller: QuorumController, now_ms: int) -> None:
+        current.replay_ahead(controller)
+        self._current = current
+        self.deadline_ms = min(self.deadline_ms, now_ms + _NEXT_TURN_MS)
+
+    def _plan(self, controller: QuorumController, now_ms: int) -> None:
+        """Say when the next turn is wanted."""
+        if self._refused or self._reads or self._waiting or self._current is not None:
+            is_held_up = self._current is not None and _backlog(controller) >= UNCOMMITTED_RECORDS
+            self.deadline_ms = now_ms + (_BACKLOG_MS if is_held_up else _NEXT_TURN_MS)
+        else:
+            self.deadline_ms = NEVER_MS
+
+    def _write(self, current: _UnderWay) -> Proposal:
+        """The batch that is complete."""
+        replay, current.replay = current.replay, None
+        unit = current.take_batch()
+        self._ahead = None if replay is None else (unit, replay)
+        return Proposal((unit,))
+
+    def _finish(self, current: _UnderWay) -> Iterator[Action]:
+        if current.replay is None and not current.has_written:
+            yield _outcome(current)
+            return
+        if current.records:
+            yield self._write(current)
+        # By itself, as a proposal whose records are refused would be a result of which a part is missing.
+        waiting = _waiting(current)
+        if waiting is not None:
+            yield Proposal((), waiting)
+
+    def take_ahead(self, unit: Unit) -> BatchReplay | None:
+        """What was replayed ahead of a batch that has its offsets now."""
+        ahead, self._ahead = self._ahead, None
+        return None if ahead is None or ahead[0] is not unit else ahead[1]
+
+    def abandon(self) -> None:
+        """The controller does not decide any more: what was not decided to the end, another one has to decide."""
+        works = list(self._waiting) if self._current is None else [self._current.work, *self._waiting]
+        self._refused += [work.request for work in works if work.request is not None]
+        self._current = self._ahead = None
+        self._waiting.clear()
+        if self._refused:
+            self.deadline_ms = 0
+
+
+def _weight_of_all(controller: QuorumController) -> int:
+    """How many steps a record takes that is about all partitions; where there are very many topics, a whole turn."""
+    topics = controller.history.latest.topics.by_id
+    if len(topics) >= STEPS_PER_TURN:
+        return STEPS_PER_TURN
+    return sum([len(topic.partitions) for topic in topics.values()]) // PARTITIONS_PER_RECORD
+
+
+def _backlog(controller: QuorumController) -> int:
+    """How many records are written and not committed."""
+    history = controller.history
+    return history.latest.end.offset - history.committed.end.offset
+
+
+def _waiting(current: _UnderWay) -> ForRequest | None:
+    """Who waits for a decision that is made."""
+    request, result = current.work.request, current.result
+    if request is None:
+        return None
+    assert result is not None, request
+    assert result.response is not None, request
+    return ForRequest(request.request_id, request.message, result.response)
+
+
+def _outcome(current: _UnderWay) -> Proposal:
+    """A decision that took one turn."""
+    result = current.result
+    assert result is not None, current.work
+    units = (current.take_batch(),) if current.records else ()
+    return Proposal(units, _waiting(current), result.quorum_level)
+
+
+def _answer(current: _UnderWay) -> Respond:
+    waiting = _waiting(current)
+    assert waiting is not None, "an answer to nobody"
+    return Respond(waiting.request_id, waiting.response)

@@ -1,0 +1,487 @@
+"""A user's state machine as the application of a `Replica` (Kafka: `RaftClient.Listener`).
+
+Any node takes commands and reads. A command goes into the log by way of whoever leads; a read waits until the leader
+has said up to where one has to have applied. Between nodes both travel in Kafka's envelopes, which are for forwarding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from random import Random
+from typing import Any, Final
+
+from msgspec import DecodeError, Struct
+
+from kraft.controller.decision.authorizer import Denial
+from kraft.controller.decision.result import ApiError
+from kraft.quorum.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD
+from kraft.quorum.values import LeaderAndEpoch
+from kraft.replica.hosts.machine_calls import Key, MachineCalls, OpenCall, SubmitCall, key_of
+from kraft.replica.hosts.machine_log import (
+    AskIndex,
+    Command,
+    Entry,
+    Forward,
+    Index,
+    MachineSnapshot,
+    OpenSession,
+    Outcome,
+    Refusal,
+    Result,
+    decode_entry,
+    decode_index,
+    decode_question,
+    encode,
+    read_snapshot,
+    snapshot_values,
+)
+from kraft.replica.hosts.machine_reads import MachineReads, Reader
+from kraft.replica.hosts.sessions import Sessions
+from kraft.replica.interface.application import (
+    Action,
+    ApplicationFactory,
+    Ask,
+    Confirm,
+    Proposal,
+    RefuseSubmit,
+    Respond,
+    Unit,
+)
+from kraft.replica.interface.events import (
+    Call,
+    CancelCall,
+    Committed,
+    CommittedBatch,
+    Noted,
+    Returned,
+    Submit,
+    WireRequest,
+)
+from kraft.replica.interface.options import ReplicaOptions
+from kraft.state_machine import Change, Codec, Position, Refused, StateMachine
+from metadata_log.errors import CorruptBatch
+from metadata_log.serde import Message
+from metadata_log.types import NEVER_MS, OffsetAndEpoch, random_uuid
+from transport.protocol.apis import ApiKey
+from transport.protocol.errors import Error
+from transport.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+
+SESSION_TTL_MS: Final = 3_600_000
+"""A session that is not used for so long, by the clock of the log, is forgotten."""
+MAX_FORWARDED: Final = 65_536
+"""So many entries of other nodes may be under way at a leader; whoever comes then has to come again."""
+COMMANDS_PER_TURN: Final = 1000
+"""How many commands of one batch are applied before whatever else there is to do has its turn."""
+_ASK_INDEX: Final = encode(AskIndex())
+_FORWARD, _INDEX = 0, 1
+_KINDS: Final = 2
+
+
+class ReadCall(Struct, frozen=True):
+    """Tell the host when it may look at the state machine: everything that was acknowledged to anybody is in it."""
+
+
+class ReadReady(Struct, frozen=True):
+    """It may, now and later on."""
+
+
+class Changes(Struct, frozen=True):
+    """The commands of one batch that were applied, in order; those that were refused or came twice are not there."""
+
+    changes: tuple[Change[Any, Any], ...]
+
+
+class Skipped(Struct, frozen=True):
+    """A snapshot that ends at this offset took the place of the state: what led to it is not told."""
+
+    end_offset: int
+
+
+class MachineHost:
+    """Hosts one `StateMachine`."""
+
+    apis: tuple[ApiKey, ...] = (ApiKey.ENVELOPE,)
+    reads_batches = True
+
+    def __init__(
+        self,
+        make: Callable[[], StateMachine[Any, Any]],
+        *,
+        client: str,
+        max_batch_bytes: int,
+        retry_backoff_ms: int,
+        session_ttl_ms: int,
+    ) -> None:
+        self.machine = make()
+        self.watch(lambda _, function: function)
+        self.codec = Codec(self.machine)
+        self.sessions = Sessions()
+        self.applied_offset = 0
+        """The state is that of the log below, and of the commands above that a batch under way has brought."""
+        self._batch: CommittedBatch | None = None
+        """The batch whose commands are being applied."""
+        self._position = 0
+        """How many of them were."""
+        self._changes: list[Change[Any, Any]] = []
+        self._make = make
+        self._max_entry_bytes = max_batch_bytes - BATCH_OVERHEAD - RECORD_OVERHEAD
+        self._calls = MachineCalls(client, self._max_entry_bytes, session_ttl_ms)
+        self._reads = MachineReads()
+        self._retry_backoff_ms = retry_backoff_ms
+        self._is_leader = False
+        self._proposed: dict[Key, tuple[int, ...]] = {}
+        """By what is on its way into the log of this leader, the requests that wait for it."""
+        self._forwarded: dict[int, int] = {}
+        """By such a request, how many of its entries are not applied."""
+        self._round = 0
+        """Answers to what was asked before the last change of roles are of no interest."""
+        self._asked: dict[int, tuple[int, ...]] = {}
+        """By the kind of a question to the leader, for which calls it was asked; one of each kind at a time."""
+        self._ask_again_ms = 0
+        self._actions: list[Action] = []
+
+    def watch(self, watched: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> None:
+        """Call the functions of the state machine by way of `watched`, which gets the name and the function of each.
+
+        They are the user's, and no turn can be cut while one runs: whoever keeps the time can only measure them.
+        """
+        machine = self.machine
+        self._apply_to_machine = watched("apply", machine.apply)
+        self._restore_machine = watched("restore", machine.restore)
+        self._snapshot_machine = watched("snapshot", machine.snapshot)
+
+    # The log
+
+    def check(self, values: Sequence[bytes], *, in_snapshot: bool = False) -> None:
+        """Decode the entries; what a command means is up to the state machine. A snapshot is one message in pieces."""
+        if not in_snapshot:
+            for value in values:
+                decode_entry(value)
+
+    def check_snapshot(self, values: Iterable[bytes]) -> None:
+        """Decode the sessions; what the state means is up to the state machine."""
+        read_snapshot(values)
+
+    def on_snapshot(self, values: Iterable[bytes], end: OffsetAndEpoch) -> None:
+        """Take the state and the sessions that a snapshot holds."""
+        snapshot = read_snapshot(values, f"snapshot {end}")
+        self.sessions = Sessions(snapshot.now_ms, snapshot.sessions)
+        self._restore_machine(snapshot.state)
+        self.applied_offset = end.offset
+        self._batch = None
+        self._actions.append(Noted(Skipped(end.offset)))
+        self._actions += self._calls.restored(self.sessions)
+        self._release_reads()
+
+    def on_committed(self, batch: CommittedBatch) -> tuple[Committed, ...]:
+        """Apply the commands of a batch."""
+        self.sessions.pass_time(batch.timestamp_ms)
+        self._batch, self._changes = batch, []
+        self._position = 0
+        return self.apply_more()
+
+    @property
+    def is_applying(self) -> bool:
+        """Whether commands of the last batch are left for another turn."""
+        return self._batch is not None
+
+    def apply_more(self) -> tuple[Committed, ...]:
+        """Apply as many commands of the batch as one turn has room for."""
+        batch, changes = self._batch, self._changes
+        assert batch is not None, "no batch is being applied"
+        start = self._position
+        portion = batch.values[start : start + COMMANDS_PER_TURN]
+        for offset, value in enumerate(portion, batch.base_offset + start):
+            entry = decode_entry(value, f"offset {offset}")
+            outcome = self._apply(entry, Position(offset, batch.epoch, batch.timestamp_ms), changes)
+            self._actions += self._calls.applied(entry, outcome)
+            if self._is_leader:
+                self._answer_forwards(key_of(entry))
+        self._position += len(portion)
+        if self._position < len(batch.values):
+            return ()
+        self._batch = None
+        self.applied_offset = batch.next_offset
+        if changes:
+            self._actions.append(Noted(Changes(tuple(changes))))
+        self._release_reads()
+        return ()
+
+    def _apply(self, entry: Entry, at: Position, changes: list[Change[Any, Any]]) -> Outcome:
+        if isinstance(entry, OpenSession):
+            return self.sessions.open(entry, at.offset)
+        known = self.sessions.admit(entry)
+        if known is not None:
+            return known
+        kept = self._apply_command(entry, at, changes)
+        self.sessions.keep(entry, kept)
+        return kept
+
+    def _apply_command(self, entry: Command, at: Position, changes: list[Change[Any, Any]]) -> Result | Refusal:
+        try:
+            command = self.codec.command(entry.command)
+        except DecodeError:
+            # No more than that: it is kept, and every node has to keep the same.
+            return Refusal("the command cannot be read")
+        try:
+            result = self._apply_to_machine(command, at)
+        except Refused as refused:
+            return Refusal(str(refused))
+        except Exception as bug:
+            bug.add_note(f"while applying the command at offset {at.offset}: {command!r}")
+            raise
+        changes.append(Change(at, command, result))
+        return Result(self.codec.encode(result))
+
+    def snapshot(self) -> Callable[[], Iterator[bytes]] | None:
+        """The state and the sessions as they are now."""
+        state = self._snapshot_machine()
+        values = snapshot_values(MachineSnapshot(self.sessions.now_ms, self.sessions.states(), state))
+        return lambda: iter(values)
+
+    # Leading
+
+    def on_leader(self, epoch: int, next_offset: int, now_ms: int) -> tuple[Action, ...]:
+        """Propose by itself from now on, also what another leader was asked for and may not have done."""
+        self._is_leader = True
+        self._change_roles()
+        return ()
+
+    def on_lost_leadership(self) -> None:
+        """What is not committed may vanish: others hear so, own calls are repeated elsewhere."""
+        self._is_leader = False
+        for request_id in self._forwarded:
+            self._respond(request_id, Error.NOT_LEADER_OR_FOLLOWER)
+        self._forwarded.clear()
+        self._proposed.clear()
+        self._change_roles()
+
+    def _change_roles(self) -> None:
+        self._round += 1
+        self._reads.wait_again(self._asked.get(_INDEX, ()))
+        self._asked.clear()
+        self._calls.send_all_again()
+        self._ask_again_ms = 0
+
+    def on_request(self, request: WireRequest, leader: LeaderAndEpoch, now_ms: int) -> Action:
+        """Another node has commands, or wants to read."""
+        message = request.message
+        assert isinstance(message, EnvelopeRequest), message
+        if not self._is_leader:
+            return _answer(request.request_id, Error.NOT_LEADER_OR_FOLLOWER)
+        try:
+            question = decode_question(message.request_data)
+            if isinstance(question, AskIndex):
+                return Confirm(self._reads.ask_for(Reader(request.request_id, is_remote=True)))
+            return self._take_over(request.request_id, question)
+        except CorruptBatch:
+            return _answer(request.request_id, Error.INVALID_REQUEST)
+
+    def on_full(self, request: WireRequest, leader: LeaderAndEpoch, now_ms: int) -> Action:
+        """Whoever wants something written has to come again."""
+        message = request.message
+        assert isinstance(message, EnvelopeRequest), message
+        if self._is_leader and message.request_data != _ASK_INDEX:
+            return _answer(request.request_id, Error.REQUEST_TIMED_OUT)
+        return self.on_request(request, leader, now_ms)
+
+    def _take_over(self, request_id: int, forward: Forward) -> Action:
+        """Propose another node's entries, and answer once they are applied."""
+        entries = [(decode_entry(data, "envelope"), data) for data in forward.entries]
+        if any(len(data) > self._max_entry_bytes for _, data in entries):
+            return _answer(request_id, Error.MESSAGE_TOO_LARGE)
+        if len(self._proposed) + len(entries) > MAX_FORWARDED:
+            return _answer(request_id, Error.REQUEST_TIMED_OUT)
+        keys = {key_of(entry): data for entry, data in entries if not self._is_done(entry)}
+        if not keys:
+            return _answer(request_id, Error.NONE)
+        units = tuple(Unit((data,)) for key, data in keys.items() if key not in self._proposed)
+        for key in keys:
+            self._proposed[key] = (*self._proposed.get(key, ()), request_id)
+        self._forwarded[request_id] = len(keys)
+        return Proposal(units)
+
+    def _is_done(self, entry: Entry) -> bool:
+        """Whether an earlier copy of a command has been applied, so that there need not be another."""
+        return isinstance(entry, Command) and isinstance(
+            self.sessions.known(entry.session, entry.sequence), Result | Refusal
+        )
+
+    def _answer_forwards(self, key: Key) -> None:
+        for request_id in self._proposed.pop(key, ()):
+            left = self._forwarded[request_id] = self._forwarded[request_id] - 1
+            if not left:
+                del self._forwarded[request_id]
+                self._respond(request_id, Error.NONE)
+
+    def _respond(self, request_id: int, error: Error, data: bytes = b"") -> None:
+        self._actions.append(_answer(request_id, error, data))
+
+    def on_confirmed(self, token: int, *, is_leader: bool) -> None:
+        """Those who wanted to read may, or have to ask another leader."""
+        for reader in self._reads.take_asked(token):
+            if not reader.is_remote:
+                if is_leader:
+                    self._actions.append(Returned(reader.id, ReadReady()))
+                else:
+                    self._reads.wait_again((reader.id,))
+            elif is_leader:
+                self._respond(reader.id, Error.NONE, encode(Index(self.applied_offset)))
+            else:
+                self._respond(reader.id, Error.NOT_LEADER_OR_FOLLOWER)
+
+    # The host's calls
+
+    def on_call(self, call: Call | CancelCall, now_ms: int) -> None:
+        """The host wants a command applied, a session, or to read; or has lost its patience."""
+        if isinstance(call, CancelCall):
+            self._calls.cancel(call.call_id)
+            self._reads.cancel(call.call_id)
+            return
+        match call.ask:
+            case SubmitCall() | OpenCall() as ask:
+                returned = self._calls.begin(call.call_id, ask, self.sessions)
+                if returned is not None:
+                    self._actions.append(returned)
+            case ReadCall():
+                self._reads.wait(call.call_id)
+            case other:
+                raise AssertionError(f"a state machine is not asked for {other}")
+
+    def _release_reads(self) -> None:
+        self._actions += [Returned(call_id, ReadReady()) for call_id in self._reads.release(self.applied_offset)]
+
+    def on_answer(self, token: int, response: Message | None, now_ms: int) -> None:
+        """Whoever leads has answered; if not, it is asked again a moment later, or whoever leads then."""
+        round_, kind = divmod(token, _KINDS)
+        if round_ != self._round:
+            return
+        call_ids = self._asked.pop(kind)
+        index = _index_in(response) if kind == _INDEX else None
+        if kind == _INDEX and index is not None:
+            self._reads.learn(index, call_ids)
+            self._release_reads()
+        elif kind == _FORWARD and isinstance(response, EnvelopeResponse) and response.error_code == Error.NONE:
+            # They are in the log, and this node will come to them.
+            return
+        else:
+            self._ask_again_ms = now_ms + self._retry_backoff_ms
+            if kind == _INDEX:
+                self._reads.wait_again(call_ids)
+            else:
+                self._calls.send_again(call_ids)
+
+    def deadline_ms(self) -> int:
+        """At once if there is something to say."""
+        if self._actions:
+            return 0
+        wants_forward = self._calls.is_any_unsent and _FORWARD not in self._asked
+        wants_index = self._reads.is_any_waiting and _INDEX not in self._asked
+        if not (wants_forward or wants_index):
+            return NEVER_MS
+        return 0 if self._is_leader else self._ask_again_ms
+
+    def on_tick(self, now_ms: int) -> tuple[Action, ...]:
+        """Hand out what is to be said, proposed or asked."""
+        actions, self._actions = self._actions, []
+        if self._is_leader:
+            actions += self._propose()
+            if self._reads.is_any_waiting:
+                actions.append(Confirm(self._reads.ask_for_all()))
+        elif now_ms >= self._ask_again_ms:
+            actions += self._questions()
+        return tuple(actions)
+
+    def _propose(self) -> Iterator[Action]:
+        """Own entries, but for those that are on their way into the log already."""
+        while taken := self._calls.take():
+            entries = {sent.key: sent.entry for sent in taken if sent.key not in self._proposed}
+            self._proposed |= dict.fromkeys(entries, ())
+            yield Proposal(tuple(Unit((entry,)) for entry in entries.values()))
+
+    def _questions(self) -> Iterator[Action]:
+        if self._calls.is_any_unsent and _FORWARD not in self._asked:
+            taken = self._calls.take()
+            if taken:
+                call_ids = tuple(sent.call_id for sent in taken)
+                yield self._ask(_FORWARD, call_ids, Forward(tuple(sent.entry for sent in taken)))
+        if self._reads.is_any_waiting and _INDEX not in self._asked:
+            yield self._ask(_INDEX, self._reads.take_waiting(), AskIndex())
+
+    def _ask(self, kind: int, call_ids: tuple[int, ...], question: Forward | AskIndex) -> Ask:
+        self._asked[kind] = call_ids
+        return Ask(EnvelopeRequest(request_data=encode(question)), self._round * _KINDS + kind)
+
+    # What a state machine has no use for
+
+    def on_appended(self, unit: Unit, base_offset: int) -> None:
+        """What is not committed is of no interest."""
+
+    def on_submit(self, submit: Submit) -> Action:
+        """Refused: in this log nothing stands but commands."""
+        return RefuseSubmit(submit.submit_id, Error.INVALID_REQUEST)
+
+    def denial(self, request: WireRequest) -> ApiError | None:
+        """Nobody is refused anything."""
+        return None
+
+    def take_denials(self) -> Sequence[Denial]:
+        """Nobody is refused anything."""
+        return ()
+
+    def on_caught_up(self) -> None:
+        """It makes no difference."""
+
+    def on_begin_shutdown(self, now_ms: int) -> None:
+        """There is nothing to hand over."""
+
+    @property
+    def may_stop(self) -> bool:
+        """At any time."""
+        return True
+
+    def refusal(self, request: Message, error: Error, leader: LeaderAndEpoch, text: str | None = None) -> Message:
+        """Never called: requests wait here, not in the replica."""
+        raise AssertionError(f"a state machine does not answer {type(request).__name__} by way of the replica")
+
+    def finalized_features(self) -> tuple[tuple[tuple[str, int], ...], int]:
+        """None."""
+        return (), -1
+
+    def supported_features(self) -> tuple[tuple[str, int, int], ...]:
+        """None."""
+        return ()
+
+
+def _answer(request_id: int, error: Error, data: bytes = b"") -> Respond:
+    return Respond(request_id, EnvelopeResponse(response_data=data, error_code=error))
+
+
+def _index_in(response: Message | None) -> int | None:
+    """The answer of a leader that was asked for its index; None if there is none."""
+    if not isinstance(response, EnvelopeResponse) or response.error_code != Error.NONE:
+        return None
+    try:
+        return decode_index(response.response_data or b"").offset
+    except CorruptBatch:
+        return None
+
+
+def host_state_machine(
+    make: Callable[[], StateMachine[Any, Any]], *, session_ttl_ms: int = SESSION_TTL_MS
+) -> ApplicationFactory:
+    """The factory of an application that hosts what `make` returns, such as the class of a state machine.
+
+    The sessions that this node opens live for `session_ttl_ms` after their last use.
+    """
+
+    def host(options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random) -> MachineHost:
+        return MachineHost(
+            make,
+            client=f"{options.node_id}-{random_uuid(rng)}",
+            max_batch_bytes=options.quorum.max_batch_bytes,
+            retry_backoff_ms=options.quorum.retry_backoff_ms,
+            session_ttl_ms=session_ttl_ms,
+        )
+
+    return host

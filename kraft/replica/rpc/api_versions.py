@@ -1,0 +1,77 @@
+"""What this node tells a client that connects: APIs, versions, features (Kafka: `ApiVersionManager`; KIP-511)."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from kraft.quorum.values import OWN_KRAFT_VERSIONS
+from kraft.replica.interface.application import Application
+from metadata_log.image.features import KRAFT_VERSION
+from transport.protocol.apis import APIS, ApiKey
+from transport.protocol.errors import Error
+from transport.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+
+QUORUM_APIS: Final = (
+    ApiKey.FETCH,
+    ApiKey.VOTE,
+    ApiKey.BEGIN_QUORUM_EPOCH,
+    ApiKey.END_QUORUM_EPOCH,
+    ApiKey.DESCRIBE_QUORUM,
+    ApiKey.FETCH_SNAPSHOT,
+    ApiKey.ADD_RAFT_VOTER,
+    ApiKey.REMOVE_RAFT_VOTER,
+    ApiKey.UPDATE_RAFT_VOTER,
+)
+"""What every replica answers, whatever it hosts, except a broker."""
+_OWN_KRAFT_VERSIONS: Final = (KRAFT_VERSION, OWN_KRAFT_VERSIONS.lowest, OWN_KRAFT_VERSIONS.highest)
+_SOFTWARE_SINCE: Final = 3
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+"""What clients may call themselves and their version (`ApiVersionsRequest.isValid`)."""
+_ZERO_MINIMUM_SINCE: Final = 4
+"""Clients below this version of the API take a feature whose lowest level is 0 for a malformed one."""
+
+
+def quorum_apis(application: Application) -> tuple[ApiKey, ...]:
+    """The APIs of the quorum that a replica with this application answers. A broker is fetched from by other brokers,
+    and nobody asks it for votes.
+    """
+    return () if ApiKey.FETCH in application.apis else QUORUM_APIS
+
+
+def served_apis(application: Application) -> tuple[ApiKey, ...]:
+    """The APIs that a replica with this application answers, in order of their keys."""
+    return tuple(sorted((*quorum_apis(application), ApiKey.API_VERSIONS, *application.apis)))
+
+
+def describe_versions(
+    application: Application, request: ApiVersionsRequest, version: int, kraft_version: int
+) -> ApiVersionsResponse:
+    """The answer to an ApiVersions request of this version; the level of kraft.version is the quorum's to know."""
+    names = (request.client_software_name, request.client_software_version)
+    if version >= _SOFTWARE_SINCE and not all(map(_SOFTWARE.fullmatch, names)):
+        return ApiVersionsResponse(error_code=Error.INVALID_REQUEST)
+    levels, offset = application.finalized_features()
+    if kraft_version > 0:
+        levels = tuple(sorted((*levels, (KRAFT_VERSION, kraft_version))))
+    return ApiVersionsResponse(
+        api_keys=[
+            ApiVersion(api_key=key, min_version=APIS[key].versions.lowest, max_version=APIS[key].versions.highest)
+            for key in served_apis(application)
+        ],
+        supported_features=[
+            SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
+            for name, lowest, highest in sorted(dict.fromkeys((*application.supported_features(), _OWN_KRAFT_VERSIONS)))
+            if lowest > 0 or version >= _ZERO_MINIMUM_SINCE
+        ],
+        finalized_features_epoch=offset,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level) for name, level in levels
+        ],
+    )

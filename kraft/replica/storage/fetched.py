@@ -1,0 +1,153 @@
+"""Judges the batches that a leader sends before any of them is appended.
+
+A batch that cannot be applied would end this node once it is committed, and again at every start. Kafka looks at the
+CRC and appends (`KafkaRaftClient.appendAsFollower`), and meets the rest when it applies. Here the leader is reported,
+and asked again later (decision 0006).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from kraft.quorum.messages import BatchFacts
+from kraft.quorum.values import MAX_BATCH_BYTES
+from kraft.quorum.voters import QuorumChange, VoterSet
+from kraft.replica.storage.quorum_records import changes_of
+from metadata_log.errors import CorruptBatch, IncompleteBatch, MetadataLogError
+from metadata_log.records.batch import (
+    MAX_CONTROL_RECORDS,
+    RecordBatch,
+    data_values_by_portions,
+    overhead,
+    quorum_records,
+    read_batch,
+)
+from metadata_log.records.control import LeaderChangeMessage
+from metadata_log.records.frame import ControlRecordType, decode_control
+from metadata_log.serde.codec import finished
+from metadata_log.types import NO_NODE
+
+CheckValues = Callable[[Sequence[bytes]], None]
+"""Raises `MetadataLogError` for values that the application could not apply."""
+Judged = tuple[tuple[BatchFacts, ...], str | None]
+"""What may be appended of fetched data, and what is wrong with the rest."""
+_IN_A_LOG: Final = (ControlRecordType.LEADER_CHANGE, ControlRecordType.KRAFT_VERSION, ControlRecordType.KRAFT_VOTERS)
+
+
+class Follows(Struct, frozen=True):
+    """What the log of a follower ends with, and the leader that the follower fetches from."""
+
+    end_offset: int
+    last_epoch: int
+    epoch: int
+    leader_id: int
+    voters: VoterSet | None = None
+    """The newest voter set in the log; None if there is none."""
+
+
+def facts_of(data: bytes, follows: Follows | None = None, check: CheckValues | None = None) -> Judged:
+    """What `judging` finds, at once."""
+    return finished(judging(data, follows, check))
+
+
+def judging(
+    data: bytes, follows: Follows | None = None, check: CheckValues | None = None
+) -> Generator[int, None, Judged]:
+    """The batches at the start of fetched data that a leader may send, and what is wrong with the one after them.
+
+    A batch that is merely cut is how Kafka fills an answer up to its size, and nothing wrong. Without `follows` the
+    first batch is not compared with a log, without `check` values are not read.
+
+    Work may pause at each number that this yields: so many records, or what takes as long, were looked at since the
+    number before.
+    """
+    found: list[BatchFacts] = []
+    position = 0
+    previous = follows
+    try:
+        while position < len(data):
+            batch = read_batch(data, position)
+            if batch.size_bytes > MAX_BATCH_BYTES:
+                raise CorruptBatch(f"a batch of {batch.size_bytes} bytes is larger than any")
+            yield overhead(batch)
+            if batch.is_control:
+                changes, voters = _control_changes(batch, previous)
+            else:
+                _check_epoch(batch, previous)
+                for values in data_values_by_portions(batch):
+                    if check is not None:
+                        check(values)
+                    yield len(values)
+                changes, voters = (), None
+            position += batch.size_bytes
+            next_offset = batch.next_offset
+            found.append(BatchFacts(batch.base_offset, next_offset, batch.epoch, position, changes))
+            if previous is not None:
+                newest = voters or previous.voters
+                previous = Follows(next_offset, batch.epoch, previous.epoch, previous.leader_id, newest)
+    except IncompleteBatch:
+        pass
+    except MetadataLogError as bad:
+        return tuple(found), f"from byte {position} on, {bad}"
+    return tuple(found), None
+
+
+def _check_epoch(batch: RecordBatch, previous: Follows | None) -> None:
+    """An epoch begins with the record that says who leads it (`LeaderState.appendStartOfEpochControlRecords`)."""
+    if previous is not None and batch.base_offset == previous.end_offset and batch.epoch > previous.last_epoch:
+        raise CorruptBatch(f"epoch {batch.epoch} begins without LeaderChange, at offset {batch.base_offset}")
+
+
+def _control_changes(batch: RecordBatch, previous: Follows | None) -> tuple[tuple[QuorumChange, ...], VoterSet | None]:
+    """What a control batch changes in the quorum, and the last voter set in it.
+
+    Raises `CorruptBatch`, `DecodeError` or `UnsupportedVersion` for records that no leader writes.
+    """
+    if batch.record_count > MAX_CONTROL_RECORDS:
+        raise CorruptBatch(f"a batch of {batch.record_count} control records, which no leader writes")
+    contents = quorum_records(batch)
+    for number, record in enumerate(contents):
+        kind, message = decode_control(record.key or b"", record.value or b"")
+        if kind not in _IN_A_LOG:
+            raise CorruptBatch(f"a control record of type {kind} at offset {record.offset}, which no log holds")
+        if isinstance(message, LeaderChangeMessage):
+            _check_leader_change(batch, number, message, previous)
+        elif number == 0:
+            _check_epoch(batch, previous)
+    changes = tuple(changes_of(contents))
+    voters = None if previous is None else previous.voters
+    newest = None
+    for change in changes:
+        if isinstance(change.value, VoterSet):
+            newest = change.value
+            _check_overlap(voters, newest, change.offset)
+            voters = newest
+    return changes, newest
+
+
+def _check_leader_change(
+    batch: RecordBatch, number: int, message: LeaderChangeMessage, previous: Follows | None
+) -> None:
+    """A leader writes who leads once, first of all, and only of itself."""
+    if number > 0:
+        raise CorruptBatch(f"LeaderChange is record {number} of the batch at offset {batch.base_offset}")
+    if previous is None or batch.base_offset != previous.end_offset:
+        return
+    if batch.epoch == previous.last_epoch:
+        raise CorruptBatch(f"epoch {batch.epoch} has a second LeaderChange, at offset {batch.base_offset}")
+    if batch.epoch == previous.epoch and previous.leader_id not in {NO_NODE, message.leader_id}:
+        led = f"epoch {batch.epoch} is led by {previous.leader_id}"
+        raise CorruptBatch(f"{led}, and LeaderChange at offset {batch.base_offset} says {message.leader_id}")
+
+
+def _check_overlap(before: VoterSet | None, after: VoterSet, offset: int) -> None:
+    """One voter comes or goes at a time, so that majorities overlap (`VoterSet.hasOverlappingMajority`)."""
+    if before is None:
+        return
+    gone = sum(key not in after.keys for key in before.keys)
+    come = sum(key not in before.keys for key in after.keys)
+    if gone > 1 or come > 1:
+        raise CorruptBatch(f"the voter set at offset {offset} has lost {gone} voters at once, and got {come} others")

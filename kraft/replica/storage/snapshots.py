@@ -1,0 +1,291 @@
+"""The snapshots of one replica: served, downloaded, made and cleaned away beside the log (Kafka: `KafkaRaftLog`,
+`SnapshotGenerator`; KIP-630).
+
+All of it happens in small pieces between other events, so that neither an election nor a commit waits for a snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Final
+
+from msgspec import Struct
+
+from kraft.quorum.events import SnapshotChecked
+from kraft.quorum.values import MAX_BATCH_BYTES
+from kraft.quorum.voter_history import VoterHistory
+from kraft.quorum.voters import QuorumChange
+from kraft.replica.interface.events import CommittedBatch
+from kraft.replica.interface.snapshot_options import SnapshotOptions
+from kraft.replica.storage.quorum_records import changes_of_snapshot
+from metadata_log.disk import Disk
+from metadata_log.errors import MetadataLogError
+from metadata_log.log.log import MetadataLog
+from metadata_log.log.retention import REMOVE_AFTER_MS, Cleaned, Retention, clean, remove_files
+from metadata_log.log.snapshot import list_snapshots, mark_snapshots_deleted, read_snapshot, snapshot_name
+from metadata_log.log.snapshot_receiver import SnapshotReceiver
+from metadata_log.log.snapshot_writer import SnapshotWriter
+from metadata_log.records.batch import records
+from metadata_log.types import NEVER_MS, OffsetAndEpoch
+
+RECORDS_PER_PIECE: Final = 500
+"""How many records of a snapshot are written between two events."""
+BATCH_BYTES: Final = 1 << 20
+FLUSH_WAIT_MS: Final = 10
+"""How often a whole snapshot looks whether the log is on the disk up to its offset."""
+PIECE_BYTES: Final = MAX_BATCH_BYTES
+"""No answer to a FetchSnapshot carries more, whatever its sender asks for."""
+
+Source = Callable[[], Iterator[bytes | None]]
+"""The record values of an image, from the first on, whenever it is called; None now and then, where work may pause."""
+
+
+class SnapshotFiles:
+    """The snapshots on disk, and the one that is arriving."""
+
+    def __init__(self, disk: Disk, log: MetadataLog) -> None:
+        self._disk = disk
+        self._log = log
+        self._receiver: SnapshotReceiver | None = None
+        self._problem: str | None = None
+
+    def path(self, snapshot: OffsetAndEpoch) -> str:
+        """The file of a snapshot."""
+        return f"{self._log.directory}/{snapshot_name(snapshot)}"
+
+    def ids(self) -> tuple[OffsetAndEpoch, ...]:
+        """The snapshots on disk, oldest first."""
+        return list_snapshots(self._disk, self._log.directory)
+
+    def values(self, snapshot: OffsetAndEpoch) -> Iterable[bytes]:
+        """The record values that a snapshot holds, whenever they are iterated over, which raises `CorruptBatch`."""
+        return _Values(self._disk, self.path(snapshot))
+
+    def piece(self, snapshot: OffsetAndEpoch, position: int, max_bytes: int) -> tuple[int, bytes]:
+        """The size of a snapshot's file, and at most `max_bytes` from a position, within reason; none past its end."""
+        file = self._disk.open(self.path(snapshot), writable=False)
+        try:
+            size = file.size()
+            wanted = min(max_bytes, size - position, PIECE_BYTES)
+            return size, file.pread(wanted, position) if wanted > 0 else b""
+        finally:
+            file.close()
+
+    def begin(self, snapshot: OffsetAndEpoch, check: Callable[[tuple[bytes, ...]], None]) -> None:
+        """A snapshot is about to arrive; `check` raises `MetadataLogError` for values that cannot be read."""
+        self.abandon()
+        self._receiver = SnapshotReceiver(self._disk, self._log.directory, snapshot, check)
+
+    def judging(self, data: bytes) -> tuple[object, Iterator[int]]:
+        """Look at the next bytes a portion at a time before `append` takes them: what they are compared with, and the
+        steps of `SnapshotReceiver.judging`. There are no steps if nothing is arriving, or something wrong has arrived.
+        """
+        receiver = self._receiver
+        if receiver is None or self._problem is not None:
+            return None, iter(())
+        return (receiver, receiver.size_bytes), receiver.judging(data)
+
+    def append(self, data: bytes) -> str | None:
+        """Take the next bytes of it; returns what is wrong with them."""
+        assert self._receiver is not None, "nothing is arriving"
+        try:
+            self._receiver.append(data)
+        except MetadataLogError as bad:
+            self._problem = str(bad)
+        return self._problem
+
+    def check(self, check_snapshot: Callable[[Iterable[bytes]], None]) -> SnapshotChecked:
+        """All bytes are there: what is wrong with them, or what they say of the quorum. `check_snapshot` looks at the
+        values as a whole, and raises `MetadataLogError`.
+        """
+        receiver = self._receiver
+        assert receiver is not None, "nothing is arriving"
+        changes: tuple[QuorumChange, ...] = ()
+        if self._problem is None:
+            try:
+                receiver.check_end()
+                changes = changes_of_snapshot(self._disk, receiver.path, receiver.snapshot)
+                check_snapshot(_Values(self._disk, receiver.path))
+            except MetadataLogError as bad:
+                self._problem = str(bad)
+        return SnapshotChecked(receiver.snapshot, self._problem, changes)
+
+    def abandon(self) -> None:
+        """Remove what has arrived."""
+        if self._receiver is not None:
+            self._receiver.abandon()
+        self._receiver = self._problem = None
+
+    def install(self, snapshot: OffsetAndEpoch) -> tuple[str, ...]:
+        """Publish what has arrived and begin the log where it ends. Returns files to be removed a while later.
+
+        A crash in between leaves a snapshot ahead of the log, which the next start sets right.
+        """
+        receiver = self._receiver
+        assert receiver is not None, snapshot
+        assert receiver.snapshot == snapshot, (receiver.snapshot, snapshot)
+        assert self._problem is None, self._problem
+        older = [one for one in self.ids() if one < snapshot]
+        receiver.publish()
+        self._receiver = None
+        self._log.reset_to(snapshot.offset)
+        return mark_snapshots_deleted(self._disk, self._log.directory, older)
+
+    def clean(self, retention: Retention, now_ms: int) -> Cleaned:
+        """Let the log begin later if there is more of the past than wanted."""
+        return clean(self._log, self._disk, retention, now_ms)
+
+    def remove(self, files: tuple[str, ...]) -> None:
+        """Remove files that have lost their meaning."""
+        remove_files(self._disk, self._log.directory, files)
+
+
+class _Values:
+    """The record values of a snapshot's file, read as they are wanted."""
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+
+    def __iter__(self) -> Iterator[bytes]:
+        for batch in read_snapshot(self._disk, self._path):
+            if not batch.is_control:
+                for record in records(batch, where=self._path):
+                    yield record.value or b""
+
+
+class _Work(Struct):
+    """A snapshot that is being written."""
+
+    writer: SnapshotWriter
+    source: Source
+    values: Iterator[bytes | None]
+    timestamp_ms: int
+    taken: int = 0
+
+
+class SnapshotMaker:
+    """Says when the next snapshot is due, and writes it."""
+
+    def __init__(self, disk: Disk, directory: str, options: SnapshotOptions, now_ms: int) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._options = options
+        self._bytes = 0
+        self._since_ms = now_ms
+        self._last: CommittedBatch | None = None
+        self._work: _Work | None = None
+        self.deadline_ms = NEVER_MS
+        """When to go on writing."""
+
+    def note(self, batch: CommittedBatch) -> None:
+        """A committed batch was applied, and is in no snapshot yet."""
+        self._bytes += batch.size_bytes
+        self._last = batch
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether there is enough that is in no snapshot, or for long enough."""
+        if self._work is not None or self._last is None:
+            return False
+        interval_ms = self._options.max_interval_ms
+        return self._bytes >= self._options.max_bytes or 0 < interval_ms <= now_ms - self._since_ms
+
+    def begin(self, source: Source, history: VoterHistory, now_ms: int) -> None:
+        """Begin a snapshot of everything that was noted, with the voters of that moment."""
+        batch = self._last
+        assert batch is not None, "there is nothing new"
+        snapshot = OffsetAndEpoch(epoch=batch.epoch, offset=batch.next_offset)
+        voters = history.voters_at(snapshot.offset - 1)
+        writer = SnapshotWriter(
+            self._disk,
+            self._directory,
+            snapshot,
+            timestamp_ms=now_ms,
+            last_contained_log_timestamp=batch.timestamp_ms,
+            kraft_version=history.kraft_version_at(snapshot.offset - 1),
+            voters=None if voters is None else voters.to_record(),
+            max_batch_bytes=BATCH_BYTES,
+        )
+        self._work = _Work(writer, source, source(), now_ms)
+        self.deadline_ms = now_ms
+        self.restart(now_ms)
+
+    def restart(self, now_ms: int) -> None:
+        """There is nothing that a snapshot lacks."""
+        self._bytes, self._since_ms, self._last = 0, now_ms, None
+
+    def write_some(self, now_ms: int, flushed_offset: int) -> OffsetAndEpoch | None:
+        """Write the next piece; returns the snapshot once it is whole and published.
+
+        It is published when the log is on the disk up to its offset, and not before: a start takes a snapshot for the
+        proof of that (`metadata_log.log.torn_write`).
+        """
+        work = self._work
+        assert work is not None, "nothing is being written"
+        self.deadline_ms = now_ms + 1
+        piece = list(islice(work.values, RECORDS_PER_PIECE))
+        for value in piece:
+            if value is not None:
+                work.writer.append((value,), work.timestamp_ms)
+        work.taken += len(piece)
+        if len(piece) == RECORDS_PER_PIECE:
+            return None
+        if flushed_offset < work.writer.snapshot.offset:
+            self.deadline_ms = now_ms + FLUSH_WAIT_MS
+            return None
+        work.writer.freeze(work.timestamp_ms)
+        self._work = None
+        self.deadline_ms = NEVER_MS
+        return work.writer.snapshot
+
+    def abandon(self) -> None:
+        """Another snapshot has come that is newer."""
+        if self._work is not None:
+            self._work.writer.abandon()
+        self._work = None
+        self.deadline_ms = NEVER_MS
+
+
+class SnapshotCleaner:
+    """Says when to look for snapshots that are too many, and which files are to go."""
+
+    def __init__(self, count: int, now_ms: int, every_ms: int) -> None:
+        self._every_ms = every_ms
+        self._marked: list[tuple[int, tuple[str, ...]]] = []
+        self._round_ms = NEVER_MS
+        self.deadline_ms = NEVER_MS
+        """When there is something to do."""
+        self.wait(count, now_ms)
+
+    def wait(self, count: int, now_ms: int) -> None:
+        """There are so many snapshots now. The newest always stays, so one alone asks for nothing.
+
+        A round to come is not put off, as snapshots may be made more often than there are rounds.
+        """
+        if count <= 1:
+            self._round_ms = NEVER_MS
+        elif not now_ms < self._round_ms < NEVER_MS:
+            self._round_ms = now_ms + self._every_ms
+        self._plan()
+
+    def _plan(self) -> None:
+        """Say when there is something to do next."""
+        self.deadline_ms = min(self._round_ms, self._marked[0][0]) if self._marked else self._round_ms
+
+    def is_round_due(self, now_ms: int) -> bool:
+        """Whether to look for what is too much."""
+        return now_ms >= self._round_ms
+
+    def mark(self, files: tuple[str, ...], now_ms: int) -> None:
+        """These have got their second name, and go when nobody reads them any more."""
+        if files:
+            self._marked.append((now_ms + REMOVE_AFTER_MS, files))
+            self._plan()
+
+    def take_due(self, now_ms: int) -> Iterator[tuple[str, ...]]:
+        """The files whose time has come."""
+        while self._marked and self._marked[0][0] <= now_ms:
+            _, files = self._marked.pop(0)
+            self._plan()
+            yield files

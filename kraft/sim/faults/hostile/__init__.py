@@ -1,0 +1,7 @@
+"""Frames that no sound peer sends: absurd requests and answers, and forgeries whose values are in range."""
+
+from kraft.sim.faults.hostile.answers import absurd_answer, forged_answer
+from kraft.sim.faults.hostile.requests import absurd_request, forged_request
+from kraft.sim.faults.hostile.target import Hostile, Target
+
+__all__ = ["Hostile", "Target", "absurd_answer", "absurd_request", "forged_answer", "forged_request"]

@@ -1,0 +1,371 @@
+"""What goes wrong in a run, and when: drawn from the seed, another mix of faults for each (swarm testing; Kafka: the
+scenarios of `RaftEventSimulationTest`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import Final, Protocol
+
+from kraft.sim.world.disk_damage import Damage
+from transport.faults import FaultPlan, Faults, Kind
+
+HOUR_MS: Final = 3_600_000
+DAY_MS: Final = 24 * HOUR_MS
+
+
+class Victims(Protocol):
+    """What the nemesis can do to the nodes."""
+
+    @property
+    def node_ids(self) -> tuple[int, ...]:
+        """All nodes, down ones too."""
+
+    @property
+    def voter_ids(self) -> tuple[int, ...]:
+        """The voters among them."""
+
+    def running(self) -> list[int]:
+        """The nodes that are up."""
+
+    def leaders(self) -> list[int]:
+        """The nodes that take themselves for leaders."""
+
+    def crash(self, node_id: int, down_ms: int) -> None:
+        """Crash a node and start it again after a while."""
+
+    def crash_within_a_step(self, node_id: int, operations: int, down_ms: int) -> None:
+        """Crash a node in the middle of one of its next steps, or of its next start."""
+
+    def resign(self, node_id: int) -> None:
+        """Make a leader give up."""
+
+    def shut_down(self, node_id: int, grace_ms: int, down_ms: int) -> None:
+        """Stop a node in good order, if it manages within the grace period, and start it again."""
+
+    def pause(self, node_id: int, pause_ms: int) -> None:
+        """Let a node do nothing for a while, as in a long garbage collection."""
+
+    def set_clock(self, node_id: int, jump_ms: int, drift: int) -> None:
+        """Let a node's clock jump ahead, and go so many thousandths too fast from now on."""
+
+    def reset_connections(self, node_id: int) -> None:
+        """Break the connections of a node while requests are under way on them, both ways."""
+
+    def slow_disk(self, node_id: int, flush_ms: int) -> None:
+        """From now on an fsync at this node takes up to that long."""
+
+    def fail_disk(self, node_id: int, operations: int, down_ms: int) -> None:
+        """Let one of the next operations on a disk fail, and start the node again a while after it has stopped."""
+
+    def limit_disk(self, node_id: int, free_bytes: int, full_ms: int) -> None:
+        """Leave a node's disk only so much room for a while."""
+
+    def damage_disk(self, node_id: int, what: Damage, down_ms: int) -> None:
+        """Let a disk lose something for good, unless that is more than the quorum bears."""
+
+    def refuse_connections(self, node_id: int, target: int, refused_ms: int) -> None:
+        """Let a node be refused for a while at the address that another one tells."""
+
+    def strand(self) -> None:
+        """Cut a leader off; once it has a successor, cut that off instead, whose log only it has then."""
+
+    def slow_down(self, node_id: int, record_us: int) -> None:
+        """From now on every record that a node decides on or applies takes it so long."""
+
+    def attack(self, node_id: int, frames: int, answers: int, *, is_forging: bool) -> None:
+        """Let a node get so many hostile requests now, and hostile answers to so many of its next requests."""
+
+
+class Nemesis:
+    """Strikes now and then with one of the faults that there are in this run."""
+
+    def __init__(
+        self, rng: Random, plan: FaultPlan, victims: Victims, means_ms: Iterable[int], names: Iterable[str]
+    ) -> None:
+        self.rng = rng
+        self.plan = plan
+        self.victims = victims
+        possible = [name for name in _ALL_STRIKES if name in set(names)]
+        self._names = rng.sample(possible, rng.randint(min(2, len(possible)), len(possible)))
+        self._mean_ms = rng.choice(tuple(means_ms))
+
+    def pause_ms(self) -> int:
+        """How long until the next strike."""
+        return 1 + int(self.rng.expovariate(1 / self._mean_ms))
+
+    def strike(self) -> str:
+        """Do some harm; says what. Now and then what was cut heals first, lest nobody ever reaches a majority."""
+        if self.rng.random() < 0.5:
+            self.plan.heal()
+        if not self._names:
+            return "nothing"
+        name = self.rng.choice(self._names)
+        return f"{name} {_ALL_STRIKES[name](self)}".rstrip()
+
+    def anybody(self) -> int:
+        """A node, which may be down."""
+        return self.rng.choice(self.victims.node_ids)
+
+    def somebody_important(self) -> int:
+        """A leader if there is one, else a node that is up if there is one."""
+        victims = self.victims
+        return self.rng.choice(victims.leaders() or victims.running() or victims.node_ids)
+
+    def down_ms(self) -> int:
+        """How long a node stays down."""
+        return self.rng.randint(1, 3000)
+
+    def two_sides(self) -> tuple[list[int], list[int]]:
+        """The nodes, divided anyhow."""
+        ids = list(self.victims.node_ids)
+        self.rng.shuffle(ids)
+        side = self.rng.randrange(len(ids))
+        return ids[:side], ids[side:]
+
+    def some_pairs(self) -> list[tuple[int, int]]:
+        """Some of the pairs of nodes."""
+        ids = sorted(self.victims.node_ids)
+        return [(a, b) for a in ids for b in ids if a < b and self.rng.random() < 0.4]
+
+
+# The network
+
+
+def _split(nemesis: Nemesis) -> str:
+    one, other = nemesis.two_sides()
+    nemesis.plan.partition(one, other)
+    return f"{one} | {other}"
+
+
+def _cut_one_way(nemesis: Nemesis) -> str:
+    one, other = nemesis.two_sides()
+    nemesis.plan.cut(one, other)
+    return f"{one} | {other}"
+
+
+def _cut_requests(nemesis: Nemesis) -> str:
+    one, other = nemesis.two_sides()
+    nemesis.plan.cut(one, other, (Kind.REQUEST,))
+    return f"{one} | {other}"
+
+
+def _cut_links(nemesis: Nemesis) -> str:
+    pairs = nemesis.some_pairs()
+    for one, other in pairs:
+        nemesis.plan.partition([one], [other])
+    return str(pairs)
+
+
+def _isolate_leader(nemesis: Nemesis) -> str:
+    victim = nemesis.somebody_important()
+    nemesis.plan.isolate(victim)
+    return str(victim)
+
+
+def _heal(nemesis: Nemesis) -> str:
+    nemesis.plan.heal()
+    return ""
+
+
+def _slow_links(nemesis: Nemesis) -> str:
+    pairs = nemesis.some_pairs()
+    delay_ms = nemesis.rng.choice(((20, 50), (100, 400), (500, 2500)))
+    for one, other in pairs:
+        nemesis.plan.slow_down(one, other, delay_ms)
+    return f"{pairs} {delay_ms}"
+
+
+def _reset_connections(nemesis: Nemesis) -> str:
+    victim = nemesis.somebody_important()
+    nemesis.victims.reset_connections(victim)
+    return str(victim)
+
+
+def _refuse_connections(nemesis: Nemesis) -> str:
+    target = nemesis.somebody_important()
+    others = [one for one in nemesis.victims.node_ids if one != target and nemesis.rng.random() < 0.6]
+    refused_ms = nemesis.rng.choice((1, 50, 500, 4000))
+    for one in others:
+        nemesis.victims.refuse_connections(one, target, refused_ms)
+    return f"{others} at {target} for {refused_ms}"
+
+
+def _strand_leaders(nemesis: Nemesis) -> str:
+    nemesis.victims.strand()
+    return ""
+
+
+# The processes
+
+
+def _crash(nemesis: Nemesis) -> str:
+    victim = nemesis.anybody()
+    nemesis.victims.crash(victim, nemesis.down_ms())
+    return str(victim)
+
+
+def _crash_leader(nemesis: Nemesis) -> str:
+    victim = nemesis.somebody_important()
+    nemesis.victims.crash(victim, nemesis.down_ms())
+    return str(victim)
+
+
+def _crash_all(nemesis: Nemesis) -> str:
+    for node_id in nemesis.victims.node_ids:
+        nemesis.victims.crash(node_id, nemesis.down_ms())
+    return ""
+
+
+def _crash_within_a_step(nemesis: Nemesis) -> str:
+    victim = nemesis.anybody()
+    nemesis.victims.crash_within_a_step(victim, nemesis.rng.randint(1, 8), nemesis.down_ms())
+    return str(victim)
+
+
+def _resign(nemesis: Nemesis) -> str:
+    victim = nemesis.somebody_important()
+    nemesis.victims.resign(victim)
+    return str(victim)
+
+
+def _shut_down(nemesis: Nemesis) -> str:
+    victim = nemesis.somebody_important()
+    nemesis.victims.shut_down(victim, 500, nemesis.down_ms())
+    return str(victim)
+
+
+def _pause(nemesis: Nemesis) -> str:
+    victim = nemesis.somebody_important()
+    nemesis.victims.pause(victim, nemesis.rng.randint(100, 4000))
+    return str(victim)
+
+
+def _wrong_clock(nemesis: Nemesis) -> str:
+    victim = nemesis.anybody()
+    jump_ms = nemesis.rng.choice((0, 300, 5000, HOUR_MS, 10 * DAY_MS))
+    drift = nemesis.rng.choice((-300, -20, 0, 20, 300))
+    nemesis.victims.set_clock(victim, jump_ms, drift)
+    return f"{victim} {jump_ms} {drift}"
+
+
+# The disks
+
+
+def _slow_disk(nemesis: Nemesis) -> str:
+    victim = nemesis.anybody()
+    nemesis.victims.slow_disk(victim, nemesis.rng.choice((1, 20, 500, 4000)))
+    return str(victim)
+
+
+def _disk_error(nemesis: Nemesis) -> str:
+    victim = nemesis.anybody()
+    nemesis.victims.fail_disk(victim, nemesis.rng.randint(1, 8), nemesis.down_ms())
+    return str(victim)
+
+
+def _disk_full(nemesis: Nemesis) -> str:
+    victim = nemesis.anybody()
+    nemesis.victims.limit_disk(victim, nemesis.rng.choice((0, 100, 1000, 5000)), nemesis.rng.randint(100, 4000))
+    return str(victim)
+
+
+def _damage(*kinds: Damage) -> Callable[[Nemesis], str]:
+    def strike(nemesis: Nemesis) -> str:
+        victim, what = nemesis.rng.choice(nemesis.victims.voter_ids), nemesis.rng.choice(kinds)
+        nemesis.victims.damage_disk(victim, what, nemesis.down_ms())
+        return f"{victim} {what}"
+
+    return strike
+
+
+# The owner
+
+
+def _long_decisions(nemesis: Nemesis) -> str:
+    victim, record_us = nemesis.somebody_important(), nemesis.rng.choice((0, 200, 2000, 20_000, 100_000))
+    nemesis.victims.slow_down(victim, record_us)
+    return f"{victim} {record_us}"
+
+
+# Hostile messages
+
+
+def _attack(*, is_forging: bool) -> Callable[[Nemesis], str]:
+    def strike(nemesis: Nemesis) -> str:
+        victim = nemesis.anybody() if nemesis.rng.random() < 0.5 else nemesis.somebody_important()
+        frames, answers = nemesis.rng.choice((0, 1, 5, 20)), nemesis.rng.choice((0, 1, 3, 10))
+        nemesis.victims.attack(victim, frames, answers, is_forging=is_forging)
+        return f"{victim} {frames} {answers}"
+
+    return strike
+
+
+STRIKES: Final[dict[str, Callable[[Nemesis], str]]] = {
+    "split": _split,
+    "cut-one-way": _cut_one_way,
+    "cut-requests": _cut_requests,
+    "cut-links": _cut_links,
+    "isolate-leader": _isolate_leader,
+    "heal": _heal,
+    "slow-links": _slow_links,
+    "reset-connections": _reset_connections,
+    "refused-connections": _refuse_connections,
+    "stranded-leaders": _strand_leaders,
+    "crash": _crash,
+    "crash-leader": _crash_leader,
+    "crash-all": _crash_all,
+    "crash-within-a-step": _crash_within_a_step,
+    "resign": _resign,
+    "shut-down": _shut_down,
+    "pause": _pause,
+    "wrong-clock": _wrong_clock,
+    "slow-disk": _slow_disk,
+    "disk-error": _disk_error,
+    "disk-full": _disk_full,
+    "disk-rot": _damage(Damage.ROT, Damage.ASTRAY, Damage.UNREADABLE, Damage.LOST_FILE),
+    "disk-wiped": _damage(Damage.WIPED),
+    "disk-swapped": _damage(Damage.FOREIGN, Damage.OLD_COPY),
+    "absurd-frames": _attack(is_forging=False),
+    "long-decisions": _long_decisions,
+}
+"""What can befall nodes at one moment, by name."""
+FORGED_FRAMES: Final = "forged-frames"
+"""The fault under which only this is demanded: no node ends, and every node starts again."""
+PROFILES: Final[dict[str, Callable[[Nemesis], str]]] = {FORGED_FRAMES: _attack(is_forging=True)}
+"""What befalls nodes only where it is asked for by name, as no quorum keeps its promises under it."""
+MESSAGE_FAULTS: Final = ("drop", "duplicate", "delay", "slow-messages", "reorder")
+"""What can befall any message between strikes, by name."""
+FAULTS: Final = (*MESSAGE_FAULTS, *STRIKES)
+"""The names of all faults under which a quorum keeps its promises."""
+CLASSIC_FAULTS: Final = tuple(
+    name
+    for name in FAULTS
+    if name not in ("refused-connections", "stranded-leaders", "long-decisions", "absurd-frames")
+)
+"""The faults without those that came last: runs with these are what they were."""
+_ALL_STRIKES: Final = {**STRIKES, **PROFILES}
+
+
+def draw_faults(rng: Random, names: Iterable[str] = FAULTS) -> Faults:
+    """How bad the network of one run is, between strikes."""
+    chosen = set(names)
+    drop = rng.choice((0.0, 0.0, 0.01, 0.1))
+    duplicate = rng.choice((0.0, 0.0, 0.05))
+    delay_ms = rng.choice(((0, 1), (1, 10), (1, 100)))
+    slow = rng.choice((0.0, 0.0, 0.05))
+    return Faults(
+        drop=drop if "drop" in chosen else 0.0,
+        duplicate=duplicate if "duplicate" in chosen else 0.0,
+        delay_ms=delay_ms if "delay" in chosen else (1, 1),
+        slow=slow if "slow-messages" in chosen else 0.0,
+        slow_ms=(100, 3000),
+        reorder="reorder" in chosen,
+    )
+
+
+def draw_clock_error_ms(rng: Random, names: Iterable[str] = FAULTS) -> int:
+    """How wrong a clock may be at the start of a node, either way."""
+    error_ms = rng.choice((0, 5000, 5000, HOUR_MS, 30 * DAY_MS))
+    return error_ms if "wrong-clock" in set(names) else 0

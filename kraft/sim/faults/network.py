@@ -1,0 +1,102 @@
+"""Messages between simulated nodes: each request is delivered, lost, repeated or late as the `FaultPlan` decides, and
+ends at its sender with exactly one reply or failure, as `transport.interface` promises.
+
+What a transport may do can happen here, and more: `tests/transport/test_simulated_network.py` has the differences.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final, Protocol
+
+from kraft.quorum.events import FailureCause
+from kraft.sim.world.actions import Action, Deliver, Fail, Return
+from kraft.sim.world.driver import Exchange
+from transport.faults import FaultPlan, Kind
+
+_OF_QUORUM: Final = frozenset(("PreVote", "Vote", "BeginQuorumEpoch", "EndQuorumEpoch", "Fetch", "FetchSnapshot"))
+"""The kinds of requests that go by one connection; what the application asks for goes by another."""
+
+
+class Agenda(Protocol):
+    """What is to happen, by virtual time."""
+
+    now_ms: int
+
+    def plan(self, action: Action) -> None:
+        """Let something happen at its time."""
+
+
+class Network:
+    """Decides when the messages of exchanges arrive, if at all."""
+
+    def __init__(self, rng: Random, plan: FaultPlan, agenda: Agenda) -> None:
+        self._rng = rng
+        self._plan = plan
+        self._agenda = agenda
+        self._refusing: dict[tuple[int, int], None] = {}
+        """By sender and target whose connections are refused, at the address that the target tells."""
+        self._latest: dict[tuple[int, int, bool, Kind], tuple[Exchange, int]] = {}
+        """By connection and direction the last message and when it arrives, where the order is kept."""
+
+    def refuse_connections(self, sender: int, target: int) -> None:
+        """From now on a node is refused at the address that another one tells."""
+        self._refusing[sender, target] = None
+
+    def accept_connections(self, sender: int, target: int) -> None:
+        """No longer."""
+        self._refusing.pop((sender, target), None)
+
+    def send(self, exchange: Exchange) -> None:
+        """Put a request on its way."""
+        sender, target = exchange.sender, exchange.target
+        if (sender, target) in self._refusing and not exchange.is_indirect:
+            self._fail(exchange, self._agenda.now_ms + 1, FailureCause.REFUSED)
+            return
+        for at_ms in self._arrivals(exchange, Kind.REQUEST):
+            self._agenda.plan(Deliver(at_ms, target, sender, exchange.number, exchange.kind))
+        self._fail(exchange, self._agenda.now_ms + exchange.timeout_ms, FailureCause.TIMEOUT)
+
+    def refuse(self, exchange: Exchange) -> None:
+        """An address leads nowhere: the connection is refused, or there is no answer in time."""
+        is_refused = self._rng.random() < 0.5
+        cause = FailureCause.REFUSED if is_refused else FailureCause.TIMEOUT
+        self._fail(exchange, self._agenda.now_ms + (1 if is_refused else exchange.timeout_ms), cause)
+
+    def answer(self, exchange: Exchange, copy: int) -> None:
+        """Put the reply to one delivery on its way."""
+        sender, target = exchange.sender, exchange.target
+        for at_ms in self._arrivals(exchange, Kind.REPLY):
+            self._agenda.plan(Return(at_ms, sender, target, exchange.number, copy, exchange.kind))
+
+    def _arrivals(self, exchange: Exchange, kind: Kind) -> list[int]:
+        """When each copy of a message sent now arrives: in no order, if `Faults.reorder` says so.
+
+        A connection ends with the first of its requests that fails, and the next one does not wait for what was sent by
+        it.
+        """
+        sender, target, plan, now_ms = exchange.sender, exchange.target, self._plan, self._agenda.now_ms
+        decided = plan.decide(sender, target, kind) if kind is Kind.REQUEST else plan.decide(target, sender, kind)
+        keeps_order = not plan.faults.reorder
+        earliest_ms = now_ms
+        if keeps_order:
+            connection = sender, target, exchange.kind in _OF_QUORUM, kind
+            before = self._latest.get(connection)
+            if before is not None and not before[0].is_settled:
+                earliest_ms = before[1]
+        arrivals: list[int] = []
+        for delay_ms in decided:
+            at_ms = now_ms + delay_ms
+            arrivals.append(at_ms if at_ms > earliest_ms else earliest_ms)
+        if keeps_order and arrivals:
+            self._latest[connection] = exchange, arrivals[0] if len(arrivals) == 1 else max(arrivals)
+        return arrivals
+
+    def break_off(self, exchange: Exchange) -> None:
+        """The target is not there, or has died over the request; perhaps the sender notices before its timeout."""
+        if self._rng.random() < 0.5:
+            cause = self._rng.choice((FailureCause.REFUSED, FailureCause.RESET))
+            self._fail(exchange, self._agenda.now_ms + 1, cause)
+
+    def _fail(self, exchange: Exchange, at_ms: int, cause: FailureCause) -> None:
+        self._agenda.plan(Fail(at_ms, exchange.sender, exchange.target, exchange.number, cause, exchange.kind))

@@ -1,7 +1,0 @@
-"""Frames that no sound peer sends: absurd requests and answers, and forgeries whose values are in range."""
-
-from kraft.sim.hostile.answers import absurd_answer, forged_answer
-from kraft.sim.hostile.requests import absurd_request, forged_request
-from kraft.sim.hostile.target import Hostile, Target
-
-__all__ = ["Hostile", "Target", "absurd_answer", "absurd_request", "forged_answer", "forged_request"]

@@ -1,0 +1,117 @@
+"""The nodes of a quorum whose voters stand in the log, with settings drawn from the seed (KIP-853)."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final
+
+from msgspec.structs import replace
+
+from kraft.quorum.values import OWN_KRAFT_VERSIONS, QuorumConfig, ReplicaKey
+from kraft.quorum.voters import Voter, VoterSet
+from kraft.replica.hosts.controller_host import host_controller
+from kraft.replica.interface.application import ApplicationFactory
+from kraft.replica.interface.snapshot_options import SnapshotOptions
+from kraft.sim.nodes.registers import host_registers
+from kraft.sim.nodes.replica_member import Formatting, ReplicaMember, bootstrap_of, endpoints_of
+from kraft.sim.world.member import Member, Output
+from kraft.sim.world.world import World
+from metadata_log.log.retention import Retention
+from metadata_log.serde import Message
+from metadata_log.types import Uuid
+
+UPGRADED: Final = "upgraded-controller"
+"""What a scenario calls members that begin as a static quorum and become a dynamic one."""
+DYNAMIC: Final[dict[str, ApplicationFactory]] = {
+    "dynamic": host_registers,
+    "dynamic-controller": host_controller,
+    UPGRADED: host_controller,
+}
+"""What nodes host, by what a scenario calls its members."""
+
+
+def draw_snapshots(rng: Random) -> SnapshotOptions:
+    """How often snapshots are made, and how little of the past is kept: often, as runs are short.
+
+    But who downloads one must be done before it goes: a follower that took 100 bytes at a time of snapshots of 140 kB,
+    of which there was a new one every 700 ms and only the last two were kept, began anew 188 times and never caught up.
+    """
+    return SnapshotOptions(
+        max_bytes=rng.choice((500, 3000, 20 << 20)),
+        max_interval_ms=rng.choice((0, 1500, 5000)),
+        retention=Retention(max_bytes=rng.choice((1, 3000, 100 << 20))),
+        clean_every_ms=rng.choice((1000, 4000)),
+    )
+
+
+class DynamicQuorum:
+    """Some nodes vote from the beginning, and the others were formatted to join them."""
+
+    def __init__(self, kind: str, nodes: int, config: QuorumConfig, seed: int) -> None:
+        rng = Random(f"{seed}/dynamic")
+        self._application = DYNAMIC[kind]
+        self._node_ids = tuple(range(1, nodes + 1))
+        self._config = replace(
+            config,
+            auto_join=rng.random() < 0.3,
+            fetch_snapshot_max_bytes=rng.choice((100, 300, 1_048_576)),
+        )
+        self._snapshots = draw_snapshots(rng)
+        self._segment_bytes = rng.choice((1000, 1_000_000))
+        self._uses_codecs = rng.random() < 0.5
+        self._is_upgraded = kind == UPGRADED
+        self.first_voters = _first_voters(nodes if self._is_upgraded else rng.randint(1, nodes), self._is_upgraded)
+
+    def members(self) -> dict[int, Member]:
+        """All nodes."""
+        return {node_id: self._member(node_id) for node_id in self._node_ids}
+
+    def _member(self, node_id: int) -> ReplicaMember:
+        return ReplicaMember(
+            node_id,
+            voters=self.first_voters if self._is_upgraded else VoterSet(()),
+            config=self._config,
+            application=self._application,
+            segment_bytes=self._segment_bytes,
+            versions={},
+            uses_codecs=self._uses_codecs,
+            formatting=None if self._is_upgraded else self._formatting(node_id),
+            snapshots=self._snapshots,
+        )
+
+    def _formatting(self, node_id: int) -> Formatting:
+        bootstrap = tuple(bootstrap_of(one) for one in self._node_ids if one != node_id)
+        return Formatting(self.first_voters if node_id in self.first_voters.ids else None, bootstrap)
+
+
+def _first_voters(count: int, is_static: bool) -> VoterSet:
+    """The voters from 1 on; who is one of a static quorum is known by its id alone."""
+    ids = range(1, count + 1)
+    if is_static:
+        return VoterSet(tuple(Voter(ReplicaKey(one), endpoints_of(one)) for one in ids))
+    keys = [ReplicaKey(one, Uuid(Random(f"directory/{one}").randbytes(16))) for one in ids]
+    return VoterSet(tuple(Voter(key, endpoints_of(key.id), OWN_KRAFT_VERSIONS) for key in keys))
+
+
+class VoterWatch:
+    """The `Watch` of a world in which voters come and go."""
+
+    def submitting(self, submit_id: int, line: str, world: World) -> None:
+        """The ledger of the world sees what comes of it."""
+
+    def administering(self, request: Message) -> None:
+        """What is asked for may be done or refused."""
+
+    def started(self, member: Member, world: World) -> None:
+        """The ledger of the world looks at the voters by itself."""
+
+    def stepped(self, member: Member, outputs: list[Output], world: World) -> None:
+        """The ledger of the world looks at the voters by itself."""
+
+    def concluded(self, world: World) -> None:
+        """There is nothing that can only be judged now."""
+
+    def unsettled(self, world: World) -> str:
+        """In the end every change is committed or gone, and all nodes know who votes (ReconfigurationNotStuck)."""
+        voters = {host.member.voters() for host in world.hosts.values() if host.is_running}
+        return "" if len(voters) == 1 else f"the nodes take for voters {sorted(voters)}"

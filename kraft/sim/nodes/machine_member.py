@@ -1,0 +1,174 @@
+"""A node that hosts the state machine of a `Trial`, and what clients ask it (Kafka: `ReplicatedCounter` of its
+simulation).
+
+A line that ends with ` | CLIENT NUMBER` is asked in the session of a client, who may ask the same of another node, too;
+any other in the session of the node.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.msgpack import decode, encode
+
+from kraft.replica.hosts.machine_calls import OpenCall, SubmitCall
+from kraft.replica.hosts.machine_host import MachineHost, ReadCall, ReadReady, host_state_machine
+from kraft.replica.hosts.machine_log import Opened, Refusal, Result, Superseded
+from kraft.replica.interface import events as replica_events
+from kraft.replica.interface.events import Call, Returned
+from kraft.sim.nodes.replica_member import ReplicaMember
+from kraft.sim.nodes.trial import READ, READS, REFUSED, Trial
+from kraft.sim.world.member import Done, Outcome, Output
+from kraft.state_machine import Codec, Position, StateMachine
+
+KEYS: Final = 3
+SEPARATOR: Final = " | "
+FOREVER_MS: Final = 2**62
+"""How long sessions live here, where clocks may jump by hours."""
+
+
+class Count(Struct, frozen=True):
+    """Count a key up."""
+
+    key: str
+
+
+class Counts(StateMachine[Count, int]):
+    """How often each key was counted."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+
+    def apply(self, command: Count, at: Position) -> int:
+        """Count up; the number that this comes to."""
+        self.counts[command.key] = count = self.counts.get(command.key, 0) + 1
+        return count
+
+    def snapshot(self) -> bytes:
+        """The counts."""
+        return encode(self.counts)
+
+    def restore(self, data: bytes) -> None:
+        """Take counts."""
+        self.counts = decode(data, type=dict[str, int])
+
+
+def _draw(rng: Random) -> str:
+    key = f"k{rng.randrange(KEYS)}"
+    return f"{READ} {key}" if rng.random() < READS else f"add {key}"
+
+
+def _step(state: int, line: str) -> tuple[int, int]:
+    """What the checker takes a key for."""
+    return (state, state) if line.startswith(READ) else (state + 1, state + 1)
+
+
+def _key(line: str) -> str:
+    return line.split()[1]
+
+
+COUNTS: Final = Trial(
+    make=Counts,
+    draw=_draw,
+    command=lambda line: Count(_key(line)),
+    look=lambda machine, line: machine.counts.get(_key(line), 0),
+    initial=0,
+    step=_step,
+    key=_key,
+)
+"""Counters by key: `add KEY`, `read KEY`."""
+
+
+class Line(Struct, frozen=True):
+    """What is asked, and in whose session: that of a client, as its so-many-th command, or the node's own."""
+
+    ask: str
+    client: str | None = None
+    number: int = 0
+
+    @staticmethod
+    def parse(text: str) -> Line:
+        """What `str` makes of a line."""
+        ask, separator, session = text.rpartition(SEPARATOR)
+        if not separator:
+            return Line(text)
+        client, _, number = session.rpartition(" ")
+        return Line(ask, client, int(number))
+
+    def __str__(self) -> str:
+        return self.ask if self.client is None else f"{self.ask}{SEPARATOR}{self.client} {self.number}"
+
+    @property
+    def is_read(self) -> bool:
+        """Whether it only looks."""
+        return self.ask.startswith(READ)
+
+
+class MachineMember(ReplicaMember):
+    """A `ReplicaMember` that hosts the machine of a trial. What is submitted may be answered many steps later."""
+
+    def __init__(self, node_id: int, *, trial: Trial, **given: Any) -> None:
+        super().__init__(node_id, application=host_state_machine(trial.make, session_ttl_ms=FOREVER_MS), **given)
+        self._trial = trial
+        self._codec = Codec(trial.make())
+        self._lines: dict[int, Line] = {}
+        """What is under way in this life, by the ids of the calls."""
+
+    def start(self, rng: Random, now_ms: int) -> list[Output]:
+        """Begin a life with what is on disk."""
+        self._lines = {}
+        return super().start(rng, now_ms)
+
+    @property
+    def host(self) -> MachineHost:
+        """The application of this life."""
+        application = self.replica.application
+        assert isinstance(application, MachineHost), application
+        return application
+
+    def submit(self, submit_id: int, value: bytes, now_ms: int) -> list[Output]:
+        """Do what a line says."""
+        line = Line.parse(value.decode())
+        if line.is_read:
+            return self._call(submit_id, line, ReadCall(), now_ms)
+        if line.client is not None:
+            return self._call(submit_id, line, OpenCall(line.client), now_ms)
+        return self._call(submit_id, line, SubmitCall(self._command(line)), now_ms)
+
+    def _command(self, line: Line) -> bytes:
+        return self._codec.encode(self._trial.command(line.ask))
+
+    def _call(self, submit_id: int, line: Line, ask: Struct, now_ms: int) -> list[Output]:
+        call_id = 2 * submit_id + isinstance(ask, SubmitCall)
+        self._lines[call_id] = line
+        return self.step(Call(call_id, ask), now_ms)
+
+    def _translate(self, outputs: list[replica_events.Output], now_ms: int) -> list[Output]:
+        translated = super()._translate(outputs, now_ms)
+        for output in outputs:
+            if isinstance(output, Returned):
+                translated += self._returned(output, now_ms)
+        return translated
+
+    def _returned(self, returned: Returned, now_ms: int) -> list[Output]:
+        line = self._lines.pop(returned.call_id)
+        submit_id = returned.call_id // 2
+        match returned.outcome:
+            case ReadReady():
+                seen = self._trial.look(self.host.machine, line.ask)
+                return [Done(submit_id, Outcome.UNKNOWN, answer=(seen,))]
+            case Opened(session=session):
+                command = SubmitCall(self._command(line), session, line.number)
+                return self._call(submit_id, line, command, now_ms)
+            case Result(result=result):
+                return [self._done(submit_id, line, self._codec.result(result))]
+            case Refusal(why=why):
+                return [self._done(submit_id, line, (REFUSED, why))]
+            case Superseded():
+                return [Done(submit_id, Outcome.UNKNOWN)]
+        raise AssertionError(f"{line} comes to {returned.outcome}")
+
+    def _done(self, submit_id: int, line: Line, answer: Any) -> Done:
+        return Done(submit_id, Outcome.COMMITTED, answer=(answer,), record=self._command(line))

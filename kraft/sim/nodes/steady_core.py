@@ -1,0 +1,80 @@
+"""A bare core that draws nothing and writes no times, so that histories which differ in nothing else meet in one state
+(Kafka has no such thing; the TLA+ models of KRaft know neither times nor draws).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+from typing import Final
+
+from kraft.invariants.observation import LogBatch
+from kraft.quorum.effects import AppendBatch, AppendControl, AppendFetched, TruncateLog
+from kraft.quorum.peers import Peers
+from kraft.quorum.purgatory import Purgatory
+from kraft.sim.nodes.core_member import CoreMember
+from kraft.sim.state.fingerprints import FactsOf, Summary, relevant_names
+from kraft.sim.world.member import Output
+
+
+class Steady(Random):
+    """Draws the least there is, always."""
+
+    def random(self) -> float:
+        """Zero."""
+        return 0.0
+
+    def getrandbits(self, k: int, /) -> int:
+        """Zero."""
+        return 0
+
+    def __copy__(self) -> Steady:
+        return self
+
+
+class SteadyCore(CoreMember):
+    """A core of a quorum whose voters never change."""
+
+    def start(self, rng: Random, now_ms: int) -> list[Output]:
+        """Begin a life with what is on disk; nothing is drawn from `rng`."""
+        return super().start(_STEADY, now_ms)
+
+    def _write(self, effect: AppendBatch | AppendControl | AppendFetched | TruncateLog) -> None:
+        match effect:
+            case AppendBatch(base_offset, epoch, _, values):
+                content = b"\n".join((b"d", b"", *values))
+                self.log.append(LogBatch(base_offset, base_offset + len(values), epoch, content))
+            case AppendControl(base_offset, epoch, _, records):
+                self.log.append(LogBatch(base_offset, base_offset + len(records), epoch, b"c\n"))
+            case _:
+                super()._write(effect)
+
+    def awaits(self, request_id: int) -> bool:
+        """Whether an answer to this request would be listened to."""
+        peers = self.core._quorum.peers
+        return peers.is_expected(self._asked.get(request_id, 0), request_id)
+
+    def facts(self) -> Iterator[object]:
+        """What decides about everything that this node will do: what is on its disk first."""
+        yield self._election
+        log = self.log
+        yield (tuple(log.batches), tuple(log._durable), tuple(log._unsynced))
+        if self._core is not None:
+            quorum = self._core._quorum
+            yield [_FACTS_OF(getattr(quorum, name)) for name in relevant_names(quorum) if name not in _ELSEWHERE]
+            yield sorted(self._flushes.values())
+            yield list(self._submitted)
+
+
+_ELSEWHERE: Final = ("history", "rng", "joining")
+"""The voters never change, nothing is drawn, and no replica joins by itself."""
+_SUMMARIES: Final[dict[type, Summary]] = {
+    # Whatever the numbers of requests are: they differ between histories that meet.
+    Peers: lambda peers: [
+        (peer_id, one.awaiting is not None, one.ready_at_ms) for peer_id, one in sorted(peers._requests.items())
+    ],
+    # One that waits in vain, as it was asked again meanwhile, counts no more than the other.
+    Purgatory: lambda purgatory: sorted({repr(fetch.request) for fetch in purgatory._parked.values()}),
+}
+_FACTS_OF: Final = FactsOf(_SUMMARIES)
+_STEADY = Steady()

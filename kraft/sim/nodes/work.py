@@ -1,0 +1,55 @@
+"""How much a step of a node has to do: so a simulated owner can be as late as a real one would be.
+
+The work of controllers and brokers is counted in records that they replay: a leader replays each record that it decides
+on, and a follower each record that others have committed. What a leader has replayed already costs it nothing when that
+is committed. The work of another application is counted in records that reach it. Nothing of the product is changed for
+that, only a method is replaced while a step lasts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from kraft.replica.hosts.broker_host import BrokerHost
+from kraft.replica.hosts.controller_host import ControllerHost
+from kraft.replica.replica import Replica
+from metadata_log.image import MetadataDelta
+
+_REPLAYING: Final = (BrokerHost, ControllerHost)
+"""The applications that replay records, a large batch in several turns. The applied offset moves when the batch is
+complete, and so does not tell how much of the batch a step has replayed.
+"""
+
+
+class Work:
+    """Counts the records of one node."""
+
+    def __init__(self) -> None:
+        self._records = 0
+
+    def take(self) -> int:
+        """How many there were since this was last asked."""
+        records, self._records = self._records, 0
+        return records
+
+    @contextmanager
+    def counted(self, replica: Replica) -> Iterator[None]:
+        """Count what a step inside of the block does."""
+        sound = vars(MetadataDelta)["replay"]
+        before = replica.status().applied_offset
+        replayed = 0
+
+        def replay(delta: MetadataDelta, *arguments: Any, **named: Any) -> None:
+            nonlocal replayed
+            replayed += 1
+            sound(delta, *arguments, **named)
+
+        setattr(MetadataDelta, "replay", replay)  # noqa: B010 -- mypy lets nobody assign to a method
+        try:
+            yield
+        finally:
+            setattr(MetadataDelta, "replay", sound)  # noqa: B010 -- as above
+        is_replaying = isinstance(replica.application, _REPLAYING)
+        self._records += replayed if is_replaying else replica.status().applied_offset - before

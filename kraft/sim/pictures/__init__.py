@@ -1,0 +1,1 @@
+"""Schedules for people: as lines, and as a space-time diagram."""

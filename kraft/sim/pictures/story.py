@@ -1,0 +1,256 @@
+"""What happened in a schedule, moment by moment, for people: who sent what to whom, and what everybody was by then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from msgspec import Struct
+
+from kraft.sim.nodes.members import MakeMember
+from kraft.sim.nodes.trial import Trial
+from kraft.sim.runs.simulator import CALM
+from kraft.sim.search.schedule import Replayed, Schedule, replay
+from kraft.sim.world.actions import (
+    WORLD,
+    Act,
+    Action,
+    Administer,
+    Crash,
+    CrashSoon,
+    DamageDisk,
+    Deliver,
+    Fail,
+    FailDisk,
+    Flushed,
+    Forge,
+    Intrude,
+    LimitDisk,
+    Note,
+    Resign,
+    Return,
+    RoundTrip,
+    SetClock,
+    ShutDown,
+    SlowDown,
+    Start,
+    Submit,
+    Tick,
+)
+from kraft.sim.world.driver import Driver, Exchange
+from kraft.sim.world.trace import Trace
+from kraft.sim.world.world import Host, World
+from transport.protocol.apis import APIS
+
+LOG_BATCHES: Final = 12
+"""So many batches of a log are told, the last ones."""
+
+
+class NodeState(Struct, frozen=True):
+    """What a node is. Offsets are -1 where they are not known."""
+
+    state: str
+    epoch: int
+    leader: int
+    high_watermark: int
+    flushed_offset: int
+    log_end_offset: int
+    vote: int | None
+    """Whom quorum-state has it vote for in the epoch."""
+    log: tuple[tuple[int, int, int], ...]
+    """Of each of the last batches the first offset, the offset after it and the epoch."""
+
+
+class Moment(Struct, frozen=True):
+    """One thing that happened, and what everybody was after it."""
+
+    at_ms: int
+    node: int
+    what: str
+    details: tuple[str, ...]
+    """Changes of state, and what else stands in the trace."""
+    is_fault: bool
+    nodes: dict[int, NodeState]
+
+
+class Arrow(Struct, frozen=True):
+    """A message from the moment of its sending to that of its arrival; None if it never arrived."""
+
+    sender: int
+    receiver: int
+    sent: int
+    arrived: int | None
+    what: str
+
+
+class Story(Struct, frozen=True):
+    """A schedule told from beginning to end."""
+
+    schedule: Schedule
+    moments: tuple[Moment, ...]
+    arrows: tuple[Arrow, ...]
+    replayed: Replayed
+
+
+def tell(schedule: Schedule, *, make_member: MakeMember | None = None, trial: Trial | None = None) -> Story:
+    """Let a schedule happen again and take notes; nodes are made and errors raised as by `replay`."""
+    trace = _HeardTrace()
+    notes = _Notes(trace)
+    replayed = replay(
+        schedule, make_member=make_member, trial=trial, trace=trace, driver=notes, on_performed=notes.on_performed
+    )
+    if (WORLD, CALM) in trace.heard:
+        notes.on_calm(replayed.world, schedule.calm_ms)
+    return Story(schedule, tuple(notes.moments), tuple(notes.arrows()), replayed)
+
+
+def story_lines(story: Story) -> Iterator[str]:
+    """The story as text, a line for each moment."""
+    width = max((len(moment.what) for moment in story.moments), default=0)
+    for moment in story.moments:
+        where = "      " if moment.node == WORLD else f"node {moment.node}"
+        now = moment.nodes.get(moment.node)
+        state = "" if now is None else f"{now.state} {now.epoch} {now.high_watermark}/{now.log_end_offset}"
+        details = "; ".join(moment.details)
+        yield f"{moment.at_ms:>8} ms  {where}  {moment.what:<{width}}  {state:<22} {details}".rstrip()
+
+
+class _HeardTrace(Trace):
+    """A trace whose last lines can be had."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: list[tuple[int, str]] = []
+
+    def add(self, now_ms: int, node_id: int, what: str) -> None:
+        """Note that something happened at a node."""
+        super().add(now_ms, node_id, what)
+        self.heard.append((node_id, what))
+
+
+class _Notes(Driver):
+    """Takes notes while a schedule happens again."""
+
+    def __init__(self, trace: _HeardTrace) -> None:
+        self._trace = trace
+        self.moments: list[Moment] = []
+        self._asked: dict[tuple[int, int], tuple[int, Exchange]] = {}
+        self._answered: dict[tuple[int, int, int], tuple[int, Exchange]] = {}
+        self._delivered: dict[tuple[int, int], list[int]] = {}
+        self._returned: dict[tuple[int, int, int], int] = {}
+
+    def on_asked(self, exchange: Exchange) -> None:
+        """A request is on its way."""
+        self._asked[exchange.sender, exchange.number] = (len(self.moments), exchange)
+
+    def on_answered(self, exchange: Exchange, copy: int) -> None:
+        """The answer to a delivery is on its way."""
+        self._answered[exchange.sender, exchange.number, copy] = (len(self.moments), exchange)
+
+    def on_performed(self, world: World, action: Action) -> None:
+        """Something has happened."""
+        place = len(self.moments)
+        match action:
+            case Deliver():
+                self._delivered.setdefault((action.sender, action.number), []).append(place)
+            case Return():
+                self._returned[action.node, action.number, action.copy] = place
+            case RoundTrip():
+                asked = action.node, action.number
+                self._delivered.setdefault(asked, []).append(place)
+                copy = len(world.exchanges[asked].answers) - 1
+                if (*asked, copy) in self._answered:
+                    self._returned[*asked, copy] = place
+            case _:
+                pass
+        details = tuple(
+            what if node_id == action.node else f"node {node_id}: {what}"
+            for node_id, what in self._trace.heard
+            if "->" in what or "crashes" in what
+        )
+        self._trace.heard.clear()
+        is_fault = isinstance(action, _FAULTS)
+        self.moments.append(Moment(action.at_ms, action.node, _told(action), details, is_fault, _states_in(world)))
+
+    def on_calm(self, world: World, calm_ms: int) -> None:
+        """All faults have ended, and so much time has passed."""
+        what = f"all faults end, and {calm_ms} ms pass"
+        self.moments.append(Moment(world.now_ms, WORLD, what, (), False, _states_in(world)))
+
+    def arrows(self) -> Iterator[Arrow]:
+        """Every message that was sent."""
+        for name, (sent, exchange) in self._asked.items():
+            for arrived in self._delivered.get(name, [None]):
+                yield Arrow(exchange.sender, exchange.target, sent, arrived, exchange.kind)
+        for (sender, number, copy), (sent, exchange) in self._answered.items():
+            back = self._returned.get((sender, number, copy))
+            yield Arrow(exchange.target, exchange.sender, sent, back, f"{exchange.kind} answered")
+
+
+_FAULTS: Final = (Crash, CrashSoon, FailDisk, LimitDisk, DamageDisk, Intrude, Forge)
+
+
+def _told(action: Action) -> str:
+    match action:
+        case Start():
+            return "starts"
+        case Crash():
+            return "crashes"
+        case CrashSoon():
+            return f"will crash before its operation {action.operations}"
+        case Deliver():
+            return f"{action.kind} from {action.sender}"
+        case Return():
+            return f"answer of {action.peer} to {action.kind}"
+        case RoundTrip():
+            return f"asks {action.peer}: {action.kind}"
+        case Fail():
+            return f"no answer of {action.peer} to {action.kind}: {action.cause}"
+        case Flushed():
+            return "has flushed"
+        case Tick():
+            return "looks at its clock"
+        case Submit():
+            return f"is handed {action.value}"
+        case Administer():
+            return f"is asked to {APIS[action.api_key].name}"
+        case Intrude():
+            return f"gets a frame of an intruder: {action.what}"
+        case Forge():
+            return f"gets a forged answer of {action.peer}: {action.what}"
+        case Resign():
+            return "is asked to resign"
+        case SlowDown():
+            return f"needs {action.record_us} us for a record"
+        case Act():
+            return "is done with its work"
+        case ShutDown():
+            return "is told to stop"
+        case SetClock():
+            return f"clock is {action.offset_ms:+} ms wrong"
+        case FailDisk():
+            return f"disk will fail at its operation {action.operations}"
+        case LimitDisk():
+            return "disk has room again" if action.free_bytes is None else f"disk has {action.free_bytes} bytes left"
+        case DamageDisk():
+            return f"disk loses something: {action.what}"
+        case Note():
+            return action.text
+        case _:
+            return type(action).__name__
+
+
+def _states_in(world: World) -> dict[int, NodeState]:
+    return {node_id: _state_of(world, node_id, host) for node_id, host in world.hosts.items()}
+
+
+def _state_of(world: World, node_id: int, host: Host) -> NodeState:
+    known = world.invariants.known(node_id)
+    log = tuple((batch.base_offset, batch.next_offset, batch.epoch) for batch in known.log[-LOG_BATCHES:])
+    election = host.member.election()
+    vote = None if election is None or election.voted is None else election.voted.id
+    if not host.is_running:
+        return NodeState("down", 0 if election is None else election.epoch, -1, -1, -1, known.end_offset, vote, log)
+    view = host.member.view()
+    offsets = view.high_watermark, view.flushed_offset, view.log_end_offset
+    return NodeState(view.state, view.epoch, view.leader.leader_id, *offsets, vote, log)

@@ -1,0 +1,140 @@
+"""Runs with brokers: somebody who administers a cluster, and requests that come again.
+
+`run_cluster` is the door. Requests of brokers' former lives, and of leaders that are none any more, come again now and
+then, and must change nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from random import Random
+from typing import Final
+
+from kraft.invariants.partitions import PartitionLedger
+from kraft.sim.faults.nemesis import FAULTS
+from kraft.sim.nodes.cluster import CLUSTER, broker_ids
+from kraft.sim.nodes.replica_member import Frame, ReplicaMember
+from kraft.sim.runs.scenario import Scenario
+from kraft.sim.runs.simulator import CALM_MS, Result, Simulator, whole_run
+from kraft.sim.workloads.admin_workload import AdminWorkload
+from kraft.sim.workloads.partition_watch import PartitionWatch
+from kraft.sim.world.actions import Action
+from kraft.sim.world.driver import Exchange
+from metadata_log.serde import Message, decode
+from transport.protocol.apis import APIS, ApiKey
+from transport.protocol.errors import Error
+
+CHAOS_MS: Final = 20_000
+TEND_MS: Final = 3_000
+"""How often somebody looks after the brokers."""
+REMEMBERED: Final = 40
+"""So many requests of brokers may come again."""
+_REPEATABLE: Final = (ApiKey.BROKER_HEARTBEAT, ApiKey.ALTER_PARTITION, ApiKey.ASSIGN_REPLICAS_TO_DIRS)
+
+
+class Administration:
+    """Who asks the controllers of one run for something, beside the brokers themselves."""
+
+    pauses_ms: tuple[int, ...] = (700, 2000, 5000)
+    """Brokers need a quorum for everything they do."""
+    writes_ms: tuple[int, ...] = (300, 1000)
+    """Brokers write more."""
+
+    def __init__(self, seed: int, brokers: int) -> None:
+        self._rng = Random(f"{seed}/administration")
+        self._broker_ids = broker_ids(brokers)
+        self._workload = AdminWorkload(Random(f"{seed}/admin"), self._broker_ids)
+        self._repeat_mean_ms = self._rng.choice((200, 1000))
+        self._sent: deque[Message] = deque(maxlen=REMEMBERED)
+        self._next_request_id = 1
+        self._is_over = False
+
+    def begin(self, simulator: Simulator) -> None:
+        """Administer, and repeat what was said before, from now on."""
+        watch = simulator.world.watch
+        assert isinstance(watch, PartitionWatch), watch
+        self._simulator = simulator
+        self._ledger = watch.ledger
+        simulator.schedule(self._workload.pause_ms(), self._administer)
+        simulator.schedule(self._repeat_pause_ms(), self._repeat)
+        simulator.schedule(TEND_MS, self._tend)
+
+    def end(self) -> None:
+        """No more requests, so that everything can come to rest."""
+        self._is_over = True
+
+    def on_asked(self, exchange: Exchange) -> None:
+        """A broker asks for something that may come again."""
+        frame = exchange.message
+        assert isinstance(frame, Frame), frame
+        if exchange.sender in self._broker_ids and frame.api_key in _REPEATABLE:
+            body = frame.body
+            kind = APIS[frame.api_key].request
+            self._sent.append(decode(kind, frame.version, body) if isinstance(body, bytes) else body)
+
+    def on_administered(self, request_id: int) -> None:
+        """Nothing follows."""
+
+    def on_died(self, node_id: int) -> None:
+        """Nothing follows."""
+
+    def _administer(self) -> None:
+        if not self._is_over:
+            self._ask_controller(self._workload.next_request(self._ledger.image))
+            self._simulator.schedule(self._workload.pause_ms(), self._administer)
+
+    def _tend(self) -> None:
+        """Restart each broker whose epoch is stale: it does not register anew by itself, as Kafka's does not.
+
+        The registration of its former life has come late, and has replaced that of this life.
+        """
+        for node_id in self._broker_ids:
+            member = self._simulator.world.hosts[node_id].member
+            assert isinstance(member, ReplicaMember), member
+            if member.agent is not None and member.agent.lifecycle.last_error is Error.STALE_BROKER_EPOCH:
+                self._simulator.crash(node_id, 1)
+        self._simulator.schedule(TEND_MS, self._tend)
+
+    def _repeat_pause_ms(self) -> int:
+        return 1 + int(self._rng.expovariate(1 / self._repeat_mean_ms))
+
+    def _repeat(self) -> None:
+        """A request arrives again, perhaps of a former life or to another controller."""
+        if self._is_over:
+            return
+        if self._sent:
+            self._ask_controller(self._rng.choice(self._sent))
+        self._simulator.schedule(self._repeat_pause_ms(), self._repeat)
+
+    def _ask_controller(self, request: Message) -> None:
+        world = self._simulator.world
+        candidates = world.leaders() or world.running_voters()
+        if candidates:
+            self._simulator.administer(self._rng.choice(candidates), self._next_request_id, request)
+            self._next_request_id += 1
+
+
+def run_cluster(
+    seed: int,
+    nodes: int = 3,
+    brokers: int = 3,
+    *,
+    chaos_ms: int = CHAOS_MS,
+    calm_ms: int = CALM_MS,
+    keep_trace: bool = False,
+    recorded: list[Action] | None = None,
+    faults: tuple[str, ...] = FAULTS,
+) -> tuple[Result, PartitionLedger]:
+    """Simulate one cluster; what goes wrong in it is raised, with the seed and the end of the trace in its notes.
+
+    What happens is added to `recorded`, up to what went wrong.
+    """
+    scenario = Scenario.drawn(CLUSTER, nodes, seed, brokers)
+    work = Administration(seed, brokers)
+    simulator = Simulator(scenario, work=work, keep_trace=keep_trace, recorded=recorded, faults=faults)
+    result = whole_run(
+        simulator, chaos_ms, calm_ms, again=f"run_cluster({seed}, {nodes}, {brokers}, chaos_ms={chaos_ms})"
+    )
+    watch = simulator.world.watch
+    assert isinstance(watch, PartitionWatch), watch
+    return result, watch.ledger

@@ -1,0 +1,174 @@
+"""Runs in which every decision takes its time: controllers that need a while for each record, brokers that are in many
+ISRs, and one broker that falls silent.
+
+`run_loaded` is the door. A fence that is decided in one turn keeps the leader from everything else for longer than a
+fetch timeout; the leader loses its leadership and the fence, and the next leader begins anew. So what must happen is
+that the silent broker gets fenced, and that leaders come and go no more than the faults made them.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final
+
+from kraft.quorum.values import QuorumConfig
+from kraft.replica.hosts.broker_host import FEATURES
+from kraft.sim.faults.nemesis import FAULTS
+from kraft.sim.nodes.members import LOADED
+from kraft.sim.nodes.replica_member import CLUSTER_ID
+from kraft.sim.runs.scenario import Scenario
+from kraft.sim.runs.simulator import Result, Simulator, whole_run
+from kraft.sim.workloads.load_watch import BROKERS, TOPICS, LoadWatch, image_of_leader
+from kraft.sim.world.actions import Action
+from kraft.sim.world.driver import Exchange
+from metadata_log.image import MetadataImage
+from metadata_log.serde import Message
+from metadata_log.types import Uuid
+from transport.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from transport.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
+from transport.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
+
+RECORD_US: Final = 150
+"""A machine that is some ten times slower than ours: a fence in one turn takes three seconds."""
+PARTITIONS: Final = 1000
+CHAOS_MS: Final = 20_000
+CALM_MS: Final = 120_000
+HEARTBEAT_MS: Final = 400
+ASK_MS: Final = 200
+
+
+def loaded_config(seed: int) -> QuorumConfig:
+    """Timeouts of Kafka or half as long ones; all else as in production."""
+    rng = Random(f"{seed}/loaded")
+    fetch_timeout_ms = rng.choice((1000, 2000))
+    return QuorumConfig(
+        fetch_timeout_ms=fetch_timeout_ms,
+        fetch_max_wait_ms=fetch_timeout_ms // 4,
+        election_timeout_ms=rng.choice((400, 1000)),
+    )
+
+
+def loaded_scenario(seed: int, nodes: int) -> Scenario:
+    """Controllers that need a while for each record."""
+    return Scenario.drawn(LOADED, nodes, seed, config=loaded_config(seed), record_us=RECORD_US)
+
+
+class Load:
+    """What brokers and an operator ask of the controllers in one run."""
+
+    pauses_ms: tuple[int, ...] = (2000, 5000)
+    writes_ms: tuple[int, ...] = (500,)
+
+    def __init__(self, seed: int) -> None:
+        self._rng = Random(f"{seed}/load")
+        self._next_request_id = 1
+        self._is_over = self._is_silent = False
+
+    def begin(self, simulator: Simulator) -> None:
+        """Register the brokers, and create what they host."""
+        self._simulator = simulator
+        watch = simulator.world.watch
+        assert isinstance(watch, LoadWatch), watch
+        self._watch = watch
+        for node_id in simulator.world.node_ids:
+            simulator.slow_down(node_id, simulator.scenario.record_us)
+        simulator.schedule(HEARTBEAT_MS, self._beat)
+        simulator.schedule(ASK_MS, self._create)
+
+    def end(self) -> None:
+        """All faults have ended: one broker falls silent as soon as all topics are there."""
+        self._is_over = True
+
+    def on_asked(self, exchange: Exchange) -> None:
+        """Nothing follows."""
+
+    def on_administered(self, request_id: int) -> None:
+        """Nothing follows."""
+
+    def on_died(self, node_id: int) -> None:
+        """Nothing follows."""
+
+    def _beat(self) -> None:
+        """Every broker registers, until it is, and then says that it lives."""
+        image = self._image()
+        if self._is_over and not self._is_silent and image is not None and len(image.topics) == TOPICS:
+            self._is_silent = True
+            self._watch.fall_silent(self._simulator.world)
+        for broker_id in BROKERS[: -1 if self._is_silent else None]:
+            broker = None if image is None else image.brokers.by_id.get(broker_id)
+            if image is None or broker is None:
+                self._ask(_registration(broker_id))
+            else:
+                beat = BrokerHeartbeatRequest(
+                    broker_id=broker_id, broker_epoch=broker.epoch, current_metadata_offset=image.end.offset
+                )
+                self._ask(beat)
+        self._ask(_invented_heartbeat(self._rng))
+        self._simulator.schedule(HEARTBEAT_MS, self._beat)
+
+    def _create(self) -> None:
+        """One topic after the other, as long as all faults last and after that until there are enough."""
+        image = self._image()
+        names = set() if image is None else set(image.topics)
+        missing = [name for name in (f"t{number}" for number in range(TOPICS)) if name not in names]
+        if image is not None and missing and all(broker_id in image.brokers.by_id for broker_id in BROKERS):
+            self._ask(_topic(missing[0]))
+        if missing:
+            self._simulator.schedule(ASK_MS, self._create)
+
+    def _image(self) -> MetadataImage | None:
+        """What the active controller has committed."""
+        return image_of_leader(self._simulator.world)
+
+    def _ask(self, request: Message) -> None:
+        leaders = self._simulator.leaders()
+        if leaders:
+            self._simulator.administer(self._rng.choice(leaders), self._next_request_id, request)
+            self._next_request_id += 1
+
+
+def _registration(broker_id: int) -> Message:
+    return BrokerRegistrationRequest(
+        broker_id=broker_id,
+        cluster_id=CLUSTER_ID,
+        incarnation_id=Uuid(bytes(15) + bytes((broker_id,))),
+        listeners=[Listener("PLAINTEXT", f"b{broker_id}", 9092, 0)],
+        features=[Feature(*one) for one in FEATURES],
+        rack=None,
+        log_dirs=[Uuid(bytes(14) + b"\xff" + bytes((broker_id,)))],
+    )
+
+
+def _invented_heartbeat(rng: Random) -> Message:
+    """A heartbeat of an incarnation that has never registered."""
+    broker_id = rng.choice((*BROKERS, 4711, -1))
+    return BrokerHeartbeatRequest(broker_id=broker_id, broker_epoch=rng.choice((-1, 0, 2**62)))
+
+
+def _topic(name: str) -> Message:
+    assignments = [
+        CreatableReplicaAssignment(number, [BROKERS[(number + turn) % len(BROKERS)] for turn in range(len(BROKERS))])
+        for number in range(PARTITIONS)
+    ]
+    return CreateTopicsRequest(
+        topics=[CreatableTopic(name=name, num_partitions=-1, replication_factor=-1, assignments=assignments)]
+    )
+
+
+def run_loaded(
+    seed: int,
+    nodes: int = 3,
+    *,
+    chaos_ms: int = CHAOS_MS,
+    calm_ms: int = CALM_MS,
+    keep_trace: bool = False,
+    recorded: list[Action] | None = None,
+    faults: tuple[str, ...] = FAULTS,
+) -> Result:
+    """Simulate controllers that have much to decide; what goes wrong is raised, with the seed and the end of the trace
+    in its notes. What happens is added to `recorded`, up to what went wrong.
+    """
+    simulator = Simulator(
+        loaded_scenario(seed, nodes), work=Load(seed), keep_trace=keep_trace, recorded=recorded, faults=faults
+    )
+    return whole_run(simulator, chaos_ms, calm_ms, again=f"run_loaded({seed}, {nodes}, chaos_ms={chaos_ms})")

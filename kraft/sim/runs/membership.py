@@ -1,0 +1,90 @@
+"""Runs in which voters come and go, under all the other faults (KIP-853; Kafka: the tests of `RaftEventSimulationTest`
+that add, remove and swap voters).
+
+`run_dynamic` is the door.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final
+
+from kraft.sim.faults.nemesis import FAULTS, FORGED_FRAMES
+from kraft.sim.nodes.dynamic import UPGRADED
+from kraft.sim.runs.scenario import Scenario
+from kraft.sim.runs.simulator import CALM_MS, Result, Simulator, whole_run
+from kraft.sim.workloads.voter_workload import AskVoters, MoveNode, VoterWorkload, WipeDisk
+from kraft.sim.world.actions import Action
+from kraft.sim.world.driver import Exchange
+
+CHAOS_MS: Final = 20_000
+
+
+class Reconfiguration:
+    """What befalls the voters of one run, beside what befalls all nodes."""
+
+    pauses_ms: tuple[int, ...] = (500, 1500, 4000)
+    writes_ms: tuple[int, ...] = (20, 100, 500)
+
+    def __init__(self, scenario: Scenario) -> None:
+        rng, timeout_ms = Random(f"{scenario.seed}/membership"), scenario.config.request_timeout_ms
+        self._workload = VoterWorkload(rng, timeout_ms, upgrades=scenario.members == UPGRADED)
+        self._is_over = False
+
+    def begin(self, simulator: Simulator) -> None:
+        """Change who votes from now on."""
+        self._simulator = simulator
+        simulator.schedule(self._workload.pause_ms(), self._change)
+
+    def end(self) -> None:
+        """No more changes, so that everything can come to rest."""
+        self._is_over = True
+
+    def on_asked(self, exchange: Exchange) -> None:
+        """Nothing follows."""
+
+    def on_administered(self, request_id: int) -> None:
+        """A change was made or refused."""
+        self._workload.answered(request_id)
+
+    def on_died(self, node_id: int) -> None:
+        """A node will answer nothing more."""
+        self._workload.died(node_id)
+
+    def _change(self) -> None:
+        if self._is_over:
+            return
+        simulator = self._simulator
+        for step in self._workload.next_steps(simulator.world, simulator.now_ms):
+            match step:
+                case AskVoters(node_id, request_id, request):
+                    simulator.administer(node_id, request_id, request)
+                case WipeDisk(node_id, down_ms):
+                    simulator.wipe(node_id, down_ms)
+                case MoveNode(node_id, port, down_ms):
+                    simulator.move(node_id, port, down_ms)
+        simulator.schedule(self._workload.pause_ms(), self._change)
+
+
+def run_dynamic(
+    seed: int,
+    nodes: int = 5,
+    *,
+    kind: str = "dynamic",
+    chaos_ms: int = CHAOS_MS,
+    calm_ms: int = CALM_MS,
+    keep_trace: bool = False,
+    recorded: list[Action] | None = None,
+    faults: tuple[str, ...] = FAULTS,
+) -> Result:
+    """Simulate one quorum whose voters come and go; `kind` is a key of `kraft.sim.nodes.dynamic.DYNAMIC`.
+
+    What goes wrong is raised, with the seed and the end of the trace in its notes. What happens is added to `recorded`,
+    up to what went wrong.
+    """
+    scenario = Scenario.drawn(kind, nodes, seed, is_forged=FORGED_FRAMES in faults)
+    work = Reconfiguration(scenario)
+    simulator = Simulator(scenario, work=work, keep_trace=keep_trace, recorded=recorded, faults=faults)
+    return whole_run(
+        simulator, chaos_ms, calm_ms, again=f"run_dynamic({seed}, {nodes}, kind={kind!r}, chaos_ms={chaos_ms})"
+    )

@@ -1,0 +1,108 @@
+"""What a run begins with: how many nodes of which kind, with which settings (Kafka: `RaftEventSimulationTest`'s
+`Cluster`).
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from msgspec import Struct
+
+from kraft.quorum.values import QuorumConfig
+from kraft.quorum.voters import VoterSet
+from kraft.sim.nodes.cluster import CLUSTER, Cluster
+from kraft.sim.nodes.dynamic import DYNAMIC, DynamicQuorum, VoterWatch
+from kraft.sim.nodes.machine_member import COUNTS
+from kraft.sim.nodes.members import LOADED, MACHINES, MEMBERS, MakeMember, draw_config, machine_members
+from kraft.sim.nodes.trial import Trial
+from kraft.sim.workloads.client_history import ClientHistory
+from kraft.sim.workloads.load_watch import LoadWatch
+from kraft.sim.workloads.partition_watch import PartitionWatch
+from kraft.sim.world.contacts import Contacts
+from kraft.sim.world.disk_losses import DiskLosses
+from kraft.sim.world.trace import Trace
+from kraft.sim.world.world import World
+
+
+class Scenario(Struct, frozen=True, kw_only=True):
+    """Everything that a world is made from. `seed` draws what is not said here, such as the versions nodes speak."""
+
+    members: str
+    """The kind of the voters: a key of `MEMBERS` or of `DYNAMIC`, or `cluster`."""
+    nodes: int
+    first_id: int = 1
+    brokers: int = 0
+    seed: int = 0
+    config: QuorumConfig
+    record_us: int = 0
+    """How long every node needs for a record that it decides on or applies, in the calm, too."""
+    is_forged: bool = False
+    """Whether peers forge what only the true sender could deny: then only this is demanded, that no node ends."""
+
+    @staticmethod
+    def drawn(
+        members: str,
+        nodes: int,
+        seed: int,
+        brokers: int = 0,
+        config: QuorumConfig | None = None,
+        *,
+        record_us: int = 0,
+        is_forged: bool = False,
+    ) -> Scenario:
+        """The scenario of a seed; its settings are drawn, unless given."""
+        config = config or draw_config(Random(f"{seed}/config"))
+        return Scenario(
+            members=members,
+            nodes=nodes,
+            brokers=brokers,
+            seed=seed,
+            config=config,
+            record_us=record_us,
+            is_forged=is_forged,
+        )
+
+    def make_world(self, trace: Trace, make_member: MakeMember | None = None, trial: Trial | None = None) -> World:
+        """The world at its beginning; `make_member` makes nodes of a kind that `MEMBERS` does not name, and `trial`
+        says which state machine they host, if not counters.
+
+        Raises:
+            KeyError: there is no such kind of members.
+        """
+        world = self._make_world(trace, make_member, trial)
+        if self.is_forged:
+            world.demand_only_survival()
+        return world
+
+    def _make_world(self, trace: Trace, make_member: MakeMember | None, trial: Trial | None) -> World:
+        voter_ids = tuple(range(self.first_id, self.first_id + self.nodes))
+        contacts = Contacts(self.config.fetch_timeout_ms)
+        if self.members in DYNAMIC:
+            quorum = DynamicQuorum(self.members, self.nodes, self.config, self.seed)
+            first = quorum.first_voters
+            world = World(quorum.members(), first, trace=trace, contacts=contacts, watch=VoterWatch())
+            # The voters that may be lost are drawn by who knows how they change.
+            world.disk_losses = DiskLosses(())
+            return world
+        voters = VoterSet.parse(",".join(f"{one}@n{one}:9000" for one in voter_ids))
+        if self.members == CLUSTER:
+            cluster = Cluster(self.seed, self.brokers)
+            members = {one: cluster.make_controller(one, voters, self.config) for one in voter_ids}
+            members |= {one: cluster.make_broker(one, voters, self.config) for one in cluster.broker_ids}
+            watch = PartitionWatch(cluster.broker_ids)
+            return World(members, voters, trace=trace, contacts=contacts, watch=watch)
+        if trial is not None:
+            make_member = machine_members(trial)
+        make_member = make_member or MEMBERS[self.members]
+        rng = Random(f"{self.seed}/members")
+        members = {one: make_member(one, voters, self.config, rng) for one in voter_ids}
+        if self.members == LOADED:
+            return World(members, voters, trace=trace, contacts=contacts, watch=LoadWatch())
+        history = ClientHistory(trial or COUNTS) if self.members == MACHINES else None
+        return World(members, voters, trace=trace, contacts=contacts, watch=history)
+
+
+def kind_of(make_member: MakeMember) -> str:
+    """The name of a kind of members, for a `Scenario`."""
+    names = (name for name, known in MEMBERS.items() if known is make_member)
+    return next(names, make_member.__name__)

@@ -1,0 +1,97 @@
+"""Looks at one seed after the other for a broken promise, and brings back the schedule that breaks it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from msgspec import Struct
+
+from kraft.sim.faults.nemesis import FAULTS, FORGED_FRAMES
+from kraft.sim.mutants import planted
+from kraft.sim.nodes.cluster import CLUSTER
+from kraft.sim.nodes.dynamic import DYNAMIC
+from kraft.sim.nodes.members import LOADED, MEMBERS
+from kraft.sim.nodes.trial import Trial
+from kraft.sim.runs import brokers, loaded, membership, simulator
+from kraft.sim.runs.scenario import Scenario
+from kraft.sim.runs.simulator import Result
+from kraft.sim.search.schedule import Schedule, check_of
+from kraft.sim.world.actions import Action
+
+KINDS = tuple(name for name in (*MEMBERS, *DYNAMIC, CLUSTER) if name != "steady-core")
+"""What the nodes of a run may be; steady cores draw nothing, and so never elect anybody in a run."""
+
+SURVIVORS = ("core", "replica", "controller", *DYNAMIC)
+"""What the nodes of a run may be in which peers forge messages."""
+
+
+class Hunt(Struct, frozen=True, kw_only=True):
+    """The runs to look at, but for their seeds."""
+
+    members: str = "replica"
+    """One of `KINDS`."""
+    nodes: int = 3
+    brokers: int = 3
+    """How many, if the members are a cluster."""
+    trial: Trial | None = None
+    """Which state machine the members host, if that is what they do, and not counters."""
+    mutant: str | None = None
+    chaos_ms: int | None = None
+    """How long things go wrong; None for as long as is usual."""
+    faults: tuple[str, ...] = FAULTS
+    """What may go wrong; each seed draws some of it."""
+
+    def run(self, seed: int, recorded: list[Action] | None = None) -> Result | Schedule:
+        """One run: what it came to, or the schedule that broke a promise in it. What happens is added to `recorded`.
+
+        Without that, what happens is only written down when something was found and the same run is made again.
+        """
+        with planted(self.mutant):
+            actions = recorded
+            if actions is None:
+                actions = []
+                with suppress(Exception):
+                    return self._simulate(seed, None)
+            try:
+                return self._simulate(seed, actions)
+            except Exception as failure:
+                return Schedule(
+                    scenario=self.scenario(seed),
+                    mutant=self.mutant,
+                    violated=check_of(failure),
+                    message=str(failure),
+                    actions=tuple(actions),
+                )
+
+    def scenario(self, seed: int) -> Scenario:
+        """What the run of a seed begins with."""
+        if self.members == LOADED:
+            return loaded.loaded_scenario(seed, self.nodes)
+        brokers = self.brokers if self.members == CLUSTER else 0
+        return Scenario.drawn(self.members, self.nodes, seed, brokers, is_forged=FORGED_FRAMES in self.faults)
+
+    def _simulate(self, seed: int, recorded: list[Action] | None) -> Result:
+        if self.members == CLUSTER:
+            chaos_ms = brokers.CHAOS_MS if self.chaos_ms is None else self.chaos_ms
+            return brokers.run_cluster(
+                seed, self.nodes, self.brokers, chaos_ms=chaos_ms, recorded=recorded, faults=self.faults
+            )[0]
+        if self.members in DYNAMIC:
+            chaos_ms = membership.CHAOS_MS if self.chaos_ms is None else self.chaos_ms
+            return membership.run_dynamic(
+                seed, self.nodes, kind=self.members, chaos_ms=chaos_ms, recorded=recorded, faults=self.faults
+            )
+        if self.members == LOADED:
+            chaos_ms = loaded.CHAOS_MS if self.chaos_ms is None else self.chaos_ms
+            return loaded.run_loaded(seed, self.nodes, chaos_ms=chaos_ms, recorded=recorded, faults=self.faults)
+        make_member = MEMBERS[self.members]
+        chaos_ms = simulator.CHAOS_MS if self.chaos_ms is None else self.chaos_ms
+        return simulator.run(
+            seed,
+            self.nodes,
+            make_member=make_member,
+            trial=self.trial,
+            chaos_ms=chaos_ms,
+            recorded=recorded,
+            faults=self.faults,
+        )

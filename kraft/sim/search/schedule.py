@@ -1,0 +1,172 @@
+"""A history of a simulated quorum as a file: what it began with, what happened, and which promise was broken in the end
+(Kafka's simulation names a seed instead; a schedule still means the same when the simulator draws otherwise).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from kraft.sim.mutants import MUTANTS, planted
+from kraft.sim.nodes.members import MakeMember
+from kraft.sim.nodes.trial import Trial
+from kraft.sim.runs.scenario import Scenario
+from kraft.sim.runs.simulator import Simulator
+from kraft.sim.world.actions import Action, Submit
+from kraft.sim.world.driver import Driver
+from kraft.sim.world.trace import Trace
+from kraft.sim.world.world import World
+from metadata_log.errors import MetadataLogError
+
+FORMAT: Final = 1
+RAISES_FOR_OTHERS: Final = "_raise_if"
+"""Functions of this name only raise what the one that calls them has found."""
+
+
+class BadSchedule(MetadataLogError):
+    """A file is no schedule, or none that can be replayed here."""
+
+
+class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What happened to a world that began as `scenario`, with the bug of this name planted."""
+
+    format: int = FORMAT
+    scenario: Scenario
+    mutant: str | None = None
+    violated: str = ""
+    """Which check failed in the end, as `check_of` names it; empty if none did."""
+    message: str = ""
+    calm_ms: int = 0
+    """If given: when all of this has happened, all faults end, and so much later everybody must have got somewhere."""
+    actions: tuple[Action, ...]
+
+
+class Replayed(Struct, frozen=True):
+    """What a schedule came to. `performed` is what could happen; the rest was about something that was not there."""
+
+    world: World
+    performed: tuple[Action, ...]
+    failure: Exception | None
+
+    @property
+    def digest(self) -> str:
+        """A fingerprint of the trace."""
+        return self.world.trace.digest
+
+
+def encode_schedule(schedule: Schedule) -> bytes:
+    """JSON with one action per line."""
+    header = msgspec.json.format(msgspec.json.encode(msgspec.structs.replace(schedule, actions=())), indent=1)
+    assert header.endswith(b"[]\n}"), header
+    lines = b",\n".join(msgspec.json.encode(action) for action in schedule.actions)
+    return header[: -len(b"]\n}")] + b"\n" + lines + b"\n]}\n"
+
+
+def decode_schedule(data: bytes, source: str) -> Schedule:
+    """Read what `encode_schedule` wrote; `source` says where it was found.
+
+    Raises:
+        BadSchedule: these bytes are no schedule, or of another format or a later version of Kraft.
+    """
+    try:
+        schedule = msgspec.json.decode(data, type=Schedule)
+    except msgspec.DecodeError as failure:
+        raise BadSchedule(f"{source} is no schedule: {failure}") from failure
+    if schedule.format != FORMAT:
+        raise BadSchedule(f"{source} has the format {schedule.format}; this version reads {FORMAT}")
+    if schedule.mutant is not None and schedule.mutant not in MUTANTS:
+        raise BadSchedule(f"{source} needs the mutant {schedule.mutant}, which is not known here")
+    return schedule
+
+
+def replay(
+    schedule: Schedule,
+    *,
+    make_member: MakeMember | None = None,
+    trial: Trial | None = None,
+    trace: Trace | None = None,
+    driver: Driver | None = None,
+    on_performed: Callable[[World, Action], None] = lambda world, action: None,
+) -> Replayed:
+    """Let everything in a schedule happen again, until a promise is broken.
+
+    `make_member` makes the nodes, if they are of a kind that `MEMBERS` does not name; `trial` says which state machine
+    they host, if not counters. `driver` is told what follows
+    from what, and `on_performed` each thing that has happened.
+
+    Raises:
+        BadSchedule: there is no such kind of nodes.
+    """
+    with planted(schedule.mutant):
+        try:
+            world = schedule.scenario.make_world(trace or Trace(keep_all=True), make_member, trial)
+        except KeyError as unknown:
+            raise BadSchedule(f"nodes of the kind {unknown} are not known here") from unknown
+        world.driver = driver or world.driver
+        return perform_all(world, schedule, on_performed=on_performed)
+
+
+def perform_all(
+    world: World,
+    schedule: Schedule,
+    *,
+    find: Callable[[World, Action], Action | None] = lambda world, action: action,
+    on_performed: Callable[[World, Action], None] = lambda world, action: None,
+) -> Replayed:
+    """Let everything in a schedule happen in a world as it was at its beginning, until a promise is broken.
+
+    `find` says what an action is in this world, and None if it is nothing there.
+    """
+    performed: list[Action] = []
+    for action in schedule.actions:
+        found = find(world, action)
+        if found is None:
+            continue
+        failure = None
+        try:
+            has_happened = world.perform(found)
+        except Exception as broken:
+            has_happened, failure = True, broken
+        if has_happened:
+            performed.append(found)
+            on_performed(world, found)
+        if failure is not None:
+            return Replayed(world, tuple(performed), failure)
+    try:
+        _end_in_calm(world, schedule, performed)
+    except Exception as broken:
+        return Replayed(world, tuple(performed), broken)
+    return Replayed(world, tuple(performed), None)
+
+
+def _end_in_calm(world: World, schedule: Schedule, performed: list[Action]) -> None:
+    """Let all faults end, if the schedule says so. Raises what is broken then, `NoProgress` where nobody gets on."""
+    if schedule.calm_ms:
+        submitted = (action.submit_id for action in performed if isinstance(action, Submit))
+        simulator = Simulator(schedule.scenario, world=world, faults=())
+        simulator.resume(1 + max(submitted, default=0))
+        simulator.calm(schedule.calm_ms)
+
+
+def check_of(failure: BaseException) -> str:
+    """Which check a failure comes from: the kind of the failure and the function that raised it.
+
+    Two failures of one check are the same bug, as far as anybody can tell, whatever nodes and offsets they name.
+    """
+    place = ""
+    traceback: TracebackType | None = failure.__traceback__
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if code.co_name != RAISES_FOR_OTHERS:
+            place = code.co_qualname
+        traceback = traceback.tb_next
+    return f"{type(failure).__name__} by {place}"
+
+
+def function_of(check: str) -> str:
+    """The function in what `check_of` says, without its class; of one within another the outer one."""
+    return check.partition(" by ")[2].partition(".<locals>")[0].rpartition(".")[2]

@@ -1,0 +1,299 @@
+"""Makes a schedule that breaks a promise as short as it can be (Zeller's ddmin, with messages that are found again).
+
+Parts are left out, large ones first; then a request and its answer become one round trip where that does, and any two
+actions are left out at once. That is repeated as long as it helps.
+
+When something is left out, what follows has other numbers: the third Vote of node 2 may be its second now. So what an
+action is about is looked for anew, and the shortened schedule names what it found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from typing import Final
+
+from msgspec.structs import replace
+
+from kraft.sim.mutants import planted
+from kraft.sim.nodes.cluster import CLUSTER
+from kraft.sim.nodes.dynamic import DYNAMIC
+from kraft.sim.nodes.members import MACHINES, MakeMember
+from kraft.sim.nodes.trial import Trial
+from kraft.sim.runs.simulator import CALM
+from kraft.sim.search.schedule import Replayed, Schedule, check_of, perform_all, replay
+from kraft.sim.world.actions import (
+    WORLD,
+    Action,
+    Deliver,
+    Fail,
+    Flushed,
+    Forge,
+    Note,
+    Return,
+    RoundTrip,
+    SetClock,
+    Start,
+    Submit,
+    Tick,
+)
+from kraft.sim.world.driver import Exchange
+from kraft.sim.world.trace import Trace
+from kraft.sim.world.world import NoProgress, World
+
+MOST_EVENTS: Final = 2_000_000
+"""So many inputs to nodes in all a search may cost: some minutes."""
+_RECENT: Final = 20
+"""So many of a node's last requests are looked through."""
+_CALM_MS: Final = 20_000
+"""Who gets nowhere in so long a calm is stuck."""
+
+
+class _Spent(Exception):
+    """The search has cost as much as it may."""
+
+
+def shrink(
+    schedule: Schedule,
+    *,
+    make_member: MakeMember | None = None,
+    trial: Trial | None = None,
+    most_events: int = MOST_EVENTS,
+    on_shorter: Callable[[int], None] = lambda length: None,
+) -> Schedule:
+    """A schedule that breaks the same promise with as few actions as can be found, no clocks that are wrong without
+    need, and no waiting without need.
+
+    One in which nobody got anywhere ends where all faults did, and the calm after that is made anew each time; with a
+    mutant, the sound code must get somewhere in it. `on_shorter` is told each shorter length.
+    """
+    shortened = _without_calm(schedule, make_member)
+    if shortened is None:
+        return schedule
+    search = _Search(shortened, make_member, trial, most_events, on_shorter)
+    try:
+        search.leave_out_groups()
+        search.leave_out()
+        length = len(schedule.actions) + 1
+        while len(search.best.actions) < length:
+            length = len(search.best.actions)
+            search.simplify()
+            search.join()
+            search.leave_out()
+            search.leave_out_pairs()
+    except _Spent:
+        pass
+    return search.best
+
+
+def _without_calm(schedule: Schedule, make_member: MakeMember | None) -> Schedule | None:
+    """The schedule up to where all faults end, if it breaks no other promise than to get somewhere then.
+
+    None if that takes more than a calm, such as clients that go on where they were; or if nobody may get anywhere once
+    something is left out, as where voters come and go, and there is no sound code to compare with.
+    """
+    if not _is_stuck(schedule) or schedule.calm_ms:
+        return schedule
+    ends = [place for place, action in enumerate(schedule.actions) if isinstance(action, Note) and action.text == CALM]
+    members = schedule.scenario.members
+    if members in (CLUSTER, MACHINES) or (members in DYNAMIC and schedule.mutant is None) or not ends:
+        return None
+    ended = replace(schedule, actions=schedule.actions[: ends[-1]], calm_ms=_CALM_MS)
+    failure = replay(ended, make_member=make_member).failure
+    return ended if failure is not None and check_of(failure) == schedule.violated else None
+
+
+def _is_stuck(schedule: Schedule) -> bool:
+    return schedule.violated.startswith(NoProgress.__name__)
+
+
+class _Search:
+    """The shortest so far, and what the search for it has cost."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        make_member: MakeMember | None,
+        trial: Trial | None,
+        most_events: int,
+        on_shorter: Callable[[int], None],
+    ) -> None:
+        self.best = schedule
+        self._make_member = make_member
+        self._trial = trial
+        self._events_left = most_events
+        self._on_shorter = on_shorter
+
+    @property
+    def _actions(self) -> tuple[Action, ...]:
+        return self.best.actions
+
+    def leave_out_groups(self) -> None:
+        """Leave out all actions of a kind, and all that happens at a node."""
+        for kind in dict.fromkeys(type(action) for action in self._actions):
+            self._try([action for action in self._actions if type(action) is not kind])
+        for node_id in dict.fromkeys(action.node for action in self._actions):
+            self._try([action for action in self._actions if action.node != node_id])
+
+    def leave_out(self) -> None:
+        """Leave out ever smaller parts, the last first, until each action is needed."""
+        part = max(len(self._actions) // 2, 1)
+        while True:
+            before = len(self._actions)
+            end = len(self._actions)
+            while end > 0:
+                begin = max(end - part, 0)
+                self._try([*self._actions[:begin], *self._actions[end:]])
+                end = min(begin, len(self._actions))
+            if part == 1 and len(self._actions) == before:
+                return
+            part = max(part // 2, 1)
+
+    def leave_out_pairs(self) -> None:
+        """Leave out any two actions at once, until no two can go."""
+        pairs = combinations(range(len(self._actions)), 2)
+        while (pair := next(pairs, None)) is not None:
+            if self._try([action for place, action in enumerate(self._actions) if place not in pair]):
+                self.leave_out()
+                pairs = combinations(range(len(self._actions)), 2)
+
+    def join(self) -> None:
+        """Let answers come at once, or requests arrive when their answers are awaited: the two are a round trip."""
+        place = 0
+        while place < len(self._actions):
+            action = self._actions[place]
+            if not isinstance(action, Deliver) or not self._join(action, place):
+                place += 1
+
+    def _join(self, request: Deliver, place: int) -> bool:
+        asked = request.sender, request.number
+        for end in range(place + 1, len(self._actions)):
+            answer = self._actions[end]
+            if isinstance(answer, Return) and (answer.node, answer.number) == asked:
+                before, between, after = self._actions[:place], self._actions[place + 1 : end], self._actions[end + 1 :]
+                trip = RoundTrip(request.at_ms, answer.node, request.node, request.number, request.kind)
+                return self._try([*before, trip, *between, *after]) or self._try(
+                    [*before, *between, replace(trip, at_ms=answer.at_ms), *after]
+                )
+        return False
+
+    def simplify(self) -> None:
+        """Right the clocks, count submissions from one, say where only time passes, and close the gaps in that."""
+        self._try([_with_right_clock(action) for action in self._actions])
+        self._try(_renumbered(self._actions))
+        for place in range(len(self._actions)):
+            self._let_time_pass(place)
+            self._close_gap(place)
+
+    def _let_time_pass(self, place: int) -> None:
+        """A node that only sees by this action how late it is may as well look at its clock."""
+        if place < len(self._actions):
+            action = self._actions[place]
+            if not isinstance(action, Tick) and action.node != WORLD:
+                self._try([*self._actions[:place], Tick(action.at_ms, action.node), *self._actions[place + 1 :]])
+
+    def _close_gap(self, place: int) -> None:
+        """Let everything from this action on happen as early as it may."""
+        if place >= len(self._actions):
+            return
+        gap_ms = self._actions[place].at_ms - (self._actions[place - 1].at_ms if place else 0)
+        saved_ms = gap_ms
+        while saved_ms > 0:
+            earlier = [replace(action, at_ms=action.at_ms - saved_ms) for action in self._actions[place:]]
+            if self._try([*self._actions[:place], *earlier]):
+                return
+            saved_ms //= 2
+
+    def _try(self, actions: Sequence[Action]) -> bool:
+        """Let these happen, and take what did for the best if it breaks the same promise and is no longer."""
+        if self._events_left <= 0:
+            raise _Spent
+        shortened = self._perform(replace(self.best, actions=tuple(actions)))
+        performed, failure = shortened.performed, shortened.failure
+        if failure is None or check_of(failure) != self.best.violated or len(performed) > len(self._actions):
+            return False
+        candidate = replace(self.best, actions=performed, message=str(failure))
+        if _is_stuck(candidate) and candidate.mutant is not None:
+            sound = self._perform(replace(candidate, mutant=None))
+            if sound.failure is not None:
+                return False
+        is_shorter = len(performed) < len(self._actions)
+        self.best = candidate
+        if is_shorter:
+            self._on_shorter(len(performed))
+        return True
+
+    def _perform(self, schedule: Schedule) -> Replayed:
+        """What of a schedule happens in a world of its own, and what it breaks."""
+        world = schedule.scenario.make_world(Trace(), self._make_member, self._trial)
+        with planted(schedule.mutant):
+            replayed = perform_all(world, schedule, find=_found_again)
+        self._events_left -= world.events
+        return replayed
+
+
+def _found_again(world: World, action: Action) -> Action | None:
+    """The action, about the newest such message or fsync if its own is not there; None if there is none at all."""
+    match action:
+        case Deliver(node=target, sender=sender, kind=kind) | RoundTrip(node=sender, peer=target, kind=kind):
+            own = world.exchanges.get((sender, action.number))
+            if own is not None and own.target == target and own.kind == kind:
+                return action
+            found = _newest(world, sender, target, kind, lambda exchange: not exchange.answers)
+            return None if found is None else replace(action, number=found.number)
+        case Return(node=sender, peer=target, kind=kind):
+            own = world.exchanges.get((sender, action.number))
+            if own is not None and own.kind == kind and own.target == target and _has_answer(own, action.copy):
+                return action
+            found = _newest(world, sender, target, kind, lambda exchange: _has_answer(exchange, 0))
+            return None if found is None else replace(action, number=found.number, copy=0)
+        case Fail(node=sender, peer=target, kind=kind) | Forge(node=sender, peer=target, kind=kind):
+            own = world.exchanges.get((sender, action.number))
+            if own is not None and own.kind == kind and own.target == target and not own.is_settled:
+                return action
+            found = _newest(world, sender, target, kind, lambda exchange: True)
+            return None if found is None else replace(action, number=found.number)
+        case Flushed(node=node_id):
+            flushing = world.hosts[node_id].flushing
+            if action.number in flushing or not flushing:
+                return action
+            return replace(action, number=min(flushing))
+        case _:
+            return action
+
+
+def _newest(world: World, sender: int, target: int, kind: str, fits: Callable[[Exchange], bool]) -> Exchange | None:
+    """The newest request of this kind that still waits for its answer and fits."""
+    newest = world.hosts[sender].requests
+    for number in range(newest, max(newest - _RECENT, 0), -1):
+        exchange = world.exchanges[sender, number]
+        if exchange.target == target and exchange.kind == kind and not exchange.is_settled and fits(exchange):
+            return exchange
+    return None
+
+
+def _has_answer(exchange: Exchange, copy: int) -> bool:
+    return not exchange.is_settled and copy < len(exchange.answers) and exchange.answers[copy] is not None
+
+
+def _with_right_clock(action: Action) -> Action:
+    match action:
+        case Start():
+            return replace(action, clock_offset_ms=0)
+        case SetClock():
+            return replace(action, offset_ms=0)
+        case _:
+            return action
+
+
+def _renumbered(actions: Sequence[Action]) -> list[Action]:
+    """The same with submissions counted from one."""
+    numbers: dict[int, int] = {}
+    renumbered: list[Action] = []
+    for action in actions:
+        if isinstance(action, Submit):
+            number = numbers.setdefault(action.submit_id, len(numbers) + 1)
+            renumbered.append(replace(action, submit_id=number, value=f"value-{number}"))
+        else:
+            renumbered.append(action)
+    return renumbered

@@ -1,0 +1,1 @@
+"""Copies and fingerprints of what a node holds, by its fields."""

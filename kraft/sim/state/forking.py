@@ -1,0 +1,238 @@
+"""Copies of worlds and replicas, so that one can see what follows from each of the things that could happen next.
+
+`kraft.sim.state.copier` copies field by field. Two kinds of classes need a rule of their own: those that hold a file,
+whose
+copy belongs to the copied disk; and those that hold an iterator that has begun, which Python cannot copy. Such an
+iterator is made anew and moved to the same place.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from copy import copy
+from itertools import islice, tee
+from typing import Any, Final, TypeVar
+
+from kraft.broker import BrokerAgent
+from kraft.controller import QuorumController
+from kraft.controller.replaying import EVERYTHING, SnapshotReplay
+from kraft.replica.applier import _Reading
+from kraft.replica.hosts.broker_host import BrokerHost
+from kraft.replica.hosts.broker_host import _Applying as ApplyingOfBroker
+from kraft.replica.hosts.controller_host import ControllerHost, _Applying, _OfBatch, _OfSnapshot
+from kraft.replica.hosts.decisions import Decisions, _UnderWay
+from kraft.replica.hosts.machine_host import MachineHost
+from kraft.replica.interface.held import HeldReply
+from kraft.replica.replica import Replica
+from kraft.replica.storage.snapshots import _Work as SnapshotWork
+from kraft.sim.state.copier import COPIERS, Memo, declare, fork_fields, known_copy, note_copy, share
+from kraft.state_machine import Codec
+from metadata_log.image import MetadataImage
+from metadata_log.log.log import FlushHandle
+from metadata_log.memory_disk import MemoryDisk, MemoryFile, MemoryLock
+
+T = TypeVar("T")
+_Tee: Final[type[Any]] = type(tee((), 1)[0])
+
+
+def forked(value: T, memo: Memo | None = None) -> T:
+    """A copy that can go its own way; what cannot change is shared. Raises `TypeError` for an object without fields
+    that no rule covers, such as a generator.
+    """
+    found: T = COPIERS[type(value)](value, {} if memo is None else memo)
+    return found
+
+
+def _disk(disk: MemoryDisk, memo: Memo) -> MemoryDisk:
+    """The contents are shared until one side changes them."""
+    found = known_copy(disk, memo)
+    if found is None:
+        found = note_copy(disk, disk.fork(), memo)
+    return found
+
+
+def _file(file: MemoryFile, memo: Memo) -> MemoryFile:
+    """The same file of the copied disk, open if it was."""
+    found = known_copy(file, memo)
+    if found is not None:
+        return found
+    disk = forked(file._disk, memo)
+    is_open = file._life == file._disk._life
+    life = disk._life if is_open else -1
+    made = note_copy(file, MemoryFile(disk, file._path, file._inode, life, writable=file._writable), memo)
+    if is_open:
+        disk._open[file._inode] = disk._open.get(file._inode, 0) + 1
+    return made
+
+
+def _lock(lock: MemoryLock, memo: Memo) -> MemoryLock:
+    """The same lock of the copied disk, held if it was."""
+    disk = forked(lock._disk, memo)
+    made = MemoryLock(disk, lock._name)
+    if lock._life == lock._disk._life:
+        disk._locks[lock._name] = None
+    else:
+        made._life = -1
+    return made
+
+
+def _flush_handle(handle: FlushHandle, memo: Memo) -> FlushHandle:
+    """Frozen, but not what it holds."""
+    return FlushHandle(forked(handle.file, memo), handle.offset, handle.generation, forked(handle.failure, memo))
+
+
+def _snapshot_work(work: SnapshotWork, memo: Memo) -> SnapshotWork:
+    """The values are those of an image, so that a second iterator gives the same."""
+    values = islice(work.source(), work.taken, None)
+    return SnapshotWork(forked(work.writer, memo), work.source, values, work.timestamp_ms, work.taken)
+
+
+def _controller(controller: QuorumController, memo: Memo) -> QuorumController:
+    """The two iterators read one image, which never changes."""
+    found = known_copy(controller, memo)
+    if found is not None:
+        return found
+    given = {name: _iterator(controller, name) for name in ("_imbalanced", "_leaderless")}
+    return fork_fields(controller, memo, **given)
+
+
+def _agent(agent: BrokerAgent, memo: Memo) -> BrokerAgent:
+    """The iterator reads the image of the moment at which it began."""
+    found = known_copy(agent, memo)
+    return fork_fields(agent, memo, _gathering=_iterator(agent, "_gathering")) if found is None else found
+
+
+def _iterator(owner: object, name: str) -> Iterator[Any] | None:
+    """An iterator at the same place, with `tee`; the owner gets one, too, as two share their source from now on."""
+    iterator: Iterator[Any] | None = getattr(owner, name)
+    if iterator is not None and not isinstance(iterator, _Tee):
+        (iterator,) = tee(iterator, 1)
+        setattr(owner, name, iterator)
+    return copy(iterator)
+
+
+def _broker_host(host: BrokerHost, memo: Memo) -> BrokerHost:
+    """What is under way is replayed anew into the image of the copy of the agent, which has noted it."""
+    found = known_copy(host, memo)
+    if found is not None:
+        return found
+    agent, applying = forked(host.agent, memo), host._applying
+    return fork_fields(host, memo, _applying=None if applying is None else _applying_of_broker(applying, agent))
+
+
+def _applying_of_broker(applying: ApplyingOfBroker, agent: BrokerAgent) -> ApplyingOfBroker:
+    replay = applying.replay
+    anew = (
+        SnapshotReplay(applying._end)
+        if isinstance(replay, SnapshotReplay)
+        else agent.begin_committed(replay.base_offset)
+    )
+    made = ApplyingOfBroker(anew, applying._end, applying._values, applying._where)
+    anew.go_on(islice(made._counted(), applying.count), EVERYTHING)
+    return made
+
+
+def _reading(reading: _Reading, memo: Memo) -> _Reading:
+    """The records are read anew up to the same place."""
+    made = _Reading(reading._batch, reading._where)
+    made._values = reading._values.copy()
+    made._records = islice(made._records, len(made._values), None)
+    return made
+
+
+def _replica(replica: Replica, memo: Memo) -> Replica:
+    """Answers that are held are judged anew against the copy, as far as they were."""
+    found = known_copy(replica, memo)
+    if found is not None:
+        return found
+    made = fork_fields(replica, memo, _held=deque())
+    made._held.extend([_held_reply(held, made, memo) for held in replica._held])
+    return made
+
+
+def _held_reply(held: HeldReply, replica: Replica, memo: Memo) -> HeldReply:
+    made = HeldReply(held.event, held.peer_id, replica._begin_of(held.event))
+    made.taken, made.is_judged = held.taken, held.is_judged
+    basis, steps = made._begin()
+    # What was judged against a log that has changed since begins anew with the next turn, here as there.
+    if held.has_begun and basis == forked(held._basis, memo):
+        for _ in range(held.taken):
+            next(steps)
+        made._basis, made._steps = basis, steps
+    return made
+
+
+def _controller_host(host: ControllerHost, memo: Memo) -> ControllerHost:
+    """What is under way is decided anew by the copy of the controller, and replayed anew into its image."""
+    found = known_copy(host, memo)
+    if found is not None:
+        return found
+    controller = forked(host.controller, memo)
+    applying = None if host._applying is None else _applying(host._applying, controller)
+    return fork_fields(host, memo, _decisions=_decisions(host._decisions, controller, memo), _applying=applying)
+
+
+def _decisions(decisions: Decisions, controller: QuorumController, memo: Memo) -> Decisions:
+    current = decisions._current
+    return fork_fields(
+        decisions,
+        memo,
+        _current=None if current is None else _under_way(current, controller, memo),
+        _reads=deque(_under_way(read, controller, memo) for read in decisions._reads),
+        # What was replayed ahead is replayed again where it is missing.
+        _ahead=None,
+    )
+
+
+def _under_way(under_way: _UnderWay, controller: QuorumController, memo: Memo) -> _UnderWay:
+    made = _UnderWay(under_way.work, controller, under_way.since_ms)
+    for _ in range(under_way.taken):
+        next(made._stream)
+    made.taken = under_way.taken
+    made.records, made.values = forked(under_way.records, memo), forked(under_way.values, memo)
+    made._bytes = under_way._bytes
+    made.has_written = under_way.has_written
+    return made
+
+
+def _applying(applying: _Applying, controller: QuorumController) -> _Applying:
+    original = applying._target
+    target: _OfBatch | _OfSnapshot
+    if isinstance(original, _OfBatch):
+        target = _OfBatch(controller.begin_committed(original._replay.base_offset), original._end)
+    else:
+        target = _OfSnapshot(original._replay.end)
+    made = _Applying(target, applying._values, applying._where)
+    target.go_on(islice(made._counted(), applying.count), EVERYTHING)
+    return made
+
+
+def _machine_host(host: MachineHost, memo: Memo) -> MachineHost:
+    """The user's state machine may hold anything: its state goes by way of a snapshot."""
+    machine = note_copy(host.machine, host._make(), memo)
+    machine.restore(host.machine.snapshot())
+    made = fork_fields(host, memo, _apply_to_machine=None, _restore_machine=None, _snapshot_machine=None)
+    # Functions that watch the original's machine do not watch the copy's.
+    made.watch(lambda _, function: function)
+    return made
+
+
+declare(
+    {
+        MemoryDisk: _disk,
+        MemoryFile: _file,
+        MemoryLock: _lock,
+        FlushHandle: _flush_handle,
+        SnapshotWork: _snapshot_work,
+        Replica: _replica,
+        _Reading: _reading,
+        BrokerHost: _broker_host,
+        BrokerAgent: _agent,
+        QuorumController: _controller,
+        ControllerHost: _controller_host,
+        MachineHost: _machine_host,
+        Codec: share,
+        MetadataImage: share,
+    }
+)

@@ -1,0 +1,188 @@
+"""What the clients of a simulated state machine asked and heard, and whether one machine could have told them that.
+
+The history is judged when the run is over. Before that, whoever has applied the same log must have the same state.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any, Final
+
+from msgspec import DecodeError, Struct, msgpack
+
+from kraft.invariants.violation import InvariantViolated
+from kraft.replica.hosts.machine_log import encode
+from kraft.sim.nodes.machine_member import Line, MachineMember
+from kraft.sim.nodes.trial import Trial
+from kraft.sim.workloads.linearizability import Operation, Verdict, check
+from kraft.sim.world.member import Done, Member, Output
+from kraft.sim.world.world import World
+from metadata_log.serde import Message
+
+CLIENTS: Final = 3
+"""So many ask with numbers."""
+NUMBERED: Final = 0.65
+"""How many of the commands are theirs."""
+GOES_ON: Final = 0.4
+"""How often such a client asks for something new."""
+
+
+class Asked(Struct):
+    """One operation: from when it was first asked for, whatever became of that, to the first answer."""
+
+    line: Line
+    invoked_ms: int
+    committed_end: int
+    """Where the last command ends that was committed by then."""
+    epoch: int
+    """That a majority of the voters had come to by then."""
+    returned_ms: int | None = None
+    answer: Any = None
+
+    def hear(self, answer: Any, now_ms: int) -> None:
+        """An answer has come; whoever asks again hears the same."""
+        if self.returned_ms is None:
+            self.returned_ms, self.answer = now_ms, answer
+        elif self.answer != answer:
+            raise InvariantViolated(f"'{self.line}' is answered with {self.answer!r} first and {answer!r} then")
+
+
+class ClientHistory:
+    """The `Watch` of a world with state machines."""
+
+    def __init__(self, trial: Trial) -> None:
+        self._trial = trial
+        self._asked: dict[object, Asked] = {}
+        self._of_submission: dict[int, object] = {}
+        self._states: dict[int, tuple[bytes, bytes]] = {}
+        """By the offset that was applied, what that came to."""
+        self._applied: dict[int, int] = {}
+
+    def submitting(self, submit_id: int, line: str, world: World) -> None:
+        """A client is about to ask. One with a number asks for the same thing, however often it does."""
+        parsed, ledger = Line.parse(line), world.invariants
+        name = submit_id if parsed.client is None else line
+        self._of_submission[submit_id] = name
+        self._asked.setdefault(name, Asked(parsed, world.now_ms, ledger.values_end, ledger.majority_epoch))
+
+    def administering(self, request: Message) -> None:
+        """A state machine is not administered."""
+        raise AssertionError(f"nobody answers {request}")
+
+    def started(self, member: Member, world: World) -> None:
+        """A node has begun a life."""
+        self._compare(member)
+
+    def stepped(self, member: Member, outputs: list[Output], world: World) -> None:
+        """A node has done something: it may have applied something, or have answers for clients."""
+        self._compare(member)
+        for output in outputs:
+            if isinstance(output, Done):
+                asked = self._asked[self._of_submission[output.submit_id]]
+                if output.answer is not None:
+                    self._check_read(member, asked)
+                    asked.hear(output.answer[0], world.now_ms)
+
+    def _check_read(self, member: Member, asked: Asked) -> None:
+        """A leader answers who reads only if it may have led when it was asked. Anybody who does has applied what
+        anybody knew to be committed by then, whether or not that shows in the answer.
+        """
+        assert isinstance(member, MachineMember), member
+        if not asked.line.is_read:
+            return
+        view, applied_offset = member.view(), member.host.applied_offset
+        if view.state == "Leader" and view.epoch < asked.epoch:
+            raise InvariantViolated(
+                f"node {member.node_id} leads epoch {view.epoch} and answers '{asked.line}', though a majority had come"
+                f" to epoch {asked.epoch} before it was asked"
+            )
+        if applied_offset < asked.committed_end:
+            raise InvariantViolated(
+                f"node {member.node_id} answers '{asked.line}' as of offset {applied_offset}, though everything below"
+                f" {asked.committed_end} was committed before it was asked"
+            )
+
+    def _compare(self, member: Member) -> None:
+        """Whoever has come to the same offset has the same state, sessions included (StateMachineConsistency)."""
+        assert isinstance(member, MachineMember), member
+        host = member.host
+        if self._applied.get(member.node_id) == host.applied_offset:
+            return
+        self._applied[member.node_id] = host.applied_offset
+        sessions, machine = encode((host.sessions.now_ms, host.sessions.states())), host.machine.snapshot()
+        known = self._states.setdefault(host.applied_offset, (sessions, machine))
+        for what, one, other in (("machine", machine, known[1]), ("sessions", sessions, known[0])):
+            if one != other:
+                raise InvariantViolated(
+                    f"at offset {host.applied_offset} the {what} of node {member.node_id} is {_shown(one)},"
+                    f" and that of another node was {_shown(other)}"
+                )
+
+    def unsettled(self, world: World) -> str:
+        """Nothing is demanded beyond a quorum that works and decides on what it was asked."""
+        return ""
+
+    def concluded(self, world: World) -> None:
+        """The run is over: there must be an order of all operations that explains all answers (Linearizability)."""
+        finding = check(self.operations(), self._trial.initial, self._trial.step)
+        if finding.verdict is Verdict.VIOLATED:
+            raise InvariantViolated(f"what clients heard is not linearizable: {finding.why}")
+
+    def operations(self) -> list[Operation]:
+        """The history so far."""
+        return [
+            Operation(
+                client=asked.line.client or name,
+                invoked=asked.invoked_ms,
+                returned=asked.returned_ms,
+                input=asked.line.ask,
+                output=asked.answer,
+                key=self._trial.key(asked.line.ask),
+            )
+            for name, asked in self._asked.items()
+        ]
+
+
+def _shown(state: bytes) -> str:
+    """A state for people, if it is MessagePack."""
+    try:
+        return repr(msgpack.decode(state))
+    except DecodeError:
+        return repr(state)
+
+
+class ClientWorkload:
+    """Draws what clients ask, and whom: any node. Those with numbers ask again and again, before they go on."""
+
+    def __init__(self, rng: Random, trial: Trial, means_ms: tuple[int, ...] = (20, 100, 300)) -> None:
+        self._rng = rng
+        self._trial = trial
+        self._mean_ms = rng.choice(means_ms)
+        self.next_id = 1
+        self._under_way: dict[str, Line] = {}
+        """What each client with numbers asks, until it goes on."""
+
+    def candidates(self, world: World) -> list[int]:
+        """The nodes that a client may ask: any that is up."""
+        return world.running_voters()
+
+    def pause_ms(self) -> int:
+        """How long until somebody asks for something."""
+        return 1 + int(self._rng.expovariate(1 / self._mean_ms))
+
+    def next_submission(self, candidates: list[int]) -> tuple[int, int, str]:
+        """The id of a new submission, the node to hand it to, and the line."""
+        rng = self._rng
+        submit_id = self.next_id
+        self.next_id += 1
+        line = Line(self._trial.draw(rng))
+        if not line.is_read and rng.random() < NUMBERED:
+            line = self._numbered(line.ask, f"client-{rng.randint(1, CLIENTS)}")
+        return submit_id, rng.choice(candidates), str(line)
+
+    def _numbered(self, ask: str, client: str) -> Line:
+        """What a client asks again, or if it goes on, this."""
+        last = self._under_way.get(client)
+        if last is None or self._rng.random() < GOES_ON:
+            last = self._under_way[client] = Line(ask, client, 1 if last is None else last.number + 1)
+        return last

@@ -1,0 +1,106 @@
+"""Shows the partition ledger everything that is committed, and what each node makes of it."""
+
+from __future__ import annotations
+
+from kraft.broker import LifecycleState
+from kraft.invariants.partitions import PartitionLedger
+from kraft.sim.nodes.replica_member import ReplicaMember
+from kraft.sim.workloads.admin_workload import is_unclean_election
+from kraft.sim.world.member import Member, Output
+from kraft.sim.world.world import World
+from metadata_log.image import MetadataImage, Partition
+from metadata_log.serde import Message
+from metadata_log.types import OffsetAndEpoch
+from transport.protocol.messages.elect_leaders import ElectLeadersRequest
+
+
+class PartitionWatch:
+    """The `Watch` of a world with brokers."""
+
+    def __init__(self, broker_ids: tuple[int, ...]) -> None:
+        self.ledger = PartitionLedger()
+        self._broker_ids = broker_ids
+        self._checked: dict[int, MetadataImage] = {}
+        self._place = 0
+
+    def submitting(self, submit_id: int, line: str, world: World) -> None:
+        """The ledger of the world sees what comes of it."""
+
+    def administering(self, request: Message) -> None:
+        """From now on partitions may be elected uncleanly if this asks for it; it may be decided on late."""
+        if is_unclean_election(request):
+            assert isinstance(request, ElectLeadersRequest), request
+            for asked in request.topic_partitions or []:
+                topic_id = self.ledger.image.topics.by_name.get(asked.topic)
+                if topic_id is not None:
+                    self.ledger.forced.update((topic_id, number) for number in asked.partitions)
+
+    def started(self, member: Member, world: World) -> None:
+        """A node begins a life; a broker's may follow on one that ended cleanly."""
+        assert isinstance(member, ReplicaMember), member
+        self._checked.pop(member.node_id, None)
+        agent = member.agent
+        if agent is not None:
+            settings = agent.settings
+            self.ledger.clean_starts[settings.incarnation_id] = settings.options.previous_epoch >= 0
+        self._look(member, world)
+
+    def stepped(self, member: Member, outputs: list[Output], world: World) -> None:
+        """A node has done something: what is committed, and what this node makes of it."""
+        assert isinstance(member, ReplicaMember), member
+        self._look(member, world)
+
+    def _look(self, member: ReplicaMember, world: World) -> None:
+        invariants = world.invariants
+        while self._place < len(invariants.committed):
+            batch, values = invariants.committed[self._place], invariants.committed_values(self._place)
+            self._place += 1
+            if values:
+                end = OffsetAndEpoch(epoch=batch.epoch, offset=batch.next_offset)
+                self.ledger.committed(values, batch.base_offset, end)
+        controller, agent = member.controller, member.agent
+        if controller is not None:
+            image = controller.history.committed
+        elif agent is not None:
+            image = agent.image
+        else:
+            return
+        if self._checked.get(member.node_id) is not image:
+            self._checked[member.node_id] = image
+            self.ledger.check_node(member.node_id, image, is_published=controller is None)
+
+    def concluded(self, world: World) -> None:
+        """There is nothing that can only be judged now."""
+
+    def unsettled(self, world: World) -> str:
+        """What is not yet as it has to become when all faults end; empty if nothing."""
+        image = self.ledger.image
+        for broker_id in self._broker_ids:
+            member = world.hosts[broker_id].member
+            assert isinstance(member, ReplicaMember), member
+            agent = member.agent
+            if agent is None or agent.lifecycle.state is not LifecycleState.RUNNING or agent.lifecycle.is_fenced:
+                return f"broker {broker_id} is not running: {agent and agent.lifecycle.state}"
+            registered = image.brokers.by_id.get(broker_id)
+            if registered is None or not registered.is_active or registered.epoch != agent.lifecycle.epoch:
+                return f"broker {broker_id} is not active: {registered}"
+        for name in image.topics:
+            for number, partition in enumerate(image.topics[name].partitions):
+                if not _is_whole(partition) and not _is_hopeless(partition):
+                    return f"{name}-{number} is not whole: {partition}"
+        return ""
+
+
+def _is_whole(partition: Partition) -> bool:
+    return partition.leader >= 0 and set(partition.isr) == set(partition.replicas) and not partition.is_reassigning
+
+
+def _is_hopeless(partition: Partition) -> bool:
+    """Whether nobody may lead but by an unclean election, which nobody wants; it is so in Kafka 4.3.1, too.
+
+    Either min.insync.replicas was set while there was no leader, which clears the eligible leaders (ClearElr). Or all
+    who are eligible were taken away by a reassignment; even the last leader known must wait for them.
+    """
+    if partition.isr or set(partition.elr) & set(partition.replicas):
+        return False
+    return bool(partition.elr) or not partition.last_known_elr

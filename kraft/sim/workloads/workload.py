@@ -1,0 +1,31 @@
+"""Who writes what: records with values that never repeat, to whoever takes itself for the leader."""
+
+from __future__ import annotations
+
+from random import Random
+
+from kraft.sim.world.world import World
+
+
+class Workload:
+    """Draws submissions."""
+
+    def __init__(self, rng: Random, means_ms: tuple[int, ...] = (20, 100, 500)) -> None:
+        self._rng = rng
+        self._mean_ms = rng.choice(means_ms)
+        self.next_id = 1
+        """Of the next submission."""
+
+    def candidates(self, world: World) -> list[int]:
+        """The nodes to hand a record to: whoever takes itself for the leader, if anybody does."""
+        return world.leaders() or world.running_voters()
+
+    def pause_ms(self) -> int:
+        """How long until the next submission."""
+        return 1 + int(self._rng.expovariate(1 / self._mean_ms))
+
+    def next_submission(self, candidates: list[int]) -> tuple[int, int, str]:
+        """The id of a new submission, the node to hand it to, and the record."""
+        submit_id = self.next_id
+        self.next_id += 1
+        return submit_id, self._rng.choice(candidates), f"value-{submit_id}"

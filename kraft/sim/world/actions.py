@@ -1,0 +1,232 @@
+"""Everything that can happen to a simulated quorum, as data: a list of these is a schedule (Kafka: the events of
+`RaftEventSimulationTest`).
+
+A message is named by its sender and the count of that sender's requests; it never stands in an action.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from kraft.quorum.events import FailureCause
+from kraft.sim.world.disk_damage import Damage
+
+WORLD = 0
+"""What happens to nobody in particular happens here."""
+
+
+class Happening(Struct, frozen=True, tag_field="do", omit_defaults=True):
+    """Something that happens at a node, so many ms of virtual time after the run began."""
+
+    at_ms: int
+    node: int
+
+
+class Start(Happening, frozen=True, tag="start"):
+    """A node begins a life, with a `Random` of this seed and a clock that is wrong by so much."""
+
+    seed: int
+    clock_offset_ms: int = 0
+
+
+class Crash(Happening, frozen=True, tag="crash"):
+    """A node dies; the seed draws what is lost of what was not fsynced."""
+
+    seed: int
+
+
+class CrashSoon(Happening, frozen=True, tag="crash-soon"):
+    """A node will die before the so-many-th effect, or operation on its disk, of what it does from now on."""
+
+    operations: int
+    seed: int
+
+
+class Wipe(Happening, frozen=True, tag="wipe"):
+    """A node that is down has an empty disk from now on; the seed draws the id of its directory."""
+
+    seed: int
+
+
+class Move(Happening, frozen=True, tag="move"):
+    """A node that is down listens at another port from now on."""
+
+    port: int
+
+
+class Deliver(Happening, frozen=True, tag="deliver"):
+    """A request reaches its target, `node`; once more is a duplicate."""
+
+    sender: int
+    number: int
+    kind: str = ""
+    """What it asks, for who reads a schedule."""
+
+
+class Return(Happening, frozen=True, tag="return"):
+    """The answer to the `copy`-th delivery of a request reaches `node`, which asked."""
+
+    peer: int
+    number: int
+    copy: int = 0
+    kind: str = ""
+
+
+class RoundTrip(Happening, frozen=True, tag="round-trip"):
+    """A request of `node` reaches its target, and the answer, if there is one at once, `node`."""
+
+    peer: int
+    number: int
+    kind: str = ""
+
+
+class Fail(Happening, frozen=True, tag="fail"):
+    """`node` learns that there will be no answer to its request."""
+
+    peer: int
+    number: int
+    cause: FailureCause
+    kind: str = ""
+
+
+class Flushed(Happening, frozen=True, tag="flushed"):
+    """The so-many-th fsync that a node began is done."""
+
+    number: int
+
+
+class Tick(Happening, frozen=True, tag="tick"):
+    """A node looks at its clock."""
+
+
+class Submit(Happening, frozen=True, tag="submit"):
+    """Somebody hands a record to a node."""
+
+    submit_id: int
+    value: str
+
+
+class Administer(Happening, frozen=True, tag="administer"):
+    """A client asks a controller for something: the body of a request as it stands on the wire."""
+
+    request_id: int
+    api_key: int
+    version: int
+    body: bytes
+
+
+class Intrude(Happening, frozen=True, tag="intrude"):
+    """A frame of no simulated node reaches `node`: the body of a request as it stands on the wire."""
+
+    api_key: int
+    version: int
+    body: bytes
+    what: str
+    """What the frame asks, for readers of a schedule."""
+    claims: int | None = None
+    """The replica id that the sender gives as its own, where that counts as a sign of life."""
+
+
+class Forge(Happening, frozen=True, tag="forge"):
+    """`node` receives a forged answer to its request in place of the answer of `peer`."""
+
+    peer: int
+    number: int
+    kind: str
+    body: bytes
+    """The body of the answer as it stands on the wire, in the version of the request."""
+    what: str
+    """What the answer says, for readers of a schedule."""
+
+
+class Resign(Happening, frozen=True, tag="resign"):
+    """A leader is asked to give up."""
+
+
+class SlowDown(Happening, frozen=True, tag="slow-down"):
+    """From now on every record that a node decides on or applies takes it so many microseconds."""
+
+    record_us: int
+
+
+class Act(Happening, frozen=True, tag="act"):
+    """A node is done with its work, and what that led to leaves it."""
+
+
+class ShutDown(Happening, frozen=True, tag="shut-down"):
+    """A node is told that it will stop; a `Crash` ends it."""
+
+
+class SetClock(Happening, frozen=True, tag="set-clock"):
+    """From now on the clock of a node is wrong by so much, but never goes back while the node is up; it goes so many
+    thousandths too fast.
+    """
+
+    offset_ms: int
+    drift: int = 0
+
+
+class FailDisk(Happening, frozen=True, tag="fail-disk"):
+    """The so-many-th operation on a node's disk that changes something fails, if that is in this life, and so do all
+    that follow; the seed draws what is lost when the node stops over it.
+    """
+
+    operations: int
+    seed: int
+
+
+class LimitDisk(Happening, frozen=True, tag="limit-disk"):
+    """The disk of a node takes so many bytes more and is full then; any number if none is given."""
+
+    seed: int
+    free_bytes: int | None = None
+
+
+class DamageDisk(Happening, frozen=True, tag="damage-disk"):
+    """The disk of a node loses something for good, unless that is more than a quorum bears; the seed draws what."""
+
+    what: Damage
+    seed: int
+
+
+class Note(Happening, frozen=True, tag="note"):
+    """Something that explains what follows and changes nothing by itself, such as a cut in the network."""
+
+    text: str
+
+
+class Conclude(Happening, frozen=True, tag="conclude"):
+    """The run is over: what can only be judged in the end is judged; if `settled_at` is given, this too: that everybody
+    follows one leader and knows that everything below that offset is committed.
+    """
+
+    settled_at: int = 0
+
+
+Action = (
+    Start
+    | Crash
+    | CrashSoon
+    | Wipe
+    | Move
+    | Deliver
+    | Return
+    | RoundTrip
+    | Fail
+    | Flushed
+    | Tick
+    | Submit
+    | Administer
+    | Intrude
+    | Forge
+    | Resign
+    | SlowDown
+    | Act
+    | ShutDown
+    | SetClock
+    | FailDisk
+    | LimitDisk
+    | DamageDisk
+    | Note
+    | Conclude
+)

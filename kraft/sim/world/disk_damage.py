@@ -1,0 +1,111 @@
+"""What becomes of the disk of one node, beyond what a power failure does to it.
+
+Two things carry no checksum that would tell: `quorum-state`, and in a batch's header what comes before it, such as the
+epoch. They may be lost as a whole or together with what is around them, but not rot by themselves, and no batch gets
+all that another one has behind them: nobody could notice, in Kafka neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from enum import StrEnum
+from random import Random
+from typing import Final
+
+from metadata_log.errors import MetadataLogError
+from metadata_log.log.segment import SUFFIX
+from metadata_log.memory_disk import MemoryDisk
+from metadata_log.records.batch import RecordBatch, scan
+
+
+class Damage(StrEnum):
+    """The ways in which a disk loses what was on it for good."""
+
+    ROT = "rot"
+    """A bit flips."""
+    ASTRAY = "astray"
+    """What was written to one place stands at another."""
+    UNREADABLE = "unreadable"
+    """A sector cannot be read any more."""
+    LOST_FILE = "lost-file"
+    """A file is gone from its directory."""
+    WIPED = "wiped"
+    """The directory is formatted anew, as an operator does."""
+    FOREIGN = "foreign"
+    """The disk of another node or another cluster is in its place."""
+    OLD_COPY = "old-copy"
+    """The disk is as it was at the start of an earlier life: somebody has restored a backup."""
+
+    @property
+    def needs_stop(self) -> bool:
+        """Whether it can only befall a node that is down."""
+        return self in (Damage.WIPED, Damage.FOREIGN, Damage.OLD_COPY)
+
+
+UNCHECKED: Final = ("/quorum-state", ".lock", ".index", ".timeindex", ".deleted", "leader-epoch-checkpoint")
+"""How the paths of files end that carry no checksum, or that nobody reads."""
+_EPOCH_BEGIN: Final = 12
+_EPOCH_END: Final = 16
+
+
+def damage_file(disk: MemoryDisk, what: Damage, rng: Random) -> str:
+    """Damage one of the files on a disk; says which and where, or nothing if there is none."""
+    may_be_anything = what in (Damage.LOST_FILE, Damage.UNREADABLE)
+    paths = [path for path in disk.files() if disk.peek(path) and (may_be_anything or not path.endswith(UNCHECKED))]
+    if not paths:
+        return ""
+    path = rng.choice(paths)
+    content = disk.peek(path)
+    size = len(content)
+    position = rng.randrange(size)
+    match what:
+        case Damage.ROT:
+            position = _past_the_epoch(content, position) if path.endswith(".log") else position
+            disk.overwrite(path, position, bytes([content[position] ^ 1 << rng.randrange(8)]))
+        case Damage.ASTRAY:
+            source = disk.peek(rng.choice(paths))
+            start = rng.randrange(len(source))
+            piece = source[start : start + rng.randint(32, 4096)]
+            position = min(position, max(size - len(piece), 0))
+            piece = piece[: size - position]
+            if _forges(content, content[:position] + piece + content[position + len(piece) :]):
+                return ""
+            disk.overwrite(path, position, piece)
+        case Damage.UNREADABLE:
+            disk.spoil(path, position)
+        case Damage.LOST_FILE:
+            disk.lose_name(path)
+            return path
+        case _:
+            raise AssertionError(what)
+    return f"{path} at {position}"
+
+
+def damaged_old_segments(disk: MemoryDisk) -> Iterator[str]:
+    """The segments that cannot be read to their end and have another one behind them."""
+    segments = [path for path in disk.files() if path.endswith(SUFFIX)]
+    for path in segments[:-1]:
+        content = disk.peek(path)
+        if sum(batch.size_bytes for batch in _batches(content)) < len(content):
+            yield path
+
+
+def _forges(before: bytes, after: bytes) -> bool:
+    """Whether a batch has become another one at its own offset, and its checksum does not tell."""
+    known = {batch.base_offset: batch.data for batch in _batches(before)}
+    return any(known.get(batch.base_offset, batch.data) != batch.data for batch in _batches(after))
+
+
+def _batches(content: bytes, *, verify: bool = True) -> Iterator[RecordBatch]:
+    """The batches of a file up to the first one that is damaged."""
+    with suppress(MetadataLogError):
+        yield from scan(content, verify=verify)
+
+
+def _past_the_epoch(content: bytes, position: int) -> int:
+    """The position, or if it lies in the epoch of a batch one behind that."""
+    for batch in _batches(content, verify=False):
+        if batch.position + _EPOCH_BEGIN <= position < batch.position + _EPOCH_END:
+            return position + _EPOCH_END - _EPOCH_BEGIN
+    return position

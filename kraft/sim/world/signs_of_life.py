@@ -1,0 +1,131 @@
+"""What followers know of their leaders' lives: a voter that hears its leader neither stands for election nor helps
+another one to (KIP-996; ours: the end of a leader's process is noticed by a refused connection).
+
+A refusal means that the leader's process has ended only if the leader has not answered since, and if its last answer
+came from the address that refuses. Time is that of the follower's own clock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from msgspec import Struct
+
+from kraft.invariants.observation import View
+from kraft.invariants.violation import InvariantViolated
+from kraft.sim.world.driver import Exchange
+from kraft.sim.world.member import Member
+
+LEADER_GONE: Final = "Follower->Prospective leader-gone"
+"""How a voter tells that it stands because its leader's process has ended."""
+_LEAVES: Final = "Follower->"
+_REMEMBERED: Final = 40
+"""So many answers of a peer are looked through."""
+_FETCHES: Final = frozenset(("Fetch", "FetchSnapshot"))
+
+
+class Sign(Struct):
+    """What one node was last shown of one peer."""
+
+    answered_ms: int
+    message: object
+    asked_in: int
+    request_id: int
+    is_indirect: bool
+    is_refused: bool = False
+    """Whether the address of the last answer has refused a connection since."""
+
+
+class SignsOfLife:
+    """By node and peer the last answers to fetches. Methods raise `InvariantViolated`."""
+
+    def __init__(self, fetch_timeout_ms: int) -> None:
+        self._fetch_timeout_ms = fetch_timeout_ms
+        self._signs: dict[int, dict[int, deque[Sign]]] = {}
+        self._deceived: dict[int, None] = {}
+        """The nodes that were given forged answers since they began to follow."""
+        self._left: dict[int, int] = {}
+        """By node how many requests it had sent when it last ceased to be a follower: it forgets those."""
+
+    def answered(self, exchange: Exchange, message: object, now_ms: int) -> None:
+        """A peer answers a node."""
+        if exchange.kind in _FETCHES and exchange.number > self._left.get(exchange.sender, 0):
+            signs = self._signs.setdefault(exchange.sender, {}).setdefault(exchange.target, deque(maxlen=_REMEMBERED))
+            signs.append(Sign(now_ms, message, exchange.asked_in, exchange.request_id, exchange.is_indirect))
+
+    def refused(self, member: Member, exchange: Exchange) -> None:
+        """A node is refused at an address."""
+        for is_strict in (False, True):
+            sign = self._last(member, exchange.target, is_strict=is_strict)
+            if sign is not None and sign.is_indirect == exchange.is_indirect:
+                sign.is_refused = True
+
+    def forged(self, node_id: int) -> None:
+        """A node was given a forged answer, which may have passed for its leader's."""
+        self._deceived[node_id] = None
+
+    def died(self, node_id: int) -> None:
+        """A node forgets what it knew."""
+        self._signs.pop(node_id, None)
+        self._deceived.pop(node_id, None)
+
+    def changed(self, member: Member, what: str, requests: int) -> None:
+        """A node that has sent so many requests goes from one state to another. One that follows no more forgets what
+        it knew of its leader.
+        """
+        if what == LEADER_GONE and member.node_id not in self._deceived:
+            self._check_gone(member)
+        if what.startswith(_LEAVES):
+            self.died(member.node_id)
+            self._left[member.node_id] = requests
+
+    def _check_gone(self, member: Member) -> None:
+        signs = {peer_id: self._last(member, peer_id) for peer_id in self._signs.get(member.node_id, {})}
+        if not any(sign is not None and sign.is_refused for sign in signs.values()):
+            known = {peer_id: (one.answered_ms, one.is_indirect) for peer_id, one in signs.items() if one is not None}
+            raise InvariantViolated(
+                f"node {member.node_id} stands as if its leader's process had ended, though none has refused it where"
+                f" it answered last; the answers: {known}"
+            )
+
+    def pre_granted(self, member: Member, view: View | None, now_ms: int) -> None:
+        """A node helps another one to stand."""
+        if view is None or view.state != "Follower":
+            return
+        leader_id = view.leader.leader_id
+        sign = self._last(member, leader_id)
+        if sign is None or sign.is_refused or sign.asked_in != view.epoch:
+            return
+        if now_ms - sign.answered_ms < self._fetch_timeout_ms // 2:
+            raise InvariantViolated(
+                f"node {member.node_id} would vote for another one, though its leader {leader_id} has answered it"
+                f" {now_ms - sign.answered_ms} ms ago"
+            )
+
+    def _last(self, member: Member, peer_id: int, *, is_strict: bool = True) -> Sign | None:
+        """The last answer of a peer that a node has taken for its leader's, or one whose address has refused since.
+
+        An error is none, and neither is an answer whose records the node still judges: for the core of the node that
+        answer is still on its way (decision 0031). A node may have forgotten what it asked before it followed, and may
+        not: with `is_strict` only what a follower has asked counts.
+        """
+        for sign in reversed(self._signs.get(member.node_id, {}).get(peer_id, ())):
+            if sign.is_refused:
+                return sign
+            if member.is_judging(sign.request_id):
+                continue
+            epoch = member.epoch_of_leader(sign.message)
+            if epoch is not None and (epoch == sign.asked_in or not is_strict):
+                return sign
+        return None
+
+
+class UncheckedSigns(SignsOfLife):
+    """Looks at no follower."""
+
+    def changed(self, member: Member, what: str, requests: int) -> None:
+        """A node may stand whenever it likes."""
+
+    def pre_granted(self, member: Member, view: View | None, now_ms: int) -> None:
+        """A node may help whom it likes."""

@@ -1,0 +1,1 @@
+"""The files of a log directory as a node writes them: segments, indexes, epochs, snapshots, quorum-state."""

@@ -1,0 +1,537 @@
+"""The metadata log: segments as one sequence of batches (Kafka: `UnifiedLog` as `KafkaRaftLog` uses it).
+
+Opening the log recovers it: every batch of every segment is checked, indexes and epochs are rebuilt, and a torn write
+behind the last good batch is truncated. Old segments are on disk before a new one begins, so only the last segment can
+have a torn write. Any other damage is an error (`torn_write`), and nothing is changed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from msgspec import Struct
+
+from metadata_log.disk import Disk, File, make_directory
+from metadata_log.errors import REMEDY, CorruptBatch, UnsupportedVersion
+from metadata_log.log.epochs import FILE_NAME as EPOCHS_FILE
+from metadata_log.log.epochs import EpochHistory, format_epochs, write_epochs
+from metadata_log.log.indexes import NO_TIMESTAMP
+from metadata_log.log.segment import INDEX_SUFFIXES, MAX_RELATIVE_OFFSET, SUFFIX, Segment, parse_file_name, scan_file
+from metadata_log.log.snapshot import list_snapshots
+from metadata_log.log.torn_write import refuse_damage
+from metadata_log.records.batch import Record, RecordBatch, read_batch, scan
+from metadata_log.types import OffsetAndEpoch
+
+DEFAULT_SEGMENT_BYTES: Final = 1 << 30
+DEFAULT_SEGMENT_MS: Final = 7 * 24 * 3600 * 1000
+DEFAULT_INDEX_INTERVAL_BYTES: Final = 4096
+TAIL_BYTES: Final = 4 << 20
+"""How many bytes at the end of the log stay in memory for fetching followers."""
+
+
+class FsyncFailure(Struct, eq=False):
+    """The first failed fsync of a log, in any thread. After it the log is never flushed again."""
+
+    error: OSError | None = None
+
+    def check(self) -> None:
+        """Raise the stored failure again, if any: after a failure Linux reports success for dropped data."""
+        if self.error is not None:
+            raise self.error
+
+    def fsync(self, file: File) -> None:
+        """Fsync a file of the log; raises `OSError`, and from then on always the same error."""
+        if self.error is not None:
+            raise self.error
+        try:
+            file.fsync()
+        except OSError as failed:
+            self.error = failed
+            raise
+
+
+class FlushHandle(Struct, frozen=True, eq=False):
+    """One fsync of the log, for any thread, while the owner continues to append."""
+
+    file: File
+    offset: int
+    generation: int
+    failure: FsyncFailure
+
+    def run(self) -> None:
+        """Return once everything below `offset` is on disk. After an `OSError` the caller must not retry."""
+        self.failure.fsync(self.file)
+
+
+class MetadataLog:
+    """The log of one partition directory (Kafka: `UnifiedLog`, `KafkaRaftLog`).
+
+    Only `FlushHandle.run` is thread-safe.
+    """
+
+    def __init__(
+        self, disk: Disk, directory: str, *, segment_bytes: int, segment_ms: int, index_interval_bytes: int
+    ) -> None:
+        """For `open` only."""
+        self.directory = directory
+        self.epochs = EpochHistory()
+        self.end_offset = 0
+        """The offset of the next record."""
+        self.flushed_offset = 0
+        """Everything below this offset is on disk."""
+        self.flushing: FlushHandle | None = None
+        """The flush that another thread runs."""
+        self.recovered: tuple[str, ...] = ()
+        """The truncations and removals of the recovery, as texts."""
+        self.control_batches: tuple[RecordBatch, ...] = ()
+        """The control batches that the recovery found, oldest first."""
+        self._disk = disk
+        self._segment_bytes = segment_bytes
+        self._segment_ms = segment_ms
+        self._index_interval_bytes = index_interval_bytes
+        self._segments: list[Segment] = []
+        self._generation = 0
+        self._start_offset = 0
+        self._retired: list[File] = []
+        self._failure = FsyncFailure()
+        self._tail: list[RecordBatch] = []
+        self._tail_offsets: list[int] = []
+        self._tail_bytes = 0
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        directory: str,
+        *,
+        segment_bytes: int = DEFAULT_SEGMENT_BYTES,
+        segment_ms: int = DEFAULT_SEGMENT_MS,
+        index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
+    ) -> MetadataLog:
+        """Open and recover the log of a partition directory.
+
+        Args:
+            disk: The disk.
+            directory: The partition directory; made if missing.
+            segment_bytes: The size of a segment in bytes, as `metadata.log.segment.bytes`.
+            segment_ms: The age of a segment in ms, as `metadata.log.segment.ms`.
+            index_interval_bytes: The bytes between two entries of an index.
+
+        Returns:
+            The recovered log; `recovered` lists the truncations and removals.
+
+        Raises:
+            CorruptBatch: Damage that no torn write explains, or valid batches in a wrong order. Nothing was changed.
+            UnsupportedVersion: A batch of a newer format. Nothing was changed.
+            OSError: The disk failed.
+        """
+        log = cls(
+            disk,
+            directory,
+            segment_bytes=segment_bytes,
+            segment_ms=segment_ms,
+            index_interval_bytes=index_interval_bytes,
+        )
+        try:
+            _recover(log)
+        except BaseException:
+            for segment in log._segments:
+                segment.file.close()
+            raise
+        return log
+
+    # ------------------------------------------------------------------------------------------------ reading
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset of the log."""
+        base_offset = self._segments[0].base_offset
+        return base_offset if base_offset > self._start_offset else self._start_offset
+
+    @property
+    def last_epoch(self) -> int | None:
+        """The epoch of the last record, or None for an empty log."""
+        return self.epochs.last_epoch
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of all batches."""
+        return sum(segment.size_bytes for segment in self._segments)
+
+    def read(self, offset: int, max_bytes: int, *, end_offset: int | None = None) -> bytes:
+        """Whole batches from the one that holds `offset`, byte for byte as appended (`UnifiedLog.read`).
+
+        One call reads from one segment only, so that more batches may follow.
+
+        Args:
+            offset: The offset of the first record.
+            max_bytes: The most bytes to return; the first batch may exceed them.
+            end_offset: No batch may reach past this offset; None for the end of the log.
+
+        Returns:
+            The batches; empty at the end of the log.
+        """
+        limit = self._limit(offset, end_offset)
+        if offset >= limit:
+            return b""
+        if self._tail_offsets and offset >= self._tail_offsets[0]:
+            found = self._read_tail(offset, max_bytes, limit)
+            return found[0].data if len(found) == 1 else b"".join([batch.data for batch in found])
+        return self._segment_of(offset).read(offset, max_bytes, limit)
+
+    def read_batches(self, offset: int, max_bytes: int, *, end_offset: int) -> Iterable[RecordBatch]:
+        """The batches that `read` would return, without parsing the in-memory tail again; positions are undefined.
+
+        Raises `CorruptBatch` if the disk has other bytes than were appended (`RecordsBatchReader`).
+        """
+        limit = self._limit(offset, end_offset)
+        if offset < limit and self._tail_offsets and offset >= self._tail_offsets[0]:
+            return self._read_tail(offset, max_bytes, limit)
+        return scan(self.read(offset, max_bytes, end_offset=end_offset), where=self.directory)
+
+    def stored_batches(self, offset: int) -> Iterator[tuple[RecordBatch, str]]:
+        """The stored batches from the one that holds `offset` on, each with its file."""
+        for segment in self._segments:
+            if segment.end_offset > offset:
+                for batch in segment.batches(offset):
+                    yield batch, segment.file.path
+
+    def _limit(self, offset: int, end_offset: int | None) -> int:
+        end = self.end_offset
+        assert self.start_offset <= offset <= end, (self.start_offset, offset, end)
+        return end if end_offset is None or end_offset > end else end_offset
+
+    def find_time(self, timestamp_ms: int) -> Record | None:
+        """The first record with at least this timestamp, or None (`UnifiedLog.fetchOffsetByTimestamp`)."""
+        found = (segment.find_time(timestamp_ms, self.start_offset) for segment in self._segments)
+        return next((record for record in found if record is not None), None)
+
+    def _read_tail(self, offset: int, max_bytes: int, limit: int) -> list[RecordBatch]:
+        first = bisect_right(self._tail_offsets, offset) - 1
+        found: list[RecordBatch] = []
+        size = 0
+        for at in range(first, len(self._tail)):
+            batch = self._tail[at]
+            size += batch.size_bytes
+            if batch.base_offset + batch.last_offset_delta >= limit or (found and size > max_bytes):
+                break
+            found.append(batch)
+        return found
+
+    def _segment_of(self, offset: int) -> Segment:
+        """The last segment that begins at or before `offset`."""
+        for segment in reversed(self._segments):
+            if segment.base_offset <= offset:
+                return segment
+        raise AssertionError((offset, self.start_offset))
+
+    # --------------------------------------------------------------------------------------------------- writing
+
+    def append(self, data: bytes, batches: list[RecordBatch] | None = None) -> None:
+        """Write whole, valid batches. The first begins at `end_offset`, the others follow it, epochs never fall.
+
+        The batches are on disk only after a flush. The epoch history is on disk when this returns, if an epoch is new
+        (`LeaderEpochFileCache`).
+
+        Args:
+            data: The bytes of the batches; not empty.
+            batches: The batches in `data`, if the caller has read or built them.
+        """
+        assert data, "nothing to append"
+        if batches is None:
+            first = read_batch(data, verify=False)
+            batches = [first] if first.size_bytes == len(data) else list(scan(data, verify=False))
+        epochs = self.epochs
+        end = self.end_offset
+        last = epochs.entries[-1].epoch if epochs.entries else None
+        newest = NO_TIMESTAMP
+        for batch in batches:
+            assert batch.base_offset == end, (batch.base_offset, end)
+            assert batch.last_offset_delta >= 0, batch.last_offset_delta
+            if batch.epoch != last:
+                assert last is None or batch.epoch > last, (batch.epoch, last)
+                epochs = epochs.assign(batch.epoch, batch.base_offset)
+                last = batch.epoch
+            end += batch.last_offset_delta + 1
+            newest = max(newest, batch.max_timestamp)
+        if self._is_to_roll(len(data), newest, end - 1):
+            self.roll()
+        if epochs is not self.epochs:
+            write_epochs(self._disk, self.directory, epochs)
+            self.epochs = epochs
+        self._segments[-1].append(data, batches)
+        self.end_offset = end
+        self._remember(batches)
+
+    def _is_to_roll(self, size_bytes: int, newest_timestamp: int, last_offset: int) -> bool:
+        """Whether these batches would make the last segment too large or too old (`LogSegment.shouldRoll`)."""
+        last = self._segments[-1]
+        return last.size_bytes > 0 and (
+            last.size_bytes + size_bytes > self._segment_bytes
+            or newest_timestamp - last.first_timestamp > self._segment_ms
+            or last_offset - last.base_offset > MAX_RELATIVE_OFFSET
+        )
+
+    def roll(self) -> None:
+        """Close the last segment, durably, and begin a new one at the end of the log."""
+        last = self._segments[-1]
+        if last.base_offset == self.end_offset:
+            return
+        self.flush()
+        last.write_indexes()
+        self._segments.append(self._new_segment(self.end_offset))
+
+    def _new_segment(self, base_offset: int) -> Segment:
+        segment = Segment.open(
+            self._disk, self.directory, base_offset, create=True, index_interval_bytes=self._index_interval_bytes
+        )
+        self._disk.fsync_dir(self.directory)
+        return segment
+
+    def _remember(self, batches: list[RecordBatch]) -> None:
+        """Keep the newest batches in memory; above the limit half of them are dropped."""
+        for batch in batches:
+            self._tail.append(batch)
+            self._tail_offsets.append(batch.base_offset)
+            self._tail_bytes += batch.size_bytes
+        if self._tail_bytes <= TAIL_BYTES:
+            return
+        kept = kept_bytes = 0
+        while kept < len(self._tail) and kept_bytes + self._tail[-1 - kept].size_bytes <= TAIL_BYTES // 2:
+            kept_bytes += self._tail[-1 - kept].size_bytes
+            kept += 1
+        del self._tail[: len(self._tail) - kept]
+        del self._tail_offsets[: len(self._tail_offsets) - kept]
+        self._tail_bytes = kept_bytes
+
+    def flush(self) -> None:
+        """Return once the whole log is on disk; raises `OSError`, at once if an earlier fsync failed."""
+        self._failure.fsync(self._segments[-1].file)
+        # A flush in another thread may have failed meanwhile: the kernel reports the error to one of the two only.
+        self._failure.check()
+        self.flushed_offset = self.end_offset
+
+    def flush_handle(self) -> FlushHandle:
+        """A handle for another thread to `run`, which flushes the log as it is now; call `flush_done` after that.
+
+        At most one handle is in use at a time.
+        """
+        assert self.flushing is None, "a flush is under way"
+        # Rolling flushes, so only the last segment can be dirty.
+        self.flushing = FlushHandle(self._segments[-1].file, self.end_offset, self._generation, self._failure)
+        return self.flushing
+
+    def flush_done(self) -> None:
+        """Register that the handle's `run` has returned."""
+        handle = self.flushing
+        assert handle is not None, "no flush is under way"
+        self.flushing = None
+        for file in self._retired:
+            file.close()
+        self._retired.clear()
+        if handle.generation == self._generation:
+            self.flushed_offset = max(self.flushed_offset, handle.offset)
+
+    # ------------------------------------------------------------------------------------------------ truncating
+
+    def truncate(self, offset: int) -> int:
+        """Truncate the log, durably, to end at `offset`; returns the end.
+
+        If `offset` is inside a batch, the whole batch is removed and the end is smaller.
+        """
+        assert self.start_offset <= offset, (offset, self.start_offset)
+        if offset >= self.end_offset:
+            return self.end_offset
+        self._failure.check()
+        self._generation += 1
+        while self._segments[-1].base_offset > offset:
+            self._drop_last_segment()
+        last = self._segments[-1]
+        last.remove_indexes()
+        last.truncate(offset)
+        self.end_offset = last.end_offset
+        self.flushed_offset = self.end_offset
+        self._forget_tail(self.end_offset)
+        self._set_epochs(self.epochs.truncate_end(self.end_offset))
+        return self.end_offset
+
+    def reset_to(self, offset: int) -> None:
+        """Empty the log and begin again at `offset`, the end of a snapshot (`truncateToLatestSnapshot`)."""
+        self._generation += 1
+        while self._segments:
+            self._drop_last_segment()
+        self._segments.append(self._new_segment(offset))
+        self._start_offset = offset
+        self.end_offset = self.flushed_offset = offset
+        self._forget_tail(0)
+        self._set_epochs(EpochHistory())
+
+    def raise_start(self, offset: int) -> tuple[str, ...]:
+        """Begin the log at `offset`, where a snapshot ends; returns the files that are no longer part of the log.
+
+        These files are renamed, durably. The caller removes them once no reader uses them any more. Only whole segments
+        are removed, so earlier records may remain on disk. They count again after a restart, as in Kafka
+        (`UnifiedLog.maybeIncrementLogStartOffset`, `deleteOldSegments`).
+        """
+        assert self.start_offset <= offset <= self.flushed_offset, (self.start_offset, offset, self.flushed_offset)
+        self._start_offset = offset
+        marked: list[str] = []
+        while len(self._segments) > 1 and self._segments[1].base_offset <= offset:
+            segment = self._segments.pop(0)
+            self._release(segment.file)
+            marked += segment.mark_deleted()
+        self._set_epochs(self.epochs.truncate_start(offset))
+        return tuple(marked)
+
+    def _drop_last_segment(self) -> None:
+        segment = self._segments.pop()
+        self._release(segment.file)
+        segment.remove()
+
+    def _release(self, file: File) -> None:
+        """Close a file, unless another thread may be flushing the file."""
+        if self.flushing is None:
+            file.close()
+        else:
+            self._retired.append(file)
+
+    def _forget_tail(self, end_offset: int) -> None:
+        while self._tail and self._tail[-1].next_offset > end_offset:
+            self._tail_bytes -= self._tail.pop().size_bytes
+            self._tail_offsets.pop()
+
+    def _set_epochs(self, epochs: EpochHistory) -> None:
+        if epochs != self.epochs:
+            write_epochs(self._disk, self.directory, epochs)
+            self.epochs = epochs
+
+    # --------------------------------------------------------------------------------------------------- closing
+
+    def close(self) -> None:
+        """Flush and close the files; write the indexes of the last segment.
+
+        No handle may be running. A finished handle needs no `flush_done`.
+
+        Raises:
+            OSError: An fsync fails or failed before. Then the files are closed, and nothing is written.
+        """
+        try:
+            self.flush()
+            self._segments[-1].write_indexes()
+        finally:
+            for file in (*self._retired, *(segment.file for segment in self._segments)):
+                file.close()
+
+
+def _recover(log: MetadataLog) -> None:
+    """Read everything in the directory (Kafka: `LogLoader`, which recovers a metadata log at every start)."""
+    disk, directory = log._disk, log.directory
+    make_directory(disk, directory)
+    names = disk.list(directory)
+    bases = [base for name in names if (base := parse_file_name(name, SUFFIX)) is not None]
+    damage = None
+    control: list[RecordBatch] = []
+    for base in bases:
+        segment = Segment.open(disk, directory, base, create=False, index_interval_bytes=log._index_interval_bytes)
+        before = log._segments[-1] if log._segments else None
+        log._segments.append(segment)
+        # The page cache may still hold data that an earlier write failed to bring to disk.
+        segment.file.fsync()
+        segment.file.drop_cache()
+        log.epochs, damage = _read_segment(segment, before, log.epochs, control)
+        if damage is not None:
+            break
+    log.control_batches = tuple(control)
+    findings = []
+    if damage is not None:
+        last = log._segments[-1]
+        end = OffsetAndEpoch(epoch=log.epochs.last_epoch or 0, offset=last.end_offset)
+        refuse_damage(last.file, damage, end, bases[len(log._segments) :], list_snapshots(disk, directory))
+        last.cut_file(last.size_bytes)
+        findings.append(f"cut the log at offset {last.end_offset}: {damage}")
+    findings += _sweep(disk, directory, names, bases)
+    if not log._segments:
+        log._segments.append(log._new_segment(0))
+    _settle(log, findings)
+
+
+def _sweep(disk: Disk, directory: str, names: list[str], bases: list[int]) -> list[str]:
+    """Remove indexes without a segment, and the files that Kafka renames and deletes a minute later."""
+    findings = []
+    for name in names:
+        orphaned = any(
+            (base := parse_file_name(name, suffix)) is not None and base not in bases for suffix in INDEX_SUFFIXES
+        )
+        if orphaned:
+            findings.append(f"removed {directory}/{name}, an index without its segment")
+        if orphaned or (name.endswith(".deleted") and not name.endswith(".checkpoint.deleted")):
+            disk.remove(f"{directory}/{name}")
+    return findings
+
+
+def _read_segment(
+    segment: Segment, before: Segment | None, epochs: EpochHistory, control: list[RecordBatch]
+) -> tuple[EpochHistory, CorruptBatch | UnsupportedVersion | None]:
+    """Check the batches of a segment up to the first damaged one, and collect its control batches.
+
+    Returns the epochs so far, and the damage.
+    """
+    path = segment.file.path
+    if before is not None and before.end_offset != segment.base_offset:
+        raise CorruptBatch(
+            f"the log has no records from offset {before.end_offset} to {segment.base_offset}",
+            where=path,
+            hint=f"A segment file is missing. {REMEDY}",
+        )
+    try:
+        for batch in scan_file(segment.file):
+            _check_order(batch, segment.end_offset, epochs.last_epoch, path)
+            epochs = epochs.assign(batch.epoch, batch.base_offset)
+            segment.note(batch)
+            if batch.is_control:
+                control.append(batch)
+    except UnsupportedVersion as damage:
+        return epochs, damage
+    except CorruptBatch as damage:
+        if damage.field in {"magic", "order"}:
+            # A newer format, or valid batches in a wrong order: truncation might lose valid records.
+            raise
+        return epochs, damage
+    return epochs, None
+
+
+def _check_order(batch: RecordBatch, end_offset: int, last_epoch: int | None, path: str) -> None:
+    """Refuse gaps and repeats. Kafka serves such a log; a replica here must not."""
+    what = None
+    if batch.base_offset != end_offset:
+        what = f"a batch begins at offset {batch.base_offset} where {end_offset} comes next"
+    elif batch.last_offset_delta < 0:
+        what = f"a batch ends {-batch.last_offset_delta} offsets before it begins"
+    elif batch.epoch < (0 if last_epoch is None else last_epoch):
+        what = f"a batch of epoch {batch.epoch} follows one of epoch {last_epoch}"
+    if what is not None:
+        raise CorruptBatch(
+            what,
+            where=path,
+            position=batch.position,
+            field="order",
+            hint=REMEDY,
+        )
+
+
+def _settle(log: MetadataLog, findings: list[str]) -> None:
+    """Flush the recovered log, with rebuilt indexes and epochs."""
+    for segment in log._segments:
+        segment.end_recovery()
+    for segment in log._segments[:-1]:
+        segment.write_indexes()
+    log._segments[-1].remove_indexes()
+    path = f"{log.directory}/{EPOCHS_FILE}"
+    content = format_epochs(log.epochs)
+    if not log._disk.exists(path) or log._disk.read(path) != content:
+        write_epochs(log._disk, log.directory, log.epochs)
+    log._disk.fsync_dir(log.directory)
+    log.end_offset = log.flushed_offset = log._segments[-1].end_offset
+    log.recovered = tuple(findings)

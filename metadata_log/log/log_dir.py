@@ -1,0 +1,359 @@
+"""A log directory and its small files (Kafka: `Formatter`, `MetaProperties`, `PartitionMetadataFile`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from random import Random
+from typing import Final
+
+import javaproperties
+from msgspec import Struct
+
+from metadata_log import java_text
+from metadata_log.disk import Disk, Lock, make_directory, replace_file
+from metadata_log.errors import DirectoryError
+from metadata_log.log.snapshot import encode_snapshot, read_snapshot
+from metadata_log.log.snapshot_writer import SnapshotWriter
+from metadata_log.records.batch import records
+from metadata_log.records.control import VotersRecord
+from metadata_log.records.frame import encode_record
+from metadata_log.records.metadata import FeatureLevelRecord, UserScramCredentialRecord
+from metadata_log.records.scram import SCRAM_SINCE
+from metadata_log.releases import LATEST_RELEASE, METADATA_VERSION, feature_levels
+from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC, OffsetAndEpoch, Uuid, random_uuid
+
+META_PROPERTIES: Final = "meta.properties"
+BOOTSTRAP_CHECKPOINT: Final = "bootstrap.checkpoint"
+PARTITION_METADATA: Final = "partition.metadata"
+LOCK_FILE: Final = ".lock"
+_REMEMBERED: Final = 64
+"""How many parsed files are cached: a simulation opens the same few directories repeatedly."""
+ARCHIVE_MANIFEST: Final = "manifest.json"
+"""The marker of an archive: a directory that keeps a history and belongs to no node."""
+PARTITION_DIRECTORY: Final = f"{METADATA_TOPIC}-{METADATA_PARTITION}"
+
+_PARTITION_METADATA_TEXT: Final = f"version: 0\ntopic_id: {Uuid.METADATA_TOPIC}".encode("ascii")
+_PARTITION_METADATA_LINE: Final = re.compile(r"(\w+):[ \t\v\f]+(.+)")
+
+
+class MetaProperties(Struct, frozen=True, kw_only=True):
+    """The owner of a directory: cluster and node. Directories written before 3.7 have no directory id."""
+
+    cluster_id: str
+    node_id: int
+    directory_id: Uuid | None = None
+
+
+class LogDirectory:
+    """An open log directory of this process, locked until it is released."""
+
+    def __init__(self, path: str, meta: MetaProperties, directory_id: Uuid, lock: Lock) -> None:
+        self.path = path
+        self.meta = meta
+        self.directory_id = directory_id
+        self._lock = lock
+
+    @property
+    def partition_path(self) -> str:
+        """The path of the metadata log's partition directory."""
+        return f"{self.path}/{PARTITION_DIRECTORY}"
+
+    def release(self) -> None:
+        """Release the lock of the directory."""
+        self._lock.release()
+
+
+# -------------------------------------------------------------------------------------------------- meta.properties
+
+
+def format_meta_properties(meta: MetaProperties, now_ms: int) -> bytes:
+    """The text of meta.properties (Java's `Properties.store`, which puts the time in its second line)."""
+    entries = {"node.id": str(meta.node_id)}
+    if meta.directory_id is not None:
+        entries["directory.id"] = str(meta.directory_id)
+    entries |= {"version": "1", "cluster.id": meta.cluster_id}
+    moment = javaproperties.java_timestamp(datetime.fromtimestamp(now_ms / 1000, UTC))
+    lines = ["#", f"#{moment}", *(javaproperties.join_key_value(key, value) for key, value in entries.items())]
+    return ("\n".join(lines) + "\n").encode("latin-1")
+
+
+@lru_cache(_REMEMBERED)
+def parse_meta_properties(text: bytes, *, where: str | None = None) -> MetaProperties:
+    """Read the text of meta.properties; raises `DirectoryError`."""
+
+    def bad(what: str, field: str) -> DirectoryError:
+        return DirectoryError(what, where=where, field=field, hint="Put the file back, or format another directory.")
+
+    try:
+        entries: dict[str, str] = javaproperties.loads(text.decode("latin-1"))
+    except javaproperties.InvalidUEscapeError as damage:
+        raise DirectoryError(f"this is not a properties file: {damage}", where=where) from damage
+    if "version" not in entries:
+        raise bad("the version is missing", "version")
+    version = java_text.whole_number(java_text.trim(entries["version"]))
+    if version != 1:
+        raise DirectoryError(
+            f"unknown meta.properties version {entries['version']!r}",
+            where=where,
+            field="version",
+            hint="Only version 1, of KRaft nodes, is known." if version == 0 else "Run the version that wrote it.",
+        )
+    for key in ("cluster.id", "node.id"):
+        if not entries.get(key):
+            raise bad(f"{key} is missing", key)
+    node_id = java_text.whole_number(entries["node.id"])
+    if node_id is None or node_id < 0:
+        raise bad(f"{entries['node.id']!r} is not a node id", "node.id")
+    directory_id = entries.get("directory.id")
+    try:
+        parsed = None if directory_id is None else Uuid.parse(directory_id)
+    except ValueError as damage:
+        raise bad(str(damage), "directory.id") from damage
+    if parsed is not None and parsed.is_reserved:
+        raise bad(f"{parsed} is reserved and can be no directory's id", "directory.id")
+    return MetaProperties(cluster_id=entries["cluster.id"], node_id=node_id, directory_id=parsed)
+
+
+def read_meta_properties(disk: Disk, directory: str) -> MetaProperties | None:
+    """The meta.properties of a log directory, or None for an unformatted directory; raises `DirectoryError`."""
+    path = f"{directory}/{META_PROPERTIES}"
+    return parse_meta_properties(disk.read(path), where=path) if disk.exists(path) else None
+
+
+# ----------------------------------------------------------------------------------------------- format and opening
+
+
+def check_formatted(disk: Disk, directories: Sequence[str], *, node_id: int, cluster_id: str) -> list[str]:
+    """The formatted ones of a node's log directories, all of them for this node and this cluster.
+
+    Raises `DirectoryError` for a directory of another node or cluster, for an unreadable meta.properties, and for two
+    directories with one id (Kafka: `MetaPropertiesEnsemble.verify`).
+    """
+    formatted = [directory for directory in directories if disk.exists(f"{directory}/{META_PROPERTIES}")]
+    owners: dict[Uuid, str] = {}
+    for directory in formatted:
+        directory_id = _checked_meta(disk, directory, node_id, cluster_id).directory_id
+        if directory_id is not None and owners.setdefault(directory_id, directory) != directory:
+            raise DirectoryError(
+                f"the directory has the id {directory_id}, which {owners[directory_id]} has, too",
+                where=f"{directory}/{META_PROPERTIES}",
+                field="directory.id",
+                hint="One directory is a copy of the other: give the node an empty directory instead.",
+            )
+    return formatted
+
+
+def already_formatted(directory: str) -> DirectoryError:
+    """The error for a directory that is formatted already."""
+    return DirectoryError(
+        "the log directory is already formatted",
+        where=directory,
+        hint="Use --ignore-formatted to leave it as it is.",
+    )
+
+
+def format_directory(
+    disk: Disk,
+    directory: str,
+    *,
+    node_id: int,
+    cluster_id: str,
+    rng: Random,
+    now_ms: int,
+    release: str = LATEST_RELEASE,
+    features: Mapping[str, int] | None = None,
+    dynamic: bool = False,
+    initial_voters: VotersRecord | None = None,
+    credentials: Sequence[UserScramCredentialRecord] = (),
+    ignore_formatted: bool = False,
+) -> bool:
+    """Format a log directory for a node, as kafka-storage does (Kafka: `Formatter`).
+
+    Args:
+        disk: The disk.
+        directory: The log directory.
+        node_id: The id of the node.
+        cluster_id: The id of the cluster.
+        rng: The source of the directory's id and of salts.
+        now_ms: The time in meta.properties and in the first records.
+        release: The release, such as `4.3`, or the metadata.version of the cluster.
+        features: The levels of other features, by name; None for the defaults of the release.
+        dynamic: Whether the directory is for a dynamic quorum (KIP-853).
+        initial_voters: The first voters of a dynamic quorum, written as a snapshot. A node among them takes its
+            directory id from them.
+        credentials: SCRAM credentials for bootstrap.checkpoint.
+        ignore_formatted: Whether to leave a formatted directory as it is.
+
+    Returns:
+        False if the directory was formatted before and `ignore_formatted` is set, else True.
+
+    Raises:
+        DirectoryError: The directory is formatted, or belongs to another node or cluster; or the release or a feature
+            is unknown.
+    """
+    assert dynamic or initial_voters is None, "a static quorum has its voters in the configuration"
+    levels = feature_levels(release, features, dynamic=dynamic)
+    if credentials and dict(levels)[METADATA_VERSION] < SCRAM_SINCE:
+        raise DirectoryError(
+            f"credentials need metadata.version 3.5-IV2, not {release}", hint="Choose a later release version."
+        )
+    if check_formatted(disk, [directory], node_id=node_id, cluster_id=cluster_id):
+        if ignore_formatted:
+            return False
+        raise already_formatted(directory)
+    make_directory(disk, directory)
+    first = [FeatureLevelRecord(name=name, feature_level=level) for name, level in levels]
+    values = [encode_record(record, 0) for record in (*first, *credentials)]
+    replace_file(disk, directory, BOOTSTRAP_CHECKPOINT, encode_snapshot(values, epoch=0, timestamp_ms=now_ms))
+    directory_id = random_uuid(rng)
+    if initial_voters is not None:
+        _write_first_voters(disk, f"{directory}/{PARTITION_DIRECTORY}", initial_voters, now_ms)
+        own = [voter.voter_directory_id for voter in initial_voters.voters if voter.voter_id == node_id]
+        directory_id = own[0] if own else directory_id
+    # Last: a directory with this file counts as formatted.
+    meta = MetaProperties(cluster_id=cluster_id, node_id=node_id, directory_id=directory_id)
+    replace_file(disk, directory, META_PROPERTIES, format_meta_properties(meta, now_ms))
+    return True
+
+
+def _write_first_voters(disk: Disk, partition_directory: str, voters: VotersRecord, now_ms: int) -> None:
+    """Write the first snapshot of a dynamic quorum (`Formatter.writeDynamicQuorumSnapshot`)."""
+    make_directory(disk, partition_directory)
+    writer = SnapshotWriter(
+        disk,
+        partition_directory,
+        OffsetAndEpoch(epoch=0, offset=0),
+        timestamp_ms=now_ms,
+        last_contained_log_timestamp=now_ms,
+        kraft_version=1,
+        voters=voters,
+    )
+    writer.freeze(now_ms)
+
+
+def open_directory(
+    disk: Disk, directory: str, *, node_id: int, rng: Random, now_ms: int, cluster_id: str | None = None
+) -> LogDirectory:
+    """Lock a formatted directory and check its owner.
+
+    Args:
+        disk: The disk.
+        directory: The log directory.
+        node_id: The id of this node.
+        rng: The source of a missing directory id.
+        now_ms: The time in a rewritten meta.properties.
+        cluster_id: The id of the cluster; None for any cluster.
+
+    Returns:
+        The directory. A directory without an id gets one.
+
+    Raises:
+        DirectoryError: The directory is not formatted, is locked, or belongs to another node or cluster.
+    """
+    if not disk.exists(f"{directory}/{META_PROPERTIES}"):
+        raise DirectoryError(
+            f"the log directory is not formatted: it has no {META_PROPERTIES}",
+            where=directory,
+            hint="Run `kraft format -c CONFIG --cluster-id ID` first.",
+        )
+    lock = _take_lock(disk, directory)
+    try:
+        meta = _checked_meta(disk, directory, node_id, cluster_id)
+        directory_id = meta.directory_id
+        if directory_id is None:
+            directory_id = random_uuid(rng)
+            meta = MetaProperties(cluster_id=meta.cluster_id, node_id=meta.node_id, directory_id=directory_id)
+            replace_file(disk, directory, META_PROPERTIES, format_meta_properties(meta, now_ms))
+        opened = LogDirectory(directory, meta, directory_id, lock)
+        make_directory(disk, opened.partition_path)
+        # A process that ended before this fsync left a directory that a power failure would remove with its content.
+        disk.fsync_dir(directory)
+        ensure_partition_metadata(disk, opened.partition_path)
+    except BaseException:
+        lock.release()
+        raise
+    return opened
+
+
+def _take_lock(disk: Disk, directory: str) -> Lock:
+    try:
+        return disk.lock(f"{directory}/{LOCK_FILE}")
+    except BlockingIOError as held:
+        raise DirectoryError(
+            "the log directory is locked by another process",
+            where=directory,
+            hint="Another node, of this software or of a JVM, uses the directory: stop that node first.",
+        ) from held
+
+
+def _checked_meta(disk: Disk, directory: str, node_id: int, cluster_id: str | None) -> MetaProperties:
+    path = f"{directory}/{META_PROPERTIES}"
+    meta = parse_meta_properties(disk.read(path), where=path)
+    if meta.node_id != node_id:
+        raise DirectoryError(
+            f"the directory belongs to node {meta.node_id}, not to node {node_id}",
+            where=path,
+            field="node.id",
+            hint="Check node.id and log.dirs in the configuration; a new node needs an empty directory.",
+        )
+    if cluster_id is not None and meta.cluster_id != cluster_id:
+        raise DirectoryError(
+            f"the directory belongs to cluster {meta.cluster_id}, not to {cluster_id}",
+            where=path,
+            field="cluster.id",
+            hint="Check log.dirs in the configuration; a node of another cluster needs an empty directory.",
+        )
+    return meta
+
+
+def ensure_partition_metadata(disk: Disk, partition_directory: str) -> None:
+    """Write partition.metadata if it is missing; raises `DirectoryError` if it names another topic."""
+    path = f"{partition_directory}/{PARTITION_METADATA}"
+    if not disk.exists(path):
+        replace_file(disk, partition_directory, PARTITION_METADATA, _PARTITION_METADATA_TEXT)
+        return
+    topic_id = parse_partition_metadata(disk.read(path), where=path)
+    if topic_id != Uuid.METADATA_TOPIC:
+        raise DirectoryError(
+            f"the directory holds topic {topic_id}, not the metadata topic {Uuid.METADATA_TOPIC}",
+            where=path,
+            field="topic_id",
+        )
+
+
+def parse_partition_metadata(text: bytes, *, where: str | None = None) -> Uuid:
+    """The topic id in a partition.metadata file; raises `DirectoryError`. Text behind the two lines is ignored."""
+    lines = iter(java_text.lines(text.decode("utf-8", "replace")))
+
+    def value(name: str) -> str:
+        found = _PARTITION_METADATA_LINE.fullmatch(next(lines, ""))
+        if found is None or found[1] != name:
+            raise DirectoryError(f"a line with the {name} is missing", where=where, field=name)
+        return found[2]
+
+    version = value("version")
+    if java_text.whole_number(version) != 0:
+        raise DirectoryError(f"unknown version {version!r}", where=where, field="version")
+    try:
+        topic_id = Uuid.parse(value("topic_id"))
+    except ValueError as bad:
+        raise DirectoryError(str(bad), where=where, field="topic_id") from bad
+    if topic_id == Uuid.ZERO:
+        raise DirectoryError("the topic id is zero", where=where, field="topic_id")
+    return topic_id
+
+
+def read_bootstrap(disk: Disk, directory: str) -> tuple[bytes, ...] | None:
+    """The framed metadata records of bootstrap.checkpoint; None without the file. Raises `CorruptBatch`."""
+    path = f"{directory}/{BOOTSTRAP_CHECKPOINT}"
+    if not disk.exists(path):
+        return None
+    return tuple(
+        record.value or b""
+        for batch in read_snapshot(disk, path)
+        if not batch.is_control
+        for record in records(batch, where=path)
+    )

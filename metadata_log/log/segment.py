@@ -1,0 +1,300 @@
+"""One segment: a `.log` file and its two indexes (Kafka: `LogSegment`, `FileRecords`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from metadata_log.disk import Disk, File
+from metadata_log.errors import CorruptBatch, IncompleteBatch, UnsupportedVersion
+from metadata_log.java_text import whole_number
+from metadata_log.log.indexes import NO_TIMESTAMP, OffsetIndex, TimeIndex
+from metadata_log.records.batch import HEADER_BYTES, Record, RecordBatch, read_batch, read_header, records, scan
+from metadata_log.types import NO_OFFSET
+
+SUFFIX: Final = ".log"
+INDEX_SUFFIXES: Final = (".index", ".timeindex")
+DELETED_SUFFIX: Final = ".deleted"
+MAX_RELATIVE_OFFSET: Final = 2**31 - 1
+"""The largest distance of an offset from the segment's base: indexes store distances in 32 bits."""
+
+MOST_BATCH_BYTES: Final = 256 << 20
+"""The size limit of a batch: batches have some megabytes, and no request carries more than 100 MiB."""
+
+_CHUNK_BYTES: Final = 1 << 20
+_MAGIC_AT: Final = 16
+_PLAUSIBLE: Final = ((0, 8), (23, 27), (57, 61))
+"""The positions of base offset, last offset delta and record count in a header; none of them is negative."""
+_LOOK_BYTES: Final = 1 << 14
+
+
+def file_name(base_offset: int, suffix: str = SUFFIX) -> str:
+    """The name of a segment's file: its base offset in twenty digits."""
+    return f"{base_offset:020d}{suffix}"
+
+
+def parse_file_name(name: str, suffix: str = SUFFIX) -> int | None:
+    """The base offset in a segment file's name, or None for any other name."""
+    stem = name[: -len(suffix)]
+    if not (name.endswith(suffix) and len(stem) == 20 and stem.isdecimal() and stem.isascii()):
+        return None
+    return whole_number(stem, bits=64)
+
+
+def scan_file(
+    file: File, position: int = 0, *, end: int | None = None, verify: bool = True, chunk_bytes: int = _CHUNK_BYTES
+) -> Iterator[RecordBatch]:
+    """The batches of a file from `position` to `end`, read in chunks; errors as those of `batch.scan`."""
+    end = file.size() if end is None else end
+    size = chunk_bytes
+    while position < end:
+        piece = file.pread(min(size, end - position), position)
+        start = position
+        if not piece:
+            raise IncompleteBatch("the file was cut while it was read", where=file.path, position=position)
+        try:
+            for batch in scan(piece, where=file.path, verify=verify, at=start):
+                position = batch.end_position
+                yield batch
+            size = chunk_bytes
+        except IncompleteBatch:
+            size = chunk_bytes
+            if position == start:
+                announced = 12 + int.from_bytes(piece[8:12], "big") if len(piece) >= 12 else HEADER_BYTES
+                wanted = max(announced, HEADER_BYTES)
+                # A piece is shorter than requested if the file was truncated meanwhile.
+                if len(piece) >= wanted or position + wanted > end or len(piece) < min(size, end - position):
+                    raise
+                if wanted > MOST_BATCH_BYTES:
+                    raise CorruptBatch(f"no batch has {wanted} bytes", where=file.path, position=position) from None
+                size = max(wanted, chunk_bytes)
+
+
+def scan_headers(file: File, position: int = 0, *, end: int | None = None) -> Iterator[RecordBatch]:
+    """The headers of the batches from `position` to `end`, their records skipped; errors as those of `batch.scan`."""
+    end = file.size() if end is None else end
+    window, start = b"", position
+    while position < end:
+        if position + HEADER_BYTES > start + len(window):
+            window, start = file.pread(min(_LOOK_BYTES, end - position), position), position
+        batch = read_header(window, position - start, left=end - position, where=file.path, position=position)
+        yield batch
+        position = batch.end_position
+
+
+def next_sound_batch(
+    file: File, position: int, *, end: int, offset: int | None = None, epoch: int = 0, budget: int | None = None
+) -> RecordBatch | None:
+    """The first batch with a good CRC that begins at `position` or later, before `end`; None if there is none.
+
+    With an `offset`, only batches of this offset or later and of this `epoch` or later count. The search skips holes of
+    the file. A file can be full of headers without their batches. With a `budget` the search therefore gives up, and
+    returns None, once it has read that many bytes of such candidates.
+    """
+    start = position
+    while start + HEADER_BYTES <= end:
+        # A header may begin in a hole: its first bytes can be zeros.
+        start = max(start, file.next_data(start) - _MAGIC_AT)
+        if start + HEADER_BYTES > end:
+            return None
+        piece = file.pread(min(_CHUNK_BYTES + HEADER_BYTES, end - start), start)
+        at = piece.find(2, _MAGIC_AT)
+        while 0 <= at < len(piece) - (HEADER_BYTES - _MAGIC_AT) + 1:
+            candidate = start + at - _MAGIC_AT
+            length = _length_at(file, candidate, end)
+            if length is not None:
+                if budget is not None:
+                    budget -= length
+                    if budget < 0:
+                        return None
+                batch = _sound_batch(file, candidate, length)
+                if batch is not None and (offset is None or (batch.base_offset >= offset and batch.epoch >= epoch)):
+                    return batch
+            at = piece.find(2, at + 1)
+        if start + len(piece) >= end:
+            return None
+        start += _CHUNK_BYTES
+    return None
+
+
+def _length_at(file: File, position: int, end: int) -> int | None:
+    """The length of the batch with its header at a position; None if no batch can begin there."""
+    head = file.pread(HEADER_BYTES, position)
+    length = 12 + int.from_bytes(head[8:12], "big", signed=True)
+    if not HEADER_BYTES <= length <= min(end - position, MOST_BATCH_BYTES):
+        return None
+    base_offset, last_offset_delta, count = (int.from_bytes(head[a:b], "big", signed=True) for a, b in _PLAUSIBLE)
+    return length if base_offset >= 0 and last_offset_delta >= 0 and count >= 0 else None
+
+
+def _sound_batch(file: File, position: int, length: int) -> RecordBatch | None:
+    try:
+        return read_batch(file.pread(length, position), at=position)
+    except (CorruptBatch, UnsupportedVersion):
+        return None
+
+
+class Segment:
+    """The batches from `base_offset` on, in one file. Writes only append."""
+
+    def __init__(self, disk: Disk, directory: str, base_offset: int, file: File, index_interval_bytes: int) -> None:
+        self.base_offset = base_offset
+        self.file = file
+        self.size_bytes = 0
+        self.end_offset = base_offset
+        self.first_timestamp = NO_TIMESTAMP
+        self._disk = disk
+        self._directory = directory
+        self._interval = index_interval_bytes
+        self._offsets = OffsetIndex(base_offset)
+        self._times = TimeIndex(base_offset)
+        self._max_timestamp = NO_TIMESTAMP
+        self._max_timestamp_offset = NO_OFFSET
+        self._since_entry = 0
+
+    @classmethod
+    def open(cls, disk: Disk, directory: str, base_offset: int, *, create: bool, index_interval_bytes: int) -> Segment:
+        """Open the file of a segment, or make it; the caller must pass its batches to `note` first."""
+        path = f"{directory}/{file_name(base_offset)}"
+        return cls(disk, directory, base_offset, disk.open(path, create=create), index_interval_bytes)
+
+    def note(self, batch: RecordBatch) -> None:
+        """Add the next existing batch of the file to the indexes."""
+        last_offset = batch.base_offset + batch.last_offset_delta
+        if self.size_bytes == 0:
+            self.first_timestamp = batch.max_timestamp
+        if batch.max_timestamp > self._max_timestamp:
+            self._max_timestamp = batch.max_timestamp
+            self._max_timestamp_offset = last_offset
+        if self._since_entry > self._interval:
+            self._offsets.append(last_offset, self.size_bytes)
+            self._times.maybe_append(self._max_timestamp, self._max_timestamp_offset)
+            self._since_entry = 0
+        self.size_bytes += batch.size_bytes
+        self.end_offset = last_offset + 1
+        self._since_entry += batch.size_bytes
+
+    def end_recovery(self) -> None:
+        """End the recovery (`LogSegment.recover`): appended batches follow.
+
+        As Kafka does, this adds an entry to the time index, and resets the byte count since the last offset entry.
+        """
+        self._times.maybe_append(self._max_timestamp, self._max_timestamp_offset)
+        self._since_entry = 0
+
+    def append(self, data: bytes, batches: list[RecordBatch]) -> None:
+        """Write whole batches at the end."""
+        self.file.append(data)
+        for batch in batches:
+            self.note(batch)
+
+    def read(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
+        """Whole batches from that of `offset`: at least one, at most `max_bytes`, none past `end_offset`."""
+        start = self._find(offset)
+        if start is None or start.next_offset > end_offset:
+            return b""
+        begin = start.position
+        stop = min(begin + max(max_bytes, start.size_bytes), self.size_bytes)
+        # The index leads close to the end, so that this does not read thousands of small batches one by one.
+        end = max(start.end_position, self._offsets.last_position(stop, end_offset))
+        try:
+            for batch in scan_headers(self.file, end, end=stop):
+                if batch.next_offset > end_offset:
+                    break
+                end = batch.end_position
+        except IncompleteBatch:
+            pass
+        return self.file.pread(end - begin, begin)
+
+    def batches(self, offset: int) -> Iterator[RecordBatch]:
+        """The batches from the one that holds `offset` on, without checking their CRC."""
+        position = self._offsets.position_before(offset)
+        for batch in scan_file(self.file, position, end=self.size_bytes, verify=False):
+            if batch.next_offset > offset:
+                yield batch
+
+    def _find(self, offset: int) -> RecordBatch | None:
+        """The batch that holds `offset`, or the first one after it."""
+        position = self._offsets.position_before(offset)
+        batches = scan_headers(self.file, position, end=self.size_bytes)
+        return next((batch for batch in batches if batch.next_offset > offset), None)
+
+    def find_time(self, timestamp: int, from_offset: int) -> Record | None:
+        """The first record from `from_offset` on with at least this timestamp (`LogSegment.findOffsetByTimestamp`)."""
+        if timestamp > self._max_timestamp:
+            return None
+        position = self._offsets.position_before(max(self._times.offset_before(timestamp), from_offset))
+        for header in scan_headers(self.file, position, end=self.size_bytes):
+            if header.max_timestamp >= timestamp and header.next_offset > from_offset:
+                batch = read_batch(self.file.pread(header.size_bytes, header.position), where=self.file.path)
+                for record in records(batch, where=self.file.path):
+                    if record.timestamp >= timestamp and record.offset >= from_offset:
+                        return record
+        return None
+
+    def truncate(self, offset: int) -> None:
+        """Truncate the file, durably, before the batch that holds `offset`."""
+        cut = self._find(offset)
+        if cut is None:
+            return
+        self.cut_file(cut.position)
+        self._offsets.truncate(cut.base_offset)
+        self._times.truncate(cut.base_offset)
+        self._max_timestamp = self._times.last_timestamp
+        self._max_timestamp_offset = self._times.last_offset
+        self._since_entry = 0
+        # Batches behind the last index entry are added again.
+        self.end_offset = self.base_offset
+        self.size_bytes = self._offsets.positions[-1] if self._offsets.positions else 0
+        for batch in scan_file(self.file, self.size_bytes, end=cut.position, verify=False):
+            self.note(batch)
+        self._since_entry = 0  # as in Kafka, the count begins at the cut
+
+    def cut_file(self, size: int) -> None:
+        """Truncate the file, durably, to `size` bytes; the caller maintains the indexes."""
+        self.file.truncate(size)
+        self.file.fsync()
+
+    def write_indexes(self) -> None:
+        """Write the index files with the content of Kafka's closed segments. Index files need no fsync."""
+        times = self._times.copy()
+        times.maybe_append(self._max_timestamp, self._max_timestamp_offset)
+        for suffix, content in zip(INDEX_SUFFIXES, (self._offsets.encode(), times.encode()), strict=True):
+            path = f"{self._directory}/{file_name(self.base_offset, suffix)}"
+            if self._disk.exists(path):
+                if self._disk.read(path) == content:
+                    continue
+                self._disk.remove(path)
+            file = self._disk.open(path, create=True)
+            try:
+                file.append(content)
+            finally:
+                file.close()
+
+    def remove_indexes(self) -> None:
+        """Delete the index files: they would be wrong for a growing segment."""
+        for suffix in INDEX_SUFFIXES:
+            path = f"{self._directory}/{file_name(self.base_offset, suffix)}"
+            if self._disk.exists(path):
+                self._disk.remove(path)
+
+    def mark_deleted(self) -> tuple[str, ...]:
+        """Rename the segment's files, durably, so that they are no part of the log; returns the new paths.
+
+        Kafka removes such files a minute later, for readers that have them open (`LogSegment.changeFileSuffixes`). The
+        log file is renamed last: a log without indexes is still complete.
+        """
+        marked = []
+        for suffix in (*INDEX_SUFFIXES, SUFFIX):
+            path = f"{self._directory}/{file_name(self.base_offset, suffix)}"
+            if self._disk.exists(path):
+                self._disk.rename(path, path + DELETED_SUFFIX)
+                marked.append(path + DELETED_SUFFIX)
+        self._disk.fsync_dir(self._directory)
+        return tuple(marked)
+
+    def remove(self) -> None:
+        """Delete the segment's files, durably. The caller must close the open file."""
+        self.remove_indexes()
+        self._disk.remove(self.file.path)
+        self._disk.fsync_dir(self._directory)

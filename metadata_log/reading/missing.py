@@ -1,0 +1,198 @@
+"""Missing parts of a partition directory: segments between others, segments behind others, or all segments.
+
+Retention removes the oldest segments only. So a hole, an index without its segment, or a snapshot beyond the end of the
+log is a loss of data (Kafka: `KafkaRaftLog.truncateToLatestSnapshot` detects only the last case).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from metadata_log.disk import Disk, File
+from metadata_log.errors import CorruptBatch, DirectoryError, UnsupportedVersion
+from metadata_log.log.indexes import parse_offset_index
+from metadata_log.log.log_dir import (
+    ARCHIVE_MANIFEST,
+    META_PROPERTIES,
+    PARTITION_DIRECTORY,
+    PARTITION_METADATA,
+    parse_partition_metadata,
+)
+from metadata_log.log.segment import INDEX_SUFFIXES, file_name, parse_file_name, scan_headers
+from metadata_log.log.snapshot import list_snapshots, parse_snapshot_name, snapshot_name
+from metadata_log.reading.reader import Damage, gap_before
+from metadata_log.types import OffsetAndEpoch, Uuid
+
+
+def check_topic(disk: Disk, directory: str) -> None:
+    """Raise `DirectoryError` for the partition directory of a topic other than the metadata log.
+
+    A directory with the name `__cluster_metadata-0` counts as the metadata log; `kraft dump --verify` checks further.
+    """
+    path = f"{directory}/{PARTITION_METADATA}"
+    if directory.rpartition("/")[2] == PARTITION_DIRECTORY or not disk.exists(path):
+        return
+    topic_id = parse_partition_metadata(disk.read(path), where=path)
+    if topic_id != Uuid.METADATA_TOPIC:
+        raise DirectoryError(
+            f"this is a partition of the topic with id {topic_id}, not the metadata log",
+            where=directory,
+            hint="Name the log directory of a controller, or the __cluster_metadata-0 in it.",
+        )
+
+
+def has_log(disk: Disk, directory: str) -> bool:
+    """Whether a directory holds segments or snapshots, or the index of a missing segment."""
+    return any(
+        parse_file_name(name) is not None or parse_snapshot_name(name) is not None or _index_base(name) is not None
+        for name in disk.list(directory)
+    )
+
+
+def check_metadata_log(disk: Disk, path: str) -> None:
+    """Raise `DirectoryError` for a directory that is neither a log directory nor its partition directory.
+
+    A formatted and unused log directory passes, and so does a file.
+    """
+    try:
+        names = disk.list(path)
+    except NotADirectoryError:
+        return
+    directory = path.rstrip("/") or "/"
+    if PARTITION_DIRECTORY in names or META_PROPERTIES in names:
+        return
+    check_topic(disk, directory)
+    if has_log(disk, directory):
+        return
+    below = [name for name in names if disk.exists(f"{directory}/{name}/{PARTITION_DIRECTORY}")]
+    raise DirectoryError(
+        "there is no metadata log in this directory" if names else "this directory is empty",
+        where=path,
+        hint=f"There is one in {', '.join(f'{directory}/{name}' for name in below[:3])}."
+        if below
+        else f"Name the log directory of a controller, the {PARTITION_DIRECTORY} in it, or one of its files.",
+    )
+
+
+def segments_in(disk: Disk, directory: str) -> list[int]:
+    """The base offsets of the segments in a partition directory, ascending."""
+    return [base for name in disk.list(directory) if (base := parse_file_name(name)) is not None]
+
+
+def missing_parts(disk: Disk, directory: str) -> Iterator[Damage]:
+    """All missing parts of a partition directory; reads only headers."""
+    segments = segments_in(disk, directory)
+    snapshots = list_snapshots(disk, directory)
+    if segments and segments[0] > 0 and not any(one.offset >= segments[0] for one in snapshots):
+        yield no_beginning(directory, segments[0])
+    yield from holes(disk, directory, segments, covered=snapshots[-1].offset if snapshots else 0)
+    end = end_of(disk, directory, segments[-1]) if segments else 0
+    if end is not None:
+        yield from missing_end(disk, directory, segments, snapshots, end)
+
+
+def no_beginning(directory: str, begins: int) -> Damage:
+    """The damage of a log that begins above 0 without a snapshot."""
+    return Damage(
+        where=f"{directory}/{file_name(begins)}",
+        what=f"the log begins at offset {begins}, and no snapshot holds what came before",
+        expected=f"a snapshot that ends at offset {begins} or later",
+        position=0,
+        offset=begins,
+    )
+
+
+def holes(
+    disk: Disk, directory: str, segments: Sequence[int], below: int | None = None, *, covered: int = 0
+) -> Iterator[Damage]:
+    """The missing segments between others, as far as those others begin at or below an offset.
+
+    A node that installs a snapshot has, for a moment, an empty segment before the one that begins behind the snapshot.
+    That is no loss if a snapshot covers the log up to there.
+    """
+    for base, following in pairwise(segments):
+        if below is not None and following > below:
+            return
+        end = end_of(disk, directory, base)
+        if end == base and following <= covered:
+            continue
+        gap = gap_before(f"{directory}/{file_name(following)}", following, end)
+        if gap is not None:
+            yield gap
+
+
+def missing_end(
+    disk: Disk, directory: str, segments: Sequence[int], snapshots: Sequence[OffsetAndEpoch], end: int
+) -> Iterator[Damage]:
+    """The evidence that a log that ends at `end` was longer: `snapshots` beyond its end, indexes without segments.
+
+    For the directory of a running node the caller must list `segments` and `snapshots` before it determines the end.
+    """
+    names = disk.list(directory)
+    behind = [one for one in snapshots if one.offset > end]
+    if behind and not (ARCHIVE_MANIFEST in names and not segments):  # an archive may begin with a snapshot
+        last = behind[-1]
+        found = f"the log ends at offset {end}" if segments else "there is no segment of the log"
+        yield Damage(
+            where=f"{directory}/{file_name(end)}",
+            what=f"{found}, and the snapshot {snapshot_name(last)} stands for the records below offset {last.offset}",
+            expected=f"a segment that begins at offset {end}",
+            offset=end,
+        )
+    there = {parse_file_name(name) for name in names}
+    for base in sorted({base for name in names if (base := _index_base(name)) is not None} - there):
+        if base >= end and not (segments and base < segments[0]):
+            yield Damage(
+                where=f"{directory}/{file_name(base)}",
+                what=f"the segment that begins at offset {base} is missing: only its index is there",
+                expected="a segment beside its index",
+                offset=base,
+            )
+
+
+def _index_base(name: str) -> int | None:
+    for suffix in INDEX_SUFFIXES:
+        if (base := parse_file_name(name, suffix)) is not None:
+            return base
+    return None
+
+
+def end_of(disk: Disk, directory: str, base_offset: int) -> int | None:
+    """The offset behind the last batch of a segment; None behind damage, or if the segment is gone.
+
+    The offset index, if it agrees with the segment, shortens the search.
+    """
+    try:
+        file = disk.open(f"{directory}/{file_name(base_offset)}", writable=False)
+    except FileNotFoundError:
+        return None
+    try:
+        start, last_offset = last_entry(disk, directory, base_offset, file.size())
+        found = _end_from(file, start, last_offset, base_offset)
+        return _end_from(file, 0, None, base_offset) if found is None and start > 0 else found
+    finally:
+        file.close()
+
+
+def _end_from(file: File, start: int, last_offset: int | None, base_offset: int) -> int | None:
+    """The offset behind the last batch from a position on; None for damage, or if no expected batch begins there."""
+    end = base_offset
+    try:
+        for header in scan_headers(file, start):
+            if last_offset is not None and header.last_offset != last_offset:
+                return None
+            end, last_offset = header.next_offset, None
+    except (CorruptBatch, UnsupportedVersion):
+        return None
+    return end
+
+
+def last_entry(disk: Disk, directory: str, base_offset: int, size: int) -> tuple[int, int | None]:
+    """The position and last offset of the last batch in the offset index of a segment; 0 and None without an index."""
+    path = f"{directory}/{file_name(base_offset, INDEX_SUFFIXES[0])}"
+    try:
+        entries = parse_offset_index(disk.read(path), base_offset)
+    except OSError:
+        return 0, None
+    return next(((position, offset) for offset, position in reversed(entries) if 0 < position < size), (0, None))

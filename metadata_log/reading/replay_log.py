@@ -1,0 +1,94 @@
+"""The state of a cluster at one point of its history, from files (Kafka: `MetadataLoader`, `kafka-metadata-shell`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from metadata_log.collector import without_collector
+from metadata_log.disk import Disk, OsDisk
+from metadata_log.errors import MetadataLogError
+from metadata_log.image import MetadataDelta, MetadataImage, ReplayError
+from metadata_log.reading.reader import Damage, Entry, OnDamage
+from metadata_log.reading.timeline import At, Base, parse_at, read_timeline
+
+
+@without_collector()
+def replay(
+    path: str,
+    at: At | int | str | None = None,
+    disk: Disk | None = None,
+    on_damage: OnDamage = OnDamage.STRICT,
+) -> MetadataImage:
+    """The image of a directory, segment or snapshot at an offset (inclusive), at a time, or at its end.
+
+    While a metadata transaction is open the image is the one from before the transaction, as in Kafka.
+
+    Args:
+        path: A log directory, partition directory, segment or snapshot.
+        at: The point: an `At`, an offset, or a text for `parse_at`; None for the end.
+        disk: The disk; None for the disk of this machine.
+        on_damage: With `SKIP`, replay skips damage and records that contradict the image. With `STOP`, the image is the
+            one from before the first of them.
+
+    Returns:
+        The image (Kafka: `MetadataImage`).
+
+    Raises:
+        DamagedFile: The log is damaged, and the mode is strict.
+        ReplayError: A record contradicts the image; the text names offset and record.
+        MetadataLogError: The files do not cover the point.
+        ValueError: The text is no point.
+        OSError: A file is unreadable.
+    """
+    point = _point(at)
+    source = OsDisk() if disk is None else disk
+    delta = MetadataDelta(MetadataImage())
+    end = delta.end
+    for found in read_timeline(source, path, until=point, from_base="latest", on_damage=on_damage):
+        if isinstance(found, Damage):
+            continue
+        if isinstance(found, Base):
+            delta = MetadataDelta(MetadataImage(), is_snapshot=True)
+        elif found.batch.is_control:
+            end = found.end
+            continue
+        features = delta.features
+        whole = _replay_entries(delta, found.entries if isinstance(found, Base) else found.entries(), on_damage)
+        end = found.end
+        if not whole:
+            break
+        if delta.features is not features or isinstance(found, Base):
+            # The epoch of the finalized features is the last offset of the batch that changed them.
+            delta = MetadataDelta(delta.apply(end))
+    if point.offset is not None and end.offset <= point.offset:
+        raise MetadataLogError(f"the log ends at offset {end.offset - 1}, before {point.offset}", where=path)
+    return delta.apply(end).stable
+
+
+def _replay_entries(delta: MetadataDelta, entries: Iterator[Entry | Damage], on_damage: OnDamage) -> bool:
+    """Replay all but control records; returns whether to continue."""
+    for entry in entries:
+        if isinstance(entry, Damage):
+            if on_damage is OnDamage.STOP:
+                return False
+        elif not entry.is_control and entry.record is not None:
+            try:
+                delta.replay(entry.record, entry.offset)
+            except ReplayError:
+                if on_damage is OnDamage.STRICT:
+                    raise
+                if on_damage is OnDamage.STOP:
+                    return False
+    return True
+
+
+def _point(at: At | int | str | None) -> At:
+    match at:
+        case None:
+            return At()
+        case At():
+            return at
+        case int():
+            return At(offset=at)
+        case str():
+            return parse_at(at)

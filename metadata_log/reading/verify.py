@@ -1,0 +1,133 @@
+"""Checks a file down to the last field: the report of `kraft dump --verify` beyond the damage that reading finds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from metadata_log.disk import Disk
+from metadata_log.errors import EncodeError, MetadataLogError
+from metadata_log.log.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
+from metadata_log.log.log_dir import PARTITION_DIRECTORY
+from metadata_log.reading.reader import Damage, Entry, FileKind, read_entries, read_file, read_index, read_small_file
+from metadata_log.records.batch import RecordBatch, rebuild_batch, records
+from metadata_log.records.frame import encode_control, encode_record
+from metadata_log.types import Uuid
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """The content of a file, and all its damage."""
+
+    batches: int = 0
+    records: int = 0
+    first_offset: int | None = None
+    end_offset: int | None = None
+    damages: tuple[Damage, ...] = ()
+
+
+def verify_file(disk: Disk, path: str, kind: FileKind) -> Verdict:
+    """Decode everything in a file, encode it again, and compare."""
+    if kind in {FileKind.SEGMENT, FileKind.SNAPSHOT}:
+        return _verify_batches(disk, path)
+    if kind in {FileKind.OFFSET_INDEX, FileKind.TIME_INDEX}:
+        return Verdict(damages=tuple(_verify_index(disk, path, kind)))
+    try:
+        facts = read_small_file(disk, path, kind)
+    except MetadataLogError as bad:
+        return Verdict(damages=(small_file_damage(path, kind, bad),))
+    topic_id = facts.get("topic_id", str(Uuid.METADATA_TOPIC))
+    if path.split("/")[-2:-1] == [PARTITION_DIRECTORY] and topic_id != str(Uuid.METADATA_TOPIC):
+        what = f"topic id {topic_id} is not that of the metadata log"
+        return Verdict(damages=(Damage(where=path, what=what, expected=f"topic id {Uuid.METADATA_TOPIC}"),))
+    return Verdict()
+
+
+def small_file_damage(path: str, kind: FileKind, bad: MetadataLogError) -> Damage:
+    """An error of `read_small_file` as damage."""
+    field = f" ({bad.field})" if bad.field and bad.field not in bad.what else ""
+    return Damage(where=path, what=f"{bad.what}{field}", expected=f"the text of a {kind} file", position=bad.position)
+
+
+def _verify_batches(disk: Disk, path: str) -> Verdict:
+    damages: list[Damage] = []
+    batches = count = 0
+    first = end = None
+    for found in read_file(disk, path):
+        if isinstance(found, Damage):
+            damages.append(found)
+            continue
+        batches += 1
+        count += found.record_count
+        first = found.base_offset if first is None else first
+        end = found.next_offset
+        damages += _verify_batch(found, path)
+    return Verdict(batches=batches, records=count, first_offset=first, end_offset=end, damages=tuple(damages))
+
+
+def _verify_batch(batch: RecordBatch, path: str) -> Iterator[Damage]:
+    sound = True
+    for entry in read_entries(batch, path):
+        if isinstance(entry, Damage):
+            sound = False
+            yield entry
+        elif (what := _encodes_otherwise(entry)) is not None:
+            yield Damage(
+                where=path,
+                what=what,
+                expected="a record as Kafka writes it",
+                position=batch.position,
+                offset=entry.offset,
+            )
+    if sound and not batch.is_compressed and rebuild_batch(batch, records(batch)) != batch.data:
+        yield Damage(
+            where=path,
+            what="the batch's records are not written in the usual way",
+            expected="records as Kafka writes them",
+            position=batch.position,
+            offset=batch.base_offset,
+        )
+
+
+def _encodes_otherwise(entry: Entry) -> str | None:
+    """Why a record would differ if it were written again; None for an unknown type."""
+    if entry.record is None or entry.version not in type(entry.record).__schema__.versions:
+        return None
+    try:
+        again = encode_control(entry.record)[2] if entry.is_control else encode_record(entry.record, entry.version)
+    except EncodeError as bad:
+        return f"{entry.name} version {entry.version} cannot be written again: {bad.what}"
+    return None if again == entry.value else f"{entry.name} version {entry.version} would be written differently"
+
+
+def _verify_index(disk: Disk, path: str, kind: FileKind) -> Iterator[Damage]:
+    """Compare an index with its segment: each entry must name a batch, and entries must increase."""
+    is_offsets = kind is FileKind.OFFSET_INDEX
+    suffix, size = (".index", OFFSET_ENTRY_BYTES) if is_offsets else (".timeindex", TIME_ENTRY_BYTES)
+    stem, _, deleted = path.rpartition(suffix)
+    log_path = f"{stem}.log{deleted}"
+    if not disk.exists(log_path):
+        yield Damage(where=path, what="the segment of this index is not there", expected=log_path)
+        return
+    known = [batch for batch in read_file(disk, log_path) if isinstance(batch, RecordBatch)]
+    if is_offsets:
+        true_entries = {(batch.last_offset, batch.position) for batch in known}
+        what = "no batch ends at offset {0} and begins at byte {1}"
+    else:
+        true_entries = {(batch.max_timestamp, batch.last_offset) for batch in known}
+        what = "no batch has the time {0} and ends at offset {1}"
+    length = len(disk.read(path))
+    if left := length % size:
+        what_left = f"{left} bytes follow the last whole entry"
+        yield Damage(where=path, what=what_left, expected=f"entries of {size} bytes", position=length - left)
+    previous: tuple[int, int] | None = None
+    for number, entry in enumerate(read_index(disk, path, kind)):
+        wrong = None
+        if entry not in true_entries:
+            wrong = f"entry {number}: " + what.format(*entry)
+        elif previous is not None and not (entry[0] > previous[0] and entry[1] > previous[1]):
+            wrong = f"entry {number} does not rise"
+        if wrong is not None:
+            expected = "last offset and position of a batch" if is_offsets else "time and last offset of a batch"
+            yield Damage(where=path, what=wrong, expected=f"{expected}, rising", position=number * size)
+        previous = entry

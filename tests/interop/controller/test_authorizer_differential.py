@@ -1,0 +1,38 @@
+"""Kafka's controller and ours with the same rules: who may do what, and what is told to who may not.
+
+Most callers speak through envelopes, as clients of brokers do. What Kafka answers here is recorded in tests/data, for
+`tests/kraft/controller/test_controller_authorizer.py`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from authorizer_stories import AUTHORIZER_STORIES, NAMED_LIKE_EVERYBODY, kafkas_answers, said, say
+from controller_sides import by_batches, plain
+from one_controller import both, log_of, side_of
+from real_kafka import KafkaInstallation
+
+from kraft.config.keys import STANDARD_AUTHORIZER
+from transport.protocol.errors import Error
+
+pytestmark = pytest.mark.kafka
+SETTINGS = (
+    f"authorizer.class.name={STANDARD_AUTHORIZER}",
+    "super.users=User:admin",
+    "allow.everyone.if.no.acl.found=true",
+    "delegation.token.secret.key=of-this-test",
+)
+
+
+def test_answers_and_records_are_kafkas(kafka: KafkaInstallation, tmp_path: Path) -> None:
+    with both(kafka, tmp_path, *SETTINGS) as (theirs, ours):
+        one, other = side_of(theirs), side_of(ours)
+        assert say(one, NAMED_LIKE_EVERYBODY)["error_code"] == Error.UNKNOWN_SERVER_ERROR
+        assert say(other, NAMED_LIKE_EVERYBODY)["error_code"] == Error.NONE
+        for name in AUTHORIZER_STORIES:
+            kafkas = said(one, name)
+            assert said(other, name) == kafkas, name
+            assert plain(kafkas) == kafkas_answers()[name], f"tests/data has other answers to the story {name}"
+        assert by_batches(log_of(ours)) == by_batches(log_of(theirs))

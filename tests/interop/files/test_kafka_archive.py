@@ -1,0 +1,192 @@
+"""Archives and Apache Kafka: taken from its running controllers, read by its own dump tool and by our readers."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pytest
+from dumps import read_by_kafka, read_by_us
+from our_nodes import told, told_json_lines
+from real_data import unpack
+from real_kafka import (
+    KafkaInstallation,
+    Nodes,
+    Process,
+    eventually,
+    kafka_controller,
+    kafka_format,
+    layout_in,
+    running,
+)
+from wire import active_controller, leader_of, set_client_metrics
+
+import metadata_log
+from metadata_log.archive import open_archive, open_source, verify_archive
+from metadata_log.arrow import read_records, read_view
+from metadata_log.disk import OsDisk
+from metadata_log.history import VIEWS, rows
+from metadata_log.image.diff import differences
+from metadata_log.reading.reader import read_log
+from metadata_log.reading.timeline import read_timeline
+from metadata_log.records.batch import RecordBatch
+from transport.protocol.errors import Error
+
+TOLD = ("leader_history", "broker_history", "config_history", "quorum_epochs")
+
+
+@pytest.fixture
+def busy(kafka: KafkaInstallation, tmp_path: Path) -> Iterator[Nodes]:
+    """Controllers of Kafka that write a NoOp every half second."""
+    layout = layout_in(tmp_path, ())
+    kafka_format(kafka, layout)
+    with running(layout, kafka_controller(kafka, layout), name="busy") as nodes:
+        nodes.wait_until_listening()
+        yield nodes
+
+
+@pytest.mark.kafka
+def test_a_running_quorum(kafka: KafkaInstallation, busy: Nodes, tmp_path: Path) -> None:
+    """Its controllers go on while their logs are kept, and Kafka reads what was kept."""
+    disk, to = OsDisk(), tmp_path / "kept"
+    partitions = [busy.layout.partition(node) for node in (1, 2, 3)]
+    # A first leader may lose its office before anybody has its first record, which is then rightly set aside.
+    eventually(
+        lambda: bool(first_batch(partitions[0])) and len(set(map(first_batch, partitions))) == 1, "one beginning"
+    )
+    archive = open_archive(disk, str(to))
+    sources = [open_source(disk, str(busy.layout.log_dir(node))) for node in (1, 2, 3)]
+    first = [archive.add(source, now_ms=0) for source in sources]
+    grown = max(added.end_offset for added in first) + 4
+    eventually(lambda: max(archive.add(source, now_ms=0).end_offset for source in sources) > grown, "the log grows")
+    archive.close()
+    found = verify_archive(disk, str(to))
+    assert (found.damages, found.start_offset, found.superseded) == ((), 0, ())
+    files = sorted([*to.glob("*.log"), *to.glob("*.checkpoint")])
+    assert read_by_kafka(kafka, *files) == read_by_us(*files)
+    assert busy.layout.log_dir(1).joinpath("meta.properties").read_bytes() == (to / "meta.properties").read_bytes()
+    check_followed(busy, tmp_path)
+
+
+def check_followed(busy: Nodes, folder: Path) -> None:
+    """Over the network it is the same: what is kept and what is watched is what stands in the leader's log."""
+    live = str(folder / "live")
+    where = ("--bootstrap-controller", busy.layout.bootstrap)
+    for _ in range(2):
+        told("archive", "--from", busy.layout.bootstrap, "--to", live, "--for", "0", "--verify")
+    partition = busy.layout.partition(leader_of(busy.layout))
+    kept = logged(Path(live))
+    assert kept
+    assert kept == logged(partition)[: len(kept)]
+    lines = told_json_lines("watch", *where, "--from", "beginning", "--noop", "--count", "12")
+    assert lines == dumped(partition)[:12]
+
+
+@pytest.mark.kafka
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(3))
+def test_followed_while_leaders_fail(kafka: KafkaInstallation, busy: Nodes, tmp_path: Path, seed: int) -> None:
+    """Controllers of Kafka are killed and stopped under writes, the archiver is killed at any time; nothing is lost."""
+    rng, layout = Random(seed), busy.layout
+    kraft = [sys.executable, "-m", "kraft"]
+    watch = [*kraft, "watch", "--bootstrap-controller", layout.bootstrap, "--from", "beginning", "--noop"]
+    keep = [*kraft, "archive", "--from", layout.bootstrap, "--to", str(tmp_path / "live"), "--interval", "0.1"]
+    leader_of(layout)
+    watched = tmp_path / "watched"
+    with (
+        watched.open("w") as lines,
+        subprocess.Popen(watch, stdout=lines, stderr=subprocess.PIPE, text=True) as watcher,
+    ):
+        eventually(lambda: watched.stat().st_size > 0, "the watcher has begun")
+        for round_ in range(6):
+            archiver = Process(keep, tmp_path / "archiver.log")
+            leader = leader_of(layout)
+            for number in range(rng.randrange(1, 30)):
+                assert set_client_metrics(layout.ports[leader], f"{round_}", metrics=f"{number}") is Error.NONE
+            (busy.processes[leader].kill if round_ % 2 else busy.processes[leader].stop)()
+            survivor = next(node for node in layout.ports if node != leader)
+            eventually(
+                lambda survivor=survivor, leader=leader: active_controller(layout.ports[survivor]) not in (-1, leader),
+                f"a leader after {leader}",
+            )
+            if rng.random() < 0.5:
+                archiver.kill()
+            busy.start(leader)
+            leader = leader_of(layout)
+            assert set_client_metrics(layout.ports[leader], f"{round_}", metrics="end") is Error.NONE
+            archiver.kill()
+            eventually(
+                lambda round_=round_: watched.read_text().count('"value": "end"') > round_, "the watcher sees the write"
+            )
+        told("archive", "--from", layout.bootstrap, "--to", str(tmp_path / "live"), "--for", "0", "--verify")
+        watcher.send_signal(signal.SIGINT)
+        _, said = watcher.communicate(timeout=60)
+    assert watcher.returncode == 130, said
+    assert said.count("leads in epoch") >= 6, said
+    partition = layout.partition(leader_of(layout))
+    kept = logged(tmp_path / "live")
+    assert kept == logged(partition)[: len(kept)]
+    seen = [json.loads(line) for line in watched.read_text().splitlines()]
+    assert seen == dumped(partition)[: len(seen)]
+    assert (len(kept) > 10_000, len(seen) > 50) == (True, True)
+
+
+def logged(partition: Path) -> bytes:
+    """The bytes of all batches in a directory, whole segments or not."""
+    return b"".join(item.data for item in read_log(OsDisk(), str(partition)) if isinstance(item, RecordBatch))
+
+
+def first_batch(partition: Path) -> bytes:
+    """The batch that a log begins with; nothing while it is empty."""
+    items = read_log(OsDisk(), str(partition))
+    return next((item.data for item in items if isinstance(item, RecordBatch)), b"")
+
+
+def dumped(partition: Path) -> list[dict[str, object]]:
+    """What `kraft dump` says of the records of a log, but for their places."""
+    found = told_json_lines("dump", "--records", "--json", "--noop", *map(str, sorted(partition.glob("*.log"))))
+    return [{key: value for key, value in line.items() if key not in {"file", "position"}} for line in found]
+
+
+@pytest.mark.kafka
+def test_kafka_reads_an_archive(kafka: KafkaInstallation, tmp_path: Path) -> None:
+    """Segments and checkpoints of three controllers, merged: not a word of complaint."""
+    to = merged(tmp_path)
+    files = sorted([*to.glob("*.log"), *to.glob("*.checkpoint")])
+    assert len(files) == 16
+    assert read_by_kafka(kafka, *files) == read_by_us(*files)
+
+
+def merged(folder: Path) -> Path:
+    nodes = unpack("static3", "nodes", folder / "nodes")
+    archive = open_archive(OsDisk(), str(folder / "kept"))
+    for node in ("c1", "c2", "c3"):
+        archive.add(open_source(OsDisk(), str(nodes / node)), now_ms=0)
+    archive.close()
+    return folder / "kept"
+
+
+def test_every_reader_of_ours_reads_an_archive(tmp_path: Path) -> None:
+    """Image, histories and Arrow are those of the controller with the longest log, as far as that goes back."""
+    kept, node = merged(tmp_path), tmp_path / "nodes" / "c3"
+    image = metadata_log.replay(str(kept))
+    assert list(differences(image, metadata_log.replay(str(node)))) == []
+    at = 3000
+    of_first = metadata_log.replay(str(tmp_path / "nodes" / "c1"), at=at)
+    assert list(differences(metadata_log.replay(str(kept), at=at), of_first)) == []
+    told = [
+        list(rows(read_timeline(OsDisk(), str(path)), TOLD, cluster="c")) for path in (kept, tmp_path / "nodes" / "c1")
+    ]
+    ends = {view: VIEWS[view].names.index("valid_to_offset") for view in TOLD}
+    early = [[(view, row) for view, row in each if (row[ends[view]] or at) < at] for each in told]
+    assert early[0]
+    assert sorted(early[0], key=repr) == sorted(early[1], key=repr)
+    assert pa.Table.from_batches(read_records(str(kept))).num_rows == 5319
+    partitions = sum(len(image.topics[name].partitions) for name in image.topics)
+    assert pa.Table.from_batches(read_view(str(kept), "partitions_state")).num_rows == partitions

@@ -1,0 +1,228 @@
+"""What Apache Kafka's controllers do wrong, and ours do not, shown on both with a voter that does as the test says."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+from mixed_quorum import TOLD_THAT_IT_LEADS, Make, batches_in, controls_in, truncations
+from our_nodes import our_controller, told
+from real_kafka import (
+    CLUSTER_ID,
+    QUIET,
+    KafkaInstallation,
+    Nodes,
+    QuorumLayout,
+    eventually,
+    free_ports,
+    kafka_controller,
+)
+from scripted_voter import HOST, ScriptedVoter, listening_at, scripted_voter
+from wire import request_bytes
+
+from kraft.quorum.values import ReplicaKey, VersionRange
+from kraft.quorum.voters import Voter, VoterSet
+from metadata_log.log.snapshot import snapshot_name
+from metadata_log.records.batch import build_batch, build_control_batch
+from metadata_log.records.control import KRaftVersionRecord, LeaderChangeMessage, LeaderChangeMessageVoter, VotersRecord
+from metadata_log.records.frame import encode_control, encode_record
+from metadata_log.records.metadata import FeatureLevelRecord, NoOpRecord
+from metadata_log.serde import Message
+from metadata_log.types import OffsetAndEpoch, Uuid
+from transport.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
+
+pytestmark = pytest.mark.kafka
+
+METADATA_VERSION: Final = 30
+SOON: Final = ("controller.quorum.election.timeout.ms=200", "controller.quorum.fetch.timeout.ms=800")
+LONG_SECONDS: Final = 2.0
+"""Many of these timeouts."""
+LEADS_ITSELF: Final = rf"with leader OptionalInt\[1\] and epoch 5 {TOLD_THAT_IT_LEADS}"
+BOTH: Final = pytest.mark.parametrize("make", ["kafka", "ours"])
+
+REAL, SCRIPTED, ADDED = (ReplicaKey(node, Uuid(bytes([node]) * 16)) for node in (1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("make", "believed", "sets"),
+    [
+        # It goes on reading control records where its log ended before the truncation. A new leader of Kafka's writes
+        # the voters down once more if it has something new to say of itself.
+        pytest.param("kafka", {1, 2}, [{1, 2, 3}, {1, 2}, {1}], id="kafka"),
+        pytest.param("ours", {1, 2, 3}, [{1, 2, 3}, {1, 3}], id="ours"),
+    ],
+)
+def test_a_voter_set_in_the_place_of_what_was_truncated(
+    kafka: KafkaInstallation, tmp_path: Path, make: Make, believed: set[int], sets: list[set[int]]
+) -> None:
+    """A follower truncates five records and gets two in their place, the second of which brings a third voter. Then it
+    is elected, and asked to remove one of the others: who does not know of the third loses both.
+    """
+    with stage(kafka, tmp_path, make) as (script, nodes):
+        port, log = nodes.layout.ports[REAL.id], nodes.layout.partition(REAL.id)
+        nodes.start(REAL.id)
+        script.lead(1, [leader_change(0, 1), no_ops(1, 1, 5)])
+        eventually(lambda: script.fetched == (1, 6), "six records of epoch 1 are fetched")
+        script.lead(2, [leader_change(0, 1), leader_change(1, 2), voters(2, 2, nodes, REAL, SCRIPTED, ADDED)])
+        eventually(lambda: script.fetched == (2, 3), "three records are left, up to epoch 2")
+        script.resign_to(REAL, port)
+        eventually(lambda: epoch_of(log) > 2, "it leads")
+        assert voters_at(log, LeaderChangeMessage)[-1] == believed
+        script.follow(port, epoch_of(log))
+        remove = RemoveRaftVoterRequest(
+            cluster_id=CLUSTER_ID, voter_id=SCRIPTED.id, voter_directory_id=SCRIPTED.directory_id
+        )
+        with socket.create_connection((HOST, port)) as connection:
+            connection.sendall(request_bytes(remove, 0))
+            eventually(lambda: len(voters_at(log, VotersRecord)) == len(sets), "the voters are changed")
+    assert voters_at(log, VotersRecord) == sets
+    assert make == "ours" or truncations(nodes, REAL.id) == [1]
+
+
+@BOTH
+def test_a_leader_whose_disk_was_lost_is_told_that_it_leads(
+    kafka: KafkaInstallation, tmp_path: Path, make: Make
+) -> None:
+    """It comes back with an empty disk while the others still follow who it was. Kafka's process ends, and
+    has to be started again; ours waits for the next leader.
+    """
+    with stage(kafka, tmp_path, make, votes=False) as (script, nodes):
+        script.name(5, REAL.id, listening_at(nodes.layout.ports[REAL.id]))
+        nodes.start(REAL.id)
+        eventually(lambda: script.fetched is not None, "it asks who leads")
+        if make == "kafka":
+            nodes.processes[REAL.id].wait_for(LEADS_ITSELF)
+            assert nodes.processes[REAL.id].wait() != 0
+        script.lead(6, [leader_change(0, 6), no_ops(1, 6, 5)])
+        if make == "kafka":
+            nodes.start(REAL.id)
+        eventually(lambda: script.fetched == (6, 6), "it follows the next leader")
+
+
+@BOTH
+def test_a_voter_whose_removal_is_not_committed_is_needed(kafka: KafkaInstallation, tmp_path: Path, make: Make) -> None:
+    """Of two voters the leader has removed the other, and is lost before that is committed. Who is left has the record,
+    and stands; Kafka's does not.
+    """
+    with stage(kafka, tmp_path, make, *SOON) as (script, nodes):
+        nodes.start(REAL.id)
+        script.lead(1, [leader_change(0, 1), voters(1, 1, nodes, SCRIPTED)])
+        eventually(lambda: script.fetched == (1, 2), "it knows that it is removed")
+        script.votes.clear()
+        assert has_stood_without(script) == (make == "ours")
+
+
+@BOTH
+def test_who_does_not_know_yet_that_it_votes_is_asked_for_a_pre_vote(
+    kafka: KafkaInstallation, tmp_path: Path, make: Make
+) -> None:
+    """It has heard the leader that is lost since, and by its own log it is no voter. Kafka's refuses ever after."""
+    with stage(kafka, tmp_path, make, *SOON, votes=False) as (script, nodes):
+        nodes.start(REAL.id)
+        level = control(1, 1, KRaftVersionRecord(kraft_version=1))
+        script.lead(1, [leader_change(0, 1), level, voters(2, 1, nodes, SCRIPTED, ADDED)])
+        eventually(lambda: script.fetched == (1, 3), "it has the log")
+        voter = ReplicaKey(REAL.id, nodes.layout.directory_id(REAL.id))
+        last = OffsetAndEpoch(epoch=1, offset=9)
+        since_s = script.give_up()
+        granted = [False]
+
+        def is_decided() -> bool:
+            granted.append(script.ask_for_pre_vote(voter, nodes.layout.ports[REAL.id], 1, last))
+            return granted[-1] or script.fetched_at_s > since_s + LONG_SECONDS
+
+        eventually(is_decided, "it lets another one lead")
+        assert granted[-1] == (make == "ours")
+
+
+@BOTH
+def test_the_voters_before_the_first_record_of_a_log(kafka: KafkaInstallation, tmp_path: Path, make: Make) -> None:
+    """A snapshot ends where a change of the voters stands that is not committed, and is then cut off. Kafka's has
+    forgotten who voted before, and does not stand where it is the one to lead.
+    """
+    with stage(kafka, tmp_path, make, *SOON, "metadata.log.max.record.bytes.between.snapshots=1") as (script, nodes):
+        nodes.start(REAL.id)
+        committed = [leader_change(0, 1), level_of_metadata(1, 1)]
+        script.lead(1, committed, high_watermark=2)
+        if make == "kafka":
+            nodes.processes[REAL.id].wait_for("initializing SnapshotGenerator")
+        committed.append(no_ops(2, 1, 1))
+        script.lead(1, [*committed, voters(3, 1, nodes, REAL, SCRIPTED, ADDED)], high_watermark=3)
+        snapshot = nodes.layout.partition(REAL.id) / snapshot_name(OffsetAndEpoch(epoch=1, offset=3))
+        eventually(snapshot.exists, "it has a snapshot")
+        script.lead(2, [*committed, leader_change(3, 2), no_ops(4, 2, 1)], high_watermark=3)
+        eventually(lambda: script.fetched == (2, 5), "it has cut its log")
+        script.votes.clear()
+        script.resign_to(REAL, nodes.layout.ports[REAL.id])
+        assert has_stood_without(script) == (make == "ours")
+
+
+@contextmanager
+def stage(
+    kafka: KafkaInstallation, root: Path, make: Make, *settings: str, votes: bool = True
+) -> Iterator[tuple[ScriptedVoter, Nodes]]:
+    """The script, and a node of one make, formatted and not started. They are the first voters, or the node is none."""
+    ports = dict(zip((REAL.id, SCRIPTED.id), free_ports(2), strict=True))
+    layout = QuorumLayout(root, CLUSTER_ID, ports, (*QUIET, *settings), is_dynamic=True)
+    first = ",".join(f"{key.id}@{HOST}:{ports[key.id]}:{key.directory_id}" for key in (REAL, SCRIPTED))
+    how = ("--initial-controllers", first) if votes else ("--no-initial-controllers",)
+    told("format", "-c", str(layout.properties(REAL.id)), "--cluster-id", CLUSTER_ID, *how)
+    start = kafka_controller(kafka, layout) if make == "kafka" else our_controller(layout)
+    nodes = Nodes(layout, start, name=make)
+    with scripted_voter(SCRIPTED, ports[SCRIPTED.id], CLUSTER_ID) as script:
+        try:
+            yield script, nodes
+        finally:
+            nodes.kill()
+
+
+def has_stood_without(script: ScriptedVoter) -> bool:
+    """Whether the node asks for votes when nobody leads any more, or just goes on to look for a leader."""
+    since_s = script.give_up()
+    eventually(lambda: bool(script.votes) or script.fetched_at_s > since_s + LONG_SECONDS, "it is left alone")
+    return bool(script.votes)
+
+
+def control(offset: int, epoch: int, record: Message) -> bytes:
+    """A batch of one control record."""
+    kind, _, value = encode_control(record)
+    return build_control_batch(offset, epoch, 0, [(kind, value)])
+
+
+def leader_change(offset: int, epoch: int) -> bytes:
+    """What the script writes first in an epoch."""
+    who = tuple(LeaderChangeMessageVoter(voter_id=key.id) for key in (REAL, SCRIPTED))
+    return control(offset, epoch, LeaderChangeMessage(leader_id=SCRIPTED.id, voters=who, granting_voters=who))
+
+
+def no_ops(offset: int, epoch: int, count: int) -> bytes:
+    """Records that say nothing."""
+    return build_batch(offset, epoch, 0, [encode_record(NoOpRecord(), 0)] * count)
+
+
+def level_of_metadata(offset: int, epoch: int) -> bytes:
+    """What a snapshot of the metadata cannot do without."""
+    level = FeatureLevelRecord(name="metadata.version", feature_level=METADATA_VERSION)
+    return build_batch(offset, epoch, 0, [encode_record(level, 0)])
+
+
+def voters(offset: int, epoch: int, nodes: Nodes, *keys: ReplicaKey) -> bytes:
+    """These vote. Where the third one is does not matter, as nobody is there."""
+    ports = nodes.layout.ports
+    found = VoterSet.of(Voter(key, listening_at(ports.get(key.id, 1)), VersionRange(0, 1)) for key in keys)
+    return control(offset, epoch, found.to_record())
+
+
+def epoch_of(partition: Path) -> int:
+    """The last epoch in a log."""
+    return batches_in(partition)[-1].epoch
+
+
+def voters_at(partition: Path, kind: type[LeaderChangeMessage] | type[VotersRecord]) -> Sequence[set[int]]:
+    """The ids of the voters in each such record of a log."""
+    contents = controls_in(batches_in(partition))
+    return [{one.voter_id for one in content.voters} for content in contents if isinstance(content, kind)]

@@ -1,0 +1,408 @@
+"""The broker agent says to a controller what Kafka's broker says, when it says it."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from kraft.broker import BrokerAgent, BrokerListener, BrokerOptions, BrokerSettings, LifecycleState, RegistrationFailed
+from kraft.broker.agent import ASSIGNMENTS, HEARTBEATS, ISR_CHANGES, Send
+from kraft.sim.state.fingerprints import FactsOf
+from kraft.sim.state.forking import forked
+from metadata_log.log.clean_shutdown import take_clean_shutdown, write_clean_shutdown
+from metadata_log.memory_disk import MemoryDisk
+from metadata_log.records import metadata as records
+from metadata_log.serde import Message
+from metadata_log.types import OffsetAndEpoch, Uuid
+from transport.protocol.errors import Error
+from transport.protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    AlterPartitionResponsePartitionData,
+    AlterPartitionResponseTopicData,
+)
+from transport.protocol.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
+)
+from transport.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from transport.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from transport.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+
+ONE, TWO, TOPIC = (Uuid(bytes([0, number] * 8)) for number in (101, 102, 7))
+UNASSIGNED = Uuid(bytes(15) + b"\x01")
+EPOCH = 40
+LAG_MS = 30_000
+
+
+def new_agent(**options: object) -> BrokerAgent:
+    settings = BrokerSettings(
+        broker_id=101,
+        cluster_id="cluster",
+        incarnation_id=Uuid(b"i" * 16),
+        listeners=(BrokerListener("PLAINTEXT", "h101", 9092),),
+        features=(("metadata.version", 7, 30),),
+        options=replace(BrokerOptions(directories=(ONE,)), **options),
+    )
+    return BrokerAgent(settings)
+
+
+def only(sends: list[Send], channel: int) -> Message | None:
+    found = [send.request for send in sends if send.channel == channel]
+    assert len(found) <= 1, found
+    return found[0] if found else None
+
+
+def heartbeat(agent: BrokerAgent, now_ms: int) -> BrokerHeartbeatRequest:
+    request = only(agent.poll(now_ms), HEARTBEATS)
+    assert isinstance(request, BrokerHeartbeatRequest), request
+    return request
+
+
+def started(**options: object) -> BrokerAgent:
+    """An agent that was unfenced at 1000 ms."""
+    agent = new_agent(**options)
+    assert isinstance(only(agent.poll(0), HEARTBEATS), BrokerRegistrationRequest)
+    agent.on_answer(HEARTBEATS, BrokerRegistrationResponse(broker_epoch=EPOCH), 5)
+    assert heartbeat(agent, 5).want_fence
+    agent.on_answer(HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=True), 990)
+    assert not heartbeat(agent, 1000).want_fence
+    agent.on_answer(HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), 1000)
+    assert agent.lifecycle.state is LifecycleState.RUNNING
+    return agent
+
+
+# Registration and heartbeats
+
+
+def test_a_broker_registers_catches_up_and_asks_to_be_unfenced() -> None:
+    agent = new_agent(rack="r1", previous_epoch=12)
+    request = only(agent.poll(0), HEARTBEATS)
+    assert isinstance(request, BrokerRegistrationRequest)
+    assert (request.broker_id, request.rack, request.log_dirs, request.previous_broker_epoch) == (101, "r1", [ONE], 12)
+    agent.on_answer(HEARTBEATS, BrokerRegistrationResponse(broker_epoch=EPOCH), 3)
+    first = heartbeat(agent, 3)
+    assert (first.broker_epoch, first.current_metadata_offset, first.want_fence) == (EPOCH, -1, True)
+    assert first.cordoned_log_dirs is None
+    agent.on_answer(HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=False), 4)
+    assert (agent.lifecycle.state, agent.deadline_ms()) == (LifecycleState.STARTING, 14)
+    agent.on_committed([records.NoOpRecord()], EPOCH, OffsetAndEpoch(epoch=1, offset=EPOCH + 1))
+    assert heartbeat(agent, 14).current_metadata_offset == EPOCH
+    agent.on_answer(HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True), 15)
+    assert agent.lifecycle.state is LifecycleState.RECOVERY
+    second = heartbeat(agent, 25)
+    assert (second.want_fence, second.cordoned_log_dirs) == (False, [])
+    agent.on_answer(HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), 30)
+    assert (agent.lifecycle.state, agent.deadline_ms()) == (LifecycleState.RUNNING, 2030)
+
+
+@pytest.mark.parametrize(
+    ("answer", "again_ms"),
+    [
+        (None, 100),
+        (BrokerRegistrationResponse(error_code=Error.NOT_CONTROLLER), 100),
+        (BrokerRegistrationResponse(error_code=Error.DUPLICATE_BROKER_REGISTRATION), 2000),
+    ],
+)
+def test_a_registration_that_fails_is_tried_again(answer: Message | None, again_ms: int) -> None:
+    """Another controller is looked for at once; one that refuses is asked again after a heartbeat interval."""
+    agent = new_agent()
+    agent.poll(0)
+    agent.on_answer(HEARTBEATS, answer, 0)
+    assert only(agent.poll(again_ms - 1), HEARTBEATS) is None
+    assert isinstance(only(agent.poll(again_ms), HEARTBEATS), BrokerRegistrationRequest)
+
+
+def test_a_broker_that_cannot_register_gives_up() -> None:
+    agent = new_agent(initial_registration_timeout_ms=500)
+    agent.poll(0)
+    agent.on_answer(HEARTBEATS, BrokerRegistrationResponse(error_code=Error.DUPLICATE_BROKER_REGISTRATION), 1)
+    with pytest.raises(RegistrationFailed, match="DUPLICATE_BROKER_REGISTRATION"):
+        agent.poll(500)
+
+
+def test_a_heartbeat_of_a_former_life_changes_nothing_for_the_broker() -> None:
+    """As Kafka's it does not register by itself: it goes on with its epoch until somebody restarts it."""
+    agent = started()
+    heartbeat(agent, 3000)
+    agent.on_answer(HEARTBEATS, BrokerHeartbeatResponse(error_code=Error.STALE_BROKER_EPOCH), 3001)
+    assert heartbeat(agent, 5001).broker_epoch == EPOCH
+
+
+def test_a_controlled_shutdown_is_waited_for() -> None:
+    agent = started()
+    agent.begin_shutdown(1500)
+    asked = heartbeat(agent, 1500)
+    assert (asked.want_shut_down, asked.want_fence) == (True, False)
+    agent.on_answer(HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), 1510)
+    assert agent.deadline_ms() == 1560
+    heartbeat(agent, 1560)
+    agent.on_answer(HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), 1570)
+    assert agent.deadline_ms() == 3570
+    assert not agent.may_stop
+    heartbeat(agent, 3570)
+    agent.on_answer(HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, should_shut_down=True), 3580)
+    assert agent.may_stop
+    assert agent.poll(10_000) == []
+
+
+def test_without_a_controlled_shutdown_a_broker_just_goes() -> None:
+    agent = started(controlled_shutdown=False)
+    agent.begin_shutdown(1500)
+    assert agent.may_stop
+
+
+def test_the_metadata_at_which_directories_come_makes_a_broker_register_again() -> None:
+    """With the same incarnation, which keeps its epoch; and only once for what it has seen."""
+    agent = started()
+    registration = records.RegisterBrokerRecord(
+        broker_id=101, incarnation_id=agent.settings.incarnation_id, broker_epoch=EPOCH, log_dirs=()
+    )
+    feature = records.FeatureLevelRecord(name="metadata.version", feature_level=17)
+    agent.on_committed([feature, registration], 41, OffsetAndEpoch(epoch=1, offset=43))
+    assert isinstance(only(agent.poll(1001), HEARTBEATS), BrokerRegistrationRequest)
+    agent.on_answer(HEARTBEATS, BrokerRegistrationResponse(broker_epoch=EPOCH), 1010)
+    assert heartbeat(agent, 1010).broker_epoch == EPOCH
+    agent.on_answer(HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), 1011)
+    assert only(agent.poll(1020), HEARTBEATS) is None
+
+
+# Leading
+
+
+def registration(broker_id: int, epoch: int, *, fenced: bool = False) -> records.RegisterBrokerRecord:
+    directory = ONE if broker_id == 101 else TWO
+    return records.RegisterBrokerRecord(
+        broker_id=broker_id,
+        broker_epoch=epoch,
+        incarnation_id=Uuid(b"i" * 16) if broker_id == 101 else Uuid(bytes([broker_id] * 16)),
+        fenced=fenced,
+        log_dirs=(directory,),
+        end_points=(records.BrokerEndpoint(name="PLAINTEXT", host=f"h{broker_id}", port=9092),),
+    )
+
+
+def partition(leader: int, isr: tuple[int, ...], directory: Uuid = ONE) -> records.PartitionRecord:
+    return records.PartitionRecord(
+        partition_id=0,
+        topic_id=TOPIC,
+        replicas=(101, 102),
+        isr=isr,
+        leader=leader,
+        leader_epoch=0,
+        partition_epoch=0,
+        directories=(directory, TWO),
+    )
+
+
+def commit(agent: BrokerAgent, *committed: Message) -> None:
+    base_offset = agent.image.end.offset
+    agent.on_committed(committed, base_offset, OffsetAndEpoch(epoch=1, offset=base_offset + len(committed)))
+
+
+def leading(isr: tuple[int, ...], **options: object) -> BrokerAgent:
+    """An agent that has just become the leader of one partition, which broker 102 follows."""
+    agent = started(**options)
+    commit(
+        agent,
+        records.FeatureLevelRecord(name="metadata.version", feature_level=30),
+        registration(101, EPOCH),
+        registration(102, 50),
+        records.TopicRecord(name="t", topic_id=TOPIC),
+        partition(101, isr),
+    )
+    agent.poll(1000)
+    assert (TOPIC, 0) in agent.replicas.led
+    return agent
+
+
+def fetch(agent: BrokerAgent, now_ms: int, *, leader_epoch: int = 0, broker_epoch: int = 50) -> Error:
+    part = FetchPartition(partition=0, current_leader_epoch=leader_epoch)
+    request = FetchRequest(
+        replica_state=ReplicaState(replica_id=102, replica_epoch=broker_epoch),
+        topics=[FetchTopic(topic_id=TOPIC, partitions=[part])],
+    )
+    return Error.of(agent.on_fetch(request, now_ms).responses[0].partitions[0].error_code)
+
+
+def change(agent: BrokerAgent, now_ms: int) -> AlterPartitionRequest | None:
+    request = only(agent.poll(now_ms), ISR_CHANGES)
+    assert request is None or isinstance(request, AlterPartitionRequest)
+    return request
+
+
+def answer(agent: BrokerAgent, now_ms: int, error: Error, *, partition_epoch: int = 1) -> None:
+    part = AlterPartitionResponsePartitionData(
+        partition_index=0, error_code=error, leader_id=101, isr=[101, 102], partition_epoch=partition_epoch
+    )
+    topic = AlterPartitionResponseTopicData(topic_id=TOPIC, partitions=[part])
+    agent.on_answer(ISR_CHANGES, AlterPartitionResponse(topics=[topic]), now_ms)
+
+
+def members(request: AlterPartitionRequest) -> dict[int, int]:
+    return {one.broker_id: one.broker_epoch for one in request.topics[0].partitions[0].new_isr_with_epochs}
+
+
+def test_who_fetches_enters_the_isr_in_the_incarnation_that_fetched() -> None:
+    agent = leading((101,))
+    assert fetch(agent, 1100) is Error.NONE
+    asked = change(agent, 1100)
+    assert asked is not None
+    assert members(asked) == {101: EPOCH, 102: 50}
+    assert change(agent, 1200) is None, "there is one request under way"
+    answer(agent, 1300, Error.NONE)
+    led = agent.replicas.led[TOPIC, 0]
+    assert (led.isr, led.partition_epoch, led.proposed) == ((101, 102), 1, None)
+
+
+@pytest.mark.parametrize("broker_epoch", [49, 51])
+def test_another_incarnation_than_the_registered_one_does_not_enter(broker_epoch: int) -> None:
+    agent = leading((101,))
+    assert fetch(agent, 1100, broker_epoch=broker_epoch) is Error.NONE
+    assert change(agent, 1100) is None
+
+
+def test_a_fenced_broker_does_not_enter_until_it_is_unfenced() -> None:
+    agent = leading((101,))
+    commit(agent, records.BrokerRegistrationChangeRecord(broker_id=102, broker_epoch=50, fenced=1))
+    fetch(agent, 1100)
+    assert change(agent, 1100) is None
+    commit(agent, records.BrokerRegistrationChangeRecord(broker_id=102, broker_epoch=50, fenced=-1))
+    fetch(agent, 1200)
+    assert change(agent, 1200) is not None
+
+
+def test_who_is_silent_for_too_long_leaves() -> None:
+    agent = leading((101, 102))
+    fetch(agent, 5000)
+    assert change(agent, 1000 + LAG_MS // 2) is None
+    asked = change(agent, 5001 + LAG_MS + LAG_MS // 2)
+    assert asked is not None
+    assert members(asked) == {101: EPOCH}
+
+
+def test_an_older_or_newer_leader_epoch_is_refused() -> None:
+    agent = leading((101,))
+    commit(agent, records.PartitionChangeRecord(partition_id=0, topic_id=TOPIC, leader=101))
+    agent.poll(1050)
+    assert fetch(agent, 1100, leader_epoch=0) is Error.FENCED_LEADER_EPOCH
+    assert fetch(agent, 1100, leader_epoch=2) is Error.UNKNOWN_LEADER_EPOCH
+    assert fetch(agent, 1100, leader_epoch=1) is Error.NONE
+
+
+def test_refusals_of_a_change_mean_what_they_mean_in_kafka() -> None:
+    """Ineligible: back to what is committed. Out of date: wait for the metadata. Not the controller: ask again."""
+    agent = leading((101,))
+    fetch(agent, 1100)
+    assert change(agent, 1100) is not None
+    answer(agent, 1110, Error.INELIGIBLE_REPLICA)
+    assert change(agent, 1120) is None
+    fetch(agent, 1200)
+    assert change(agent, 1200) is not None
+    agent.on_answer(ISR_CHANGES, AlterPartitionResponse(error_code=Error.NOT_CONTROLLER), 1210)
+    assert change(agent, 1259) is None
+    assert change(agent, 1260) is not None
+    answer(agent, 1270, Error.INVALID_UPDATE_VERSION)
+    fetch(agent, 1300)
+    assert change(agent, 1400) is None
+    commit(agent, records.PartitionChangeRecord(partition_id=0, topic_id=TOPIC, isr=(101,)))
+    agent.poll(1400)
+    fetch(agent, 1500)
+    asked = change(agent, 1500)
+    assert asked is not None
+    assert asked.topics[0].partitions[0].partition_epoch == 1
+
+
+def test_who_clears_eligible_leaders_raises_epochs_without_naming_the_partition() -> None:
+    """A leader that overlooks it is out of date for ever: each of its changes is refused."""
+    agent = leading((101,))
+    commit(
+        agent,
+        records.PartitionChangeRecord(partition_id=0, topic_id=TOPIC, eligible_leader_replicas=(102,)),
+        records.ClearElrRecord(topic_name="t"),
+    )
+    agent.poll(1050)
+    fetch(agent, 1100)
+    asked = change(agent, 1100)
+    assert asked is not None
+    assert asked.topics[0].partitions[0].partition_epoch == 2
+
+
+def test_a_deposed_leader_leads_no_more_and_follows() -> None:
+    agent = leading((101, 102))
+    commit(agent, records.PartitionChangeRecord(partition_id=0, topic_id=TOPIC, leader=102))
+    sends = agent.poll(1100)
+    assert not agent.replicas.led
+    (fetching,) = [send for send in sends if isinstance(send.request, FetchRequest)]
+    assert fetching.target == (102, "h102", 9092)
+    assert isinstance(fetching.request, FetchRequest)
+    assert fetching.request.replica_state == ReplicaState(replica_id=101, replica_epoch=EPOCH)
+    assert fetching.request.topics[0].partitions[0].current_leader_epoch == 1
+    assert fetch(agent, 1200, leader_epoch=1) is Error.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_removed_topic_takes_its_replicas_along() -> None:
+    agent = leading((101, 102))
+    commit(agent, records.RemoveTopicRecord(topic_id=TOPIC))
+    agent.poll(1100)
+    assert not agent.replicas.led
+    assert fetch(agent, 1200) is Error.UNKNOWN_TOPIC_ID
+
+
+# Directories
+
+
+def test_a_replica_without_a_directory_gets_the_emptiest_and_the_controller_is_told() -> None:
+    agent = started(directories=(ONE, Uuid(b"3" * 16)))
+    commit(
+        agent,
+        records.FeatureLevelRecord(name="metadata.version", feature_level=30),
+        records.TopicRecord(name="t", topic_id=TOPIC),
+        partition(101, (101,), UNASSIGNED),
+    )
+    request = only(agent.poll(1000), ASSIGNMENTS)
+    assert isinstance(request, AssignReplicasToDirsRequest)
+    assert (request.broker_epoch, [one.id for one in request.directories]) == (EPOCH, [ONE])
+    agent.on_answer(ASSIGNMENTS, None, 1100)
+    assert only(agent.poll(1599), ASSIGNMENTS) is None
+    assert only(agent.poll(1600), ASSIGNMENTS) == request
+    agent.on_answer(ASSIGNMENTS, AssignReplicasToDirsResponse(), 1700)
+    assert only(agent.poll(5000), ASSIGNMENTS) is None
+
+
+def test_a_lost_directory_is_reported_and_what_was_in_it_is_led_no_more() -> None:
+    agent = leading((101, 102))
+    heartbeat(agent, 3000)
+    agent.on_answer(HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), 3001)
+    agent.fail_directory(ONE, 3100)
+    assert not agent.replicas.led
+    assert heartbeat(agent, 3100).offline_log_dirs == [ONE]
+
+
+# The clean end
+
+
+def test_a_clean_end_counts_once_and_only_if_every_directory_says_so() -> None:
+    disk = MemoryDisk()
+    for path in ("/a", "/b"):
+        disk.mkdir(path)
+        write_clean_shutdown(disk, path, 17)
+    assert disk.read("/a/.kafka_cleanshutdown") == b'{"version":0,"brokerEpoch":17}'
+    assert take_clean_shutdown(disk, ("/a", "/b")) == 17
+    assert take_clean_shutdown(disk, ("/a", "/b")) == -1
+    write_clean_shutdown(disk, "/a", 18)
+    assert take_clean_shutdown(disk, ("/a", "/b")) == -1
+
+
+def test_a_fork_goes_on_as_its_original_does() -> None:
+    facts_of = FactsOf()
+    agent = leading((101,))
+    fork = forked(agent)
+    assert facts_of(fork) == facts_of(agent)
+    before = facts_of(agent)
+    fetch(fork, 1100)
+    assert change(fork, 1100) is not None
+    assert facts_of(agent) == before
+    fetch(agent, 1100)
+    assert change(agent, 1100) is not None
+    assert facts_of(fork) == facts_of(agent)

@@ -1,0 +1,45 @@
+"""`kraft check` as a user sees it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from click.testing import CliRunner
+from real_data import unpack
+
+from kraft.cli.files.check import check_command
+from kraft.cli.main import report
+from metadata_log.errors import MetadataLogError
+
+
+def test_a_real_quorum_is_told_to_be_legal(tmp_path: Path) -> None:
+    nodes = unpack("clusters", "dynamic3/nodes", tmp_path)
+    found = CliRunner().invoke(check_command, [str(nodes / name) for name in ("c1", "c2", "c3", "c4")])
+    assert found.exit_code == 0
+    assert found.output.splitlines() == [
+        "4 directories: nothing contradicts the promises.",
+        "7 leaders known, of epochs 1 to 8.",
+        "282 batches compared between logs, 0 changes of partitions looked at.",
+        "Everything below offset 921 was committed, as a snapshot proves.",
+    ]
+
+
+def test_a_broken_promise_is_told_and_ends_with_1(tmp_path: Path) -> None:
+    nodes = unpack("clusters", "failover/nodes", tmp_path)
+    quorum_state = nodes / "c1" / "__cluster_metadata-0" / "quorum-state"
+    state = json.loads(quorum_state.read_text())
+    quorum_state.write_text(json.dumps(state | {"leaderEpoch": 0}))
+    found = CliRunner().invoke(check_command, ["--json", str(nodes / "c1")])
+    assert found.exit_code == 1
+    told = json.loads(found.output)
+    assert not told["isLegal"]
+    (finding,) = told["findings"]
+    assert finding["rule"] == "MonotonicEpoch"
+    assert finding["where"] == f"node 1 ({nodes / 'c1'})"
+
+
+def test_what_is_no_log_directory_is_refused(tmp_path: Path) -> None:
+    found = CliRunner().invoke(check_command, [str(tmp_path)])
+    assert isinstance(found.exception, MetadataLogError)
+    assert report(found.exception) == 1

@@ -1,0 +1,157 @@
+"""`kraft diff`: two directories, two moments, a snapshot and a directory; what it hides, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import Done, run
+from damaged import damaged
+from real_data import unpack
+
+from kraft.cli.files.diff import KINDS
+
+SNAPSHOT = "__cluster_metadata-0/00000000000000004271-0000000004.checkpoint"
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return unpack("static3", "nodes", tmp_path_factory.mktemp("nodes"))
+
+
+def diff(capsys: pytest.CaptureFixture[str], *words: str | Path) -> Done:
+    return run(capsys, "diff", *map(str, words))
+
+
+def json_of(done: Done) -> list[dict[str, Any]]:
+    assert (done.code, done.err) == (0, "")
+    found: list[dict[str, Any]] = json.loads(done.out)["differences"]
+    return found
+
+
+def test_controllers_of_one_quorum_agree(capsys: pytest.CaptureFixture[str], nodes: Path) -> None:
+    """Whatever they have in common of the log; all three were stopped at different offsets."""
+    done = diff(capsys, nodes / "c1", nodes / "c2")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.splitlines() == [
+        f"--- {nodes / 'c1'} after offset 5316, epoch 13, 2026-11-21T08:17:58.733Z",
+        f"+++ {nodes / 'c2'} after offset 5317, epoch 14, 2026-11-21T08:17:59.081Z",
+        "No difference.",
+    ]
+    assert diff(capsys, nodes / "c1", nodes / "c3", "--exit-code").code == 0
+
+
+def test_a_snapshot_is_the_log_up_to_its_offset(capsys: pytest.CaptureFixture[str], nodes: Path) -> None:
+    assert json_of(diff(capsys, nodes / "c1" / SNAPSHOT, f"{nodes / 'c1'}@4270", "--json")) == []
+    assert json_of(diff(capsys, nodes / "c1" / SNAPSHOT, f"{nodes / 'c1'}@4500", "--json")) != []
+
+
+def test_two_moments(capsys: pytest.CaptureFixture[str], nodes: Path) -> None:
+    """A broker comes back that was the last known leader of partitions without a leader."""
+    lines = diff(capsys, f"{nodes / 'c1'}@4100", "@4200").out.splitlines()
+    assert lines[2:6] == [
+        "",
+        "brokers",
+        "  ~ broker 101: epoch 2307 → 4072, incarnation_id wOXTE3eAS9S9bTEe1N3M1g → jm9paDL_QmedTH6UxncrDQ, "
+        "fenced yes → no",
+        "",
+    ]
+    assert (
+        "  ~ bulk0-audit-0-5-2: isr [] → [101], last_known_elr [101] → [], leader none → 101, leader_epoch 3 → 4, "
+        "partition_epoch 6 → 7"
+    ) in lines
+    same = diff(capsys, nodes / "c1", nodes / "c1", "--at-a", "4100", "--at-b", "4200").out.splitlines()
+    assert same == lines
+    assert json_of(diff(capsys, f"{nodes / 'c1'}@2026-11-21T08:15:00Z", "@1558", "--json")) == []
+
+
+def test_what_is_added_and_what_goes(capsys: pytest.CaptureFixture[str], nodes: Path) -> None:
+    lines = diff(capsys, f"{nodes / 'c1'}@120", "@250", "--only", "acls,quotas,tokens").out.splitlines()
+    assert "  + client-id <default>, user catalog: producer_byte_rate 1000000000" in lines
+    assert (
+        "  + acl rFqPFlOvSPatZY4bz1Bk1Q: resource_type TOPIC, resource_name clicks, pattern_type LITERAL, "
+        "principal User:alice, host *, operation READ, permission_type ALLOW"
+    ) in lines
+    back = diff(capsys, f"{nodes / 'c1'}@250", "@120", "--only", "acls,quotas,tokens").out.splitlines()
+    assert [line.replace("  -", "  +") for line in back[2:]] == lines[2:]
+
+
+def test_only_some_kinds(capsys: pytest.CaptureFixture[str], nodes: Path) -> None:
+    operands = [f"{nodes / 'c1'}@100", "@5000", "--json"]
+    everything = json_of(diff(capsys, *operands))
+    kinds = {one["kind"] for one in everything}
+    assert {"topics", "configs", "brokers", "acls", "scram", "tokens", "quotas"} <= kinds <= set(KINDS)
+    some = json_of(diff(capsys, *operands, "--only", "configs, acls"))
+    assert some == [one for one in everything if one["kind"] in ("configs", "acls")]
+
+
+def test_secrets_are_hidden_unless_asked_for(capsys: pytest.CaptureFixture[str], nodes: Path) -> None:
+    operands = [f"{nodes / 'c1'}@120", "@250", "--only", "scram", "--json"]
+    hidden = {one["field"]: one["after"] for one in json_of(diff(capsys, *operands))}
+    shown = {one["field"]: one["after"] for one in json_of(diff(capsys, *operands, "--show-secrets"))}
+    assert hidden["SCRAM-SHA-256.stored_key"] == "(redacted)"
+    assert hidden["SCRAM-SHA-256.iterations"] == shown["SCRAM-SHA-256.iterations"] == 4096
+    assert len(bytes.fromhex(shown["SCRAM-SHA-256.stored_key"])) == 32
+    assert {name for name, value in hidden.items() if value == "(redacted)"} == {
+        f"SCRAM-SHA-{size}.{field}" for size in (256, 512) for field in ("salt", "stored_key", "server_key")
+    }
+
+
+def test_exit_codes(capsys: pytest.CaptureFixture[str], nodes: Path) -> None:
+    operands = [f"{nodes / 'c1'}@100", "@101", "--only", "acls"]
+    assert diff(capsys, f"{nodes / 'c1'}@100", "@5000", "--exit-code").code == 1
+    assert diff(capsys, f"{nodes / 'c1'}@100", "@5000").code == 0
+    assert diff(capsys, *operands, "--exit-code").code == 0
+
+
+def test_a_page(capsys: pytest.CaptureFixture[str], nodes: Path, tmp_path: Path) -> None:
+    pytest.importorskip("jinja2")
+    pytest.importorskip("plotly")
+    page = tmp_path / "page.html"
+    done = diff(capsys, f"{nodes / 'c1'}@120", "@250", "--only", "scram,acls", "--html", page)
+    assert (done.code, done.err) == (0, "")
+    count = len(json_of(diff(capsys, f"{nodes / 'c1'}@120", "@250", "--only", "scram,acls", "--json")))
+    assert done.out == f"{page}: {count} differences\n"
+    text = page.read_text()
+    assert "SCRAM-SHA-256.stored_key" in text
+    assert "(redacted)" in text
+    assert "User:alice" in text
+
+
+def test_damage_is_named(capsys: pytest.CaptureFixture[str], nodes: Path, tmp_path: Path) -> None:
+    done = diff(capsys, damaged("bitflip-middle-batch", tmp_path), f"{nodes / 'c1'}@5270", "--json")
+    assert done.code == 1
+    assert "byte 32167, offset 5271)" in done.err
+    found = json.loads(done.out)
+    assert found["differences"] == []
+    assert [len(found[side]["damage"]) for side in ("before", "after")] == [1, 0]
+
+
+def test_clusters_of_different_releases(capsys: pytest.CaptureFixture[str], nodes: Path, tmp_path: Path) -> None:
+    old = unpack("clusters", "old39/nodes/c1", tmp_path)
+    found = json_of(diff(capsys, old, nodes / "c1", "--only", "features,topics", "--json"))
+    assert {(one["name"], one["before"] is None) for one in found if one["field"] == "id"} >= {("orders", True)}
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "error"),
+    [
+        (["127.0.0.1:9093", "NODE"], 1, "a running controller cannot be compared yet (127.0.0.1:9093)"),
+        (["NODE", "controller.example.org:9093"], 1, "a running controller cannot be compared yet"),
+        (["NODE", "NODE", "--only", "topics,foo"], 2, "there is no kind 'foo': there are features, controllers, "),
+        (["NODE@soon", "NODE"], 2, "'soon' is neither an offset"),
+        (["NODE@5", "NODE", "--at-a", "6"], 2, "NODE@5 and --at-a both give a moment"),
+        (["NODE", "NODE@99999"], 1, "offset 99999 is beyond the end"),
+        (["NODE-not-there", "NODE"], 2, "path 'NODE-not-there' does not exist"),
+        (["NODE"], 2, "missing argument 'B'"),
+    ],
+)
+def test_what_cannot_be(
+    capsys: pytest.CaptureFixture[str], nodes: Path, words: list[str], code: int, error: str
+) -> None:
+    done = diff(capsys, *(word.replace("NODE", str(nodes / "c1")) for word in words))
+    assert (done.code, done.out) == (code, "")
+    assert done.err.startswith("kraft: error: ")
+    assert error.replace("NODE", str(nodes / "c1")) in done.err

@@ -1,0 +1,259 @@
+"""`kraft dump` on the directories of real nodes: what it prints, what it hides, and how it reports damage."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from real_data import archive, json_lines, unpack
+
+from kraft.cli.files.dump import dump_command
+from kraft.config import UsageError
+
+SEGMENT = "__cluster_metadata-0/00000000000000004847.log"
+
+
+def dump(*arguments: str | Path) -> Result:
+    result = CliRunner().invoke(dump_command, [str(argument) for argument in arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def dump_json(*arguments: str | Path) -> list[dict[str, Any]]:
+    result = dump("--json", *arguments)
+    assert (result.exit_code, result.stderr) == (0, "")
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Path:
+    return unpack("static3", "nodes/c1", tmp_path)
+
+
+def expected(path: str) -> list[dict[str, Any]]:
+    listing = json.loads(archive("static3")["expected.json"])
+    return json_lines("static3", listing[f"nodes/c1/{path}"])
+
+
+def test_batches(node: Path) -> None:
+    """One line a batch, with the fields and names of Kafka's own decoding."""
+    found = dump_json(node / SEGMENT)
+    wanted = expected(SEGMENT)
+    assert len(found) == len(wanted)
+    for batch, other in zip(found, wanted, strict=True):
+        assert {name: batch[name] for name in batch.keys() & other.keys()} == {
+            name: other[name] for name in batch.keys() & other.keys()
+        }
+        assert len(batch.keys() & other.keys()) >= 15
+    text = dump(node / SEGMENT).stdout.splitlines()
+    assert text[0] == f"# {node / SEGMENT}: segment"
+    assert len(text) == len(wanted) + 1
+    assert text[-1] == (
+        "offset 5316..5316 at byte 36123, 72 bytes, epoch 13, 2026-11-21T08:17:58.733Z, crc 0x435e073d, 1 record"
+    )
+
+
+def test_records_are_those_that_kafka_prints(node: Path) -> None:
+    """With NoOps and secrets asked for: every record, in Kafka's own JSON form."""
+    found = dump_json("--records", "--noop", "--show-secrets", node / SEGMENT)
+    wanted = [record for batch in expected(SEGMENT) for record in batch["records"]]
+    assert [(record["offset"], record["json"]) for record in found] == [(r["offset"], r["json"]) for r in wanted]
+    assert {record["name"] for record in found if record["is_control"]} == {"LeaderChangeMessage"}
+
+
+def test_noops_are_left_out(node: Path) -> None:
+    found = dump_json("--records", node / SEGMENT)
+    names = {record["name"] for record in found}
+    assert "NoOpRecord" not in names
+    assert "ConfigRecord" in names
+    assert {record["name"] for record in dump_json("--type", "NoOpRecord", node / SEGMENT)} == {"NoOpRecord"}
+
+
+def test_filters(node: Path) -> None:
+    found = dump_json("--type", "partitionrecord", "--type", "TopicRecord", "--since", "300", "--until", "699", node)
+    logged = [record for record in found if record["file"].endswith(".log")]
+    assert {record["name"] for record in logged} == {"PartitionRecord", "TopicRecord"}
+    assert all(300 <= record["offset"] < 700 for record in logged)
+    text = dump("--records", "--since", "5307", "--until", "5307", node / SEGMENT).stdout.splitlines()
+    assert text[2:] == ['  5307 ProducerIdsRecord v0 {"brokerId": 103, "brokerEpoch": 3731, "nextProducerId": 5000}']
+
+
+def test_a_range_of_times_includes_both_ends(node: Path) -> None:
+    every = dump_json("--records", "--noop", node / SEGMENT)
+    times = sorted({record["timestamp"] for record in every if record["timestamp"] > 0})
+    first, last = times[len(times) // 3], times[len(times) // 2]
+    since, until = (datetime.fromtimestamp(ms / 1000, UTC).isoformat() for ms in (first, last))
+    found = dump_json("--records", "--noop", "--since", since, "--until", until, node / SEGMENT)
+    assert found == [record for record in every if first <= record["timestamp"] <= last]
+    assert 0 < len(found) < len(every)
+    assert dump_json("--records", "--noop", "--until", since, node / SEGMENT)[-1]["timestamp"] == first
+
+
+def test_the_old_names_of_a_range_work_and_say_so(node: Path) -> None:
+    new = dump("--records", "--since", "5300", "--until", "5306", node / SEGMENT)
+    old = dump("--records", "--from", "5300", "--to", "5307", node / SEGMENT)
+    assert (old.exit_code, old.stdout) == (0, new.stdout)
+    notes = old.stderr.splitlines()
+    assert len(notes) == 2
+    assert notes[0].startswith("kraft: note: --from is called --since")
+    assert new.stderr == ""
+    both = dump("--records", "--from", "5300", "--since", "5300", node / SEGMENT)
+    assert both.exit_code == 2
+    assert "--from is the old name of --since" in both.stderr
+    assert "--from" not in dump("--help").stdout
+
+
+def test_secrets_are_hidden(node: Path) -> None:
+    """Salt and keys of SCRAM credentials appear only on demand, also among the bytes."""
+    snapshot = node / "__cluster_metadata-0/00000000000000005210-0000000008.checkpoint"
+    shown = dump_json("--type", "UserScramCredentialRecord", "--show-secrets", snapshot)
+    hidden = dump_json("--type", "UserScramCredentialRecord", snapshot)
+    assert shown
+    for secret, redacted in zip(shown, hidden, strict=True):
+        for field in ("salt", "storedKey", "serverKey"):
+            assert redacted["json"][field] == "(redacted)"
+            assert secret["json"][field] not in json.dumps(hidden)
+        assert redacted["json"]["name"] == secret["json"]["name"]
+    text = dump("--hex", snapshot).stdout
+    assert text.count("(redacted)") == 3 * len(shown)
+    assert "(redacted)" not in dump("--hex", "--show-secrets", snapshot).stdout
+
+
+def test_hex(node: Path) -> None:
+    """Every byte of the file, once, with the name of its field."""
+    lines = dump("--hex", node / SEGMENT).stdout.splitlines()
+    spans = [line.split(maxsplit=2) for line in lines if line.startswith("  ")]
+    assert "".join(data for _, data, _ in spans) == (node / SEGMENT).read_bytes().hex()
+    assert ["36123", "00000000000014c4", "base offset"] in spans
+    assert ["36191", "14", "record 0 type"] in spans
+
+
+def test_the_whole_directory(node: Path) -> None:
+    """Every kind of file has its say, and a real node's directory gives no complaint."""
+    result = dump(node)
+    assert (result.exit_code, result.stderr) == (0, "")
+    for line in (
+        'cluster_id: "c92P2-zHd3OC2pYwL82DeQ"',
+        "leader_epoch: 14",
+        "current_voters: [1, 2, 3]",
+        'topic_id: "AAAAAAAAAAAAAAAAAAAAAQ"',
+        "offset 873 at byte 8650",
+    ):
+        assert line in result.stdout.splitlines()
+    kinds = {line["kind"] for line in dump_json(node) if "kind" in line}
+    assert {"offset index", "time index", "quorum-state", "meta.properties", "leader-epoch-checkpoint"} <= kinds
+
+
+def test_verify(node: Path) -> None:
+    result = dump("--verify", node)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert f"{node / SEGMENT}: segment: ok, 92 batches, 470 records, offsets 4847..5316" in result.stdout.splitlines()
+    assert all(line["ok"] for line in dump_json("--verify", node))
+
+
+@pytest.mark.parametrize("options", [(), ("--records",), ("--verify",), ("--hex",)])
+def test_damage(node: Path, options: tuple[str, ...]) -> None:
+    """Damage is an error with file and byte, exit code 1, and the rest of the file is still shown."""
+    unpack("damaged", "cases/bitflip-middle-batch", node)
+    result = dump(*options, node / SEGMENT)
+    assert result.exit_code == 1
+    [error] = result.stderr.splitlines()
+    assert error.startswith("kraft: error: the batch's bytes give CRC 0xc2051cd5 where 0xd1a784a2 is stored")
+    assert error.endswith(f"({node / SEGMENT}, byte 32167, offset 5271)")
+    assert "5308" in result.stdout or "offsets 4847..5316" in result.stdout
+    if options == ("--hex",):
+        return
+    lines = [json.loads(line) for line in dump("--json", *options, node / SEGMENT).stdout.splitlines()]
+    assert [line["position"] for line in lines if "damage" in line] == [32167]
+
+
+def test_unfinished_batch(node: Path) -> None:
+    """The end of a running node's log is a warning; only `--verify` counts it as damage."""
+    unpack("damaged", "cases/truncated-last-batch", node)
+    result = dump(node / SEGMENT)
+    assert result.exit_code == 0
+    assert result.stderr.startswith("kraft: warning: a batch of 72 bytes ends after 52")
+    assert "hint: A running node may be writing this batch" in result.stderr
+    assert dump("--verify", node / SEGMENT).exit_code == 1
+
+
+def test_damaged_small_file(node: Path) -> None:
+    unpack("damaged", "cases/quorum-state-unknown-version", node)
+    path = node / "__cluster_metadata-0/quorum-state"
+    result = dump(path)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"kraft: error: data_version is 2, and only 0 and 1 are known ({path})")
+    assert "hint: " in result.stderr
+
+
+def test_unknown_records_are_shown(node: Path) -> None:
+    """A type from the future is shown by its number and bytes, and is no damage."""
+    unpack("damaged", "cases/unknown-record-type", node)
+    last = dump_json("--records", node / SEGMENT)[-1]
+    assert last["name"] == f"record type {last['type']}"
+    assert set(last["json"]) == {"hex"}
+
+
+def test_a_file_that_goes_away(node: Path) -> None:
+    """A running node removes files between our listing and our reading: no error, and the others are shown."""
+    gone = node / "__cluster_metadata-0" / "00000000000000000001-0000000001.checkpoint"
+    gone.symlink_to(node / "nowhere")
+    result = dump(node)
+    assert (result.exit_code, result.stderr) == (
+        0,
+        f"kraft: warning: the file was removed while the directory was read ({gone})\n",
+    )
+    assert f"# {node / SEGMENT}: segment" in result.stdout.splitlines()
+
+
+def test_hex_of_every_kind(node: Path) -> None:
+    """Also of small files, indexes and damaged batches: the bytes of all files of a directory, each once."""
+    unpack("damaged", "cases/bitflip-middle-batch", node)
+    files: dict[str, str] = {}
+    for line in dump("--hex", "--show-secrets", node).stdout.splitlines():
+        if line.startswith("# "):
+            name = line.removeprefix("# ").rpartition(": ")[0]
+            files[name] = ""
+        elif line.startswith("  "):
+            files[name] += line.split(maxsplit=2)[1]
+    assert files
+    assert files == {name: Path(name).read_bytes().hex() for name in files}
+    assert len(files) == sum(path.is_file() and path.name != "node.properties" for path in node.rglob("*"))
+
+
+def test_wrong_path(tmp_path: Path) -> None:
+    result = dump(tmp_path / "none")
+    assert result.exit_code == 2
+    assert "does not exist" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["TopicRecord", "topicrecord", "2"])
+def test_a_type_by_name_or_number(node: Path, name: str) -> None:
+    found = dump_json("--type", name, node)
+    assert {line["name"] for line in found} == {"TopicRecord"}
+    shown = dump("--type", name, node).stdout
+    assert shown.count("# ") == len({line["file"] for line in found})
+
+
+def test_a_type_that_is_not_known_has_a_number(node: Path) -> None:
+    assert dump("--type", "99", node).stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        (["--type", "Topicrecrd"], "there is no record type Topicrecrd"),
+        (["--type", "zzz"], "there is no record type zzz"),
+        (["--since", "5", "--until", "4"], "the range ends before it begins"),
+        (["--hex", "--json"], "bytes are shown as text, not as JSON"),
+        (["--verify", "--records"], "either checked or shown"),
+    ],
+)
+def test_options_that_would_show_nothing(node: Path, options: list[str], what: str) -> None:
+    """Better an error than an empty answer that looks like one."""
+    with pytest.raises(UsageError, match=what):
+        CliRunner().invoke(dump_command, [*options, str(node)], catch_exceptions=False)

@@ -1,0 +1,240 @@
+"""`kraft replay` on the directories of real nodes: moments, families, secrets, damage; and that it only reads."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from command_line import Done, run
+from damaged import damaged
+from real_data import archive, unpack
+
+import metadata_log
+from kraft.cli.files.image_at import image_at
+from metadata_log.reading.timeline import At
+
+LAST = "__cluster_metadata-0/00000000000000004847.log"
+SNAPSHOT = "__cluster_metadata-0/00000000000000005210-0000000008.checkpoint"
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return unpack("static3", "nodes/c1", tmp_path_factory.mktemp("c1"))
+
+
+def facts(done: Done) -> dict[str, Any]:
+    assert (done.code, done.err) == (0, "")
+    found: dict[str, Any] = json.loads(done.out)
+    return found
+
+
+def test_the_state_is_what_kafkas_tools_said(capsys: pytest.CaptureFixture[str], node: Path) -> None:
+    """All topics and partitions, access rules, quotas and credentials that its Admin client was told."""
+    state = json.loads(archive("history")["static3/state.json"])
+    last = state["as_of"]["high_watermark_before"] - 1
+    found = facts(run(capsys, "replay", str(node), "--at", str(last), "--json"))
+    names = ("partition", "leader", "replicas", "isr", "elr", "last_known_elr")
+    assert {
+        topic["name"]: (
+            topic["id"],
+            [
+                {name: sorted(one[name]) if name == "isr" else one[name] for name in names}
+                for one in topic["partitions"]
+            ],
+        )
+        for topic in found["topics"]
+    } == {
+        name: (
+            topic["topic_id"],
+            [
+                {name: sorted(one[name]) if name == "isr" else one[name] for name in names}
+                for one in topic["partitions"]
+            ],
+        )
+        for name, topic in state["describeTopics"].items()
+    }
+    rules = [(one["principal"], one["operation"], one["resource_type"], one["resource_name"]) for one in found["acls"]]
+    assert sorted(rules) == sorted(
+        (one["principal"], one["op"], one["rtype"], one["name"]) for one in state["describeAcls"]
+    )
+    assert len(found["quotas"]) == len(state["describeQuotas"])
+    assert {"entity": {"client-id": None, "user": "catalog"}, "quotas": {"producer_byte_rate": 1e9}} in found["quotas"]
+    assert {one["user"] for one in found["scram"]} == set(state["describeScram"])
+    assert len(found["tokens"]) == len(state["tokenDescribe"])
+    assert found["metadata_version"] == "4.3-IV0"
+    assert found["damage"] == []
+
+
+def test_secrets_are_hidden_unless_asked_for(capsys: pytest.CaptureFixture[str], node: Path) -> None:
+    hidden = facts(run(capsys, "replay", str(node), "--json"))["scram"]
+    shown = facts(run(capsys, "replay", str(node), "--json", "--show-secrets"))["scram"]
+    assert [one["user"] for one in hidden] == [one["user"] for one in shown] == ["alice", "alice"]
+    assert {one[name] for one in hidden for name in ("salt", "stored_key", "server_key")} == {"(redacted)"}
+    assert all(len(bytes.fromhex(one["stored_key"])) in (32, 64) for one in shown)
+
+
+@pytest.mark.parametrize(
+    ("at", "offset", "time"),
+    [
+        ("100", 100, "2026-11-21T08:14:22.635Z"),
+        ("2026-11-21T08:15:00Z", 1558, "2026-11-21T08:14:59.685Z"),
+        ("2026-11-21T10:15:00+02:00", 1558, "2026-11-21T08:14:59.685Z"),
+    ],
+)
+def test_moments(capsys: pytest.CaptureFixture[str], node: Path, at: str, offset: int, time: str) -> None:
+    found = facts(run(capsys, "replay", str(node), "--at", at, "--json"))
+    assert (found["offset"], found["time"]) == (offset, time)
+
+
+@pytest.mark.parametrize(
+    "part", ["", "__cluster_metadata-0", SNAPSHOT, "__cluster_metadata-0/00000000000000000000.log"]
+)
+def test_directories_and_single_files(capsys: pytest.CaptureFixture[str], node: Path, part: str) -> None:
+    found = facts(run(capsys, "replay", str(node / part), "--json"))
+    assert len(found["topics"]) > 20
+    assert found["offset"] == {"": 5316, "__cluster_metadata-0": 5316, SNAPSHOT: 5209}.get(part, 735)
+
+
+def test_the_image_is_that_of_the_library_at_random_offsets(node: Path) -> None:
+    seed = 20261121
+    for offset in sorted(Random(seed).sample(range(1, 5316), 12)):
+        found = image_at(str(node), At(offset=offset))
+        library = metadata_log.replay(str(node), at=offset)
+        assert found.provenance.offset == offset
+        assert (found.image.topics, found.image.configs, found.image.brokers) == (
+            library.topics,
+            library.configs,
+            library.brokers,
+        ), (seed, offset)
+
+
+def test_the_summary(capsys: pytest.CaptureFixture[str], node: Path) -> None:
+    done = run(capsys, "replay", str(node), "--at", "4162")
+    lines = done.out.splitlines()
+    assert lines[0] == f"{node} after offset 4162, epoch 4, 2026-11-21T08:16:23.638Z"
+    assert "  metadata.version 30 (4.3-IV0)" in lines
+    titles = [line for line in lines if line and not line.startswith(" ")][1:]
+    assert titles[0] == "features"
+    assert [title.split(",")[0].split(":")[0].rstrip("s") for title in titles[1:4]] == [
+        "3 broker",
+        "3 controller",
+        "44 topic",
+    ]
+    assert any(line.startswith("  … and ") and "--all" in line for line in lines)
+    everything = run(capsys, "replay", str(node), "--at", "4162", "--all").out
+    assert "…" not in everything
+    assert len(everything.splitlines()) > 400
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "error", "hint"),
+    [
+        (
+            ["NODE", "--at", "99999"],
+            1,
+            "offset 99999 is beyond the end: the last record has offset 5316, 2026-11-21T08:17:58.733Z (NODE)",
+            "--at",
+        ),
+        (
+            ["NODE", "--at", "2030-01-01T00:00:00Z"],
+            1,
+            "2030-01-01T00:00:00.000Z is beyond the end: the last record has offset 5316",
+            "--at",
+        ),
+        (
+            ["NODE", "--at", "2020-01-01T00:00:00Z"],
+            1,
+            "no record here is as old as 2020-01-01T00:00:00.000Z (NODE)",
+            "offset 0, ",
+        ),
+        (["NODE", "--at", "soon"], 2, "'soon' is neither an offset, such as 12345, nor a time", "--help"),
+        (["NODE", "--at", "2026-11-21T08:15:00"], 2, "does not say in which time zone", "--help"),
+        (["NODE/" + SNAPSHOT, "--at", "5"], 1, "nothing is known of offset 5", ""),
+        (["NODE/" + SNAPSHOT, "--at", "5210"], 1, "offset 5210 is beyond the end", ""),
+        (["NODE/meta.properties"], 1, "this is neither a directory, nor a segment, nor a snapshot", ""),
+        (["NODE/nothing"], 2, "does not exist", "--help"),
+        (["EMPTY"], 1, "there is neither a log nor a snapshot here", ""),
+    ],
+)
+def test_what_cannot_be(
+    capsys: pytest.CaptureFixture[str], node: Path, tmp_path: Path, words: list[str], code: int, error: str, hint: str
+) -> None:
+    def named(text: str) -> str:
+        return text.replace("NODE", str(node)).replace("EMPTY", str(tmp_path))
+
+    done = run(capsys, "replay", *map(named, words))
+    assert done.code == code
+    assert done.err.startswith("kraft: error: ")
+    assert named(error) in done.err
+    assert hint in done.err
+    assert done.out == ""
+
+
+@pytest.mark.parametrize(
+    ("case", "offset", "file", "position", "at"),
+    [
+        ("bitflip-last-batch", 5315, LAST, 36123, 5316),
+        ("bitflip-middle-batch", 5270, LAST, 32167, 5271),
+        ("torn-write", 5315, LAST, 36123, 5316),
+        ("wrong-magic-3", 5315, LAST, 36123, 5316),
+        ("zero-tail", 5316, LAST, 36195, 5317),
+        ("offset-gap", 5270, LAST, 32167, 5272),
+        ("bad-frame-version", 5316, LAST, 36262, 5317),
+        ("unknown-record-type", 5316, LAST, 36262, 5317),
+        ("record-for-missing-topic", 5316, LAST, 36262, 5317),
+        ("snapshot-bitflip", 5316, SNAPSHOT, 83, 1),
+        ("snapshot-empty", 5316, SNAPSHOT, 0, None),
+        ("snapshot-footer-missing", 5316, SNAPSHOT, 89217, None),
+        ("snapshot-truncated", 5316, SNAPSHOT, 83, 1),
+    ],
+)
+def test_damage_is_named_and_the_image_is_that_before_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, case: str, offset: int, file: str, position: int, at: int | None
+) -> None:
+    """Or, where a snapshot is damaged, that to which an older one and the log lead."""
+    done = run(capsys, "replay", str(damaged(case, tmp_path)), "--json")
+    found = json.loads(done.out)
+    assert (done.code, found["offset"]) == (1, offset)
+    [damage] = found["damage"]
+    assert (damage["file"], damage["position"], damage["offset"]) == (str(tmp_path / file), position, at)
+    assert f"kraft: error: {damage['damage']} ({tmp_path / file}, byte {position}" in done.err
+    assert ("hint: This is the state before the damage" in done.err) == file.endswith(".log")
+
+
+def test_a_torn_end_is_a_warning(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    done = run(capsys, "replay", str(damaged("truncated-last-batch", tmp_path)))
+    assert done.code == 0
+    assert done.err.startswith("kraft: warning: a batch of 72 bytes ends after 52")
+    assert done.out.startswith(f"{tmp_path} after offset 5315")
+
+
+def test_damage_is_passed_over_or_fatal_if_asked_for(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    directory = str(damaged("bitflip-middle-batch", tmp_path))
+    over = run(capsys, "replay", directory, "--on-damage", "skip-damage", "--json")
+    assert (over.code, json.loads(over.out)["offset"]) == (1, 5316)
+    strict = run(capsys, "replay", directory, "--on-damage", "strict", "--json")
+    assert (strict.code, strict.out) == (1, "")
+
+
+def test_nothing_is_written_and_nothing_big_is_imported(node: Path) -> None:
+    """The small installation is enough."""
+    before = {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in sorted(node.rglob("*"))}
+    code = (
+        "import sys\n"
+        "sys.modules.update({name: None for name in ('pyarrow', 'pyspark', 'numpy', 'plotly', 'jinja2')})\n"
+        "from kraft.cli.main import main\n"
+        "main(sys.argv[1:])\n"
+    )
+    for words in (["replay", str(node)], ["shell", str(node), "ls"], ["history", str(node), "--gaps"]):
+        done = subprocess.run(
+            [sys.executable, "-c", code, *words], capture_output=True, text=True, check=False, env=os.environ.copy()
+        )
+        assert (done.returncode, done.stderr) == (0, ""), words
+        assert done.stdout
+    assert before == {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in sorted(node.rglob("*"))}

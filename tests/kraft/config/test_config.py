@@ -1,0 +1,366 @@
+"""Kafka's properties files become a `Config`; every mistake is named with its place and its remedy."""
+
+from __future__ import annotations
+
+import re
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from kraft.config import Config, ConfigError, configuration_table
+from kraft.config.described import Secret
+from kraft.config.kafka_keys import KAFKA_KEYS
+from kraft.config.keys import NUMBERS, SEGMENT_BYTES_OVERRIDE, STANDARD_AUTHORIZER, TEXTS
+from kraft.node.embed import tcp_transport
+from transport.serving import INT_MAX, MAX_CONNECTIONS
+
+GOOD = """\
+process.roles=controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:9001,2@127.0.0.1:9002,3@[::1]:9003
+controller.listener.names=CONTROLLER
+listeners=CONTROLLER://127.0.0.1:9001
+log.dirs=/var/lib/kraft
+"""
+ROOT = Path(__file__).parents[3]
+
+
+def test_a_minimal_file_takes_kafkas_defaults() -> None:
+    config = Config.parse(GOOD)
+    assert config.node_id == 1
+    assert [str(voter) for voter in config.voters] == ["1@127.0.0.1:9001", "2@127.0.0.1:9002", "3@[::1]:9003"]
+    assert (config.election_timeout_ms, config.fetch_timeout_ms, config.append_linger_ms) == (1000, 2000, 25)
+    assert config.segment_bytes == 1 << 30
+    assert config.metadata_log_dir == "/var/lib/kraft"
+    assert [str(listener) for listener in config.advertised_listeners] == ["CONTROLLER://127.0.0.1:9001"]
+    assert config.warnings == ()
+
+
+def test_limits_of_connections_reach_the_transport() -> None:
+    """Kafka's defaults mean no limit; here they mean one that a node can bear."""
+    limits = tcp_transport(Config.parse(GOOD)).serving.limits
+    assert 0 < limits.max_connections <= MAX_CONNECTIONS
+    assert (limits.max_per_ip, limits.received_bytes) == (INT_MAX, 0)
+    given = "max.connections=7\nmax.connections.per.ip=5\nqueued.max.request.bytes=200000000\n"
+    config = Config.parse(GOOD + given + "max.connections.per.ip.overrides=10.0.0.1:3, broker : 2,::1:4\n")
+    limits = tcp_transport(config).serving.limits
+    assert (limits.max_connections, limits.max_per_ip, limits.received_bytes) == (7, 5, 200_000_000)
+    assert config.max_connections_per_ip_overrides == (("10.0.0.1", 3), ("broker", 2), ("::1", 4))
+
+
+def test_connections_leave_descriptors_for_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    for soft, allowed in ((1024, 768), (100, 50)):
+        monkeypatch.setattr("resource.getrlimit", lambda _, soft=soft: (soft, soft))
+        assert tcp_transport(Config.parse(GOOD)).serving.limits.max_connections == allowed
+
+
+def test_overrides_win() -> None:
+    config = Config.parse(GOOD, overrides=["controller.quorum.append.linger.ms=0", "node.id = 2"])
+    assert (config.append_linger_ms, config.node_id) == (0, 2)
+
+
+def test_an_override_needs_an_equals_sign() -> None:
+    with pytest.raises(ConfigError, match="key=value"):
+        Config.parse(GOOD, overrides=["node.id"])
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("node.id=one", "a whole number from 0"),
+        ("node.id=-1", "a whole number from 0"),
+        ("node.id=-+1", "a whole number from 0"),
+        ("node.id=\xb9", "a whole number from 0"),
+        ("process.roles=controller\xa0", "no role 'controller\\xa0'"),
+        ("node.id=99999999999", "to 2147483647"),
+        ("controller.quorum.election.timeout.ms=soon", "a whole number"),
+        ("controller.quorum.voters=1:9001", "id@host:port"),
+        ("max.connections=-1", "a whole number from 0"),
+        ("max.connections.per.ip.overrides=10.0.0.1", "'10.0.0.1' is not host:number"),
+        ("max.connections.per.ip.overrides=10.0.0.1:many", "'10.0.0.1:many' is not host:number"),
+        ("queued.max.request.bytes=1000", "less than socket.request.max.bytes"),
+        ("controller.quorum.voters=1@host:0", "id@host:port"),
+        ("controller.quorum.voters=1@a:1,1@b:2", "appears twice"),
+        ("listeners=127.0.0.1:9001", "NAME://host:port"),
+        ("listeners=CONTROLLER://h:99999", "NAME://host:port"),
+        ("listeners=CONTROLLER://h:1,CONTROLLER://h:2", "the same name"),
+        ("listeners=CONTROLLER://h:1,PLAINTEXT://h:2", "PLAINTEXT is not in controller.listener.names"),
+        ("advertised.listeners=CONTROLLER://0.0.0.0:1", "no other host can reach"),
+        ("advertised.listeners=OTHER://h:1", "OTHER is not among the listeners of this node"),
+        ("metadata.log.segment.bytes=1000", "8388608"),
+        ("process.roles=leader", "no role 'leader'"),
+        ("process.roles=controller,controller", "twice"),
+        ("listener.security.protocol.map=CONTROLLER:MAGIC", "no security protocol MAGIC"),
+        ("listener.security.protocol.map=PLAINTEXT:PLAINTEXT", "CONTROLLER"),
+        ("log.dirs=/a,/b,/a", "twice"),
+    ],
+)
+def test_a_bad_value_is_named_with_its_line_and_what_is_allowed(line: str, said: str) -> None:
+    key, _, value = line.partition("=")
+    with pytest.raises(ConfigError) as caught:
+        Config.parse(GOOD + line + "\n", source="node.properties")
+    assert caught.value.where == "node.properties:7"
+    assert f"{key}={value}" in caught.value.what
+    assert said in f"{caught.value} {caught.value.hint}"
+
+
+@pytest.mark.parametrize(
+    "key", ["process.roles", "node.id", "controller.quorum.voters", "controller.listener.names", "listeners"]
+)
+def test_a_missing_key_is_named_with_the_file(key: str) -> None:
+    text = "\n".join(line for line in GOOD.splitlines() if not line.startswith(key + "="))
+    with pytest.raises(ConfigError, match=f"{key.replace('.', '[.]')}.* not set") as caught:
+        Config.parse(text, source="node.properties")
+    assert caught.value.where == "node.properties"
+    assert key in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("process.roles=broker,controller", "a node with both roles is not supported"),
+        ("controller.listener.names=OTHER", "OTHER is not among the listeners"),
+        ("listener.security.protocol.map=CONTROLLER:SSL", "SSL on listener CONTROLLER is not supported yet"),
+    ],
+)
+def test_what_is_not_there_yet_is_said(line: str, what: str) -> None:
+    with pytest.raises(ConfigError, match=what):
+        Config.parse(GOOD + line)
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL", "SASL_PLAINTEXT"])
+def test_a_listener_named_like_a_protocol_is_not_served_in_the_clear(protocol: str) -> None:
+    """Kafka's default map gives such a listener the protocol of its name."""
+    named = GOOD.replace("CONTROLLER", protocol)
+    with pytest.raises(ConfigError, match=f"{protocol} on listener {protocol} is not supported yet") as caught:
+        Config.parse(named, source="f")
+    assert caught.value.what.startswith(f"listeners={protocol}://127.0.0.1:9001: ")
+    assert caught.value.where == "f:5"
+    assert "listener.security.protocol.map" in str(caught.value.hint)
+    mapped = Config.parse(named + f"listener.security.protocol.map={protocol}:PLAINTEXT\n")
+    assert [listener.protocol for listener in mapped.listeners] == ["PLAINTEXT"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "listeners=CONTROLLER://h:1,SSL://h:2\ncontroller.listener.names=CONTROLLER,SSL",
+            "listener CONTROLLER has no security protocol",
+        ),
+        ("listener.security.protocol.map=", "the protocol of listener CONTROLLER is missing"),
+        ("listener.security.protocol.map=CONTROLLER:PLAINTEXT,controller:PLAINTEXT", "CONTROLLER is named twice"),
+        ("listener.security.protocol.map=CONTROLLER:PLAINTEXT,OTHER:MAGIC", "no security protocol MAGIC"),
+    ],
+)
+def test_a_protocol_that_nothing_says_is_refused_as_in_kafka(text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Config.parse(f"{GOOD}{text}\n")
+
+
+def test_a_controller_that_is_no_voter_is_refused_as_in_kafka() -> None:
+    with pytest.raises(ConfigError, match=r"node\.id 4 is not among the voters"):
+        Config.parse(GOOD, overrides=["node.id=4"])
+
+
+def test_a_node_of_a_dynamic_quorum_needs_no_voters_but_somebody_to_ask() -> None:
+    lines = [line for line in GOOD.splitlines() if not line.startswith("controller.quorum.voters")]
+    servers = "controller.quorum.bootstrap.servers=a:9093,[::1]:9094"
+    config = Config.parse("\n".join([*lines, servers, "controller.quorum.auto.join.enable=true"]))
+    assert (config.voters, config.auto_join) == ((), True)
+    assert config.bootstrap_servers == (("a", 9093), ("::1", 9094))
+    with pytest.raises(ConfigError, match=r"nor is controller\.quorum\.bootstrap"):
+        Config.parse("\n".join(lines))
+    with pytest.raises(ConfigError, match="is not host:port"):
+        Config.parse("\n".join([*lines, "controller.quorum.bootstrap.servers=1@a:9093"]))
+
+
+def test_an_unknown_key_is_a_warning_with_the_nearest_known_one() -> None:
+    (warning,) = Config.parse(GOOD + "controller.quorum.elections.timeout.ms=5\n", source="f").warnings
+    assert "did you mean controller.quorum.election.timeout.ms?" in warning
+    assert "f:7" in warning
+
+
+def test_keys_of_brokers_are_accepted_in_silence() -> None:
+    assert Config.parse(GOOD + "num.io.threads=3\nlog.retention.hours=1\nssl.protocol=TLS\n").warnings == ()
+
+
+def test_only_the_authorizer_that_finds_its_rules_in_the_log_is_known() -> None:
+    assert Config.parse(GOOD + f"authorizer.class.name={STANDARD_AUTHORIZER}\n").has_authorizer
+    assert not Config.parse(GOOD).has_authorizer
+    with pytest.raises(ConfigError, match="cannot load another authorizer"):
+        Config.parse(GOOD + "authorizer.class.name=x.StandardAuthorizer\n")
+
+
+def test_super_users_are_told_apart_by_semicolons() -> None:
+    config = Config.parse(GOOD + "super.users= User:CN=a,O=b ; User:admin;\nallow.everyone.if.no.acl.found=TRUE\n")
+    assert config.super_users == ("User:CN=a,O=b", "User:admin")
+    assert config.allows_without_acl
+    assert config.warnings == ()
+    with pytest.raises(ConfigError, match="'admin' is not Type:name"):
+        Config.parse(GOOD + "super.users=admin\n")
+
+
+def test_controllers_reach_each_other_before_access_rules_are_loaded() -> None:
+    with_rules = GOOD + f"authorizer.class.name={STANDARD_AUTHORIZER}\n"
+    assert Config.parse(with_rules + "early.start.listeners=controller\n").has_authorizer
+    with pytest.raises(ConfigError, match="CONTROLLER is missing"):
+        Config.parse(with_rules + "early.start.listeners=\n")
+
+
+def test_the_secret_of_tokens_is_never_printed() -> None:
+    config = Config.parse(GOOD + "delegation.token.secret.key=shared-by-all\n")
+    assert config.token_secret == Secret("shared-by-all")
+    assert "shared-by-all" not in f"{config} {config!r} {config.token_secret}"
+    assert Config.parse(GOOD).token_secret is None
+
+
+def test_every_key_read_here_is_kafkas() -> None:
+    gone_in_kafka_4 = {"leader.imbalance.per.broker.percentage"}
+    of_its_authorizer = {"allow.everyone.if.no.acl.found", "super.users"}
+    ours = {"controller.quorum.lost.leader.backoff.max.ms"}
+    known = {*TEXTS, *NUMBERS, SEGMENT_BYTES_OVERRIDE}
+    assert known - KAFKA_KEYS == gone_in_kafka_4 | of_its_authorizer | ours
+
+
+def test_the_internal_segment_size_wins_as_in_kafka() -> None:
+    text = GOOD + "metadata.log.segment.bytes=8388608\ninternal.metadata.log.segment.bytes=65536\n"
+    assert Config.parse(text).segment_bytes == 65536
+
+
+def test_a_listener_on_every_address_is_reached_as_the_voters_say() -> None:
+    """Otherwise others would be told to connect to 0.0.0.0."""
+    text = GOOD.replace("CONTROLLER://127.0.0.1:9001", "CONTROLLER://:9001").replace("1@127.0.0.1", "1@node-1.example")
+    config = Config.parse(text)
+    assert config.listeners[0].host == ""
+    assert [str(listener) for listener in config.advertised_listeners] == ["CONTROLLER://node-1.example:9001"]
+
+
+def test_a_listener_without_a_host_that_nobody_names_is_reached_by_the_name_of_the_machine() -> None:
+    """As in Kafka, where 0.0.0.0 is an error."""
+    text = re.sub("controller.quorum.voters=.*", "controller.quorum.bootstrap.servers=h:9001", GOOD)
+    everywhere = text.replace("CONTROLLER://127.0.0.1:9001", "CONTROLLER://:9001")
+    assert Config.parse(everywhere).advertised_listeners[0].host == ""
+    for host in ("0.0.0.0", "[::]"):
+        with pytest.raises(ConfigError, match="its address for other nodes is unknown"):
+            Config.parse(text.replace("CONTROLLER://127.0.0.1:9001", f"CONTROLLER://{host}:9001"))
+
+
+def test_the_metadata_directory_may_be_apart() -> None:
+    config = Config.parse(GOOD + "metadata.log.dir=/fast\n")
+    assert config.metadata_log_dir == "/fast"
+    assert config.directories == ("/fast", "/var/lib/kraft")
+
+
+def test_continuation_lines_and_comments_do_not_shift_line_numbers() -> None:
+    text = "# a comment\n\nprocess.roles=\\\n  controller\nnode.id=x\n" + GOOD.split("node.id=1\n")[1]
+    with pytest.raises(ConfigError) as caught:
+        Config.parse(text, source="f")
+    assert caught.value.where == "f:5"
+
+
+def test_the_last_of_two_equal_keys_counts_as_in_java() -> None:
+    assert Config.parse(GOOD + "log.dirs=/other\n").log_dirs == ("/other",)
+
+
+def test_a_broken_escape_is_named() -> None:
+    with pytest.raises(ConfigError, match="escape") as caught:
+        Config.parse(GOOD + "log.dirs=C:\\users\n", source="f")
+    assert caught.value.where == "f:7"
+
+
+def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot read") as caught:
+        Config.load(str(tmp_path / "none.properties"))
+    assert caught.value.where == str(tmp_path / "none.properties")
+
+
+def test_the_configuration_of_a_real_controller_is_read() -> None:
+    with tarfile.open(ROOT / "tests/data/static3.tar.xz") as archive:
+        members = [archive.extractfile(name) for name in archive.getnames() if name.endswith("node.properties")]
+        texts = [member.read() for member in members if member is not None]
+    assert len(texts) >= 3
+    for text in texts:
+        config = Config.parse(text)
+        assert [voter.id for voter in config.voters] == [1, 2, 3]
+        assert config.segment_bytes == 65536
+
+
+def test_the_documented_table_is_the_one_in_the_code() -> None:
+    assert configuration_table() in (ROOT / "docs/configuration.md").read_text("utf-8")
+
+
+def test_what_decisions_depend_on_is_configured() -> None:
+    chosen = Config.parse(
+        GOOD,
+        overrides=[
+            "num.partitions=3",
+            "default.replication.factor=2",
+            "broker.session.timeout.ms=5000",
+            "unclean.leader.election.enable=TRUE",
+            "auto.leader.rebalance.enable=false",
+        ],
+    )
+    assert (chosen.num_partitions, chosen.default_replication_factor, chosen.broker_session_timeout_ms) == (3, 2, 5000)
+    assert (chosen.unclean_election, chosen.auto_leader_rebalance) == (True, False)
+    with pytest.raises(ConfigError, match="neither true nor false"):
+        Config.parse(GOOD, overrides=["unclean.leader.election.enable=perhaps"])
+
+
+BROKER = """\
+process.roles=broker
+node.id=101
+controller.quorum.voters=1@127.0.0.1:9001
+controller.listener.names=CONTROLLER
+listeners=PLAINTEXT://127.0.0.1:9101
+log.dirs=/var/lib/kraft-a,/var/lib/kraft-b
+"""
+
+
+def test_a_broker_is_configured_as_kafkas() -> None:
+    config = Config.parse(BROKER, overrides=["broker.rack=r1", "controlled.shutdown.enable=false"])
+    assert config.is_broker
+    assert [str(listener) for listener in config.advertised_listeners] == ["PLAINTEXT://127.0.0.1:9101"]
+    assert (config.heartbeat_interval_ms, config.initial_registration_timeout_ms) == (2000, 60_000)
+    assert (config.replica_lag_time_max_ms, config.replica_fetch_wait_max_ms) == (30_000, 500)
+    assert (config.rack, config.controlled_shutdown, len(config.log_dirs)) == ("r1", False, 2)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("node.id=1", "node.id 1 is among the voters"),
+        ("listeners=CONTROLLER://127.0.0.1:9101", "CONTROLLER is in controller.listener.names"),
+        ("listeners=PLAINTEXT://0.0.0.0:9101", "its address for other nodes is unknown"),
+        ("listeners=A://h:1,A://h:2", "the same name"),
+        ("listeners=INTERNAL://h:1", "listener INTERNAL has no security protocol"),
+        ("controller.listener.names=SASL_SSL", "SASL_SSL on listener SASL_SSL is not supported yet"),
+        ("listener.security.protocol.map=PLAINTEXT:PLAINTEXT", "the protocol of listener CONTROLLER is missing"),
+        ("listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:SSL", "SSL on listener CONTROLLER"),
+        ("security.inter.broker.protocol=SSL", "only PLAINTEXT is supported so far"),
+        ("broker.heartbeat.interval.ms=0", "a whole number from 1"),
+    ],
+)
+def test_what_a_broker_cannot_be_is_said(line: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Config.parse(BROKER, overrides=[line])
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.0.1", True),
+        ("[::1]", True),
+        ("localhost", True),
+        ("", False),
+        ("0.0.0.0", False),
+        ("[::]", False),
+        ("10.0.0.1", False),
+        ("controller-1.example", False),
+    ],
+)
+def test_a_listener_knows_whether_other_hosts_reach_it(host: str, loopback: bool) -> None:
+    (listener,) = Config.parse(GOOD, overrides=[f"listeners=CONTROLLER://{host}:9001"]).listeners
+    assert listener.is_loopback == loopback

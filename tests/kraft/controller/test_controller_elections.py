@@ -1,0 +1,144 @@
+"""Elections from time to time: leaders go back to preferred replicas, and the lost ones are replaced where allowed."""
+
+from __future__ import annotations
+
+from controller_cluster import Cluster
+from controller_stories import (
+    LAST_KNOWN_LEADER_IS_GONE,
+    SET,
+    TOPIC,
+    A,
+    B,
+    C,
+    configure,
+    create,
+    elections,
+    heartbeat,
+    isr,
+    reassign,
+    topic,
+)
+from msgspec import structs
+
+from kraft.controller.decision.deciding import DecisionSettings
+from kraft.controller.topics.elections import PER_RUN
+from metadata_log.records.metadata import PartitionChangeRecord
+
+MINUTES_MS = 60_000
+PATIENT = DecisionSettings(broker_session_timeout_ms=10**9)
+"""Nobody is silent for too long."""
+OFF = structs.replace(PATIENT, leader_rebalance_interval_ms=0)
+
+
+def test_leaders_go_back_to_preferred_replicas_every_five_minutes() -> None:
+    cluster = Cluster(A, B, decisions=PATIENT)
+    cluster.do(create(topic("t", [A, B], [B, A])), heartbeat(A, want_fence=True), heartbeat(A))
+    assert {cluster.partition("t", number).leader for number in (0, 1)} == {B}
+    before = len(cluster.controller.batches)
+    cluster.controller.advance(5 * MINUTES_MS)
+    assert cluster.since(before) == []  # the preferred replica is not in sync yet
+    now = cluster.partition("t")
+    cluster.do(isr("t", [A, B], by=B, leader_epoch=now.leader_epoch, partition_epoch=now.partition_epoch))
+    before = len(cluster.controller.batches)
+    cluster.controller.advance(5 * MINUTES_MS)
+    assert cluster.since(before) == [cluster.moved("t", leader=A)]
+
+
+def test_a_broker_gets_leaderships_back_once_others_have_more_than_the_allowed_share() -> None:
+    """`leader.imbalance.per.broker.percentage`: 1 of 4 is 25 %, which is not more than that; 2 of 4 are."""
+    cluster = Cluster(A, B, decisions=structs.replace(PATIENT, leader_imbalance_percentage=25))
+    cluster.do(create(topic("t", [A, B], [A, B]), topic("alone", [A], [A])))
+    cluster.do(heartbeat(A, want_fence=True), heartbeat(A))
+
+    def comes_back_in(number: int) -> None:
+        now = cluster.partition("t", number)
+        epochs = {"leader_epoch": now.leader_epoch, "partition_epoch": now.partition_epoch}
+        cluster.do(isr("t", [A, B], by=now.leader, partition=number, **epochs))
+
+    comes_back_in(0)
+    comes_back_in(1)
+    before = len(cluster.controller.batches)
+    cluster.controller.advance(5 * MINUTES_MS)
+    assert cluster.since(before) == [cluster.moved("t", leader=A), cluster.moved("t", 1, leader=A)]
+    cluster.do(reassign("t", (1, [B, A])), elections(0, ("t", [1])))
+    cluster.do(reassign("t", (1, [A, B])))
+    assert [cluster.partition("t", number).leader for number in (0, 1)] == [A, B]
+    before = len(cluster.controller.batches)
+    cluster.controller.advance(60 * MINUTES_MS)
+    assert cluster.since(before) == []
+
+
+def test_nothing_goes_back_where_rebalancing_is_off() -> None:
+    cluster = Cluster(A, B, decisions=OFF)
+    cluster.do(create(topic("t", [B, A])), heartbeat(B, want_fence=True), heartbeat(B))
+    now = cluster.partition("t")
+    cluster.do(isr("t", [A, B], by=A, leader_epoch=now.leader_epoch, partition_epoch=now.partition_epoch))
+    before = len(cluster.controller.batches)
+    cluster.controller.advance(60 * MINUTES_MS)
+    assert cluster.since(before) == []
+
+
+def test_a_run_holds_a_thousand_elections_and_the_next_one_follows_at_once() -> None:
+    count = PER_RUN + 5
+    cluster = Cluster(A, B, decisions=PATIENT)
+    cluster.do(create(topic("t", *([A, B] for _ in range(count)))), heartbeat(A, want_fence=True), heartbeat(A))
+    cluster.do(create(topic("other", [B])))
+    for number in range(count):
+        cluster.do(isr("t", [A, B], by=B, partition=number, leader_epoch=1, partition_epoch=1))
+    before = len(cluster.controller.batches)
+    cluster.controller.advance(5 * MINUTES_MS + 10)
+    assert [len(batch) for batch in cluster.controller.batches[before:]] == [PER_RUN, 5]
+    assert {cluster.partition("t", number).leader for number in range(count)} == {A}
+
+
+def test_a_partition_without_leader_gets_one_uncleanly_once_its_topic_allows_that() -> None:
+    """Switching it on elects nobody by itself; the next run does, or a broker that comes back."""
+    cluster = Cluster(A, B, C, decisions=PATIENT)
+    cluster.do(create(topic("t", [A, B])), heartbeat(B, want_fence=True), heartbeat(A, want_fence=True), heartbeat(B))
+    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (-1, ())
+    allow = configure(TOPIC, "t", ("unclean.leader.election.enable", SET, "true"))
+    assert not any(isinstance(record, PartitionChangeRecord) for record in cluster.records(allow))
+    before = len(cluster.controller.batches)
+    cluster.controller.advance(5 * MINUTES_MS)
+    gained = {"isr": (B,), "leader": B, "leader_recovery_state": 1}
+    assert cluster.since(before) == [cluster.moved("t", **gained, eligible_leader_replicas=(), last_known_elr=())]
+
+
+def test_an_unclean_election_is_held_at_once_where_the_topic_allows_it() -> None:
+    cluster = Cluster(A, B)
+    cluster.do(create(topic("t", [A, B], unclean_leader_election_enable="true")), heartbeat(B, want_fence=True))
+    cluster.do(heartbeat(B))
+    assert cluster.partition("t").isr == (A,)
+    gone = cluster.records(heartbeat(A, want_fence=True))
+    assert gone == [cluster.moved("t", isr=(B,), leader=B, leader_recovery_state=1), cluster.change(A, fenced=1)]
+
+
+def test_an_unclean_election_by_request_ignores_what_the_topic_allows() -> None:
+    cluster = Cluster(A, B)
+    cluster.do(create(topic("t", [A, B])), heartbeat(B, want_fence=True), heartbeat(A, want_fence=True), heartbeat(B))
+    written = cluster.records(elections(1, ("t", [0])))
+    gained = {"isr": (B,), "leader": B, "leader_recovery_state": 1}
+    assert written == [cluster.moved("t", **gained, eligible_leader_replicas=(), last_known_elr=())]
+
+
+def test_a_last_known_leader_that_a_reassignment_took_away_is_not_elected() -> None:
+    """Kafka's controller looks for the directory of its replica, which there is no more; it fails, and resigns."""
+    cluster = Cluster(A, B, C)
+    *steps, last = LAST_KNOWN_LEADER_IS_GONE
+    cluster.do(*steps)
+    partition = cluster.partition("t")
+    assert (partition.replicas, partition.isr, partition.last_known_elr) == ((B,), (), (A,))
+    assert cluster.moved("t", eligible_leader_replicas=()) in cluster.records(last)
+    assert cluster.partition("t").leader == -1
+
+
+def test_a_replica_that_was_eligible_is_elected_cleanly() -> None:
+    cluster = Cluster(A, B)
+    cluster.do(create(topic("t", [A, B], min_insync_replicas="2")))
+    cluster.do(heartbeat(B, want_fence=True), heartbeat(A, want_fence=True))
+    assert set(cluster.partition("t").elr) == {A, B}
+    written = cluster.records(heartbeat(B))
+    assert written == [
+        cluster.change(B, fenced=-1),
+        cluster.moved("t", isr=(B,), leader=B, eligible_leader_replicas=(A,), last_known_elr=()),
+    ]

@@ -1,0 +1,276 @@
+"""The partition state machine in tables: each rule of elections, eligible replicas and reassignments alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kraft.controller.topics.leader_election import Election
+from kraft.controller.topics.partition_change import UNCHANGED, Rules, Target, in_hash_order, partition_change
+from kraft.controller.topics.reassignment import Assignment, begin, complete
+from metadata_log.image import Partition, merge
+from metadata_log.records.metadata import PartitionChangeRecord
+from metadata_log.types import Uuid
+
+TOPIC = Uuid(bytes(range(16)))
+HOME = Uuid(b"d" * 16)
+
+
+def partition(**fields: Any) -> Partition:
+    replicas = fields.get("replicas", (1, 2, 3))
+    assert isinstance(replicas, tuple)
+    facts: dict[str, Any] = {
+        "replicas": replicas,
+        "directories": (HOME,) * len(replicas),
+        "isr": replicas,
+        "removing_replicas": (),
+        "adding_replicas": (),
+        "elr": (),
+        "last_known_elr": (),
+        "leader": replicas[0],
+        "leader_recovery_state": 0,
+        "leader_epoch": 5,
+        "partition_epoch": 9,
+    }
+    return Partition(**(facts | fields))
+
+
+def rules(active: tuple[int, ...], *, min_isr: int = 1, elr: bool = False, metadata_version: int = 30) -> Rules:
+    return Rules(
+        is_acceptable=lambda _, broker: broker in active,
+        default_directory=lambda _: HOME,
+        metadata_version=metadata_version,
+        min_isr=min_isr,
+        elr_enabled=elr,
+    )
+
+
+def change(**fields: Any) -> PartitionChangeRecord:
+    return PartitionChangeRecord(partition_id=0, topic_id=TOPIC, **fields)
+
+
+LEADERLESS = {"isr": (), "leader": -1}
+
+CASES: dict[str, tuple[Partition, Target, Rules, Election, PartitionChangeRecord | None]] = {
+    "nothing to do": (partition(), UNCHANGED, rules((1, 2, 3)), Election.ONLINE, None),
+    "the leader leaves": (
+        partition(),
+        Target(isr=(2, 3)),
+        rules((2, 3)),
+        Election.ONLINE,
+        change(isr=(2, 3), leader=2),
+    ),
+    "a follower leaves, and the leader epoch stays": (
+        partition(),
+        Target(isr=(1, 2)),
+        rules((1, 2)),
+        Election.ONLINE,
+        change(isr=(1, 2)),
+    ),
+    "before 3.6 the leader epoch grows with it": (
+        partition(),
+        Target(isr=(1, 2)),
+        rules((1, 2), metadata_version=11),
+        Election.ONLINE,
+        change(isr=(1, 2), leader=1),
+    ),
+    "the last one leaves: it stays in the ISR": (
+        partition(isr=(1,)),
+        Target(isr=()),
+        rules(()),
+        Election.ONLINE,
+        change(leader=-1),
+    ),
+    "the last one leaves: it becomes eligible": (
+        partition(isr=(1,)),
+        Target(isr=()),
+        rules((), min_isr=2, elr=True),
+        Election.ONLINE,
+        change(isr=(), leader=-1, eligible_leader_replicas=(1,), last_known_elr=(1,)),
+    ),
+    "below min ISR those who leave stay eligible": (
+        partition(),
+        Target(isr=(1,)),
+        rules((1,), min_isr=2, elr=True),
+        Election.ONLINE,
+        change(isr=(1,), eligible_leader_replicas=(2, 3)),
+    ),
+    "but not after an unclean shutdown": (
+        partition(),
+        Target(isr=(1,), unclean_shutdown=(3,)),
+        rules((1,), min_isr=2, elr=True),
+        Election.ONLINE,
+        change(isr=(1,), eligible_leader_replicas=(2,)),
+    ),
+    "with enough in sync nobody else is eligible": (
+        partition(isr=(1,), elr=(2, 3)),
+        Target(isr=(1, 2)),
+        rules((1, 2), min_isr=2, elr=True),
+        Election.ONLINE,
+        change(isr=(1, 2), eligible_leader_replicas=()),
+    ),
+    "an eligible one leads, and that is clean": (
+        partition(elr=(2, 3), last_known_elr=(3,), **LEADERLESS),
+        UNCHANGED,
+        rules((3,), min_isr=2, elr=True),
+        Election.ONLINE,
+        change(isr=(3,), leader=3, eligible_leader_replicas=(2,), last_known_elr=()),
+    ),
+    "the last known leader leads, and that is not": (
+        partition(last_known_elr=(3,), **LEADERLESS),
+        UNCHANGED,
+        rules((2, 3), min_isr=2, elr=True),
+        Election.ONLINE,
+        change(isr=(3,), leader=3, leader_recovery_state=1, last_known_elr=()),
+    ),
+    "an unclean election takes the first that lives": (
+        partition(isr=(1,)),
+        Target(isr=()),
+        rules((2, 3)),
+        Election.UNCLEAN,
+        change(isr=(2,), leader=2, leader_recovery_state=1),
+    ),
+    "a clean one is preferred to it": (
+        partition(isr=(1, 3)),
+        Target(isr=(3,)),
+        rules((2, 3)),
+        Election.UNCLEAN,
+        change(isr=(3,), leader=3),
+    ),
+    "the preferred replica leads again": (
+        partition(leader=2),
+        UNCHANGED,
+        rules((1, 2, 3)),
+        Election.PREFERRED,
+        change(leader=1),
+    ),
+    "not unless it is in sync": (
+        partition(leader=2, isr=(2, 3)),
+        UNCHANGED,
+        rules((1, 2, 3)),
+        Election.PREFERRED,
+        None,
+    ),
+    "a reassignment ends when all new replicas are in sync": (
+        partition(replicas=(1, 3, 2), isr=(1, 2), leader=2, removing_replicas=(2,), adding_replicas=(3,)),
+        Target(isr=(1, 2, 3)),
+        rules((1, 2, 3)),
+        Election.ONLINE,
+        change(
+            isr=(1, 3), leader=1, replicas=(1, 3), removing_replicas=(), adding_replicas=(), directories=(HOME, HOME)
+        ),
+    ),
+    "the leader stays, and its epoch grows as one was dropped": (
+        partition(replicas=(1, 3, 2), isr=(1, 2), removing_replicas=(2,), adding_replicas=(3,)),
+        Target(isr=(1, 2, 3)),
+        rules((1, 2, 3)),
+        Election.ONLINE,
+        change(
+            isr=(1, 3), leader=1, replicas=(1, 3), removing_replicas=(), adding_replicas=(), directories=(HOME, HOME)
+        ),
+    ),
+    "the leader has recovered": (
+        partition(isr=(1,), leader_recovery_state=1),
+        Target(isr=(1, 2), leader_recovery_state=0),
+        rules((1, 2)),
+        Election.ONLINE,
+        change(isr=(1, 2), leader_recovery_state=0),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_partition_changes_as_in_kafka(case: str) -> None:
+    before, target, around, election, expected = CASES[case]
+    assert partition_change(TOPIC, 0, before, target, around, election) == expected
+
+
+IDS = st.lists(st.integers(1, 5), unique=True, max_size=5).map(tuple)
+
+
+@st.composite
+def partitions(draw: st.DrawFn) -> Partition:
+    replicas = draw(st.lists(st.integers(1, 5), unique=True, min_size=1, max_size=5).map(tuple))
+    isr = draw(st.lists(st.sampled_from(replicas), unique=True).map(tuple))
+    outside = [replica for replica in replicas if replica not in isr]
+    elr = draw(st.lists(st.sampled_from(outside), unique=True).map(tuple)) if outside else ()
+    leader = draw(st.sampled_from((*isr, -1)))
+    known = draw(st.sampled_from([(), (draw(st.sampled_from(replicas)),)]))
+    return partition(replicas=replicas, isr=isr, elr=elr, leader=leader, last_known_elr=known)
+
+
+@given(
+    before=partitions(),
+    gone=IDS,
+    active=IDS,
+    min_isr=st.integers(1, 3),
+    elr=st.booleans(),
+    election=st.sampled_from(Election),
+)
+def test_what_holds_of_every_change(
+    before: Partition, gone: tuple[int, ...], active: tuple[int, ...], min_isr: int, elr: bool, election: Election
+) -> None:
+    """A leader is in sync and active; the ISR and the eligible replicas are disjoint parts of the replicas; deciding
+    again changes nothing more, but that eligible replicas go who are no longer needed: Kafka names them before it
+    elects, and the election may bring the ISR to its minimum.
+    """
+    active = tuple(broker for broker in active if broker not in gone)
+    around = rules(active, min_isr=min_isr, elr=elr)
+    target = Target(isr=tuple(replica for replica in before.isr if replica not in gone))
+    record = partition_change(TOPIC, 0, before, target, around, election)
+    after = before if record is None else merge(before, record)
+    if after.leader >= 0:
+        assert after.leader in after.isr
+        assert after.leader in active
+    assert set(after.isr) <= set(after.replicas)
+    if elr:
+        assert set(after.elr) <= set(after.replicas)
+        assert not set(after.elr) & set(after.isr)
+    else:
+        assert record is None or not after.elr
+    clean = after.leader_recovery_state == 0
+    if clean and after.leader >= 0 and record is not None and record.leader >= 0:
+        assert after.leader in (*before.isr, *before.elr), "whoever is elected without recovery had everything"
+    again = Target(isr=after.isr) if after.isr and not elr else UNCHANGED
+    then = partition_change(TOPIC, 0, after, again, around, election)
+    enough = elr and len(target.isr or ()) < min_isr <= len(after.isr)
+    cleared = change(eligible_leader_replicas=()) if enough and after.elr else None
+    assert then == cleared
+
+
+def test_ids_come_in_the_order_of_javas_hash_set() -> None:
+    """From a JVM: new HashSet<>(List.of(…)) of these ids prints in this order."""
+    assert in_hash_order((103, 101, 102, 101)) == (101, 102, 103)
+    assert in_hash_order((17, 3, 16, 1)) == (16, 17, 1, 3)
+    assert in_hash_order(tuple(range(20, 0, -1))) == tuple(range(1, 21))
+
+
+@pytest.mark.parametrize(
+    ("assignment", "completed"),
+    [
+        (Assignment((1, 2), (1, 2)), None),
+        (Assignment((1, 3, 2), (1, 2), removing=(2,), adding=(3,)), None),
+        (Assignment((1, 3, 2), (1, 2, 3), removing=(2,), adding=(3,)), Assignment((1, 3), (1, 3))),
+        (Assignment((1, 2, 3), (1, 3), removing=(3,)), None),
+        (Assignment((1, 2, 3), (1, 2, 3), removing=(3,)), Assignment((1, 2), (1, 2))),
+        (Assignment((1, 2), (2,), removing=(2,)), None),
+    ],
+)
+def test_a_reassignment_completes_when_nobody_is_waited_for(
+    assignment: Assignment, completed: Assignment | None
+) -> None:
+    assert complete(assignment) == (completed or assignment)
+
+
+def test_a_reassignment_follows_another_as_kafka_does_it() -> None:
+    """The sequence that was seen in Kafka 4.3.1; only the list that could never be completed is another one."""
+    first = begin(partition(replicas=(11, 12, 13)), (11, 12, 14))
+    assert (first.replicas, first.removing, first.adding) == ((11, 12, 14, 13), (13,), (14,))
+    under_way = partition(replicas=first.replicas, removing_replicas=first.removing, adding_replicas=first.adding)
+    second = begin(under_way, (11, 13, 14))
+    assert (second.replicas, second.removing, second.adding) == ((11, 13, 14, 12), (12,), (14,))
+    back = begin(under_way, (11, 12, 13))
+    assert (back.replicas, back.removing, back.adding) == ((11, 12, 13, 14), (14,), ())

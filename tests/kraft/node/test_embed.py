@@ -1,0 +1,176 @@
+"""`open_node`: a replicated log inside of one's own program, over real TCP and real files."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from random import Random
+
+import pytest
+import trio
+from loopback import free_ports
+
+from kraft.config import Config
+from kraft.node.embed import open_node
+from kraft.node.errors import NodeStopped, NotLeader
+from kraft.node.node import Node
+from metadata_log.disk import OsDisk
+from metadata_log.errors import DirectoryError
+from metadata_log.log.log_dir import format_directory
+from transport.tcp import TcpTransport
+
+CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
+
+
+def configs(directory: Path, ports: list[int], **settings: str) -> list[Config]:
+    """The configurations of a quorum on this machine, its directories formatted."""
+    voters = ",".join(f"{node_id}@127.0.0.1:{port}" for node_id, port in enumerate(ports, 1))
+    result = []
+    for node_id, port in enumerate(ports, 1):
+        log_dir = str(directory / f"node-{node_id}")
+        entries = {
+            "process.roles": "controller",
+            "node.id": str(node_id),
+            "controller.quorum.voters": voters,
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"CONTROLLER://127.0.0.1:{port}",
+            "log.dirs": log_dir,
+            "controller.quorum.append.linger.ms": "0",
+            "controller.quorum.election.timeout.ms": "150",
+            "controller.quorum.fetch.timeout.ms": "400",
+            **settings,
+        }
+        format_directory(
+            OsDisk(),
+            log_dir,
+            node_id=node_id,
+            cluster_id=CLUSTER_ID,
+            rng=Random(node_id),
+            now_ms=1_700_000_000_000,
+            ignore_formatted=True,
+        )
+        result.append(Config.parse("".join(f"{key}={value}\n" for key, value in entries.items())))
+    return result
+
+
+@asynccontextmanager
+async def quorum(some: list[Config]) -> AsyncIterator[list[Node]]:
+    async with AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(open_node(config)) for config in some]
+
+
+async def leader_of(nodes: list[Node]) -> Node:
+    """The node that all of them take for the leader."""
+    while True:
+        leaders = [await node.wait_for_leader() for node in nodes]
+        if len(set(leaders)) == 1:
+            return next(node for node in nodes if node.status().node_id == leaders[0].leader_id)
+        await nodes[0].wait_for_change()
+
+
+async def values_of(node: Node, count: int) -> list[bytes]:
+    """The first so many committed values."""
+    values: list[bytes] = []
+    async for batch in node.committed():
+        values.extend(batch.values)
+        if len(values) >= count:
+            break
+    return values
+
+
+async def test_three_nodes_over_tcp_commit_and_every_one_can_be_read(tmp_path: Path) -> None:
+    with trio.fail_after(20):
+        async with quorum(configs(tmp_path, free_ports(3))) as nodes:
+            leader = await leader_of(nodes)
+            first = await leader.append([b"one", b"two"])
+            second = await leader.append([b"three"])
+            assert second >= first + 2
+            for node in nodes:
+                assert await values_of(node, 3) == [b"one", b"two", b"three"]
+            follower = next(node for node in nodes if node is not leader)
+            with pytest.raises(NotLeader) as refused:
+                await follower.append([b"four"])
+            assert refused.value.leader.leader_id == leader.status().node_id
+
+
+async def test_a_restarted_quorum_still_has_everything_and_takes_more(tmp_path: Path) -> None:
+    ports = free_ports(3)
+    with trio.fail_after(30):
+        async with quorum(configs(tmp_path, ports)) as nodes:
+            leader = await leader_of(nodes)
+            async with trio.open_nursery() as nursery:
+                for number in range(200):
+                    nursery.start_soon(leader.append, [b"%d" % number])
+        async with quorum(configs(tmp_path, ports)) as nodes:
+            leader = await leader_of(nodes)
+            await leader.append([b"last"])
+            found = await values_of(nodes[0], 201)
+        assert sorted(found[:-1], key=int) == [b"%d" % number for number in range(200)]
+        assert found[-1] == b"last"
+
+
+async def test_nothing_is_left_open_after_the_block(tmp_path: Path) -> None:
+    before = sorted(os.listdir("/proc/self/fd"))
+    with trio.fail_after(20):
+        async with quorum(configs(tmp_path, free_ports(3))) as nodes:
+            await (await leader_of(nodes)).append([b"x"])
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
+async def test_appends_of_a_stopped_node_say_so(tmp_path: Path) -> None:
+    with trio.fail_after(20):
+        async with quorum(configs(tmp_path, free_ports(1))) as nodes:
+            await nodes[0].wait_for_leader()
+            await nodes[0].append([b"x"])
+        with pytest.raises(NodeStopped):
+            await nodes[0].append([b"y"])
+
+
+async def test_a_directory_in_use_is_refused_and_left_alone(tmp_path: Path) -> None:
+    config = configs(tmp_path, free_ports(1))[0]
+    other = configs(tmp_path, free_ports(1))[0]
+    with trio.fail_after(20):
+        async with open_node(config) as node:
+            await node.wait_for_leader()
+            with pytest.raises(DirectoryError, match="lock"):
+                async with open_node(other):
+                    pytest.fail("a second node opened a directory in use")
+            assert await node.append([b"still here"]) >= 0
+
+
+async def test_a_port_in_use_is_one_plain_error(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, trio.fail_after(20):
+        config = configs(tmp_path, [taken.getsockname()[1]])[0]
+        with pytest.raises(OSError, match="Address already in use"):
+            async with open_node(config):
+                pytest.fail("the node listens where somebody else does")
+
+
+async def test_an_unformatted_directory_is_one_plain_error(tmp_path: Path) -> None:
+    config = configs(tmp_path, free_ports(1))[0]
+    os.remove(tmp_path / "node-1" / "meta.properties")
+    with trio.fail_after(20), pytest.raises(DirectoryError):
+        async with open_node(config, transport=TcpTransport()):
+            pytest.fail("the node runs without a formatted directory")
+
+
+def test_no_node_runs_without_its_assertions() -> None:
+    """Under python -O an invariant would break in silence, and the log with it."""
+    code = (
+        "import trio, kraft\n"
+        "from kraft.config import Config\n"
+        "text = 'process.roles=controller\\nnode.id=1\\ncontroller.quorum.voters=1@127.0.0.1:1\\n'\n"
+        "text += 'controller.listener.names=CONTROLLER\\nlisteners=CONTROLLER://127.0.0.1:0\\n'\n"
+        "async def main():\n"
+        "    async with kraft.open_node(Config.parse(text)):\n"
+        "        pass\n"
+        "trio.run(main)\n"
+    )
+    done = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "NodeError: a node does not run under python -O" in done.stderr

@@ -1,0 +1,93 @@
+"""The turns of a node are measured, and what takes long is told."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from msgspec import Struct
+from trio.testing import MockClock
+
+import kraft
+from kraft.node.logging import NodeLog
+from kraft.node.turns import BOUND_MS, ROOM_S, Turns
+from kraft.quorum.events import Tick
+from kraft.replica.interface.events import WireRequest
+from kraft.testing import Cluster
+from transport.protocol.apis import ApiKey
+from transport.protocol.messages import ElectLeadersRequest
+
+
+def elections() -> WireRequest:
+    """A request for elections."""
+    return WireRequest(
+        request_id=1,
+        api_key=ApiKey.ELECT_LEADERS,
+        version=2,
+        message=ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=0),
+        listener="CONTROLLER",
+    )
+
+
+async def test_a_long_turn_is_told_with_the_event_that_took_most_of_it(
+    mock_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, logger="kraft.node")
+    turns = Turns(NodeLog(1, lambda: 0))
+    turns.begin()
+    mock_clock.jump(0.01)
+    assert turns.did(Tick())
+    mock_clock.jump((BOUND_MS + 1) / 1000)
+    assert not turns.did(elections()), "the turn has no room for more"
+    turns.end()
+    assert turns.longest.ms == pytest.approx(BOUND_MS + 11)
+    assert turns.longest.event == "WireRequest:ELECT_LEADERS"
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("long-turn node=1 ms=61 bound_ms=50 turn_of=WireRequest:ELECT_LEADERS turn_of_ms=51")
+
+
+async def test_a_short_turn_is_not_told_and_has_room(mock_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, logger="kraft.node")
+    turns = Turns(NodeLog(1, lambda: 0))
+    turns.begin()
+    mock_clock.jump(ROOM_S / 2)
+    assert turns.did(Tick())
+    mock_clock.jump(ROOM_S)
+    assert not turns.did(Tick())
+    turns.end()
+    assert not caplog.records
+    turns.begin()
+    assert turns.did(Tick()), "a new turn has room anew"
+
+
+class Think(Struct, frozen=True):
+    seconds: float
+
+
+class Slow(kraft.StateMachine[Think, int]):
+    """A state machine whose `apply` takes as long as it is told."""
+
+    clock: MockClock
+
+    def apply(self, command: Think, at: kraft.Position) -> int:
+        self.clock.jump(command.seconds)
+        return at.offset
+
+    def snapshot(self) -> bytes:
+        return b""
+
+    def restore(self, data: bytes) -> None:
+        pass
+
+
+async def test_a_slow_state_machine_is_named(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, logger="kraft.node")
+    Slow.clock = autojump_clock
+    async with Cluster(controllers=1, seed=1, state_machine=Slow) as cluster:
+        node = cluster.machine(1)
+        await node.submit(Think(0.0))
+        assert node.longest_turn.ms < BOUND_MS
+        await node.submit(Think(0.2))
+        assert node.longest_turn.ms >= 200
+    (line, *_) = [record.getMessage() for record in caplog.records if record.getMessage().startswith("long-turn")]
+    assert "of_which=StateMachine.apply of_which_ms=200" in line

@@ -1,0 +1,163 @@
+"""`kraft quorum status --why`: each voter's own word beside its leader's, over TCP."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from command_line import run
+from loopback import free_ports
+from test_embed import configs
+
+from kraft.admin.conditions import Condition, Progress, Said
+from kraft.cli.cluster.quorum_why import why_facts, why_lines
+from kraft.config import Config
+from kraft.node.embed import open_node
+from kraft.node.node import Node
+from kraft.replica import host_controller
+from metadata_log.types import NO_NODE, Uuid
+from transport.interface import Endpoint
+
+UNHURRIED = {"controller.quorum.election.timeout.ms": "500", "controller.quorum.fetch.timeout.ms": "2000"}
+"""So that a busy machine does not make elections."""
+HERE = Endpoint("127.0.0.1", 9093)
+NEW_DISK = Uuid(bytes(15) + b"\x07")
+
+
+def condition(said: Said | str, **more: object) -> Condition:
+    return Condition(**{"id": 2, "endpoint": HERE, "said": said, **more})
+
+
+FOLLOWS = Said(epoch=5, leader_id=1)
+
+
+@pytest.mark.parametrize(
+    ("one", "sentence"),
+    [
+        (condition(FOLLOWS), "Voter 2 at 127.0.0.1:9093: follows 1 in epoch 5."),
+        (condition(Said(epoch=5, leader_id=2)), "Voter 2 at 127.0.0.1:9093: leads in epoch 5."),
+        (condition(Said(epoch=6, leader_id=NO_NODE)), "Voter 2 at 127.0.0.1:9093: knows of no leader in epoch 6."),
+        (
+            condition("127.0.0.1:9093: Connection refused", progress=Progress(behind=1, behind_ms=90, silent_ms=7200)),
+            "Voter 2 at 127.0.0.1:9093: cannot be asked: Connection refused, behind by 1 record,"
+            " last fetched 7.2 s ago.",
+        ),
+        (
+            condition(FOLLOWS, progress=Progress(behind=1200, behind_ms=9000, silent_ms=100)),
+            "Voter 2 at 127.0.0.1:9093: follows 1 in epoch 5, behind by 1,200 records, last had everything 9.0 s ago.",
+        ),
+        (
+            condition(FOLLOWS, elsewhere=(NEW_DISK,), directory_id=Uuid(bytes(15) + b"\x08")),
+            "Voter 2 at 127.0.0.1:9093: follows 1 in epoch 5, fetches with directory AAAAAAAAAAAAAAAAAAAABw,"
+            " and the voter is AAAAAAAAAAAAAAAAAAAACA.",
+        ),
+        (
+            condition("nothing tells where it listens", endpoint=None),
+            "Voter 2: cannot be asked: nothing tells where it listens.",
+        ),
+    ],
+)
+def test_a_voter_is_told_about_in_a_sentence(one: Condition, sentence: str) -> None:
+    assert why_lines([one], has_leader=True)[0] == sentence
+
+
+def test_the_last_line_says_whether_a_majority_answers() -> None:
+    three = [condition(FOLLOWS), condition(FOLLOWS), condition("x")]
+    assert why_lines(three, has_leader=True)[-1] == "2 of 3 answer; 2 make a majority."
+    alone = [condition("x", id=NO_NODE)]
+    assert why_lines(alone, has_leader=False) == [
+        "Controller at 127.0.0.1:9093: cannot be asked: x.",
+        "0 of 1 answer; there is no leader.",
+    ]
+
+
+def test_programs_get_either_an_epoch_or_a_failure() -> None:
+    asked, silent = why_facts([condition(FOLLOWS), condition("x", id=NO_NODE)])
+    assert (asked["epoch"], asked["leaderId"], "failure" in asked) == (5, 1, False)
+    assert (silent["failure"], silent["id"], "epoch" in silent) == ("x", None, False)
+
+
+async def serve(config: Config, *, task_status: trio.TaskStatus[tuple[Node, trio.CancelScope]]) -> None:
+    with trio.CancelScope() as life:
+        async with open_node(config, application=host_controller) as node:
+            task_status.started((node, life))
+            await trio.sleep_forever()
+
+
+async def test_a_voter_that_is_down_is_named_and_then_so_are_two(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    ports = free_ports(3)
+    everywhere = ",".join(f"127.0.0.1:{port}" for port in ports)
+
+    async def status(seconds: str) -> tuple[int, list[dict[str, Any]], str]:
+        words = ("quorum", "status", "--why", "--json", "--timeout", seconds, "--bootstrap-controller", everywhere)
+        done = await trio.to_thread.run_sync(partial(run, capsys, *words))
+        return done.code, json.loads(done.out)["why"], done.err
+
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            lives: dict[int, trio.CancelScope] = {}
+            for config in configs(tmp_path, ports, **UNHURRIED):
+                _, lives[config.node_id] = await nursery.start(serve, config)
+            why: list[dict[str, Any]] = []
+            while len({one.get("leaderId") for one in why}) != 1 or why[0].get("leaderId") is None:
+                code, why, _ = await status("30")
+                assert code == 0
+            leader = why[0]["leaderId"]
+            first, second = sorted({1, 2, 3} - {leader})
+            assert [one["behind"] for one in why if one["id"] == leader] == [0]
+            lives[first].cancel()
+            place = f"127.0.0.1:{ports[first - 1]}"
+            while [one.get("failure") for one in why if one["id"] == first] != [f"{place}: Connection refused"]:
+                code, why, _ = await status("30")  # which may come while the node is still closing
+                assert code == 0
+            assert [one["endpoint"] for one in why if "failure" in one] == [place]
+            lives[leader].cancel()
+            while {one["id"] for one in why if "failure" in one} != {first, leader}:
+                code, why, err = await status("0.5")
+            assert code == 1
+            assert "no active controller answered within 0.5 s" in err
+            assert [one["id"] for one in why if "epoch" in one] == [second]
+            nursery.cancel_scope.cancel()
+
+
+async def next_line(stream: trio.abc.ReceiveStream | None) -> str:
+    assert stream is not None
+    line = b""
+    while not line.endswith(b"\n"):
+        piece = await stream.receive_some(1)
+        assert piece, "the command ended"
+        line += piece
+    return line.decode()
+
+
+async def test_watching_goes_on_while_nobody_leads(tmp_path: Path) -> None:
+    [config] = configs(tmp_path, free_ports(1))
+    where = ("--bootstrap-controller", f"127.0.0.1:{config.listeners[0].port}", "--timeout", "1")
+    command = [sys.executable, "-m", "kraft", "quorum", "status", "--watch", "--json", *where]
+    with trio.fail_after(90):
+        async with trio.open_nursery() as nursery:
+            node, life = await nursery.start(serve, config)
+            await node.wait_for_leader()
+            watch = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            try:
+                epoch = json.loads(await next_line(watch.stdout))["leaderEpoch"]
+                life.cancel()
+                assert "kraft: no active controller answered within 1 s" in await next_line(watch.stderr)
+                await nursery.start(serve, config)
+                while json.loads(await next_line(watch.stdout))["leaderEpoch"] == epoch:
+                    pass  # said before the node was stopped
+                watch.send_signal(signal.SIGINT)
+                assert await watch.wait() == 130
+            finally:
+                watch.kill()
+                await watch.wait()
+            nursery.cancel_scope.cancel()

@@ -1,0 +1,332 @@
+"""What comes before and after a decision has steps, too: permissions, descriptions, and the answer in an envelope."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from controller_sides import InProcess, registration
+from test_turns import Quorum
+
+from kraft.controller import ControllerResult
+from kraft.controller.configs import describe_configs
+from kraft.controller.decision.authorizer import Authorizer, AuthorizerSettings
+from kraft.controller.decision.caller import Caller
+from kraft.controller.decision.deciding import AdminSettings
+from kraft.controller.decision.result import CHEAP_PER_STEP
+from kraft.quorum.events import Resign
+from kraft.replica import Answer, Replica
+from kraft.replica.interface.answer_weight import ANSWERS_PER_TURN, ITEMS_PER_ANSWER
+from kraft.replica.interface.events import Input, Output
+from kraft.replica.replica import EARLY_PER_TURN
+from metadata_log.image import ResourceType
+from metadata_log.serde import Message, encode
+from transport.protocol import messages as m
+from transport.protocol.apis import ApiKey
+from transport.protocol.errors import Error
+from transport.protocol.headers import decode_response, encode_request
+from transport.protocol.messages.alter_configs import AlterConfigsResource
+from transport.protocol.messages.create_partitions import CreatePartitionsTopic
+from transport.protocol.messages.create_topics import CreatableTopic
+from transport.protocol.messages.delete_topics import DeleteTopicState
+from transport.protocol.messages.describe_configs import DescribeConfigsResource, DescribeConfigsResourceResult
+from transport.protocol.messages.elect_leaders import TopicPartitions
+from transport.protocol.messages.incremental_alter_configs import AlterableConfig
+from transport.protocol.messages.incremental_alter_configs import AlterConfigsResource as Altered
+from transport.protocol.messages.principal import DefaultPrincipalData
+
+STRICT = AdminSettings(authorizer=AuthorizerSettings(frozenset(("User:admin",))))
+ALICE = Caller("User", "alice", host="10.0.0.1")
+BROKER = 101
+NAMES = [f"topic-{number}" for number in range(500)]
+PERMISSIONS_PER_ITEM = 2
+FETCHES = 2
+"""The followers whose fetches may be answered in the same step."""
+
+
+class PerStep:
+    """How often something is done between two pauses of a decision, at most, and all in all."""
+
+    def __init__(self) -> None:
+        self.now = self.most = self.total = 0
+
+    def counting(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The same function, counted."""
+
+        def call(*args: Any, **named: Any) -> Any:
+            self.now += 1
+            self.total += 1
+            return function(*args, **named)
+
+        return call
+
+    def run(self, decision: Iterator[object]) -> ControllerResult:
+        """Do all the steps of a decision; `now` begins anew after each."""
+        while True:
+            try:
+                next(decision)
+            except StopIteration as end:
+                result: ControllerResult = end.value
+                self.most = max(self.most, self.now)
+                return result
+            self.most, self.now = max(self.most, self.now), 0
+
+
+def with_topics(**settings: Any) -> InProcess:
+    """A controller with one broker and the topics `NAMES`."""
+    side = InProcess(**settings)
+    side.ask(registration(BROKER), 4)
+    epoch = side.controller.history.latest.brokers.by_id[BROKER].epoch
+    side.ask(m.BrokerHeartbeatRequest(broker_id=BROKER, broker_epoch=epoch, current_metadata_offset=10**6), 1)
+    made = [CreatableTopic(name=name, num_partitions=2, replication_factor=1) for name in NAMES]
+    side.ask(m.CreateTopicsRequest(topics=made), 7)
+    return side
+
+
+def descriptions(names: list[str], kind: int = ResourceType.TOPIC) -> m.DescribeConfigsRequest:
+    resources = [
+        DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None) for name in names
+    ]
+    return m.DescribeConfigsRequest(resources=resources, include_synonyms=True)
+
+
+REQUESTS: list[tuple[Message, int]] = [
+    (m.CreateTopicsRequest(topics=[CreatableTopic(name=name) for name in NAMES]), 7),
+    (m.DeleteTopicsRequest(topics=[DeleteTopicState(name=name) for name in NAMES]), 6),
+    (m.CreatePartitionsRequest(topics=[CreatePartitionsTopic(name=name, count=9) for name in NAMES]), 3),
+    (
+        m.AlterConfigsRequest(resources=[AlterConfigsResource(resource_type=2, resource_name=name) for name in NAMES]),
+        2,
+    ),
+    (
+        m.IncrementalAlterConfigsRequest(
+            resources=[Altered(resource_type=2, resource_name=name) for name in NAMES],
+        ),
+        1,
+    ),
+    (descriptions(NAMES), 4),
+]
+
+
+@pytest.mark.parametrize(("request_", "version"), REQUESTS, ids=lambda one: type(one).__name__)
+def test_a_step_asks_for_the_permissions_of_one_item(
+    request_: Message, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each permission looks for every prefix of a name."""
+    counter = PerStep()
+    monkeypatch.setattr(Authorizer, "authorize", counter.counting(Authorizer.authorize))
+    controller = InProcess(admin=STRICT).controller
+    controller.take_denials()
+    result = counter.run(controller.steps(request_, version, 1, 0, ALICE))
+    assert counter.total >= len(NAMES)
+    assert counter.most <= 1 + PERMISSIONS_PER_ITEM
+    assert len(controller.take_denials()) == len(NAMES)
+    told = result.response
+    assert told is not None
+    [items] = [value for name in told.__struct_fields__ if isinstance(value := getattr(told, name), list) and value]
+    assert {one.error_code for one in items} == {Error.TOPIC_AUTHORIZATION_FAILED}
+    assert len(items) == len(NAMES)
+
+
+def test_configurations_are_described_a_few_at_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Topics that set nothing of their own share their results; others cost what they set."""
+    side = with_topics()
+    changes = [AlterableConfig(name=key, config_operation=0, value="1000") for key in ("retention.ms", "segment.ms")]
+    altered = [Altered(resource_type=2, resource_name=name, configs=changes) for name in NAMES[:100]]
+    side.ask(m.IncrementalAlterConfigsRequest(resources=altered), 1)
+    counter = PerStep()
+    made = counter.counting(DescribeConfigsResourceResult)
+    monkeypatch.setattr(describe_configs, "DescribeConfigsResourceResult", made)
+    keys = len(describe_configs.TOPIC_KEYS)
+    result = counter.run(side.controller.steps(descriptions(NAMES), 4, 1, 0))
+    told = result.response
+    assert isinstance(told, m.DescribeConfigsResponse)
+    assert counter.total == keys + 2 * 100
+    assert counter.most <= keys, "the table of all topics is one step"
+    assert {len(one.configs) for one in told.results} == {keys}
+    for number, one in enumerate(told.results):
+        values = {config.name: (config.value, config.config_source) for config in one.configs}
+        of_topic = {"retention.ms": ("1000", 1), "segment.ms": ("1000", 1)} if number < 100 else {}
+        assert {key: value for key, value in values.items() if value[1] == 1} == of_topic
+
+
+def test_a_node_that_is_described_again_and_again_takes_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = [AlterableConfig(name=f"key.{number}", config_operation=0, value="1") for number in range(200)]
+    side = with_topics()
+    altered = [Altered(resource_type=4, resource_name="", configs=changes)]
+    side.ask(m.IncrementalAlterConfigsRequest(resources=altered), 1)
+    counter = PerStep()
+    collected = counter.counting(describe_configs._of_brokers)
+    monkeypatch.setattr(describe_configs, "_of_brokers", collected)
+    results = PerStep()
+    made = results.counting(DescribeConfigsResourceResult)
+    monkeypatch.setattr(describe_configs, "DescribeConfigsResourceResult", made)
+    results.run(side.controller.steps(descriptions([""] * 50, ResourceType.BROKER), 4, 1, 0))
+    assert counter.total == 1
+    assert results.total == 50 * 201
+    assert results.most <= 8
+
+
+def test_an_answer_in_an_envelope_is_written_in_the_steps_of_the_decision() -> None:
+    side = with_topics()
+    wanted = [TopicPartitions(topic=name, partitions=[0, 1]) for name in NAMES]
+    inner = m.ElectLeadersRequest(election_type=0, topic_partitions=wanted, timeout_ms=1)
+    principal = DefaultPrincipalData(type="User", name="alice", token_authenticated=False)
+    request = m.EnvelopeRequest(
+        request_data=encode_request(ApiKey.ELECT_LEADERS, 2, 5, "tool", inner),
+        request_principal=(0).to_bytes(2, "big") + encode(principal, 0),
+        client_host_address=bytes((10, 0, 0, 1)),
+    )
+    steps = 0
+    decision = side.controller.steps(request, 0, 1, 0)
+    direct = sum(1 for _ in side.controller.steps(inner, 2, 1, 0))
+    while True:
+        try:
+            next(decision)
+        except StopIteration as end:
+            result = end.value
+            break
+        steps += 1
+    told = result.response
+    assert isinstance(told, m.EnvelopeResponse)
+    assert told.response_data is not None
+    header, answer = decode_response(ApiKey.ELECT_LEADERS, 2, told.response_data)
+    assert header.correlation_id == 5
+    assert isinstance(answer, m.ElectLeadersResponse)
+    outcomes = [one for topic in answer.replica_election_results for one in topic.partition_result]
+    assert [one.error_code for one in outcomes] == [Error.ELECTION_NOT_NEEDED] * 2 * len(NAMES)
+    elements = 3 * len(NAMES)
+    assert steps - direct >= elements // CHEAP_PER_STEP
+
+
+# Many answers at once
+
+
+class Told:
+    """The answers of one replica, in their order, and the most that one step has brought."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, node: int) -> None:
+        self.requests: list[int] = []
+        self.most = 0
+        step = Replica.step
+
+        def counted(replica: Replica, event: Input, now_ms: int) -> list[Output]:
+            outputs = step(replica, event, now_ms)
+            if replica.options.node_id == node:
+                told = [one.request_id for one in outputs if isinstance(one, Answer)]
+                self.most = max(self.most, len(told))
+                self.requests += told
+            return outputs
+
+        monkeypatch.setattr(Replica, "step", counted)
+
+
+def waiting_for_followers(quorum: Quorum, request: Message, count: int) -> list[int]:
+    """So many requests whose records the followers do not get."""
+    net = quorum.net
+    net.cut |= {node for node in net.replicas if node != quorum.leader}
+    asked = [net.request(quorum.leader, request) for _ in range(count)]
+    net.settle()
+    assert not net.answers.keys() & set(asked)
+    return asked
+
+
+def asked_at_once(quorum: Quorum, request: Message, count: int) -> list[int]:
+    """So many requests that the leader decides on before it writes, so that one commit completes all of them."""
+    net = quorum.net
+    net.settle()
+    asked = [net.request(quorum.leader, request) for _ in range(count)]
+    for _ in asked:
+        net.queue.popleft()()
+    assert not net.answers.keys() & set(asked)
+    return asked
+
+
+def allocation(quorum: Quorum) -> m.AllocateProducerIdsRequest:
+    broker, epoch = next(iter(quorum.epochs.items()))
+    return m.AllocateProducerIdsRequest(broker_id=broker, broker_epoch=epoch)
+
+
+def test_what_one_commit_completes_is_answered_in_turns_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    quorum = Quorum()
+    asked = asked_at_once(quorum, allocation(quorum), 2500)
+    told = Told(monkeypatch, quorum.leader)
+    while not set(told.requests) & set(asked):
+        assert quorum.net.once()
+    late = quorum.net.request(quorum.leader, allocation(quorum))
+    quorum.net.until_ms(lambda: late in quorum.net.answers)
+    assert [one for one in told.requests if one in {*asked, late}] == [*asked, late], "the order of the records"
+    assert told.most <= ANSWERS_PER_TURN + FETCHES
+    answers = [quorum.net.answers[one] for one in asked]
+    assert all(isinstance(one, m.AllocateProducerIdsResponse) for one in answers)
+    firsts = [one.producer_id_start for one in answers]
+    assert firsts == sorted(set(firsts))
+
+
+def test_what_a_lost_leadership_refuses_is_answered_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    quorum = Quorum()
+    net, former = quorum.net, quorum.leader
+    asked = waiting_for_followers(quorum, allocation(quorum), 2500)
+    told = Told(monkeypatch, former)
+    net.step(former, Resign(net.replicas[former].core.epoch))
+    assert not net.replicas[former].may_stop
+    net.until_ms(lambda: net.answers.keys() >= set(asked))
+    assert [one for one in told.requests if one in set(asked)] == asked
+    assert told.most <= ANSWERS_PER_TURN + FETCHES
+    assert {net.answers[one].error_code for one in asked} == {Error.NOT_CONTROLLER}
+    assert net.replicas[former].may_stop
+
+
+def test_who_was_still_to_be_told_of_a_commit_is_told_that_when_the_leadership_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    quorum = Quorum()
+    net, former = quorum.net, quorum.leader
+    asked = asked_at_once(quorum, allocation(quorum), 2500)
+    told = Told(monkeypatch, former)
+    while not set(told.requests) & set(asked):
+        assert net.once()
+    assert not set(asked) <= net.answers.keys()
+    net.step(former, Resign(net.replicas[former].core.epoch))
+    net.until_ms(lambda: net.answers.keys() >= set(asked))
+    assert {net.answers[one].error_code for one in asked} == {Error.NONE}
+
+
+def test_large_refusals_have_turns_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each repeats thousands of names, which takes milliseconds."""
+    quorum = Quorum()
+    topics = [DeleteTopicState(name=f"t{number}") for number in range(20_000)]
+    request = m.DeleteTopicsRequest(topics=topics)
+    net, former = quorum.net, quorum.leader
+    waiting_for_followers(quorum, allocation(quorum), 1)
+    asked = [net.request(former, request) for _ in range(6)]
+    net.settle()
+    assert quorum.is_busy, "five of them wait for the first"
+    net.until_ms(lambda: not quorum.is_busy)
+    assert not net.answers.keys() & set(asked), "they rest on what is not committed"
+    told = Told(monkeypatch, former)
+    net.step(former, Resign(net.replicas[former].core.epoch))
+    net.until_ms(lambda: net.answers.keys() >= set(asked))
+    assert told.most <= 2 + ANSWERS_PER_TURN * ITEMS_PER_ANSWER // len(topics)
+
+
+def test_requests_that_came_before_the_leader_could_decide_are_dealt_with_in_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    quorum = Quorum()
+    net, former = quorum.net, quorum.leader
+    net.kill(former)
+    while not (claiming := [node for node, one in net.replicas.items() if one._is_claiming]):
+        if not net.once():
+            net.now_ms = min(one.deadline_ms() for one in net.replicas.values())
+    told = Told(monkeypatch, claiming[0])
+    before = len(net.queue)
+    early = [net.request(claiming[0], m.DescribeClusterRequest()) for _ in range(10 * EARLY_PER_TURN)]
+    net.queue.rotate(-before)
+    for _ in early:
+        net.queue.popleft()()
+    assert not net.answers.keys() & set(early)
+    net.until_ms(lambda: net.answers.keys() >= set(early))
+    assert [one for one in told.requests if one in set(early)] == early
+    assert told.most <= EARLY_PER_TURN

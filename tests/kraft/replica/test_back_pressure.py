@@ -1,0 +1,223 @@
+"""What a leader does with more than it can write: it gathers, splits, refuses what can never be, and takes no more than
+it can hold. What one caller asks for is never another one's trouble.
+"""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from replica_net import Net
+from test_controller_sessions import Quorum
+from trio.testing import wait_all_tasks_blocked
+
+from kraft.node.appends import Appends
+from kraft.node.inbox import Inbox
+from kraft.quorum.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD
+from kraft.quorum.values import LeaderAndEpoch, QuorumConfig
+from kraft.replica import Input, Submit, SubmitDone
+from metadata_log.records.batch import scan
+from transport.protocol.errors import Error
+from transport.protocol.messages import CreateTopicsRequest, CreateTopicsResponse
+from transport.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic
+
+LIMIT = 600
+MOST = LIMIT - BATCH_OVERHEAD - RECORD_OVERHEAD
+"""The largest value that a batch can hold."""
+
+
+def small_batches(**more: int) -> QuorumConfig:
+    return QuorumConfig(**{"append_linger_ms": 0, "max_batch_bytes": LIMIT, **more})
+
+
+def batch_sizes(net: Net, node: int) -> list[int]:
+    """The bytes of every batch in the log of a node."""
+    log = net.replicas[node].log
+    sizes, offset = [], log.start_offset
+    while offset < log.end_offset:
+        for batch in scan(log.read(offset, 1 << 20), where="log"):
+            sizes.append(batch.size_bytes)
+            offset = batch.next_offset
+    return sizes
+
+
+# Linger
+
+
+def test_within_the_linger_all_stands_in_one_batch_and_afterwards_it_is_written_without_being_asked() -> None:
+    net = Net(quorum=QuorumConfig(append_linger_ms=25))
+    leader = net.elect()
+    at_once = net.submit(leader, b"the first of a leader")
+    net.settle()
+    assert at_once in net.done
+    before = len(batch_sizes(net, leader))
+    first = net.submit(leader, b"one")
+    net.advance(10)
+    second = net.submit(leader, b"two")
+    net.advance(14)
+    assert not {first, second} & set(net.done)
+    net.advance(1)
+    assert net.done[first].last_offset + 1 == net.done[second].base_offset
+    assert len(batch_sizes(net, leader)) == before + 1
+
+
+def test_a_full_batch_does_not_wait_for_the_linger() -> None:
+    net = Net(quorum=small_batches(append_linger_ms=1000))
+    leader = net.elect()
+    asked = [net.submit(leader, bytes(MOST)) for _ in range(3)]
+    net.settle()
+    assert [net.done[one].error for one in asked if one in net.done] == [Error.NONE] * 3
+
+
+# Splitting
+
+
+@settings(max_examples=30)
+@given(st.lists(st.lists(st.integers(1, MOST + 40), min_size=1, max_size=3), min_size=1, max_size=30))
+def test_a_burst_becomes_batches_within_the_limit_and_only_what_fits_in_none_is_refused(units: list[list[int]]) -> None:
+    """A unit stands in one batch or nowhere: whoever asked for one that is too large learns it, and nobody else."""
+    net = Net(quorum=small_batches())
+    leader = net.elect()
+    end = net.replicas[leader].core.log_end_offset
+    wanted = [tuple(number.to_bytes(2, "big") + bytes(size) for size in unit) for number, unit in enumerate(units)]
+    asked = [net.submit(leader, *values) for values in wanted]
+    net.settle()
+    fits = [BATCH_OVERHEAD + sum(RECORD_OVERHEAD + len(value) for value in values) <= LIMIT for values in wanted]
+    expected = [Error.NONE if fit else Error.RECORD_LIST_TOO_LARGE for fit in fits]
+    assert [net.done[one].error for one in asked] == expected
+    assert not any(net.done[one].is_uncertain for one in asked)
+    for values, one, fit in zip(wanted, asked, fits, strict=True):
+        if fit:
+            assert net.done[one].base_offset == end
+            end += len(values)
+    taken = [value for values, fit in zip(wanted, fits, strict=True) if fit for value in values]
+    net.advance(600)
+    for node in net.replicas:
+        assert net.values_of(node) == taken
+        assert max(batch_sizes(net, node)) <= LIMIT
+    assert net.leader == leader
+
+
+def test_followers_go_on_whose_fetches_are_smaller_than_a_batch() -> None:
+    """A Fetch always brings at least one batch, or a large one would stand in the way for ever."""
+    net = Net(quorum=QuorumConfig(append_linger_ms=0, fetch_max_bytes=100))
+    leader = net.elect()
+    values = [bytes([number]) * 5_000 for number in range(5)]
+    for value in values:
+        net.submit(leader, value)
+        net.settle()
+    net.advance(600)
+    assert all(net.values_of(node) == values for node in net.replicas)
+
+
+# A controller
+
+
+def create(net: Net, name: str, partitions: int) -> Error:
+    topic = CreatableTopic(
+        name=name,
+        num_partitions=-1,
+        replication_factor=-1,
+        assignments=[CreatableReplicaAssignment(number, [101]) for number in range(partitions)],
+    )
+    answer = net.ask(net.leader, CreateTopicsRequest(topics=[topic]))
+    assert isinstance(answer, CreateTopicsResponse)
+    return Error(answer.topics[0].error_code)
+
+
+def test_a_topic_that_does_not_fit_into_a_batch_is_refused_as_by_kafka_and_the_next_one_is_created() -> None:
+    """RecordBatchTooLargeException is RECORD_LIST_TOO_LARGE on the wire; all records of a request are one unit."""
+    quorum = Quorum(quorum=small_batches(max_batch_bytes=6000))
+    quorum.arrive(101)
+    leader = quorum.leader
+    before = quorum.net.replicas[leader].core.log_end_offset
+    assert create(quorum.net, "large", 200) == Error.RECORD_LIST_TOO_LARGE
+    assert quorum.net.replicas[leader].core.log_end_offset == before
+    assert create(quorum.net, "small", 2) == Error.NONE
+    for node in quorum.net.replicas:
+        assert set(quorum.controller(node).history.latest.topics) == {"small"}
+
+
+# Memory
+
+
+def test_a_leader_without_its_followers_takes_no_more_than_it_can_hold_and_recovers_with_them() -> None:
+    net = Net(max_uncommitted_bytes=10_000, quorum=QuorumConfig(append_linger_ms=0, fetch_timeout_ms=20_000))
+    leader = net.elect()
+    net.cut = {leader}
+    asked = [net.submit(leader, bytes(1000)) for _ in range(30)]
+    net.settle()
+    refused = [one for one in asked if one in net.done]
+    assert {net.done[one].error for one in refused} == {Error.REQUEST_TIMED_OUT}
+    assert not any(net.done[one].is_uncertain for one in refused)
+    assert 9 <= 30 - len(refused) <= 11
+    net.cut = set()
+    taken = [one for one in asked if one not in refused]
+    net.until(lambda: set(taken) <= set(net.done))
+    assert [net.done[one].error for one in taken] == [Error.NONE] * len(taken)
+    again = net.submit(leader, b"again")
+    net.settle()
+    assert net.done[again].error == Error.NONE
+    assert net.replicas[leader]._proposals.backlog.size_bytes == 0
+
+
+def test_what_a_former_leader_could_not_commit_is_no_burden_to_it_later() -> None:
+    net = Net(max_uncommitted_bytes=10_000)
+    former = net.elect()
+    net.cut = {former}
+    for _ in range(30):
+        net.submit(former, bytes(1000))
+    net.until(lambda: net.leader not in (0, former))
+    net.cut = set()
+    net.until(lambda: not net.replicas[former].core.is_leader)
+    assert net.replicas[former]._proposals.backlog.size_bytes == 0
+
+
+# Callers
+
+
+def finish_next(appends: Appends, inbox: Inbox[Input]) -> None:
+    submit = inbox.events.popleft()
+    assert isinstance(submit, Submit)
+    appends.finish(submit.submit_id, SubmitDone(submit_id=submit.submit_id, leader=LeaderAndEpoch(1, 1)))
+
+
+async def started(nursery: trio.Nursery, appends: Appends, sizes: list[int], done: list[int]) -> None:
+    async def append(number: int, size: int) -> None:
+        await appends.append([bytes(size)])
+        done.append(number)
+
+    for number, size in enumerate(sizes):
+        nursery.start_soon(append, number, size)
+        await wait_all_tasks_blocked()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "at_once"),
+    [([100] * 20, 10), ([20_000, 100, 100], 1), ([100, 20_000, 100], 2)],
+    ids=["small", "one that is too large goes alone", "a large one behind a small one"],
+)
+async def test_callers_wait_their_turn_by_bytes(sizes: list[int], at_once: int) -> None:
+    inbox: Inbox[Input] = Inbox()
+    appends = Appends(inbox, limit=11_000)
+    done: list[int] = []
+    async with trio.open_nursery() as nursery:
+        await started(nursery, appends, sizes, done)
+        assert len(appends.waiting) == at_once
+        while len(done) < len(sizes):
+            finish_next(appends, inbox)
+            await wait_all_tasks_blocked()
+    assert done == list(range(len(sizes)))
+
+
+async def test_one_that_was_large_makes_room_for_many() -> None:
+    inbox: Inbox[Input] = Inbox()
+    appends = Appends(inbox, limit=11_000)
+    async with trio.open_nursery() as nursery:
+        await started(nursery, appends, [20_000, *[100] * 8], [])
+        assert len(appends.waiting) == 1
+        finish_next(appends, inbox)
+        await wait_all_tasks_blocked()
+        assert len(appends.waiting) == 8
+        nursery.cancel_scope.cancel()

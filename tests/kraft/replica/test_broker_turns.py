@@ -1,0 +1,154 @@
+"""A broker takes large batches and snapshots a portion at a time, and tells its replicas of them in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from test_broker_agent import ONE, TOPIC, TWO, new_agent, started
+from test_turns import Counted
+
+from kraft.broker import BrokerAgent
+from kraft.broker.agent import PARTITIONS_PER_TURN
+from kraft.replica.hosts.broker_host import BrokerHost
+from kraft.replica.hosts.controller_host import RECORDS_PER_TURN, encode_image
+from kraft.replica.interface.events import CommittedBatch
+from kraft.sim.state.fingerprints import FactsOf
+from kraft.sim.state.forking import forked
+from metadata_log.image import MetadataDelta
+from metadata_log.records.frame import encode_record
+from metadata_log.records.metadata import PartitionChangeRecord, PartitionRecord, TopicRecord
+from metadata_log.serde import Message
+from metadata_log.types import OffsetAndEpoch
+
+PARTITIONS = 6_000
+
+
+@pytest.fixture
+def replays(monkeypatch: pytest.MonkeyPatch) -> Counted:
+    """Records that are replayed."""
+    counter = Counted()
+    monkeypatch.setattr(MetadataDelta, "replay", counter.counting(MetadataDelta.replay))
+    return counter
+
+
+@pytest.fixture
+def publications(monkeypatch: pytest.MonkeyPatch) -> Counted:
+    """Partitions that the replicas of a broker are told of."""
+    counter = Counted()
+    counted = counter.counting(BrokerAgent._publish_partition)
+    monkeypatch.setattr(BrokerAgent, "_publish_partition", counted)
+    return counter
+
+
+def batch(base_offset: int, contents: Sequence[tuple[Message, int]]) -> CommittedBatch:
+    values = tuple(encode_record(record, version) for record, version in contents)
+    return CommittedBatch(base_offset, base_offset + len(values), 1, 0, values, sum(map(len, values)))
+
+
+def created(base_offset: int) -> CommittedBatch:
+    """A topic whose partitions broker 101 leads."""
+    topic = (TopicRecord(name="large", topic_id=TOPIC), 0)
+    partitions = [
+        PartitionRecord(
+            partition_id=number,
+            topic_id=TOPIC,
+            replicas=(101, 102),
+            isr=(101, 102),
+            leader=101,
+            leader_epoch=0,
+            partition_epoch=0,
+            directories=(ONE, TWO),
+        )
+        for number in range(PARTITIONS)
+    ]
+    return batch(base_offset, [topic, *((one, 1) for one in partitions)])
+
+
+def publish(agent: BrokerAgent, now_ms: int) -> int:
+    """Poll an agent a millisecond apart until it has told its replicas of everything; returns how often."""
+    polls = 1
+    agent.poll(now_ms)
+    while agent._changed or agent._gathering is not None or agent._is_everything_changed:
+        assert agent.deadline_ms() == now_ms + 1
+        now_ms += 1
+        polls += 1
+        agent.poll(now_ms)
+    return polls
+
+
+def test_a_broker_applies_and_publishes_a_large_batch_in_turns(replays: Counted, publications: Counted) -> None:
+    host = BrokerHost(started())
+    agent = host.agent
+    base_offset = agent.image.end.offset
+    host.on_committed(created(base_offset))
+    replays.step_over()
+    now_ms = 1001
+    while host.is_applying:
+        # What is due meanwhile goes on with the image from before, and loses nothing of what comes.
+        agent.poll(now_ms)
+        now_ms += 1
+        assert "large" not in agent.image.topics
+        host.apply_more()
+        replays.step_over()
+    assert replays.most <= RECORDS_PER_TURN
+    assert len(agent.image.topics["large"].partitions) == PARTITIONS
+    publications.begin()
+    polls = 0
+    while agent._changed:
+        agent.poll(now_ms)
+        now_ms += 1
+        polls += 1
+        publications.step_over()
+    assert polls == PARTITIONS // PARTITIONS_PER_TURN
+    assert publications.most == PARTITIONS_PER_TURN
+    assert len(agent.replicas.led) == PARTITIONS
+
+
+def test_a_broker_begins_with_a_large_snapshot_in_turns(replays: Counted) -> None:
+    source = BrokerHost(new_agent())
+    source.on_committed(created(0))
+    while source.is_applying:
+        source.apply_more()
+    values = list(encode_image(source.agent.image))
+    host = BrokerHost(started())
+    replays.begin()
+    host.on_snapshot(values, OffsetAndEpoch(epoch=1, offset=9000))
+    replays.step_over()
+    while host.is_applying:
+        assert "large" not in host.agent.image.topics
+        host.apply_more()
+        replays.step_over()
+    assert replays.most <= RECORDS_PER_TURN
+    assert len(host.agent.image.topics["large"].partitions) == PARTITIONS
+    assert publish(host.agent, 1001) >= 2 * PARTITIONS // PARTITIONS_PER_TURN
+    assert len(host.agent.replicas.led) == PARTITIONS
+
+
+def test_a_fork_applies_on_where_the_broker_was() -> None:
+    host = BrokerHost(started())
+    host.on_committed(created(host.agent.image.end.offset))
+    host.apply_more()
+    copy, facts_of = forked(host), FactsOf()
+    assert facts_of(copy) == facts_of(host)
+    for one in (host, copy):
+        while one.is_applying:
+            one.apply_more()
+        publish(one.agent, 1001)
+    assert facts_of(copy) == facts_of(host)
+    assert copy.agent.image.topics["large"] == host.agent.image.topics["large"]
+    assert len(copy.agent.replicas.led) == PARTITIONS
+
+
+def test_a_batch_that_comes_while_replicas_are_told_is_told_as_well() -> None:
+    host = BrokerHost(started())
+    agent = host.agent
+    host.on_committed(created(agent.image.end.offset))
+    while host.is_applying:
+        host.apply_more()
+    agent.poll(1001)
+    assert agent._changed
+    away = PartitionChangeRecord(partition_id=0, topic_id=TOPIC, leader=102)
+    host.on_committed(batch(agent.image.end.offset, [(away, 0)]))
+    publish(agent, 1002)
+    assert len(agent.replicas.led) == PARTITIONS - 1

@@ -1,0 +1,425 @@
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from replica_net import CLUSTER_ID, DIRECTORY, START_MS, Net, formatted_disk, options, voter_set
+
+from kraft.controller import QuorumController
+from kraft.replica import ControllerHost, Replica, WireRequest, host_controller
+from metadata_log.errors import MetadataLogError
+from metadata_log.image import ResourceType
+from metadata_log.records import metadata
+from metadata_log.records.batch import records, scan
+from metadata_log.records.frame import decode_record
+from metadata_log.serde import Message
+from metadata_log.types import OffsetAndEpoch
+from transport.protocol.errors import Error
+from transport.protocol.messages import (
+    ApiVersionsRequest,
+    ControllerRegistrationRequest,
+    ControllerRegistrationResponse,
+    DescribeClientQuotasRequest,
+    DescribeClusterRequest,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    DescribeQuorumRequest,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from transport.protocol.messages.describe_configs import DescribeConfigsResource
+from transport.protocol.messages.describe_quorum import (
+    DescribeQuorumRequestPartitionData,
+    DescribeQuorumRequestTopicData,
+)
+from transport.protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource
+
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+def controller_of(net: Net, node: int) -> QuorumController:
+    hosted = net.replicas[node].application
+    assert isinstance(hosted, ControllerHost)
+    return hosted.controller
+
+
+def log_records(net: Net, node: int) -> list[tuple[int, Message]]:
+    """Every data record in a node's log, with its offset."""
+    found = []
+    for batch in scan(net.log_of(node)):
+        if not batch.is_control:
+            for record in records(batch):
+                message = decode_record(record.value or b"").record
+                assert message is not None
+                found.append((record.offset, message))
+    return found
+
+
+def alter(
+    *changes: tuple[str, int, str | None], name: str = "subscription", kind: int = 16
+) -> IncrementalAlterConfigsRequest:
+    configs = [AlterableConfig(name=key, config_operation=operation, value=value) for key, operation, value in changes]
+    resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+    return IncrementalAlterConfigsRequest(resources=[resource])
+
+
+def codes(response: Message) -> list[int]:
+    assert isinstance(response, IncrementalAlterConfigsResponse)
+    return [one.error_code for one in response.responses]
+
+
+def active(count: int = 3, **changes: object) -> tuple[Net, int]:
+    net = Net(count, application=host_controller, **changes)
+    leader = net.elect()
+    net.until(lambda: controller_of(net, leader).history.committed.features.metadata_version is not None)
+    return net, leader
+
+
+def test_who_asks_after_an_answer_sees_what_was_answered() -> None:
+    """Clients are answered before the controller is told of the commit; so whoever asks next has it told at once."""
+    net, leader = active()
+    subscription = DescribeConfigsResource(
+        resource_type=ResourceType.CLIENT_METRICS, resource_name="subscription", configuration_keys=None
+    )
+    written = net.request(leader, alter(("interval.ms", SET, "1234")))
+    while written not in net.answers:
+        assert net.once()
+    replica = net.replicas[leader]
+    assert replica.status().applied_offset < replica.core.high_watermark
+    net.queue.clear()
+    asked = net.request(leader, DescribeConfigsRequest(resources=[subscription]))
+    assert net.once()
+    answer = net.answers[asked]
+    assert isinstance(answer, DescribeConfigsResponse)
+    assert "1234" in [config.value for result in answer.results for config in result.configs]
+
+
+def test_the_first_active_controller_writes_what_kafka_writes() -> None:
+    """The log of a fresh 4.3-IV0 cluster: one batch 1-9 behind the LeaderChange record at 0, then NoOps."""
+    net, leader = active()
+    first = [type(record).__name__ for _, record in log_records(net, leader)][:9]
+    assert first == [
+        "BeginTransactionRecord",
+        *["FeatureLevelRecord"] * 6,
+        "ConfigRecord",
+        "EndTransactionRecord",
+    ]
+    batches = list(scan(net.log_of(leader)))
+    assert [(batch.base_offset, batch.record_count, batch.is_control) for batch in batches[:2]] == [
+        (0, 1, True),
+        (1, 9, False),
+    ]
+    written = dict(log_records(net, leader))
+    assert written[1] == metadata.BeginTransactionRecord(name="Bootstrap records")
+    assert written[2] == metadata.FeatureLevelRecord(name="metadata.version", feature_level=30)
+    assert written[8] == metadata.ConfigRecord(
+        resource_type=ResourceType.BROKER, resource_name="", name="min.insync.replicas", value="1"
+    )
+
+
+def test_a_second_leader_writes_nothing_of_its_own() -> None:
+    net, old = active()
+    net.kill(old)
+    new = net.elect()
+    net.advance(100)
+    later = {type(record).__name__ for offset, record in log_records(net, new) if offset > 9}
+    assert later <= {"NoOpRecord", "RegisterControllerRecord"}
+    assert controller_of(net, new).is_active
+
+
+def registrations(net: Net, node: int) -> list[metadata.RegisterControllerRecord]:
+    return [record for _, record in log_records(net, node) if isinstance(record, metadata.RegisterControllerRecord)]
+
+
+def is_registered(net: Net, node: int, observer: int) -> bool:
+    known = controller_of(net, observer).history.committed.controllers.by_id.get(node)
+    return known is not None and known.incarnation_id == controller_of(net, node).settings.incarnation_id
+
+
+def test_every_controller_registers_itself_once_per_start() -> None:
+    """Standbys ask the active controller, which registers itself: one record each, whoever leads next."""
+    net, leader = active()
+    net.until(lambda: all(is_registered(net, node, leader) for node in (1, 2, 3)))
+    assert sorted(record.controller_id for record in registrations(net, leader)) == [1, 2, 3]
+    first = registrations(net, leader)[0]
+    assert [endpoint.name for endpoint in first.end_points] == ["CONTROLLER"]
+    assert "metadata.version" in {feature.name for feature in first.features}
+    net.kill(leader)
+    new = net.elect()
+    net.start(leader)
+    net.until(lambda: is_registered(net, leader, new))
+    assert sorted(record.controller_id for record in registrations(net, new)) == sorted([1, 2, 3, leader])
+
+
+def test_a_standby_does_not_take_registrations() -> None:
+    net, leader = active()
+    standby = next(node for node in net.replicas if node != leader)
+    answer = net.ask(standby, ControllerRegistrationRequest(controller_id=9))
+    assert isinstance(answer, ControllerRegistrationResponse)
+    assert answer.error_code == Error.NOT_CONTROLLER
+
+
+def test_no_ops_come_every_interval_whatever_else_is_written() -> None:
+    net, leader = active(max_idle_interval_ms=500)
+    before = len(log_records(net, leader))
+    net.advance(5000)
+    no_ops = [record for _, record in log_records(net, leader)[before:] if isinstance(record, metadata.NoOpRecord)]
+    assert 9 <= len(no_ops) <= 11
+
+
+def test_no_idle_interval_means_no_no_ops() -> None:
+    net, leader = active(max_idle_interval_ms=0)
+    before = len(log_records(net, leader))
+    net.advance(5000)
+    assert len(log_records(net, leader)) == before
+
+
+def test_a_config_is_written_answered_after_its_commit_and_seen_everywhere() -> None:
+    net, leader = active()
+    request_id = net.request(leader, alter(("interval.ms", SET, "1000"), ("metrics", SET, "org.apache.")))
+    net.queue.popleft()()
+    assert controller_of(net, leader).history.latest.configs.of((16, "subscription"))["interval.ms"] == "1000"
+    assert request_id not in net.answers, "answered before the commit"
+    net.settle()
+    assert codes(net.answers.pop(request_id)) == [Error.NONE]
+    net.advance(1000)
+    for node in net.replicas:
+        values = controller_of(net, node).history.committed.configs.of((16, "subscription"))
+        assert dict(values) == {"interval.ms": "1000", "metrics": "org.apache."}, node
+
+
+def test_a_value_that_stays_the_same_is_not_written() -> None:
+    net, leader = active(max_idle_interval_ms=0)
+    net.ask(leader, alter(("interval.ms", SET, "1000")))
+    before = net.log_of(leader)
+    assert codes(net.ask(leader, alter(("interval.ms", SET, "1000")))) == [Error.NONE]
+    assert net.log_of(leader) == before
+
+
+def test_an_unchanged_value_is_confirmed_only_once_the_change_before_it_is_committed() -> None:
+    """The second answer rests on the first one's record, which may still be lost."""
+    net, leader = active(max_idle_interval_ms=0)
+    net.cut = {leader}
+    first = net.request(leader, alter(("interval.ms", SET, "1000")))
+    second = net.request(leader, alter(("interval.ms", SET, "1000")))
+    net.settle()
+    assert first not in net.answers
+    assert second not in net.answers
+    net.elect()
+    net.cut = set()
+    net.elect()
+    assert codes(net.answers[first]) == codes(net.answers[second]) == [Error.NOT_CONTROLLER]
+    assert controller_of(net, leader).history.latest.configs.of((16, "subscription")).get("interval.ms") is None
+
+
+@pytest.mark.parametrize(
+    ("request_", "error", "text"),
+    [
+        (alter(("interval.ms", SET, "99")), Error.INVALID_REQUEST, "between 100 and 3600000"),
+        (alter(("interval.ms", SET, "3600001")), Error.INVALID_REQUEST, "between 100 and 3600000"),
+        (alter(("interval.ms", SET, "soon")), Error.INVALID_CONFIG, "Not a number of type INT"),
+        (alter(("interval.ms", SET, "1_000")), Error.INVALID_CONFIG, "Not a number of type INT"),
+        (alter(("nonsense", SET, "1")), Error.INVALID_REQUEST, "Unknown client metrics configuration: nonsense"),
+        (alter(("match", SET, "client_id=a,what=b")), Error.INVALID_CONFIG, "Illegal client matching pattern: what=b"),
+        (alter(("match", SET, "client_id=(")), Error.INVALID_CONFIG, "Illegal client matching pattern"),
+        (alter(("match", SET, "client_id=" + "(" * 30_000)), Error.INVALID_CONFIG, "Illegal client matching pattern"),
+        (alter(("match", SET, "client_id=a{99999999999}")), Error.INVALID_CONFIG, "Illegal client matching pattern"),
+        (alter(("interval.ms", APPEND, "1")), Error.INVALID_CONFIG, "Can't APPEND to key interval.ms"),
+        (
+            alter(("metrics", APPEND, "x")),
+            Error.INVALID_CONFIG,
+            "Can't APPEND to key metrics because its type is not LIST",
+        ),
+        (alter(("metrics", SUBTRACT, "x")), Error.INVALID_CONFIG, "Can't SUBTRACT to key metrics"),
+        (alter(("metrics", SET, "a,,b")), Error.INVALID_CONFIG, "Configuration 'metrics' values must not be empty."),
+        (
+            alter(("match", SET, "client_id=a,")),
+            Error.INVALID_CONFIG,
+            "Configuration 'match' values must not be empty.",
+        ),
+        (alter(("match", SET, "client_id=")), Error.INVALID_CONFIG, "Illegal client matching pattern: client_id="),
+        (alter(("metrics", 9, "x")), Error.INVALID_REQUEST, "Unknown operation 9"),
+        (alter(("metrics", SET, "x"), name=""), Error.INVALID_REQUEST, "Subscription name can't be empty"),
+        (
+            alter(("retention.ms", SET, "1"), kind=2),
+            Error.UNKNOWN_TOPIC_OR_PARTITION,
+            "The topic 'subscription' does not exist.",
+        ),
+        (alter(("a", SET, "1"), kind=4, name="9"), Error.BROKER_ID_NOT_REGISTERED, "No node with id 9 found."),
+        (alter(("a", SET, "1"), kind=4, name="x"), Error.INVALID_REQUEST, "Unable to parse broker name"),
+        (alter(("a", SET, "1"), kind=32), Error.INVALID_CONFIG, "Unknown group config name: a"),
+        (alter(("a", SET, "1"), kind=8), Error.UNSUPPORTED_VERSION, "Resources of type BROKER_LOGGER are not served"),
+        (alter(("x", SET, "1"), kind=99), Error.UNSUPPORTED_VERSION, "Unknown resource type 99."),
+    ],
+)
+def test_a_bad_change_is_refused_with_kafkas_code_and_writes_nothing(
+    request_: IncrementalAlterConfigsRequest, error: Error, text: str
+) -> None:
+    net, leader = active(1, max_idle_interval_ms=0)
+    before = net.log_of(leader)
+    response = net.ask(leader, request_)
+    assert isinstance(response, IncrementalAlterConfigsResponse)
+    assert response.responses[0].error_code == error
+    assert text in (response.responses[0].error_message or "")
+    assert net.log_of(leader) == before
+    assert controller_of(net, leader).is_active
+
+
+def test_deleting_the_last_key_leaves_nothing_of_a_resource() -> None:
+    net, leader = active(1)
+    net.ask(leader, alter(("metrics", SET, "a,b"), ("interval.ms", SET, "1000")))
+    net.ask(leader, alter(("metrics", DELETE, None)))
+    assert dict(controller_of(net, leader).history.committed.configs.of((16, "subscription"))) == {
+        "interval.ms": "1000"
+    }
+    net.ask(leader, alter(("interval.ms", SET, None)))
+    assert (16, "subscription") not in controller_of(net, leader).history.committed.configs.by_resource
+
+
+def test_a_resource_named_twice_is_refused_and_the_others_go_through() -> None:
+    net, leader = active(1)
+    one = alter(("interval.ms", SET, "1000")).resources[0]
+    two = alter(("interval.ms", SET, "2000"), name="other").resources[0]
+    request = IncrementalAlterConfigsRequest(resources=[one, two, one])
+    assert codes(net.ask(leader, request)) == [Error.INVALID_REQUEST, Error.NONE]
+
+
+def test_validate_only_writes_nothing() -> None:
+    net, leader = active(1, max_idle_interval_ms=0)
+    before = net.log_of(leader)
+    resources = alter(("interval.ms", SET, "1000")).resources
+    assert codes(net.ask(leader, IncrementalAlterConfigsRequest(resources=resources, validate_only=True))) == [0]
+    assert net.log_of(leader) == before
+
+
+def test_a_standby_names_the_active_controller() -> None:
+    net, leader = active()
+    standby = next(node for node in net.replicas if node != leader)
+    response = net.ask(standby, alter(("interval.ms", SET, "1000")))
+    assert isinstance(response, IncrementalAlterConfigsResponse)
+    assert response.responses[0].error_code == Error.NOT_CONTROLLER
+    assert response.responses[0].error_message == f"The active controller appears to be node {leader}."
+    assert net.ask(standby, IncrementalAlterConfigsRequest()) == IncrementalAlterConfigsResponse()
+
+
+def test_a_deposed_controller_answers_instead_of_staying_silent() -> None:
+    net, leader = active()
+    net.cut = {leader}
+    held = net.request(leader, alter(("interval.ms", SET, "1000")))
+    net.settle()
+    assert held not in net.answers
+    net.until(lambda: held in net.answers)
+    assert codes(net.answers[held]) == [Error.NOT_CONTROLLER]
+
+
+def test_describe_cluster_lists_the_controllers_on_any_node() -> None:
+    net, leader = active()
+    for node in net.replicas:
+        response = net.ask(node, DescribeClusterRequest(endpoint_type=2))
+        assert (response.error_code, response.cluster_id, response.controller_id) == (0, CLUSTER_ID, leader)
+        assert [(one.broker_id, one.host, one.port) for one in response.brokers] == [
+            (1, "n1", 9093),
+            (2, "n2", 9093),
+            (3, "n3", 9093),
+        ]
+    wrong = net.ask(leader, DescribeClusterRequest(endpoint_type=1))
+    assert wrong.error_code == Error.MISMATCHED_ENDPOINT_TYPE
+    assert net.ask(leader, DescribeClusterRequest(), version=0).error_code == Error.INVALID_REQUEST
+
+
+def test_who_knows_no_metadata_yet_does_not_call_it_too_old() -> None:
+    """Kafka's admin client would believe that for ever."""
+    net, _ = active()
+    for node in tuple(net.replicas):
+        net.kill(node)
+    net.start(1)
+    response = net.ask(1, DescribeClusterRequest(endpoint_type=2))
+    assert (response.error_code, response.brokers) == (Error.NOT_CONTROLLER, [])
+
+
+def test_api_versions_names_what_is_served_and_nothing_else() -> None:
+    net, leader = active()
+    asked = ApiVersionsRequest(client_software_name="test", client_software_version="1.0")
+    response = net.ask(leader, asked)
+    assert [one.api_key for one in response.api_keys] == [
+        *(1, 18, 19, 20, 29, 30, 31, 32, 33, 37, 38, 39, 40, 41, 43, 44, 45, 46, 49, 50, 51),
+        *(52, 53, 54, 55, 56, 57, 58, 59, 60, 62, 63, 64, 67, 70, 73, 80, 81, 82),
+    ]
+    assert response.finalized_features_epoch == 9, "as of the end of the bootstrap transaction"
+    finalized = {one.name: one.max_version_level for one in response.finalized_features}
+    assert finalized["metadata.version"] == 30
+    assert "eligible.leader.replicas.version" in {one.name for one in response.supported_features}
+    old = net.ask(leader, asked, version=3)
+    assert [one.name for one in old.supported_features] == ["metadata.version"]
+    assert net.ask(leader, ApiVersionsRequest(), version=0).supported_features == []
+
+
+def test_an_api_that_is_not_served_closes_the_connection() -> None:
+    net, leader = active()
+    request = WireRequest(
+        request_id=77, api_key=48, version=1, message=DescribeClientQuotasRequest(), listener="CONTROLLER"
+    )
+    net.step(leader, request)
+    assert net.dropped == [77]
+
+
+def test_describe_quorum_answers_on_the_leader_and_refuses_elsewhere() -> None:
+    net, leader = active()
+    partition = DescribeQuorumRequestPartitionData(partition_index=0)
+    topic = DescribeQuorumRequestTopicData(topic_name="__cluster_metadata", partitions=[partition])
+    for version in range(3):
+        response = net.ask(leader, DescribeQuorumRequest(topics=[topic]), version=version)
+        answer = response.topics[0].partitions[0]
+        assert (answer.error_code, answer.leader_id) == (0, leader)
+        assert [one.replica_id for one in answer.current_voters] == [1, 2, 3]
+        assert len(response.nodes) == (3 if version == 2 else 0)
+    standby = next(node for node in net.replicas if node != leader)
+    refused = net.ask(standby, DescribeQuorumRequest(topics=[topic])).topics[0].partitions[0]
+    assert (refused.error_code, refused.leader_id) == (Error.NOT_LEADER_OR_FOLLOWER, 0)
+    other = DescribeQuorumRequestTopicData(topic_name="other", partitions=[partition])
+    unknown = net.ask(leader, DescribeQuorumRequest(topics=[other])).topics[0].partitions[0]
+    assert unknown.error_code == Error.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_an_old_release_is_bootstrapped_without_a_transaction() -> None:
+    disk = formatted_disk(1, release="3.5-IV2")
+    net = Net(1, application=host_controller)
+    net.kill(1)
+    net.disks[1] = disk
+    net.start(1)
+    net.elect()
+    net.settle()
+    kinds = [type(record).__name__ for _, record in log_records(net, 1)]
+    assert kinds == ["FeatureLevelRecord"]
+
+
+def test_a_leader_that_died_within_the_bootstrap_is_followed_by_an_abort() -> None:
+    """Its transaction may be open in the log: the next leader aborts it and begins anew."""
+    net = Net(1, application=host_controller)
+    net.elect()
+    controller = controller_of(net, 1)
+    begin = metadata.BeginTransactionRecord(name="Bootstrap records")
+    fresh = QuorumController(controller.settings)
+    fresh.on_committed_elsewhere([begin], 1, OffsetAndEpoch(epoch=1, offset=2))
+    kinds = [type(one.record).__name__ for one in fresh.activate(2, 2, 0).records]
+    assert kinds[:2] == ["AbortTransactionRecord", "BeginTransactionRecord"]
+    assert kinds[-1] == "EndTransactionRecord"
+
+
+def test_a_feature_level_of_the_future_stops_the_node_with_a_clear_error() -> None:
+    controller = QuorumController(controller_of(Net(1, application=host_controller), 1).settings)
+    record = metadata.FeatureLevelRecord(name="metadata.version", feature_level=31)
+    with pytest.raises(MetadataLogError, match=r"metadata\.version 31, and this software supports 7 to 30"):
+        controller.on_committed_elsewhere([record], 0, OffsetAndEpoch(epoch=1, offset=1))
+
+
+def test_a_wrong_cluster_id_is_refused_at_the_start() -> None:
+    with pytest.raises(MetadataLogError, match="belongs to cluster") as refused:
+        Replica.open(
+            options=options(1, voter_set(1), cluster_id="AAAAAAAAAAAAAAAAAAAAAQ", directory=DIRECTORY),
+            disk=formatted_disk(1),
+            rng=Random(1),
+            application=host_controller,
+            now_ms=START_MS,
+        )
+    assert refused.value.hint

@@ -1,0 +1,201 @@
+"""Quorums whose voters stand in the log (KIP-853), in memory: formatted by us, and begun by Apache Kafka."""
+
+from __future__ import annotations
+
+from functools import cache
+from random import Random
+
+from replica_net import CLUSTER_ID, DIRECTORY, START_MS, Net
+from test_replica_real_data import PARTITION, batches_of, controller, loaded_disk
+
+from kraft.quorum.values import Endpoints, ListenerAddress, ReplicaKey, VersionRange
+from kraft.quorum.voter_history import DYNAMIC
+from kraft.quorum.voters import Voter, VoterSet
+from kraft.replica import host_controller
+from kraft.replica.interface.snapshot_options import SnapshotOptions
+from metadata_log.log.log_dir import format_directory
+from metadata_log.log.quorum_state_file import read_quorum_state
+from metadata_log.log.retention import Retention
+from metadata_log.log.snapshot import list_snapshots, read_snapshot_start, snapshot_name
+from metadata_log.memory_disk import MemoryDisk
+from metadata_log.types import Uuid
+from transport.protocol.errors import Error
+from transport.protocol.messages import DescribeQuorumRequest, DescribeQuorumResponse
+from transport.protocol.messages.describe_quorum import (
+    DescribeQuorumRequestPartitionData,
+    DescribeQuorumRequestTopicData,
+)
+
+NOBODY = VoterSet(())
+
+
+def directory_id(node: int) -> Uuid:
+    return Uuid(bytes(15) + bytes([100 + node]))
+
+
+def voter(node: int) -> Voter:
+    address = ListenerAddress("CONTROLLER", f"n{node}", 9093)
+    return Voter(ReplicaKey(node, directory_id(node)), Endpoints((address,)), VersionRange(0, 1))
+
+
+def dynamic_disk(node: int, voters: VoterSet | None, seed: int = 1) -> MemoryDisk:
+    """Formatted with --initial-controllers, or with --no-initial-controllers; another seed makes another directory."""
+    disk = MemoryDisk()
+    format_directory(
+        disk,
+        DIRECTORY,
+        node_id=node,
+        cluster_id=CLUSTER_ID,
+        rng=Random(100 * seed + node),
+        now_ms=START_MS,
+        dynamic=True,
+        initial_voters=None if voters is None else voters.to_record(),
+    )
+    return disk
+
+
+def dynamic_net(voting: int = 3, joining: int = 0, **changes: object) -> Net:
+    """Voters from 1 on, then nodes that were formatted to join."""
+    initial = VoterSet.of(map(voter, range(1, voting + 1)))
+    disks = {node: dynamic_disk(node, initial if node <= voting else None) for node in range(1, voting + joining + 1)}
+    bootstrap = tuple(ListenerAddress("CONTROLLER", f"n{node}", 9093) for node in range(1, voting + 1))
+    return Net(voting, disks=disks, voters=NOBODY, bootstrap=bootstrap, **changes)
+
+
+def describe(net: Net) -> DescribeQuorumResponse:
+    topic = DescribeQuorumRequestTopicData("__cluster_metadata", [DescribeQuorumRequestPartitionData(0)])
+    answer = net.ask(net.leader, DescribeQuorumRequest(topics=[topic]))
+    assert isinstance(answer, DescribeQuorumResponse)
+    assert answer.error_code == Error.NONE
+    return answer
+
+
+def test_three_formatted_nodes_elect_commit_and_fail_over() -> None:
+    net = dynamic_net()
+    first = net.elect()
+    net.submit(first, b"one")
+    net.advance(600)
+    net.kill(first)
+    second = net.elect()
+    assert second != first
+    net.submit(second, b"two")
+    net.start(first)
+    net.advance(3000)
+    logs = {net.log_of(node) for node in net.replicas}
+    assert len(logs) == 1
+    assert net.values_of(first)[-1] == b"two"
+    for node, replica in net.replicas.items():
+        assert replica.core.history.kraft_version == DYNAMIC
+        assert replica.core.voters == VoterSet.of(map(voter, (1, 2, 3))), node
+
+
+def test_the_first_leader_records_the_voters_of_the_formatting_and_later_ones_do_not() -> None:
+    net = dynamic_net()
+    first = net.elect()
+    assert net.replicas[first].core.history.voters_offset == 2
+    net.kill(first)
+    second = net.elect()
+    assert net.replicas[second].core.history.voters_offset == 2
+
+
+def test_quorum_state_names_the_directory_that_got_the_vote() -> None:
+    net = dynamic_net()
+    leader = net.elect()
+    stored = [read_quorum_state(net.disks[node], PARTITION) for node in net.replicas if node != leader]
+    assert {one.data_version for one in stored if one} == {1}
+    assert (leader, directory_id(leader)) in {(one.voted_id, one.voted_directory_id) for one in stored if one}
+
+
+def test_describe_quorum_names_the_directories() -> None:
+    net = dynamic_net()
+    net.elect()
+    answer = describe(net)
+    voters = [(one.replica_id, one.replica_directory_id) for one in answer.topics[0].partitions[0].current_voters]
+    assert voters == [(node, directory_id(node)) for node in (1, 2, 3)]
+    assert [(node.node_id, node.listeners[0].host) for node in answer.nodes] == [(1, "n1"), (2, "n2"), (3, "n3")]
+
+
+def test_a_voter_whose_disk_was_wiped_is_an_observer_and_never_stands() -> None:
+    """Its id is that of a voter, its directory is not: it must not vote for what it has forgotten (KIP-853)."""
+    net = dynamic_net()
+    leader = net.elect()
+    lost = next(node for node in net.replicas if node != leader)
+    net.kill(lost)
+    net.disks[lost] = dynamic_disk(lost, None)
+    net.start(lost)
+    net.advance(3000)
+    core = net.replicas[lost].core
+    assert not core.is_voter
+    assert core.log_end_offset == net.replicas[leader].core.log_end_offset
+    observers = describe(net).topics[0].partitions[0].observers
+    assert [(one.replica_id, one.replica_directory_id) for one in observers] == [(lost, core.local.directory_id)]
+    net.kill(leader)
+    net.advance(20_000)
+    assert net.replicas[lost].core.state_name in ("Unattached", "Follower")
+    assert not any(replica.core.is_leader for replica in net.replicas.values())
+
+
+def test_a_joining_node_finds_the_leader_by_the_bootstrap_servers() -> None:
+    net = dynamic_net(joining=1)
+    leader = net.elect()
+    net.advance(1000)
+    joined = net.replicas[4].core
+    assert (joined.leader.leader_id, joined.is_voter) == (leader, False)
+    assert joined.voters == net.replicas[leader].core.voters
+    assert net.log_of(4) == net.log_of(leader)
+
+
+@cache
+def dynamic3() -> dict[int, MemoryDisk]:
+    return {node: loaded_disk("clusters", f"dynamic3/nodes/c{node}") for node in (1, 2, 3, 4)}
+
+
+def real_dynamic_net(**changes: object) -> Net:
+    disks = {node: disk.fork() for node, disk in dynamic3().items()}
+    return Net(4, application=host_controller, disks=disks, cluster_id=None, voters=NOBODY, **changes)
+
+
+def test_a_dynamic_quorum_of_apache_kafka_goes_on_under_our_nodes() -> None:
+    """Nothing that was committed is lost, and the new leader writes down where it listens now."""
+    before = {node: batches_of(disk) for node, disk in dynamic3().items()}
+    net = real_dynamic_net()
+    assert {replica.core.history.kraft_version for replica in net.replicas.values()} == {DYNAMIC}
+    voting = net.replicas[1].core.voters
+    leader = net.elect()
+    assert leader in voting.ids
+    net.until(lambda: controller(net, leader).controller.is_active)
+    core = net.replicas[leader].core
+    own = core.voters.find(leader)
+    assert own is not None
+    assert own.endpoints.listeners[0].host == f"n{leader}"
+    assert core.voters.keys == voting.keys
+    net.advance(1500)
+    for node, replica in net.replicas.items():
+        assert replica.core.voters == core.voters, node
+        assert replica.core.is_voter == (node in voting.ids), node
+    held = {
+        offset: data
+        for batches in before.values()
+        for offset, data in batches.items()
+        if sum(other.get(offset) == data for other in before.values()) >= voting.majority
+    }
+    start = core.log_start_offset
+    assert {at: data for at, data in held.items() if at >= start}.items() <= batches_of(net.disks[leader]).items()
+
+
+def test_snapshots_carry_the_voters_and_whoever_takes_one_knows_them() -> None:
+    options = SnapshotOptions(max_bytes=2000, retention=Retention(max_bytes=1))
+    net = dynamic_net(joining=1, application=host_controller, snapshots=options)
+    net.kill(4)
+    leader = net.elect()
+    net.until(lambda: net.replicas[leader].core.log_start_offset > 0, 200_000)
+    snapshot = list_snapshots(net.disks[leader], PARTITION)[-1]
+    start = read_snapshot_start(net.disks[leader], f"{PARTITION}/{snapshot_name(snapshot)}")
+    assert start.kraft_version == DYNAMIC
+    assert start.voters == net.replicas[leader].core.voters.to_record()
+    net.start(4)
+    net.until(lambda: net.replicas[4].core.log_start_offset > 0)
+    assert net.replicas[4].core.voters == net.replicas[leader].core.voters
+    net.kill(4)
+    net.start(4)
+    assert net.replicas[4].core.voters == net.replicas[leader].core.voters

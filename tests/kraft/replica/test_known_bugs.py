@@ -1,0 +1,518 @@
+"""Bugs that Apache Kafka's quorum had or has, by the numbers of its issue tracker: none of them is here.
+
+Each test says what Kafka did. Those that its protocol invites are here, too, though they were never written up: what a
+peer can say that ends a Kafka process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from metadata_faults import FAULTS
+from msgspec import structs
+from replica_net import CLUSTER_ID, DIRECTORY, START_MS, Net, formatted_disk
+from test_controller_quorum import alter, codes
+from test_dynamic_quorum import describe, directory_id, dynamic_net
+from test_replica_snapshots import SCARCE, are_equal, follower_of, pieces_seen, quorum, replace_disk, snapshots, write
+from test_voter_changes import add, agree_on, error_of, remove
+
+from kraft.quorum.effects import StateChanged, Suspicious
+from kraft.quorum.values import ListenerAddress, QuorumConfig
+from kraft.replica import SnapshotOptions, host_controller
+from metadata_log.errors import DirectoryError, MetadataLogError
+from metadata_log.log.quorum_state_file import StoredElection, write_quorum_state
+from metadata_log.log.retention import Retention
+from metadata_log.log.snapshot import snapshot_name
+from metadata_log.memory_disk import MemoryDisk
+from metadata_log.records.batch import build_batch, scan
+from metadata_log.records.frame import encode_record
+from metadata_log.records.metadata import (
+    BeginTransactionRecord,
+    ConfigRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    NoOpRecord,
+)
+from metadata_log.serde import Message
+from metadata_log.types import METADATA_TOPIC
+from transport.protocol.errors import Error
+from transport.protocol.messages import (
+    BeginQuorumEpochRequest,
+    BeginQuorumEpochResponse,
+    FetchResponse,
+    UpdateRaftVoterRequest,
+)
+from transport.protocol.messages.begin_quorum_epoch import (
+    BeginQuorumEpochRequestPartitionData,
+    BeginQuorumEpochRequestTopicData,
+    LeaderEndpoint,
+)
+from transport.protocol.messages.fetch import EpochEndOffset
+from transport.protocol.messages.update_raft_voter import KRaftVersionFeature, Listener
+
+PARTITION = f"{DIRECTORY}/__cluster_metadata-0"
+LOG = f"{PARTITION}/00000000000000000000.log"
+
+
+def others(net: Net, node: int) -> list[int]:
+    return [other for other in net.replicas if other != node]
+
+
+def epochs(net: Net) -> set[int]:
+    return {replica.core.epoch for replica in net.replicas.values()}
+
+
+def causes(net: Net, node: int) -> list[str]:
+    """Why a node changed its state, each time."""
+    return [effect.cause for who, effect in net.traces if who == node and isinstance(effect, StateChanged)]
+
+
+def reports(net: Net, node: int) -> list[str]:
+    """What a node has found strange of others."""
+    return [effect.what for who, effect in net.traces if who == node and isinstance(effect, Suspicious)]
+
+
+# A majority that cannot be reached
+
+
+def test_a_leader_that_is_cut_from_its_majority_resigns() -> None:
+    """KAFKA-15489, KAFKA-13621: it went on leading, and whoever could reach only that leader waited for ever."""
+    net = Net()
+    leader = net.elect()
+    net.cut = {leader}
+    lost = net.submit(leader, b"lost")
+    net.until(lambda: not net.replicas[leader].core.is_leader, most_ms=3000)
+    assert causes(net, leader)[-1] == "check-quorum"
+    assert net.done[lost].is_uncertain
+    assert net.elect() != leader
+
+
+def test_what_is_said_in_a_leaders_own_name_is_no_majority() -> None:
+    """Ours: an update or a FetchSnapshot under the leader's own id was counted as heard from another voter."""
+    net = dynamic_net(3)
+    leader = net.elect()
+    net.cut = {leader}
+    for _ in range(40):
+        if net.replicas[leader].core.is_leader:
+            net.request(leader, update(net, leader, f"n{leader}"))
+        net.advance(100)
+    assert "check-quorum" in causes(net, leader)
+
+
+def test_whoever_only_downloads_a_snapshot_keeps_its_leader() -> None:
+    """KAFKA-15489: what counts is a Fetch or a FetchSnapshot; a download takes longer than the leader's patience."""
+    net = quorum()
+    write(net, 200)
+    leader, loading = net.leader, follower_of(net)
+    replace_disk(net, loading)
+    net.kill(next(node for node in net.replicas if node != leader))
+    net.changes["quorum"] = QuorumConfig(append_linger_ms=0, fetch_snapshot_max_bytes=100)
+    net.start(loading)
+    begun_ms = net.now_ms
+    pieces = pieces_seen(net)
+    while not snapshots(net, loading):
+        assert net.now_ms < begun_ms + 60_000
+        seen = len(pieces)
+        while len(pieces) == seen and net.once():
+            pass
+        # A piece takes a while to arrive, and meanwhile nothing else happens.
+        net.now_ms += 400
+    assert net.now_ms - begun_ms > 6000
+    assert net.leader == leader
+    assert "check-quorum" not in causes(net, leader)
+    net.until(lambda: are_equal(net))
+
+
+def test_the_only_voter_never_misses_a_majority() -> None:
+    """KAFKA-16144: every three seconds the only voter resigned, and elected itself again."""
+    net = Net(1)
+    net.elect()
+    before = epochs(net)
+    net.advance(60_000)
+    assert epochs(net) == before
+    grown = dynamic_net(2)
+    leader = grown.elect()
+    assert error_of(grown, remove(*others(grown, leader))) == Error.NONE
+    before = epochs(grown)
+    grown.kill(*others(grown, leader))
+    grown.advance(60_000)
+    assert epochs(grown) == before
+
+
+def test_a_returning_node_never_raises_the_epoch() -> None:
+    """KIP-996: a node that nobody heard for a while came back with an epoch of its own, and ended a good leader's."""
+    net = Net()
+    leader = net.elect()
+    before = epochs(net)
+    isolated = others(net, leader)[0]
+    for _ in range(3):
+        net.cut = {isolated}
+        net.advance(20_000)
+        assert net.replicas[isolated].core.state_name == "Prospective"
+        net.cut = set()
+        net.advance(3000)
+        assert (net.leader, epochs(net)) == (leader, before)
+    net.unreachable = {(isolated, f"n{leader}")}
+    net.advance(20_000)
+    assert (net.leader, epochs(net)) == (leader, before), "nor does one that only the leader does not hear"
+
+
+# Observers
+
+
+def observed() -> tuple[Net, int, int]:
+    """Three voters and the observer 4 that follows them: the net, the leader, the observer."""
+    net = dynamic_net(3, joining=1)
+    leader = net.elect()
+    net.until(lambda: net.replicas[4].core.high_watermark > 0)
+    return net, leader, 4
+
+
+def catches_up(net: Net, node: int, value: bytes) -> None:
+    net.submit(net.leader, value)
+    net.until(lambda: net.values_of(node)[-1:] == [value])
+
+
+def test_an_observer_that_is_cut_from_the_leader_finds_the_new_one() -> None:
+    net, old, observer = observed()
+    net.unreachable = {(observer, f"n{old}")}
+    net.cut = {old}
+    net.until(lambda: net.leader not in (0, old))
+    catches_up(net, observer, b"of the new leader")
+
+
+def test_an_observer_returns_to_a_leader_that_can_be_reached_again() -> None:
+    """KAFKA-19354: once its fetch timeout was over, it asked the bootstrap servers for ever, who only named the leader
+    again.
+    """
+    net, leader, observer = observed()
+    net.unreachable = {(observer, f"n{leader}")}
+    net.advance(10_000)
+    net.unreachable = set()
+    catches_up(net, observer, b"heard again")
+    assert net.leader == leader
+
+
+def test_an_observer_follows_a_leader_that_it_reaches_only_as_a_bootstrap_server() -> None:
+    """KAFKA-20514: where the advertised address of the leader leads nowhere, the observer can keep asking there."""
+    net, leader, observer = observed()
+    net.kill(observer)
+    net.changes["bootstrap"] = tuple(ListenerAddress("CONTROLLER", f"b{node}", 9093) for node in (1, 2, 3))
+    net.unreachable = {(observer, f"n{node}") for node in (1, 2, 3)}
+    net.start(observer)
+    catches_up(net, observer, b"by the other address")
+    net.cut = {leader}
+    net.until(lambda: net.leader not in (0, leader))
+    catches_up(net, observer, b"and again")
+
+
+# Changes of the voters
+
+
+def update(net: Net, node: int, host: str) -> UpdateRaftVoterRequest:
+    """A voter tells where it listens."""
+    return UpdateRaftVoterRequest(
+        cluster_id=CLUSTER_ID,
+        current_leader_epoch=net.replicas[net.leader].core.epoch,
+        voter_id=node,
+        voter_directory_id=directory_id(node),
+        listeners=[Listener("CONTROLLER", host, 9093)],
+        kraft_version_feature=KRaftVersionFeature(0, 1),
+    )
+
+
+def test_an_update_waits_for_a_change_that_nobody_waits_for_any_more() -> None:
+    """KAFKA-20740: a removal timed out, its record was in the log, and an update wrote a second uncommitted set."""
+    net = dynamic_net(3)
+    leader = net.elect()
+    first, second = others(net, leader)
+    net.unreachable = {(node, f"n{leader}") for node in (first, second)}
+    assert error_of(net, remove(first)) == Error.REQUEST_TIMED_OUT
+    assert net.leader == leader
+    sets = net.replicas[leader].core.history.sets
+    assert error_of(net, update(net, second, "elsewhere")) == Error.REQUEST_TIMED_OUT
+    assert error_of(net, add(net, 9)) == Error.REQUEST_TIMED_OUT
+    assert net.replicas[leader].core.history.sets == sets
+
+
+def test_a_leader_that_votes_no_more_does_not_count_itself() -> None:
+    """KAFKA-16530, KAFKA-16531: the leader took its own log and its own fetch for those of a voter."""
+    net = dynamic_net(3)
+    leader = net.elect()
+    alive, dead = others(net, leader)
+    net.kill(dead)
+    asked = net.request(leader, remove(leader))
+    net.settle()
+    offset = net.replicas[leader].core.history.voters_offset
+    assert offset is not None
+    assert net.replicas[alive].core.log_end_offset > offset
+    net.advance(2500)
+    assert net.replicas[leader].core.high_watermark <= offset
+    assert asked in net.answers
+    net.until(lambda: "check-quorum" in causes(net, leader))
+
+
+def test_the_active_controller_is_removed() -> None:
+    """KAFKA-17608: the commit of a control batch moved the offset to return to without an image of it, and the
+    controller died when it renounced.
+    """
+    net = dynamic_net(3, application=host_controller)
+    leader = net.elect()
+    net.until(lambda: net.replicas[leader].is_active)
+    assert codes(net.ask(leader, alter(("interval.ms", 0, "1000")))) == [Error.NONE]
+    asked = net.request(leader, remove(leader))
+    written = net.request(leader, alter(("interval.ms", 0, "2000")))
+    net.until(lambda: net.leader not in (0, leader) and net.replicas[net.leader].is_active)
+    assert {asked, written} <= net.answers.keys()
+    assert codes(net.ask(net.leader, alter(("interval.ms", 0, "3000")))) == [Error.NONE]
+    net.until(lambda: are_equal(net))
+
+
+def test_a_removed_voter_answers_the_announcement_of_the_epoch() -> None:
+    """Kafka 4.3.1: the leader's process ended with "Unexpected acknowledgement from non-voter"."""
+    net = dynamic_net(3)
+    leader = net.elect()
+    gone = others(net, leader)[0]
+    asked: list[int] = []
+
+    def remove_before_it_arrives(sender: int, answer: Message) -> Message:
+        if sender == gone and isinstance(answer, BeginQuorumEpochResponse) and not asked:
+            asked.append(net.request(leader, remove(gone)))
+        return answer
+
+    net.on_the_way = remove_before_it_arrives
+    net.unreachable = {(gone, f"n{leader}")}
+    net.until(lambda: bool(asked) and asked[0] in net.answers)
+    assert gone not in net.replicas[leader].core.voters.ids
+    net.unreachable = set()
+    goes_on(net)
+    assert net.leader == leader
+
+
+def test_an_added_voter_is_described_with_its_address() -> None:
+    """KAFKA-17604: what had been fetched as an observer was kept, and the address was not."""
+    net = dynamic_net(1, joining=1)
+    net.elect()
+    net.advance(1000)
+    assert error_of(net, add(net, 2)) == Error.NONE
+    agree_on(net, 1, 2)
+    nodes = {node.node_id: node.listeners[0].host for node in describe(net).nodes}
+    assert nodes == {1: "n1", 2: "n2"}
+
+
+# Snapshots and the log
+
+
+def test_a_log_that_begins_later_needs_its_snapshot() -> None:
+    """KAFKA-14240: the controller began with what was left, as if there had never been anything before."""
+    net = quorum(SCARCE, segment_bytes=2000, max_idle_interval_ms=0)
+    write(net, 60)
+    net.advance(120_000)
+    node = follower_of(net)
+    assert net.replicas[node].core.log_start_offset > 0
+    net.kill(node)
+    disk = net.disks[node]
+    for snapshot in snapshots(net, node):
+        disk.remove(f"{PARTITION}/{snapshot_name(snapshot)}")
+    left = disk.list(PARTITION)
+    with pytest.raises(DirectoryError, match="no snapshot covers what came before") as refused:
+        net.start(node)
+    assert refused.value.hint
+    assert disk.list(PARTITION) == left, "what is refused is left alone"
+
+
+def test_what_no_snapshot_holds_is_never_too_old() -> None:
+    """KAFKA-14238: segments went by age and size, though the newest snapshot ended before them."""
+    forgetful = SnapshotOptions(max_bytes=1500, retention=Retention(max_bytes=1, max_ms=1))
+    net = quorum(forgetful, segment_bytes=500, max_idle_interval_ms=0)
+    write(net, 60)
+    net.advance(200_000)
+    for node, replica in net.replicas.items():
+        newest = snapshots(net, node)[-1]
+        assert replica.log.start_offset == newest.offset < replica.core.log_end_offset
+        assert replica.log.read(newest.offset, 1)
+    node = follower_of(net)
+    replace_disk(net, node)
+    net.start(node)
+    net.until(lambda: are_equal(net))
+
+
+def disk_with(*batches: list[Message]) -> MemoryDisk:
+    """The disk of the only voter, whose log has these."""
+    disk = formatted_disk(1)
+    disk.mkdir(PARTITION)
+    file = disk.open(LOG, create=True)
+    offset = 0
+    versions: dict[type[Message], int] = {}
+    for batch in batches:
+        values = [encode_record(one, versions.get(type(one), 0)) for one in batch]
+        file.append(build_batch(offset, 1, START_MS, values))
+        offset += len(batch)
+    file.fsync()
+    file.close()
+    write_quorum_state(disk, PARTITION, StoredElection(leader_epoch=1))
+    for directory in ("", DIRECTORY, PARTITION):
+        disk.fsync_dir(directory)
+    return disk
+
+
+METADATA_VERSION = FeatureLevelRecord(name="metadata.version", feature_level=30)
+
+
+def test_an_image_that_lacks_something_becomes_no_snapshot() -> None:
+    """KAFKA-14203: a record that could not be applied was skipped, the snapshot then lacked it for good, and the log
+    was cut. Here a node stops that cannot apply what is committed.
+    """
+    disk = disk_with([METADATA_VERSION, *FAULTS[0].log], *([NoOpRecord()] * 50 for _ in range(10)))
+    with pytest.raises(MetadataLogError, match=FAULTS[0].words):
+        Net(1, application=host_controller, disks={1: disk}, snapshots=SnapshotOptions(max_bytes=100)).elect()
+    assert not any("checkpoint" in name for name in disk.list(PARTITION) if "epoch" not in name)
+    assert disk.read(LOG)
+
+
+def config(number: int) -> ConfigRecord:
+    return ConfigRecord(resource_type=16, resource_name=f"s{number}", name="interval.ms", value="1000")
+
+
+def test_a_snapshot_ends_where_a_batch_ends_and_outside_of_transactions() -> None:
+    """KAFKA-17713: one ended where a transaction began, within a batch, and whoever took it could not fetch on."""
+    disk = disk_with(
+        [METADATA_VERSION, *(config(number) for number in range(50)), BeginTransactionRecord()],
+        [config(number) for number in range(50, 100)],
+        [EndTransactionRecord(), config(100)],
+    )
+    net = Net(1, application=host_controller, disks={1: disk}, snapshots=SnapshotOptions(max_bytes=100))
+    net.elect()
+    net.advance(1000)
+    ends = {batch.next_offset for batch in scan(net.log_of(1))}
+    taken = snapshots(net, 1)
+    assert taken
+    assert {one.offset for one in taken} <= ends
+    assert taken[0].offset >= 104, "the transaction is over"
+
+
+def test_a_snapshot_that_replaced_the_log_leaves_no_older_one() -> None:
+    """Ours: after a power failure between the two, the older snapshot stayed; as leader the node then sent a follower,
+    whose log began where its own did, to the snapshot that this follower had, again and again.
+    """
+    net = quorum(max_idle_interval_ms=0)
+    write(net, 30)
+    leader, node = net.leader, follower_of(net)
+    assert snapshots(net, node)
+    net.kill(node)
+    net.kill(leader)
+    net.start(leader)
+    net.elect()
+    write(net, 60, first=100)
+    newest = snapshots(net, net.leader)[-1]
+    assert newest.epoch > snapshots(net, node)[-1].epoch
+    # The node has a snapshot of its own, and the leader's, and its log ends before that one.
+    disk = net.disks[node]
+    content = net.disks[net.leader].read(f"{PARTITION}/{snapshot_name(newest)}")
+    file = disk.open(f"{PARTITION}/{snapshot_name(newest)}", create=True)
+    file.append(content)
+    file.fsync()
+    file.close()
+    disk.fsync_dir(PARTITION)
+    net.start(node)
+    assert snapshots(net, node) == (newest,)
+    assert net.replicas[node].core.log_start_offset == newest.offset
+    net.until(lambda: are_equal(net))
+
+
+# What ends a process of Kafka's, and must not end ours
+
+
+def announcement(net: Net, node: int, leader_id: int, epoch: int, host: str | None = None) -> BeginQuorumEpochRequest:
+    partition = BeginQuorumEpochRequestPartitionData(leader_id=leader_id, leader_epoch=epoch)
+    return BeginQuorumEpochRequest(
+        cluster_id=CLUSTER_ID,
+        voter_id=node,
+        topics=[BeginQuorumEpochRequestTopicData(topic_name=METADATA_TOPIC, partitions=[partition])],
+        leader_endpoints=[] if host is None else [LeaderEndpoint(name="CONTROLLER", host=host, port=9093)],
+    )
+
+
+def goes_on(net: Net) -> None:
+    """All nodes live, and commit."""
+    net.elect()
+    done = net.submit(net.leader, b"after")
+    net.until(lambda: done in net.done)
+    assert net.done[done].error == Error.NONE
+    net.until(lambda: all(net.values_of(node)[-1:] == [b"after"] for node in net.replicas))
+
+
+LIES: dict[str, Callable[[Net, int, int], BeginQuorumEpochRequest]] = {
+    "a leader without an address": lambda net, node, epoch: announcement(net, node, 99, epoch + 5),
+    "another leader of this epoch": lambda net, node, epoch: announcement(
+        net, node, ({1, 2, 3} - {node, net.leader}).pop(), epoch, "n9"
+    ),
+    "the asked one leads": lambda net, node, epoch: announcement(net, node, node, epoch + 1),
+}
+
+
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES.keys())
+def test_a_lie_about_the_leader_is_refused_and_reported(
+    lie: Callable[[Net, int, int], BeginQuorumEpochRequest],
+) -> None:
+    """An illegal state, and the end of the process."""
+    net = Net()
+    leader = net.elect()
+    node = others(net, leader)[0]
+    answer = net.ask(node, lie(net, node, net.replicas[leader].core.epoch))
+    assert isinstance(answer, BeginQuorumEpochResponse)
+    assert answer.topics[0].partitions[0].error_code == Error.INVALID_REQUEST
+    assert reports(net, node)
+    goes_on(net)
+
+
+def test_a_peer_that_calls_everything_invalid_is_reported() -> None:
+    """INVALID_REQUEST in the answer to a BeginQuorumEpoch ended the leader's process."""
+    net = Net()
+
+    def refuse(node: int, answer: Message) -> Message:
+        if not isinstance(answer, BeginQuorumEpochResponse) or node != 3 or not answer.topics:
+            return answer
+        refused = structs.replace(answer.topics[0].partitions[0], error_code=Error.INVALID_REQUEST)
+        return structs.replace(answer, topics=[structs.replace(answer.topics[0], partitions=[refused])])
+
+    net.on_the_way = refuse
+    leader = net.elect()
+    if leader == 3:
+        net.kill(3)
+        leader = net.elect()
+        net.start(3)
+    net.cut = {3}
+    net.advance(2000)
+    net.cut = set()
+    net.unreachable = {(3, f"n{leader}")}
+    net.until(lambda: "it calls our request invalid" in reports(net, leader))
+    net.unreachable = set()
+    goes_on(net)
+
+
+def test_what_is_committed_is_never_cut_whoever_asks() -> None:
+    """KAFKA-12460: a follower cut its log below the high watermark, if the leader said so; since then it dies."""
+    net = Net()
+    leader = net.elect()
+    net.submit(leader, b"kept")
+    net.advance(600)
+    node = others(net, leader)[0]
+    lies: list[int] = []
+
+    def lie(sender: int, answer: Message) -> Message:
+        if lies or not isinstance(answer, FetchResponse):
+            return answer
+        lies.append(sender)
+        part = answer.responses[0].partitions[0]
+        diverging = EpochEndOffset(epoch=part.current_leader.leader_epoch, end_offset=1)
+        changed = structs.replace(part, diverging_epoch=diverging)
+        return structs.replace(answer, responses=[structs.replace(answer.responses[0], partitions=[changed])])
+
+    net.on_the_way = lie
+    net.advance(600)
+    assert lies
+    assert any("is committed" in what for node in net.replicas for what in reports(net, node))
+    assert net.values_of(node) == [b"kept"]
+    goes_on(net)

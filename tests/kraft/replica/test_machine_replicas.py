@@ -1,0 +1,473 @@
+"""State machines on replicas: commands count once, reads are never stale, snapshots stand for the state."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from typing import Any
+
+import pytest
+from msgspec import Struct
+from msgspec.msgpack import decode, encode
+from replica_net import Net
+
+from kraft.quorum.events import BeginShutdown
+from kraft.quorum.values import QuorumConfig
+from kraft.replica import SnapshotOptions
+from kraft.replica.hosts import machine_host
+from kraft.replica.hosts.machine_calls import MaybeApplied, OpenCall, SubmitCall, TooLarge
+from kraft.replica.hosts.machine_host import Changes, MachineHost, ReadCall, ReadReady, Skipped, host_state_machine
+from kraft.replica.hosts.machine_log import Expired, Opened, Refusal, Result, Superseded
+from kraft.replica.hosts.sessions import WINDOW
+from kraft.replica.interface.events import CancelCall
+from kraft.sim.state.fingerprints import fingerprint
+from kraft.sim.state.forking import forked
+from kraft.state_machine import Position, Refused, StateMachine
+from metadata_log.log.retention import Retention
+
+TTL_MS = 60_000
+
+
+class Append(Struct, frozen=True):
+    what: str
+
+
+class Words(StateMachine[Append, int]):
+    """A list of words; how many there are."""
+
+    def __init__(self) -> None:
+        self.words: list[str] = []
+
+    def apply(self, command: Append, at: Position) -> int:
+        if command.what == "no":
+            raise Refused(f"not at {at.offset}")
+        self.words.append(command.what)
+        return len(self.words)
+
+    def snapshot(self) -> bytes:
+        return encode(self.words)
+
+    def restore(self, data: bytes) -> None:
+        self.words = decode(data, type=list[str])
+
+
+def machines(count: int = 3, **changes: Any) -> Net:
+    return Net(count, application=host_state_machine(Words, session_ttl_ms=TTL_MS), **changes)
+
+
+def forgetful() -> Net:
+    """Three machines whose logs soon begin at a snapshot."""
+    retention = Retention(max_bytes=1, max_ms=1)
+    return machines(snapshots=SnapshotOptions(max_bytes=500, retention=retention), segment_bytes=500)
+
+
+def host(net: Net, node: int) -> MachineHost:
+    application = net.replicas[node].application
+    assert isinstance(application, MachineHost)
+    return application
+
+
+def words(net: Net, node: int) -> list[str]:
+    machine = host(net, node).machine
+    assert isinstance(machine, Words)
+    return machine.words
+
+
+def submit(net: Net, node: int, what: str, session: int | None = None, sequence: int = 0) -> int:
+    return net.call(node, SubmitCall(encode(Append(what)), session, sequence))
+
+
+def outcome(net: Net, call_id: int, most_ms: int = 20_000) -> Struct:
+    net.until(lambda: call_id in net.returned, most_ms)
+    return net.returned[call_id]
+
+
+def result(net: Net, call_id: int) -> int:
+    got = outcome(net, call_id)
+    assert isinstance(got, Result), got
+    return decode(got.result, type=int)
+
+
+def open_session(net: Net, node: int, client: str) -> Opened:
+    opened = outcome(net, net.call(node, OpenCall(client)))
+    assert isinstance(opened, Opened)
+    return opened
+
+
+def follower(net: Net) -> int:
+    return next(node for node in net.replicas if node != net.leader)
+
+
+def test_commands_come_from_any_node_and_are_applied_by_all() -> None:
+    net = machines()
+    net.elect()
+    calls = [submit(net, 1 + at % 3, f"word {at}") for at in range(30)]
+    assert sorted(result(net, call) for call in calls) == list(range(1, 31))
+    net.advance(1000)
+    assert words(net, 1) == words(net, 2) == words(net, 3)
+    assert sorted(words(net, 1)) == sorted(f"word {at}" for at in range(30))
+
+
+def test_what_was_submitted_before_there_is_a_leader_waits_for_one() -> None:
+    net = machines()
+    call = submit(net, 1, "early")
+    assert result(net, call) == 1
+
+
+def test_who_submitted_finds_it_on_its_own_node() -> None:
+    net = machines()
+    net.elect()
+    node = follower(net)
+    assert result(net, submit(net, node, "mine")) == 1
+    assert words(net, node) == ["mine"]
+
+
+def test_a_refusal_changes_nothing_and_comes_back_as_it_was() -> None:
+    net = machines()
+    net.elect()
+    assert outcome(net, submit(net, follower(net), "no")) == Refusal("not at 2")
+    assert result(net, submit(net, net.leader, "yes")) == 1
+
+
+def test_a_command_that_is_too_large_is_refused_to_its_caller_alone() -> None:
+    net = machines(quorum=QuorumConfig(append_linger_ms=0, max_batch_bytes=1000))
+    net.elect()
+    assert outcome(net, submit(net, net.leader, "x" * 1000)) == TooLarge()
+    calls = {size: submit(net, follower(net), "x" * size) for size in range(800, 1000)}
+    results = {size: outcome(net, call) for size, call in calls.items()}
+    taken = [size for size, got in results.items() if isinstance(got, Result)]
+    assert taken == list(range(800, max(taken) + 1))
+    assert 850 < max(taken) < 999
+    assert result(net, submit(net, net.leader, "small")) == len(taken) + 1
+
+
+def test_a_leader_that_dies_with_a_command_in_hand_loses_nothing_and_does_nothing_twice() -> None:
+    net = machines()
+    old = net.elect()
+    calls = [submit(net, node, f"from {node}") for node in net.replicas if node != old for _ in range(5)]
+    for _ in range(25):
+        net.once()
+    net.kill(old)
+    assert sorted(result(net, call) for call in calls) == list(range(1, 11))
+    net.start(old)
+    net.elect()
+    net.advance(1000)
+    assert Counter(words(net, old)) == {f"from {node}": 5 for node in net.replicas if node != old}
+
+
+def test_what_a_cut_off_leader_took_is_done_by_the_next_one() -> None:
+    net = machines()
+    old = net.elect()
+    net.cut = {old}
+    call = submit(net, old, "kept")
+    net.settle()
+    new = net.elect()
+    assert call not in net.returned
+    assert result(net, submit(net, new, "first")) == 1
+    net.cut = set()
+    assert result(net, call) == 2
+    assert words(net, old) == ["first", "kept"]
+
+
+def test_a_client_repeats_a_numbered_command_anywhere_and_gets_the_same_answer() -> None:
+    net = machines()
+    leader = net.elect()
+    session = open_session(net, leader, "till-7")
+    assert session.last_sequence == 0
+    assert result(net, submit(net, leader, "sold", session.session, 1)) == 1
+    for node in net.replicas:
+        assert result(net, submit(net, node, "sold", session.session, 1)) == 1
+        assert open_session(net, node, "till-7") == Opened(session.session, 1)
+    assert result(net, submit(net, follower(net), "sold", session.session, 2)) == 2
+    net.advance(1000)
+    for node in net.replicas:
+        assert outcome(net, submit(net, node, "sold", session.session, 1)) == Superseded()
+        assert words(net, node) == ["sold", "sold"]
+
+
+def test_sessions_survive_their_nodes_and_the_snapshot() -> None:
+    net = machines(snapshots=SnapshotOptions(max_bytes=1))
+    session = open_session(net, net.elect(), "till-7").session
+    assert result(net, submit(net, net.leader, "sold", session, 1)) == 1
+    net.advance(1000)
+    for node in list(net.replicas):
+        net.kill(node)
+    for node in net.disks:
+        net.start(node)
+    net.elect()
+    assert net.replicas[1].log.start_offset == 0
+    for node in net.replicas:
+        assert result(net, submit(net, node, "sold", session, 1)) == 1
+    assert words(net, net.leader) == ["sold"]
+
+
+def test_a_session_that_is_not_used_is_forgotten_by_all_nodes_at_the_same_entry() -> None:
+    net = machines()
+    leader = net.elect()
+    session = open_session(net, leader, "till-7").session
+    assert result(net, submit(net, leader, "sold", session, 1)) == 1
+    net.advance(TTL_MS + 1)
+    assert result(net, submit(net, leader, "another's")) == 2
+    assert outcome(net, submit(net, follower(net), "sold", session, 2)) == Expired()
+    again = open_session(net, follower(net), "till-7")
+    assert again.session > session
+    assert again.last_sequence == 0
+    net.advance(1000)
+    assert len({tuple(map(repr, host(net, node).sessions.states())) for node in net.replicas}) == 1
+
+
+def test_a_node_that_was_silent_for_long_goes_on_in_a_new_session() -> None:
+    net = machines()
+    leader = net.elect()
+    assert result(net, submit(net, leader, "one")) == 1
+    net.advance(TTL_MS + 1)
+    calls = [submit(net, leader, "two"), submit(net, leader, "three")]
+    assert [result(net, call) for call in calls] == [2, 3]
+    net.advance(1000)
+    assert words(net, leader) == ["one", "two", "three"]
+
+
+def test_more_commands_than_a_session_may_have_under_way_wait_their_turn() -> None:
+    net = machines(1)
+    net.elect()
+    calls = [submit(net, 1, "x") for _ in range(WINDOW + 100)]
+    net.settle()
+    assert {result(net, call) for call in calls} == set(range(1, WINDOW + 101))
+    assert len(host(net, 1).sessions.states()[0].kept) <= WINDOW
+
+
+def test_a_cancelled_command_does_not_hold_up_others() -> None:
+    net = machines()
+    leader = net.elect()
+    net.cut = {leader}
+    lost = submit(net, leader, "lost")
+    net.settle()
+    net.step(leader, CancelCall(lost))
+    unsent = submit(net, leader, "never sent")
+    net.step(leader, CancelCall(unsent))
+    net.elect()
+    net.cut = set()
+    net.elect()
+    assert result(net, submit(net, leader, "kept")) == 1
+    assert words(net, leader) == ["kept"]
+    assert {lost, unsent}.isdisjoint(net.returned)
+
+
+def test_a_read_waits_for_what_was_committed_before_it() -> None:
+    net = machines()
+    leader = net.elect()
+    assert result(net, submit(net, leader, "done")) == 1
+    for node in net.replicas:
+        assert outcome(net, net.call(node, ReadCall())) == ReadReady()
+        assert words(net, node) == ["done"], node
+
+
+def test_a_read_waits_for_no_command_that_was_committed_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where each turn of the machine ends in the middle of a batch."""
+    monkeypatch.setattr(machine_host, "COMMANDS_PER_TURN", 2)
+    net = machines(1)
+    outcome(net, submit(net, net.elect(), "first"))
+    machine = host(net, 1)
+
+    for word in "abcdef":
+        submit(net, 1, word)
+    while not machine.is_applying:
+        assert net.once()
+    read = net.call(1, ReadCall())
+    for word in "ghi":
+        submit(net, 1, word)
+    while words(net, 1)[-1] != "h":
+        assert machine.is_applying, "a turn ends between two batches"
+        net.advance(1)
+    assert machine.is_applying
+    assert isinstance(net.returned.get(read), ReadReady)
+
+
+def test_reading_writes_nothing() -> None:
+    net = machines()
+    leader = net.elect()
+    end = net.replicas[leader].status().log_end_offset
+    for node in net.replicas:
+        assert outcome(net, net.call(node, ReadCall())) == ReadReady()
+    assert net.replicas[leader].status().log_end_offset == end
+
+
+def test_a_deposed_leader_that_does_not_know_it_reads_nothing_until_it_has_caught_up() -> None:
+    net = machines()
+    old = net.elect()
+    assert result(net, submit(net, old, "before")) == 1
+    net.cut = {old}
+    read = net.call(old, ReadCall())
+    new = net.elect()
+    assert result(net, submit(net, new, "after")) == 2
+    assert net.replicas[old].core.epoch < net.replicas[new].core.epoch
+    assert read not in net.returned
+    assert words(net, old) == ["before"]
+    net.cut = set()
+    assert outcome(net, read) == ReadReady()
+    assert words(net, old) == ["before", "after"]
+
+
+def test_reads_go_on_while_the_leader_changes() -> None:
+    net = machines()
+    old = net.elect()
+    reads = [net.call(node, ReadCall()) for node in net.replicas for _ in range(3)]
+    net.step(old, BeginShutdown())
+    assert {repr(outcome(net, read)) for read in reads} == {repr(ReadReady())}
+
+
+def test_the_only_voter_reads_at_once() -> None:
+    net = machines(1)
+    net.elect()
+    read = net.call(1, ReadCall())
+    net.settle()
+    assert net.returned[read] == ReadReady()
+
+
+def test_an_empty_node_takes_the_state_from_a_snapshot_and_says_that_it_has_skipped_changes() -> None:
+    retention = Retention(max_bytes=1, max_ms=1)
+    net = machines(snapshots=SnapshotOptions(max_bytes=2000, retention=retention), segment_bytes=1000)
+    leader = net.elect()
+    late = follower(net)
+    net.kill(late)
+    for at in range(300):
+        assert result(net, submit(net, leader, f"word {at}")) == at + 1
+    net.advance(200_000)
+    assert net.replicas[leader].log.start_offset > 0
+    net.start(late)
+    net.elect()
+    net.until(lambda: len(words(net, late)) == 300)
+    assert words(net, late) == words(net, leader)
+    assert any(node == late and isinstance(what, Skipped) for node, what in net.noted)
+    assert repr(host(net, late).sessions.states()) == repr(host(net, leader).sessions.states())
+    assert result(net, submit(net, late, "more")) == 301
+
+
+def test_a_command_whose_entry_stands_in_a_snapshot_is_answered_from_there() -> None:
+    net = forgetful()
+    leader = net.elect()
+    slow = follower(net)
+    assert result(net, submit(net, slow, "first")) == 1
+    asked = submit(net, slow, "second")
+    net.once()
+    net.cut = {slow}
+    net.settle()
+    assert words(net, leader) == ["first", "second"]
+    for at in range(100):
+        assert result(net, submit(net, leader, f"word {at}")) == at + 3
+    net.advance(70_000)
+    assert asked not in net.returned
+    assert net.replicas[leader].log.start_offset > 5
+    net.cut = set()
+    assert result(net, asked) == 2
+    assert words(net, leader).count("second") == 1
+
+
+def test_a_session_whose_entry_stands_in_a_snapshot_is_asked_for_once_more() -> None:
+    net = forgetful()
+    leader = net.elect()
+    slow = follower(net)
+    asked, command = net.call(slow, OpenCall("till-7")), submit(net, slow, "waits for the node's own session")
+    net.once()
+    net.cut = {slow}
+    for at in range(100):
+        assert result(net, submit(net, leader, f"word {at}")) == at + 1
+    net.advance(70_000)
+    assert asked not in net.returned
+    assert net.replicas[leader].log.start_offset > 5
+    net.cut = set()
+    opened = outcome(net, asked)
+    assert isinstance(opened, Opened)
+    assert result(net, command) == 101
+
+
+def test_a_node_that_was_away_for_longer_than_its_session_lives_says_that_it_does_not_know() -> None:
+    net = forgetful()
+    leader = net.elect()
+    slow = follower(net)
+    assert result(net, submit(net, slow, "first")) == 1
+    asked = submit(net, slow, "second")
+    net.once()
+    net.cut = {slow}
+    net.advance(TTL_MS + 1)
+    open_session(net, net.elect(), "somebody")
+    for at in range(100):
+        assert outcome(net, submit(net, leader, f"word {at}"))
+    net.advance(200_000)
+    net.cut = set()
+    assert outcome(net, asked) == MaybeApplied()
+    assert isinstance(outcome(net, submit(net, slow, "third")), Result)
+
+
+def test_changes_are_told_once_and_in_order_without_what_came_twice_or_was_refused() -> None:
+    net = machines()
+    leader = net.elect()
+    session = open_session(net, leader, "till-7").session
+    for sequence, what in enumerate(("a", "no", "b"), 1):
+        for node in net.replicas:
+            outcome(net, submit(net, node, what, session, sequence))
+    net.advance(1000)
+    for node in net.replicas:
+        told = [one for at, what in net.noted if at == node and isinstance(what, Changes) for one in what.changes]
+        assert [(one.command.what, one.result) for one in told] == [("a", 1), ("b", 2)]
+        assert [one.at for one in told] == sorted(one.at for one in told)
+
+
+def test_a_fork_goes_its_own_way() -> None:
+    net = machines(1)
+    net.elect()
+    assert result(net, submit(net, 1, "both")) == 1
+    fork = forked(net.replicas[1])
+    assert fingerprint(fork) == fingerprint(net.replicas[1])
+    assert result(net, submit(net, 1, "one")) == 2
+    application = fork.application
+    assert isinstance(application, MachineHost)
+    assert isinstance(application.machine, Words)
+    assert application.machine.words == ["both"]
+
+
+class Broken(Words):
+    def apply(self, command: Append, at: Position) -> int:
+        raise KeyError("a bug")
+
+
+def test_a_bug_in_apply_stops_the_node_and_says_where() -> None:
+    net = Net(1, application=host_state_machine(Broken))
+    net.elect()
+    submit(net, 1, "x")
+    with pytest.raises(KeyError) as stopped:
+        net.settle()
+    assert "while applying the command at offset 2" in stopped.value.__notes__[0]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whoever_is_killed_nothing_is_done_twice_and_nothing_lost(seed: int) -> None:
+    """Clients with names repeat their commands at any node until they are answered; nodes die meanwhile."""
+    rng = Random(f"killed {seed}")
+    net = machines(3, seed=seed, snapshots=SnapshotOptions(max_bytes=3000))
+    net.elect()
+    sessions = {client: open_session(net, 1, client).session for client in ("a", "b", "c")}
+    done = dict.fromkeys(sessions, 0)
+    while min(done.values()) < 12:
+        client = rng.choice(list(sessions))
+        sequence = done[client] + 1
+        node = rng.choice(list(net.replicas))
+        call = submit(net, node, f"{client}{sequence}", sessions[client], sequence)
+        for _ in range(rng.randrange(40)):
+            net.once()
+        if rng.random() < 0.3:
+            victim = rng.choice(list(net.replicas))
+            net.kill(victim, torn=rng)
+            net.advance(rng.randrange(2000))
+            net.start(victim)
+        net.advance(rng.randrange(50))
+        if call in net.returned:
+            assert isinstance(net.returned[call], Result), net.returned[call]
+            done[client] = sequence
+    net.elect()
+    net.advance(3000)
+    for node in net.replicas:
+        for client, last in done.items():
+            seen = [word for word in words(net, node) if word.startswith(client)]
+            assert seen[:last] == [f"{client}{at}" for at in range(1, last + 1)], seed
+            assert len(seen) <= last + 1

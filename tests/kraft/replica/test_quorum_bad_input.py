@@ -1,0 +1,383 @@
+"""What an operator, a disk or a clock can do to one member of a quorum: it stops with an error that has a name, or goes
+on in a way that is written here; the others commit on, and nothing acknowledged is lost.
+
+What strangers send over the wire stands in `test_replica_rpc`, what files hold in `test_damaged_directories`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+
+import pytest
+from command_line import CLUSTER_ID as FORMATTED_CLUSTER_ID
+from msgspec import structs
+from replica_net import CLUSTER_ID, DIRECTORY, START_MS, Net, formatted_disk
+from test_controller_quorum import alter, controller_of
+from test_dynamic_quorum import directory_id, dynamic_net, voter
+from test_known_bugs import PARTITION, goes_on, others, reports
+from test_replica_snapshots import OFTEN, SCARCE, are_equal, follower_of, quorum, replace_disk, snapshots, write
+
+from kraft.quorum.voters import VoterSet
+from kraft.replica import host_controller
+from kraft.replica.storage.snapshots import SnapshotFiles
+from metadata_log.errors import CorruptBatch, DirectoryError
+from metadata_log.log.snapshot import snapshot_name
+from metadata_log.memory_disk import MemoryDisk
+from metadata_log.records.batch import build_control_batch
+from metadata_log.records.frame import encode_control
+from metadata_log.serde import Message
+from metadata_log.types import METADATA_TOPIC, OffsetAndEpoch, Uuid
+from transport.protocol.errors import Error
+from transport.protocol.messages import FetchRequest, FetchResponse, VoteRequest, VoteResponse
+from transport.protocol.messages.fetch import FetchPartition, FetchTopic, ReplicaState
+from transport.protocol.messages.vote import VoteRequestPartitionData, VoteRequestTopicData
+
+
+def asked_for(voter_id: int, directory: Uuid, epoch: int) -> VoteRequest:
+    """A vote request for this voter, of a candidate that has everything."""
+    partition = VoteRequestPartitionData(
+        replica_epoch=epoch,
+        replica_id=2,
+        voter_directory_id=directory,
+        last_offset_epoch=epoch - 1,
+        last_offset=10**6,
+    )
+    topic = VoteRequestTopicData(topic_name=METADATA_TOPIC, partitions=[partition])
+    return VoteRequest(cluster_id=CLUSTER_ID, voter_id=voter_id, topics=[topic])
+
+
+def vote_error(net: Net, node: int, voter_id: int, directory: Uuid) -> Error:
+    answer = net.ask(node, asked_for(voter_id, directory, net.replicas[node].core.epoch + 1))
+    assert isinstance(answer, VoteResponse)
+    assert not answer.topics[0].partitions[0].vote_granted
+    return Error(answer.topics[0].partitions[0].error_code)
+
+
+def stops(net: Net, node: int, what: Callable[[], object], failure: type[Exception]) -> Exception:
+    """What ends a node, whose memory is gone then."""
+    with pytest.raises(failure) as ended:
+        what()
+    net.kill(node)
+    return ended.value
+
+
+# Others than it takes them for
+
+
+def test_a_directory_of_another_cluster_is_refused() -> None:
+    net = Net(3)
+    net.elect()
+    net.kill(3)
+    net.disks[3] = formatted_disk(3, cluster_id=FORMATTED_CLUSTER_ID)
+    with pytest.raises(DirectoryError, match=FORMATTED_CLUSTER_ID):
+        net.start(3)
+
+
+def test_a_member_of_another_cluster_disturbs_nobody_and_learns_nothing() -> None:
+    """It sits at the address of a voter: whom it asks, and who asks it, reports it."""
+    net = Net(3)
+    leader = net.elect()
+    stranger = others(net, leader)[0]
+    net.kill(stranger)
+    net.disks[stranger] = formatted_disk(stranger, cluster_id=FORMATTED_CLUSTER_ID)
+    net.changes["cluster_id"] = None
+    net.start(stranger)
+    net.submit(leader, b"secret")
+    net.advance(10_000)
+    assert net.leader == leader
+    assert net.replicas[stranger].core.log_end_offset == 0
+    assert net.values_of(leader)[-1:] == [b"secret"]
+    for node in (leader, stranger):
+        assert any("INCONSISTENT_CLUSTER_ID" in what for what in reports(net, node))
+
+
+def test_nobody_votes_in_the_name_of_another() -> None:
+    """An unknown voter id, and the id of a disk that was replaced."""
+    net = dynamic_net(3)
+    leader = net.elect()
+    node = others(net, leader)[0]
+    own = net.replicas[node].core.local.directory_id
+    assert vote_error(net, node, 7, own) == Error.INVALID_VOTER_KEY
+    assert vote_error(net, node, node, directory_id(9)) == Error.INVALID_VOTER_KEY
+    net.elect()
+    goes_on(net)
+
+
+def test_who_is_no_voter_commits_nothing() -> None:
+    """Neither a stranger nor the id of a voter with another directory acknowledges anything for the quorum."""
+    net = dynamic_net(3)
+    leader = net.elect()
+    net.cut = set(others(net, leader))
+    net.submit(leader, b"alone")
+    net.settle()
+    core = net.replicas[leader].core
+    end, committed = core.log_end_offset, core.high_watermark
+    assert committed < end
+    for replica, directory in ((8, directory_id(8)), (others(net, leader)[0], directory_id(9))):
+        request = FetchRequest(
+            cluster_id=CLUSTER_ID,
+            replica_state=ReplicaState(replica_id=replica),
+            topics=[
+                FetchTopic(
+                    topic_id=Uuid.METADATA_TOPIC,
+                    partitions=[
+                        FetchPartition(
+                            partition=0,
+                            current_leader_epoch=core.epoch,
+                            fetch_offset=end,
+                            last_fetched_epoch=core.epoch,
+                            replica_directory_id=directory,
+                        )
+                    ],
+                )
+            ],
+        )
+        answer = net.ask(leader, request)
+        assert isinstance(answer, FetchResponse)
+        assert answer.responses[0].partitions[0].error_code == Error.NONE
+    assert core.high_watermark == committed
+
+
+@pytest.mark.parametrize("make", [Net, dynamic_net])
+def test_a_voter_that_has_lost_its_log_and_not_its_name_is_reported(make: Callable[..., Net]) -> None:
+    """The directory id is that of a voter, so nobody can know that it has forgotten its votes and acknowledgements, but
+    the leader sees its log shrink. What the others hold is not lost by it: it may vote, and is not elected.
+    """
+    net = make(3)
+    leader = net.elect()
+    net.submit(leader, b"kept")
+    net.advance(1000)
+    node = others(net, leader)[0]
+    net.kill(node)
+    disk = net.disks[node]
+    for name in disk.list(PARTITION):
+        disk.remove(f"{PARTITION}/{name}")
+    disk.fsync_dir(PARTITION)
+    committed = net.replicas[leader].core.high_watermark
+    net.start(node)
+    net.until(lambda: net.values_of(node) == [b"kept"])
+    assert net.replicas[node].core.is_voter
+    assert net.replicas[leader].core.high_watermark >= committed
+    assert any("its log has lost records" in what for what in reports(net, leader))
+    goes_on(net)
+    net.kill(node)
+    for name in disk.list(PARTITION):
+        disk.remove(f"{PARTITION}/{name}")
+    disk.fsync_dir(PARTITION)
+    net.kill(leader)
+    net.start(node)
+    assert net.elect() not in (node, leader)
+    assert net.values_of(net.leader)[0] == b"kept"
+
+
+# A snapshot that is not of this log
+
+
+def put_snapshot(disk: MemoryDisk, content: bytes, snapshot: OffsetAndEpoch) -> None:
+    file = disk.open(f"{PARTITION}/{snapshot_name(snapshot)}", create=True)
+    file.append(content)
+    file.fsync()
+    file.close()
+    disk.fsync_dir(PARTITION)
+
+
+@pytest.mark.parametrize("where", ["within the log, of another epoch", "behind the log, of an epoch before its last"])
+def test_a_snapshot_of_another_cluster_is_refused(where: str) -> None:
+    """A snapshot does not say whose it is, but it says of which epoch its last record is."""
+    net = quorum(max_idle_interval_ms=0)
+    write(net, 40)
+    leader, node = net.leader, follower_of(net)
+    content = net.disks[leader].read(f"{PARTITION}/{snapshot_name(snapshots(net, leader)[-1])}")
+    net.kill(leader)
+    net.elect()
+    write(net, 5, first=100)
+    net.kill(node)
+    end = OffsetAndEpoch(epoch=1, offset=10_000) if "behind" in where else OffsetAndEpoch(epoch=0, offset=20)
+    put_snapshot(net.disks[node], content, end)
+    with pytest.raises(DirectoryError, match="is not one of this log") as refused:
+        net.start(node)
+    assert refused.value.hint
+    net.disks[node].remove(f"{PARTITION}/{snapshot_name(end)}")
+    net.start(node)
+    net.start(leader)
+    net.until(lambda: are_equal(net))
+
+
+def test_whoever_took_the_voters_of_another_cluster_is_none_of_ours() -> None:
+    """A snapshot ahead of the log replaces it, as with Kafka; but its voters are not this node's quorum."""
+    foreign = dynamic_net(3, application=host_controller, snapshots=OFTEN)
+    foreign.elect()
+    write(foreign, 60)
+    taken = snapshots(foreign, foreign.leader)[-1]
+    content = foreign.disks[foreign.leader].read(f"{PARTITION}/{snapshot_name(taken)}")
+    net = dynamic_net(3, joining=1, application=host_controller, snapshots=OFTEN)
+    leader = net.elect()
+    net.advance(1000)
+    node = 4
+    net.kill(node)
+    put_snapshot(net.disks[node], content, OffsetAndEpoch(epoch=taken.epoch, offset=taken.offset))
+    net.start(node)
+    write(net, 3, first=900)
+    net.advance(5000)
+    assert not net.replicas[node].core.is_voter
+    assert net.leader == leader
+    assert any("it wants our log cut" in what for what in reports(net, node)), "it never cuts what it takes for final"
+
+
+# Pieces of a snapshot
+
+
+def test_no_piece_of_a_snapshot_is_larger_than_is_good_for_the_leader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka sends from the file and may take what is asked for; we have it in memory."""
+    net = quorum()
+    write(net, 60)
+    monkeypatch.setattr("kraft.replica.storage.snapshots.PIECE_BYTES", 300)
+    newest = snapshots(net, net.leader)[-1]
+    files = SnapshotFiles(net.disks[net.leader], net.replicas[net.leader].log)
+    size, data = files.piece(newest, 0, 2**31 - 1)
+    assert size > 300 == len(data)
+    node = follower_of(net)
+    replace_disk(net, node)
+    net.start(node)
+    net.until(lambda: are_equal(net))
+
+
+# Disks that fail
+
+
+FAILURES = {
+    "disk full": (errno.ENOSPC, "append"),
+    "read-only": (errno.EROFS, "append"),
+    "failed write": (errno.EIO, "append"),
+    "failed fsync": (errno.EIO, "fsync"),
+    "no room for a file": (errno.ENOSPC, "create"),
+}
+
+
+@pytest.mark.parametrize("leads", [True, False], ids=["leader", "follower"])
+@pytest.mark.parametrize("failure", FAILURES)
+def test_who_cannot_write_stops_and_the_others_commit(failure: str, leads: bool) -> None:
+    """The failed operation is never repeated by the node that saw it fail; a start on a sound disk goes on."""
+    number, failing = FAILURES[failure]
+    net = quorum(segment_bytes=600, max_idle_interval_ms=0)
+    write(net, 20)
+    leader = net.leader
+    node = leader if leads else follower_of(net)
+
+    def fail(operation: str, path: str) -> None:
+        if operation == failing and path.startswith(DIRECTORY):
+            raise OSError(number, os.strerror(number), path)
+
+    net.disks[node].on_operation = fail
+    ended = stops(net, node, lambda: write_until_it_ends(net), OSError)
+    assert isinstance(ended, OSError)
+    assert (ended.errno, str(ended.filename).startswith(DIRECTORY)) == (number, True)
+    net.disks[node].on_operation = None
+    net.elect()
+    write(net, 5, first=500)
+    net.start(node)
+    net.until(lambda: are_equal(net))
+    names = [name for _, name in controller_of(net, node).history.committed.configs.by_resource]
+    assert {f"s{number}" for number in range(20)} | {f"s{number}" for number in range(500, 505)} <= set(names)
+
+
+def write_until_it_ends(net: Net) -> None:
+    for number in range(100, 200):
+        net.ask(net.leader, alter(("interval.ms", 0, "2000"), name=f"s{number}"))
+
+
+def test_a_directory_that_cannot_be_written_is_refused_at_the_start() -> None:
+    net = Net(1)
+    net.elect()
+    net.kill(1)
+    before = net.disks[1].files()
+
+    def fail(operation: str, path: str) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+
+    net.disks[1].on_operation = fail
+    with pytest.raises(OSError, match=os.strerror(errno.EROFS)) as refused:
+        net.start(1)
+    assert str(refused.value.filename).startswith(DIRECTORY)
+    assert net.disks[1].files() == before
+    net.disks[1].on_operation = None
+    net.start(1)
+    net.elect()
+
+
+# Clocks
+
+
+@pytest.mark.parametrize("hours", [-30, -1, 1, 30])
+def test_all_start_with_a_clock_that_is_hours_off(hours: int) -> None:
+    """Times in the log may go back then; offsets and epochs do not, and they are what counts."""
+    net = quorum(SCARCE, segment_bytes=2000, segment_ms=600_000)
+    write(net, 40)
+    for node in list(net.replicas):
+        net.kill(node)
+    net.now_ms += hours * 3_600_000
+    for node in net.disks:
+        net.start(node)
+    net.elect()
+    net.until(lambda: net.replicas[net.leader].is_active)
+    write(net, 40, first=100)
+    net.advance(200_000)
+    write(net, 5, first=200)
+    net.until(lambda: are_equal(net))
+    names = [name for _, name in controller_of(net, net.leader).history.committed.configs.by_resource]
+    assert sum(name.startswith("s") for name in names) == 85
+
+
+def test_a_quorum_that_stood_still_for_hours_goes_on() -> None:
+    """As when a machine sleeps: every deadline is over at once."""
+    net = quorum(SCARCE, segment_bytes=2000, segment_ms=600_000)
+    write(net, 40)
+    before = max(one.core.epoch for one in net.replicas.values())
+    net.now_ms += 12 * 3_600_000
+    net.elect()
+    write(net, 5, first=100)
+    net.until(lambda: are_equal(net))
+    assert max(one.core.epoch for one in net.replicas.values()) <= before + 3
+
+
+# Voters where there can be none
+
+
+def voters_in_a_static_log(offset: int, epoch: int) -> bytes:
+    """A batch that no replica writes."""
+    kind, _, value = encode_control(VoterSet.of([voter(1), voter(2)]).to_record())
+    return build_control_batch(offset, epoch, START_MS, [(kind, value)])
+
+
+def test_voters_in_the_log_of_a_static_quorum_are_refused() -> None:
+    """A later snapshot could not say so (Kafka's process ends then)."""
+    net = Net(3)
+    leader = net.elect()
+    lies: list[int] = []
+
+    def lie(sender: int, answer: Message) -> Message:
+        if lies or not isinstance(answer, FetchResponse):
+            return answer
+        lies.append(sender)
+        core = net.replicas[leader].core
+        part = structs.replace(
+            answer.responses[0].partitions[0], records=voters_in_a_static_log(core.log_end_offset, core.epoch)
+        )
+        return structs.replace(answer, responses=[structs.replace(answer.responses[0], partitions=[part])])
+
+    net.on_the_way = lie
+    net.advance(600)
+    assert any("but kraft.version is 0" in what for node in net.replicas for what in reports(net, node))
+    goes_on(net)
+    node = others(net, leader)[0]
+    core = net.replicas[node].core
+    batch = voters_in_a_static_log(core.log_end_offset, core.epoch)
+    net.kill(node)
+    file = net.disks[node].open(f"{PARTITION}/00000000000000000000.log")
+    file.append(batch)
+    file.fsync()
+    file.close()
+    with pytest.raises(CorruptBatch, match="a voter set stands in the log"):
+        net.start(node)

@@ -1,0 +1,283 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from random import Random
+
+from hash_seeds import outputs_of
+from replica_net import Net
+
+from kraft.quorum.effects import StateChanged
+from kraft.quorum.events import BeginShutdown
+from kraft.quorum.leadership import STAY_MS
+from kraft.replica import FlushDone, Tick, host_controller
+from kraft.replica.replica import FINISH_MS
+from kraft.sim.state.fingerprints import fingerprint
+from kraft.sim.state.forking import forked
+from metadata_log.image import ResourceType
+from transport.protocol.errors import Error
+from transport.protocol.messages import IncrementalAlterConfigsRequest
+from transport.protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource
+
+
+def test_three_replicas_elect_and_commit() -> None:
+    net = Net()
+    leader = net.elect()
+    first = net.submit(leader, b"one")
+    second = net.submit(leader, b"two", b"three")
+    net.settle()
+    assert (net.done[first].error, net.done[first].base_offset) == (Error.NONE, 1)
+    assert (net.done[second].base_offset, net.done[second].last_offset) == (2, 3)
+    net.advance(1000)
+    for node in net.replicas:
+        assert net.values_of(node) == [b"one", b"two", b"three"], node
+        assert net.log_of(node) == net.log_of(leader)
+
+
+def test_the_only_voter_commits_by_itself() -> None:
+    net = Net(1)
+    submit = net.submit(net.elect(), b"alone")
+    net.settle()
+    assert net.done[submit].error == Error.NONE
+    assert net.values_of(1) == [b"alone"]
+
+
+def test_inline_flush_never_hands_out_a_flush() -> None:
+    net = Net(3, inline_flush=True)
+    submit = net.submit(net.elect(), b"x")
+    net.settle()
+    assert net.done[submit].error == Error.NONE
+    assert all(one.outstanding_flush is None for one in net.replicas.values())
+
+
+def test_a_new_leader_takes_over_and_the_old_one_comes_back() -> None:
+    net = Net()
+    old = net.elect()
+    kept = net.submit(old, b"kept")
+    net.settle()
+    assert net.done[kept].error == Error.NONE
+    net.kill(old)
+    new = net.elect()
+    assert new != old
+    more = net.submit(new, b"more")
+    net.settle()
+    assert net.done[more].error == Error.NONE
+    net.start(old)
+    net.elect()
+    for node in net.replicas:
+        assert net.values_of(node)[-2:] == [b"kept", b"more"], node
+        assert net.log_of(node) == net.log_of(new)
+
+
+def test_an_uncommitted_tail_is_cut_and_its_submitter_told_that_the_outcome_is_unknown() -> None:
+    net = Net()
+    old = net.elect()
+    net.cut = {old}
+    lost = net.submit(old, b"lost")
+    net.settle()
+    assert lost not in net.done
+    new = net.elect()
+    won = net.submit(new, b"won")
+    net.settle()
+    assert net.done[won].error == Error.NONE
+    net.cut = set()
+    net.elect()
+    assert net.done[lost].error == Error.NOT_LEADER_OR_FOLLOWER
+    assert net.done[lost].is_uncertain
+    assert b"lost" not in net.log_of(old)
+    assert net.log_of(old) == net.log_of(new)
+    assert net.values_of(old) == [b"won"]
+
+
+def test_a_follower_refuses_a_submit_and_names_the_leader() -> None:
+    net = Net()
+    leader = net.elect()
+    follower = next(node for node in net.replicas if node != leader)
+    refused = net.done[net.submit(follower, b"x")]
+    assert refused.error == Error.NOT_LEADER_OR_FOLLOWER
+    assert not refused.is_uncertain
+    assert refused.leader == net.replicas[leader].core.leader
+
+
+def test_a_value_too_large_for_a_batch_is_refused_and_harms_nobody() -> None:
+    net = Net()
+    leader = net.elect()
+    refused = net.submit(leader, bytes(9 << 20))
+    taken = net.submit(leader, b"small")
+    net.settle()
+    assert net.done[refused].error == Error.RECORD_LIST_TOO_LARGE
+    assert not net.done[refused].is_uncertain
+    assert net.done[taken].error == Error.NONE
+
+
+def test_a_polite_stop_hands_leadership_over_quickly() -> None:
+    net = Net()
+    old = net.elect()
+    net.step(old, BeginShutdown())
+    net.settle()
+    assert any(isinstance(effect, StateChanged) and effect.target == "Resigned" for _, effect in net.traces)
+    net.advance(50)
+    assert net.replicas[old].core.may_stop
+    assert net.leader not in (0, old)
+
+
+def test_a_leader_that_stops_stays_for_a_moment_for_the_votes_of_who_has_heard_that_it_resigns() -> None:
+    """Here they stop, too, and so nobody asks for its vote."""
+    net = Net()
+    old = net.elect()
+    for node in (*(net.replicas.keys() - {old}), old):
+        net.step(node, BeginShutdown())
+    net.settle()
+    core = net.replicas[old].core
+    assert core.state_name == "Resigned"
+    net.advance(STAY_MS - 1)
+    assert not core.may_stop
+    net.advance(1)
+    assert core.may_stop
+
+
+def test_a_polite_stop_first_commits_what_is_written_and_takes_nothing_new() -> None:
+    net = Net()
+    old = net.elect()
+    written = net.submit(old, b"written")
+    net.step(old, BeginShutdown())
+    assert net.replicas[old].core.is_leader
+    refused = net.submit(old, b"refused")
+    assert (net.done[refused].error, net.done[refused].is_uncertain) == (Error.NOT_LEADER_OR_FOLLOWER, False)
+    net.until(lambda: net.leader not in (0, old) and net.replicas[net.leader].is_active)
+    assert net.done[written].error == Error.NONE
+    assert net.values_of(net.leader) == [b"written"]
+
+
+def test_a_polite_stop_does_not_wait_for_ever_for_a_majority() -> None:
+    net = Net()
+    old = net.elect()
+    written = net.submit(old, b"written")
+    net.cut = {old}
+    net.step(old, BeginShutdown())
+    net.advance(FINISH_MS - 1)
+    assert net.replicas[old].core.is_leader
+    net.advance(1)
+    assert net.replicas[old].core.state_name == "Resigned"
+    assert net.done[written].is_uncertain
+
+
+def until_elected(net: Net) -> int:
+    """A polite stop, up to the moment at which the next leader has begun its epoch and committed nothing."""
+    old = net.elect()
+    net.step(old, BeginShutdown())
+    while net.leader in (0, old):
+        if not net.once():
+            net.advance(1)
+    assert not net.replicas[net.leader].is_active
+    return net.leader
+
+
+def ask_now(net: Net, node: int) -> int:
+    """A write that arrives at once."""
+    wanted = AlterableConfig(name="metrics", config_operation=0, value="x")
+    resource = AlterConfigsResource(resource_type=ResourceType.CLIENT_METRICS, resource_name="m", configs=[wanted])
+    request_id = net.request(node, IncrementalAlterConfigsRequest(resources=[resource]))
+    net.queue.pop()()
+    return request_id
+
+
+def test_what_is_asked_of_a_leader_before_its_first_commit_is_answered_after_it() -> None:
+    net = Net(application=host_controller)
+    new = until_elected(net)
+    early = ask_now(net, new)
+    assert early not in net.answers
+    net.settle()
+    assert [one.error_code for one in net.answers[early].responses] == [Error.NONE]
+
+
+def test_what_is_asked_of_a_leader_that_never_commits_is_sent_to_the_next_one() -> None:
+    net = Net(application=host_controller)
+    new = until_elected(net)
+    early = ask_now(net, new)
+    net.cut = {new}
+    net.until(lambda: early in net.answers)
+    assert [one.error_code for one in net.answers[early].responses] == [Error.NOT_CONTROLLER]
+
+
+def test_all_nodes_lose_power_and_everything_acknowledged_is_there() -> None:
+    """The prefix property end to end: crash everywhere at once, torn tails included."""
+    for seed in range(20):
+        rng = Random(seed)
+        print("seed", seed)
+        net = Net(seed=seed)
+        acknowledged: list[bytes] = []
+        for round_ in range(3):
+            leader = net.elect()
+            submits = {net.submit(leader, b"%d-%d" % (round_, n)): b"%d-%d" % (round_, n) for n in range(4)}
+            for _ in range(rng.randrange(60)):
+                if net.queue:
+                    net.queue.popleft()()
+                else:
+                    for node in net.replicas:
+                        net.step(node, Tick())
+            acknowledged += [value for id_, value in submits.items() if id_ in net.done and not net.done[id_].error]
+            for node in list(net.replicas):
+                net.kill(node, torn=rng)
+            net.queue.clear()
+            for node in net.disks:
+                net.start(node)
+        leader = net.elect()
+        assert [value for value in net.values_of(leader) if value in acknowledged] == acknowledged
+        assert len({net.log_of(node) for node in net.replicas}) == 1
+
+
+def test_a_fork_goes_its_own_way_and_has_the_same_fingerprint_until_then() -> None:
+    net = Net(3, application=host_controller, inline_flush=True)
+    leader = net.elect()
+    replica = net.replicas[leader]
+    fork = forked(replica)
+    assert fingerprint(fork) == fingerprint(replica)
+    before = fingerprint(replica)
+    fork.step(BeginShutdown(), net.now_ms)
+    assert fingerprint(fork) != before
+    assert fingerprint(replica) == before
+    assert replica.core.is_leader
+
+
+def test_a_fork_with_a_flush_under_way_can_finish_it_by_itself() -> None:
+    net = Net()
+    leader = net.elect()
+    net.submit(leader, b"x")
+    net.step(leader, Tick())
+    replica = net.replicas[leader]
+    fork = forked(replica)
+    flush = fork.outstanding_flush
+    assert flush is not None
+    flush.run()
+    end = fork.core.log_end_offset
+    fork.step(FlushDone(flush.ticket), net.now_ms)
+    assert fork.core.flushed_offset == end
+    assert replica.core.flushed_offset == end - 1
+
+
+HISTORY = """
+from replica_net import Net
+from kraft.replica import host_controller
+from kraft.sim.state.fingerprints import fingerprint
+from test_controller_quorum import alter
+net = Net(3, application=host_controller, seed=5)
+old = net.elect()
+for number in range(20):
+    net.request(old, alter(("interval.ms", 0, str(1000 + number)), ("metrics", 0, "m%d" % number), name="s%d" % number))
+net.advance(700)
+net.kill(old)
+net.elect()
+net.start(old)
+net.elect()
+for node in sorted(net.replicas):
+    print(node, fingerprint(net.replicas[node]).hex(), hash(net.log_of(node)) != 0)
+print(net.traces)
+"""
+
+
+def test_the_same_seed_lives_the_same_life_whatever_the_hash_seed() -> None:
+    here = Path(__file__).parent.parent
+    path = os.pathsep.join(map(str, (here / "replica", here, here.parent, here.parent.parent)))
+    (life,) = outputs_of(HISTORY, PYTHONPATH=path)
+    assert "Leader" in life

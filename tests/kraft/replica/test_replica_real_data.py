@@ -1,0 +1,162 @@
+"""Our replicas on the directories of a real Apache Kafka 4.3.1 quorum, in memory."""
+
+from __future__ import annotations
+
+from functools import cache
+from random import Random
+
+import pytest
+from real_data import archive
+from replica_net import DIRECTORY, START_MS, Net, options, voter_set
+
+from kraft.replica import ControllerHost, Replica, host_controller, host_raw_log
+from metadata_log.errors import DirectoryError
+from metadata_log.log.segment import parse_file_name
+from metadata_log.memory_disk import MemoryDisk
+from metadata_log.records.batch import scan
+from transport.protocol.messages import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
+from transport.protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource
+
+PARTITION = f"{DIRECTORY}/__cluster_metadata-0"
+
+
+def loaded_disk(name: str, prefix: str) -> MemoryDisk:
+    """A disk that holds a real log directory, all of it durable."""
+    disk = MemoryDisk()
+    for path, content in archive(name).items():
+        if path.startswith(f"{prefix}/"):
+            target = f"{DIRECTORY}/{path[len(prefix) + 1 :]}"
+            disk.mkdir(target.rpartition("/")[0])
+            file = disk.open(target, create=True)
+            file.append(content)
+            file.fsync()
+            file.close()
+    for directory in ("", DIRECTORY, PARTITION):
+        disk.fsync_dir(directory)
+    return disk
+
+
+@cache
+def static3() -> dict[int, MemoryDisk]:
+    return {node: loaded_disk("static3", f"nodes/c{node}") for node in (1, 2, 3)}
+
+
+def batches_of(disk: MemoryDisk) -> dict[int, bytes]:
+    """Every batch in a directory's log by its first offset."""
+    segments = [name for name in disk.list(PARTITION) if parse_file_name(name) is not None]
+    return {batch.base_offset: batch.data for name in segments for batch in scan(disk.read(f"{PARTITION}/{name}"))}
+
+
+def real_net(**changes: object) -> Net:
+    disks = {node: disk.fork() for node, disk in static3().items()}
+    return Net(3, application=host_controller, disks=disks, cluster_id=None, **changes)
+
+
+def controller(net: Net, node: int) -> ControllerHost:
+    hosted = net.replicas[node].application
+    assert isinstance(hosted, ControllerHost)
+    return hosted
+
+
+def test_a_real_quorum_goes_on_under_our_nodes() -> None:
+    """Every record that a majority of the three holds stays, byte for byte, and new ones follow."""
+    before = {node: batches_of(disk) for node, disk in static3().items()}
+    everywhere = list(before.values())
+    held = {
+        offset: data
+        for batches in everywhere
+        for offset, data in batches.items()
+        if sum(other.get(offset) == data for other in everywhere) >= 2
+    }
+    epochs = [max(batch.epoch for data in batches.values() for batch in scan(data)) for batches in everywhere]
+    net = real_net()
+    leader = net.elect()
+    assert net.replicas[leader].core.epoch > max(epochs)
+    net.until(lambda: controller(net, leader).controller.is_active)
+    config = AlterableConfig(name="interval.ms", config_operation=0, value="12345")
+    resource = AlterConfigsResource(resource_type=16, resource_name="ours", configs=[config])
+    response = net.ask(leader, IncrementalAlterConfigsRequest(resources=[resource]))
+    assert isinstance(response, IncrementalAlterConfigsResponse)
+    assert response.responses[0].error_code == 0
+    net.advance(1500)
+    latest = net.replicas[leader].core.high_watermark
+    assert latest > max(held)
+    for node in net.replicas:
+        now = batches_of(net.disks[node])
+        # A node's log may begin later than another's, where its own snapshot stands for what came before.
+        start = net.replicas[node].core.log_start_offset
+        assert {offset: data for offset, data in held.items() if offset >= start}.items() <= now.items(), node
+        image = controller(net, node).controller.history.committed
+        assert image.configs.of((16, "ours"))["interval.ms"] == "12345", node
+    images = [controller(net, node).controller.history.committed for node in net.replicas]
+    assert len({image.features.all_levels() for image in images}) == 1
+
+
+def test_an_activation_on_a_real_log_writes_nothing_but_registrations() -> None:
+    """Without NoOps three records follow: each controller has a new incarnation, and says where it listens now."""
+    net = real_net(max_idle_interval_ms=0)
+    leader = net.elect()
+    end = net.replicas[leader].core.log_end_offset
+    net.advance(300)
+    assert net.replicas[leader].core.log_end_offset == end + 3
+    known = controller(net, leader).controller.history.committed.controllers.by_id
+    ports = {voter.id: voter.endpoints.listeners[0].port for voter in net.replicas[leader].options.voters.voters}
+    assert {node: known[node].endpoints[0].port for node in ports} == ports
+    levels = dict(controller(net, leader).finalized_features()[0])
+    assert levels["metadata.version"] == 30
+
+
+def test_the_image_of_a_real_log_has_its_configs_and_controllers() -> None:
+    net = real_net()
+    leader = net.elect()
+    image = controller(net, leader).controller.history.committed
+    assert sorted(image.controllers.by_id) == [1, 2, 3]
+    assert image.configs.of((16, "sub-profiles"))["interval.ms"] == "30000"
+
+
+def test_a_raw_log_is_not_served_on_a_directory_with_snapshots() -> None:
+    with pytest.raises(DirectoryError, match="a raw log cannot begin with one"):
+        Replica.open(
+            options=options(1, voter_set(3), cluster_id=None),
+            disk=static3()[1].fork(),
+            rng=Random(1),
+            application=host_raw_log,
+            now_ms=START_MS,
+        )
+
+
+def test_a_log_that_begins_later_needs_a_snapshot() -> None:
+    disk = static3()[1].fork()
+    segments = sorted(name for name in disk.list(PARTITION) if parse_file_name(name) is not None)
+    for name in disk.list(PARTITION):
+        if name.endswith(".checkpoint") or name.startswith(segments[0][:20]):
+            disk.remove(f"{PARTITION}/{name}")
+    with pytest.raises(DirectoryError, match="no snapshot covers what came before"):
+        Replica.open(
+            options=options(1, voter_set(3), cluster_id=None),
+            disk=disk,
+            rng=Random(1),
+            application=host_controller,
+            now_ms=START_MS,
+        )
+
+
+def test_a_snapshot_ahead_of_the_log_replaces_it() -> None:
+    """As after a crash between taking a snapshot from the leader and cutting the log (`truncateToLatestSnapshot`)."""
+    disk = static3()[1].fork()
+    segments = sorted(name for name in disk.list(PARTITION) if parse_file_name(name) is not None)
+    newest = max(name for name in disk.list(PARTITION) if name.endswith(".checkpoint"))
+    offset = int(newest[:20])
+    for name in segments:
+        if parse_file_name(name) not in (None, 0):
+            disk.remove(f"{PARTITION}/{name}")
+    replica, _ = Replica.open(
+        options=options(1, voter_set(3), cluster_id=None),
+        disk=disk,
+        rng=Random(1),
+        application=host_controller,
+        now_ms=START_MS,
+    )
+    assert (replica.log.start_offset, replica.log.end_offset) == (offset, offset)
+    assert replica.core.epoch >= int(newest[21:31])
+    assert replica.status().applied_offset == offset

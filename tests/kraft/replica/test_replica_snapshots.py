@@ -1,0 +1,437 @@
+"""Snapshots in a quorum of three: made, cleaned away, downloaded in pieces, damaged on the way, and through crashes."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+from msgspec import structs
+from replica_net import CLUSTER_ID, DIRECTORY, START_MS, Net, formatted_disk, options
+from test_controller_quorum import alter, controller_of
+
+from kraft.quorum.effects import Suspicious
+from kraft.quorum.values import QuorumConfig
+from kraft.replica import FlushDone, Replica, SnapshotOptions, StartFlush, host_controller
+from kraft.replica.hosts.controller_host import decode_records
+from kraft.sim.state.fingerprints import fingerprint
+from kraft.sim.state.forking import forked
+from metadata_log.image.records import records as image_records
+from metadata_log.log.retention import Retention
+from metadata_log.log.snapshot import list_snapshots, read_snapshot, read_snapshot_start, snapshot_name
+from metadata_log.memory_disk import MemoryDisk
+from metadata_log.records.batch import records
+from metadata_log.records.frame import encode_record
+from metadata_log.serde import Message
+from metadata_log.types import METADATA_TOPIC, OffsetAndEpoch
+from transport.protocol.errors import Error
+from transport.protocol.messages.fetch_snapshot import (
+    FetchSnapshotRequest,
+    FetchSnapshotRequestPartitionSnapshot,
+    FetchSnapshotRequestSnapshotId,
+    FetchSnapshotRequestTopicSnapshot,
+    FetchSnapshotResponse,
+    FetchSnapshotResponsePartitionSnapshot,
+)
+
+PARTITION = f"{DIRECTORY}/__cluster_metadata-0"
+OFTEN = SnapshotOptions(max_bytes=1500, retention=Retention(max_bytes=-1, max_ms=-1))
+SCARCE = SnapshotOptions(max_bytes=1500, retention=Retention(max_bytes=1000, max_ms=-1))
+SMALL_PIECES = QuorumConfig(append_linger_ms=0, fetch_snapshot_max_bytes=700)
+
+
+def quorum(snapshots: SnapshotOptions = OFTEN, **changes: object) -> Net:
+    net = Net(3, application=host_controller, snapshots=snapshots, quorum=SMALL_PIECES, **changes)
+    net.elect()
+    return net
+
+
+def write(net: Net, count: int, *, first: int = 0) -> None:
+    """That many configs, one after the other."""
+    for number in range(first, first + count):
+        net.ask(net.leader, alter(("interval.ms", 0, str(1000 + number)), name=f"s{number}"))
+
+
+def snapshots(net: Net, node: int) -> tuple[OffsetAndEpoch, ...]:
+    return list_snapshots(net.disks[node], PARTITION)
+
+
+def values_of(disk: MemoryDisk, snapshot: OffsetAndEpoch) -> list[bytes]:
+    """The record values in a snapshot file."""
+    batches = read_snapshot(disk, f"{PARTITION}/{snapshot_name(snapshot)}")
+    return [one.value or b"" for batch in batches if not batch.is_control for one in records(batch)]
+
+
+def image_values(net: Net, node: int) -> list[bytes]:
+    image = controller_of(net, node).history.committed
+    return [encode_record(record, version) for record, version in image_records(image)]
+
+
+def are_equal(net: Net) -> bool:
+    """Whether every node knows the same, up to the same offset."""
+    ends = {node: controller_of(net, node).history.committed.end for node in net.replicas}
+    return len(set(ends.values())) == 1 and len({tuple(image_values(net, node)) for node in net.replicas}) == 1
+
+
+def replace_disk(net: Net, node: int) -> None:
+    """The disk of a node is gone; it comes back with an empty one."""
+    net.kill(node)
+    net.disks[node] = formatted_disk(node)
+
+
+def follower_of(net: Net) -> int:
+    return next(node for node in net.replicas if node != net.leader)
+
+
+# Made
+
+
+def test_every_node_makes_snapshots_of_its_own() -> None:
+    net = quorum()
+    write(net, 60)
+    net.advance(2000)
+    for node in net.replicas:
+        made = snapshots(net, node)
+        assert len(made) >= 2
+        assert net.replicas[node].core.log_start_offset == 0
+        replica = net.replicas[node]
+        assert all(one.offset <= replica.core.high_watermark for one in made)
+        start = read_snapshot_start(net.disks[node], f"{PARTITION}/{snapshot_name(made[-1])}")
+        assert START_MS < start.header.last_contained_log_timestamp <= net.now_ms
+
+
+class SlowDisk(Net):
+    """Flushes of one node are not done before they are let go."""
+
+    slow = 0
+
+    def _flush(self, node: int, flush: StartFlush) -> None:
+        if node == self.slow:
+            self.held = flush
+        else:
+            super()._flush(node, flush)
+
+
+def test_a_snapshot_waits_until_the_log_is_on_the_disk_up_to_its_offset() -> None:
+    """A leader commits what a majority of others has on disk; a start takes its snapshot for a proof of its own log."""
+    net = SlowDisk(3, application=host_controller, snapshots=OFTEN, quorum=SMALL_PIECES)
+    leader = net.slow = net.elect()
+    write(net, 60)
+    net.advance(2000)
+    replica = net.replicas[leader]
+    assert replica.core.high_watermark > replica.core.flushed_offset
+    assert all(one.offset <= replica.core.flushed_offset for one in snapshots(net, leader))
+    made = len(snapshots(net, leader))
+    net.slow = 0
+    net.held.run()
+    net.step(leader, FlushDone(net.held.ticket))
+    net.advance(2000)
+    assert len(snapshots(net, leader)) > made
+
+
+def test_a_snapshot_holds_the_image_at_its_offset() -> None:
+    net = quorum()
+    write(net, 60)
+    net.advance(100)
+    newest = snapshots(net, net.leader)[-1]
+    assert newest.offset < net.replicas[net.leader].core.log_end_offset
+    leader = net.leader
+    held = values_of(net.disks[leader], newest)
+    write(net, 1, first=5000)
+    net.kill(leader)
+    replay = Net(1, application=host_controller, disks={1: formatted_disk(1)})
+    controller = controller_of(replay, 1)
+    controller.renounce()
+    controller.load_snapshot(decode_records(held, "the snapshot"), newest)
+    assert sorted(image_values(replay, 1)) == sorted(held)
+    assert len(controller.history.committed.configs.by_resource) > 10
+
+
+def test_time_makes_snapshots_too_but_only_of_something_new() -> None:
+    net = quorum(SnapshotOptions(max_interval_ms=60_000), max_idle_interval_ms=0)
+    write(net, 1)
+    net.advance(61_000)
+    assert snapshots(net, net.leader) == ()
+    write(net, 1, first=1)
+    net.advance(1000)
+    assert len(snapshots(net, net.leader)) == 1
+    net.advance(200_000)
+    assert len(snapshots(net, net.leader)) == 1
+
+
+def test_what_is_too_much_goes_a_minute_later_and_its_files_another_minute_later() -> None:
+    net = quorum(SCARCE, segment_bytes=2000, max_idle_interval_ms=0)
+    write(net, 60)
+    net.advance(50_000)
+    assert len(snapshots(net, net.leader)) >= 2
+    net.advance(30_000)
+    for node, replica in net.replicas.items():
+        (only,) = snapshots(net, node)
+        assert replica.core.log_start_offset == replica.log.start_offset == only.offset > 0
+        assert any(name.endswith(".deleted") for name in net.disks[node].list(PARTITION))
+    net.advance(61_000)
+    for node in net.replicas:
+        assert not any(name.endswith(".deleted") for name in net.disks[node].list(PARTITION))
+    write(net, 5, first=100)
+    assert are_equal(net)
+
+
+def test_a_node_starts_from_its_snapshot() -> None:
+    net = quorum(SCARCE, segment_bytes=2000, max_idle_interval_ms=0)
+    write(net, 60)
+    net.advance(120_000)
+    leader = net.leader
+    assert net.replicas[leader].core.log_start_offset > 0
+    net.kill(leader)
+    net.start(leader)
+    net.elect()
+    write(net, 3, first=200)
+    assert are_equal(net)
+
+
+# Downloaded
+
+
+def test_an_empty_node_takes_the_snapshot_in_pieces_and_then_the_log() -> None:
+    net = quorum()
+    write(net, 60)
+    node = follower_of(net)
+    replace_disk(net, node)
+    write(net, 30, first=100)
+    newest = snapshots(net, net.leader)[-1]
+    net.start(node)
+    net.until(lambda: are_equal(net))
+    assert snapshots(net, node)[0] == newest
+    assert net.replicas[node].core.log_start_offset == newest.offset
+    assert values_of(net.disks[node], newest) == values_of(net.disks[net.leader], newest)
+    assert not any(name.endswith(".part") for name in net.disks[node].list(PARTITION))
+    net.kill(node)
+    net.start(node)
+    net.elect()
+    assert net.replicas[node].core.log_start_offset == newest.offset
+
+
+def test_a_node_whose_log_is_gone_at_the_leader_takes_the_snapshot() -> None:
+    net = quorum(SCARCE, segment_bytes=2000, max_idle_interval_ms=0)
+    write(net, 5)
+    node = follower_of(net)
+    net.kill(node)
+    write(net, 60, first=10)
+    net.advance(120_000)
+    behind = net.disks[node].read(f"{PARTITION}/00000000000000000000.log")
+    assert behind
+    net.start(node)
+    net.until(lambda: are_equal(net))
+    assert net.replicas[node].core.log_start_offset > 0
+
+
+def pieces_seen(net: Net) -> list[FetchSnapshotResponsePartitionSnapshot]:
+    """The pieces that nodes are sent from now on, as they were sent."""
+    seen: list[FetchSnapshotResponsePartitionSnapshot] = []
+
+    def note(node: int, answer: Message) -> Message:
+        if isinstance(answer, FetchSnapshotResponse):
+            seen.append(answer.topics[0].partitions[0])
+        return answer
+
+    net.on_the_way = note
+    return seen
+
+
+def test_the_leader_may_change_within_a_download() -> None:
+    net = quorum()
+    write(net, 60)
+    node = follower_of(net)
+    replace_disk(net, node)
+    seen = pieces_seen(net)
+    net.start(node)
+    while len(seen) < 2:
+        assert net.once()
+    old = net.leader
+    net.kill(old)
+    net.elect()
+    net.start(old)
+    net.until(lambda: are_equal(net))
+    assert sum(one.position == 0 for one in seen) >= 2
+
+
+def test_what_has_arrived_goes_when_the_leader_is_followed_no_more() -> None:
+    """Found by the simulator: else it lies where this node's own snapshot of the same offset will be written."""
+    net = quorum()
+    write(net, 60)
+    node = follower_of(net)
+    replace_disk(net, node)
+    seen = pieces_seen(net)
+    net.start(node)
+    while len(seen) < 2:
+        assert net.once()
+    assert [name for name in net.disks[node].list(PARTITION) if name.endswith(".part")]
+    net.kill(net.leader)
+    while net.replicas[node].core.state_name == "Follower":
+        if not net.once():
+            net.now_ms = max(net.now_ms, min(one.deadline_ms() for one in net.replicas.values()))
+    assert not [name for name in net.disks[node].list(PARTITION) if name.endswith(".part")]
+
+
+@pytest.mark.parametrize("way", ["flipped", "cut", "of another snapshot", "from elsewhere", "without a footer"])
+def test_what_is_damaged_on_the_way_is_not_adopted(way: str) -> None:
+    net = quorum()
+    write(net, 60)
+    node = follower_of(net)
+    replace_disk(net, node)
+    tampered = []
+
+    def tamper(sender: int, answer: Message) -> Message:
+        if not isinstance(answer, FetchSnapshotResponse):
+            return answer
+        part = answer.topics[0].partitions[0]
+        data = part.unaligned_records or b""
+        is_last = part.position + len(data) == part.size
+        if tampered or (way == "without a footer") != is_last:
+            return answer
+        assert not any(name.endswith(".checkpoint") for name in net.disks[node].list(PARTITION))
+        changes = {
+            "flipped": {"unaligned_records": data[:-9] + bytes([data[-9] ^ 1]) + data[-8:]},
+            "cut": {"unaligned_records": b""},
+            "of another snapshot": {"snapshot_id": structs.replace(part.snapshot_id, end_offset=1)},
+            "from elsewhere": {"position": part.position + 1},
+            "without a footer": {"unaligned_records": data[:-1], "size": part.size - 1},
+        }
+        tampered.append(part)
+        changed = structs.replace(part, **changes[way])
+        return structs.replace(answer, topics=[structs.replace(answer.topics[0], partitions=[changed])])
+
+    net.on_the_way = tamper
+    net.start(node)
+    net.until(lambda: bool(tampered))
+    net.until(lambda: are_equal(net))
+    assert any(who == node and isinstance(effect, Suspicious) for who, effect in net.traces)
+    assert not any(name.endswith(".part") for name in net.disks[node].list(PARTITION))
+
+
+def test_a_snapshot_that_is_damaged_on_the_leaders_disk_replaces_nothing() -> None:
+    net = quorum()
+    write(net, 60)
+    node = follower_of(net)
+    net.kill(node)
+    net.disks[node] = formatted_disk(node)
+    path = f"{PARTITION}/{snapshot_name(snapshots(net, net.leader)[-1])}"
+    disk = net.disks[net.leader]
+    content = bytearray(disk.read(path))
+    content[len(content) // 2] ^= 1
+    disk.remove(path)
+    file = disk.open(path, create=True)
+    file.append(bytes(content))
+    file.close()
+    net.start(node)
+    net.advance(3000)
+    assert net.replicas[node].core.log_end_offset == 0
+    assert snapshots(net, node) == ()
+    assert any("damaged" in effect.what for who, effect in net.traces if who == node and isinstance(effect, Suspicious))
+    write(net, 60, first=500)
+    net.until(lambda: are_equal(net))
+
+
+class PowerFailure(Exception):
+    """The node ends here."""
+
+
+@pytest.mark.parametrize("torn", [None, 3])
+def test_power_failures_within_a_download_and_its_installation(torn: int | None) -> None:
+    """Before every disk operation in turn, until one download has none left to fail at."""
+    failures = 0
+    for survived in range(1, 200):
+        net = quorum(max_idle_interval_ms=0)
+        write(net, 40)
+        node = follower_of(net)
+        left = [survived]
+
+        def count(operation: str, path: str, left: list[int] = left) -> None:
+            left[0] -= 1
+            if left[0] == 0:
+                raise PowerFailure(operation, path)
+
+        replace_disk(net, node)
+        net.start(node)
+        disk = net.disks[node]
+        disk.on_operation = count
+        try:
+            net.until(lambda net=net: are_equal(net))
+        except PowerFailure:
+            failures += 1
+        disk.on_operation = None
+        if left[0] > 0:
+            break
+        net.kill(node, torn=None if torn is None else Random(torn))
+        net.start(node)
+        net.until(lambda net=net: are_equal(net))
+        assert not any(name.endswith(".part") for name in disk.list(PARTITION))
+    assert 10 < failures < 199
+
+
+# Asked
+
+
+def ask(net: Net, node: int, **changes: Any) -> FetchSnapshotResponsePartitionSnapshot:
+    core = net.replicas[node].core
+    newest = snapshots(net, node)[-1] if snapshots(net, node) else OffsetAndEpoch(epoch=1, offset=10)
+    fields: dict[str, Any] = {
+        "partition": 0,
+        "current_leader_epoch": core.epoch,
+        "snapshot_id": FetchSnapshotRequestSnapshotId(end_offset=newest.offset, epoch=newest.epoch),
+        "position": 0,
+    }
+    part = FetchSnapshotRequestPartitionSnapshot(**{**fields, **changes})
+    topic = FetchSnapshotRequestTopicSnapshot(name=METADATA_TOPIC, partitions=[part])
+    asked = FetchSnapshotRequest(cluster_id=CLUSTER_ID, replica_id=9, max_bytes=100, topics=[topic])
+    answer = net.ask(node, asked)
+    assert isinstance(answer, FetchSnapshotResponse)
+    return answer.topics[0].partitions[0]
+
+
+def test_who_asks_for_a_piece_gets_it_or_kafkas_error() -> None:
+    """Kafka cannot encode the errors of a partition, as it leaves the records null, and so answers nothing."""
+    net = quorum()
+    write(net, 60)
+    leader = net.leader
+    epoch = net.replicas[leader].core.epoch
+    first = ask(net, leader)
+    newest = snapshots(net, leader)[-1]
+    content = net.disks[leader].read(f"{PARTITION}/{snapshot_name(newest)}")
+    assert (first.error_code, first.size, first.position) == (Error.NONE, len(content), 0)
+    assert first.unaligned_records == content[:100]
+    assert ask(net, leader, position=len(content) - 5).unaligned_records == content[-5:]
+    refusals = {
+        Error.FENCED_LEADER_EPOCH: {"current_leader_epoch": epoch - 1},
+        Error.UNKNOWN_LEADER_EPOCH: {"current_leader_epoch": epoch + 1},
+        Error.SNAPSHOT_NOT_FOUND: {"snapshot_id": FetchSnapshotRequestSnapshotId(end_offset=3, epoch=1)},
+        Error.POSITION_OUT_OF_RANGE: {"position": len(content)},
+        Error.UNKNOWN_TOPIC_OR_PARTITION: {"partition": 1},
+    }
+    for error, changes in refusals.items():
+        refused = ask(net, leader, **changes)
+        assert (Error(refused.error_code), refused.unaligned_records) == (error, b"")
+    assert Error(ask(net, leader, position=-1).error_code) is Error.POSITION_OUT_OF_RANGE
+    bootstrap = FetchSnapshotRequestSnapshotId(end_offset=0, epoch=0)
+    assert Error(ask(net, leader, snapshot_id=bootstrap).error_code) is Error.SNAPSHOT_NOT_FOUND
+    standby = ask(net, follower_of(net))
+    assert Error(standby.error_code) is Error.NOT_LEADER_OR_FOLLOWER
+    assert standby.current_leader.leader_id == leader
+
+
+def test_requests_about_something_else_are_refused_as_a_whole() -> None:
+    net = quorum()
+    foreign = net.ask(net.leader, FetchSnapshotRequest(cluster_id="another"))
+    assert Error(foreign.error_code) is Error.INCONSISTENT_CLUSTER_ID
+    empty = net.ask(net.leader, FetchSnapshotRequest(cluster_id=CLUSTER_ID))
+    assert Error(empty.error_code) is Error.INVALID_REQUEST
+
+
+def test_a_fork_goes_on_writing_by_itself() -> None:
+    net = quorum(max_idle_interval_ms=0)
+    write(net, 20)
+    leader = net.replicas[net.leader]
+    copy = forked(leader)
+    assert fingerprint(copy) == fingerprint(leader)
+    assert isinstance(copy, Replica)
+    assert options(1, net.voters).snapshots == SnapshotOptions()

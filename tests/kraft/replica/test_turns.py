@@ -1,0 +1,529 @@
+"""No turn of a replica's owner is long: what is decided, applied or loaded at once is counted, whatever its size is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from controller_sides import InProcess, registration
+from replica_net import CLUSTER_ID, Net
+
+from kraft.controller import QuorumController, replaying
+from kraft.controller.controller import RECORDS_PER_BATCH
+from kraft.controller.decision.deciding import DecisionSettings
+from kraft.controller.decision.result import RECORDS_PER_OPERATION
+from kraft.controller.topics import elections, isr, partition_updates
+from kraft.quorum.events import Resign
+from kraft.replica import ControllerHost, host_controller
+from kraft.replica.hosts import decisions
+from kraft.replica.hosts.decisions import MAX_WAITING, STEPS_PER_TURN
+from kraft.replica.interface.events import Input
+from kraft.replica.interface.snapshot_options import SnapshotOptions
+from kraft.sim.state.fingerprints import FactsOf
+from metadata_log.image import MetadataDelta, memberships
+from metadata_log.image.topics_delta import TopicsDelta
+from metadata_log.log.retention import Retention
+from metadata_log.records.batch import records, scan
+from metadata_log.records.frame import decode_record
+from metadata_log.records.metadata import BrokerRegistrationChangeRecord, PartitionChangeRecord
+from metadata_log.serde import Message
+from transport.protocol import messages as m
+from transport.protocol.errors import Error
+from transport.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic
+from transport.protocol.messages.delete_topics import DeleteTopicState
+from transport.protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource
+from transport.protocol.messages.update_features import FeatureUpdateKey
+
+FAR = 10**6
+GONE, LEADING, OTHER = 101, 102, 103
+PARTITIONS = 6_000
+MEMBERSHIPS = 2 * PARTITIONS
+"""More than one batch holds, so that a fence is written in several."""
+REPLAYED_AHEAD = 1
+"""The records of one turn are replayed when it ends, and at most those of one more when a batch is complete."""
+
+
+class Counted:
+    """How often something is done in one step of a replica, at most."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.most = 0
+        self.total = 0
+
+    def counting(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The same function, counted."""
+
+        def call(*args: Any, **named: Any) -> Any:
+            self.now += 1
+            self.total += 1
+            return function(*args, **named)
+
+        return call
+
+    def begin(self) -> None:
+        """Forget what was before."""
+        self.now = self.most = self.total = 0
+
+    def step_over(self) -> None:
+        """A step of a replica has ended."""
+        self.most = max(self.most, self.now)
+        self.now = 0
+
+
+class CountedNet(Net):
+    """A net whose every step of a replica is told to the counters."""
+
+    def __init__(self, *counters: Counted, **changes: Any) -> None:
+        self.counters = counters
+        super().__init__(3, application=host_controller, **changes)
+
+    def until_ms(self, condition: Callable[[], bool], most_ms: int = 10_000) -> None:
+        """Let time go on by single milliseconds until something is so."""
+        for _ in range(most_ms):
+            if condition():
+                return
+            self.advance(1)
+        raise AssertionError("it never happens")
+
+    def step(self, node: int, event: Input) -> None:
+        super().step(node, event)
+        for counter in self.counters:
+            counter.step_over()
+
+
+@pytest.fixture
+def changes(monkeypatch: pytest.MonkeyPatch) -> Counted:
+    """Decisions on partitions."""
+    counter = Counted()
+    counted = counter.counting(partition_updates.partition_change)
+    for module in (partition_updates, elections, isr):
+        monkeypatch.setattr(module, "partition_change", counted)
+    return counter
+
+
+@pytest.fixture
+def replays(monkeypatch: pytest.MonkeyPatch) -> Counted:
+    """Records that are replayed."""
+    counter = Counted()
+    monkeypatch.setattr(MetadataDelta, "replay", counter.counting(MetadataDelta.replay))
+    return counter
+
+
+class Quorum:
+    """Three controllers, brokers that beat when they are told to, and topics with all replicas on three brokers."""
+
+    def __init__(self, *counters: Counted, **settings: Any) -> None:
+        self.net = CountedNet(*counters, **settings)
+        self.leader = self.net.elect()
+        self.epochs: dict[int, int] = {}
+        self.counters = counters
+        for broker in (GONE, LEADING, OTHER):
+            answer = self.net.ask(self.leader, registration(broker, cluster_id=CLUSTER_ID))
+            assert isinstance(answer, m.BrokerRegistrationResponse)
+            self.epochs[broker] = answer.broker_epoch
+            self.net.ask(self.leader, self.heartbeat(broker))
+
+    def host(self, node: int = 0) -> ControllerHost:
+        """What hosts the controller of a node, by default of the leader."""
+        hosted = self.net.replicas[node or self.leader].application
+        assert isinstance(hosted, ControllerHost)
+        return hosted
+
+    def controller(self, node: int = 0) -> QuorumController:
+        """The controller of a node, by default of the leader."""
+        return self.host(node).controller
+
+    def heartbeat(self, broker: int, **changes: Any) -> m.BrokerHeartbeatRequest:
+        """What a broker sends."""
+        return m.BrokerHeartbeatRequest(
+            broker_id=broker,
+            broker_epoch=self.epochs[broker],
+            **({"current_metadata_offset": FAR, "want_fence": False} | changes),
+        )
+
+    def create(self, *names: str, partitions: int = PARTITIONS) -> None:
+        """Topics that `GONE` leads."""
+        placed = [
+            CreatableReplicaAssignment(partition_index=at, broker_ids=[GONE, LEADING, OTHER])
+            for at in range(partitions)
+        ]
+        for name in names:
+            topic = CreatableTopic(name=name, num_partitions=-1, replication_factor=-1, assignments=placed)
+            answer = self.net.ask(self.leader, m.CreateTopicsRequest(topics=[topic]))
+            assert isinstance(answer, m.CreateTopicsResponse)
+            assert [one.error_code for one in answer.topics] == [Error.NONE]
+        for counter in self.counters:
+            counter.begin()
+
+    def members(self, broker: int, node: int = 0) -> int:
+        """In how many ISRs a broker is, as a node's committed image has it."""
+        return sum(1 for _ in memberships(self.controller(node).history.committed.topics, broker))
+
+    def is_fenced(self, broker: int, node: int = 0) -> bool:
+        """Whether a broker is fenced, as a node's committed image has it."""
+        return self.controller(node).history.committed.brokers.by_id[broker].fenced
+
+    def beats_until(self, condition: Callable[[], bool]) -> None:
+        """Let time go on while all brokers but `GONE` beat every two seconds."""
+        for at_ms in range(20_000):
+            if condition():
+                return
+            if at_ms % 2000 == 0:
+                for broker in (LEADING, OTHER):
+                    self.net.request(self.leader, self.heartbeat(broker))
+            self.net.advance(1)
+        raise AssertionError("it never happens")
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the leader is in the middle of a decision."""
+        return self.host()._decisions.is_busy
+
+    def batches(self, node: int = 0) -> list[int]:
+        """How many records each batch of a node's log holds."""
+        found = scan(self.net.log_of(node or self.leader))
+        return [batch.next_offset - batch.base_offset for batch in found if not batch.is_control]
+
+
+def written(quorum: Quorum, since: int) -> list[Message]:
+    """The records that the leader has committed from an offset on."""
+    log = quorum.net.replicas[quorum.leader].log
+    found: list[Message] = []
+    for batch in log.read_batches(since, 1 << 30, end_offset=quorum.net.replicas[quorum.leader].core.high_watermark):
+        if not batch.is_control:
+            for record in records(batch):
+                message = decode_record(record.value or b"").record
+                assert message is not None
+                found.append(message)
+    return found
+
+
+# Fencing
+
+
+def test_a_fence_is_decided_in_turns_and_written_in_kafkas_batches(changes: Counted, replays: Counted) -> None:
+    quorum = Quorum(changes, replays, max_idle_interval_ms=0)
+    quorum.create("one", "two")
+    since = quorum.controller().history.committed.end.offset
+    before = len(quorum.batches())
+    answer = quorum.net.ask(quorum.leader, quorum.heartbeat(GONE, want_fence=True))
+    assert isinstance(answer, m.BrokerHeartbeatResponse)
+    assert answer.is_fenced
+    assert quorum.batches()[before:] == [RECORDS_PER_BATCH, MEMBERSHIPS + 1 - RECORDS_PER_BATCH]
+    records = written(quorum, since)
+    assert [type(record) for record in records[:-1]] == [PartitionChangeRecord] * MEMBERSHIPS
+    assert records[-1] == BrokerRegistrationChangeRecord(broker_id=GONE, broker_epoch=quorum.epochs[GONE], fenced=1)
+    assert changes.total == MEMBERSHIPS
+    assert changes.most <= STEPS_PER_TURN
+    assert replays.most <= (1 + REPLAYED_AHEAD) * STEPS_PER_TURN
+    quorum.net.advance(1000)
+    assert [quorum.members(GONE, node) for node in quorum.net.replicas] == [0, 0, 0]
+
+
+def test_what_was_replayed_ahead_is_what_a_standby_replays_at_once() -> None:
+    quorum = Quorum()
+    quorum.create("one", "two")
+    quorum.net.ask(quorum.leader, quorum.heartbeat(GONE, want_fence=True))
+    quorum.net.advance(1000)
+    images = [quorum.controller(node).history.committed for node in quorum.net.replicas]
+    assert images[0].topics == images[1].topics == images[2].topics
+    assert images[0].brokers == images[1].brokers == images[2].brokers
+
+
+def test_while_a_broker_is_fenced_others_are_answered(changes: Counted) -> None:
+    """Reads at once; what is to be decided afterwards, and a broker that waits for that is not taken for dead."""
+    quorum = Quorum(changes)
+    quorum.create("one", "two")
+    net, epoch = quorum.net, quorum.net.replicas[quorum.leader].core.epoch
+    fence = net.request(quorum.leader, quorum.heartbeat(GONE, want_fence=True))
+    net.settle()
+    turns = 0
+    waiting = net.request(quorum.leader, quorum.heartbeat(LEADING))
+    while quorum.is_busy:
+        turns += 1
+        asked = net.request(quorum.leader, m.DescribeClusterRequest())
+        net.settle()
+        assert asked in net.answers, "a read waits for the fence"
+        assert fence not in net.answers
+        assert waiting not in net.answers
+        net.advance(1)
+    assert turns >= MEMBERSHIPS // STEPS_PER_TURN
+    net.advance(10)
+    assert {fence, waiting} <= net.answers.keys()
+    assert net.replicas[quorum.leader].core.epoch == epoch
+    answer = net.answers[waiting]
+    assert isinstance(answer, m.BrokerHeartbeatResponse)
+    assert (answer.error_code, answer.is_fenced) == (Error.NONE, False)
+
+
+def test_a_heartbeat_that_waits_for_a_decision_keeps_its_session() -> None:
+    quorum = Quorum()
+    quorum.create("one", "two")
+    quorum.net.advance(8000)
+    quorum.net.request(quorum.leader, quorum.heartbeat(OTHER, want_fence=True))
+    quorum.net.settle()
+    assert quorum.is_busy
+    quorum.net.request(quorum.leader, quorum.heartbeat(LEADING))
+    quorum.net.settle()
+    assert quorum.is_busy
+    now_ms = quorum.net.now_ms
+    assert quorum.controller()._sessions.is_valid(LEADING, quorum.epochs[LEADING], now_ms + 9000)
+
+
+def test_the_next_leader_completes_a_fence_that_a_crash_has_cut() -> None:
+    quorum = Quorum()
+    quorum.create("one", "two")
+    net = quorum.net
+    topics = quorum.controller().history.committed.topics
+    quorum.beats_until(lambda: quorum.controller().history.committed.topics is not topics)
+    left = quorum.members(GONE)
+    assert left == MEMBERSHIPS - RECORDS_PER_BATCH
+    assert not quorum.is_fenced(GONE), "the fence comes last: nobody is told of a fenced broker that leads"
+    net.kill(quorum.leader)
+    quorum.leader = net.elect()
+    net.until(lambda: quorum.members(GONE) == left)
+    quorum.beats_until(lambda: quorum.is_fenced(GONE))
+    assert quorum.members(GONE) == 0
+    partitions = [
+        one for topic in quorum.controller().history.committed.topics.by_id.values() for one in topic.partitions
+    ]
+    assert {(one.leader, one.isr, one.partition_epoch) for one in partitions} == {(LEADING, (LEADING, OTHER), 1)}
+
+
+def test_who_waits_for_a_leader_that_is_deposed_is_sent_away() -> None:
+    quorum = Quorum()
+    quorum.create("one", "two")
+    net, former = quorum.net, quorum.leader
+    fence = net.request(former, quorum.heartbeat(GONE, want_fence=True))
+    net.settle()
+    waiting = net.request(former, quorum.heartbeat(LEADING))
+    net.settle()
+    assert quorum.is_busy
+    assert not {fence, waiting} & net.answers.keys()
+    net.step(former, Resign(net.replicas[former].core.epoch))
+    net.settle()
+    for request in (fence, waiting):
+        answer = net.answers[request]
+        assert isinstance(answer, m.BrokerHeartbeatResponse)
+        assert answer.error_code == Error.NOT_CONTROLLER
+    quorum.leader = net.elect()
+    net.until(lambda: quorum.members(GONE) == MEMBERSHIPS)
+    assert not quorum.is_fenced(GONE)
+
+
+def test_only_so_many_wait_for_a_decision() -> None:
+    quorum = Quorum()
+    quorum.create("one", "two")
+    net = quorum.net
+    net.request(quorum.leader, quorum.heartbeat(GONE, want_fence=True))
+    net.settle()
+    waiting = [net.request(quorum.leader, quorum.heartbeat(LEADING)) for _ in range(MAX_WAITING)]
+    one_more = net.request(quorum.leader, quorum.heartbeat(LEADING))
+    while net.queue:
+        net.queue.popleft()()
+    assert not net.answers.keys() & set(waiting)
+    answer = net.answers[one_more]
+    assert isinstance(answer, m.BrokerHeartbeatResponse)
+    assert answer.error_code == Error.REQUEST_TIMED_OUT
+
+
+# Other decisions
+
+
+def test_topics_are_made_and_deleted_in_turns_and_in_one_batch_each(replays: Counted) -> None:
+    quorum = Quorum(replays, max_idle_interval_ms=0)
+    before = len(quorum.batches())
+    quorum.create("large", partitions=9_999)
+    assert quorum.batches()[before:] == [10_000]
+    quorum.net.advance(1000)
+    assert replays.most <= 1000, "the standbys replay it in one go"
+    name = DeleteTopicState(name="large")
+    answer = quorum.net.ask(quorum.leader, m.DeleteTopicsRequest(topics=[name]))
+    assert isinstance(answer, m.DeleteTopicsResponse)
+    assert [one.error_code for one in answer.responses] == [Error.NONE]
+    assert quorum.batches()[before:] == [10_000, 1]
+    assert not quorum.controller().history.committed.topics.members
+
+
+def test_all_preferred_leaders_are_elected_in_turns(changes: Counted) -> None:
+    quorum = Quorum(changes)
+    quorum.create("one", "two")
+    net = quorum.net
+    net.ask(quorum.leader, quorum.heartbeat(GONE, want_fence=True))
+    net.ask(quorum.leader, quorum.heartbeat(GONE))
+    grow_isrs(quorum)
+    changes.begin()
+    answer = net.ask(quorum.leader, m.ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=60_000))
+    assert isinstance(answer, m.ElectLeadersResponse)
+    outcomes = [one.error_code for topic in answer.replica_election_results for one in topic.partition_result]
+    assert outcomes == [Error.NONE] * MEMBERSHIPS
+    assert changes.total == MEMBERSHIPS
+    assert changes.most <= STEPS_PER_TURN
+    topics = quorum.controller().history.committed.topics
+    assert {one.leader for topic in topics.by_id.values() for one in topic.partitions} == {GONE}
+
+
+def grow_isrs(quorum: Quorum) -> None:
+    """Let `GONE` into all ISRs again, in one request of their leader."""
+    isr_module = m.alter_partition
+    image = quorum.controller().history.committed
+    members = [isr_module.BrokerState(broker_id=one, broker_epoch=epoch) for one, epoch in quorum.epochs.items()]
+    topics = [
+        isr_module.AlterPartitionRequestTopicData(
+            topic_id=topic.id,
+            partitions=[
+                isr_module.AlterPartitionRequestPartitionData(
+                    partition_index=number,
+                    leader_epoch=partition.leader_epoch,
+                    partition_epoch=partition.partition_epoch,
+                    new_isr_with_epochs=members,
+                )
+                for number, partition in enumerate(topic.partitions)
+            ],
+        )
+        for topic in image.topics.by_id.values()
+    ]
+    request = m.AlterPartitionRequest(broker_id=LEADING, broker_epoch=quorum.epochs[LEADING], topics=topics)
+    answer = quorum.net.ask(quorum.leader, request)
+    assert isinstance(answer, m.AlterPartitionResponse)
+    assert {one.error_code for topic in answer.topics for one in topic.partitions} == {Error.NONE}
+
+
+def test_balancing_goes_on_where_it_was(changes: Counted) -> None:
+    """Every partition is looked at once, not once more for every thousand that are elected."""
+    quorum = Quorum(changes, decisions=DecisionSettings(leader_rebalance_interval_ms=300_000))
+    quorum.create("one")
+    net = quorum.net
+    net.ask(quorum.leader, quorum.heartbeat(GONE, want_fence=True))
+    net.ask(quorum.leader, quorum.heartbeat(GONE))
+    grow_isrs(quorum)
+    changes.begin()
+    for _ in range(400):
+        for broker in quorum.epochs:
+            net.request(quorum.leader, quorum.heartbeat(broker))
+        net.advance(1000)
+        if quorum.controller().history.latest.topics["one"].partitions[-1].leader == GONE:
+            break
+    topic = quorum.controller().history.latest.topics["one"]
+    assert {one.leader for one in topic.partitions} == {GONE}
+    assert changes.total == PARTITIONS
+    assert changes.most <= STEPS_PER_TURN
+
+
+def test_more_topics_than_one_operation_has_records_are_not_deleted() -> None:
+    """As by Kafka: all of them, or none."""
+    side = InProcess()
+    side.ask(registration(GONE), 4)
+    epoch = side.controller.history.latest.brokers.by_id[GONE].epoch
+    side.ask(m.BrokerHeartbeatRequest(broker_id=GONE, broker_epoch=epoch, current_metadata_offset=FAR), 1)
+    names = [f"t{number}" for number in range(RECORDS_PER_OPERATION + 1)]
+    for at in range(0, len(names), 4000):
+        made = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names[at : at + 4000]]
+        side.ask(m.CreateTopicsRequest(topics=made), 7)
+    assert len(side.controller.history.latest.topics) == len(names)
+    for asked, error in ((names, Error.POLICY_VIOLATION), (names[1:], Error.NONE)):
+        answer = side.ask(m.DeleteTopicsRequest(topics=[DeleteTopicState(name=name) for name in asked]), 6)
+        assert isinstance(answer, m.DeleteTopicsResponse)
+        assert {one.error_code for one in answer.responses} == {error}
+    assert list(side.controller.history.latest.topics) == names[:1]
+
+
+def test_a_record_about_all_partitions_is_replayed_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever sets the min.insync.replicas of all brokers clears the eligible leaders of all topics."""
+    quorum = Quorum()
+    enabled = FeatureUpdateKey(feature="eligible.leader.replicas.version", max_version_level=1, upgrade_type=1)
+    answer = quorum.net.ask(quorum.leader, m.UpdateFeaturesRequest(feature_updates=[enabled]))
+    assert isinstance(answer, m.UpdateFeaturesResponse)
+    assert answer.error_code == Error.NONE, answer
+    names = [f"t{number}" for number in range(20)]
+    quorum.create(*names, partitions=200)
+    for module in (replaying, decisions):
+        monkeypatch.setattr(module, "PARTITIONS_PER_RECORD", 1)
+    cleared = Counted()
+    quorum.net.counters = (cleared,)
+    monkeypatch.setattr(TopicsDelta, "_clear_elr", cleared.counting(TopicsDelta._clear_elr))
+    change = AlterableConfig(name="min.insync.replicas", config_operation=0, value="2")
+    resource = AlterConfigsResource(resource_type=4, resource_name="", configs=[change])
+    altered = quorum.net.ask(quorum.leader, m.IncrementalAlterConfigsRequest(resources=[resource]))
+    assert isinstance(altered, m.IncrementalAlterConfigsResponse)
+    assert [one.error_code for one in altered.responses] == [Error.NONE]
+    quorum.net.advance(1000)
+    assert cleared.total == 3 * len(names), "each node once"
+    assert cleared.most <= 1 + STEPS_PER_TURN // 200
+
+
+# Sessions
+
+
+def test_an_incarnation_that_is_not_registered_has_no_session() -> None:
+    """Anybody can invent ids and epochs: each would be looked for when it expires."""
+    quorum = Quorum()
+    facts_of = FactsOf()
+    facts = facts_of(quorum.controller()._sessions)
+    for broker, epoch in ((GONE, FAR), (7, quorum.epochs[GONE]), (7, 1)):
+        request = m.BrokerHeartbeatRequest(broker_id=broker, broker_epoch=epoch, current_metadata_offset=FAR)
+        answer = quorum.net.ask(quorum.leader, request)
+        assert isinstance(answer, m.BrokerHeartbeatResponse)
+        assert answer.error_code == Error.STALE_BROKER_EPOCH
+    assert facts_of(quorum.controller()._sessions) == facts
+
+
+# Standbys and snapshots
+
+
+def test_a_standby_replays_a_large_batch_in_turns_and_answers_meanwhile(replays: Counted) -> None:
+    quorum = Quorum(replays, max_idle_interval_ms=0)
+    standby = next(node for node in quorum.net.replicas if node != quorum.leader)
+    topic = CreatableTopic(name="large", num_partitions=9_999, replication_factor=3)
+    quorum.net.request(quorum.leader, m.CreateTopicsRequest(topics=[topic]))
+    quorum.net.until_ms(lambda: quorum.host(standby).is_applying)
+    turns = 0
+    while quorum.host(standby).is_applying:
+        turns += 1
+        assert "large" not in quorum.controller(standby).history.committed.topics, "a batch shows as a whole"
+        asked = quorum.net.request(standby, m.DescribeClusterRequest())
+        quorum.net.settle()
+        assert asked in quorum.net.answers
+        quorum.net.advance(1)
+    assert turns >= 10_000 // STEPS_PER_TURN - 1
+    assert replays.most <= STEPS_PER_TURN
+    assert len(quorum.controller(standby).history.committed.topics["large"].partitions) == 9_999
+    status = quorum.net.replicas[standby].status()
+    assert status.applied_offset == status.high_watermark
+
+
+def test_a_standby_that_catches_up_tells_how_far_it_is() -> None:
+    """Each turn completes one large batch and begins the next one, so no turn ends between two batches."""
+    quorum = Quorum(max_idle_interval_ms=0)
+    quorum.create("one", "two", "three", "four", partitions=STEPS_PER_TURN)
+    net = quorum.net
+    standby = next(node for node in net.replicas if node != quorum.leader)
+    net.kill(standby)
+    net.start(standby)
+    net.until_ms(lambda: quorum.host(standby).is_applying)
+    told: list[int] = []
+    while quorum.host(standby).is_applying:
+        told.append(net.replicas[standby].status().applied_offset)
+        assert told[-1] == quorum.controller(standby).history.committed.end.offset
+        net.advance(1)
+    assert told[0] < told[-1]
+
+
+def test_a_snapshot_from_the_leader_is_loaded_in_turns(replays: Counted) -> None:
+    """One node lags behind until the log begins later; what it knows stays until the snapshot is there."""
+    options = SnapshotOptions(max_bytes=200_000, retention=Retention(max_bytes=1, max_ms=0), clean_every_ms=100)
+    quorum = Quorum(replays, snapshots=options)
+    net = quorum.net
+    behind = next(node for node in net.replicas if node != quorum.leader)
+    net.cut.add(behind)
+    quorum.create("one", "two")
+    net.until_ms(lambda: net.replicas[quorum.leader].log.start_offset > net.replicas[behind].log.end_offset, 20_000)
+    net.cut.clear()
+    replays.begin()
+    net.until_ms(lambda: quorum.host(behind).is_applying, 20_000)
+    assert "one" not in quorum.controller(behind).history.committed.topics
+    net.until_ms(lambda: "two" in quorum.controller(behind).history.committed.topics)
+    assert replays.most <= STEPS_PER_TURN
+    assert quorum.members(GONE, behind) == MEMBERSHIPS

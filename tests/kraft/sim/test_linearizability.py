@@ -1,0 +1,187 @@
+"""The linearizability checker: against brute force, on the examples of the books, and what it says of a violation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain, combinations, permutations
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from kraft.sim.workloads.linearizability import Finding, Operation, Verdict, check
+
+
+def register(state: int, asked: tuple[str, int]) -> tuple[int, int | None]:
+    """A number that can be written, added to, and read."""
+    match asked:
+        case ("write", value):
+            return value, None
+        case ("add", value):
+            return state + value, state + value
+        case _:
+            return state, state
+
+
+def op(client: int, invoked: int, returned: int | None, asked: tuple[str, int], output: Any = None) -> Operation:
+    return Operation(client=client, invoked=invoked, returned=returned, input=asked, output=output)
+
+
+WRITE_0, WRITE_1, WRITE_2, READ = ("write", 0), ("write", 1), ("write", 2), ("read", 0)
+
+
+def decide(*history: Operation) -> Finding:
+    return check(history, 0, register)
+
+
+def test_an_order_is_found_where_there_is_one() -> None:
+    """A read beside a write may see it or not; a read after it must."""
+    assert decide(op(1, 0, 10, WRITE_1), op(2, 5, 15, READ, 0)).verdict is Verdict.LINEARIZABLE
+    assert decide(op(1, 0, 10, WRITE_1), op(2, 5, 15, READ, 1)).verdict is Verdict.LINEARIZABLE
+    assert decide(op(1, 0, 10, WRITE_1), op(2, 11, 15, READ, 0)).verdict is Verdict.VIOLATED
+    assert decide().verdict is Verdict.LINEARIZABLE
+
+
+def test_moments_that_are_equal_are_concurrent() -> None:
+    assert decide(op(1, 0, 10, WRITE_1), op(2, 10, 15, READ, 0)).verdict is Verdict.LINEARIZABLE
+
+
+def test_who_saw_the_new_value_may_not_be_followed_by_who_sees_the_old_one() -> None:
+    """The write never returns; once somebody has read it, it has happened."""
+    write = op(1, 0, None, WRITE_1)
+    assert decide(write, op(2, 1, 2, READ, 0), op(3, 3, 4, READ, 1)).verdict is Verdict.LINEARIZABLE
+    assert decide(write, op(2, 1, 2, READ, 1), op(3, 3, 4, READ, 0)).verdict is Verdict.VIOLATED
+
+
+def test_an_operation_that_never_returned_may_never_have_happened() -> None:
+    assert decide(op(1, 0, None, WRITE_1), op(2, 50, 60, READ, 0)).verdict is Verdict.LINEARIZABLE
+    assert decide(op(1, 70, None, WRITE_1), op(2, 50, 60, READ, 1)).verdict is Verdict.VIOLATED
+
+
+def test_a_write_that_would_change_nothing_now_may_be_what_explains_a_later_answer() -> None:
+    """The register is 0 at first; for the last read the write of 0 must come after the other one."""
+    beside = op(1, 0, 10, WRITE_0), op(2, 0, 10, WRITE_1)
+    assert decide(*beside, op(3, 11, 12, READ, 0)).verdict is Verdict.LINEARIZABLE
+    assert decide(*beside, op(3, 11, 12, READ, 1)).verdict is Verdict.LINEARIZABLE
+
+
+def test_a_violation_names_the_answer_that_cannot_be_and_what_could() -> None:
+    found = decide(
+        op(1, 0, 10, WRITE_1),
+        op(2, 12, 30, WRITE_2),
+        op(3, 15, 20, READ, 7),
+        op(4, 40, 50, READ, 2),
+    )
+    assert found.verdict is Verdict.VIOLATED
+    assert found.culprit == op(3, 15, 20, READ, 7)
+    assert found.why.splitlines() == [
+        "client 3 asked ('read', 0) at 15 and heard 7 at 20 is explained by no order of the 3 operations until then.",
+        "Explained would be: 1, 2.",
+        "At the same time: client 2 asked ('write', 2) at 12, unanswered.",
+        "Before: client 1 asked ('write', 1) at 0 and heard None at 10.",
+    ]
+
+
+def test_keys_do_not_affect_each_other() -> None:
+    """A thousand registers with a handful of operations each, and one of them wrong."""
+    good = [
+        Operation(client=key, invoked=at, returned=at + 3, input=asked, output=output, key=key)
+        for key in range(1000)
+        for at, asked, output in ((0, WRITE_1, None), (2, WRITE_2, None), (6, READ, key % 2 + 1))
+    ]
+    assert check(good, 0, register).verdict is Verdict.LINEARIZABLE
+    bad = Operation(client=9, invoked=20, returned=21, input=READ, output=5, key=77)
+    found = check([*good, bad], 0, register)
+    assert (found.verdict, found.key, found.culprit) == (Verdict.VIOLATED, 77, bad)
+
+
+def test_a_search_that_would_take_too_long_says_so() -> None:
+    """Thirty additions of unknown fate, and a sum that none of their subsets makes."""
+    open_ones = [op(number, 0, None, ("add", 1 << number)) for number in range(30)]
+    asked = [*open_ones, op(99, 1, 2, READ, -1)]
+    assert check(asked, 0, register, budget=10_000).verdict is Verdict.UNDECIDED
+    looks: list[bool] = []
+
+    def is_late() -> bool:
+        looks.append(True)
+        return len(looks) > 3
+
+    found = check(asked, 0, register, is_late=is_late)
+    assert found.verdict is Verdict.UNDECIDED
+    assert len(looks) == 4
+
+
+def test_equal_operations_of_unknown_fate_cost_nothing() -> None:
+    """The sums of subsets of thirty equal additions are only thirty-one."""
+    open_ones = [op(number, 0, None, ("add", 1)) for number in range(30)]
+    assert check([*open_ones, op(99, 1, 2, READ, 17)], 0, register).verdict is Verdict.LINEARIZABLE
+    found = check([*open_ones, op(99, 1, 2, READ, 31)], 0, register)
+    assert found.verdict is Verdict.VIOLATED
+    assert found.steps < 2000
+
+
+def _orders(history: Sequence[Operation]) -> Iterator[tuple[Operation, ...]]:
+    """Every order of every choice of what happened."""
+    answered = [one for one in history if one.returned is not None]
+    others = [one for one in history if one.returned is None]
+    choices = chain.from_iterable(combinations(others, count) for count in range(len(others) + 1))
+    return chain.from_iterable(permutations([*answered, *chosen]) for chosen in choices)
+
+
+def _explains(order: tuple[Operation, ...]) -> bool:
+    for place, one in enumerate(order):
+        if any(later.returned is not None and later.returned < one.invoked for later in order[place + 1 :]):
+            return False
+    state = 0
+    for one in order:
+        state, output = register(state, one.input)
+        if one.returned is not None and output != one.output:
+            return False
+    return True
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Operation]:
+    """Up to five operations in a short time; most answers are such that they could be right."""
+    made = []
+    for client in range(draw(st.integers(0, 5))):
+        invoked = draw(st.integers(0, 6))
+        returned = draw(st.none() | st.integers(invoked, 8))
+        asked = (draw(st.sampled_from(("write", "add", "read"))), draw(st.integers(0, 2)))
+        output = None if asked[0] == "write" else draw(st.integers(0, 4))
+        made.append(op(client, invoked, returned, asked, output))
+    return made
+
+
+@given(histories())
+@example([op(1, 0, None, WRITE_1), op(2, 0, None, WRITE_2), op(3, 1, 1, READ, 1), op(4, 2, 2, READ, 2)])
+def test_it_agrees_with_brute_force(history: list[Operation]) -> None:
+    possible = any(map(_explains, _orders(history)))
+    found = decide(*history)
+    assert found.verdict is (Verdict.LINEARIZABLE if possible else Verdict.VIOLATED)
+    if not possible:
+        assert found.culprit in history
+        assert found.why
+
+
+@pytest.mark.parametrize(("operations", "histories"), [(2, 4_000), pytest.param(3, 100_000, marks=pytest.mark.soak)])
+def test_it_agrees_with_brute_force_on_all_small_histories(operations: int, histories: int) -> None:
+    """Three writes, reads and additions with every small answer, at all places in four moments, answered or not."""
+    answers = [
+        (WRITE_0, None),
+        (WRITE_1, None),
+        (WRITE_2, None),
+        *((READ, n) for n in range(3)),
+        *((("add", 1), n) for n in range(1, 4)),
+    ]
+    kinds: list[tuple[int, int | None, tuple[str, int], int | None]]
+    kinds = [(begin, end, *answer) for begin in range(4) for end in range(begin, 4) for answer in answers]
+    kinds += [(begin, None, asked, None) for begin in range(4) for asked in (WRITE_1, WRITE_2, READ, ("add", 1))]
+    checked = 0
+    for chosen in combinations(kinds, operations):
+        history = [op(client, *one) for client, one in enumerate(chosen)]
+        possible = any(map(_explains, _orders(history)))
+        assert (decide(*history).verdict is Verdict.LINEARIZABLE) == possible, history
+        checked += 1
+    assert checked > histories

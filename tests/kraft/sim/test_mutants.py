@@ -1,0 +1,126 @@
+"""Bugs planted on purpose: each must be found, and what finds it must not be found in sound code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from kraft.quorum.states import VotedState
+from kraft.sim.mutants import MUTANTS, Mutant, Scope, planted
+from kraft.sim.runs.simulator import Result
+from kraft.sim.search.hunt import Hunt
+from kraft.sim.search.schedule import Schedule, check_of, decode_schedule, function_of, replay
+
+DOCS = Path(__file__).parents[3] / "docs"
+SCHEDULES = sorted((DOCS / "schedules").glob("*.json"))
+FOUND = [name for name, mutant in MUTANTS.items() if mutant.budget]
+"""Those that a seed finds."""
+SLOW = {
+    "directories-are-not-compared",
+    "former-epochs-outlive-a-snapshot",
+    "fetches-confirm-the-leader",
+    "later-epoch-beats-a-snapshot",
+}
+"""Runs with these take long, as nobody gets anywhere in them, or take many seeds."""
+RANGES = range(0, 50_000, 10_000)
+"""Where the soak begins to look for each."""
+
+
+def _rows() -> list[str]:
+    """The lines of the page's table."""
+    return [line for line in (DOCS / "reference" / "mutants.md").read_text().splitlines() if line.startswith("| `")]
+
+
+def _cells() -> dict[str, list[str]]:
+    """By mutant what stands in its line."""
+    return {row.split("`")[1]: [cell.strip() for cell in row.split("|")[1:-1]] for row in _rows()}
+
+
+def _hunt(mutant: Mutant, first: int = 0) -> tuple[Schedule | None, int]:
+    """What was found within the mutant's budget of seeds, and after how many."""
+    hunt = Hunt(members=mutant.scope, mutant=mutant.name, faults=mutant.faults)
+    print(f"{mutant.name}: {mutant.scope}, seeds from {first}")
+    for count in range(1, mutant.budget + 1):
+        outcome = hunt.run(first + count - 1)
+        if isinstance(outcome, Schedule):
+            print(f"seed {first + count - 1}: {outcome.violated}: {outcome.message}")
+            return outcome, count
+    return None, mutant.budget
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.soak] if name in SLOW else []) for name in FOUND]
+)
+def test_a_mutant_is_found(name: str) -> None:
+    """A simulation that does not find these would be worth nothing, nor one that finds something without them."""
+    mutant = MUTANTS[name]
+    found, count = _hunt(mutant)
+    assert found is not None, f"{count} seeds found nothing"
+    sound = Hunt(members=mutant.scope, faults=mutant.faults).run(found.scenario.seed)
+    assert isinstance(sound, Result), found.message
+    by = "no progress in the end" if found.violated.startswith("NoProgress") else function_of(found.violated)
+    assert by in _cells()[name][3], "the page says that something else finds it"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", FOUND)
+def test_a_mutant_is_found_wherever_one_begins(name: str) -> None:
+    """From whichever seed one looks for it, its budget is enough; `bench/mutants.py` says how many it takes."""
+    assert all(_hunt(MUTANTS[name], first)[0] is not None for first in RANGES)
+
+
+@pytest.mark.parametrize("path", SCHEDULES, ids=lambda path: path.stem)
+def test_a_saved_schedule_breaks_what_it_did(path: Path) -> None:
+    """And nothing without the mutant, in which the same may not even be possible."""
+    schedule = decode_schedule(path.read_bytes(), path.name)
+    assert schedule.mutant == path.stem
+    assert len(schedule.actions) < 30, "nobody reads so much"
+    failure = replay(schedule).failure
+    assert failure is not None
+    assert check_of(failure) == schedule.violated
+    assert replay(replace(schedule, mutant=None)).failure is None
+
+
+def test_what_no_seed_finds_has_a_schedule() -> None:
+    assert set(MUTANTS) - set(FOUND) <= {path.stem for path in SCHEDULES}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_is_gone_when_the_block_ends(name: str) -> None:
+    with planted(name) as patches:
+        replaced = patches.replaced
+        assert all(vars(owner)[attribute] is not sound for owner, attribute, sound in replaced)
+    assert all(vars(owner)[attribute] is sound for owner, attribute, sound in replaced)
+
+
+def test_a_mutant_is_gone_when_something_fails() -> None:
+    """Nothing else in this process may run on broken code; nor does a mutant that nobody knows break anything."""
+    sound = VotedState.can_grant
+    with pytest.raises(KeyError), planted("vote-again"), planted("no-such-thing"):
+        pytest.fail("nothing can have been planted")
+    assert VotedState.can_grant is sound
+
+
+def test_there_are_enough_of_every_kind() -> None:
+    assert len(MUTANTS) >= 40
+    assert {mutant.scope for mutant in MUTANTS.values()} == set(Scope)
+
+
+def test_the_page_names_every_mutant() -> None:
+    """With what is broken, and the runs in which that shows."""
+    rows = _rows()
+    wanted = [f"| `{mutant.name}` | {mutant.what} | {mutant.scope} |" for mutant in MUTANTS.values()]
+    assert len(rows) == len(wanted)
+    assert [row for row in wanted if not any(line.startswith(row) for line in rows)] == []
+
+
+def test_the_page_says_how_many_seeds_and_steps_each_takes() -> None:
+    """As `bench/mutants.py --write` has measured, but for some that take it many minutes."""
+    cells = _cells()
+    assert {name for name, (*_, seeds, _) in cells.items() if not seeds.isdecimal()} <= SLOW | set(MUTANTS) - set(FOUND)
+    in_clusters = {name for name, mutant in MUTANTS.items() if mutant.scope in {Scope.CLUSTER, Scope.LOADED}}
+    assert {name for name, (*_, steps) in cells.items() if not steps.isdecimal()} <= SLOW | in_clusters
+    saved = {path.stem: len(decode_schedule(path.read_bytes(), path.name).actions) for path in SCHEDULES}
+    assert all(int(cells[name][-1]) <= steps for name, steps in saved.items())

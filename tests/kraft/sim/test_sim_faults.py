@@ -1,0 +1,320 @@
+"""Each fault of the simulation happens when it is asked for, does what it says, and a quorum keeps its promises."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from kraft.invariants.observation import View
+from kraft.invariants.states import illegal
+from kraft.invariants.wire import check_leader_can_be_found
+from kraft.quorum.values import ElectionState, LeaderAndEpoch, QuorumConfig, ReplicaKey
+from kraft.sim import InvariantViolated, Scenario, Simulator, core_member, replica_member, run
+from kraft.sim.faults.nemesis import FAULTS, MESSAGE_FAULTS, STRIKES, draw_faults
+from kraft.sim.world.actions import Crash, DamageDisk, FailDisk, LimitDisk, SetClock, Start
+from kraft.sim.world.disk_damage import Damage, damage_file
+from kraft.sim.world.trace import Trace
+from kraft.sim.world.world import START_MS
+from metadata_log.disk import File, make_directory, replace_file
+from metadata_log.memory_disk import MemoryDisk
+from metadata_log.records.batch import build_batch
+from transport.protocol.messages.vote import (
+    NodeEndpoint,
+    VoteResponse,
+    VoteResponsePartitionData,
+    VoteResponseTopicData,
+)
+
+DISK_FAULTS = ("disk-error", "disk-full", "disk-rot", "disk-swapped", "disk-wiped", "slow-disk", "crash", "crash-all")
+
+
+# Strikes
+
+
+@pytest.mark.parametrize("name", STRIKES)
+def test_a_fault_that_is_asked_for_happens_and_is_survived(name: str) -> None:
+    """Nothing else happens then; the calm phase brings everybody back."""
+    result = run(3, 3, faults=(name,), keep_trace=True)
+    struck = {line.split()[2] for line in result.trace.splitlines() if line.split()[1] == "0"}
+    assert struck == {name, "calm"}
+
+
+def test_without_faults_nothing_goes_wrong() -> None:
+    result = run(1, 3, faults=(), keep_trace=True)
+    assert len(result.leaders) == 1
+    assert "crashed" not in result.trace
+
+
+def test_a_run_draws_some_of_the_faults() -> None:
+    """Swarm testing: what always happens hides what happens only without it."""
+    seen: Counter[str] = Counter()
+    seeds = 12
+    for seed in range(seeds):
+        trace = run(seed, 3, make_member=core_member, keep_trace=True).trace
+        seen.update({line.split()[2] for line in trace.splitlines() if line.split()[1] == "0"} & set(STRIKES))
+    assert set(seen) > set(DISK_FAULTS) - {"slow-disk"}
+    assert all(times < seeds for times in seen.values()), seen
+
+
+def test_the_documentation_names_every_fault() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "simulated-faults.md").read_text()
+    assert set(FAULTS) <= set(re.findall(r"`([a-z-]+)`", text))
+
+
+def test_message_faults_can_be_left_out() -> None:
+    drawn = [draw_faults(Random(seed), ()) for seed in range(20)]
+    assert {(one.drop, one.duplicate, one.slow, one.delay_ms, one.reorder) for one in drawn} == {
+        (0.0, 0.0, 0.0, (1, 1), False)
+    }
+    assert len({draw_faults(Random(seed), MESSAGE_FAULTS) for seed in range(20)}) > 5
+    assert draw_faults(Random(1)) == draw_faults(Random(1), FAULTS)
+
+
+def test_disks_that_fail_and_rot_never_serve_what_nobody_wrote() -> None:
+    """The node stops or refuses to start with a named error, or is right; whoever lost something is made whole."""
+    said: Counter[str] = Counter()
+    refused = 0
+    for seed in range(1, 21):
+        trace = run(seed, 3 + seed % 2 * 2, faults=DISK_FAULTS, keep_trace=True).trace
+        refused += trace.count("a segment is on the disk before the next one begins")
+        said.update(word for line in trace.splitlines() for word in line.split()[2:4])
+    assert said["OSError"] > 5
+    assert said["DirectoryError"] + said["CorruptBatch"] > 2
+    assert refused > 0, "a segment that was on the disk is refused, and no rule of operators keeps the node down"
+    assert min(said[f"{what}:"] for what in Damage) > 0, said
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("nodes", [3, 5])
+@pytest.mark.parametrize("first", range(20_000, 24_000, 200))
+def test_disk_faults_in_eight_thousand_runs(first: int, nodes: int) -> None:
+    print(f"seeds {first} to {first + 199}, {nodes} nodes")
+    for seed in range(first, first + 200):
+        run(seed, nodes, make_member=replica_member, faults=(*DISK_FAULTS, *MESSAGE_FAULTS, "crash-within-a-step"))
+
+
+# What a world does with them
+
+
+def settled_simulator(nodes: int = 3, *, seed: int = 1, records: int = 10) -> Simulator:
+    """A quorum of replicas with a leader and some records, to which nothing bad happens by itself."""
+    simulator = Simulator(Scenario.drawn("replica", nodes, seed, config=QuorumConfig()), faults=())
+    simulator.begin()
+    simulator.run_until(20_000, lambda: simulator.world.has_settled(records))
+    assert simulator.world.has_settled(records)
+    return simulator
+
+
+def test_who_lost_its_disk_waits_until_all_others_have_everything() -> None:
+    """It would vote and acknowledge again what it has forgotten."""
+    simulator = settled_simulator()
+    world = simulator.world
+    victim, other = (node_id for node_id in world.node_ids if node_id not in simulator.leaders())
+    now_ms = simulator.now_ms
+    assert not world.perform(DamageDisk(now_ms, victim, Damage.WIPED, 1)), "a disk cannot be wiped under a node"
+    assert world.perform(Crash(now_ms, victim, 1))
+    assert world.perform(DamageDisk(now_ms, victim, Damage.WIPED, 1))
+    assert not world.perform(DamageDisk(now_ms, other, Damage.ROT, 1)), "that would be more than a minority"
+    assert world.perform(Crash(now_ms, other, 1))
+    assert not world.perform(Start(now_ms, victim, 1)), "one of three is not enough to learn everything from"
+    assert world.perform(Start(now_ms, other, 1))
+    assert world.perform(Start(now_ms, victim, 1)), "what the other had on its disk it has"
+    assert world.hosts[victim].member.read(0) == []
+    simulator.run_until(simulator.now_ms + 10_000, lambda: world.has_settled(30))
+    assert world.has_settled(30)
+
+
+def test_a_damaged_old_segment_is_refused_without_any_rule() -> None:
+    """The node may be started while nothing is known of the others; a new directory may not."""
+    simulator, victim, other = quorum_with_rot()
+    world = simulator.world
+    assert world.perform(Crash(simulator.now_ms, other, 1))
+    assert world.perform(Start(simulator.now_ms, victim, 1))
+    assert victim not in world.running()
+    assert "no torn write" in world.trace.text
+    assert world.perform(DamageDisk(simulator.now_ms, victim, Damage.WIPED, 1))
+    assert not world.perform(Start(simulator.now_ms, victim, 1)), "an empty disk of a static voter proves nothing"
+
+
+def test_a_start_that_overlooks_a_damaged_old_segment_breaks_a_promise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Kafka's would, and ours did: the segments behind the damage are gone then."""
+    simulator, victim, _ = quorum_with_rot()
+
+    def cut(file: File, damage: object, end: object, later: list[int], snapshots: object) -> None:
+        for base in later:
+            simulator.world.hosts[victim].member._disk.remove(f"{file.path.rpartition('/')[0]}/{base:020d}.log")
+
+    monkeypatch.setattr("metadata_log.log.log.refuse_damage", cut)
+    with pytest.raises(InvariantViolated, match=f"node {victim} has started, though its disk has lost"):
+        simulator.world.perform(Start(simulator.now_ms, victim, 1))
+
+
+def quorum_with_rot() -> tuple[Simulator, int, int]:
+    """A settled quorum, a follower that is down with a flipped bit in the first of several segments, and the other."""
+    simulator = settled_simulator(seed=6, records=60)
+    world = simulator.world
+    followers = [node_id for node_id in world.node_ids if node_id not in simulator.leaders()]
+
+    def segments(node_id: int) -> list[str]:
+        return [path for path in world.hosts[node_id].member._disk.files() if path.endswith(".log")]
+
+    victim = next(node_id for node_id in followers if len(segments(node_id)) > 1)
+    assert world.perform(Crash(simulator.now_ms, victim, 1))
+    disk, path = world.hosts[victim].member._disk, segments(victim)[0]
+    # The damage is drawn: of all seeds one that hits the place.
+    seed = next(seed for seed in range(1000) if damage_file(disk.fork(), Damage.ROT, Random(seed)).startswith(path))
+    assert world.perform(DamageDisk(simulator.now_ms, victim, Damage.ROT, seed))
+    return simulator, victim, next(node_id for node_id in followers if node_id != victim)
+
+
+def test_a_failing_disk_stops_its_node() -> None:
+    simulator = settled_simulator()
+    world, leader = simulator.world, simulator.leaders()[0]
+    assert world.perform(FailDisk(simulator.now_ms, leader, 1, 7))
+    simulator.run_until(simulator.now_ms + 3000, lambda: leader not in world.running())
+    assert leader not in world.running()
+    assert "OSError" in world.trace.text
+
+
+def test_a_full_disk_keeps_its_node_down_until_there_is_room() -> None:
+    simulator = settled_simulator()
+    world, leader = simulator.world, simulator.leaders()[0]
+    assert world.perform(LimitDisk(simulator.now_ms, leader, 7, 0))
+    simulator.run_until(simulator.now_ms + 5000)
+    assert leader not in world.running()
+    assert "no space left on device" in world.trace.text
+    assert world.perform(LimitDisk(simulator.now_ms, leader, 7))
+    simulator.run_until(simulator.now_ms + 5000)
+    assert leader in world.running()
+
+
+def test_a_disk_fails_only_where_that_was_asked_for() -> None:
+    """Else the simulation would take the product's mistakes for accidents."""
+    simulator = settled_simulator()
+    world, leader = simulator.world, simulator.leaders()[0]
+    world.hosts[leader].member.fail_soon(1)
+    with pytest.raises(OSError, match="failed"):
+        simulator.run_until(simulator.now_ms + 3000)
+
+
+def test_broken_connections_fail_what_is_under_way_on_them_and_nothing_else() -> None:
+    simulator = settled_simulator()
+    world, leader = simulator.world, simulator.leaders()[0]
+    before = world.under_way(leader)
+    assert {exchange.target for exchange in before} == {leader}, "followers' fetches wait at the leader"
+    simulator.reset_connections(leader)
+    assert all(exchange.is_settled for exchange in before)
+    assert world.trace.text.count(f"failed {leader} reset") == len(before)
+
+
+def test_a_clock_jumps_ahead_and_never_back_and_drifts() -> None:
+    world = Scenario.drawn("core", 1, 0).make_world(Trace())
+    assert world.perform(Start(0, 1, 7, clock_offset_ms=500))
+    assert world.perform(SetClock(100, 1, -4000))
+    assert world.clock_offset_ms(1) == 500
+    assert world.perform(SetClock(100, 1, 2500, drift=100))
+    world.now_ms = 1100
+    assert world.clock_offset_ms(1) == 2600
+    deadline_ms = world.deadline_ms(1)
+    for at_ms, is_due in ((deadline_ms - 1, False), (deadline_ms, True)):
+        world.now_ms = at_ms
+        clock_ms = START_MS + at_ms + world.clock_offset_ms(1)
+        assert (clock_ms >= world.hosts[1].member.deadline_ms()) == is_due
+
+
+@pytest.mark.parametrize("what", [Damage.ROT, Damage.ASTRAY, Damage.UNREADABLE, Damage.LOST_FILE])
+def test_damage_changes_one_file_or_makes_it_unreadable(what: Damage) -> None:
+    disk, contents = MemoryDisk(), {"/d/a": bytes(range(200)), "/d/b": bytes(reversed(range(200)))}
+    make_directory(disk, "/d")
+    for path, content in contents.items():
+        replace_file(disk, "/d", path[-1], content)
+    said = damage_file(disk, what, Random(2))
+    damaged = [path for path, content in contents.items() if read_or_none(disk, path) != content]
+    assert damaged == [said.split()[0]]
+    assert (read_or_none(disk, damaged[0]) is None) == (what in (Damage.UNREADABLE, Damage.LOST_FILE))
+
+
+class Drawn(Random):
+    """Draws what it is told to."""
+
+    def __init__(self, *numbers: int) -> None:
+        super().__init__(0)
+        self._numbers = list(numbers)
+
+    def randrange(self, *_bounds: int) -> int:
+        return self._numbers.pop(0)
+
+    def randint(self, *_bounds: int) -> int:
+        return self._numbers.pop(0)
+
+
+def test_a_log_does_not_become_another_one_that_nobody_can_tell_from_it() -> None:
+    """Offset and epoch of a batch have no checksum: what follows them may be that of another batch. Found in a run."""
+    batches = [build_batch(offset, 1, 5, [value]) for offset, value in enumerate((b"one", b"two"))]
+    size = len(batches[0])
+    disk = MemoryDisk()
+    replace_file(disk, "/", "a.log", b"".join(batches))
+    moves = (size + 16, size - 16, False), (size + 8, 2 * size, False), (size + 16, size - 20, True), (size, size, True)
+    for start, length, is_damaged in moves:
+        drawn = Drawn(start - size, start, length)
+        assert bool(damage_file(disk.fork(), Damage.ASTRAY, drawn)) == is_damaged, (start, length)
+
+
+def test_an_empty_disk_has_nothing_to_damage() -> None:
+    assert damage_file(MemoryDisk(), Damage.ROT, Random(1)) == ""
+
+
+def read_or_none(disk: MemoryDisk, path: str) -> bytes | None:
+    try:
+        return disk.read(path)
+    except OSError:
+        return None
+
+
+# Invariants
+
+
+def view(state: str, epoch: int = 3, leader_id: int = -1) -> View:
+    return View(epoch, state, LeaderAndEpoch(leader_id, epoch), 0, 0, 0)
+
+
+def election(epoch: int = 3, leader_id: int = -1, voted: int | None = None) -> ElectionState:
+    return ElectionState(
+        epoch=epoch, leader_id=leader_id, voted=None if voted is None else ReplicaKey(voted), voters=()
+    )
+
+
+@pytest.mark.parametrize(
+    ("shown", "stored", "is_voter", "problem"),
+    [
+        (view("Follower", leader_id=2), election(leader_id=2), True, ""),
+        (view("Resigned"), election(leader_id=1), True, ""),
+        (view("Voted"), election(voted=2), False, ""),
+        (view("Follower", leader_id=2), election(epoch=2, leader_id=2), True, "acts in epoch 3"),
+        (view("Follower", leader_id=2), election(leader_id=3), True, "knows the leader 2"),
+        (view("Follower", leader_id=1), election(leader_id=1), True, "follows nobody else"),
+        (view("Leader", leader_id=2), election(leader_id=2), True, "the leader is 2"),
+        (view("Candidate"), election(voted=2), True, "not just voted for itself"),
+        (view("Candidate"), election(voted=1), False, "no voter"),
+        (view("Voted"), election(), True, "has not voted"),
+        (view("Unattached"), election(voted=2), True, "has voted"),
+        (view("Observer"), election(), True, "no such state"),
+    ],
+)
+def test_states_that_cannot_be(shown: View, stored: ElectionState, is_voter: bool, problem: str) -> None:
+    found = illegal(1, shown, stored, is_voter=is_voter)
+    assert problem in found
+    assert bool(found) == bool(problem)
+
+
+def test_a_leader_that_nobody_could_find_is_not_named() -> None:
+    part = VoteResponsePartitionData(leader_id=2, leader_epoch=3)
+    lost = VoteResponse(topics=[VoteResponseTopicData(partitions=[part])])
+    with pytest.raises(InvariantViolated, match="names the leader 2"):
+        check_leader_can_be_found(1, lost, 2)
+    check_leader_can_be_found(1, lost, 0)
+    check_leader_can_be_found(1, VoteResponse(topics=lost.topics, node_endpoints=[NodeEndpoint(2, "n2", 9000)]), 2)

@@ -1,0 +1,240 @@
+"""Hostile messages in the simulation: they are what they say, they arrive as frames, and a schedule holds them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import pytest
+
+from kraft.invariants.observation import View
+from kraft.quorum.values import LeaderAndEpoch, QuorumConfig, ReplicaKey
+from kraft.sim import Scenario, Simulator
+from kraft.sim.faults.hostile import Target, absurd_answer, absurd_request, forged_answer, forged_request
+from kraft.sim.faults.hostile.records import plausible_records, refusable_records
+from kraft.sim.faults.nemesis import CLASSIC_FAULTS, FAULTS, FORGED_FRAMES, PROFILES
+from kraft.sim.mutants import planted
+from kraft.sim.pictures.story import story_lines, tell
+from kraft.sim.runs.simulator import Result
+from kraft.sim.search.hunt import Hunt
+from kraft.sim.search.schedule import Schedule, decode_schedule, encode_schedule, replay
+from kraft.sim.search.shrink import shrink
+from kraft.sim.world.actions import Crash, Forge, Intrude
+from kraft.sim.world.world import NodeEnded
+from metadata_log.errors import MetadataLogError
+from metadata_log.records.batch import HEADER_BYTES, read_batch, records
+from metadata_log.serde import decode, encode
+from transport.protocol.apis import APIS
+from transport.protocol.errors import Error
+from transport.protocol.messages import VoteRequest, fetch
+
+VOTERS = tuple(ReplicaKey(node_id) for node_id in (1, 2, 3))
+FOLLOWER = Target(VOTERS[1], View(7, "Follower", LeaderAndEpoch(1, 7), 40, 44, 44), VOTERS, (1, 2, 3))
+DRAWS = 400
+
+
+def settled_simulator(kind: str = "replica") -> Simulator:
+    """A quorum with a leader and some records, to which nothing bad happens by itself."""
+    simulator = Simulator(Scenario.drawn(kind, 3, 1, config=QuorumConfig()), faults=())
+    simulator.begin()
+    simulator.run_until(20_000, lambda: simulator.world.has_settled(10))
+    assert simulator.world.has_settled(10)
+    return simulator
+
+
+# What is drawn
+
+
+@pytest.mark.parametrize("draw", [absurd_request, forged_request])
+def test_hostile_requests_stand_on_the_wire_in_many_forms(draw: object) -> None:
+    """An attacker has to keep to the encoding, or the codecs refuse the frame before any node sees it."""
+    assert callable(draw)
+    seen: Counter[str] = Counter()
+    rng = Random(1)
+    for _ in range(DRAWS):
+        message = draw(rng, FOLLOWER).message
+        key = type(message).__schema__.api_key
+        version = APIS[key].versions.highest
+        assert decode(APIS[key].request, version, encode(message, version)) == message
+        seen[type(message).__name__] += 1
+    assert len(seen) > 6, seen
+
+
+def test_no_absurd_request_gets_a_vote_or_acknowledges_anything() -> None:
+    """Those are forgeries, against which a quorum on an open port is helpless, as Kafka's is."""
+    rng, votes, fetches = Random(2), 0, 0
+    for _ in range(10 * DRAWS):
+        message = absurd_request(rng, FOLLOWER).message
+        if isinstance(message, VoteRequest) and len(message.topics) == 1 == len(message.topics[0].partitions):
+            part = message.topics[0].partitions[0]
+            is_sound = (
+                0 <= part.replica_epoch < 2**31 - 2
+                and part.replica_id >= 0
+                and part.last_offset >= 0
+                and 0 <= part.last_offset_epoch < part.replica_epoch
+                and part.partition_index == 0
+                and message.cluster_id == "AAAAAAAAAAAAAAAAAAAkrA"
+            )
+            assert part.pre_vote or not is_sound or message.topics[0].topic_name == "__cluster_metadatax", message
+            votes += 1
+        if isinstance(message, fetch.FetchRequest) and message.replica_state.replica_id in FOLLOWER.voter_ids:
+            part = message.topics[0].partitions[0] if message.topics and message.topics[0].partitions else None
+            is_whole = part is not None and len(message.topics) == 1 == len(message.topics[0].partitions)
+            if part is not None and is_whole and message.cluster_id != "AAAAAAAAAAAAAAAAAAAkrZ":
+                assert (
+                    not 0 <= part.fetch_offset <= FOLLOWER.view.log_end_offset
+                    or not 0 <= part.last_fetched_epoch <= FOLLOWER.view.epoch
+                    or part.current_leader_epoch != FOLLOWER.view.epoch
+                    or message.max_wait_ms < 0
+                    or part.partition != 0
+                    or message.topics[0].topic_id.int != 1
+                ), message
+            fetches += 1
+    assert votes > DRAWS
+    assert fetches > DRAWS // 4
+
+
+def test_refusable_records_are_refused_by_whoever_looks_at_them() -> None:
+    """A batch with a valid checksum is not enough: the records must be there, at the offsets that the header says."""
+    rng, said = Random(3), Counter[str]()
+    for _ in range(DRAWS):
+        data, what = refusable_records(rng, FOLLOWER)
+        assert not is_due(data), what
+        said[what[:18]] += 1
+    assert len(said) >= 8, said
+
+
+def test_plausible_records_are_sound_batches_that_no_leader_has_written() -> None:
+    rng = Random(4)
+    assert all(is_due(plausible_records(rng, FOLLOWER)[0]) for _ in range(DRAWS))
+
+
+def is_due(data: bytes) -> bool:
+    """Whether a follower could append the batch at the end of its log, as far as the batch itself can tell."""
+    try:
+        batch = read_batch(data, 0)
+        found = [record.offset for record in records(batch)]
+    except MetadataLogError:
+        return False
+    is_counted = len(found) == batch.record_count == batch.last_offset_delta + 1 > 0
+    whole = is_counted and found == list(range(batch.base_offset, batch.next_offset))
+    is_here = batch.base_offset == FOLLOWER.view.log_end_offset and 0 <= batch.epoch <= FOLLOWER.view.epoch
+    has_keys = not batch.is_control or all(record.key for record in records(batch))
+    is_readable = not batch.is_control or b"\xff" * 9 not in data[HEADER_BYTES:]
+    return whole and is_here and not batch.is_compressed and has_keys and is_readable
+
+
+@pytest.mark.parametrize("draw", [absurd_answer, forged_answer])
+def test_hostile_answers_fit_the_requests_that_they_answer(draw: object) -> None:
+    assert callable(draw)
+    simulator = settled_simulator()
+    world, rng, seen = simulator.world, Random(5), Counter[str]()
+    for exchange in tuple(world.exchanges.values()):
+        sent = world.hosts[exchange.sender].member.wire_request(exchange.message)
+        assert sent is not None
+        key, _, request = sent
+        hostile = draw(rng, FOLLOWER, key, request)
+        if hostile is not None:
+            assert isinstance(hostile.message, APIS[key].response)
+            seen[type(hostile.message).__name__] += 1
+    assert {"FetchResponse", "VoteResponse", "BeginQuorumEpochResponse"} <= set(seen)
+
+
+# What becomes of them
+
+
+def test_a_frame_of_a_stranger_is_answered_and_changes_nothing() -> None:
+    simulator = settled_simulator()
+    world, leader = simulator.world, simulator.leaders()[0]
+    part = fetch.FetchPartition(current_leader_epoch=1, fetch_offset=-1, last_fetched_epoch=0)
+    message = fetch.FetchRequest(topics=[fetch.FetchTopic(partitions=[part])])
+    before = world.hosts[leader].member.view()
+    body = encode(message, 18)
+    assert world.perform(Intrude(simulator.now_ms, leader, 1, 18, body, "a Fetch of nothing"))
+    assert world.hosts[leader].member.view() == before
+    assert "intruder: a Fetch of nothing" in world.trace.text
+    assert world.perform(Crash(simulator.now_ms, leader, 1))
+    assert not world.perform(Intrude(simulator.now_ms, leader, 1, 18, body, "a Fetch of nothing")), "it is down"
+
+
+def test_a_forged_answer_takes_the_place_of_the_true_one() -> None:
+    simulator = settled_simulator()
+    world, leader = simulator.world, simulator.leaders()[0]
+    exchange = next(one for one in world.under_way(leader) if one.kind == "Fetch")
+    sent = world.hosts[exchange.sender].member.wire_request(exchange.message)
+    assert sent is not None
+    refusal = encode(fetch.FetchResponse(error_code=Error.INCONSISTENT_CLUSTER_ID), sent[1])
+    forged = Forge(simulator.now_ms, exchange.sender, leader, exchange.number, "Fetch", refusal, "another cluster")
+    assert world.perform(forged)
+    assert exchange.is_settled
+    assert not world.perform(forged), "a request is answered once"
+    assert f"suspects {leader}" in world.trace.text
+
+
+def test_a_node_that_a_frame_ends_is_a_violation_with_an_explanation(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulator = settled_simulator()
+    world, leader = simulator.world, simulator.leaders()[0]
+    member = world.hosts[leader].member
+
+    def fails(*_: object) -> None:
+        raise KeyError("no such topic")
+
+    monkeypatch.setattr(member, "on_frame", fails)
+    with pytest.raises(NodeEnded, match=f"node {leader} ends over intruder: x: KeyError: 'no such topic'"):
+        world.perform(Intrude(simulator.now_ms, leader, 1, 18, b"", "x"))
+
+
+@pytest.mark.parametrize("kind", ["core", "replica", "controller", "dynamic"])
+@pytest.mark.parametrize("first", range(0, 24, 8))
+def test_a_quorum_keeps_its_promises_under_absurd_frames(kind: str, first: int) -> None:
+    print(f"seeds {first} to {first + 7}, {kind}")
+    for seed in range(first, first + 8):
+        outcome = Hunt(members=kind, faults=("absurd-frames",)).run(seed)
+        assert isinstance(outcome, Result), outcome.message
+        assert outcome.committed > 0
+
+
+@pytest.mark.parametrize("kind", ["core", "replica", "controller", "dynamic"])
+def test_forgeries_end_no_node_and_every_node_starts_again(kind: str) -> None:
+    for seed in range(8):
+        outcome = Hunt(members=kind, faults=(FORGED_FRAMES, "crash", "delay", "drop")).run(seed)
+        assert isinstance(outcome, Result), outcome.message
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", ["core", "replica", "controller", "dynamic", "dynamic-controller"])
+@pytest.mark.parametrize("faults", [FAULTS, ("absurd-frames",), (FORGED_FRAMES, *CLASSIC_FAULTS)])
+def test_hostile_messages_in_many_runs(kind: str, faults: tuple[str, ...]) -> None:
+    for seed in range(50_000, 50_300):
+        outcome = Hunt(members=kind, faults=faults).run(seed)
+        assert isinstance(outcome, Result), outcome.message
+
+
+def test_forgeries_are_no_default() -> None:
+    """No quorum on an open port keeps its promises under them."""
+    assert FORGED_FRAMES in PROFILES
+    assert FORGED_FRAMES not in FAULTS
+    assert Hunt(faults=(FORGED_FRAMES,)).scenario(1).is_forged
+    assert not Hunt().scenario(1).is_forged
+
+
+def test_what_is_found_with_hostile_messages_is_saved_shrunk_and_told() -> None:
+    """The whole frame stands in the schedule, so that it means the same when attackers draw otherwise."""
+    mutant = "minority-elects"
+    hunt = Hunt(members="core", mutant=mutant, faults=("absurd-frames",))
+    recorded: list[object] = []
+    with planted(None):
+        simulator = Simulator(Scenario.drawn("core", 3, 3), faults=("absurd-frames",), recorded=recorded)  # type: ignore[arg-type] # a list of any actions
+        simulator.begin()
+        simulator.run_until(1500)
+        for node_id in simulator.node_ids:
+            simulator.attack(node_id, 3, 1, is_forging=False)
+    schedule = Schedule(scenario=hunt.scenario(3), actions=tuple(recorded))  # type: ignore[arg-type] # as above
+    assert decode_schedule(encode_schedule(schedule), "file") == schedule
+    assert sum(isinstance(action, Intrude) for action in schedule.actions) > 3
+    lines = list(story_lines(tell(schedule)))
+    assert any("gets a frame of an intruder" in line for line in lines)
+    found = hunt.run(3)
+    assert isinstance(found, Schedule)
+    assert replay(shrink(found)).failure is not None
+    assert isinstance(Hunt(members="core", faults=()).run(3), Result)

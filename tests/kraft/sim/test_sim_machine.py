@@ -1,0 +1,180 @@
+"""Hypothesis chooses what happens to a quorum, event by event, and shrinks what breaks a promise.
+
+The shrunk schedule is saved, and `kraft sim replay` lets it happen again on any machine.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from msgspec.structs import replace
+
+from kraft.sim.mutants import planted
+from kraft.sim.search.enabled import enabled
+from kraft.sim.search.hunt import Hunt
+from kraft.sim.search.schedule import Schedule, check_of, decode_schedule, encode_schedule, replay
+from kraft.sim.world.actions import Action, Crash, Deliver, Fail, Flushed, Resign, Return, Start, Submit, Tick
+from kraft.sim.world.trace import Trace
+
+MUTANTS = ("vote-in-memory-only", "minority-commits", "fetch-before-flush", "former-epochs-commit")
+"""Bugs that a few dozen events show, whoever chooses them."""
+A = TypeVar("A", bound=Action)
+LOSSES = st.integers(0, 3)
+"""Seeds of crashes: each loses another part of what was not fsynced."""
+PLACES = st.integers(0, 7)
+
+
+class QuorumMachine(RuleBasedStateMachine):
+    """Three nodes; each rule lets one thing happen, of those that can."""
+
+    members = "core"
+    mutant: str | None = None
+    file: Path
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scenario = Hunt(members=self.members).scenario(0)
+        self.world = self.scenario.make_world(Trace())
+        self.actions: list[Action] = []
+        self.submissions = 0
+
+    @initialize()
+    def everybody_starts(self) -> None:
+        for node_id in self.world.node_ids:
+            self.perform(Start(0, node_id, node_id))
+
+    @rule(count=st.integers(1, 20))
+    def all_goes_well(self, count: int) -> None:
+        """So many messages arrive and fsyncs are done; when there are none, somebody looks at its clock."""
+        for _ in range(count):
+            possible = list(enabled(self.world))
+            due = [action for action in possible if isinstance(action, (Return, Deliver, Flushed))]
+            ticks = [action for action in possible if isinstance(action, Tick)]
+            if due:
+                self.perform(due[0])
+            elif ticks:
+                self.perform(min(ticks, key=lambda tick: tick.at_ms))
+
+    @rule(place=PLACES)
+    def a_request_arrives(self, place: int) -> None:
+        self.one_of(Deliver, place)
+
+    @rule(place=PLACES)
+    def an_answer_arrives(self, place: int) -> None:
+        self.one_of(Return, place)
+
+    @rule(place=PLACES)
+    def a_request_fails(self, place: int) -> None:
+        self.one_of(Fail, place)
+
+    @rule(place=PLACES)
+    def an_fsync_is_done(self, place: int) -> None:
+        self.one_of(Flushed, place)
+
+    @rule(place=PLACES)
+    def time_passes(self, place: int) -> None:
+        self.one_of(Tick, place)
+
+    @rule(place=PLACES, seed=LOSSES)
+    def a_node_dies(self, place: int, seed: int) -> None:
+        self.one_of(Crash, place, lambda crash: replace(crash, seed=seed))
+
+    @rule(place=PLACES)
+    def a_node_starts(self, place: int) -> None:
+        self.one_of(Start, place)
+
+    @rule(place=PLACES)
+    def a_leader_resigns(self, place: int) -> None:
+        self.one_of(Resign, place)
+
+    @precondition(lambda self: self.world.leaders())
+    @rule()
+    def somebody_writes(self) -> None:
+        self.submissions += 1
+        node_id = self.world.leaders()[0]
+        self.perform(Submit(self.world.now_ms, node_id, self.submissions, f"value-{self.submissions}"))
+
+    def one_of(self, kind: type[A], place: int, drawn: Callable[[A], A] = lambda action: action) -> None:
+        """Let one thing of this kind happen, if any can."""
+        possible = [action for action in enabled(self.world) if isinstance(action, kind)]
+        if possible:
+            self.perform(drawn(possible[place % len(possible)]))
+
+    def perform(self, action: Action) -> None:
+        """Let something happen; if that breaks a promise, save how it came to that."""
+        self.actions.append(action)
+        try:
+            self.world.perform(action)
+        except Exception as failure:
+            schedule = Schedule(
+                scenario=self.scenario,
+                mutant=self.mutant,
+                violated=check_of(failure),
+                message=str(failure),
+                actions=tuple(self.actions),
+            )
+            self.file.write_bytes(encode_schedule(schedule))
+            raise
+
+
+def _run(machine: type[QuorumMachine], *, examples: int, steps: int, file: Path | None = None, **more: Any) -> None:
+    """Let Hypothesis try; what it found stands in the file, as short as Hypothesis could make it."""
+    machine.file = file or Path(tempfile.gettempdir()) / "kraft-sim-machine.json"
+    wanted = settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        **more,
+    )
+    try:
+        run_state_machine_as_test(machine, settings=wanted)  # type: ignore[no-untyped-call]
+    except AssertionError as failure:
+        failure.add_note(f"replay with: kraft sim replay {machine.file}")
+        raise
+
+
+def test_cores_keep_their_promises_whatever_is_chosen() -> None:
+    _run(QuorumMachine, examples=60, steps=40)
+
+
+def test_replicas_keep_their_promises_whatever_is_chosen() -> None:
+    class ReplicaMachine(QuorumMachine):
+        members = "replica"
+
+    _run(ReplicaMachine, examples=20, steps=40)
+
+
+@pytest.mark.soak
+def test_replicas_keep_their_promises_for_long() -> None:
+    class ReplicaMachine(QuorumMachine):
+        members = "replica"
+
+    _run(ReplicaMachine, examples=2_000, steps=150)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_what_breaks_a_promise_is_shrunk_and_saved(mutant: str, tmp_path: Path) -> None:
+    class BrokenMachine(QuorumMachine):
+        pass
+
+    BrokenMachine.mutant = mutant
+    file = tmp_path / "schedule.json"
+    phases = (Phase.generate, Phase.shrink)
+    with planted(mutant), pytest.raises(AssertionError) as found:
+        _run(BrokenMachine, examples=200, steps=30, file=file, derandomize=True, database=None, phases=phases)
+    assert f"kraft sim replay {file}" in "".join(found.value.__notes__)
+    schedule = decode_schedule(file.read_bytes(), str(file))
+    print(f"{mutant}: {len(schedule.actions)} events")
+    assert len(schedule.actions) < 30
+    assert check_of(found.value) == schedule.violated
+    replayed = replay(schedule)
+    assert replayed.failure is not None
+    assert check_of(replayed.failure) == schedule.violated

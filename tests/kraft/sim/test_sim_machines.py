@@ -1,0 +1,83 @@
+"""State machines in the simulator: what clients hear under faults is linearizable, and what breaks that is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from kraft.quorum import reads
+from kraft.quorum.effects import ReadConfirmed
+from kraft.quorum.quorum_state import QuorumState
+from kraft.quorum.states import LeaderState
+from kraft.replica.hosts.machine_reads import MachineReads
+from kraft.sim import InvariantViolated, run
+from kraft.sim.faults.nemesis import CLASSIC_FAULTS
+from kraft.sim.nodes.members import MACHINES, MEMBERS
+from kraft.sim.runs.scenario import Scenario
+from kraft.sim.runs.simulator import Simulator
+from kraft.sim.workloads.client_history import ClientHistory
+from kraft.sim.world.actions import Action
+from kraft.sim.world.trace import Trace
+from metadata_log.types import NO_OFFSET
+
+
+def size(seed: int) -> int:
+    return 3 if seed % 3 else 5
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, *(pytest.param(n, marks=pytest.mark.soak) for n in range(100, 500))])
+def test_clients_hear_what_one_machine_would_have_told_them(seed: int) -> None:
+    run(seed, size(seed), make_member=MEMBERS[MACHINES])
+
+
+def test_the_histories_are_worth_checking() -> None:
+    simulator = Simulator(Scenario.drawn(MACHINES, 3, 4), faults=CLASSIC_FAULTS)
+    simulator.chaos(8000)
+    simulator.calm(60_000)
+    history = simulator.world.watch
+    assert isinstance(history, ClientHistory)
+    answered = [one for one in history.operations() if one.returned is not None]
+    assert len(answered) > 10
+    assert {str(one.input).split()[0] for one in answered} == {"add", "read"}
+
+
+def test_what_was_written_down_happens_again() -> None:
+    recorded: list[Action] = []
+    result = run(2, make_member=MEMBERS[MACHINES], recorded=recorded)
+    world = Scenario.drawn(MACHINES, 3, 2).make_world(Trace())
+    assert all(world.perform(action) for action in recorded)
+    assert world.trace.digest == result.digest
+
+
+def nobody_is_asked(quorum: QuorumState, leader: LeaderState, now_ms: int) -> None:
+    """A leader takes its own word for it that it leads."""
+    if leader.waiting_reads and leader.high_watermark != NO_OFFSET:
+        quorum.emit(ReadConfirmed(leader.waiting_reads, leader.high_watermark))
+        leader.waiting_reads = ()
+
+
+def nothing_is_waited_for(self: MachineReads, offset: int, call_ids: tuple[int, ...]) -> None:
+    """A follower answers before it has come as far as the leader."""
+    self._until.append((0, call_ids))
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "broken", "seed"),
+    [
+        (reads, "advance", nobody_is_asked, 25),
+        (MachineReads, "learn", nothing_is_waited_for, 3),
+    ],
+)
+def test_what_breaks_the_promise_is_found(
+    owner: object, name: str, broken: Callable[..., object], seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the ledger at once, and by what clients heard. Each seed that is named passes with the sound code."""
+    monkeypatch.setattr(owner, name, broken)
+    with pytest.raises(InvariantViolated, match="before it was asked"):
+        run(seed, size(seed), make_member=MEMBERS[MACHINES], faults=CLASSIC_FAULTS)
+    monkeypatch.setattr(ClientHistory, "_check_read", lambda history, member, asked: None)
+    with pytest.raises(InvariantViolated, match=r"linearizable|answered with"):
+        run(seed, size(seed), make_member=MEMBERS[MACHINES], faults=CLASSIC_FAULTS)
+    monkeypatch.undo()
+    run(seed, size(seed), make_member=MEMBERS[MACHINES], faults=CLASSIC_FAULTS)

@@ -1,0 +1,203 @@
+"""Quorums whose voters come and go under faults, with snapshots made and loaded; a failure says how to replay it."""
+
+from __future__ import annotations
+
+import pytest
+
+from kraft.invariants.observation import LogBatch, SnapshotContent
+from kraft.invariants.registers import Registers
+from kraft.invariants.snapshots import SnapshotLedger
+from kraft.invariants.violation import InvariantViolated
+from kraft.invariants.voters import VoterLedger, VotersInLog
+from kraft.quorum.values import ReplicaKey
+from kraft.quorum.voters import QuorumChange, Voter, VoterSet
+from kraft.sim.faults.nemesis import CLASSIC_FAULTS
+from kraft.sim.nodes.replica_member import endpoints_of
+from kraft.sim.runs.membership import run_dynamic
+from kraft.sim.runs.simulator import Result
+from kraft.sim.search.hunt import Hunt
+from kraft.sim.search.schedule import Schedule, decode_schedule, encode_schedule, replay
+from kraft.sim.world.actions import Action, Move, Wipe
+from metadata_log.types import OffsetAndEpoch, Uuid
+
+SLICE = 8
+
+
+def _run_slice(first: int, count: int, nodes: int = 5, kind: str = "dynamic") -> list[Result]:
+    print(f"seeds {first} to {first + count - 1}, {nodes} nodes, {kind}")
+    return [run_dynamic(seed, nodes, kind=kind) for seed in range(first, first + count)]
+
+
+def test_a_quorum_keeps_its_promises_while_voters_come_and_go() -> None:
+    """Majorities of the right set, one change at a time, snapshots that say what the log says; calm brings progress."""
+    results = _run_slice(0, SLICE)
+    assert sum(result.voter_sets for result in results) > 4 * SLICE, "where nobody comes or goes nothing is at stake"
+    assert sum(result.snapshots for result in results) > 5 * SLICE
+
+
+def test_a_quorum_of_controllers_keeps_its_promises_while_voters_come_and_go() -> None:
+    _run_slice(100, 2, kind="dynamic-controller")
+
+
+def test_a_static_quorum_becomes_a_dynamic_one_under_faults() -> None:
+    """kraft.version goes from 0 to 1 while leaders come and go, and then voters do."""
+    results = _run_slice(0, 20, nodes=3, kind="upgraded-controller")
+    assert sum(result.voter_sets for result in results) > 10
+
+
+def test_a_disk_that_is_lost_before_all_have_the_record_of_the_voters_costs_what_was_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A majority has it, so the upgrade is done; but whoever has not knows the others by their ids alone, and is made
+    leader by one that has lost its disk. So says docs/howto/dynamic-quorum.md, and so runs do not let it happen.
+    """
+    seed = 1887
+    faults = CLASSIC_FAULTS
+    assert run_dynamic(seed, 3, kind="upgraded-controller", faults=faults).committed > 40
+    monkeypatch.setattr("kraft.sim.workloads.voter_workload._is_static_somewhere", lambda world: False)
+    actions: list[Action] = []
+    with pytest.raises(InvariantViolated, match=r"without the committed .*CONTROLLER"):
+        run_dynamic(seed, 3, kind="upgraded-controller", recorded=actions, faults=faults)
+    assert Wipe in set(map(type, actions))
+
+
+def test_who_has_just_asked_to_be_a_voter_does_not_lose_its_disk() -> None:
+    """The leader may make it one all the same, and of two voters one would be gone for good."""
+    assert run_dynamic(700_518, 3, kind="dynamic-controller", faults=CLASSIC_FAULTS).committed > 40
+
+
+@pytest.mark.parametrize("nodes", [2, 3])
+def test_a_small_quorum_keeps_its_promises_while_voters_come_and_go(nodes: int) -> None:
+    """Where one voter more or less changes the majority."""
+    _run_slice(200, 4, nodes)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("nodes", [2, 3, 4, 5, 7])
+@pytest.mark.parametrize("first", range(1000, 3000, 100))
+def test_a_quorum_keeps_its_promises_while_voters_come_and_go_in_ten_thousand_runs(first: int, nodes: int) -> None:
+    _run_slice(first, 70, nodes)
+    _run_slice(first + 70, 15, nodes, "dynamic-controller")
+    _run_slice(first + 85, 15, nodes, "upgraded-controller")
+
+
+def _seed_with_a_loss() -> int:
+    """The first seed in whose run a disk is lost and a node moves."""
+    for seed in range(100):
+        actions: list[Action] = []
+        run_dynamic(seed, 3, chaos_ms=10_000, recorded=actions)
+        if {Wipe, Move} <= set(map(type, actions)):
+            return seed
+    pytest.fail("nothing is ever lost")
+
+
+def test_a_schedule_with_lost_disks_and_nodes_that_move_is_the_run_that_it_was_written_down_from() -> None:
+    actions: list[Action] = []
+    hunt, seed = Hunt(members="dynamic", nodes=3, chaos_ms=10_000), _seed_with_a_loss()
+    result = hunt.run(seed, actions)
+    assert isinstance(result, Result)
+    schedule = Schedule(scenario=hunt.scenario(seed), actions=tuple(actions))
+    replayed = replay(decode_schedule(encode_schedule(schedule), "memory"))
+    assert replayed.failure is None
+    assert replayed.digest == result.digest
+
+
+# What the ledgers of voters and snapshots find
+
+
+def _voters(*ids: int) -> VoterSet:
+    return VoterSet(tuple(Voter(ReplicaKey(one, Uuid(bytes(15) + bytes([one]))), endpoints_of(one)) for one in ids))
+
+
+@pytest.mark.parametrize(
+    ("former", "latter", "is_fine"),
+    [
+        ((1, 2, 3), (1, 2), True),
+        ((1, 2), (1, 2, 3), True),
+        ((1, 2), (1, 2), True),
+        ((1, 2, 3), (1, 2, 4), False),
+        ((1, 2, 3), (1,), False),
+        ((1,), (1, 2, 3), False),
+    ],
+)
+def test_voters_change_one_at_a_time(former: tuple[int, ...], latter: tuple[int, ...], is_fine: bool) -> None:
+    problem = VoterLedger(_voters(*former)).appended(1, [], 0, _voters(*latter))
+    assert (problem is None) == is_fine, problem
+
+
+def test_voters_of_the_configuration_become_those_of_the_log() -> None:
+    """Their directories become known, and nobody comes or goes."""
+    static = VoterSet(tuple(Voter(ReplicaKey(one), endpoints_of(one)) for one in (1, 2)))
+    assert VoterLedger(static).appended(1, [], 0, _voters(1, 2)) is None
+
+
+@pytest.mark.parametrize(("committed", "is_fine"), [(10, True), (6, True), (5, True), (4, False), (0, False)])
+def test_one_change_at_most_is_not_committed(committed: int, is_fine: bool) -> None:
+    found: VotersInLog = [(0, _voters(1, 2)), (4, _voters(1, 2, 3)), (5, _voters(1, 2))]
+    problem = VoterLedger(_voters(1, 2)).uncommitted(1, found, committed)
+    assert (problem is None) == is_fine, problem
+
+
+def test_a_node_believes_its_log() -> None:
+    ledger = VoterLedger(_voters(1, 2))
+    assert ledger.believed(3, [], ()) is None, "who joins knows nothing yet"
+    assert ledger.believed(1, [], _voters(1, 2).keys) is None
+    assert ledger.believed(1, [(0, _voters(1))], _voters(1, 2).keys)
+
+
+def _committed(*values: bytes) -> tuple[list[LogBatch], list[tuple[bytes, ...]]]:
+    """One value a batch, in epoch 1."""
+    return [LogBatch(at, at + 1, 1, value) for at, value in enumerate(values)], [(value,) for value in values]
+
+
+def _content(*values: bytes, voters: VoterSet | None = None) -> SnapshotContent:
+    registers = Registers()
+    registers.apply(values)
+    keys = () if voters is None else voters.keys
+    return SnapshotContent(0, 0 if voters is None else 1, keys, registers.values(), is_of_registers=True)
+
+
+def test_a_snapshot_says_what_the_log_says() -> None:
+    batches, values = _committed(b"a", b"b", b"c")
+    ledger = SnapshotLedger(VoterLedger(_voters(1)))
+    two, three = OffsetAndEpoch(epoch=1, offset=2), OffsetAndEpoch(epoch=1, offset=3)
+    assert ledger.wrong_content(three, _content(b"a", b"b", b"c"), batches, values) is None
+    assert ledger.wrong_content(two, _content(b"a", b"b"), batches, values) is None
+    other = SnapshotLedger(VoterLedger(_voters(1)))
+    assert other.wrong_content(three, _content(b"a", b"b"), batches, values)
+    assert ledger.wrong_content(two, _content(b"a"), batches, values), "two with one id say the same"
+
+
+def test_a_snapshot_names_the_voters_of_its_end() -> None:
+    batches, values = _committed(b"a", b"b")
+    voters = VoterLedger(_voters(1))
+    voters.written(1, 1, (QuorumChange(1, _voters(1, 2)),))
+    voters.committed.append((1, _voters(1, 2)))
+    ledger = SnapshotLedger(voters)
+    one, two = OffsetAndEpoch(epoch=1, offset=1), OffsetAndEpoch(epoch=1, offset=2)
+    assert ledger.wrong_content(one, _content(b"a", voters=_voters(1)), batches, values) is None
+    assert ledger.wrong_content(two, _content(b"a", b"b", voters=_voters(1)), batches, values)
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "is_fine"),
+    [
+        (OffsetAndEpoch(epoch=0, offset=0), True),
+        (OffsetAndEpoch(epoch=1, offset=2), True),
+        (OffsetAndEpoch(epoch=2, offset=2), False),
+        (OffsetAndEpoch(epoch=1, offset=3), False),
+    ],
+)
+def test_a_snapshot_ends_where_something_committed_ends(snapshot: OffsetAndEpoch, is_fine: bool) -> None:
+    batches, _ = _committed(b"a", b"b")
+    assert (SnapshotLedger(VoterLedger(_voters(1))).wrong_id(snapshot, batches) is None) == is_fine
+
+
+def test_a_log_begins_where_its_first_snapshot_ends() -> None:
+    ledger, at = SnapshotLedger(VoterLedger(_voters(1))), (OffsetAndEpoch(epoch=1, offset=5),)
+    assert ledger.listed((), 0, is_moved=True) is None
+    assert ledger.listed(at, 5, is_moved=True) is None
+    assert ledger.listed(at, 4, is_moved=False) is None, "after a restart with the segment that holds the record"
+    assert ledger.listed(at, 4, is_moved=True)
+    assert ledger.listed(at, 6, is_moved=False)
+    assert ledger.listed((), 5, is_moved=False)

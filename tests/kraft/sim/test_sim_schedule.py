@@ -1,0 +1,251 @@
+"""Schedules: what happened in a run, written down, replayed, shrunk and found again."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from itertools import combinations
+from pathlib import Path
+
+import msgspec
+import pytest
+from command_line import run
+from hash_seeds import outputs_of
+from real_data import DATA
+
+from kraft.sim.pictures.diagram import render_diagram
+from kraft.sim.pictures.story import story_lines, tell
+from kraft.sim.runs.simulator import Result
+from kraft.sim.search.hunt import Hunt
+from kraft.sim.search.schedule import BadSchedule, Schedule, check_of, decode_schedule, encode_schedule, replay
+from kraft.sim.search.shrink import shrink
+from kraft.sim.world.actions import Action, Deliver, Note, Return, RoundTrip
+from kraft.sim.world.world import NoProgress
+
+CLASSIC = ("vote-without-log-check", "vote-in-memory-only", "former-epochs-commit", "minority-commits")
+
+FOUND = [
+    decode_schedule(line, "found_schedules.jsonl.gz")
+    for line in gzip.decompress((DATA / "found_schedules.jsonl.gz").read_bytes()).splitlines()
+]
+"""What searches over many seeds once found in the code, or in the checks themselves, as it was shrunk then."""
+
+
+def _found(mutant: str, seeds: int = 100, members: str = "core") -> Schedule:
+    hunt = Hunt(members=members, mutant=mutant)
+    for seed in range(seeds):
+        outcome = hunt.run(seed)
+        if isinstance(outcome, Schedule):
+            return outcome
+    pytest.fail(f"{seeds} seeds found nothing wrong with {mutant}")
+
+
+@pytest.mark.parametrize("members", ["core", "replica", "controller", "cluster"])
+def test_a_schedule_is_the_run_that_it_was_written_down_from(members: str) -> None:
+    """Through the file and back: the same digest, and nothing in it that cannot happen."""
+    actions: list[Action] = []
+    hunt = Hunt(members=members, chaos_ms=3000)
+    result = hunt.run(3, actions)
+    assert isinstance(result, Result)
+    schedule = Schedule(scenario=hunt.scenario(3), actions=tuple(actions))
+    replayed = replay(decode_schedule(encode_schedule(schedule), "memory"))
+    assert replayed.failure is None
+    assert replayed.digest == result.digest
+    assert replayed.performed == schedule.actions
+
+
+def test_a_schedule_is_the_same_history_in_every_process(tmp_path: Path) -> None:
+    file = tmp_path / "schedule.json"
+    file.write_bytes(encode_schedule(_found("vote-without-log-check")))
+    script = (
+        "import sys; from kraft.sim.search.schedule import *; data = open(sys.argv[1], 'rb').read();"
+        "print(replay(decode_schedule(data, 'file')).digest)"
+    )
+    assert len(outputs_of(script, str(file))) == 1
+
+
+@pytest.mark.parametrize("mutant", CLASSIC)
+def test_the_classic_bugs_shrink_to_what_a_person_can_read(mutant: str) -> None:
+    found = _found(mutant)
+    lengths: list[int] = []
+    shrunk = shrink(found, on_shorter=lengths.append)
+    assert len(shrunk.actions) < 30
+    assert lengths == sorted(lengths, reverse=True)
+    replayed = replay(shrunk)
+    assert replayed.failure is not None
+    assert check_of(replayed.failure) == found.violated, "another bug than the one that was found"
+    assert replayed.performed == shrunk.actions, "what cannot happen does not stand in it"
+    assert replay(msgspec.structs.replace(shrunk, mutant=None)).failure is None, "the sound code breaks it, too"
+
+
+def test_what_leaves_somebody_behind_shrinks_to_how_it_came_to_that() -> None:
+    """The calm after it is made anew each time, and the sound code gets somewhere in it."""
+    shrunk = shrink(_found("divergence-not-cut"), most_events=400_000)
+    assert len(shrunk.actions) < 30
+    again = decode_schedule(encode_schedule(shrunk), "memory")
+    failure = replay(again).failure
+    assert isinstance(failure, NoProgress)
+    assert check_of(failure) == shrunk.violated
+    assert "all faults end" in list(story_lines(tell(again)))[-1]
+    assert replay(msgspec.structs.replace(again, mutant=None)).failure is None
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_nothing_can_be_left_out_of_a_shrunk_schedule(count: int) -> None:
+    shrunk = shrink(_found("minority-commits"))
+    for left_out in combinations(range(len(shrunk.actions)), count):
+        rest = tuple(action for place, action in enumerate(shrunk.actions) if place not in left_out)
+        failure = replay(msgspec.structs.replace(shrunk, actions=rest)).failure
+        assert failure is None or check_of(failure) != shrunk.violated, left_out
+
+
+def test_a_round_trip_is_a_request_and_an_answer_that_comes_at_once() -> None:
+    shrunk = shrink(_found("minority-commits"))
+    one_by_one: list[Action] = []
+    for action in shrunk.actions:
+        if isinstance(action, RoundTrip):
+            at_ms, sender, target, number, kind = action.at_ms, action.node, action.peer, action.number, action.kind
+            one_by_one.append(Deliver(at_ms, target, sender, number, kind))
+            one_by_one.append(Return(at_ms, sender, target, number, 0, kind))
+        else:
+            one_by_one.append(action)
+    assert len(one_by_one) > len(shrunk.actions)
+    assert replay(msgspec.structs.replace(shrunk, actions=tuple(one_by_one))).digest == replay(shrunk).digest
+
+
+def test_a_search_that_may_cost_nothing_changes_nothing() -> None:
+    found = _found("minority-commits")
+    assert shrink(found, most_events=0) == found
+
+
+def test_what_is_about_nothing_is_passed_over() -> None:
+    """A schedule that somebody has edited may name messages that nobody sent."""
+    hunt = Hunt(members="core")
+    lost = Deliver(10, 2, 1, 99, "Vote")
+    schedule = Schedule(scenario=hunt.scenario(0), actions=(lost, Note(20, 0, "nothing")))
+    assert replay(schedule).performed == schedule.actions[1:]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda text: text[:-10], "no schedule"),
+        (lambda text: text.replace('"deliver"', '"teleport"'), "no schedule"),
+        (lambda text: text.replace('"format": 1', '"format": 7'), "format 7"),
+        (lambda text: text.replace('"mutant": null', '"mutant": "gremlin"'), "gremlin"),
+    ],
+)
+def test_what_is_no_schedule_is_refused(change: object, says: str) -> None:
+    assert callable(change)
+    schedule = Schedule(scenario=Hunt().scenario(0), actions=(Deliver(10, 2, 1, 1),))
+    text = encode_schedule(schedule).decode()
+    with pytest.raises(BadSchedule, match=says):
+        decode_schedule(change(text).encode(), "file")
+
+
+# The story and the picture
+
+
+def test_a_story_tells_who_sent_what_to_whom() -> None:
+    story = tell(shrink(_found("minority-commits")))
+    assert len(story.moments) == len(story.schedule.actions)
+    elected = [at for at, moment in enumerate(story.moments) if "Candidate->Leader elected" in moment.details]
+    assert elected, [moment.details for moment in story.moments]
+    leader = story.moments[elected[0]].node
+    assert story.moments[elected[0]].nodes[leader].state == "Leader"
+    arrived = [arrow for arrow in story.arrows if arrow.arrived is not None]
+    assert {arrow.what for arrow in arrived} >= {"PreVote", "PreVote answered", "Vote", "Vote answered"}
+    assert all(arrow.sent <= arrow.arrived for arrow in arrived if arrow.arrived is not None)
+    ends = [(arrow, story.moments[arrow.arrived]) for arrow in arrived if arrow.arrived is not None]
+    assert all(moment.node in (arrow.sender, arrow.receiver) for arrow, moment in ends)
+    at_once = {arrow.sent for arrow in arrived if arrow.sent == arrow.arrived}
+    assert at_once == {at for at, moment in enumerate(story.moments) if moment.what.startswith("asks ")}
+    lines = list(story_lines(story))
+    assert len(lines) == len(story.moments)
+    assert re.search(f"node {leader}  asks [0-9]: Vote ", lines[elected[0]])
+
+
+def test_the_picture_is_a_page_that_needs_nothing_but_itself() -> None:
+    story = tell(shrink(_found("minority-commits")))
+    page = render_diagram(story)
+    assert "http" not in page
+    assert page.count('class="moment"') == len(story.moments)
+    assert page.count("marker-end") == sum(arrow.arrived is not None for arrow in story.arrows)
+    (data,) = re.findall(r'<script type="application/json" id="moments">(.*?)</script>', page, re.DOTALL)
+    assert [moment["what"] for moment in json.loads(data)] == [moment.what for moment in story.moments]
+
+
+def test_what_nodes_write_does_not_become_part_of_the_page() -> None:
+    note = Note(1, 0, "</script><script>alert(1)</script>")
+    page = render_diagram(tell(Schedule(scenario=Hunt(members="core").scenario(0), actions=(note,))))
+    assert "<script>alert" not in page
+
+
+# The command
+
+
+def test_a_run_without_a_violation(capsys: pytest.CaptureFixture[str]) -> None:
+    done = run(capsys, "sim", "run", "--seeds", "0..5", "--members", "core", "--jobs", "1", "--json")
+    *seeds, summary = [json.loads(line) for line in done.out.splitlines()]
+    assert done.code == 0
+    assert [line["seed"] for line in seeds] == list(range(6))
+    assert summary["seeds"] == 6
+    assert summary["violation"] is None
+
+
+def test_a_bug_is_found_shrunk_saved_and_replayed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The same seed whether one process looks for it or two."""
+    words = ("--seeds", "0..9", "--members", "core", "--mutant", "minority-commits", "--out", str(tmp_path))
+    one = run(capsys, "sim", "run", *words, "--jobs", "1")
+    two = run(capsys, "sim", "run", *words, "--jobs", "2")
+    assert one == two
+    assert one.code == 1
+    (file,) = tmp_path.iterdir()
+    assert f"kraft sim replay {file}" in one.out
+    picture = tmp_path / "picture.html"
+    again = run(capsys, "sim", "replay", str(file), "--html", str(picture))
+    assert "<svg" in picture.read_text()
+    assert again.code == 1
+    assert decode_schedule(file.read_bytes(), "file").message in again.out
+    sound = run(capsys, "sim", "replay", str(file), "--without-mutant", "--quiet")
+    assert sound.code == 0
+    assert "no invariant was broken" in sound.out
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--seeds", "9..3"), "no seed is from 9 to 3"),
+        (("--seeds", "some"), "no range of seeds"),
+        (("--mutant", "gremlin"), "there is no mutant gremlin"),
+    ],
+)
+def test_what_cannot_be_run_is_said(capsys: pytest.CaptureFixture[str], words: tuple[str, str], says: str) -> None:
+    done = run(capsys, "sim", "run", *words)
+    assert done.code == 2
+    assert says in done.err
+
+
+def test_a_file_that_is_no_schedule_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("buy milk")
+    done = run(capsys, "sim", "replay", str(file))
+    assert done.code == 1
+    assert str(file) in done.err
+
+
+def test_the_mutants_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = run(capsys, "sim", "mutants", "--json").out.splitlines()
+    assert {json.loads(line)["name"] for line in lines} > set(CLASSIC)
+
+
+@pytest.mark.parametrize(
+    "schedule", FOUND, ids=lambda schedule: f"{schedule.scenario.members}-{schedule.scenario.seed}"
+)
+def test_what_was_found_once_is_mended(schedule: Schedule) -> None:
+    """A vote that was told of records not yet on disk; and damage of a disk, minimum ISRs and repeated votes that the
+    checks did not understand.
+    """
+    replayed = replay(schedule)
+    assert replayed.failure is None, f"again: {schedule.message}"

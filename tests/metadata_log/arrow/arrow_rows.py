@@ -1,0 +1,50 @@
+"""What the tests of the Arrow views share: files in memory, and what the reader makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from metadata_log.arrow import Decoder
+from metadata_log.disk import Disk
+from metadata_log.memory_disk import MemoryDisk
+from metadata_log.reading.reader import Damage, Entry, read_entries, read_file
+from metadata_log.serde.fields import Message
+from metadata_log.types import Uuid
+
+DECODERS: tuple[Decoder, ...] = ("numpy", "python")
+
+
+def disk_of(files: Mapping[str, bytes]) -> MemoryDisk:
+    disk = MemoryDisk()
+    for path, content in files.items():
+        disk.mkdir(path.rpartition("/")[0])
+        disk.open(path, create=True).append(content)
+    return disk
+
+
+def read_whole(disk: Disk, path: str) -> Iterator[Entry | Damage]:
+    """Everything in a file but an unfinished end."""
+    for item in read_file(disk, path):
+        if isinstance(item, Damage):
+            if not item.unfinished:
+                yield item
+        else:
+            yield from read_entries(item, path)
+
+
+def shown(item: Entry | Damage) -> tuple[object, ...]:
+    """What a row says of it."""
+    return (item.offset, item.what) if isinstance(item, Damage) else (item.offset, item.name, item.value)
+
+
+def plain(value: object) -> object:
+    """A value of a record as Arrow gives it back."""
+    match value:
+        case Uuid():
+            return str(value)
+        case tuple() | list():
+            return [plain(each) for each in value]
+        case Message():
+            return {name: plain(getattr(value, name)) for name in value.__struct_fields__ if name != "unknown_tagged"}
+        case _:
+            return value

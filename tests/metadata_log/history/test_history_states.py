@@ -1,0 +1,308 @@
+"""Histories against other witnesses: the image at any offset, Kafka's checkpoint, and what Kafka's tools printed."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from random import Random
+from typing import Any
+
+import pytest
+from history_stories import CLUSTERS, STATES, Log, Row, named, operations, real_disk, real_story, tell, valid_at, write
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_metadata import RandomCluster
+from real_data import archive
+
+from metadata_log import history, replay
+from metadata_log.history import STATE_VIEWS, VIEWS
+from metadata_log.history.state import state_rows
+from metadata_log.history.values import voter_values
+from metadata_log.image import MetadataImage
+from metadata_log.memory_disk import MemoryDisk
+from metadata_log.reading.reader import Damage
+from metadata_log.reading.timeline import At, Base, TimelineBatch, read_timeline
+from metadata_log.records.control import Endpoint, VotersRecordVoter
+from metadata_log.records.metadata import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    NoOpRecord,
+)
+
+FROM_IMAGE = {view: state for view, state in STATES.items() if view != "voter_history"}
+"""Voters stand in control records, of which an image knows nothing."""
+WHOLE = {"topic_history"}
+"""A topic has all its partitions at once, while the image counts them record by record within the batch."""
+
+
+def comparable(row: Sequence[Any]) -> str:
+    return json.dumps(row, default=list, sort_keys=True)
+
+
+def from_history(story: dict[str, list[Row]], view: str, offset: int) -> list[str]:
+    """What a history says of one offset, in the columns of the state."""
+    state = VIEWS[STATES[view]]
+    columns = [name for name in state.names if name not in ("cluster", "as_of_offset", "as_of")]
+    rows = [[row[name] for name in columns] for row in valid_at(story[view], offset)]
+    return sorted(comparable(row) for row in rows if row[0] != "kraft.version")
+
+
+def from_image(image: MetadataImage, view: str) -> list[str]:
+    return sorted(map(comparable, state_rows(image, STATES[view])))
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS)
+def test_at_fifty_offsets_the_rows_that_hold_are_the_image(cluster: str) -> None:
+    seed = Random().randrange(1 << 32)
+    print(f"seed {seed}")
+    name, path = CLUSTERS[cluster]
+    story = real_story(cluster)
+    last = max(row["as_of_offset"] for row in story["brokers_state"])
+    offsets = sorted(Random(seed).sample(range(last + 1), 50))
+    items = read_timeline(real_disk(name), path)
+    ends = {item.end_offset - 1 for item in items if isinstance(item, TimelineBatch)}
+    for offset in offsets:
+        image = replay(path, offset, real_disk(name))
+        for view in FROM_IMAGE if offset in ends else FROM_IMAGE.keys() - WHOLE:
+            assert from_history(story, view, offset) == from_image(image, view), (view, offset)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 1 << 32), st.integers(1, 120), st.booleans())
+def test_histories_of_random_logs_hold_what_the_image_holds(seed: int, steps: int, in_batches: bool) -> None:
+    rng = Random(seed)
+    cluster = RandomCluster(rng)
+    images = [cluster.image] * len(cluster.log)
+    for _ in range(steps):
+        before = len(cluster.log)
+        cluster.step()
+        images += [cluster.image] * (len(cluster.log) - before)
+    log = Log()
+    rest = list(cluster.log)
+    ends = set()
+    while rest:
+        size = rng.randint(1, 10) if in_batches else 1
+        log.batch(*rest[:size])
+        ends.add(log.offset - 1)
+        del rest[:size]
+    story = log.tell(*FROM_IMAGE)
+    for offset in range(2, len(cluster.log)):
+        image = images[offset].stable
+        for view in FROM_IMAGE if offset in ends else FROM_IMAGE.keys() - WHOLE:
+            assert from_history(story, view, offset) == from_image(image, view), (view, offset)
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS)
+def test_state_views_are_the_image_at_any_point(cluster: str) -> None:
+    name, path = CLUSTERS[cluster]
+    last = real_story(cluster)["brokers_state"][0]["as_of_offset"]
+    for offset in (last // 3, last // 2, last):
+        states = tell(real_disk(name), path, tuple(STATE_VIEWS), At(offset=offset))
+        image = replay(path, offset, real_disk(name))
+        for view in STATE_VIEWS.keys() - {"voters_state"}:
+            columns = [each for each in VIEWS[view].names if each not in ("cluster", "as_of_offset", "as_of")]
+            rows = [[row[each] for each in columns] for row in states[view]]
+            ours = [comparable(row) for row in rows if row[0] != "kraft.version"]
+            assert ours == [comparable(row) for row in state_rows(image, view)], (view, offset)
+            assert {row["as_of_offset"] for row in states[view]} <= {offset}
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS)
+def test_a_history_that_ends_early_is_the_beginning_of_the_longer_one(cluster: str) -> None:
+    """Up to `at`, rows are the same; those that end later have not ended."""
+    name, path = CLUSTERS[cluster]
+    story = real_story(cluster)
+    last = story["brokers_state"][0]["as_of_offset"]
+    items = read_timeline(real_disk(name), path, until=At(offset=last // 2))
+    middle = max(item.batch.base_offset for item in items if isinstance(item, TimelineBatch)) - 1
+    shown = history.Options(show_secrets=True)
+    early = tell(real_disk(name), path, tuple(STATES), At(offset=middle), shown)
+    ends = ("valid_to_offset", "valid_to", "end_cause")
+    for view in STATES:
+        wanted = [row for row in story[view] if row["valid_from_offset"] <= middle]
+        cut = [
+            row
+            if row["valid_to_offset"] is not None and row["valid_to_offset"] <= middle
+            else {**row, **dict.fromkeys(ends)}
+            for row in wanted
+        ]
+        assert sorted(map(str, cut)) == sorted(map(str, early[view])), view
+
+
+def test_kafkas_checkpoint_of_the_large_log() -> None:
+    """At the offset of a snapshot that Kafka wrote, the history holds what it holds."""
+    disk = MemoryDisk()
+    disk.mkdir("/big")
+    checkpoint = "00000000000000374900-0000000001.checkpoint"
+    for path, content in archive("big").items():
+        if path.endswith(".log") or path == checkpoint:
+            write(disk, f"/big/{path}", content)
+    [base] = read_timeline(disk, f"/big/{checkpoint}")
+    assert isinstance(base, Base)
+    at = At(offset=base.end.offset - 1)
+    theirs = still_true([base])
+    ours = still_true(read_timeline(disk, "/big", until=at))
+    for view in ("partition_history", "topic_history"):
+        assert from_history(ours, view, base.end.offset - 1) == from_history(theirs, view, base.end.offset - 1)
+    assert len(theirs["partition_history"]) == 24_000
+    assert {row["cause"] for row in theirs["partition_history"]} == {"snapshot"}
+    assert {row["cause_record"] for row in theirs["partition_history"]} == {None}
+
+
+def still_true(items: Iterable[Base | TimelineBatch | Damage]) -> dict[str, list[Row]]:
+    """The rows of partitions and topics that hold at the end."""
+    views = ("partition_history", "topic_history")
+    end = {view: VIEWS[view].names.index("valid_to_offset") for view in views}
+    return named(found for found in history.rows(items, views, cluster="c") if found[1][end[found[0]]] is None)
+
+
+# What Kafka's own tools said of the clusters at the end
+
+
+@pytest.fixture(params=CLUSTERS)
+def end(request: pytest.FixtureRequest) -> tuple[dict[str, list[Row]], dict[str, Any]]:
+    name, path = CLUSTERS[request.param]
+    described = json.loads(archive("history")[f"{request.param}/state.json"])
+    at = At(offset=described["as_of"]["high_watermark_after"] - 1)
+    return tell(real_disk(name), path, tuple(STATE_VIEWS), at), described
+
+
+End = tuple[dict[str, list[Row]], dict[str, Any]]
+
+
+def test_topics_and_partitions_are_those_that_kafka_described(end: End) -> None:
+    states, described = end
+    theirs = {
+        (name, str(topic["topic_id"]), one["partition"]): (
+            one["leader"],
+            tuple(one["replicas"]),
+            sorted(one["isr"]),
+            sorted(one["elr"]),
+            tuple(one["last_known_elr"]),
+        )
+        for name, topic in described["describeTopics"].items()
+        for one in topic["partitions"]
+    }
+    assert theirs == {
+        (row["topic"], row["topic_id"], row["partition"]): (
+            row["leader"],
+            row["replicas"],
+            sorted(row["isr"]),
+            sorted(row["elr"]),
+            row["last_known_elr"],
+        )
+        for row in states["partitions_state"]
+    }
+    counts = {(row["topic"], row["partitions"]) for row in states["topics_state"]}
+    assert counts == {(name, len(topic["partitions"])) for name, topic in described["describeTopics"].items()}
+
+
+def test_features_are_those_that_kafka_described(end: End) -> None:
+    states, described = end
+    levels = re.findall(
+        r"([a-z.]+)=FinalizedVersionRange\[min_version_level:\d+, max_version_level:(\d+)", str(described["features"])
+    )
+    # A level of 0 is not finalized; Kafka's tool leaves kraft.version out then.
+    ours = {row["feature"]: row["level"] for row in states["features_state"] if row["level"]}
+    assert ours == {name: int(level) for name, level in levels}
+
+
+def test_voters_are_those_that_kafka_described(end: End) -> None:
+    states, described = end
+    if states["voters_state"]:
+        theirs = {(one["id"], one["dir"]) for one in described["quorum"]["voters"]}
+        assert {(row["voter"], row["directory_id"]) for row in states["voters_state"]} == theirs
+    else:
+        assert {one["dir"] for one in described["quorum"]["voters"]} == {"AAAAAAAAAAAAAAAAAAAAAA"}
+
+
+def test_credentials_quotas_rules_and_tokens_are_those_that_kafka_described(end: End) -> None:
+    states, described = end
+    scram = {
+        (user, mechanism.replace("_", "-"), int(iterations))
+        for user, text in described["describeScram"].items()
+        for mechanism, iterations in re.findall(r"mechanism=(\w+), iterations=(\d+)", text)
+    }
+    assert {(row["user"], row["mechanism"], row["iterations"]) for row in states["scram_state"]} == scram
+    quotas = {
+        (", ".join(sorted(entity.strip("{}").replace("null", "<default>").split(", "))), key, float(value))
+        for entity, text in described["describeQuotas"].items()
+        for key, value in re.findall(r"([a-z_]+)=([0-9.E]+)", text)
+    }
+    assert {(row["entity"], row["key"], row["value"]) for row in states["quotas_state"]} == quotas
+    fields = ("rtype", "name", "pattern", "principal", "host", "op", "perm")
+    found = described["describeAcls"]
+    rules = {tuple(one[field] for field in fields) for one in found} if isinstance(found, list) else set()
+    ours = ("resource_type", "resource_name", "pattern_type", "principal", "host", "operation", "permission")
+    assert {tuple(row[name] for name in ours) for row in states["acls_state"]} == rules
+    tokens = described["tokenDescribe"]
+    known = sorted(re.findall(r"tokenId='([^']+)'", str(tokens))) if isinstance(tokens, list) else []
+    assert sorted(row["token_id"] for row in states["tokens_state"]) == known
+
+
+def test_brokers_are_those_that_kafka_described(end: End) -> None:
+    states, described = end
+    ours = {(row["broker"], row["rack"]) for row in states["brokers_state"] if not row["fenced"]}
+    assert ours == {(one["id"], one["rack"]) for one in described["describeCluster"]["nodes"]}
+
+
+def test_what_is_set_on_brokers_is_what_kafka_described(end: End) -> None:
+    states, described = end
+    default = {row["key"]: row["value"] for row in states["configs_state"] if row["resource_name"] == ""}
+    assert described["describeConfigs"]["BROKER:"] == default
+    for row in states["configs_state"]:
+        theirs = described["describeConfigs"].get(f"{row['resource_type']}:{row['resource_name']}")
+        if theirs is not None:
+            assert theirs[row["key"]] == row["value"], row
+
+
+# Transactions
+
+
+def test_a_transaction_becomes_true_at_its_end_and_an_aborted_one_never() -> None:
+    rng = Random(7)
+    cluster = RandomCluster(rng)
+    for _ in range(40):
+        cluster.step()
+    rest = [one for one in cluster.log if not isinstance(one, _MARKS)]
+    log = Log()
+    begin = log.batch(BeginTransactionRecord(name="made up"), *rest, AbortTransactionRecord())
+    aborted = log.tell(*FROM_IMAGE, "retention")
+    assert [view for view in FROM_IMAGE if aborted[view]] == []
+    [row] = [row for row in aborted["retention"] if row["kind"] == "aborted-transaction"]
+    assert (row["from_offset"], row["to_offset"], row["records"]) == (begin, log.offset, len(rest))
+
+    log.batch(BeginTransactionRecord(), *rest[: len(rest) // 2])
+    opened = log.tell(*FROM_IMAGE, "retention")
+    assert [view for view in FROM_IMAGE if opened[view]] == []
+    assert [row["kind"] for row in opened["retention"]] == ["aborted-transaction", "open-transaction", "log"]
+
+    last = log.batch(*rest[len(rest) // 2 :], NoOpRecord(), EndTransactionRecord()) + len(rest[len(rest) // 2 :]) + 1
+    ended = log.tell(*FROM_IMAGE)
+    assert {row["valid_from_offset"] for view in FROM_IMAGE for row in ended[view]} == {last}
+    for view in FROM_IMAGE:
+        assert from_history(ended, view, last) == from_image(cluster.image, view), view
+
+
+_MARKS = (BeginTransactionRecord, EndTransactionRecord, AbortTransactionRecord)
+
+
+def test_every_operation_is_known() -> None:
+    """The lists of operations are there for all four clusters; `test_history_operations` goes through them."""
+    assert {cluster: len(operations(cluster)) for cluster in CLUSTERS} == {
+        "failover": 62,
+        "static3": 193,
+        "dynamic3": 79,
+        "old39": 61,
+    }
+
+
+@pytest.mark.parametrize(
+    ("host", "text"), [("::1", "C://[::1]:9093"), ("10.0.0.1", "C://10.0.0.1:9093"), ("h", "C://h:9093")]
+)
+def test_an_ipv6_host_stands_in_brackets(host: str, text: str) -> None:
+    """Or nobody could tell the port from the address."""
+    voter = VotersRecordVoter(voter_id=1, endpoints=(Endpoint(name="C", host=host, port=9093),))
+    assert voter_values(voter)[2] == (text,)

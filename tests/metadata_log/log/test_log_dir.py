@@ -1,0 +1,292 @@
+"""Log directories: formatted as kafka-storage formats them, opened only by whom they belong to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+import pytest
+from real_data import archive
+
+from metadata_log.errors import DirectoryError
+from metadata_log.log.log_dir import (
+    LOCK_FILE,
+    MetaProperties,
+    ensure_partition_metadata,
+    format_directory,
+    format_meta_properties,
+    open_directory,
+    parse_meta_properties,
+    parse_partition_metadata,
+    read_bootstrap,
+    read_meta_properties,
+)
+from metadata_log.memory_disk import MemoryDisk
+from metadata_log.records.batch import records, scan
+from metadata_log.types import Uuid, random_uuid
+
+CLUSTERS = archive("clusters")
+CASES: list[dict[str, Any]] = json.loads(CLUSTERS["format/cases.json"])
+STATIC = [
+    case
+    for case in CASES
+    if "controller.quorum.voters" in case["config"]
+    and not {"--standalone", "--initial-controllers", "--no-initial-controllers", "--add-scram"}
+    & set(case["options"] or ())
+]
+META = "d/meta.properties"
+
+
+class Killed(Exception):
+    """The process has died before an operation of its disk."""
+
+
+def options(case: dict[str, Any]) -> dict[str, Any]:
+    """The arguments that a call of kafka-storage stands for."""
+    words = case["options"] or []
+    pairs = list(pairwise(words))
+    found: dict[str, Any] = {"node_id": int(case["config"]["node.id"]), "cluster_id": case["cluster_id"]}
+    found["features"] = {
+        name: int(level) for option, value in pairs if option == "--feature" for name, level in [value.split("=")]
+    }
+    for option, value in pairs:
+        if option == "--release-version":
+            found["release"] = value
+    if case["kafka_version"].startswith("3.9"):
+        found["release"] = "3.9-IV0"
+    return found
+
+
+def formatted(**changes: Any) -> MemoryDisk:
+    disk = MemoryDisk()
+    arguments = {"node_id": 1, "cluster_id": "TAVcairvJUMQVE3RmpYAmA", "rng": Random(1), "now_ms": 5} | changes
+    assert format_directory(disk, "d", **arguments)
+    return disk
+
+
+@pytest.mark.parametrize("case", STATIC, ids=lambda case: case["case"])
+def test_format_as_kafka_does(case: dict[str, Any]) -> None:
+    """For the same options we write the same records, or refuse where kafka-storage refuses."""
+    if case["exit_code"]:
+        with pytest.raises(DirectoryError) as caught:
+            formatted(**options(case))
+        assert caught.value.hint
+        return
+    disk = formatted(**options(case))
+    theirs = CLUSTERS[f"format/nodes/{case['case']}/bootstrap.checkpoint"]
+    ours = disk.read("d/bootstrap.checkpoint")
+    assert len(ours) == len(theirs)
+    for mine, wanted in zip(scan(ours), scan(theirs), strict=True):
+        assert (mine.base_offset, mine.epoch, mine.attributes) == (wanted.base_offset, wanted.epoch, wanted.attributes)
+        assert [(r.key, r.value) for r in records(mine)] == [(r.key, r.value) for r in records(wanted)]
+    real = parse_meta_properties(CLUSTERS[f"format/nodes/{case['case']}/meta.properties"])
+    meta = read_meta_properties(disk, "d")
+    assert meta is not None
+    assert (meta.cluster_id, meta.node_id) == (real.cluster_id, real.node_id)
+    assert meta.directory_id is not None
+    assert disk.list("d") == ["bootstrap.checkpoint", "meta.properties"]
+
+
+def test_there_are_cases_of_both_kinds() -> None:
+    assert {bool(case["exit_code"]) for case in STATIC} == {True, False}
+
+
+@pytest.mark.parametrize("release", ["4.0", "4.0.1", "4.0-IV3"])
+def test_releases_can_be_short(release: str) -> None:
+    assert read_bootstrap(formatted(release=release), "d") == read_bootstrap(formatted(release="4.0-IV3"), "d")
+
+
+def test_features_have_limits() -> None:
+    for release, feature, level in (
+        ("4.3", "transaction.version", 3),
+        ("4.3", "group.version", -1),
+        ("3.9", "eligible.leader.replicas.version", 1),
+    ):
+        with pytest.raises(DirectoryError, match=feature):
+            formatted(release=release, features={feature: level})
+
+
+def test_formatting_twice() -> None:
+    disk = formatted()
+    before = disk.read(META)
+    again: dict[str, Any] = {"node_id": 1, "cluster_id": "TAVcairvJUMQVE3RmpYAmA", "rng": Random(2), "now_ms": 6}
+    with pytest.raises(DirectoryError, match="already formatted"):
+        format_directory(disk, "d", **again)
+    assert not format_directory(disk, "d", **again, ignore_formatted=True)
+    for change, said in (({"node_id": 2}, "belongs to node 1, not to node 2"), ({"cluster_id": "x"}, "not to x")):
+        for ignore in (False, True):
+            with pytest.raises(DirectoryError, match=said):
+                format_directory(disk, "d", **(again | change), ignore_formatted=ignore)
+    assert disk.read(META) == before
+
+
+def test_formatting_survives_a_crash() -> None:
+    disk = formatted()
+    disk.crash()
+    assert read_meta_properties(disk, "d") is not None
+    assert read_bootstrap(disk, "d") is not None
+
+
+def test_real_meta_properties() -> None:
+    """The file of a real node is read, and written again the same but for the time."""
+    for path, content in CLUSTERS.items():
+        if not path.endswith("meta.properties"):
+            continue
+        meta = parse_meta_properties(content, where=path)
+        ours = format_meta_properties(meta, 0).split(b"\n")
+        theirs = content.split(b"\n")
+        assert ours[1] == b"#Thu Jan 01 00:00:00 UTC 1970"
+        assert (ours[0], sorted(ours[2:])) == (theirs[0], sorted(theirs[2:]))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"", "version is missing"),
+        (b"version=2\ncluster.id=x\nnode.id=1", "unknown meta.properties version '2'"),
+        (b"version=0\nbroker.id=1", "unknown meta.properties version '0'"),
+        (b"version=1\nnode.id=1", "cluster.id is missing"),
+        (b"version=1\ncluster.id=x", "node.id is missing"),
+        (b"version=1\ncluster.id=x\nnode.id=one", "'one' is not a node id"),
+        (b"version=1\ncluster.id=x\nnode.id=-1", "'-1' is not a node id"),
+        (b"version=1\ncluster.id=x\nnode.id=1 ", "'1 ' is not a node id"),
+        (b"version=1\ncluster.id=x\nnode.id=2147483648", "'2147483648' is not a node id"),
+        (b"version=1\ncluster.id=x\nnode.id=1\ndirectory.id=FAtJ3q8rQ/6k7y3bJ5h1-A", "not a Kafka uuid"),
+        (b"version=1\xa0\ncluster.id=x\nnode.id=1", r"unknown meta.properties version '1\\xa0'"),
+        (b"version=1\ncluster.id=x\nnode.id=1\ndirectory.id=short", "not a Kafka uuid"),
+        (b"version=1\ncluster.id=x\nnode.id=1\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAQ", "reserved"),
+        (b"version=1\ncluster.id=\\u12\nnode.id=1", "not a properties file"),
+    ],
+)
+def test_bad_meta_properties(text: bytes, words: str) -> None:
+    with pytest.raises(DirectoryError, match=words) as caught:
+        parse_meta_properties(text, where=META)
+    assert caught.value.where == META
+
+
+def test_numbers_of_meta_properties_as_java_reads_them() -> None:
+    meta = parse_meta_properties(b"version = \x0b+01 \r\ncluster.id : x\rnode.id=+12")
+    assert meta == MetaProperties(cluster_id="x", node_id=12)
+
+
+def opened(disk: MemoryDisk, **changes: Any) -> Any:
+    return open_directory(disk, "d", **({"node_id": 1, "rng": Random(3), "now_ms": 7} | changes))
+
+
+def test_opening() -> None:
+    disk = formatted()
+    directory = opened(disk, cluster_id="TAVcairvJUMQVE3RmpYAmA")
+    meta = read_meta_properties(disk, "d")
+    assert directory.meta == meta
+    assert directory.directory_id == directory.meta.directory_id
+    assert directory.partition_path == "d/__cluster_metadata-0"
+    assert disk.read("d/__cluster_metadata-0/partition.metadata") == b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ"
+    with pytest.raises(DirectoryError, match="locked by another process"):
+        opened(disk)
+    directory.release()
+    opened(disk).release()
+
+
+def test_who_is_killed_while_opening_leaves_nothing_that_a_power_failure_takes_later() -> None:
+    """A process that dies alone leaves names that can be read and are not durable; the next one must make them so."""
+    seen: list[str] = []
+    for operations in range(1, 20):
+        disk = formatted()
+        left = iter(range(operations - 1, -1, -1))
+
+        def die_in_time(operation: str, path: str, left: Iterator[int] = left) -> None:
+            if next(left) == 0:
+                raise Killed(operation)
+
+        disk.on_operation = die_in_time
+        try:
+            opened(disk)
+            break
+        except Killed as killed:
+            seen.append(str(killed))
+        disk.on_operation = None
+        disk.kill()
+        path = opened(disk).partition_path
+        disk.crash()
+        assert disk.exists(path), f"killed before {seen[-1]}"
+    assert "mkdir" in seen
+    assert "fsync_dir" in seen
+
+
+def test_opening_what_is_not_ours() -> None:
+    """Each refusal says what is wrong, and leaves the directory unlocked."""
+    disk = formatted()
+    with pytest.raises(DirectoryError, match="not formatted"):
+        open_directory(disk, "elsewhere", node_id=1, rng=Random(1), now_ms=0)
+    assert not disk.exists("elsewhere")
+    with pytest.raises(DirectoryError, match="belongs to node 1, not to node 2"):
+        opened(disk, node_id=2)
+    with pytest.raises(DirectoryError, match="belongs to cluster TAVcairvJUMQVE3RmpYAmA, not to other"):
+        opened(disk, cluster_id="other")
+    disk.lock(f"d/{LOCK_FILE}").release()
+
+
+def test_directory_without_id_gets_one() -> None:
+    """As Kafka does with directories from before 3.7."""
+    disk = formatted()
+    disk.remove(META)
+    text = format_meta_properties(MetaProperties(cluster_id="c", node_id=1), 0)
+    assert b"directory.id" not in text
+    disk.open(META, create=True).append(text)
+    first = opened(disk)
+    first.release()
+    meta = read_meta_properties(disk, "d")
+    assert meta is not None
+    assert meta.directory_id == first.directory_id
+    assert opened(disk).directory_id == first.directory_id
+
+
+def test_partition_metadata_of_another_topic() -> None:
+    disk = MemoryDisk()
+    disk.mkdir("p")
+    path = "p/partition.metadata"
+    for text, words in (
+        (b"version: 0\ntopic_id: kzvpwDEBRmuWTZqeuC5LbA", "holds topic kzvpwDEBRmuWTZqeuC5LbA"),
+        (b"version: 1\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ", "unknown version '1'"),
+        (b"nonsense", "a line with the version is missing"),
+        (b"version: 0", "a line with the topic_id is missing"),
+        (b"topic_id: AAAAAAAAAAAAAAAAAAAAAQ\nversion: 0", "a line with the version is missing"),
+        (b"version: 0\x1c\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ", r"unknown version '0\\x1c'"),
+        (b"version: 0\n\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ", "a line with the topic_id is missing"),
+        (b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\x0b", "not a Kafka uuid"),
+        (b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA", "the topic id is zero"),
+        (b"version: 0\ntopic_id: x", "not a Kafka uuid"),
+    ):
+        file = disk.open(path, create=True)
+        file.truncate(0)
+        file.append(text)
+        with pytest.raises(DirectoryError, match=words):
+            ensure_partition_metadata(disk, "p")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"version: 0\r\ntopic_id: kzvpwDEBRmuWTZqeuC5LbA\r\n",
+        b"version:\t00\ntopic_id:  kzvpwDEBRmuWTZqeuC5LbA==\rmore",
+    ],
+)
+def test_partition_metadata_as_java_reads_it(text: bytes) -> None:
+    assert str(parse_partition_metadata(text)) == "kzvpwDEBRmuWTZqeuC5LbA"
+
+
+def test_bootstrap_of_a_missing_file() -> None:
+    assert read_bootstrap(MemoryDisk(), "d") is None
+
+
+def test_random_uuids() -> None:
+    """Like Kafka's: version 4, and none that an option parser would take for an option."""
+    rng = Random(11)
+    for _ in range(500):
+        made = random_uuid(rng)
+        assert (made[6] >> 4, made[8] >> 6) == (4, 2)
+        assert not str(made).startswith("-")
+        assert Uuid.parse(str(made)) == made

@@ -1,0 +1,20 @@
+"""No message, record or version is declared that nobody compared with Kafka."""
+
+from pathlib import Path
+
+from codec_coverage import counted, declared, missing, report
+
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "codec-coverage.md"
+
+
+def test_every_version_has_vectors():
+    vectors, frames = counted()
+    assert missing(vectors) == []
+    assert sum(len(chapter) for _, chapter in declared()) == 26 + 8 + 5 + 2 * 89
+    assert vectors.total() > 5000
+    assert frames.total() > 3600
+
+
+def test_the_page_is_current():
+    """`PYTHONPATH=tests python -m codec_coverage > docs/reference/codec-coverage.md` writes it anew."""
+    assert PAGE.read_text() == report()
