@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
@@ -32,14 +33,8 @@ class Layer(Struct, frozen=True):
 
 
 BYTES = ("metadata_log.serde", "metadata_log.types", "metadata_log.errors")
-IN_CORE = ("metadata_log.types", "metadata_log.records.batch", "metadata_log.log.epochs", "metadata_log.records")
-IN_CONTROLLER = (
-    *BYTES,
-    "metadata_log.image",
-    "metadata_log.records",
-    "metadata_log.records.scram",
-    "transport.protocol",
-)
+IN_CORE = ("metadata_log.types", "metadata_log.records", "metadata_log.log.epochs")
+IN_CONTROLLER = (*BYTES, "metadata_log.image", "metadata_log.records", "transport.protocol")
 IN_REPLICA = (
     *("kraft.quorum", "kraft.controller", "kraft.broker", "kraft.state_machine"),
     *("metadata_log", "transport.protocol"),
@@ -54,6 +49,8 @@ LAYERS = (
     Layer(("metadata_log.image.map_of_immutables",), (), ("immutables",)),
     Layer(("metadata_log.image.map_of_rpds",), (), ("rpds",)),
     Layer(("metadata_log.disk",), ("metadata_log",), pure=False),
+    Layer(("metadata_log.archive",), ("metadata_log",), pure=False),
+    Layer(("metadata_log.report",), ("metadata_log",), ("jinja2", "plotly"), pure=False),
     Layer(("metadata_log.arrow",), ("metadata_log",), ("pyarrow", "numpy"), pure=False),
     Layer(("metadata_log.spark",), ("metadata_log", "metadata_log.arrow"), IN_SPARK, pure=False),
     Layer(("pyspark_kraft",), ("metadata_log.spark",), pure=False),
@@ -70,15 +67,15 @@ LAYERS = (
     Layer(("kraft.state_machine",)),
     Layer(("kraft.replica",), ("kraft.config", *IN_REPLICA)),
     Layer(("kraft.invariants",), ("kraft.config", "kraft.quorum", "metadata_log", "transport.protocol")),
-    Layer(("kraft.history_checker",), ("kraft.invariants", "kraft.quorum", "metadata_log")),
+    Layer(("kraft.history_checker", "kraft.conformance"), ("kraft.invariants", "kraft.quorum", "metadata_log")),
     Layer(("kraft.sim", "kraft.whatif"), ("kraft.config", "kraft.invariants", *TO_REPLICA, "transport.faults")),
     Layer(
-        ("kraft.node", "kraft.admin", "metadata_log.archive"),
+        ("kraft.node", "kraft.admin", "kraft.observer"),
         ("kraft.config", *TO_REPLICA, "transport"),
         ("trio",),
         pure=False,
     ),
-    Layer(("metadata_log.report",), ("metadata_log",), ("jinja2", "plotly"), pure=False),
+    Layer(("kraft.local",), ("kraft.config", "metadata_log", "transport"), ("trio", "javaproperties"), pure=False),
     Layer(
         ("kraft", "kraft.testing", "kraft.cli", "kraft.__main__"),
         LATE,
@@ -86,6 +83,93 @@ LAYERS = (
         pure=False,
     ),
 )
+
+PACKAGES = {
+    "metadata_log": "the foundation: types, errors, compression, disks, feature levels of releases",
+    "metadata_log.serde": "Kafka's serialization: declarations of fields, compiled codecs, JSON",
+    "metadata_log.records": "metadata records, control records, their frames, record batches, redaction of secrets",
+    "metadata_log.log": "the files as a node writes them: segments, indexes, epochs, snapshots, quorum-state",
+    "metadata_log.image": "the cluster at one offset as an immutable image, deltas, differences, the tree of the shell",
+    "metadata_log.reading": "the files as a reader sees them, without a lock: entries, damage, timeline, replay",
+    "metadata_log.history": "what happened to brokers, topics and partitions, when and why",
+    "metadata_log.archive": "the metadata history of a cluster, kept for good and proved to have no gap",
+    "metadata_log.report": "histories and differences as self-contained HTML pages",
+    "metadata_log.arrow": "logs and histories as Arrow tables",
+    "metadata_log.spark": "logs and histories as a Spark data source, and jobs over many clusters",
+    "pyspark_kraft": "the name under which Spark finds the data source",
+    "transport.protocol.messages": "generated: Kafka's requests and responses, one module for each API",
+    "transport.protocol": "the API table, headers, error codes, limits, connections (sans-IO)",
+    "transport": "messages between nodes: TCP, in memory, faults, limits of what a peer may take",
+    "kraft.config": "a properties file as a configuration, and the errors that a command shows",
+    "kraft.quorum.states": "the states of a voter, from Unattached to Leader and Resigned",
+    "kraft.quorum": "consensus: elections, replication, snapshots, voter changes, reads; events in, effects out",
+    "kraft.controller.decision": "what every decision is made of: caller, rights, broker sessions, defaults, result",
+    "kraft.controller.features": "decisions on feature levels, registration of controllers",
+    "kraft.controller.security": "decisions on ACLs, credentials, tokens, and the permission that each API needs",
+    "kraft.controller.configs": "decisions on configurations and quotas",
+    "kraft.controller.topics": "decisions on topics and partitions: placement, leaders, ISR, reassignments",
+    "kraft.controller.brokers": "decisions on brokers: registration, heartbeats, fencing; DescribeCluster",
+    "kraft.controller": "the active controller and its standbys: which API is decided where, replay, activation",
+    "kraft.broker": "a broker agent: registration, heartbeats, replicas without data",
+    "kraft.state_machine": "a user's own state machine: what it has to do",
+    "kraft.replica.interface": "what goes into a replica, what comes out, what it can host, its options",
+    "kraft.replica.storage": "a replica's directory: recovery, effects on the log, snapshots",
+    "kraft.replica.rpc": "the quorum's RPCs between wire form and flat form, refusals",
+    "kraft.replica.hosts": "the applications of a replica: controller, broker agent, state machine",
+    "kraft.replica": "one replica as one synchronous object: core, application and disk effects in order",
+    "kraft.whatif": "what the controller would do to an image",
+    "kraft.sim.state": "copies and fingerprints of what a node holds, by its fields",
+    "kraft.invariants": "what must hold of a quorum, whatever happens: the safety properties, once for all users",
+    "kraft.sim.world": "a simulated quorum to which actions happen, and what is observed of it",
+    "kraft.sim.faults.hostile": "frames that no sound peer sends",
+    "kraft.sim.faults": "what goes wrong in a run: the nemesis, the network, a sender of hostile frames",
+    "kraft.sim.nodes": "the kinds of simulated nodes, and the settings that are drawn for them",
+    "kraft.sim.workloads": "what clients and administrators ask in a run, and how the answers are judged",
+    "kraft.sim.runs": "whole runs drawn from a seed",
+    "kraft.sim": "the simulator's public names",
+    "kraft.sim.mutants": "named bugs, planted on purpose",
+    "kraft.sim.search": "the search for broken promises, the file format of schedules, the shortest schedule",
+    "kraft.sim.pictures": "schedules as lines and as space-time diagrams",
+    "kraft.history_checker": "whether a legal quorum can have left these directories",
+    "kraft.conformance": "deprecated: `kraft.history_checker`",
+    "kraft.node": "the Trio shell of one node: the task that owns the replica, the flush thread, signals, log lines",
+    "kraft.admin": "the client side of administration",
+    "kraft.observer": "following the metadata log of a live cluster from outside",
+    "kraft.local": "a cluster of processes on this machine",
+    "kraft.testing": "real nodes in one test, in virtual time",
+    "kraft.cli": "the `kraft` command: finding a command, help, hints, forms of output that commands share",
+    "kraft.cli.cluster": "commands on a live cluster",
+    "kraft.cli.files": "commands on the files of nodes",
+    "kraft.cli.run": "commands that run a node, a local cluster or a simulation",
+    "kraft": "the public names, loaded when they are first asked for",
+}
+"""The module map in layer order: a package imports only those above it. A module that lies directly in `kraft` counts
+as a package of its own.
+"""
+CYCLES = {
+    ("kraft.quorum.states", "kraft.quorum"): "`QUORUM_ORDER` orders the modules of both one by one",
+}
+"""Imports against that order, each with its reason."""
+MODULES_PER_FOLDER = 25
+CROWDED = {"transport/protocol/messages": "generated, one module for each API, and found by the name of the API"}
+LINES_PER_MODULE = 500
+LONG = {
+    "kraft.config.config",
+    "kraft.controller.controller",
+    "kraft.invariants.quorum",
+    "kraft.replica.replica",
+    "kraft.sim.nodes.core_member",
+    "kraft.sim.nodes.replica_member",
+    "kraft.sim.runs.simulator",
+    "kraft.sim.world.world",
+    "metadata_log.log.log",
+    "metadata_log.reading.reader",
+    "metadata_log.records.batch",
+    "metadata_log.report.pages",
+    "transport.channels",
+    "transport.protocol.connection",
+}
+"""Modules that are longer. Each is one class, or one format, that is not divided yet; none may be added."""
 
 QUORUM_ORDER = (
     ("values", "epoch_limit"),
@@ -101,7 +185,7 @@ QUORUM_ORDER = (
 )
 """Within `kraft.quorum` imports go to the left, or stay."""
 
-HEAVY = ("metadata_log.arrow", "metadata_log.spark")
+HEAVY = ("metadata_log.arrow", "metadata_log.spark", "metadata_log.report")
 MAY_BE_HEAVY = ("kraft.cli", "kraft.testing", "pyspark_kraft")
 IMPURE = {
     *("trio", "time", "os", "socket", "select", "threading", "logging", "asyncio"),
@@ -122,6 +206,16 @@ def layer_table() -> str:
 
 def test_the_documented_table_is_this_one() -> None:
     assert layer_table() in (ROOT / "docs" / "architecture.md").read_text()
+
+
+def module_map() -> str:
+    """The packages as they stand in docs/architecture.md."""
+    rows = [f"| `{package}` | {line} |" for package, line in PACKAGES.items()]
+    return "\n".join(["| package | |", "| --- | --- |", *rows])
+
+
+def test_the_documented_map_is_this_one() -> None:
+    assert module_map() in (ROOT / "docs" / "architecture.md").read_text()
 
 
 class Import(Struct, frozen=True):
@@ -238,6 +332,47 @@ def test_no_module_imports_itself_by_a_detour() -> None:
 
     for module in modules():
         visit(module, ())
+
+
+def package_of(module: str) -> str:
+    """The package that a module lies in; those that lie directly in `kraft` count each for itself."""
+    parent = module.rpartition(".")[0]
+    return module if modules()[module].name == "__init__.py" or parent in {"", "kraft"} else parent
+
+
+def test_the_map_names_every_package() -> None:
+    assert set(PACKAGES) == {package_of(module) for module in modules()} - {"kraft.__main__"}
+
+
+def test_packages_import_those_above_them_in_the_map() -> None:
+    """So there is no cycle between packages but where `CYCLES` gives the reason."""
+    rank = {package: number for number, package in enumerate(PACKAGES)}
+    against = {}
+    for module in set(modules()) - {*LATE, "kraft.__main__"}:
+        here = package_of(module)
+        for wanted in imports_of(module):
+            if wanted.module in modules() and rank[there := package_of(wanted.module)] > rank[here]:
+                against[here, there] = f"{modules()[module].relative_to(ROOT)}:{wanted.line} imports {wanted.module}"
+    assert [against[edge] for edge in against.keys() - CYCLES.keys()] == []
+    assert CYCLES.keys() - against.keys() == set(), "these imports are gone: so must be their rows"
+
+
+def test_no_folder_is_crowded() -> None:
+    """Packages, tests and benches: what has more modules than one can survey is divided."""
+    folders = Counter(
+        str(path.parent.relative_to(ROOT)) for top in (*OURS, "tests", "bench") for path in (ROOT / top).rglob("*.py")
+    )
+    assert {folder for folder, count in folders.items() if count > MODULES_PER_FOLDER} == set(CROWDED)
+
+
+def test_no_module_is_long() -> None:
+    lines = {module: len(path.read_text().splitlines()) for module, path in modules().items()}
+    long = {module for module, count in lines.items() if count >= LINES_PER_MODULE and not is_generated(module)}
+    assert long - LONG == set(), f"modules of {LINES_PER_MODULE} lines and more"
+
+
+def is_generated(module: str) -> bool:
+    return is_under(module, ("transport.protocol.messages",))
 
 
 PACKAGE_FILES = [name for name, path in modules().items() if path.name == "__init__.py"]

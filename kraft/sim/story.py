@@ -1,0 +1,11 @@
+"""Deprecated: `kraft.sim.pictures.story`. This name goes with the next release."""
+
+from __future__ import annotations
+
+from metadata_log.forwarding import forward
+
+__getattr__ = forward(
+    __name__,
+    "kraft.sim.pictures.story",
+    {"Story": "Execution", "story_lines": "execution_lines", "tell": "execution_of"},
+)
