@@ -49,7 +49,7 @@ WARM_UP_SECONDS: Final = 2.0
 LEAST_BURSTS: Final = 2
 READ_BYTES: Final = 1 << 16
 
-Ask = Callable[[], None]
+Exchange = Callable[[], None]
 
 
 class Computing(Struct, frozen=True):
@@ -136,7 +136,7 @@ def follow(port: int, path: Path, computing: Computing) -> None:
         leader.send(size.to_bytes(8, "big").ljust(TOLD_BYTES, b"\0"))
 
 
-def asking(connection: socket.socket, frames: Iterable[bytes], expected: bytes) -> Ask:
+def asking(connection: socket.socket, frames: Iterable[bytes], expected: bytes) -> Exchange:
     """A function that sends the next of these frames, and waits for this response."""
     following = iter(frames)
 
@@ -149,7 +149,7 @@ def asking(connection: socket.socket, frames: Iterable[bytes], expected: bytes) 
 
 
 @contextmanager
-def bare_quorum(directory: Path, computing: Computing) -> Iterator[Ask]:
+def bare_quorum(directory: Path, computing: Computing) -> Iterator[Exchange]:
     """Three bare programs, and the function that sends a request to them."""
     directory.mkdir()
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -174,7 +174,7 @@ def bare_quorum(directory: Path, computing: Computing) -> Iterator[Ask]:
 
 
 @contextmanager
-def our_quorum(root: Path) -> Iterator[Ask]:
+def our_quorum(root: Path) -> Iterator[Exchange]:
     """Three of our nodes, and the function that sends a request to them."""
     with ExitStack() as stack:
         layout, _ = start_quorum("ours", root, stack, AT_ONCE)
@@ -186,7 +186,7 @@ def our_quorum(root: Path) -> Iterator[Ask]:
         yield asking(client.connection, cycle(client.frames), client.expected)
 
 
-def burst(ask: Ask) -> float:
+def burst(ask: Exchange) -> float:
     """The median latency of one client in ms."""
     now = time.perf_counter
     took = []

@@ -14,8 +14,8 @@ import time
 from collections.abc import Sequence
 
 from kraft.sim import Scenario, Simulator
-from kraft.sim.nodes.machine_member import COUNTS
-from kraft.sim.nodes.members import MACHINES
+from kraft.sim.nodes.member_kinds import MACHINES
+from kraft.sim.nodes.state_machine_member import COUNTS
 from kraft.sim.workloads.client_history import ClientHistory
 from kraft.sim.workloads.linearizability import Operation, Verdict, check
 

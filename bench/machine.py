@@ -23,7 +23,7 @@ import trio
 from log import make_nodes, open_leader
 from msgspec import Struct
 
-from kraft import MachineNode, Position, StateMachine, open_node
+from kraft import Position, StateMachine, StateMachineNode, open_node
 
 WARM_UP_SECONDS = 0.5
 COLUMNS = ("ops/s", "p50 ms", "p99 ms", "CPU us/op")
@@ -60,7 +60,9 @@ class Counter(StateMachine[Add, int]):
         return self.total
 
 
-async def open_machines(root: Path, stack: AsyncExitStack) -> tuple[MachineNode[Add, int], MachineNode[Add, int]]:
+async def open_machines(
+    root: Path, stack: AsyncExitStack
+) -> tuple[StateMachineNode[Add, int], StateMachineNode[Add, int]]:
     """Three nodes until the stack closes; returns the leader, and a follower."""
     nodes = [
         await stack.enter_async_context(

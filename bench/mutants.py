@@ -20,8 +20,8 @@ from typing import Final
 from msgspec import Struct
 
 from kraft.sim.mutants import MUTANTS, Mutant, Scope
-from kraft.sim.search.hunt import Hunt
 from kraft.sim.search.schedule import Schedule, decode_schedule, encode_schedule, function_of
+from kraft.sim.search.seed_search import SeedSearch
 from kraft.sim.search.shrink import MOST_EVENTS, shrink
 
 DOCS: Final = Path(__file__).parent.parent / "docs"
@@ -82,9 +82,9 @@ def _length(schedule: Schedule) -> int:
 
 def look_for(mutant: Mutant, first: int) -> tuple[int, Schedule]:
     """The number of seeds from this one on until the bug shows, and the schedule."""
-    hunt = Hunt(members=mutant.scope, mutant=mutant.name, faults=mutant.faults)
+    search = SeedSearch(members=mutant.scope, mutant=mutant.name, faults=mutant.faults)
     for seed in range(first, first + mutant.budget):
-        outcome = hunt.run(seed)
+        outcome = search.run(seed)
         if isinstance(outcome, Schedule):
             return seed - first + 1, outcome
     raise AssertionError(f"{mutant.budget} seeds from {first} on did not find {mutant.name}")

@@ -18,8 +18,8 @@ from msgspec import Struct
 
 from kraft.broker import BrokerAgent, BrokerListener, BrokerOptions, BrokerSettings
 from kraft.controller import QuorumController
-from kraft.controller.decision.deciding import DecisionSettings
-from kraft.node.collector import THRESHOLDS
+from kraft.controller.decision.request_context import DecisionSettings
+from kraft.node.gc_freeze import THRESHOLDS
 from kraft.quorum.events import Tick
 from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig
 from kraft.quorum.voters import VoterSet
@@ -135,7 +135,7 @@ class Bench:
         phase.wall_ms = max(phase.wall_ms, wall_ms)
         phase.total_cpu_ms += cpu_ms
         if time.monotonic() > self._freeze_s:
-            # As `kraft serve` does (`kraft.node.collector`).
+            # As `kraft serve` does (`kraft.node.gc_freeze`).
             gc.freeze()
             self._freeze_s = time.monotonic() + 1
         return result

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
         SessionExpired,
         Superseded,
     )
-    from kraft.node.machine_node import ClientSession, MachineNode, Watch
     from kraft.node.node import Node
+    from kraft.node.state_machine_node import ClientSession, StateMachineNode, Watch
     from kraft.node.watching import MetadataChange
     from kraft.state_machine import Change, Position, Refused, StateMachine
 else:
@@ -30,10 +30,9 @@ else:
         "AppendRejected": "kraft.node.errors",
         "Change": "kraft.state_machine",
         "ChangesSkipped": "kraft.node.errors",
-        "ClientSession": "kraft.node.machine_node",
+        "ClientSession": "kraft.node.state_machine_node",
         "Config": "kraft.config",
         "ConfigError": "kraft.config",
-        "MachineNode": "kraft.node.machine_node",
         "MetadataChange": "kraft.node.watching",
         "Node": "kraft.node.node",
         "NodeError": "kraft.node.errors",
@@ -45,11 +44,12 @@ else:
         "Refused": "kraft.state_machine",
         "SessionExpired": "kraft.node.errors",
         "StateMachine": "kraft.state_machine",
+        "StateMachineNode": "kraft.node.state_machine_node",
         "Superseded": "kraft.node.errors",
-        "Watch": "kraft.node.machine_node",
+        "Watch": "kraft.node.state_machine_node",
         "open_node": "kraft.node.embed",
     }
-    __getattr__ = lazy_names(__name__, _HOMES)
+    __getattr__ = lazy_names(__name__, _HOMES, renamed={"MachineNode": "StateMachineNode"})
 
 
 __all__ = [
@@ -59,7 +59,6 @@ __all__ = [
     "ClientSession",
     "Config",
     "ConfigError",
-    "MachineNode",
     "MetadataChange",
     "Node",
     "NodeError",
@@ -71,6 +70,7 @@ __all__ = [
     "Refused",
     "SessionExpired",
     "StateMachine",
+    "StateMachineNode",
     "Superseded",
     "Watch",
     "open_node",

@@ -37,14 +37,14 @@ from kraft.controller.topics.partition_updates import is_active
 from kraft.invariants.disks import Ledger
 from kraft.invariants.violation import InvariantViolated
 from kraft.node.clock import NodeClock
-from kraft.node.machine_node import MachineNode
 from kraft.node.node import Node
 from kraft.node.run import one_cause, run_node
+from kraft.node.state_machine_node import StateMachineNode
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.quorum.voters import majority
 from kraft.replica.hosts.broker_host import BrokerHost, host_broker
 from kraft.replica.hosts.controller_host import ControllerHost, host_controller
-from kraft.replica.hosts.machine_host import host_state_machine
+from kraft.replica.hosts.state_machine_host import host_state_machine
 from kraft.replica.interface.application import ApplicationFactory
 from kraft.state_machine import StateMachine
 from metadata_log.image import MetadataImage
@@ -328,14 +328,14 @@ class Cluster:
         assert node is not None
         return node
 
-    def machine(self, node_id: int) -> MachineNode[Any, Any]:
+    def machine(self, node_id: int) -> StateMachineNode[Any, Any]:
         """A running node of a cluster with `state_machine`.
 
         Raises:
             ValueError: The node is not running.
         """
         node = self.node(node_id)
-        assert isinstance(node, MachineNode), f"node {node_id} has no state machine"
+        assert isinstance(node, StateMachineNode), f"node {node_id} has no state machine"
         return node
 
     def _life(self, node_id: int) -> _Life:

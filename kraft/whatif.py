@@ -11,10 +11,10 @@ from msgspec import Struct
 from kraft.controller.brokers.broker_states import begin_controlled_shutdown, fence
 from kraft.controller.decision.result import Records, VersionedRecord, found
 from kraft.controller.decision.topic_configs import TopicDefaults, min_isr
-from kraft.controller.topics.leader_election import Election
+from kraft.controller.topics.leader_selection import Election
 from kraft.controller.topics.partition_change import RECOVERING, Target
 from kraft.controller.topics.partition_updates import all_partitions, change_of, elect_leaders
-from kraft.controller.topics.reassignment import begin
+from kraft.controller.topics.reassignment_steps import begin
 from metadata_log.errors import MetadataLogError
 from metadata_log.image import Broker, MetadataDelta, MetadataImage, Partition
 from metadata_log.image.persistent_map import in_key_order

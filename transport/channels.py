@@ -84,11 +84,11 @@ class Sockets(Protocol):
         `failures` is the number of failures in a row. A host with several addresses may start at another one each time.
         """
 
-    def look(self) -> object:
+    def poll_nowait(self) -> object:
         """Read what has arrived, if the implementation can see that without waiting."""
 
     def wake(self) -> None:
-        """Schedule a call of the owner's `settled`; from any thread."""
+        """Schedule a call of the owner's `batch_delivered`; from any thread."""
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
         """Accept, read and write until cancelled, then close everything."""
@@ -109,7 +109,7 @@ class Owner(Protocol):
     def finish_later(self, outcome: Failed) -> None:
         """As `finish`, for a call from inside a method of the user."""
 
-    def settled(self) -> bool:
+    def batch_delivered(self) -> bool:
         """The batch of calls is complete; to be called after any of the calls above and those of a channel.
 
         Returns whether only the network and time can bring more work; the caller may then wait.
@@ -438,7 +438,7 @@ class ClientChannel:
         if released:
             opened.socket.write(released)
 
-    def keep(self, client_id: str) -> None:
+    def keep_connected(self, client_id: str) -> None:
         """Connect if there is no connection, so that the next request does not wait for one."""
         now = self._owner.now()
         opened = self._open

@@ -97,7 +97,7 @@ class EpollSockets:
         except OSError as failed:
             if not connection.is_closed:
                 channel.on_closed(cause_of(failed), reason_of(failed))
-                self._owner.settled()
+                self._owner.batch_delivered()
         else:
             connection.begin(deque(addresses), channel)
 
@@ -115,16 +115,20 @@ class EpollSockets:
             self.spares.close()
 
     async def _poll(self) -> None:
-        wait_readable, look, settled = trio.lowlevel.wait_readable, self.look, self._owner.settled
+        wait_readable, poll_nowait, batch_delivered = (
+            trio.lowlevel.wait_readable,
+            self.poll_nowait,
+            self._owner.batch_delivered,
+        )
         while True:
             await wait_readable(self._epoll)
             patience_s = 0.0
             for _ in range(self._bursts_per_turn):
-                if not look(patience_s):
+                if not poll_nowait(patience_s):
                     break
-                patience_s = self._patience_s if settled() else 0.0
+                patience_s = self._patience_s if batch_delivered() else 0.0
 
-    def look(self, patience_s: float = 0.0) -> bool:
+    def poll_nowait(self, patience_s: float = 0.0) -> bool:
         """Read and write what is ready within `patience_s` seconds; returns whether anything was."""
         ready = self._epoll.poll(patience_s, _EVENTS_AT_ONCE)
         members = self._members
@@ -135,7 +139,7 @@ class EpollSockets:
         return bool(ready)
 
     def wake(self) -> None:
-        """Schedule a call of the owner's `settled`; from any thread."""
+        """Schedule a call of the owner's `batch_delivered`; from any thread."""
         self._wake()
 
     def enter(self, connection: _Connection, descriptor: int, interest: int) -> None:

@@ -42,7 +42,7 @@ Inbound = Request | Reply | Failed | Gone
 
 
 def no_more() -> bool:
-    """The default of `settled`, for users that finish each delivery within `deliver`."""
+    """The default of `batch_delivered`, for users that finish each delivery within `deliver`."""
     return True
 
 
@@ -63,7 +63,7 @@ class Transport(Protocol):
         self,
         deliver: Callable[[Inbound], None],
         *,
-        settled: Callable[[], bool] = no_more,
+        batch_delivered: Callable[[], bool] = no_more,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Own every socket until cancelled, then close them all. Runs once.
@@ -94,7 +94,7 @@ class Transport(Protocol):
                 depends on a later request, needs a client id of its own.
         """
 
-    def keep(self, endpoints: Collection[Endpoint], client_id: str) -> None:
+    def keep_connected(self, endpoints: Collection[Endpoint], client_id: str) -> None:
         """Hold connections to these peers open, so that no request waits for a connection.
 
         The transport connects now, and again soon after a connection is lost. A failure to connect is not delivered and
@@ -119,14 +119,15 @@ class Transport(Protocol):
     def drop(self, request: Request) -> None:
         """Close the connection of this request without an answer."""
 
-    def look(self) -> None:
-        """Deliver what has arrived, if the transport can see that without waiting; does not call `settled`.
+    def poll_nowait(self) -> None:
+        """Deliver what has arrived, if the transport can see that without waiting; does not call `batch_delivered`.
 
-        For a user that is about to occupy the thread. Only the user calls this, from `settled` or a task of its own.
+        For a user that is about to occupy the thread. Only the user calls this, from `batch_delivered` or from a task
+        of its own.
         """
 
     def wake(self) -> None:
-        """Schedule a call of `settled`. The only method that any thread may call, once `run` has begun."""
+        """Schedule a call of `batch_delivered`. The only method that any thread may call, once `run` has begun."""
 
     def close_peer(self, endpoint: Endpoint) -> None:
         """Close the connections to a peer. Requests that wait for the peer end with `Cause.CLOSED`."""

@@ -156,7 +156,7 @@ class MemoryTransport:
         self.host = host
         self.served = served
         self._deliver: Callable[[Inbound], None] | None = None
-        self._settled = no_more
+        self._batch_delivered = no_more
         self._token: trio.lowlevel.TrioToken | None = None
         self._ended = False
         self._outgoing: dict[tuple[Endpoint, str], _Link] = {}
@@ -170,24 +170,24 @@ class MemoryTransport:
         return self.network.bind(self, listener)
 
     def wake(self) -> None:
-        """Schedule a call of `settled`, from any thread."""
+        """Schedule a call of `batch_delivered`, from any thread."""
         assert self._token is not None, "the transport is not running"
         self._token.run_sync_soon(self._settle, idempotent=True)
 
-    def look(self) -> None:
+    def poll_nowait(self) -> None:
         """Nothing to do: messages arrive at their own times, in the timer's task."""
 
     async def run(
         self,
         deliver: Callable[[Inbound], None],
         *,
-        settled: Callable[[], bool] = no_more,
+        batch_delivered: Callable[[], bool] = no_more,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Move messages until cancelled; then peers see their connections reset and further ones refused."""
         assert self._deliver is None, "a transport runs once"
         self._deliver = deliver
-        self._settled = settled
+        self._batch_delivered = batch_delivered
         self._token = trio.lowlevel.current_trio_token()
         task_status.started()
         try:
@@ -196,7 +196,7 @@ class MemoryTransport:
             self._end()
 
     def _settle(self) -> None:
-        self._settled()
+        self._batch_delivered()
 
     def _end(self) -> None:
         self._ended = True
@@ -237,8 +237,8 @@ class MemoryTransport:
         for at in link.arrivals(self.network.plan, Kind.REQUEST, now):
             link.server._timer.at(at, partial(link.server._receive, link, token, sent))
 
-    def keep(self, endpoints: Collection[Endpoint], client_id: str) -> None:
-        """Nothing to do; see `Transport.keep`."""
+    def keep_connected(self, endpoints: Collection[Endpoint], client_id: str) -> None:
+        """Nothing to do; see `Transport.keep_connected`."""
 
     def _be_refused(self, endpoint: Endpoint, token: int, now: float) -> None:
         """No transport listens there: the peer's host reports that, if both messages get through."""

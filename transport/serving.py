@@ -129,12 +129,12 @@ class Serving:
         """Kafka's `max.connections.per.ip.overrides`, by numeric address."""
         self.log = LimitedLog(log, now)
         self.deliver: Callable[[Request | Gone], None] | None = None
-        self.settled: Callable[[], bool] = lambda: True
+        self.batch_delivered: Callable[[], bool] = lambda: True
         """Called when a batch of deliveries is complete; see `Transport.run`."""
         self.written_bytes = 0
         """Total bytes of answers."""
         self.requests_left = TURN_REQUESTS
-        """How many requests may be delivered on arrival before the next `settled`."""
+        """How many requests may be delivered on arrival before the next `batch_delivered`."""
         self.is_tight = False
         """Whether half of a bound is used, so that `may_read` and `may_ask_in_bulk` have to be called."""
         self.bulk_left = [BULK_BYTES, VOTERS_BULK_BYTES]
@@ -310,7 +310,7 @@ class Serving:
 
         Returns whether only the network and time can bring more work.
         """
-        is_idle = self.settled()
+        is_idle = self.batch_delivered()
         self.requests_left = TURN_REQUESTS
         # With a task per socket, every such task calls this method.
         self.bulk_left = [0 if self._queues else BULK_BYTES, VOTERS_BULK_BYTES]
@@ -319,7 +319,7 @@ class Serving:
     def _continue(self) -> None:
         """Give turns to the waiting connections, within bounds: every socket is polled before the next turns."""
         self._will_continue = False
-        is_idle = self.settled()
+        is_idle = self.batch_delivered()
         delivered, written = 0, self.written_bytes
         while self._queues and is_idle and delivered < QUEUED_REQUESTS and self.written_bytes - written < TURN_BYTES:
             self.bulk_left = [BULK_BYTES, BULK_BYTES]
@@ -328,7 +328,7 @@ class Serving:
                 # Connections that have not had their turn stay in front.
                 if delivered >= QUEUED_REQUESTS or min(self.bulk_left) <= 0:
                     break
-            is_idle = self.settled()
+            is_idle = self.batch_delivered()
         if self._queues:
             self._continue_later()
 

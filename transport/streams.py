@@ -79,16 +79,16 @@ class StreamSockets:
                 bound.close()
             self._spares.close()
 
-    def look(self) -> None:
+    def poll_nowait(self) -> None:
         """Nothing to do: only the task of a stream can read it."""
 
     def wake(self) -> None:
-        """Schedule a call of the owner's `settled`; from any thread."""
+        """Schedule a call of the owner's `batch_delivered`; from any thread."""
         assert self._token is not None, "the transport is not running"
         self._token.run_sync_soon(self._settle, idempotent=True)
 
     def _settle(self) -> None:
-        self._owner.settled()
+        self._owner.batch_delivered()
 
     async def _accept(self, bound: socket.socket, listener: Listener) -> None:
         assert self._nursery is not None
@@ -126,7 +126,7 @@ class StreamSockets:
 
     async def _serve(self, connection: _Connection, accepted: trio.socket.SocketType, channel: Channel) -> None:
         with accepted, connection.scope:
-            await connection.run(accepted, channel, self._owner.settled)
+            await connection.run(accepted, channel, self._owner.batch_delivered)
 
     async def _connect(self, endpoint: Endpoint, connection: _Connection, channel: Channel, failures: int) -> None:
         with connection.scope:
@@ -136,11 +136,11 @@ class StreamSockets:
                 connected = cause_of(failed), reason_of(failed)
             if isinstance(connected, tuple):
                 channel.on_closed(*connected)
-                self._owner.settled()
+                self._owner.batch_delivered()
             else:
                 channel.on_connected()
-                self._owner.settled()
-                await connection.run(connected, channel, self._owner.settled)
+                self._owner.batch_delivered()
+                await connection.run(connected, channel, self._owner.batch_delivered)
 
 
 async def _connect_to_first(addresses: list[Address]) -> trio.socket.SocketType | tuple[Cause, str]:
@@ -180,20 +180,22 @@ class _Connection:
         self._is_broken = False
         """Whether writing is impossible from now on."""
 
-    async def run(self, connected: trio.socket.SocketType, channel: Channel, settled: Callable[[], object]) -> None:
+    async def run(
+        self, connected: trio.socket.SocketType, channel: Channel, batch_delivered: Callable[[], object]
+    ) -> None:
         """Move bytes in both directions until either side closes; within `scope`."""
         with connected:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._write_all, connected, channel)
-                cause, detail = await self._read_all(connected, channel, settled)
+                cause, detail = await self._read_all(connected, channel, batch_delivered)
                 nursery.cancel_scope.cancel()
             channel.on_closed(cause, detail)
-            settled()
+            batch_delivered()
 
     async def _read_all(
-        self, connected: trio.socket.SocketType, channel: Channel, settled: Callable[[], object]
+        self, connected: trio.socket.SocketType, channel: Channel, batch_delivered: Callable[[], object]
     ) -> tuple[Cause, str]:
         read_bytes = READ_BYTES
         while True:
@@ -205,7 +207,7 @@ class _Connection:
             if not data:
                 return Cause.RESET, "the peer closed the connection"
             read_bytes = max(READ_BYTES, min(channel.on_data(data), MOST_READ_BYTES))
-            settled()
+            batch_delivered()
 
     async def _write_all(self, connected: trio.socket.SocketType, channel: Channel) -> None:
         while True:

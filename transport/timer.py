@@ -19,11 +19,11 @@ class LiveTokens(Container[int], Sized, Protocol):
 class Timer:
     """One heap of deadlines. A dead token stays in the heap until its time, or until too many tokens are dead."""
 
-    def __init__(self, live: LiveTokens, expire: Callable[[int], None], settled: Callable[[], object]) -> None:
-        """`settled` is called after everything that was due at one time."""
+    def __init__(self, live: LiveTokens, expire: Callable[[int], None], batch_delivered: Callable[[], object]) -> None:
+        """`batch_delivered` is called after everything that was due at one time."""
         self._live = live
         self._expire = expire
-        self._settled = settled
+        self._batch_delivered = batch_delivered
         self._heap: list[tuple[float, int, int | Callable[[], None]]] = []
         self._entered = 0
         self._wakes_at = math.inf
@@ -66,7 +66,7 @@ class Timer:
                     item()
                 elif item in self._live:
                     self._expire(item)
-            self._settled()
+            self._batch_delivered()
             self._nudge = trio.Event()
             self._wakes_at = self._heap[0][0] if self._heap else math.inf
             with trio.move_on_at(self._wakes_at):

@@ -108,7 +108,7 @@ class WireTransport:
         """When the kept connections were last checked, in seconds."""
         self._outstanding: dict[int, ClientChannel] = {}
         """The channel of every request without an outcome, by token."""
-        self._timer = Timer(self._outstanding, self._expire, self.settled)
+        self._timer = Timer(self._outstanding, self._expire, self.batch_delivered)
 
     def listen(self, listener: Listener) -> Endpoint:
         """Bind now and return the bound address. Raises `OSError`, with the address in its text."""
@@ -120,13 +120,13 @@ class WireTransport:
         self,
         deliver: Callable[[Inbound], None],
         *,
-        settled: Callable[[], bool] = no_more,
+        batch_delivered: Callable[[], bool] = no_more,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Own every socket until cancelled, then close them all; see `Transport.run`."""
         assert self._deliver is None, "a transport runs once"
         self._deliver = self.serving.deliver = deliver
-        self.serving.settled = settled
+        self.serving.batch_delivered = batch_delivered
         # `trio.current_time` looks up the clock on each call, which takes three times as long.
         self.now = trio.lowlevel.current_clock().current_time
         for listener in self._wanted:
@@ -158,8 +158,8 @@ class WireTransport:
             peer = self._peers[endpoint, client_id] = ClientChannel(self, self._sockets, endpoint, self._options)
         return peer
 
-    def keep(self, endpoints: Collection[Endpoint], client_id: str) -> None:
-        """Hold connections to these peers open; see `Transport.keep`."""
+    def keep_connected(self, endpoints: Collection[Endpoint], client_id: str) -> None:
+        """Hold connections to these peers open; see `Transport.keep_connected`."""
         if not self._kept:
             self.later(self._keep_on, _KEEP_SECONDS)
         self._kept[client_id] = tuple(endpoints)
@@ -190,7 +190,7 @@ class WireTransport:
         self._kept_at = self.now()
         for client_id, endpoints in self._kept.items():
             for endpoint in endpoints:
-                self._peer(endpoint, client_id).keep(client_id)
+                self._peer(endpoint, client_id).keep_connected(client_id)
 
     def answer(self, request: Request, message: Message) -> None:
         """Answer a request; see `Transport.answer`. Does nothing if its connection is closed."""
@@ -204,12 +204,12 @@ class WireTransport:
         assert isinstance(channel, ServerChannel), channel
         channel.drop(request)
 
-    def look(self) -> None:
-        """Deliver what has arrived; see `Transport.look`."""
-        self._sockets.look()
+    def poll_nowait(self) -> None:
+        """Deliver what has arrived; see `Transport.poll_nowait`."""
+        self._sockets.poll_nowait()
 
     def wake(self) -> None:
-        """Schedule a call of `settled`, from any thread."""
+        """Schedule a call of `batch_delivered`, from any thread."""
         self._sockets.wake()
 
     def close_peer(self, endpoint: Endpoint) -> None:
@@ -249,7 +249,7 @@ class WireTransport:
         self.later(partial(self.finish, outcome))
 
     @property
-    def settled(self) -> Callable[[], bool]:
+    def batch_delivered(self) -> Callable[[], bool]:
         """The batch of deliveries is complete: the user processes it, and waiting connections get their turn."""
         return self.serving.settle
 

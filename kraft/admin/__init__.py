@@ -6,9 +6,6 @@ async with open_admin([Endpoint("127.0.0.1", 9093)]) as admin:
     print(image.topics["orders"].partitions[0].leader)
 """
 
-from importlib import import_module
-from warnings import warn
-
 from kraft.admin.acls import AclFilter, acl_text, create_acls, delete_acls, describe_acls
 from kraft.admin.client import (
     AdminClient,
@@ -38,6 +35,7 @@ from kraft.admin.partitions import (
 )
 from kraft.admin.topics import CreatedTopic, create_topic, delete_topics, grow_topic
 from kraft.admin.users import delete_credential, set_password
+from metadata_log.lazy_names import lazy_names
 
 __all__ = [
     "AclFilter",
@@ -91,11 +89,4 @@ _MOVED = {
     "LONGEST_RETRY_MS": "kraft.observer.follower",
     "read_image": "kraft.observer.live_image",
 }
-
-
-def __getattr__(name: str) -> object:
-    """Names that moved to `kraft.observer`: deprecated here, they go with the next release."""
-    if name not in _MOVED:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    warn(f"{__name__}.{name} is deprecated: import it from kraft.observer", DeprecationWarning, stacklevel=2)
-    return getattr(import_module(_MOVED[name]), name)
+__getattr__ = lazy_names(__name__, {}, moved=_MOVED)

@@ -19,8 +19,8 @@ import click
 from kraft.cli.help import with_our_help
 from kraft.cli.mistakes import help_of_bare_group, hint_for, what_is_wrong
 from kraft.cli.pipes import OutputClosed, closed_output_is_no_error, discard_output
-from kraft.cli.text import CommandFailed
 from kraft.config import ConfigError, UsageError
+from kraft.config.errors import CommandFailed
 from metadata_log.errors import MetadataLogError
 from metadata_log.printable import printable
 

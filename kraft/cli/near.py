@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from typing import Final
 
-from kraft.cli.text import CommandFailed
+from kraft.config.errors import CommandFailed
 from metadata_log.times import iso_time
 
 _MOST_NAMES: Final = 3

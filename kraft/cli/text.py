@@ -49,13 +49,3 @@ def echo_text(text: str) -> None:
 def count(number: int, one: str, many: str | None = None) -> str:
     """`1 topic`, `1,200 topics`."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
-class CommandFailed(Exception):
-    """The command failed: a message, a hint, and the exit code. `what` is empty if the message is already printed."""
-
-    def __init__(self, what: str = "", *, hint: str | None = None, exit_code: int = 1) -> None:
-        super().__init__(what)
-        self.what = what
-        self.hint = hint
-        self.exit_code = exit_code

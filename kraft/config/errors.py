@@ -1,4 +1,4 @@
-"""Errors of the user: in a configuration, or on the command line."""
+"""What a command reports: errors of the user in a configuration or on the command line, and failures."""
 
 from __future__ import annotations
 
@@ -28,3 +28,13 @@ class ConfigError(_UserError):
 
 class UsageError(_UserError):
     """A command or function was called with contradicting arguments."""
+
+
+class CommandFailed(Exception):
+    """The command failed: a message, a hint, and the exit code. `what` is empty if the message is already printed."""
+
+    def __init__(self, what: str = "", *, hint: str | None = None, exit_code: int = 1) -> None:
+        super().__init__(what)
+        self.what = what
+        self.hint = hint
+        self.exit_code = exit_code

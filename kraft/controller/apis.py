@@ -18,9 +18,9 @@ from kraft.controller.configs.describe_configs import describe_configs, refuse_d
 from kraft.controller.configs.incremental_configs import incremental_alter_configs, refusal
 from kraft.controller.configs.legacy_configs import alter_configs, refuse_alter_configs
 from kraft.controller.configs.quotas import alter_client_quotas, refuse_client_quotas
-from kraft.controller.decision.deciding import Deciding
+from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import ControllerResult, Steps
-from kraft.controller.features.registration import refuse_controller, register_controller
+from kraft.controller.features.controller_registration import refuse_controller, register_controller
 from kraft.controller.features.update_features import refuse_features, update_features
 from kraft.controller.producer_ids import allocate_producer_ids, refuse_producer_ids
 from kraft.controller.security.acls import (
@@ -47,15 +47,15 @@ from kraft.controller.security.tokens import (
     refuse_renew_token,
     renew_token,
 )
-from kraft.controller.topics.directories import assign_replicas_to_dirs, refuse_assignment
-from kraft.controller.topics.elections import elect, refuse_elections
-from kraft.controller.topics.isr import alter_partition, refuse_alter_partition
-from kraft.controller.topics.reassignments import (
+from kraft.controller.topics.alter_reassignments import (
     alter_reassignments,
     list_reassignments,
     refuse_alter_reassignments,
     refuse_list_reassignments,
 )
+from kraft.controller.topics.directories import assign_replicas_to_dirs, refuse_assignment
+from kraft.controller.topics.elect_leaders import elect, refuse_elections
+from kraft.controller.topics.isr import alter_partition, refuse_alter_partition
 from kraft.controller.topics.topics import (
     create_partitions,
     create_topics,
@@ -105,7 +105,7 @@ class Write(Struct, frozen=True):
     """
 
     key: ApiKey
-    decide: Callable[[Deciding, Any], ControllerResult | Steps]
+    decide: Callable[[RequestContext, Any], ControllerResult | Steps]
     refuse: Callable[[Any, Error, str | None], Message]
     is_empty: Callable[[Any], bool] = lambda request: False
 
@@ -114,7 +114,7 @@ class Read(Struct, frozen=True):
     """An API that each controller serves from committed metadata. `refuse` answers a caller without permission."""
 
     key: ApiKey
-    decide: Callable[[Deciding, Any], ControllerResult | Steps]
+    decide: Callable[[RequestContext, Any], ControllerResult | Steps]
     refuse: Callable[[Any, Error, str | None], Message]
 
 
@@ -127,7 +127,7 @@ APIS: Final[dict[type[Message], Write | Read]] = {
     ),
     ControllerRegistrationRequest: Write(
         ApiKey.CONTROLLER_REGISTRATION,
-        lambda deciding, request: register_controller(deciding.image, request),
+        lambda context, request: register_controller(context.image, request),
         refuse_controller,
     ),
     CreateTopicsRequest: Write(
@@ -159,7 +159,7 @@ APIS: Final[dict[type[Message], Write | Read]] = {
     ),
     ListPartitionReassignmentsRequest: Read(
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
-        lambda deciding, request: list_reassignments(deciding.committed, request),
+        lambda context, request: list_reassignments(context.committed, request),
         refuse_list_reassignments,
     ),
     CreateAclsRequest: Write(ApiKey.CREATE_ACLS, create_acls, refuse_create_acls),

@@ -18,21 +18,21 @@ from kraft.controller.apis import APIS, Write
 from kraft.controller.brokers.broker_heartbeat import fence_silent_broker
 from kraft.controller.brokers.cluster import check_described, describe_cluster, refuse_describe_cluster
 from kraft.controller.decision.authorizer import AclResource, Authorizer, Denial
+from kraft.controller.decision.broker_sessions import BrokerSessions
 from kraft.controller.decision.caller import ANONYMOUS, Caller
-from kraft.controller.decision.deciding import AdminSettings, Deciding, DecisionSettings
-from kraft.controller.decision.heartbeats import BrokerSessions
 from kraft.controller.decision.periodic import NO_OP, Periodic
+from kraft.controller.decision.request_context import AdminSettings, DecisionSettings, RequestContext
 from kraft.controller.decision.result import ApiError, ControllerResult, Steps, VersionedRecord, at_once
 from kraft.controller.decision.topic_configs import TopicDefaults
 from kraft.controller.envelope import Forwarded, open_envelope, refuse_envelope, seal_in_steps
-from kraft.controller.features.registration import Registrar
+from kraft.controller.features.controller_registration import Registrar
 from kraft.controller.features.supported_features import DEFAULT_BOOTSTRAP, activation, check_supported
 from kraft.controller.leftovers import Leftovers
 from kraft.controller.replaying import BatchReplay, SnapshotReplay
-from kraft.controller.security.permissions import check_cluster
-from kraft.controller.security.permitted import Permitted, permit_items
+from kraft.controller.security.api_permissions import check_cluster
+from kraft.controller.security.authorized_request import AuthorizedRequest, authorize_items
 from kraft.controller.security.tokens import remove_expired
-from kraft.controller.topics.elections import PER_RUN, balance, elect_uncleanly, imbalanced, leaderless
+from kraft.controller.topics.elect_leaders import PER_RUN, balance, elect_uncleanly, imbalanced, leaderless
 from kraft.controller.topics.partition_updates import Member
 from metadata_log.image import ImageHistory, MetadataImage
 from metadata_log.records.metadata import (
@@ -249,11 +249,11 @@ class QuorumController:
 
     def steps(self, request: Message, version: int, leader_id: int, now_ms: int, caller: Caller = ANONYMOUS) -> Steps:
         """As `handle`, in steps. No other decision may begin before the last step."""
-        deciding = self._deciding(version, now_ms, caller)
+        context = self._deciding(version, now_ms, caller)
         if isinstance(request, EnvelopeRequest):
-            return (yield from self._handle_forwarded(deciding, request, leader_id))
+            return (yield from self._handle_forwarded(context, request, leader_id))
         try:
-            return (yield from self._decide(deciding, request, leader_id))
+            return (yield from self._decide(context, request, leader_id))
         except ApiError as refused:
             return ControllerResult(response=self._refusal(request, refused))
 
@@ -282,7 +282,7 @@ class QuorumController:
         check_cluster(self._deciding(0, 0, caller), ApiKey.ENVELOPE)
         return open_envelope(request)
 
-    def _handle_forwarded(self, outer: Deciding, request: EnvelopeRequest, leader_id: int) -> Steps:
+    def _handle_forwarded(self, outer: RequestContext, request: EnvelopeRequest, leader_id: int) -> Steps:
         """Decide for a broker's client. The broker, not the client, is redirected to another controller."""
         try:
             forwarded = self.opened(request, outer.caller)
@@ -290,9 +290,9 @@ class QuorumController:
                 raise ApiError(Error.INVALID_REQUEST)
         except ApiError as refused:
             return ControllerResult(response=refuse_envelope(refused.error))
-        deciding = self._deciding(forwarded.version, outer.now_ms, forwarded.caller, is_forwarded=True)
+        context = self._deciding(forwarded.version, outer.now_ms, forwarded.caller, is_forwarded=True)
         try:
-            result = yield from self._decide(deciding, forwarded.message, leader_id)
+            result = yield from self._decide(context, forwarded.message, leader_id)
         except ApiError as refused:
             if refused.error == Error.NOT_CONTROLLER:
                 return ControllerResult(response=refuse_envelope(Error.NOT_CONTROLLER))
@@ -300,24 +300,24 @@ class QuorumController:
         assert result.response is not None, forwarded
         return structs.replace(result, response=(yield from seal_in_steps(forwarded, result.response)))
 
-    def _decide(self, deciding: Deciding, request: Message, leader_id: int) -> Steps:
+    def _decide(self, context: RequestContext, request: Message, leader_id: int) -> Steps:
         """Decide on a request with the caller's permissions; raises `ApiError` if the request fails as a whole."""
         if isinstance(request, DescribeClusterRequest):
-            return self._describe_cluster(deciding, request, leader_id)
+            return self._describe_cluster(context, request, leader_id)
         api = APIS[type(request)]
-        permitted: Permitted | None = None
-        if deciding.authorizer is not None:
-            check_cluster(deciding, api.key)
-            permitted = yield from permit_items(deciding, request)
-            request = permitted.request
+        authorized: AuthorizedRequest | None = None
+        if context.authorizer is not None:
+            check_cluster(context, api.key)
+            authorized = yield from authorize_items(context, request)
+            request = authorized.request
         if isinstance(api, Write):
             if self.active_epoch == NOT_ACTIVE and not api.is_empty(request):
                 raise _not_controller(leader_id)
             if isinstance(request, BrokerHeartbeatRequest):
-                self.note_contact(request, deciding.now_ms)
-        decision = api.decide(deciding, request)
+                self.note_contact(request, context.now_ms)
+        decision = api.decide(context, request)
         result = decision if isinstance(decision, ControllerResult) else (yield from decision)
-        return result if permitted is None else structs.replace(result, response=permitted.finish(result.response))
+        return result if authorized is None else structs.replace(result, response=authorized.finish(result.response))
 
     def note_contact(self, beat: BrokerHeartbeatRequest, now_ms: int) -> None:
         """Extend the session of a broker when its heartbeat arrives, before and independent of the response.
@@ -333,10 +333,10 @@ class QuorumController:
 
     def _deciding(
         self, version: int, now_ms: int, caller: Caller = ANONYMOUS, *, is_forwarded: bool = False
-    ) -> Deciding:
+    ) -> RequestContext:
         latest, committed = self.history.latest, self.history.committed.stable
         rules = self.settings.admin.authorizer
-        return Deciding(
+        return RequestContext(
             image=latest,
             committed=committed,
             next_offset=self._next_offset,
@@ -356,16 +356,16 @@ class QuorumController:
         )
 
     def _describe_cluster(
-        self, deciding: Deciding, request: DescribeClusterRequest, leader_id: int
+        self, context: RequestContext, request: DescribeClusterRequest, leader_id: int
     ) -> ControllerResult:
         settings = self.settings
-        check_described(deciding.committed)
-        check_cluster(deciding, ApiKey.DESCRIBE_CLUSTER)
+        check_described(context.committed)
+        check_cluster(context, ApiKey.DESCRIBE_CLUSTER)
         response = describe_cluster(
-            deciding.committed,
+            context.committed,
             request,
-            version=deciding.version,
-            may=lambda operation: deciding.may(operation, AclResource.CLUSTER, is_asked=False),
+            version=context.version,
+            may=lambda operation: context.may(operation, AclResource.CLUSTER, is_asked=False),
             cluster_id=settings.cluster_id,
             leader_id=leader_id,
             listener=settings.listener,

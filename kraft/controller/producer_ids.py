@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kraft.controller.decision.deciding import Deciding
+from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import ApiError, ControllerResult, VersionedRecord
 from metadata_log.records.metadata import ProducerIdsRecord
 from transport.protocol.errors import Error
@@ -17,12 +17,12 @@ BLOCK: Final = 1000
 """The number of ids in a block (`ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE`)."""
 
 
-def allocate_producer_ids(deciding: Deciding, request: AllocateProducerIdsRequest) -> ControllerResult:
+def allocate_producer_ids(context: RequestContext, request: AllocateProducerIdsRequest) -> ControllerResult:
     """Allocate the next block to a broker; raises `ApiError` for another incarnation of the broker."""
-    broker = deciding.image.brokers.by_id.get(request.broker_id)
+    broker = context.image.brokers.by_id.get(request.broker_id)
     if broker is None or broker.epoch != request.broker_epoch:
         raise ApiError(Error.STALE_BROKER_EPOCH)
-    start = max(deciding.image.producer_ids.next_producer_id, 0)
+    start = max(context.image.producer_ids.next_producer_id, 0)
     record = ProducerIdsRecord(
         broker_id=request.broker_id, broker_epoch=request.broker_epoch, next_producer_id=start + BLOCK
     )

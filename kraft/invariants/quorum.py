@@ -34,8 +34,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from operator import attrgetter
 
-from kraft.invariants.known import Known, forgets
 from kraft.invariants.observation import Applied, LogBatch, ObservedMember, View
+from kraft.invariants.observed_node import ObservedNode, forgets
 from kraft.invariants.snapshots import SnapshotLedger
 from kraft.invariants.states import illegal
 from kraft.invariants.violation import InvariantViolated
@@ -56,8 +56,8 @@ class Invariants:
 
     def __init__(self, voters: VoterSet) -> None:
         """`voters` are those with whom the run begins."""
-        self._nodes: dict[int, Known] = {}
-        self._former: dict[int, list[Known]] = {}
+        self._nodes: dict[int, ObservedNode] = {}
+        self._former: dict[int, list[ObservedNode]] = {}
         """The disks that a node had before."""
         self._ever_damaged: set[int] = set()
         self.votes = VoteLedger()
@@ -81,20 +81,20 @@ class Invariants:
     def majority_epoch(self) -> int:
         """The latest epoch that a majority of the voters has come to: who leads a former one speaks for nobody now."""
         voters = self.voters.in_force(self.voters.committed)
-        elections = [self.known(voter_id).election for voter_id in voters.ids]
+        elections = [self.observed(voter_id).election for voter_id in voters.ids]
         return sorted((0 if one is None else one.epoch for one in elections), reverse=True)[voters.majority - 1]
 
     def committed_values(self, place: int) -> tuple[bytes, ...]:
         """The values in one of the batches of `committed`; none if it is a control batch."""
         return self._values[place]
 
-    def known(self, node_id: int) -> Known:
+    def observed(self, node_id: int) -> ObservedNode:
         """What was seen of a node; nothing before its first start."""
-        return self._nodes.setdefault(node_id, Known(ReplicaKey(node_id)))
+        return self._nodes.setdefault(node_id, ObservedNode(ReplicaKey(node_id)))
 
     def acknowledged_upto(self, node_id: int, leader_id: int) -> int:
         """How many of the batches in a leader's log another node may have said it has on disk."""
-        own, model = self.known(node_id), self.known(leader_id).log
+        own, model = self.observed(node_id), self.observed(leader_id).log
         count = min(bisect_right(own.log, own.flushed_offset, key=_next_offset), len(model))
         # Two logs that have the same batch are the same up to it.
         while count > 0 and own.log[count - 1] != model[count - 1]:
@@ -111,8 +111,8 @@ class Invariants:
             self.voters.in_force(self.voters.committed),
             *(
                 voters
-                for known in self._nodes.values()
-                for place, voters in known.voters
+                for observed in self._nodes.values()
+                for place, voters in observed.voters
                 if place >= len(self.committed)
             ),
         ]
@@ -122,34 +122,34 @@ class Invariants:
     def started(self, member: ObservedMember, *, is_damaged: bool = False) -> View:
         """A node begins a life: what it promised to have on disk must be there, unless the disk was damaged."""
         node_id, view, election = member.node_id, member.view(), member.election()
-        known = self._disk_of(member)
+        observed = self._disk_of(member)
         if is_damaged:
             self.votes.release(node_id)
-            known = Known(member.key)
+            observed = ObservedNode(member.key)
         before = self._covered(node_id, view.log_start_offset)
         log = [*before, *member.read(view.log_start_offset)]
-        self._check_promise(node_id, known, log, is_later=view.log_start_offset > known.start_offset)
-        if known.election is not None and not known.was_interrupted and forgets(known.election, election):
-            raise InvariantViolated(f"node {node_id} has forgotten {known.election}; it has {election} on its disk")
-        self._nodes[node_id] = known = Known(
+        self._check_promise(node_id, observed, log, is_later=view.log_start_offset > observed.start_offset)
+        if observed.election is not None and not observed.was_interrupted and forgets(observed.election, election):
+            raise InvariantViolated(f"node {node_id} has forgotten {observed.election}; it has {election} on its disk")
+        self._nodes[node_id] = observed = ObservedNode(
             member.key,
-            election=known.election,
+            election=observed.election,
             start_offset=view.log_start_offset,
             applied_offset=view.snapshots[-1].offset if view.snapshots else 0,
         )
-        self._take_covered(known, before)
-        self._append(member, known, log[len(before) :])
+        self._take_covered(observed, before)
+        self._append(member, observed, log[len(before) :])
         return self.stepped(member)
 
-    def _disk_of(self, member: ObservedMember) -> Known:
+    def _disk_of(self, member: ObservedMember) -> ObservedNode:
         """What is known of the disk that a node starts with, which may be another than it had."""
-        known = self._nodes.get(member.node_id)
-        if known is not None and known.key != member.key:
-            self._former.setdefault(member.node_id, []).append(known)
-            known = None
-        if known is None:
-            known = self._nodes[member.node_id] = Known(member.key)
-        return known
+        observed = self._nodes.get(member.node_id)
+        if observed is not None and observed.key != member.key:
+            self._former.setdefault(member.node_id, []).append(observed)
+            observed = None
+        if observed is None:
+            observed = self._nodes[member.node_id] = ObservedNode(member.key)
+        return observed
 
     def _covered(self, node_id: int, start_offset: int) -> list[LogBatch]:
         """What a snapshot has in place of the log: it can only be what was committed."""
@@ -161,13 +161,13 @@ class Invariants:
             )
         return self.committed[:place]
 
-    def _take_covered(self, known: Known, batches: list[LogBatch]) -> None:
-        known.log = batches
-        known.voters = [entry for entry in self.voters.committed if entry[0] < len(batches)]
+    def _take_covered(self, observed: ObservedNode, batches: list[LogBatch]) -> None:
+        observed.log = batches
+        observed.voters = [entry for entry in self.voters.committed if entry[0] < len(batches)]
 
     def interrupted(self, node_id: int) -> None:
         """A node died within a step or its start: nobody knows how much of it is on its disk."""
-        self.known(node_id).was_interrupted = True
+        self.observed(node_id).was_interrupted = True
 
     def damaged(self, node_id: int) -> None:
         """The disk of a node has lost something, and so perhaps a snapshot that nobody has looked at since."""
@@ -182,29 +182,29 @@ class Invariants:
         """Whether the disk of a node has ever lost something."""
         return node_id in self._ever_damaged
 
-    def _check_promise(self, node_id: int, known: Known, log: list[LogBatch], *, is_later: bool) -> None:
+    def _check_promise(self, node_id: int, observed: ObservedNode, log: list[LogBatch], *, is_later: bool) -> None:
         """What was flushed is still there. A step that was interrupted may have truncated the log, or put a snapshot in
         its place (`is_later`), but what is committed stays.
         """
-        promised = bisect_right(known.log, known.flushed_offset, key=_next_offset)
-        if known.was_interrupted:
-            promised = min(promised, known.verified if is_later else max(len(log), known.verified))
-        if log[:promised] != known.log[:promised]:
+        promised = bisect_right(observed.log, observed.flushed_offset, key=_next_offset)
+        if observed.was_interrupted:
+            promised = min(promised, observed.verified if is_later else max(len(log), observed.verified))
+        if log[:promised] != observed.log[:promised]:
             raise InvariantViolated(
-                f"node {node_id} has lost records below {known.flushed_offset}, which it had flushed"
+                f"node {node_id} has lost records below {observed.flushed_offset}, which it had flushed"
             )
 
     def stepped(self, member: ObservedMember) -> View:
         """A node has done something; what it looks like now."""
         node_id, view, election = member.node_id, member.view(), member.election()
-        known = self._nodes[node_id]
-        known.former_election = known.election
-        if election is not known.election and election != known.election:
-            self._check_election(node_id, known, election)
-        before = known.view
+        observed = self._nodes[node_id]
+        observed.former_election = observed.election
+        if election is not observed.election and election != observed.election:
+            self._check_election(node_id, observed, election)
+        before = observed.view
         if before is not None and view == before:
             return before
-        known.view = view
+        observed.view = view
         is_settled = (
             before is not None
             and view.state == before.state
@@ -214,27 +214,27 @@ class Invariants:
         if not is_settled and view.leader.leader_id != NO_NODE:
             self._check_leader(node_id, view.epoch, view.leader.leader_id)
         has_same_voters = True
-        if view.log_end_offset != known.end_offset or view.log_start_offset != known.start_offset:
-            voters = known.voters.copy()
-            self._check_log(member, known, before)
-            has_same_voters = known.voters == voters
+        if view.log_end_offset != observed.end_offset or view.log_start_offset != observed.start_offset:
+            voters = observed.voters.copy()
+            self._check_log(member, observed, before)
+            has_same_voters = observed.voters == voters
         # What a node may be depends on its role, its voters and its file alone.
-        if not (is_settled and has_same_voters and election is known.judged_election):
-            known.judged_election = election
-            problem = illegal(node_id, view, election, is_voter=self._may_stand(known, view))
+        if not (is_settled and has_same_voters and election is observed.judged_election):
+            observed.judged_election = election
+            problem = illegal(node_id, view, election, is_voter=self._can_campaign(observed, view))
             if problem:
                 raise InvariantViolated(f"node {node_id} cannot be {view}: {problem}")
         if view.high_watermark > view.log_end_offset:
             raise InvariantViolated(f"the high watermark of node {node_id} is beyond its log: {view}")
         if view.high_watermark != (NO_OFFSET if before is None else before.high_watermark):
-            self._check_high_watermark(member, known, before)
+            self._check_high_watermark(member, observed, before)
         if before is None or not has_same_voters:
-            self._check_voters(member, known)
+            self._check_voters(member, observed)
         if view.snapshots and (before is None or view.snapshots != before.snapshots):
             self._check_snapshots(member, view, before)
-        known.flushed_offset = view.flushed_offset
+        observed.flushed_offset = view.flushed_offset
         if view.state == "Leader" and not is_settled:
-            self._check_leading(node_id, known)
+            self._check_leading(node_id, observed)
         return view
 
     def fetched(self, node_id: int, offset: int) -> None:
@@ -249,24 +249,24 @@ class Invariants:
         """A vote leaves a node: it must be on disk by then, as this node must not give another after a crash. In the
         same step it may have gone on to a later epoch, where it voted long ago and is only asked again.
         """
-        known = self._nodes[node_id]
-        if not self.votes.is_bound(known.key, epoch, candidate_id):
+        observed = self._nodes[node_id]
+        if not self.votes.is_bound(observed.key, epoch, candidate_id):
             raise InvariantViolated(
-                f"node {node_id} votes for {candidate_id} in epoch {epoch} with {known.election} on its disk"
+                f"node {node_id} votes for {candidate_id} in epoch {epoch} with {observed.election} on its disk"
             )
 
     def pre_granted(self, node_id: int, epoch: int) -> None:
         """A node would vote for who asks in `epoch`: nothing is written down for that, unless the epoch is news. The
         time to leave its own epoch may have come all the same.
         """
-        known = self._nodes[node_id]
-        before, now = known.former_election, known.election
+        observed = self._nodes[node_id]
+        before, now = observed.former_election, observed.election
         if before is not None and now is not None and epoch <= before.epoch == now.epoch and before != now:
             raise InvariantViolated(f"node {node_id} is asked for a pre-vote, and writes {now} where {before} was")
 
     def applied(self, member: ObservedMember, applied: Applied) -> None:
         """A batch has reached the application: each once, in order, as committed."""
-        known = self._nodes[member.node_id]
+        observed = self._nodes[member.node_id]
         place = bisect_right(self.committed, applied.base_offset, key=_base_offset) - 1
         if (
             place < 0
@@ -274,10 +274,10 @@ class Invariants:
             or self._values[place] != applied.values
         ):
             raise InvariantViolated(f"node {member.node_id} applies {applied}, which was not committed so")
-        first = bisect_left(self.committed, known.applied_offset, key=_base_offset)
-        if applied.base_offset < known.applied_offset or any(self._values[first:place]):
-            raise InvariantViolated(f"node {member.node_id} applies {applied} after {known.applied_offset}")
-        known.applied_offset = applied.next_offset
+        first = bisect_left(self.committed, observed.applied_offset, key=_base_offset)
+        if applied.base_offset < observed.applied_offset or any(self._values[first:place]):
+            raise InvariantViolated(f"node {member.node_id} applies {applied} after {observed.applied_offset}")
+        observed.applied_offset = applied.next_offset
 
     def acknowledged(self, node_id: int, value: bytes, offset: int | None) -> None:
         """A submission is said to be committed, at `offset` if that is known; a controller's record is around it."""
@@ -300,26 +300,26 @@ class Invariants:
 
     def concluded(self, member: ObservedMember) -> None:
         """The run is over: what is committed must stand in the log of a node, as read anew."""
-        known = self._nodes[member.node_id]
-        upto = bisect_right(known.log, member.view().high_watermark, key=_next_offset)
+        observed = self._nodes[member.node_id]
+        upto = bisect_right(observed.log, member.view().high_watermark, key=_next_offset)
         log = [
-            *known.log[: bisect_right(known.log, known.start_offset, key=_next_offset)],
-            *member.read(known.start_offset),
+            *observed.log[: bisect_right(observed.log, observed.start_offset, key=_next_offset)],
+            *member.read(observed.start_offset),
         ]
-        if log != known.log or log[:upto] != self.committed[:upto]:
+        if log != observed.log or log[:upto] != self.committed[:upto]:
             raise InvariantViolated(f"node {member.node_id} has other records in its log than it was seen to write")
 
     # Checks
 
-    def _check_election(self, node_id: int, known: Known, election: ElectionState | None) -> None:
+    def _check_election(self, node_id: int, observed: ObservedNode, election: ElectionState | None) -> None:
         """Quorum-state: epochs never fall, one vote and one leader per epoch, across crashes."""
-        if election is None or (known.election is not None and election.epoch < known.election.epoch):
-            raise InvariantViolated(f"the epoch of node {node_id} falls: {known.election}, then {election}")
-        was, known.election = known.election, election
+        if election is None or (observed.election is not None and election.epoch < observed.election.epoch):
+            raise InvariantViolated(f"the epoch of node {node_id} falls: {observed.election}, then {election}")
+        was, observed.election = observed.election, election
         if election.leader_id != NO_NODE:
             self._check_leader(node_id, election.epoch, election.leader_id)
         if election.voted is not None:
-            self._check_vote(known.key, election.epoch, election.voted.id)
+            self._check_vote(observed.key, election.epoch, election.voted.id)
         elif (
             election.leader_id != node_id and was is not None and was.epoch == election.epoch and was.voted is not None
         ):
@@ -334,94 +334,98 @@ class Invariants:
     def _check_elected(self, own: ReplicaKey, epoch: int, voters: VoterSet) -> None:
         self._raise_if(self.votes.elected(own, epoch, voters))
 
-    def _check_log(self, member: ObservedMember, known: Known, before: View | None) -> None:
-        view = known.view
+    def _check_log(self, member: ObservedMember, observed: ObservedNode, before: View | None) -> None:
+        view = observed.view
         assert view is not None
-        if view.log_start_offset != known.start_offset:
-            self._begin_later(member, known, before)
-        end_offset = known.end_offset
+        if view.log_start_offset != observed.start_offset:
+            self._begin_later(member, observed, before)
+        end_offset = observed.end_offset
         if view.log_end_offset < end_offset:
             if before is not None and view.log_end_offset < before.high_watermark:
                 raise InvariantViolated(
                     f"node {member.node_id} truncates below its high watermark: {before}, then {view}"
                 )
-            self._cut(member.node_id, known, bisect_right(known.log, view.log_end_offset, key=_next_offset))
+            self._cut(member.node_id, observed, bisect_right(observed.log, view.log_end_offset, key=_next_offset))
         elif view.log_end_offset > end_offset:
             batches = member.read(end_offset)
-            self._append(member, known, batches)
+            self._append(member, observed, batches)
             if view.state == "Leader" and before is not None:
-                self._check_written(known, view, batches)
-        if known.end_offset != view.log_end_offset:
-            raise InvariantViolated(f"node {member.node_id} says {view}, but its log ends at {known.end_offset}")
+                self._check_written(observed, view, batches)
+        if observed.end_offset != view.log_end_offset:
+            raise InvariantViolated(f"node {member.node_id} says {view}, but its log ends at {observed.end_offset}")
 
-    def _check_written(self, known: Known, view: View, batches: list[LogBatch]) -> None:
+    def _check_written(self, observed: ObservedNode, view: View, batches: list[LogBatch]) -> None:
         """A leader writes in its own epoch."""
         if any(batch.epoch != view.epoch for batch in batches):
-            raise InvariantViolated(f"node {known.key.id} leads epoch {view.epoch} and writes {batches}")
-        self._check_change(known, view, batches)
+            raise InvariantViolated(f"node {observed.key.id} leads epoch {view.epoch} and writes {batches}")
+        self._check_change(observed, view, batches)
 
-    def _check_change(self, known: Known, view: View, batches: list[LogBatch]) -> None:
+    def _check_change(self, observed: ObservedNode, view: View, batches: list[LogBatch]) -> None:
         """A leader changes the voters only when something of its epoch is committed."""
-        begin = known.log[bisect_left(known.log, view.epoch, key=_epoch)].base_offset
+        begin = observed.log[bisect_left(observed.log, view.epoch, key=_epoch)].base_offset
         if view.high_watermark <= begin and any(
             self.voters.set_in(batch.epoch, batch.base_offset) for batch in batches if batch.base_offset > begin
         ):
-            raise InvariantViolated(f"node {known.key.id} changes the voters before anything of its epoch is committed")
+            raise InvariantViolated(
+                f"node {observed.key.id} changes the voters before anything of its epoch is committed"
+            )
 
-    def _cut(self, node_id: int, known: Known, place: int) -> None:
+    def _cut(self, node_id: int, observed: ObservedNode, place: int) -> None:
         """Who leads has all that was committed before its epoch, so nobody who follows it has to cut that off."""
-        view = known.view
+        view = observed.view
         assert view is not None
         is_committed = place < len(self.committed) and self._committed_in[place] <= view.epoch
-        if is_committed and known.log[place] == self.committed[place]:
-            raise InvariantViolated(f"node {node_id} cuts off the committed {known.log[place]}: {view}")
-        del known.log[place:]
-        while known.voters and known.voters[-1][0] >= place:
-            known.voters.pop()
+        if is_committed and observed.log[place] == self.committed[place]:
+            raise InvariantViolated(f"node {node_id} cuts off the committed {observed.log[place]}: {view}")
+        del observed.log[place:]
+        while observed.voters and observed.voters[-1][0] >= place:
+            observed.voters.pop()
 
-    def _begin_later(self, member: ObservedMember, known: Known, before: View | None) -> None:
+    def _begin_later(self, member: ObservedMember, observed: ObservedNode, before: View | None) -> None:
         """The log begins later: what came before is in a snapshot, which may also have taken the place of the rest
         (LeaderNeverLoadSnapshot).
         """
-        node_id, view = member.node_id, known.view
+        node_id, view = member.node_id, observed.view
         assert view is not None
         start_offset = view.log_start_offset
-        if start_offset < known.start_offset or start_offset > view.log_end_offset:
-            raise InvariantViolated(f"the log of node {node_id} began at {known.start_offset}, and now {view}")
+        if start_offset < observed.start_offset or start_offset > view.log_end_offset:
+            raise InvariantViolated(f"the log of node {node_id} began at {observed.start_offset}, and now {view}")
         covered = self._covered(node_id, start_offset)
-        is_whole = len(covered) <= len(known.log) and known.log[: len(covered)] == covered
-        was_cut = known.end_offset > start_offset == view.log_end_offset
+        is_whole = len(covered) <= len(observed.log) and observed.log[: len(covered)] == covered
+        was_cut = observed.end_offset > start_offset == view.log_end_offset
         if view.state == "Leader" and (was_cut or not is_whole):
             raise InvariantViolated(f"leader {node_id} loads a snapshot: {before}, then {view}")
         if before is not None and view.log_end_offset < before.high_watermark:
             raise InvariantViolated(f"node {node_id} loads a snapshot that is too old: {before}, then {view}")
-        known.verified = max(known.verified, len(covered))
-        rest = self._read(member, known, start_offset)
-        self._take_covered(known, covered)
-        self._append(member, known, rest)
-        known.start_offset = start_offset
-        known.applied_offset = max(known.applied_offset, start_offset)
+        observed.verified = max(observed.verified, len(covered))
+        rest = self._read(member, observed, start_offset)
+        self._take_covered(observed, covered)
+        self._append(member, observed, rest)
+        observed.start_offset = start_offset
+        observed.applied_offset = max(observed.applied_offset, start_offset)
 
-    def _read(self, member: ObservedMember, known: Known, offset: int) -> list[LogBatch]:
+    def _read(self, member: ObservedMember, observed: ObservedNode, offset: int) -> list[LogBatch]:
         """The log from an offset on; where a damaged disk does not give it, as far as it was seen before."""
         try:
             return member.read(offset)
         except (OSError, MetadataLogError):
             if not self.was_damaged(member.node_id):
                 raise
-        assert known.view is not None
-        first, last = (bisect_right(known.log, end, key=_next_offset) for end in (offset, known.view.log_end_offset))
-        seen = known.log[first:last]
+        assert observed.view is not None
+        first, last = (
+            bisect_right(observed.log, end, key=_next_offset) for end in (offset, observed.view.log_end_offset)
+        )
+        seen = observed.log[first:last]
         return [*seen, *member.read(seen[-1].next_offset if seen else offset)]
 
-    def _append(self, member: ObservedMember, known: Known, batches: list[LogBatch]) -> None:
+    def _append(self, member: ObservedMember, observed: ObservedNode, batches: list[LogBatch]) -> None:
         """An epoch's leader writes an offset once: (epoch, offset) names the same bytes in every log, for ever."""
         node_id = member.node_id
         for batch in batches:
-            last = known.log[-1] if known.log else None
+            last = observed.log[-1] if observed.log else None
             last_epoch, end_offset = (0, 0) if last is None else (last.epoch, last.next_offset)
             if batch.base_offset != end_offset or batch.epoch < last_epoch:
-                raise InvariantViolated(f"node {node_id} appends {batch} after {known.log[-1:]}")
+                raise InvariantViolated(f"node {node_id} appends {batch} after {observed.log[-1:]}")
             place = batch.epoch, batch.base_offset
             written = self._written.get(place)
             if written is None:
@@ -434,14 +438,14 @@ class Invariants:
                 )
             voters = self.voters.set_in(batch.epoch, batch.base_offset)
             if voters is not None:
-                self._raise_if(self.voters.appended(node_id, known.voters, len(known.log), voters))
-            known.log.append(batch)
+                self._raise_if(self.voters.appended(node_id, observed.voters, len(observed.log), voters))
+            observed.log.append(batch)
 
-    def _check_voters(self, member: ObservedMember, known: Known) -> None:
+    def _check_voters(self, member: ObservedMember, observed: ObservedNode) -> None:
         """Who votes as of this log has changed, or a node reads it for the first time."""
         node_id = member.node_id
-        self._raise_if(self.voters.uncommitted(node_id, known.voters, len(self.committed)))
-        self._raise_if(self.voters.believed(node_id, known.voters, member.voters()))
+        self._raise_if(self.voters.uncommitted(node_id, observed.voters, len(self.committed)))
+        self._raise_if(self.voters.believed(node_id, observed.voters, member.voters()))
 
     def _check_snapshots(self, member: ObservedMember, view: View, before: View | None) -> None:
         """There is another snapshot, or one less."""
@@ -465,20 +469,20 @@ class Invariants:
         if violation is not None:
             raise InvariantViolated(violation)
 
-    def _check_high_watermark(self, member: ObservedMember, known: Known, before: View | None) -> None:
+    def _check_high_watermark(self, member: ObservedMember, observed: ObservedNode, before: View | None) -> None:
         """It has moved: it never falls within a life, and below it all logs are equal."""
         node_id = member.node_id
-        view = known.view
+        view = observed.view
         assert view is not None
         if before is not None:
             if view.high_watermark < before.high_watermark:
                 raise InvariantViolated(f"the high watermark of node {node_id} falls: {before}, then {view}")
             if view.state == "Leader":
-                self._check_own_epoch_first(known, view)
-        upto = bisect_right(known.log, view.high_watermark, key=_next_offset)
+                self._check_own_epoch_first(observed, view)
+        upto = bisect_right(observed.log, view.high_watermark, key=_next_offset)
         is_news = upto > len(self.committed)
-        for place in range(known.verified, upto):
-            batch = known.log[place]
+        for place in range(observed.verified, upto):
+            batch = observed.log[place]
             if place == len(self.committed):
                 self.committed.append(batch)
                 self._committed_in.append(view.epoch)
@@ -490,23 +494,23 @@ class Invariants:
                     self.voters.committed.append((place, voters))
             elif self.committed[place] != batch:
                 raise InvariantViolated(f"node {node_id} commits {batch}, where {self.committed[place]} was committed")
-        known.verified = upto
+        observed.verified = upto
         if is_news or (view.state == "Leader" and upto > 0):
-            self._check_majority(node_id, known, upto - 1)
+            self._check_majority(node_id, observed, upto - 1)
         if view.state == "Leader":
             self._check_progress(node_id, view)
-            self._check_not_removed(known)
+            self._check_not_removed(observed)
 
-    def _check_own_epoch_first(self, known: Known, view: View) -> None:
+    def _check_own_epoch_first(self, observed: ObservedNode, view: View) -> None:
         """A leader commits what former ones have left only together with something of its own (Raft §5.4.2)."""
-        first = bisect_left(known.log, view.epoch, key=_epoch)
-        if first == len(known.log) or view.high_watermark <= known.log[first].base_offset:
-            raise InvariantViolated(f"node {known.key.id} commits nothing of its own epoch first: {view}")
+        first = bisect_left(observed.log, view.epoch, key=_epoch)
+        if first == len(observed.log) or view.high_watermark <= observed.log[first].base_offset:
+            raise InvariantViolated(f"node {observed.key.id} commits nothing of its own epoch first: {view}")
 
-    def _check_majority(self, node_id: int, known: Known, place: int) -> None:
+    def _check_majority(self, node_id: int, observed: ObservedNode, place: int) -> None:
         """What is committed is on the disks of a majority, down nodes too, when somebody first knows it."""
         batch = self.committed[place]
-        voters = self.voters.in_force(known.voters)
+        voters = self.voters.in_force(observed.voters)
         holders = [key.id for key in voters.keys if self.has_on_disk(key, place, batch)]
         if len(holders) < voters.majority:
             raise InvariantViolated(
@@ -523,51 +527,55 @@ class Invariants:
                 )
             self._leader_progress = (view.epoch, view.high_watermark)
 
-    def _check_not_removed(self, known: Known) -> None:
+    def _check_not_removed(self, observed: ObservedNode) -> None:
         """A leader that is no voter any more goes when that is committed."""
-        if known.voters and known.voters[-1][0] < known.verified and not known.voters[-1][1].contains(known.key):
+        if (
+            observed.voters
+            and observed.voters[-1][0] < observed.verified
+            and not observed.voters[-1][1].contains(observed.key)
+        ):
             raise InvariantViolated(
-                f"node {known.key.id} leads on, though it was removed from the voters: {known.view}"
+                f"node {observed.key.id} leads on, though it was removed from the voters: {observed.view}"
             )
 
-    def _disks(self, key: ReplicaKey) -> list[Known]:
+    def _disks(self, key: ReplicaKey) -> list[ObservedNode]:
         """The disks that a voter had, those it has lost too: one, where the voters are known by their disks."""
-        known = self._nodes.get(key.id)
-        disks = [*self._former.get(key.id, ()), *(() if known is None else (known,))]
+        observed = self._nodes.get(key.id)
+        disks = [*self._former.get(key.id, ()), *(() if observed is None else (observed,))]
         return [disk for disk in disks if key.matches(disk.key)]
 
-    def _may_stand(self, known: Known, view: View) -> bool:
+    def _can_campaign(self, observed: ObservedNode, view: View) -> bool:
         """Whether a node is a voter by its log; a leader, whether it was one when it was elected. One that the last
         record removed may be needed until that is committed.
         """
-        end = len(known.log)
+        end = len(observed.log)
         if view.state == "Leader":
-            end = bisect_left(known.log, view.epoch, key=_epoch)
-        last = max((place for place, _ in known.voters if place < end), default=end)
-        return any(self.voters.before(known.voters, place).contains(known.key) for place in (end, last))
+            end = bisect_left(observed.log, view.epoch, key=_epoch)
+        last = max((place for place, _ in observed.voters if place < end), default=end)
+        return any(self.voters.before(observed.voters, place).contains(observed.key) for place in (end, last))
 
     def has_on_disk(self, key: ReplicaKey, place: int, batch: LogBatch) -> bool:
         """Whether a batch, the so-many-th of its log, is known to be on a voter's disk, or was when that was lost."""
-        known = self._nodes.get(key.id)
-        if known is None or not key.matches(known.key):
-            known = next(reversed(self._disks(key)), None)
-        if known is None or place >= len(known.log) or known.log[place] != batch:
+        observed = self._nodes.get(key.id)
+        if observed is None or not key.matches(observed.key):
+            observed = next(reversed(self._disks(key)), None)
+        if observed is None or place >= len(observed.log) or observed.log[place] != batch:
             return False
-        view = known.view
-        return (known.flushed_offset if view is None else view.flushed_offset) >= batch.next_offset
+        view = observed.view
+        return (observed.flushed_offset if view is None else view.flushed_offset) >= batch.next_offset
 
-    def _check_leading(self, node_id: int, known: Known) -> None:
+    def _check_leading(self, node_id: int, observed: ObservedNode) -> None:
         """A new leader has every record that was committed in an epoch before its own; it may be stale itself."""
-        view = known.view
+        view = observed.view
         assert view is not None
         self._check_leader(node_id, view.epoch, node_id)
-        voters = self.voters.before(known.voters, bisect_left(known.log, view.epoch, key=_epoch))
-        self._check_elected(known.key, view.epoch, voters)
+        voters = self.voters.before(observed.voters, bisect_left(observed.log, view.epoch, key=_epoch))
+        self._check_elected(observed.key, view.epoch, voters)
         place = len(self.committed) - 1
         while place >= 0 and self._committed_in[place] >= view.epoch:
             place -= 1
-        if place >= 0 and (place >= len(known.log) or known.log[place] != self.committed[place]):
+        if place >= 0 and (place >= len(observed.log) or observed.log[place] != self.committed[place]):
             raise InvariantViolated(
                 f"node {node_id} leads epoch {view.epoch} without the committed {self.committed[place]}; "
-                f"its log ends at {known.end_offset}"
+                f"its log ends at {observed.end_offset}"
             )

@@ -17,9 +17,9 @@ from typing import Final
 import javaproperties
 import trio
 
-from kraft.cli.text import CommandFailed
 from kraft.config import UsageError
 from kraft.config.config import BROKER, CONTROLLER
+from kraft.config.errors import CommandFailed
 from metadata_log.disk import OsDisk
 from metadata_log.log.log_dir import PARTITION_DIRECTORY, format_directory, read_meta_properties
 from metadata_log.types import random_uuid

@@ -12,10 +12,10 @@ import trio
 
 from kraft.config import Config
 from kraft.node.clock import NodeClock
-from kraft.node.machine_node import MachineNode
 from kraft.node.node import Node
 from kraft.node.run import one_cause, run_node
-from kraft.replica.hosts.machine_host import host_state_machine
+from kraft.node.state_machine_node import StateMachineNode
+from kraft.replica.hosts.state_machine_host import host_state_machine
 from kraft.replica.interface.application import ApplicationFactory, host_silent_raw_log
 from kraft.state_machine import C, R, StateMachine
 from metadata_log.disk import Disk, OsDisk
@@ -35,7 +35,7 @@ def open_node(
     rng: Random | None = None,
     clock: NodeClock | None = None,
     inline_flush: bool = False,
-) -> AbstractAsyncContextManager[MachineNode[C, R]]: ...
+) -> AbstractAsyncContextManager[StateMachineNode[C, R]]: ...
 
 
 @overload
@@ -68,8 +68,8 @@ def open_node(
     The directory is read before the block begins, in one go: the newest snapshot, and the log behind it, some 0.1 s for
     each megabyte. No other task runs meanwhile (decision 0031).
 
-    At its end the node stops politely, within five seconds; if the block is cancelled or fails, at once. What stops the
-    node cancels the block and is raised here; see `run_node`.
+    At its end the node shuts down gracefully, within five seconds; if the block is cancelled or fails, at once. What
+    stops the node cancels the block and is raised here; see `run_node`.
     """
     run = partial(
         run_node,

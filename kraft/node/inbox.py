@@ -42,7 +42,7 @@ class Inbox(Generic[E]):
             trio.lowlevel.reschedule(self._reader)
             self._reader = None
 
-    def settled(self) -> bool:
+    def batch_delivered(self) -> bool:
         """Have the reader deal now, while it waits, with what was put into `events` directly. Returns whether it waits
         still.
         """

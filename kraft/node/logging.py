@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kraft.controller.decision.authorizer import Denial
-from kraft.quorum.effects import Effect, HighWatermarkMoved, LeaderChanged, StateChanged, Suspicious
+from kraft.quorum.effects import Effect, HighWatermarkMoved, LeaderChanged, PeerFault, StateChanged
 from metadata_log.printable import printable
 from metadata_log.types import NO_NODE
 
@@ -49,7 +49,7 @@ class NodeLog:
                 self._high_watermark_wanted = True
                 name = "none" if leader.leader_id == NO_NODE else leader.leader_id
                 self.write("leader", {"leader": name, "epoch": leader.epoch})
-            case Suspicious(peer_id=peer_id, what=what):
+            case PeerFault(peer_id=peer_id, what=what):
                 self.warn("suspicious", {"peer": peer_id, "what": repr(what)})
             case Denial(caller=caller):
                 facts: dict[str, object] = {

@@ -45,7 +45,7 @@ from metadata_log.types import NEVER_MS, NO_NODE
 from transport.interface import Endpoint, Transport
 
 SHUTDOWN_BUDGET_MS: Final = 5000
-"""How long a polite stop may take."""
+"""How long a graceful shutdown may take."""
 BROKER_SHUTDOWN_BUDGET_MS: Final = 30_000
 """The same of a broker, which goes only when the others have heard in a heartbeat who leads what it led."""
 OUTSTANDING_APPEND_BYTES: Final = 64 << 20
@@ -288,7 +288,7 @@ class Node:
             if not (has_looked or is_busy) and has_room:
                 # A fetch that has come meanwhile would get its records only after the flush.
                 has_looked = True
-                self._transport.look()
+                self._transport.poll_nowait()
                 if events:
                     continue
             # Last, so that everybody who is sent something has it while the disk works.
@@ -322,7 +322,7 @@ class Node:
         events = self._inbox.events
         for _ in range(_LOOKS):
             before = len(events)
-            self._transport.look()
+            self._transport.poll_nowait()
             if len(events) == before:
                 break
         events.appendleft(Resumed(GRACE_MS))
@@ -357,7 +357,9 @@ class Node:
         core = self._replica.core
         peers = core.voters.voters if core.is_voter else ()
         addresses = [one.endpoints.default for one in peers if one.id != self._node_id]
-        self._transport.keep([Endpoint(at.host, at.port) for at in addresses if at is not None], self._raft_client_id)
+        self._transport.keep_connected(
+            [Endpoint(at.host, at.port) for at in addresses if at is not None], self._raft_client_id
+        )
 
     def _carry_out(self, outputs: Sequence[Output]) -> None:
         for output in outputs:

@@ -8,7 +8,7 @@ from typing import Final
 from kraft.broker import BrokerOptions
 from kraft.config import Config
 from kraft.controller.decision.authorizer import AuthorizerSettings
-from kraft.controller.decision.deciding import AdminSettings, DecisionSettings
+from kraft.controller.decision.request_context import AdminSettings, DecisionSettings
 from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig, ReplicaKey
 from kraft.quorum.voters import Voter, VoterSet
 from kraft.replica.interface.options import ReplicaOptions
@@ -71,7 +71,7 @@ def replica_options(
             fetch_snapshot_max_bytes=config.fetch_snapshot_max_bytes,
             max_batch_bytes=config.max_batch_bytes,
             auto_join=config.auto_join and not config.is_broker,
-            commit_news_delay_ms=COMMIT_NEWS_DELAY_MS,
+            high_watermark_propagation_delay_ms=COMMIT_NEWS_DELAY_MS,
         ),
         segment_bytes=config.segment_bytes,
         segment_ms=config.segment_ms,

@@ -18,12 +18,12 @@ from kraft.node.errors import NodeError
 from kraft.node.inbound import Inbound
 from kraft.node.inbox import Inbox
 from kraft.node.logging import NodeLog
-from kraft.node.machine_node import MachineNode
 from kraft.node.node import Node, NodeParts
 from kraft.node.options import listeners_of, needs_own_name, replica_options
+from kraft.node.state_machine_node import StateMachineNode
 from kraft.replica.hosts.broker_host import host_broker
 from kraft.replica.hosts.controller_host import host_controller
-from kraft.replica.hosts.machine_host import MachineHost
+from kraft.replica.hosts.state_machine_host import StateMachineHost
 from kraft.replica.interface.application import ApplicationFactory
 from kraft.replica.interface.events import Input
 from kraft.replica.replica import Replica
@@ -64,7 +64,7 @@ async def run_node(
     with one_cause():
         async with trio.open_nursery() as network:
             # First, so that it closes the sockets whatever happens next; nothing is delivered before we wait again.
-            await network.start(partial(transport.run, inbound.deliver, settled=inbox.settled))
+            await network.start(partial(transport.run, inbound.deliver, batch_delivered=inbox.batch_delivered))
             endpoints = tuple(transport.listen(listener) for listener in listeners_of(config))
             if isinstance(transport, TcpTransport):
                 _warn_of_exposure(config, log)
@@ -89,8 +89,8 @@ async def run_node(
                 log=log,
                 endpoints=endpoints,
             )
-            hosts_machine = isinstance(replica.application, MachineHost)
-            node: Node = MachineNode(parts) if hosts_machine else Node(parts)
+            hosts_machine = isinstance(replica.application, StateMachineHost)
+            node: Node = StateMachineNode(parts) if hosts_machine else Node(parts)
             with _closing(replica, log):
                 await node.run(outputs, task_status)
             leave_cleanly(replica, config, disk)

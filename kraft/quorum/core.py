@@ -286,7 +286,7 @@ class RaftCore:
         quorum = self._quorum
         quorum.start_as(_first_state(quorum, self._election, now_ms))
         if quorum.is_only_voter and not isinstance(quorum.state, CandidateState):
-            elections.stand(quorum, now_ms, "only-voter")
+            elections.campaign(quorum, now_ms, "only-voter")
         elif isinstance(quorum.state, CandidateState):
             elections.advance(quorum, now_ms)
         return self._finish(now_ms)
@@ -460,13 +460,13 @@ def _first_state(quorum: QuorumState, election: ElectionState, now_ms: int) -> E
     """
     local, log_epoch = quorum.local, quorum.log.last_epoch
     drawn_ms = now_ms + quorum.random_election_timeout_ms()
-    deadline_ms = drawn_ms if quorum.may_stand else NEVER_MS
+    deadline_ms = drawn_ms if quorum.can_campaign else NEVER_MS
     epoch, leader_id, voted = election.epoch, election.leader_id, election.voted
     if epoch < log_epoch:
         return UnattachedState(log_epoch, NO_NODE, deadline_ms)
     if leader_id == local.id:
         return ResignedState(epoch, local, quorum.endpoints, quorum.other_voter_ids, (), drawn_ms)
-    if voted is not None and voted.matches(local) and quorum.may_stand:
+    if voted is not None and voted.matches(local) and quorum.can_campaign:
         return CandidateState(epoch, local, quorum.new_tally(), deadline_ms)
     endpoints = quorum.endpoints_of(leader_id)
     if leader_id != NO_NODE and len(endpoints):

@@ -169,7 +169,7 @@ class HighWatermarkMoved(Struct, frozen=True):
     offset: int
 
 
-class Suspicious(Struct, frozen=True):
+class PeerFault(Struct, frozen=True):
     """A peer said something that cannot be right; it was refused or ignored."""
 
     peer_id: int
@@ -197,5 +197,5 @@ Effect = (
     | LeaderChanged
     | VotersChanged
     | HighWatermarkMoved
-    | Suspicious
+    | PeerFault
 )

@@ -26,7 +26,7 @@ def on_vote(quorum: QuorumState, event: Received, vote: Vote, now_ms: int) -> No
     """Judge a candidate. A granted vote is on disk before the answer leaves."""
     error = _consider(quorum, vote, now_ms)
     can_grant = quorum.state.can_grant(vote, up_to_date=vote.last >= quorum.log.end)
-    granted = error == Error.NONE and (can_grant or _is_heir(quorum, vote))
+    granted = error == Error.NONE and (can_grant or _may_grant_prevote_after_leader_exit(quorum, vote))
     if granted and not vote.pre_vote and quorum.state.voted is None:
         quorum.become_voted(vote.candidate, now_ms)
     leader_id, endpoints = known_leader(quorum)
@@ -34,7 +34,7 @@ def on_vote(quorum: QuorumState, event: Received, vote: Vote, now_ms: int) -> No
     quorum.emit(SendReply(event.request_id, reply))
 
 
-def _is_heir(quorum: QuorumState, vote: Vote) -> bool:
+def _may_grant_prevote_after_leader_exit(quorum: QuorumState, vote: Vote) -> bool:
     """Whether the leader's process has ended, and who asks for a pre-vote has more records than this voter: refused, as
     by who hears a leader, it would wait out two timers, and nobody else can be elected (Kafka knows nothing of ended
     processes). Of equal logs the first to ask is refused and the second one elected, so that votes do not split.
@@ -66,8 +66,8 @@ def _consider(quorum: QuorumState, vote: Vote, now_ms: int) -> Error:
 
 def poll_unattached(quorum: QuorumState, state: UnattachedState | VotedState, now_ms: int) -> None:
     """Stand for election when the time has come; meanwhile ask the others who leads."""
-    if now_ms >= state.election_deadline_ms and quorum.may_stand and not quorum.is_shutting_down:
-        stand(quorum, now_ms, "election-timeout")
+    if now_ms >= state.election_deadline_ms and quorum.can_campaign and not quorum.is_shutting_down:
+        campaign(quorum, now_ms, "election-timeout")
     else:
         fetch_from_bootstrap(quorum, now_ms)
 
@@ -79,8 +79,8 @@ def poll_following(quorum: QuorumState, follower: FollowerState, now_ms: int) ->
     voter, and the one without which nobody can be elected.
     """
     if now_ms >= follower.fetch_deadline_ms and not quorum.is_shutting_down:
-        if quorum.may_stand:
-            stand(quorum, now_ms, "leader-gone" if follower.contact is LeaderContact.REFUSED else "fetch-timeout")
+        if quorum.can_campaign:
+            campaign(quorum, now_ms, "leader-gone" if follower.contact is LeaderContact.REFUSED else "fetch-timeout")
             return
         follower.leader_is_silent()
     poll_follower(quorum, follower, now_ms)
@@ -100,7 +100,7 @@ def on_leader_gone(quorum: QuorumState, peer_id: int, now_ms: int) -> None:
                 follower.leader_refused(now_ms + 1 + quorum.rng.randrange(most_ms))
 
 
-def stand(quorum: QuorumState, now_ms: int, cause: str) -> None:
+def campaign(quorum: QuorumState, now_ms: int, cause: str) -> None:
     """Become Prospective; an only voter goes all the way at once."""
     quorum.become_prospective(now_ms, cause)
     advance(quorum, now_ms)
@@ -147,7 +147,7 @@ def poll_prospective(quorum: QuorumState, state: ProspectiveState, now_ms: int) 
 def poll_candidate(quorum: QuorumState, state: CandidateState, now_ms: int) -> None:
     """Ask whoever has not answered; a lost election is waited out."""
     if now_ms >= state.election_deadline_ms and not quorum.is_shutting_down:
-        stand(quorum, now_ms, "election-timeout")
+        campaign(quorum, now_ms, "election-timeout")
     elif not state.tally.is_lost:
         _ask_for_votes(quorum, state.tally, now_ms, pre_vote=False)
 
@@ -175,7 +175,7 @@ def on_vote_reply(quorum: QuorumState, peer_id: int, reply: VoteReply, now_ms: i
     verdict = on_common_reply(quorum, peer_id, reply, now_ms)
     if verdict is Verdict.CONTINUE and reply.error != Error.NONE:
         # Whatever else such an answer says, it grants nothing (`handleUnexpectedError`).
-        quorum.suspect(peer_id, f"it answers our request for a vote with {reply.error.name}")
+        quorum.report_peer_fault(peer_id, f"it answers our request for a vote with {reply.error.name}")
         verdict = Verdict.BACK_OFF
     settle(quorum, peer_id, verdict, now_ms)
     if verdict is not Verdict.CONTINUE:

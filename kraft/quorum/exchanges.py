@@ -59,19 +59,21 @@ def learn_leader(
     if not quorum.believes_epoch(peer_id, epoch, now_ms):
         return Error.UNKNOWN_LEADER_EPOCH
     if leader_id < NO_NODE:
-        quorum.suspect(peer_id, f"it names leader {leader_id} of epoch {epoch}, which is the id of no node")
+        quorum.report_peer_fault(peer_id, f"it names leader {leader_id} of epoch {epoch}, which is the id of no node")
         return Error.INVALID_REQUEST
     if leader_id == quorum.local.id:
         if isinstance(quorum.state, LeaderState | ResignedState) and epoch == quorum.epoch:
             return Error.NONE
-        quorum.suspect(peer_id, f"it takes this node for the leader of epoch {epoch}, which it is not")
+        quorum.report_peer_fault(peer_id, f"it takes this node for the leader of epoch {epoch}, which it is not")
         return Error.INVALID_REQUEST
     resolved = endpoints if endpoints.listeners else quorum.endpoints_of(leader_id)
     if leader_id == quorum.leader_id and not len(resolved):
         # A leader that was removed from the voters names no address when it resigns (KAFKA-17608).
         resolved = quorum.state.endpoints
     if leader_id != NO_NODE and not len(resolved):
-        quorum.suspect(peer_id, f"it names leader {leader_id} of epoch {epoch}, whose address nobody has told")
+        quorum.report_peer_fault(
+            peer_id, f"it names leader {leader_id} of epoch {epoch}, whose address nobody has told"
+        )
         return Error.INVALID_REQUEST
     if epoch > quorum.epoch:
         if leader_id == NO_NODE:
@@ -80,7 +82,9 @@ def learn_leader(
             quorum.become_follower(epoch, leader_id, resolved, now_ms, cause)
     elif leader_id != NO_NODE:
         if quorum.leader_id not in (NO_NODE, leader_id):
-            quorum.suspect(peer_id, f"it names {leader_id} as leader of epoch {epoch}, which {quorum.leader_id} leads")
+            quorum.report_peer_fault(
+                peer_id, f"it names {leader_id} as leader of epoch {epoch}, which {quorum.leader_id} leads"
+            )
             return Error.INVALID_REQUEST
         if quorum.leader_id == NO_NODE or len(resolved) > len(quorum.state.endpoints):
             quorum.become_follower(epoch, leader_id, resolved, now_ms, cause)
@@ -96,7 +100,7 @@ def on_common_reply(quorum: QuorumState, peer_id: int, reply: LeaderReply, now_m
     top_error = getattr(reply, "top_error", Error.NONE)
     if top_error != Error.NONE:
         if top_error != Error.BROKER_NOT_AVAILABLE:
-            quorum.suspect(peer_id, f"it refuses our request with {top_error.name}")
+            quorum.report_peer_fault(peer_id, f"it refuses our request with {top_error.name}")
         return Verdict.BACK_OFF
     state = quorum.state
     error = reply.error
@@ -114,7 +118,7 @@ def on_common_reply(quorum: QuorumState, peer_id: int, reply: LeaderReply, now_m
         return Verdict.CONTINUE if error == Error.NONE else Verdict.HANDLED
     if error in (Error.BROKER_NOT_AVAILABLE, Error.INVALID_REQUEST, Error.INVALID_VOTER_KEY):
         if error == Error.INVALID_REQUEST:
-            quorum.suspect(peer_id, "it calls our request invalid")
+            quorum.report_peer_fault(peer_id, "it calls our request invalid")
         return Verdict.BACK_OFF
     return Verdict.CONTINUE
 

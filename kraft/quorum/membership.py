@@ -257,5 +257,5 @@ def on_update_voter_reply(quorum: QuorumState, peer_id: int, reply: UpdateVoterR
 def on_joining_reply(quorum: QuorumState, peer_id: int, reply: AddVoterReply | RemoveVoterReply) -> None:
     """The leader has added this replica or removed its former self, or will be asked again when it is time."""
     if reply.error not in _ORDINARY_ANSWERS:
-        quorum.suspect(peer_id, f"it answers our wish to vote with {reply.error.name}: {reply.text}")
+        quorum.report_peer_fault(peer_id, f"it answers our wish to vote with {reply.error.name}: {reply.text}")
     quorum.peers.answered(peer_id)

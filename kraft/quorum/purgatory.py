@@ -42,7 +42,7 @@ class Purgatory:
         """Forget a fetch; returns whether it was parked."""
         return self.parked.pop(request_id, None) is not None
 
-    def hasten(self, reply: FetchReply, deadline_ms: int) -> None:
+    def cap_deadlines(self, reply: FetchReply, deadline_ms: int) -> None:
         """Let every parked fetch have this answer, and at this time at the latest."""
         self._keep(
             [

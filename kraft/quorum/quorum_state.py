@@ -16,10 +16,10 @@ from kraft.quorum.effects import (
     Effect,
     HighWatermarkMoved,
     LeaderChanged,
+    PeerFault,
     PersistElection,
     SendReply,
     StateChanged,
-    Suspicious,
     VotersChanged,
 )
 from kraft.quorum.epoch_limit import LAST_EPOCH, highest_epoch
@@ -174,7 +174,7 @@ class QuorumState:
         return voter.endpoints if voter is not None else _NO_ENDPOINTS
 
     @property
-    def may_stand(self) -> bool:
+    def can_campaign(self) -> bool:
         """Whether this replica may stand for election: as a voter, or as one whose removal may not be committed yet.
 
         It may be the only one left with the record that removes it. The others then cannot do without its vote, have a
@@ -197,9 +197,9 @@ class QuorumState:
 
     # Effects
 
-    def suspect(self, peer_id: int, what: str) -> None:
+    def report_peer_fault(self, peer_id: int, what: str) -> None:
         """Report what a peer cannot have meant; nothing else comes of it. The peer's own words may be long."""
-        self.emit(Suspicious(peer_id, what if len(what) <= _MOST_REPORTED else f"{what[:_MOST_REPORTED]}…"))
+        self.emit(PeerFault(peer_id, what if len(what) <= _MOST_REPORTED else f"{what[:_MOST_REPORTED]}…"))
 
     def move_high_watermark(self, offset: int) -> None:
         """Everything below `offset` is committed, if that is news."""
@@ -212,7 +212,7 @@ class QuorumState:
         limit = highest_epoch(now_ms)
         if epoch <= max(limit, self.epoch):
             return True
-        self.suspect(peer_id, f"it claims epoch {epoch}, and no quorum is beyond {limit} by now")
+        self.report_peer_fault(peer_id, f"it claims epoch {epoch}, and no quorum is beyond {limit} by now")
         return False
 
     def may_raise_epoch(self, now_ms: int) -> bool:
@@ -220,7 +220,9 @@ class QuorumState:
         limit = highest_epoch(now_ms)
         if self.epoch < limit:
             return True
-        self.suspect(self.local.id, f"epoch {self.epoch} is not followed by another one before the clock allows it")
+        self.report_peer_fault(
+            self.local.id, f"epoch {self.epoch} is not followed by another one before the clock allows it"
+        )
         return False
 
     # Who votes
@@ -292,7 +294,7 @@ class QuorumState:
                 case PersistElection():
                     self.effects[at] = election
                     return
-                case StateChanged() | LeaderChanged() | VotersChanged() | Suspicious():
+                case StateChanged() | LeaderChanged() | VotersChanged() | PeerFault():
                     # A report of the transition: neither a peer nor the log learns of the earlier write by it.
                     continue
             break
@@ -306,7 +308,7 @@ class QuorumState:
 
     def _inherited_election_deadline_ms(self, now_ms: int) -> int:
         """A running election timer goes on, so that a stream of higher epochs cannot put off an election for ever."""
-        if not self.may_stand:
+        if not self.can_campaign:
             return NEVER_MS
         match self.state:
             case FollowerState() | LeaderState():
@@ -356,7 +358,7 @@ class QuorumState:
 
     def become_candidate(self, now_ms: int, cause: str) -> None:
         """Stand for election in the next epoch, the own vote cast first."""
-        assert self.may_stand, self.local
+        assert self.can_campaign, self.local
         deadline_ms = now_ms + self.random_election_timeout_ms()
         self.transition_to(CandidateState(self.epoch + 1, self.local, self.new_tally(), deadline_ms), cause)
 

@@ -90,8 +90,10 @@ def advance_high_watermark(quorum: QuorumState, leader: LeaderState, now_ms: int
         on_commit(quorum, leader, now_ms)
     if not quorum.purgatory.parked:
         return
-    if quorum.config.commit_news_delay_ms:
-        quorum.purgatory.hasten(_empty_reply(quorum, leader), now_ms + quorum.config.commit_news_delay_ms)
+    if quorum.config.high_watermark_propagation_delay_ms:
+        quorum.purgatory.cap_deadlines(
+            _empty_reply(quorum, leader), now_ms + quorum.config.high_watermark_propagation_delay_ms
+        )
     else:
         answer_parked(quorum, now_ms)
 
@@ -115,7 +117,7 @@ def on_fetch(quorum: QuorumState, event: Received, request: Fetch, now_ms: int) 
         has_news = request.high_watermark < leader.high_watermark
         wait_ms = min(request.max_wait_ms, quorum.longest_wait_ms)
         if has_news:
-            wait_ms = min(wait_ms, quorum.config.commit_news_delay_ms)
+            wait_ms = min(wait_ms, quorum.config.high_watermark_propagation_delay_ms)
         if wait_ms:
             quorum.purgatory.park(ParkedFetch(event.request_id, request, reply, now_ms + wait_ms))
         else:
@@ -173,7 +175,7 @@ def _count_fetch(quorum: QuorumState, leader: LeaderState, request: Fetch, now_m
         return
     if request.offset < voter.end_offset:
         what = f"it had fetched up to {voter.end_offset} and asks for {request.offset} now"
-        quorum.suspect(replica.id, f"{what}: its log has lost records, or its question comes late")
+        quorum.report_peer_fault(replica.id, f"{what}: its log has lost records, or its question comes late")
     voter.fetched(request.offset, quorum.log.end_offset, now_ms)
     if leader.note_contact(replica.id):
         # Another voter has fetched, so this leader is not the only one.
@@ -330,7 +332,7 @@ def _remove_former_self(quorum: QuorumState, key: ReplicaKey) -> RemoveVoter | N
         joining.removes(key)
         return RemoveVoter(key)
     own, other = quorum.local.directory_id, joining.rival.directory_id
-    quorum.suspect(
+    quorum.report_peer_fault(
         key.id, f"two replicas have node id {key.id}: {other} votes, and {own}, which is this one, joins no more"
     )
     return None
@@ -369,7 +371,7 @@ def on_fetch_reply(quorum: QuorumState, peer_id: int, reply: FetchReply, now_ms:
         if not isinstance(follower, FollowerState) or follower.leader_id not in (peer_id, reply.leader_id):
             verdict = Verdict.BACK_OFF
         elif reply.error != Error.NONE:
-            quorum.suspect(peer_id, f"it answers our fetch with {reply.error.name}")
+            quorum.report_peer_fault(peer_id, f"it answers our fetch with {reply.error.name}")
             verdict = Verdict.BACK_OFF
         else:
             verdict = _take(quorum, follower, peer_id, reply, now_ms)
@@ -390,7 +392,7 @@ def _take(quorum: QuorumState, follower: FollowerState, peer_id: int, reply: Fet
     if reply.diverging is not None:
         if reply.splits_batch:
             # Epochs end where batches do, and the batches of one epoch are the same in every log.
-            quorum.suspect(peer_id, f"it wants our log cut inside a batch: its log ends at {reply.diverging}")
+            quorum.report_peer_fault(peer_id, f"it wants our log cut inside a batch: its log ends at {reply.diverging}")
             return Verdict.BACK_OFF
         verdict = _truncate(quorum, peer_id, reply.diverging, now_ms)
     elif reply.snapshot is not None:
@@ -409,7 +411,7 @@ def _truncate(quorum: QuorumState, peer_id: int, diverging: OffsetAndEpoch, now_
     log = quorum.log
     offset = log.truncation_point(diverging)
     if offset < log.never_below or offset >= log.end_offset:
-        quorum.suspect(
+        quorum.report_peer_fault(
             peer_id,
             f"it wants our log cut at {offset}, but {log.never_below} is committed and {log.end_offset} the end",
         )
@@ -423,7 +425,7 @@ def _truncate(quorum: QuorumState, peer_id: int, diverging: OffsetAndEpoch, now_
 def _append_fetched(quorum: QuorumState, peer_id: int, reply: FetchReply, now_ms: int) -> Verdict:
     """Append the batches up to this epoch; later ones come again once this replica is in theirs."""
     if reply.damage is not None:
-        quorum.suspect(peer_id, f"it sent damaged records: {reply.damage}")
+        quorum.report_peer_fault(peer_id, f"it sent damaged records: {reply.damage}")
     # What comes before the damage is taken; what follows it is asked for later, as it may be the same.
     verdict = Verdict.CONTINUE if reply.damage is None else Verdict.BACK_OFF
     epoch = quorum.state.epoch
@@ -436,10 +438,14 @@ def _append_fetched(quorum: QuorumState, peer_id: int, reply: FetchReply, now_ms
     for batch in batches:
         if batch.base_offset != expected or batch.next_offset <= expected or batch.epoch < epoch:
             sent = f"offsets {batch.base_offset} to {batch.next_offset - 1} of epoch {batch.epoch}"
-            quorum.suspect(peer_id, f"it sent {sent}, where offset {expected} of epoch {epoch} or later was due")
+            quorum.report_peer_fault(
+                peer_id, f"it sent {sent}, where offset {expected} of epoch {epoch} or later was due"
+            )
             return Verdict.BACK_OFF
         if batch.changes and not _are_in_order(batch):
-            quorum.suspect(peer_id, f"it sent control records out of order, at offset {expected} of epoch {epoch}")
+            quorum.report_peer_fault(
+                peer_id, f"it sent control records out of order, at offset {expected} of epoch {epoch}"
+            )
             return Verdict.BACK_OFF
         expected, epoch = batch.next_offset, batch.epoch
     history = quorum.history
@@ -447,7 +453,7 @@ def _append_fetched(quorum: QuorumState, peer_id: int, reply: FetchReply, now_ms
         if batch.changes:
             history = history.with_changes(batch.changes)
     if history is not quorum.history and history.is_contradictory:
-        quorum.suspect(peer_id, f"it sent a voter set, but kraft.version is {history.kraft_version}")
+        quorum.report_peer_fault(peer_id, f"it sent a voter set, but kraft.version is {history.kraft_version}")
         return Verdict.BACK_OFF
     _emit_append(quorum, batches, reply.data)
     if history is not quorum.history:

@@ -79,7 +79,7 @@ def begin_download(quorum: QuorumState, follower: FollowerState, peer_id: int, s
         return Verdict.CONTINUE
     if not 0 <= snapshot.epoch <= quorum.epoch or snapshot.offset > MAX_OFFSET or log.cut_for(snapshot) is None:
         held = f"our log ends at {log.end}, and what is below {log.never_below} is committed"
-        quorum.suspect(peer_id, f"it sends us to snapshot {snapshot}, but {held}")
+        quorum.report_peer_fault(peer_id, f"it sends us to snapshot {snapshot}, but {held}")
         return Verdict.BACK_OFF
     follower.download = Download(snapshot)
     quorum.emit(BeginDownload(snapshot))
@@ -118,7 +118,7 @@ def _take_piece(
         follower.heard_leader(leader_id, now_ms + quorum.config.fetch_timeout_ms)
         return Verdict.HANDLED
     if reply.error != Error.NONE:
-        quorum.suspect(leader_id, f"it answers our request for {download.snapshot} with {reply.error.name}")
+        quorum.report_peer_fault(leader_id, f"it answers our request for {download.snapshot} with {reply.error.name}")
         give_up_download(quorum, follower)
         return Verdict.BACK_OFF
     end = download.position + len(reply.data)
@@ -126,7 +126,9 @@ def _take_piece(
         download.position < end <= reply.size
     ):
         sent = f"{len(reply.data)} bytes from {reply.position} of {reply.snapshot}, which has {reply.size}"
-        quorum.suspect(leader_id, f"it sent {sent}; those from {download.position} of {download.snapshot} were due")
+        quorum.report_peer_fault(
+            leader_id, f"it sent {sent}; those from {download.position} of {download.snapshot} were due"
+        )
         give_up_download(quorum, follower)
         return Verdict.BACK_OFF
     follower.download = replace(download, position=end, is_whole=end == reply.size)
@@ -145,7 +147,7 @@ def on_snapshot_checked(quorum: QuorumState, event: SnapshotChecked, now_ms: int
         case _:
             return
     if event.problem is not None:
-        quorum.suspect(follower.leader_id, f"its snapshot {snapshot} is damaged: {event.problem}")
+        quorum.report_peer_fault(follower.leader_id, f"its snapshot {snapshot} is damaged: {event.problem}")
         give_up_download(quorum, follower)
         quorum.peers.back_off(follower.leader_id, now_ms)
         return
@@ -153,7 +155,9 @@ def on_snapshot_checked(quorum: QuorumState, event: SnapshotChecked, now_ms: int
     log = quorum.log
     cut = log.cut_for(snapshot)
     if cut is None:
-        quorum.suspect(follower.leader_id, f"its snapshot {snapshot} contradicts our log, which ends at {log.end}")
+        quorum.report_peer_fault(
+            follower.leader_id, f"its snapshot {snapshot} contradicts our log, which ends at {log.end}"
+        )
         give_up_download(quorum, follower)
         quorum.peers.back_off(follower.leader_id, now_ms)
         return

@@ -113,7 +113,7 @@ class QuorumConfig(Struct, frozen=True, kw_only=True):
     """
     auto_join: bool = False
     """Whether a controller that is no voter asks to become one (KIP-1186)."""
-    commit_news_delay_ms: int = 0
+    high_watermark_propagation_delay_ms: int = 0
     """How long a leader may hold the answer to a fetch that could tell of a commit and nothing else. Kafka: 0."""
 
     @property

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from kraft.controller.decision.result import QuorumLevel
 from kraft.quorum.core import RaftCore
-from kraft.quorum.effects import Suspicious
+from kraft.quorum.effects import PeerFault
 from kraft.quorum.events import UpgradeQuorum
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.backlog import Backlog
@@ -84,7 +84,7 @@ class Proposals:
             if base_offset is None:
                 error = Error.RECORD_LIST_TOO_LARGE
                 if waiting is None:
-                    told = Suspicious(core.local.id, f"its own records cannot be written: {error.name}")
+                    told = PeerFault(core.local.id, f"its own records cannot be written: {error.name}")
                     host.tell(Trace(told))
                 self.refuse(host, waiting, error, is_uncertain=first_offset is not None)
                 return

@@ -26,6 +26,7 @@ from kraft.quorum.effects import (
     HighWatermarkMoved,
     InstallSnapshot,
     LeaderChanged,
+    PeerFault,
     PersistElection,
     ReadConfirmed,
     SendRecords,
@@ -33,7 +34,6 @@ from kraft.quorum.effects import (
     SendRequest,
     SendSnapshot,
     StateChanged,
-    Suspicious,
     TruncateLog,
     VotersChanged,
 )
@@ -57,15 +57,14 @@ from kraft.quorum.events import (
 from kraft.quorum.messages import FetchReply, Request
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.applier import Applier
-from kraft.replica.asks import Asks
 from kraft.replica.confirmations import Confirmations
 from kraft.replica.interface.application import (
     Action,
     Application,
     ApplicationFactory,
-    Ask,
     Confirm,
     ForSubmit,
+    OutboundRequest,
     Proposal,
     Redirect,
     RefuseSubmit,
@@ -93,6 +92,7 @@ from kraft.replica.interface.events import (
 )
 from kraft.replica.interface.held import GRACE_MS, Basis, Begin, HeldReply, records_of
 from kraft.replica.interface.options import ReplicaOptions
+from kraft.replica.outbound_requests import OutboundRequests
 from kraft.replica.proposals import Proposals
 from kraft.replica.rpc.api_versions import describe_versions, quorum_apis
 from kraft.replica.rpc.refusals import refuse_quorum_request
@@ -170,7 +170,7 @@ class Replica:
         self._cleaner = SnapshotCleaner(len(storage.snapshots.ids()), now_ms, options.snapshots.clean_every_ms)
         self._proposals = Proposals(options)
         self._confirmations = Confirmations()
-        self._asks = Asks()
+        self._outbound_requests = OutboundRequests()
         self._received: dict[int, WireRequest] = {}
         self._seals: dict[int, Callable[[Message], Message]] = {}
         """By the request's id, what becomes of its answer."""
@@ -340,7 +340,7 @@ class Replica:
             case Call() | CancelCall():
                 self.application.on_call(event, now_ms)
             case WireFailed() if event.request_id < 0:
-                self.application.on_answer(self._asks.take(event.request_id), None, now_ms)
+                self.application.on_answer(self._outbound_requests.take(event.request_id), None, now_ms)
             case WireFailed():
                 peer_id = self._asked.pop(event.request_id, None)
                 if peer_id is not None:
@@ -451,7 +451,7 @@ class Replica:
 
     def _on_reply(self, event: WireReply, now_ms: int) -> None:
         if event.request_id < 0:
-            self.application.on_answer(self._asks.take(event.request_id), event.message, now_ms)
+            self.application.on_answer(self._outbound_requests.take(event.request_id), event.message, now_ms)
             return
         peer_id = self._asked.pop(event.request_id, None)
         if peer_id is None:
@@ -475,7 +475,7 @@ class Replica:
         try:
             reply = self._rpc.reply_from_wire(event.message)
         except DecodeError as bad:
-            self._outputs.append(Trace(Suspicious(peer_id, str(bad))))
+            self._outputs.append(Trace(PeerFault(peer_id, str(bad))))
             failed = RequestFailed(event.request_id, peer_id, FailureCause.BAD_BYTES)
             self.step_core(failed, now_ms)
         else:
@@ -625,7 +625,7 @@ class Replica:
                     outputs.append(Trace(effect))
                     if effect.source == "Leader":
                         self._lose_leadership(now_ms)
-                case LeaderChanged() | VotersChanged() | Suspicious():
+                case LeaderChanged() | VotersChanged() | PeerFault():
                     outputs.append(Trace(effect))
                 case PersistElection():
                     storage.persist_election(effect.state, effect.kraft_version)
@@ -789,7 +789,7 @@ class Replica:
                 self._outputs.append(Answer(action.request_id, action.response))
             case Redirect():
                 self._redirect(action, now_ms)
-            case Ask():
+            case OutboundRequest():
                 self._ask(action, now_ms)
             case Confirm():
                 self._confirm(action.token, now_ms)
@@ -800,12 +800,12 @@ class Replica:
             case _:
                 assert_never(action)
 
-    def _ask(self, ask: Ask, now_ms: int) -> None:
+    def _ask(self, ask: OutboundRequest, now_ms: int) -> None:
         target = self._leader_target() if ask.target is None else ask.target
         if target is None:
             self.application.on_answer(ask.token, None, now_ms)
         else:
-            self._outputs.append(self._asks.send(ask, target, self.options.quorum.request_timeout_ms))
+            self._outputs.append(self._outbound_requests.send(ask, target, self.options.quorum.request_timeout_ms))
 
     def _confirm(self, token: int, now_ms: int) -> None:
         if not self.is_active:

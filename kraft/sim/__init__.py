@@ -1,12 +1,13 @@
 """Whole quorums in one thread and virtual time, everything drawn from a seed: the production code under faults."""
 
 from kraft.invariants.violation import InvariantViolated
-from kraft.sim.nodes.members import MakeMember, controller_member, core_member, replica_member
-from kraft.sim.nodes.trial import Trial, trial_of
+from kraft.sim.nodes.member_kinds import MakeMember, controller_member, core_member, replica_member
+from kraft.sim.nodes.workload_spec import WorkloadSpec, workload_spec_of
 from kraft.sim.runs.brokers import run_cluster
 from kraft.sim.runs.scenario import Scenario
 from kraft.sim.runs.simulator import Result, Simulator, run
 from kraft.sim.world.world import NoProgress, World
+from metadata_log.lazy_names import lazy_names
 
 __all__ = [
     "InvariantViolated",
@@ -15,12 +16,15 @@ __all__ = [
     "Result",
     "Scenario",
     "Simulator",
-    "Trial",
+    "WorkloadSpec",
     "World",
     "controller_member",
     "core_member",
     "replica_member",
     "run",
     "run_cluster",
-    "trial_of",
+    "workload_spec_of",
 ]
+
+_HOMES = {"WorkloadSpec": "kraft.sim.nodes.workload_spec", "workload_spec_of": "kraft.sim.nodes.workload_spec"}
+__getattr__ = lazy_names(__name__, _HOMES, renamed={"Trial": "WorkloadSpec", "trial_of": "workload_spec_of"})

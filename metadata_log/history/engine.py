@@ -83,7 +83,7 @@ def rows(
     """
     for view in views:
         VIEWS[view]
-    story = Story(cluster, frozenset(views), options)
+    story = HistoryPass(cluster, frozenset(views), options)
     for item in items:
         if not story.tell(item, at):
             break
@@ -107,7 +107,7 @@ class _OpenTransaction(Struct):
     changes: Changes
 
 
-class Story:
+class HistoryPass:
     """The state of one pass over one log. `tell` takes the items of a timeline in order."""
 
     def __init__(self, cluster: str, views: frozenset[str], options: Options) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from metadata_log.collector import without_collector
 from metadata_log.disk import Disk, OsDisk
 from metadata_log.errors import MetadataLogError
+from metadata_log.gc_pause import gc_paused
 from metadata_log.image import MetadataDelta, MetadataImage, ReplayError
 from metadata_log.reading.reader import Damage, Entry, OnDamage
 from metadata_log.reading.timeline import At, Base, parse_at, read_timeline
 
 
-@without_collector()
+@gc_paused()
 def replay(
     path: str,
     at: At | int | str | None = None,

@@ -9,7 +9,7 @@ from itertools import count as count_up
 from itertools import pairwise
 from typing import Any, Final
 
-from metadata_log.report.story import Outage, Span, Story
+from metadata_log.report.report_data import Outage, ReportData, Span
 
 Figure = dict[str, Any]
 
@@ -62,8 +62,8 @@ def short_names(names: Iterable[str]) -> dict[str, str]:
     return short
 
 
-def _layout(story: Story, height: int, **more: Any) -> dict[str, Any]:
-    begin, end = story.span()
+def _layout(report: ReportData, height: int, **more: Any) -> dict[str, Any]:
+    begin, end = report.span()
     room = max((end - begin) // 100, 1)
     return {
         "height": height,
@@ -98,9 +98,11 @@ def lane_height(count: int) -> int:
     return 130 + 22 * max(count, 2)
 
 
-def _timeline(story: Story, lanes: Iterable[tuple[str, Iterable[Span]]], colours: dict[str, str]) -> Figure | None:
+def _timeline(
+    report: ReportData, lanes: Iterable[tuple[str, Iterable[Span]]], colours: dict[str, str]
+) -> Figure | None:
     """Bars along the time, one lane for each name; `what` of a span is a key of `colours`."""
-    _, last = story.span()
+    _, last = report.span()
     wanted = list(lanes)
     shown = short_names(name for name, _ in wanted)
     by_state: dict[str, tuple[list[str], list[int], list[int]]] = {state: ([], [], []) for state in colours}
@@ -127,19 +129,19 @@ def _timeline(story: Story, lanes: Iterable[tuple[str, Iterable[Span]]], colours
         if lane
     ]
     names = list(shown.values())
-    layout = _layout(story, lane_height(len(names)), barmode="overlay", yaxis=_lanes(names), showlegend=True)
+    layout = _layout(report, lane_height(len(names)), barmode="overlay", yaxis=_lanes(names), showlegend=True)
     return {"data": data, "layout": layout}
 
 
-def broker_timeline(story: Story) -> Figure | None:
+def broker_timeline(report: ReportData) -> Figure | None:
     """The states of each broker over time: active, shutting down, fenced; of many brokers those with most changes."""
-    chosen = sorted(story.brokers, key=lambda broker: (-len(story.brokers[broker]), broker))[:LANES]
-    return _timeline(story, ((f"broker {broker}", story.brokers[broker]) for broker in sorted(chosen)), STATES)
+    chosen = sorted(report.brokers, key=lambda broker: (-len(report.brokers[broker]), broker))[:LANES]
+    return _timeline(report, ((f"broker {broker}", report.brokers[broker]) for broker in sorted(chosen)), STATES)
 
 
-def moved_partitions(story: Story) -> list[tuple[str, int]]:
+def moved_partitions(report: ReportData) -> list[tuple[str, int]]:
     """The partitions with most changes of leadership, up to the limit of the plot, in order of name."""
-    moved = {key: spans for key, spans in story.leaders.items() if len(spans) > 1}
+    moved = {key: spans for key, spans in report.leaders.items() if len(spans) > 1}
     chosen: list[tuple[str, int]] = []
     count = 0
     for key in sorted(moved, key=lambda key: (-len(moved[key]), key))[:LANES]:
@@ -160,23 +162,23 @@ def leader_colours(leaders: Iterable[int]) -> dict[str, str]:
     return {**colours, "no leader": NO_LEADER}
 
 
-def leader_timeline(story: Story) -> Figure | None:
+def leader_timeline(report: ReportData) -> Figure | None:
     """The leaders of the partitions with most changes of leadership."""
-    keys = moved_partitions(story)
+    keys = moved_partitions(report)
     if not keys:
         return None
-    colours = leader_colours(span.what for key in keys for span in story.leaders[key])
+    colours = leader_colours(span.what for key in keys for span in report.leaders[key])
 
     def named(spans: Iterable[Span]) -> list[Span]:
         return [Span(begin, end, f"broker {leader}" if leader >= 0 else "no leader") for begin, end, leader in spans]
 
-    lanes = ((f"{topic}-{partition}", named(story.leaders[topic, partition])) for topic, partition in keys)
-    return _timeline(story, lanes, colours)
+    lanes = ((f"{topic}-{partition}", named(report.leaders[topic, partition])) for topic, partition in keys)
+    return _timeline(report, lanes, colours)
 
 
-def _steps(story: Story, spans: Iterable[Span]) -> tuple[list[int], list[int]]:
+def _steps(report: ReportData, spans: Iterable[Span]) -> tuple[list[int], list[int]]:
     """The number of spans over time: points of a step line, the highest of each of `STEPS` pieces of the time."""
-    begin, last = story.span()
+    begin, last = report.span()
     changes: Counter[int] = Counter()
     for span in spans:
         changes[span.begin] += 1
@@ -202,10 +204,10 @@ def _steps(story: Story, spans: Iterable[Span]) -> tuple[list[int], list[int]]:
     return [*xs, last], [*ys, before]
 
 
-def leader_skew(story: Story) -> Figure | None:
+def leader_skew(report: ReportData) -> Figure | None:
     """The number of partitions that each broker led."""
     spans: dict[int, list[Span]] = {}
-    for led in story.leaders.values():
+    for led in report.leaders.values():
         for span in led:
             spans.setdefault(span.what, []).append(span)
     colours = leader_colours(spans)
@@ -214,31 +216,31 @@ def leader_skew(story: Story) -> Figure | None:
         return None
     data = []
     for id in sorted(most):
-        xs, ys = _steps(story, spans[id])
+        xs, ys = _steps(report, spans[id])
         line = {"shape": "hv", "width": 1.6, "color": colours[f"broker {id}"]}
         data.append({"type": "scatter", "mode": "lines", "name": f"broker {id}", "x": xs, "y": ys, "line": line})
-    layout = _layout(story, 360, showlegend=True)
+    layout = _layout(report, 360, showlegend=True)
     layout["yaxis"] |= {"title": {"text": "partitions led", "font": {"size": 13}}, "rangemode": "tozero"}
     return {"data": data, "layout": layout}
 
 
-def isr_bands(story: Story) -> Figure | None:
+def isr_bands(report: ReportData) -> Figure | None:
     """The number of partitions without a replica, below min ISR, and without a leader: each band a worse state."""
     bands = (
-        ("a replica not in sync", story.under_replicated, "#f6d68a", "#b8860b"),
-        ("below min.insync.replicas", _spans(story.outages["below-min-isr"]), "#f0a27a", "#d55e00"),
-        ("no leader", _spans(story.outages["leaderless"]), "#e08a92", NO_LEADER),
+        ("a replica not in sync", report.under_replicated, "#f6d68a", "#b8860b"),
+        ("below min.insync.replicas", _spans(report.outages["below-min-isr"]), "#f0a27a", "#d55e00"),
+        ("no leader", _spans(report.outages["leaderless"]), "#e08a92", NO_LEADER),
     )
     data = []
     for name, spans, fill, colour in bands:
-        xs, ys = _steps(story, spans)
+        xs, ys = _steps(report, spans)
         if any(ys):
             line = {"shape": "hv", "width": 1.2, "color": colour}
             common = {"type": "scatter", "mode": "lines", "fill": "tozeroy", "fillcolor": fill}
             data.append({**common, "name": name, "x": xs, "y": ys, "line": line})
     if not data:
         return None
-    layout = _layout(story, 360, showlegend=True)
+    layout = _layout(report, 360, showlegend=True)
     layout["yaxis"] |= {"title": {"text": "partitions", "font": {"size": 13}}, "rangemode": "tozero"}
     return {"data": data, "layout": layout}
 
@@ -247,19 +249,19 @@ def _spans(outages: Iterable[Outage]) -> list[Span]:
     return [Span(outage.begin, outage.end, None) for outage in outages]
 
 
-def _edges(story: Story) -> list[int]:
-    begin, end = story.span()
+def _edges(report: ReportData) -> list[int]:
+    begin, end = report.span()
     return [begin + (end - begin) * at // BINS for at in range(BINS + 1)]
 
 
-def _heat_map(story: Story, cells: dict[str, list[float]], unit: str, scale: tuple[str, str]) -> Figure | None:
+def _heat_map(report: ReportData, cells: dict[str, list[float]], unit: str, scale: tuple[str, str]) -> Figure | None:
     """Rows by name, columns by time; of many rows those with the largest sums."""
     chosen = sorted((name for name in cells if any(cells[name])), key=lambda name: (-sum(cells[name]), name))[:LANES]
     if not chosen:
         return None
     names = sorted(chosen)
     shown = list(short_names(names).values())
-    edges = _edges(story)
+    edges = _edges(report)
     data = [
         {
             "type": "heatmap",
@@ -278,61 +280,61 @@ def _heat_map(story: Story, cells: dict[str, list[float]], unit: str, scale: tup
     ]
     return {
         "data": data,
-        "layout": _layout(story, lane_height(len(names)), yaxis=_lanes(shown)),
+        "layout": _layout(report, lane_height(len(names)), yaxis=_lanes(shown)),
     }
 
 
-def outage_map(story: Story, kind: str, *, by_cluster: bool = False) -> Figure | None:
+def outage_map(report: ReportData, kind: str, *, by_cluster: bool = False) -> Figure | None:
     """The seconds in which partitions were unavailable, by topic, or by cluster, and time."""
-    edges = _edges(story)
+    edges = _edges(report)
     cells: dict[str, list[float]] = {}
-    for outage in story.outages.get(kind, ()):
+    for outage in report.outages.get(kind, ()):
         row = cells.setdefault(outage.cluster if by_cluster else outage.topic, [0.0] * BINS)
-        end = story.ends[outage.cluster] if outage.end is None else outage.end
+        end = report.ends[outage.cluster] if outage.end is None else outage.end
         at = max(bisect_left(edges, outage.begin + 1) - 1, 0)
         while at < BINS and edges[at] < end:
             row[at] += (min(end, edges[at + 1]) - max(outage.begin, edges[at])) / 1000
             at += 1
-    return _heat_map(story, cells, "seconds", ("#fdd9c4", "#8b0000"))
+    return _heat_map(report, cells, "seconds", ("#fdd9c4", "#8b0000"))
 
 
-def move_map(story: Story, *, by_cluster: bool = False) -> Figure | None:
+def move_map(report: ReportData, *, by_cluster: bool = False) -> Figure | None:
     """The number of partitions with a change of leader, by topic, or by cluster, and time."""
-    edges = _edges(story)
+    edges = _edges(report)
     cells: dict[str, list[float]] = {}
-    for cluster, topic, when in story.moves:
+    for cluster, topic, when in report.moves:
         row = cells.setdefault(cluster if by_cluster else topic, [0.0] * BINS)
         row[min(max(bisect_left(edges, when + 1) - 1, 0), BINS - 1)] += 1
-    return _heat_map(story, cells, "changes", ("#d3e4f5", "#08306b"))
+    return _heat_map(report, cells, "changes", ("#d3e4f5", "#08306b"))
 
 
-def controller_timeline(story: Story) -> Figure | None:
+def controller_timeline(report: ReportData) -> Figure | None:
     """The active controllers, and gaps without one: a lane for each controller, or for each cluster of several."""
-    if not story.terms:
+    if not report.terms:
         return None
-    several = len(story.clusters) > 1
+    several = len(report.clusters) > 1
     lanes: dict[str, list[Span]] = {}
     colours = {"active": STATES["active"], "no active controller": NO_LEADER}
-    silent_from = {(cluster, gap.end): gap.begin for cluster, gap, _ in story.gaps}
-    for cluster, term in story.terms:
+    silent_from = {(cluster, gap.end): gap.begin for cluster, gap, _ in report.gaps}
+    for cluster, term in report.terms:
         name = cluster if several else f"controller {term.what}"
         # A term lasts until the next election, or until the gap of a leader that stopped writing.
-        end = story.ends[cluster] if term.end is None else silent_from.get((cluster, term.end), term.end)
+        end = report.ends[cluster] if term.end is None else silent_from.get((cluster, term.end), term.end)
         lanes.setdefault(name, []).append(Span(term.begin, max(end, term.begin), "active"))
-    for cluster, gap, _ in story.gaps:
+    for cluster, gap, _ in report.gaps:
         name = cluster if several else "no controller"
         lanes.setdefault(name, []).append(Span(gap.begin, gap.end, "no active controller"))
-    return _timeline(story, sorted(lanes.items())[: 2 * LANES], colours)
+    return _timeline(report, sorted(lanes.items())[: 2 * LANES], colours)
 
 
-def gap_timeline(story: Story) -> Figure | None:
+def gap_timeline(report: ReportData) -> Figure | None:
     """The gaps of each cluster without an active controller: a mark for each gap, with its duration as the size."""
-    if not story.gaps:
+    if not report.gaps:
         return None
-    chosen = Counter(cluster for cluster, _, _ in story.gaps)
+    chosen = Counter(cluster for cluster, _, _ in report.gaps)
     names = sorted(name for name, _ in chosen.most_common(LANES))
     shown = short_names(names)
-    kept = [(cluster, span) for cluster, span, _ in story.gaps if cluster in shown]
+    kept = [(cluster, span) for cluster, span, _ in report.gaps if cluster in shown]
     longest = max(span.what for _, span in kept) or 1
     sizes = [6 + 16 * (span.what / longest) ** 0.5 for _, span in kept]
     data = [
@@ -346,35 +348,35 @@ def gap_timeline(story: Story) -> Figure | None:
             "hovertemplate": "%{y}<br>%{x|%Y-%m-%d %H:%M:%S}: %{text}<extra></extra>",
         }
     ]
-    layout = _layout(story, lane_height(len(names)), yaxis=_lanes(list(shown.values())), showlegend=False)
+    layout = _layout(report, lane_height(len(names)), yaxis=_lanes(list(shown.values())), showlegend=False)
     return {"data": data, "layout": layout}
 
 
-def cause_bars(story: Story, *, by_cluster: bool = False) -> Figure | None:
+def cause_bars(report: ReportData, *, by_cluster: bool = False) -> Figure | None:
     """Changes of leadership by cause; for a fleet a bar for each cluster."""
-    if not story.causes:
+    if not report.causes:
         return None
     sums: Counter[str] = Counter()
-    for (cluster, cause), count in story.causes.items():
+    for (cluster, cause), count in report.causes.items():
         sums[cluster if by_cluster else cause] += count
     lanes = [name for name, _ in sums.most_common(LANES)]
     shown = list(short_names(lanes).values())
-    causes = sorted({cause for _, cause in story.causes}) if by_cluster else [""]
+    causes = sorted({cause for _, cause in report.causes}) if by_cluster else [""]
     data = []
     for number, cause in enumerate(causes):
-        values = [story.causes[name, cause] if by_cluster else sums[name] for name in lanes]
+        values = [report.causes[name, cause] if by_cluster else sums[name] for name in lanes]
         trace = {"type": "bar", "orientation": "h", "name": cause, "y": shown, "x": values}
         data.append({**trace, "marker": {"color": PALETTE[number % len(PALETTE)]}})
     return _counts(data, shown, "changes of leadership", legend=by_cluster)
 
 
-def churn_bars(story: Story, kind: str) -> Figure | None:
+def churn_bars(report: ReportData, kind: str) -> Figure | None:
     """The topics, or the brokers, with the most changes of partitions."""
-    sums = Counter({(cluster, name): count for (cluster, each, name), count in story.churn.items() if each == kind})
+    sums = Counter({(cluster, name): count for (cluster, each, name), count in report.churn.items() if each == kind})
     chosen = [item for item in sums.most_common(LANES // 2) if item[1]]
     if not chosen:
         return None
-    several = len(story.clusters) > 1
+    several = len(report.clusters) > 1
     lanes = list(short_names(f"{name} of {cluster}" if several else name for (cluster, name), _ in chosen).values())
     bars = {"type": "bar", "orientation": "h", "y": lanes, "x": [count for _, count in chosen]}
     return _counts([{**bars, "marker": {"color": PALETTE[0]}}], lanes, "changes of partitions", legend=False)

@@ -17,7 +17,7 @@ from plotly.offline import get_plotlyjs
 from metadata_log.printable import printable_lines
 from metadata_log.report import figures
 from metadata_log.report.figures import Figure
-from metadata_log.report.story import TABLE_ROWS, TIMES, Row, Story
+from metadata_log.report.report_data import TABLE_ROWS, TIMES, ReportData, Row
 
 HISTORY_VIEWS: Final = (
     "leader_history",
@@ -112,16 +112,16 @@ def render_history(rows: Iterable[tuple[str, Row]], out: Path, *, title: str, no
         title: The name of the cluster or directory.
         notes: Sentences for the top of the page: the range, damage, omissions.
     """
-    story = Story()
-    story.take_all(rows)
-    _write(out, title, notes, _range(story), _history_cards(story), _history_sections(story))
+    report = ReportData()
+    report.take_all(rows)
+    _write(out, title, notes, _range(report), _history_cards(report), _history_sections(report))
 
 
 def render_fleet(rows: Iterable[tuple[str, Row]], out: Path, *, title: str, notes: Sequence[str] = ()) -> None:
     """Write the history of many clusters as a page; arguments as for `render_history`, views of `FLEET_VIEWS`."""
-    story = Story()
-    story.take_all(rows)
-    _write(out, title, notes, _range(story), _fleet_cards(story), _fleet_sections(story))
+    report = ReportData()
+    report.take_all(rows)
+    _write(out, title, notes, _range(report), _fleet_cards(report), _fleet_sections(report))
 
 
 def render_diff(differences: Iterable[Difference], out: Path, *, before: str, after: str) -> None:
@@ -159,88 +159,88 @@ def _diff_overview(kinds: Counter[str], moves: Counter[tuple[str, str]]) -> _Sec
 # ---------------------------------------------------------------------------------------------------- one directory
 
 
-def _range(story: Story) -> str:
-    if story.begin is None or story.end is None:
+def _range(report: ReportData) -> str:
+    if report.begin is None or report.end is None:
         return "Nothing happened."
-    names = ", ".join(story.clusters) if len(story.clusters) < 4 else f"{len(story.clusters)} clusters"
-    return f"{names}: {_time(story.begin)} to {_time(story.end)} ({_duration((story.end - story.begin) / 1000)})"
+    names = ", ".join(report.clusters) if len(report.clusters) < 4 else f"{len(report.clusters)} clusters"
+    return f"{names}: {_time(report.begin)} to {_time(report.end)} ({_duration((report.end - report.begin) / 1000)})"
 
 
-def _history_cards(story: Story) -> list[tuple[str, str]]:
+def _history_cards(report: ReportData) -> list[tuple[str, str]]:
     return [
-        ("brokers seen", f"{len(story.brokers):,}"),
-        ("topics seen", f"{len(story.topics):,}"),
-        ("partitions seen", f"{len(story.leaders):,}"),
-        *_common_cards(story),
+        ("brokers seen", f"{len(report.brokers):,}"),
+        ("topics seen", f"{len(report.topics):,}"),
+        ("partitions seen", f"{len(report.leaders):,}"),
+        *_common_cards(report),
     ]
 
 
-def _common_cards(story: Story) -> list[tuple[str, str]]:
+def _common_cards(report: ReportData) -> list[tuple[str, str]]:
     return [
-        ("leadership changes", f"{story.total('leadership changes'):,.0f}"),
-        ("without a leader, sum over partitions", _duration(story.total("leaderless partition seconds"))),
-        ("below min ISR, sum over partitions", _duration(story.total("below-min-isr partition seconds"))),
-        ("without a controller", _duration(story.total("seconds without a controller"))),
-        ("unclean elections", f"{story.total('unclean elections'):,.0f}"),
+        ("leadership changes", f"{report.total('leadership changes'):,.0f}"),
+        ("without a leader, sum over partitions", _duration(report.total("leaderless partition seconds"))),
+        ("below min ISR, sum over partitions", _duration(report.total("below-min-isr partition seconds"))),
+        ("without a controller", _duration(report.total("seconds without a controller"))),
+        ("unclean elections", f"{report.total('unclean elections'):,.0f}"),
     ]
 
 
-def _history_sections(story: Story) -> list[_Section]:
+def _history_sections(report: ReportData) -> list[_Section]:
     return [
         _section(
             "brokers",
             "Brokers",
             "When each broker was active, in controlled shutdown or fenced.",
-            [figures.broker_timeline(story)],
+            [figures.broker_timeline(report)],
             "No broker is registered in this history.",
-            [_shown(story, "fencing")],
+            [_shown(report, "fencing")],
         ),
         _section(
             "leaders",
             "Leaders",
-            f"The {len(figures.moved_partitions(story))} partitions with the most changes of leader, "
-            f"of {len(story.leaders):,}.",
-            [figures.leader_timeline(story)],
+            f"The {len(figures.moved_partitions(report))} partitions with the most changes of leader, "
+            f"of {len(report.leaders):,}.",
+            [figures.leader_timeline(report)],
             "No partition changed its leader.",
         ),
         _section(
             "causes",
             "Causes of leader changes",
             "Changes of leadership by cause, and the latest of them.",
-            [figures.cause_bars(story)],
+            [figures.cause_bars(report)],
             "No partition changed its leader.",
-            [_examples(story), _shown(story, "moves")],
+            [_examples(report), _shown(report, "moves")],
         ),
         _section(
             "topics",
             "Changes of leadership by topic",
             "Each cell counts the partitions of a topic that got another leader, or none.",
-            [figures.move_map(story)],
+            [figures.move_map(report)],
             "No partition changed its leader.",
         ),
         _section(
             "skew",
             "Leader skew",
             "The number of partitions that each broker led; even lines are an even load.",
-            [figures.leader_skew(story)],
+            [figures.leader_skew(report)],
             "No partition had a leader.",
         ),
         _section(
             "isr",
             "In-sync replicas",
             "The number of impaired partitions, from a missing replica to no leader at all.",
-            [figures.isr_bands(story)],
+            [figures.isr_bands(report)],
             "Every replica of every partition was in sync all the time.",
         ),
-        *_outage_sections(story, by_cluster=False),
-        _controller_section(story, [figures.controller_timeline(story)]),
+        *_outage_sections(report, by_cluster=False),
+        _controller_section(report, [figures.controller_timeline(report)]),
         _section(
             "unclean",
             "Unclean elections",
             "Elections of a replica that may lack acknowledged records.",
             [],
             "No leader was elected uncleanly.",
-            [_shown(story, "unclean")],
+            [_shown(report, "unclean")],
         ),
         _section(
             "reassignments",
@@ -248,7 +248,7 @@ def _history_sections(story: Story) -> list[_Section]:
             "Moves of replicas from the request to the end.",
             [],
             "No partition was reassigned.",
-            [_shown(story, "reassignments")],
+            [_shown(report, "reassignments")],
         ),
         _section(
             "changes",
@@ -256,27 +256,27 @@ def _history_sections(story: Story) -> list[_Section]:
             "The changes; the log does not record their authors.",
             [],
             "No configuration, access rule or feature was changed.",
-            [_shown(story, "configs"), _shown(story, "acls"), _shown(story, "features")],
+            [_shown(report, "configs"), _shown(report, "acls"), _shown(report, "features")],
         ),
-        _retention_section(story),
+        _retention_section(report),
     ]
 
 
-def _outage_sections(story: Story, *, by_cluster: bool) -> list[_Section]:
+def _outage_sections(report: ReportData, *, by_cluster: bool) -> list[_Section]:
     what = "cluster" if by_cluster else "topic"
     return [
         _section(
             "leaderless",
             "Partitions without a leader",
             f"Seconds that partitions of a {what} could be neither written nor read, summed over its partitions.",
-            [figures.outage_map(story, "leaderless", by_cluster=by_cluster)],
+            [figures.outage_map(report, "leaderless", by_cluster=by_cluster)],
             "No partition was without a leader.",
         ),
         _section(
             "min-isr",
             "Partitions below min ISR",
             f"Seconds that partitions of a {what} refused writes with acks=all, summed over its partitions.",
-            [figures.outage_map(story, "below-min-isr", by_cluster=by_cluster)],
+            [figures.outage_map(report, "below-min-isr", by_cluster=by_cluster)],
             "No partition had fewer in-sync replicas than min.insync.replicas.",
         ),
         _section(
@@ -285,42 +285,42 @@ def _outage_sections(story: Story, *, by_cluster: bool) -> list[_Section]:
             "The beginning, the duration and the cause of each interval.",
             [],
             "No partition was unavailable.",
-            [_shown(story, "outages")],
+            [_shown(report, "outages")],
         ),
     ]
 
 
-def _controller_section(story: Story, drawn: Sequence[Figure | None]) -> _Section:
+def _controller_section(report: ReportData, drawn: Sequence[Figure | None]) -> _Section:
     return _section(
         "controllers",
         "Controllers",
         "The active controllers, and gaps without one: the active controller writes a record every half second.",
         drawn,
         "No leader of the quorum was elected in this history.",
-        [_shown(story, "gaps"), _shown(story, "terms")],
+        [_shown(report, "gaps"), _shown(report, "terms")],
     )
 
 
-def _retention_section(story: Story) -> _Section:
+def _retention_section(report: ReportData) -> _Section:
     return _section(
         "retention",
         "Known and unknown ranges of this history",
         "The beginning, the snapshots, and the unknown ranges.",
         [],
         "There is no information about the history itself.",
-        [_shown(story, "retention")],
+        [_shown(report, "retention")],
     )
 
 
 # ----------------------------------------------------------------------------------------------------------- a fleet
 
 
-def _fleet_cards(story: Story) -> list[tuple[str, str]]:
+def _fleet_cards(report: ReportData) -> list[tuple[str, str]]:
     return [
-        ("clusters", f"{len(story.clusters):,}"),
-        *_common_cards(story),
-        ("controller elections", f"{len(story.terms):,}"),
-        ("brokers fenced", f"{story.total('fencings'):,.0f}"),
+        ("clusters", f"{len(report.clusters):,}"),
+        *_common_cards(report),
+        ("controller elections", f"{len(report.terms):,}"),
+        ("brokers fenced", f"{report.total('fencings'):,.0f}"),
     ]
 
 
@@ -335,9 +335,9 @@ _OVERVIEW: Final = (
 )
 
 
-def _fleet_sections(story: Story) -> list[_Section]:
-    ranked = sorted(story.clusters, key=lambda name: tuple(-_total(story, name, each) for each in _OVERVIEW[1:]))
-    overview = [(name, *(round(_total(story, name, each), 1) for each in _OVERVIEW)) for name in ranked[:TABLE_ROWS]]
+def _fleet_sections(report: ReportData) -> list[_Section]:
+    ranked = sorted(report.clusters, key=lambda name: tuple(-_total(report, name, each) for each in _OVERVIEW[1:]))
+    overview = [(name, *(round(_total(report, name, each), 1) for each in _OVERVIEW)) for name in ranked[:TABLE_ROWS]]
     return [
         _section(
             "overview",
@@ -347,21 +347,21 @@ def _fleet_sections(story: Story) -> list[_Section]:
             "No cluster was found.",
             [_table(("cluster", *_OVERVIEW), overview) if overview else None],
         ),
-        *_outage_sections(story, by_cluster=True),
-        _controller_section(story, [figures.controller_timeline(story), figures.gap_timeline(story)]),
+        *_outage_sections(report, by_cluster=True),
+        _controller_section(report, [figures.controller_timeline(report), figures.gap_timeline(report)]),
         _section(
             "causes",
             "Causes of leader changes",
             "Changes of leadership by cluster, cause and time.",
-            [figures.cause_bars(story, by_cluster=True), figures.move_map(story, by_cluster=True)],
+            [figures.cause_bars(report, by_cluster=True), figures.move_map(report, by_cluster=True)],
             "No partition changed its leader.",
-            [_examples(story), _shown(story, "moves")],
+            [_examples(report), _shown(report, "moves")],
         ),
         _section(
             "churn",
             "Churn",
             "The topics and the brokers with the most changes of partitions.",
-            [figures.churn_bars(story, "topic"), figures.churn_bars(story, "broker")],
+            [figures.churn_bars(report, "topic"), figures.churn_bars(report, "broker")],
             "No partition changed.",
         ),
         _section(
@@ -370,7 +370,7 @@ def _fleet_sections(story: Story) -> list[_Section]:
             "The time and cause of each fencing, and the leaderships of the broker.",
             [],
             "No broker was fenced.",
-            [_shown(story, "fencing")],
+            [_shown(report, "fencing")],
         ),
         _section(
             "unclean",
@@ -378,7 +378,7 @@ def _fleet_sections(story: Story) -> list[_Section]:
             "Elections of a replica that may lack acknowledged records.",
             [],
             "No leader was elected uncleanly.",
-            [_shown(story, "unclean")],
+            [_shown(report, "unclean")],
         ),
         _section(
             "access",
@@ -386,14 +386,14 @@ def _fleet_sections(story: Story) -> list[_Section]:
             "Rules that allow every principal, or every operation.",
             [],
             "No rule allows every principal or every operation.",
-            [_shown(story, "wide rules")],
+            [_shown(report, "wide rules")],
         ),
-        _retention_section(story),
+        _retention_section(report),
     ]
 
 
-def _total(story: Story, cluster: str, name: str) -> float:
-    return story.totals.get(cluster, {}).get(name, 0)
+def _total(report: ReportData, cluster: str, name: str) -> float:
+    return report.totals.get(cluster, {}).get(name, 0)
 
 
 # ------------------------------------------------------------------------------------------------------------ pieces
@@ -417,12 +417,12 @@ def _section(
     return _Section(id, title, " ".join((lead, *counts)), plots, shown)
 
 
-def _shown(story: Story, name: str) -> tuple[str, _Table] | None:
+def _shown(report: ReportData, name: str) -> tuple[str, _Table] | None:
     """A table of the latest or longest rows of a kind, and a sentence if more rows exist."""
-    kept = story.tables.get(name)
+    kept = report.tables.get(name)
     if kept is None:
         return None
-    several = len(story.clusters) > 1
+    several = len(report.clusters) > 1
     columns = [column for column in kept.columns if several or column != "cluster"]
     places = [kept.columns.index(column) for column in columns]
     rows = [[row[place] for place in places] for row in kept.rows()]
@@ -431,11 +431,11 @@ def _shown(story: Story, name: str) -> tuple[str, _Table] | None:
     return more, _table(columns, rows)
 
 
-def _examples(story: Story) -> _Table | None:
+def _examples(report: ReportData) -> _Table | None:
     counts: Counter[str] = Counter()
-    for (_, cause), count in story.causes.items():
+    for (_, cause), count in report.causes.items():
         counts[cause] += count
-    rows = [(cause, count, story.examples[cause]) for cause, count in counts.most_common()]
+    rows = [(cause, count, report.examples[cause]) for cause, count in counts.most_common()]
     return _table(("cause", "times", "for example"), rows) if rows else None
 
 

@@ -16,9 +16,9 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from metadata_log.arrow import Filters, Mode, Split, plan_splits, read_split, read_view
-from metadata_log.collector import without_collector
 from metadata_log.disk import Disk
 from metadata_log.errors import MetadataLogError
+from metadata_log.gc_pause import gc_paused
 from metadata_log.history import Options as HistoryOptions
 from metadata_log.log.segment import parse_file_name
 from metadata_log.log.snapshot import parse_snapshot_name, snapshot_name
@@ -119,7 +119,7 @@ class KraftReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task. They form no cycles, so the garbage collector is suspended."""
-        with without_collector():
+        with gc_paused():
             yield from run(partition.value, self._view, self._projection, self._options, self._wanted.rows)
 
 

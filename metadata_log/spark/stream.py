@@ -17,8 +17,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from metadata_log.arrow import plan_splits
-from metadata_log.collector import without_collector
 from metadata_log.disk import Disk
+from metadata_log.gc_pause import gc_paused
 from metadata_log.reading.reader import Damage
 from metadata_log.spark.directories import Directory, choose_copies, find_directories
 from metadata_log.spark.errors import DataLoss, OptionError, TruncatedTail
@@ -130,7 +130,7 @@ class KraftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task."""
-        with without_collector():
+        with gc_paused():
             yield from run(partition.value, self._view, self._projection, self._options, self._wanted.rows)
 
     def _look(self) -> Fleet:

@@ -18,7 +18,7 @@ from real_data import DATA
 
 from kraft.config.described import Secret
 from kraft.controller.decision.authorizer import AuthorizerSettings
-from kraft.controller.decision.deciding import AdminSettings
+from kraft.controller.decision.request_context import AdminSettings
 from metadata_log.records import metadata
 from metadata_log.records.frame import decode_record, encode_record
 from metadata_log.serde import Message

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from kraft.quorum.core import CoreStart, RaftCore
-from kraft.quorum.effects import Effect, FlushLog, SendReply, SendRequest, StateChanged, Suspicious
+from kraft.quorum.effects import Effect, FlushLog, PeerFault, SendReply, SendRequest, StateChanged
 from kraft.quorum.events import Event, FailureCause, LogFlushed, Received, Replied, RequestFailed, Tick
 from kraft.quorum.messages import FetchReply, Reply, Request
 from kraft.quorum.values import ElectionState, Endpoints, ListenerAddress, QuorumConfig, ReplicaKey
@@ -99,7 +99,7 @@ class OneCore:
 
     @property
     def suspicions(self) -> list[str]:
-        return [one.what for one in self.all(Suspicious)]
+        return [one.what for one in self.all(PeerFault)]
 
     @property
     def campaigns(self) -> int:

@@ -14,7 +14,7 @@ from command_line import run
 from real_data import archive, unpack
 
 from kraft.controller.decision.topic_configs import TopicDefaults
-from kraft.controller.topics.leader_election import Election
+from kraft.controller.topics.leader_selection import Election
 from kraft.whatif import Outcome, UnknownName, elect, fail, fail_rack, leaderships, reassign, shut_down
 from metadata_log import replay
 from metadata_log.image import MetadataImage

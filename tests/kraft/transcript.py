@@ -51,13 +51,13 @@ from kraft.quorum.effects import (
     FlushLog,
     HighWatermarkMoved,
     LeaderChanged,
+    PeerFault,
     PersistElection,
     ReadConfirmed,
     SendRecords,
     SendReply,
     SendRequest,
     StateChanged,
-    Suspicious,
     TruncateLog,
     VotersChanged,
 )
@@ -77,7 +77,7 @@ from kraft.quorum.messages import (
 from kraft.quorum.values import ElectionState, Endpoints, ListenerAddress, QuorumConfig, ReplicaKey
 from kraft.quorum.voters import VoterSet
 from kraft.sim.nodes.core_member import CoreMember, pack_batches
-from kraft.sim.world.member import Answer, Ask, Flush, Output
+from kraft.sim.world.member_interface import Answer, Flush, Output, SimulatedRequest
 from metadata_log.types import OffsetAndEpoch
 from transport.protocol.errors import Error
 
@@ -328,7 +328,7 @@ class Transcript:
             self._lines.append(self._render(node_id, effect))
         for output in outputs:
             match output:
-                case Ask():
+                case SimulatedRequest():
                     self._last_asked[node_id, output.peer_id] = output.request_id
                     if isinstance(output.message, ProbeVersions):
                         continue  # no core answers that: its node does, by `> answer`
@@ -377,7 +377,7 @@ class Transcript:
                 return f"{node_id} high watermark {offset}"
             case VotersChanged(voters=voters):
                 return f"{node_id} counts voters {voters_text(voters)}"
-            case Suspicious(peer_id, what):
+            case PeerFault(peer_id, what):
                 return f"{node_id} suspects {peer_id}: {what}"
         raise AssertionError(effect)
 

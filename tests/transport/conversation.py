@@ -54,7 +54,7 @@ class Node:
                 assert inbound.token not in self.outcomes, f"two outcomes of {inbound.token}"
                 self.outcomes[inbound.token] = inbound
 
-    def settled(self) -> bool:
+    def batch_delivered(self) -> bool:
         """Only this wakes who waits, so that every test shows that it follows what was delivered."""
         self._news.set()
         return True
@@ -101,7 +101,7 @@ class Node:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[trio.CancelScope]:
         async with trio.open_nursery() as nursery:
-            await nursery.start(partial(self.transport.run, self.deliver, settled=self.settled))
+            await nursery.start(partial(self.transport.run, self.deliver, batch_delivered=self.batch_delivered))
             yield nursery.cancel_scope
             nursery.cancel_scope.cancel()
 

@@ -17,7 +17,7 @@ from kraft.quorum.voters import VoterSet
 from kraft.sim import Scenario, Simulator
 from kraft.sim.nodes.core_member import CoreMember
 from kraft.sim.world.actions import Fail, Start, Tick
-from kraft.sim.world.member import Answer, Ask, Output
+from kraft.sim.world.member_interface import Answer, Output, SimulatedRequest
 from metadata_log.serde import Message
 from transport import Cause, Endpoint, Failed, Inbound, Listener, Reply, Request
 from transport.faults import NO_FAULTS, Faults
@@ -83,7 +83,9 @@ class Talker(CoreMember):
         api_key = type(message).__schema__.api_key
         assert api_key is not None
         frame = encode_request(api_key, APIS[api_key].versions.highest, token, client_id, message)
-        self.saying.append(Ask(token, target, frame, timeout_ms, kind=type(message).__name__.removesuffix("Request")))
+        self.saying.append(
+            SimulatedRequest(token, target, frame, timeout_ms, kind=type(message).__name__.removesuffix("Request"))
+        )
 
     def answer(self, request: Request, message: Message) -> None:
         """Answer a request with the next tick."""
@@ -158,13 +160,13 @@ class SimulatedTransport:
         self,
         deliver: Callable[[Inbound], None],
         *,
-        settled: Callable[[], bool] = no_more,
+        batch_delivered: Callable[[], bool] = no_more,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         def on_inbound(inbound: Inbound) -> None:
             self._is_delivering = True
             deliver(inbound)
-            settled()
+            batch_delivered()
             self._is_delivering = False
 
         self._talker.on_inbound = on_inbound
@@ -199,10 +201,10 @@ class SimulatedTransport:
     def drop(self, request: Request) -> None:
         raise AssertionError("a simulated node drops nobody")
 
-    def keep(self, endpoints: Collection[Endpoint], client_id: str) -> None:
+    def keep_connected(self, endpoints: Collection[Endpoint], client_id: str) -> None:
         raise AssertionError("there are no connections that could be kept")
 
-    def look(self) -> None:
+    def poll_nowait(self) -> None:
         raise AssertionError("messages arrive at their own times")
 
     def wake(self) -> None:

@@ -153,7 +153,7 @@ async def test_many_connections(new_node: NewNode):
 @not_simulated("a run has one thread, in which nothing waits")
 async def test_another_thread_can_wake_the_user(new_node: NewNode):
     node, woken = new_node(), trio.Event()
-    node.settled = lambda: woken.set() is None
+    node.batch_delivered = lambda: woken.set() is None
     async with node.running():
         thread = threading.Thread(target=node.transport.wake)
         thread.start()
@@ -205,7 +205,7 @@ async def test_peers_that_are_kept_are_asked_as_others_are(new_node: NewNode):
     server, client = new_node(), new_node()
     endpoint = server.transport.listen(LISTENER)
     async with server.running(), client.running():
-        client.transport.keep([endpoint, Endpoint("127.0.0.1", 1)], "raft-client-1")
+        client.transport.keep_connected([endpoint, Endpoint("127.0.0.1", 1)], "raft-client-1")
         for number in range(2):
             token = client.ask(endpoint, numbered(number))
             server.transport.answer(await server.next_request(), VoteResponse(error_code=number))

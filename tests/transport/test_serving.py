@@ -57,9 +57,9 @@ async def connected_from(address: str, endpoint: Endpoint) -> AsyncIterator[trio
 
 def answer_when_settled(node: Node, answer_bytes: int) -> list[Request]:
     """Have the node deal with requests as a quorum does: after a burst. Returns the requests in their order."""
-    data, delivered, tell = bytes(answer_bytes), [], node.settled
+    data, delivered, tell = bytes(answer_bytes), [], node.batch_delivered
 
-    def settled() -> bool:
+    def batch_delivered() -> bool:
         waiting, node.requests = node.requests, []
         for request in waiting:
             delivered.append(request)
@@ -67,7 +67,7 @@ def answer_when_settled(node: Node, answer_bytes: int) -> list[Request]:
             node.transport.answer(request, echo(request) if is_vote else EnvelopeResponse(response_data=data))
         return tell()
 
-    node.settled = settled
+    node.batch_delivered = batch_delivered
     return delivered
 
 
@@ -113,7 +113,7 @@ class TestMemory:
         node = new_node(max_unsent_bytes=32 * MIB)
         delivered = answer_when_settled(node, 4 * MIB)
         async with serving(node) as endpoint, AsyncExitStack() as stack:
-            node.transport.keep([Endpoint("127.0.0.1", 1)], "raft-client-1")
+            node.transport.keep_connected([Endpoint("127.0.0.1", 1)], "raft-client-1")
             await trio.testing.wait_all_tasks_blocked(0.02)
             greedy = [await stack.enter_async_context(connected_from(STRANGER, endpoint)) for _ in range(40)]
             for stream in greedy:
@@ -138,7 +138,7 @@ class TestMemory:
         node.answer_with = lambda request: EnvelopeResponse()
         whole = framed(encode_request(ApiKey.ENVELOPE, 0, 1, "raw", EnvelopeRequest(request_data=bytes(MIB))))
         async with serving(node) as endpoint, AsyncExitStack() as stack, trio.open_nursery() as nursery:
-            node.transport.keep([Endpoint("127.0.0.1", 1)], "raft-client-1")
+            node.transport.keep_connected([Endpoint("127.0.0.1", 1)], "raft-client-1")
             await trio.testing.wait_all_tasks_blocked(0.02)
             for address in (STRANGER, OTHER):
                 for _ in range(12):
@@ -297,7 +297,7 @@ class TestTurns:
         transport.serving._later = lambda action, _delay: later.append(action)
         transport.serving.deliver = waiting.append
 
-        def settled() -> bool:
+        def batch_delivered() -> bool:
             requests, waiting[:] = waiting[:], []
             bursts.append([request.peer for request in requests if request.api_key == ApiKey.ENVELOPE])
             for request in requests:
@@ -307,7 +307,7 @@ class TestTurns:
                 )
             return True
 
-        transport.serving.settled = settled
+        transport.serving.batch_delivered = batch_delivered
         peers = [f"10.0.0.1:{port}" for port in range(6)]
         for peer in peers:
             channel = transport.accepted(NoSockets(), LISTENER, peer)
@@ -337,7 +337,7 @@ class TestTurns:
         transport.serving._later = lambda action, _delay: later.append(action)
         transport.serving.deliver = waiting.append
 
-        def settled() -> bool:
+        def batch_delivered() -> bool:
             nonlocal dealt_with
             requests, waiting[:] = waiting[:], []
             dealt_with += len(requests)
@@ -346,7 +346,7 @@ class TestTurns:
                 transport.answer(request, echo(request) if is_vote else EnvelopeResponse())
             return True
 
-        transport.serving.settled = settled
+        transport.serving.batch_delivered = batch_delivered
         for port in range(8):
             channel = transport.accepted(NoSockets(), LISTENER, f"10.0.0.1:{port}")
             assert isinstance(channel, ServerChannel)
@@ -399,7 +399,7 @@ class TestConnections:
         node = new_node(max_connections=32, max_connections_per_ip=1000)
         node.answer_with = echo
         async with serving(node) as endpoint, AsyncExitStack() as stack:
-            node.transport.keep([Endpoint(OTHER, 1)], "raft-client-1")
+            node.transport.keep_connected([Endpoint(OTHER, 1)], "raft-client-1")
             await trio.testing.wait_all_tasks_blocked(0.02)
             for _ in range(30):
                 await stack.enter_async_context(connected_from(STRANGER, endpoint))

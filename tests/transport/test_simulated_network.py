@@ -17,8 +17,8 @@ from kraft.sim import Simulator
 from kraft.sim.nodes.cluster import CLUSTER
 from kraft.sim.nodes.replica_member import Frame
 from kraft.sim.runs.brokers import Administration
-from kraft.sim.runs.membership import Reconfiguration
 from kraft.sim.runs.scenario import Scenario
+from kraft.sim.runs.voter_change_run import Reconfiguration
 from transport import Cause, Failed, Inbound, Reply, Request
 from transport.faults import NO_FAULTS, Faults
 from transport.protocol.messages.vote import VoteRequest

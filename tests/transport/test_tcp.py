@@ -334,7 +334,7 @@ class TestKeptConnections:
     ):
         client = new_node()
         async with raw_server() as (server, endpoint), client.running():
-            client.transport.keep([endpoint], "raft-client-1")
+            client.transport.keep_connected([endpoint], "raft-client-1")
             for _ in range(2):
                 async with await server.accept_and_shake_hands():
                     pass
@@ -349,7 +349,7 @@ class TestKeptConnections:
         """Who was away says so by connecting."""
         client = new_node()
         async with raw_server() as (server, endpoint), serving(client) as own:
-            client.transport.keep([endpoint], "raft-client-1")
+            client.transport.keep_connected([endpoint], "raft-client-1")
             await (await server.accept()).aclose()
             await trio.testing.wait_all_tasks_blocked(0.01)
             mock_clock.jump(0.1)
@@ -360,7 +360,7 @@ class TestKeptConnections:
         """The peer takes the connection and says nothing, as a host does that died meanwhile."""
         client = new_node()
         async with raw_server() as (server, endpoint), client.running():
-            client.transport.keep([endpoint], "raft-client-1")
+            client.transport.keep_connected([endpoint], "raft-client-1")
             async with await server.accept() as stream:
                 assert len(await read_frames(stream, 1)) == 1
                 for _ in range(5):
@@ -374,9 +374,9 @@ class TestKeptConnections:
     ):
         client = new_node()
         async with raw_server() as (first, former), raw_server() as (second, latter), client.running():
-            client.transport.keep([former], "raft-client-1")
+            client.transport.keep_connected([former], "raft-client-1")
             await (await first.accept()).aclose()
-            client.transport.keep([latter], "raft-client-1")
+            client.transport.keep_connected([latter], "raft-client-1")
             await (await second.accept()).aclose()
             await trio.testing.wait_all_tasks_blocked(0.01)
             mock_clock.jump(0.5)
@@ -536,7 +536,7 @@ class TestPatience:
     async def test_the_thread_is_not_kept_from_a_user_who_has_other_things_to_do(self):
         node = Node(TcpTransport(patience_ms=3_600_000))
         node.answer_with = echo
-        node.settled = lambda: False
+        node.batch_delivered = lambda: False
         async with serving(node) as endpoint, await connect(endpoint) as stream:
             await stream.send_all(vote(1))
             assert len(await read_frames(stream, 1)) == 1
@@ -545,12 +545,12 @@ class TestPatience:
         node = Node(TcpTransport(patience_ms=3_600_000))
         threads = []
 
-        def settled() -> bool:
+        def batch_delivered() -> bool:
             threads.append(threading.Thread(target=node.transport.wake))
             threads[-1].start()
             return len(threads) == 1
 
-        node.settled = settled
+        node.batch_delivered = batch_delivered
         async with serving(node) as endpoint, await connect(endpoint) as stream:
             await stream.send_all(vote(1))
             with trio.fail_after(20):
@@ -566,7 +566,7 @@ class TestPatience:
             await node.next_request()
             await stream.send_all(vote(2))
             while not node.requests:
-                node.transport.look()
+                node.transport.poll_nowait()
             assert node.requests.pop().correlation_id == 2
 
 
@@ -578,7 +578,7 @@ class TestDescriptors:
             server, clients = new_node(), [new_node() for _ in range(5)]
             endpoint = server.transport.listen(LISTENER)
             for node in (server, *clients):
-                await nursery.start(partial(node.transport.run, node.deliver, settled=node.settled))
+                await nursery.start(partial(node.transport.run, node.deliver, batch_delivered=node.batch_delivered))
             for client in clients:
                 client.ask(endpoint)
                 client.ask(Endpoint("localhost", endpoint.port))

@@ -65,16 +65,16 @@ class UnixSockets:
             except OSError as failed:
                 is_there = not isinstance(failed, FileNotFoundError | ConnectionRefusedError)
                 channel.on_closed(Cause.TIMEOUT if is_there else Cause.REFUSED, str(failed.strerror))
-                self._owner.settled()
+                self._owner.batch_delivered()
             else:
                 channel.on_connected()
                 await connection.run(stream, channel)
 
-    def look(self) -> None:
+    def poll_nowait(self) -> None:
         """Only the task of a connection can read it."""
 
     def wake(self) -> None:
-        self._token.run_sync_soon(self._owner.settled, idempotent=True)
+        self._token.run_sync_soon(self._owner.batch_delivered, idempotent=True)
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
         self._token = trio.lowlevel.current_trio_token()
@@ -100,13 +100,13 @@ class Connection:
                 nursery.start_soon(self._write_all, stream, channel)
                 while data := await stream.receive_some(READ_BYTES):
                     channel.on_data(data)
-                    self._owner.settled()
+                    self._owner.batch_delivered()
                     await self._may_read.wait()
                 nursery.cancel_scope.cancel()
         except* trio.BrokenResourceError:
             pass  # the peer has closed without reading everything
         channel.on_closed(Cause.RESET, "the peer closed the connection")
-        self._owner.settled()
+        self._owner.batch_delivered()
 
     async def _write_all(self, stream: trio.SocketStream, channel: Channel) -> None:
         async for data in self._waiting:

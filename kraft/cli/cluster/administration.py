@@ -16,8 +16,9 @@ from msgspec import Struct
 from kraft.admin import AdminClient, AdminError, RequestRefused, SomeRefused, TopicPartition, open_admin
 from kraft.cli.near import did_you_mean
 from kraft.cli.progress import LongJob
-from kraft.cli.text import CommandFailed, echo, echo_lines
+from kraft.cli.text import echo, echo_lines
 from kraft.config import PROTECTED_PROTOCOLS, UsageError, join_host_port, parse_host_port, parse_listener
+from kraft.config.errors import CommandFailed
 from kraft.observer import read_image
 from metadata_log.errors import MetadataLogError
 from metadata_log.image import MetadataImage

@@ -23,7 +23,8 @@ from kraft.admin import (
 )
 from kraft.cli.cluster.administration import Cluster, image_of, on_a_cluster, parse_settings
 from kraft.cli.near import did_you_mean, unknown_broker, unknown_topic
-from kraft.cli.text import CommandFailed, table
+from kraft.cli.text import table
+from kraft.config.errors import CommandFailed
 from metadata_log.image import Entity, MetadataImage
 from metadata_log.image.persistent_map import in_key_order
 from metadata_log.image.quotas import in_entity_order

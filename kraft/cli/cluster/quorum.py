@@ -15,7 +15,8 @@ from kraft.admin.conditions import Condition, conditions_without_leader, voter_c
 from kraft.cli.cluster.administration import Cluster, on_a_cluster
 from kraft.cli.cluster.quorum_why import why_facts, why_lines
 from kraft.cli.cluster.voters import add_command, remove_command, upgrade_command
-from kraft.cli.text import CommandFailed, echo, echo_text
+from kraft.cli.text import echo, echo_text
+from kraft.config.errors import CommandFailed
 from metadata_log.types import Uuid
 
 WATCH_SECONDS: Final = 1.0

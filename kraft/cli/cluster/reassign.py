@@ -16,8 +16,9 @@ from kraft.cli.cluster.administration import Cluster, image_of, on_a_cluster, pa
 from kraft.cli.near import unknown_broker, unknown_topic
 from kraft.cli.progress import LongJob
 from kraft.cli.reassignment_file import file_content, read_targets
-from kraft.cli.text import CommandFailed, count, echo, echo_text, table
+from kraft.cli.text import count, echo, echo_text, table
 from kraft.config import UsageError
+from kraft.config.errors import CommandFailed
 from metadata_log.image import MetadataImage, Partition
 
 POLL_SECONDS: Final = 0.5

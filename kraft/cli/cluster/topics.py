@@ -32,7 +32,8 @@ from kraft.cli.cluster.administration import (
     parse_settings,
 )
 from kraft.cli.near import did_you_mean, unknown_topic
-from kraft.cli.text import CommandFailed, count, table
+from kraft.cli.text import count, table
+from kraft.config.errors import CommandFailed
 from metadata_log.image import MetadataImage, Partition, TopicImage
 from metadata_log.image.persistent_map import in_key_order
 from metadata_log.image.topics import NO_LEADER

@@ -14,8 +14,9 @@ from kraft.admin import AdminError, open_admin
 from kraft.cli.cluster.administration import bootstrap_option, parse_bootstrap
 from kraft.cli.record_types import type_names
 from kraft.cli.renamed import renamed_option
-from kraft.cli.text import CommandFailed, echo, joined
+from kraft.cli.text import echo, joined
 from kraft.config import UsageError
+from kraft.config.errors import CommandFailed
 from kraft.observer import LONGEST_RETRY_MS, Committed, Follower, Jumped
 from metadata_log.log.snapshot import snapshot_name
 from metadata_log.reading.dump_records import Range, RecordLines, RecordsWanted

@@ -13,8 +13,9 @@ from msgspec import Struct
 
 from kraft.cli.files.decode_secrets import redacted, redacted_value
 from kraft.cli.files.image_at import show_secrets_option
-from kraft.cli.text import CommandFailed, echo
+from kraft.cli.text import echo
 from kraft.config import UsageError
+from kraft.config.errors import CommandFailed
 from metadata_log.errors import CorruptBatch, EncodeError, MetadataLogError
 from metadata_log.records import RECORD_TYPES, control, decode_control, decode_record, encode_record
 from metadata_log.records.batch import Record, RecordBatch, read_batch, rebuild_batch, records

@@ -15,8 +15,9 @@ from msgspec import Struct
 from kraft.cli.files.image_at import at_of
 from kraft.cli.record_types import type_names
 from kraft.cli.renamed import renamed_option
-from kraft.cli.text import CommandFailed, echo
+from kraft.cli.text import echo
 from kraft.config import UsageError
+from kraft.config.errors import CommandFailed
 from metadata_log.disk import OsDisk
 from metadata_log.errors import MetadataLogError
 from metadata_log.log.indexes import NO_TIMESTAMP

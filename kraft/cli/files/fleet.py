@@ -15,8 +15,9 @@ from typing import Any, Final
 import click
 
 from kraft.cli.renamed import renamed_option
-from kraft.cli.text import CommandFailed, count, echo, echo_lines, table
+from kraft.cli.text import count, echo, echo_lines, table
 from kraft.config import UsageError
+from kraft.config.errors import CommandFailed
 from metadata_log.errors import MetadataLogError
 from metadata_log.times import iso_time
 

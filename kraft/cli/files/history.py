@@ -14,13 +14,14 @@ from typing import Final
 import click
 from msgspec.structs import asdict, replace
 
+from kraft.cli.files.history_lines import MOMENTS, STORY, Facts, Filter, HistoryLines, Row, by_name
 from kraft.cli.files.history_names import Names
 from kraft.cli.files.image_at import at_of, first_words, report_damages, show_secrets_option, unknown_record
-from kraft.cli.files.story import MOMENTS, STORY, Facts, Filter, Row, Story, by_name
 from kraft.cli.near import end_words
 from kraft.cli.private import make_private, make_private_directory
 from kraft.cli.progress import LongJob
-from kraft.cli.text import CommandFailed, count, echo, echo_lines, table
+from kraft.cli.text import count, echo, echo_lines, table
+from kraft.config.errors import CommandFailed
 from metadata_log.disk import Disk, OsDisk
 from metadata_log.errors import MetadataLogError
 from metadata_log.history.engine import Options, rows
@@ -260,19 +261,19 @@ def _size(path: str) -> int:
 
 
 def _tell(reading: _Reading, names: tuple[str, ...], wanted: Filter, since: At | None, as_json: bool) -> None:
-    story = Story(wanted)
+    lines = HistoryLines(wanted)
     objects: list[tuple[int, str]] = []
     for view, row in reading.rows({*names, "quorum_epochs"}):
         if view.name == "quorum_epochs":
-            story.note_epoch(row)
-        facts = story.take(view, row) if view.name in names else None
+            lines.note_epoch(row)
+        facts = lines.take(view, row) if view.name in names else None
         if as_json and facts is not None and _is_since(since, *_begin(facts)):
             objects.append((_begin(facts)[0], _object(view, facts)))
     if as_json:
         objects.sort(key=lambda one: one[0])
         echo_lines(line for _, line in objects)
         return
-    events = [event for event in story.events() if _is_since(since, event.offset, event.timestamp)]
+    events = [event for event in lines.events() if _is_since(since, event.offset, event.timestamp)]
     echo_lines(event.line() for event in events)
     for begins, base in reading.bases:
         place = f"after offset {base.end.offset - 1}, {iso_time(base.timestamp_ms)}"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from kraft.cli.files.story import Filter, Row
+from kraft.cli.files.history_lines import Filter, Row
 from kraft.cli.near import unknown_broker, unknown_topic
-from kraft.cli.text import CommandFailed
+from kraft.config.errors import CommandFailed
 from metadata_log.history.views import VIEWS
 
 _TOPICS: Final = "topic_history"

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from kraft.cli.near import end_words
 from kraft.cli.progress import LongJob
-from kraft.cli.text import CommandFailed, echo
+from kraft.cli.text import echo
+from kraft.config.errors import CommandFailed
 from metadata_log.disk import OsDisk
 from metadata_log.errors import MetadataLogError
 from metadata_log.image import MetadataDelta, MetadataImage, ReplayError

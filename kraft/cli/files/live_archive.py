@@ -8,7 +8,8 @@ import trio
 
 from kraft.admin import AdminError, open_admin
 from kraft.cli.ending import ending
-from kraft.cli.text import CommandFailed, echo
+from kraft.cli.text import echo
+from kraft.config.errors import CommandFailed
 from kraft.observer import LONGEST_RETRY_MS, Committed, Follower, Jumped
 from metadata_log.archive import Added, Archive, Feed
 from metadata_log.errors import MetadataLogError

@@ -15,7 +15,8 @@ import click
 from kraft.cli.files.image_at import ImageAt, at_option, image_at, reading_options, report_damages, show_secrets_option
 from kraft.cli.files.shell_commands import Session, ShellError, completions, execute, split
 from kraft.cli.near import did_you_mean
-from kraft.cli.text import CommandFailed, echo
+from kraft.cli.text import echo
+from kraft.config.errors import CommandFailed
 from metadata_log.image.tree import Directory, image_tree
 from metadata_log.reading.reader import OnDamage
 from metadata_log.reading.timeline import At

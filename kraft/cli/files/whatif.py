@@ -12,7 +12,7 @@ from kraft.cli.files.image_at import ImageAt, at_option, damage_json, image_at, 
 from kraft.cli.reassignment_file import read_targets
 from kraft.cli.text import count, echo, echo_lines, table
 from kraft.controller.decision.topic_configs import TopicDefaults
-from kraft.controller.topics.leader_election import Election
+from kraft.controller.topics.leader_selection import Election
 from kraft.whatif import Outcome, PartitionOutcome, elect, fail, fail_rack, leaderships, reassign, shut_down
 from metadata_log.image import MetadataImage
 from metadata_log.image.topics import NO_LEADER

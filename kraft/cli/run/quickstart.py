@@ -17,8 +17,8 @@ import trio
 from kraft.admin import AdminClient, AdminError, QuorumDescription, open_admin
 from kraft.cli.run.quickstart_view import View
 from kraft.cli.run.tour import Tour
-from kraft.cli.text import CommandFailed
 from kraft.config import UsageError
+from kraft.config.errors import CommandFailed
 from kraft.local.local_cluster import LocalCluster, run_cluster
 from kraft.observer.live_image import read_image
 from metadata_log.image import MetadataImage

@@ -18,8 +18,8 @@ import trio
 from kraft.cli.run.config_file import with_config_file
 from kraft.config import Config
 from kraft.node.clock import NodeClock
-from kraft.node.collector import collect_what_is_new
 from kraft.node.embed import tcp_transport
+from kraft.node.gc_freeze import freeze_survivors
 from kraft.node.node import Node
 from kraft.node.run import run_node
 from metadata_log.disk import OsDisk
@@ -30,7 +30,7 @@ _WHILE_LOADING: Final = (100_000, 50, 1000)
 """The garbage collector searches new objects for cycles, and seldom traverses the whole metadata image, which has none.
 
 A traversal of a million partitions stops a node for a second, repeatedly during the load of the image. After the start
-`kraft.node.collector` takes over.
+`kraft.node.gc_freeze` takes over.
 """
 _PATIENCE_MS: Final = 2
 """Longer than a commit takes and too short for a user to notice: see `TcpTransport`."""
@@ -76,7 +76,7 @@ async def _serve(config: Config, until_stdin_closes: bool) -> None:
         async with trio.open_nursery() as nursery:
             node: Node = await nursery.start(run)
             LOGGER.info("listening node=%d on=%s", config.node_id, ",".join(map(str, node.endpoints)))
-            watchers.start_soon(collect_what_is_new)
+            watchers.start_soon(freeze_survivors)
             await stop.wait()
             await node.shutdown()
         watchers.cancel_scope.cancel()

@@ -26,11 +26,11 @@ from kraft.config import UsageError
 from kraft.sim.faults.nemesis import FAULTS, FORGED_FRAMES, PROFILES
 from kraft.sim.mutants import MUTANTS
 from kraft.sim.pictures.diagram import render_diagram
-from kraft.sim.pictures.story import story_lines, tell
+from kraft.sim.pictures.execution import execution_lines, execution_of
 from kraft.sim.runs.simulator import Result
 from kraft.sim.search.explore import Explored, Scope, explore
-from kraft.sim.search.hunt import KINDS, SURVIVORS, Hunt
 from kraft.sim.search.schedule import Schedule, decode_schedule, encode_schedule
+from kraft.sim.search.seed_search import KINDS, SURVIVORS, SeedSearch
 from kraft.sim.search.shrink import shrink
 
 SEEDS_AT_ONCE: Final = 4
@@ -101,13 +101,13 @@ def run_command(
     if FORGED_FRAMES in drawn and members not in SURVIVORS:
         hint = f"Choose --members {', '.join(SURVIVORS)}."
         raise UsageError(f"{FORGED_FRAMES} cannot be simulated with {members}", where="--faults", hint=hint)
-    hunt = Hunt(members=members, nodes=nodes, brokers=brokers, mutant=mutant, chaos_ms=chaos_ms, faults=drawn)
+    search = SeedSearch(members=members, nodes=nodes, brokers=brokers, mutant=mutant, chaos_ms=chaos_ms, faults=drawn)
     wanted = _seeds(seeds)
     begin = time.perf_counter()
     done: list[Result] = []
     found: Schedule | None = None
     with LongJob("seeds", len(wanted)) as job:
-        for outcome in _outcomes(hunt, wanted, jobs or os.cpu_count() or 1):
+        for outcome in _outcomes(search, wanted, jobs or os.cpu_count() or 1):
             job.advance(1)
             if isinstance(outcome, Schedule):
                 found = outcome
@@ -150,7 +150,7 @@ def replay_command(
     schedule = decode_schedule(Path(file).read_bytes(), file)
     if without_mutant:
         schedule = msgspec.structs.replace(schedule, mutant=None)
-    story = tell(schedule)
+    story = execution_of(schedule)
     replayed = story.replayed
     if html is not None:
         Path(html).write_text(render_diagram(story), encoding="utf-8")
@@ -161,7 +161,7 @@ def replay_command(
         click.echo(msgspec.json.encode(report | {"failure": failure, "recorded": schedule.message or None}))
     else:
         if not quiet:
-            echo_lines(story_lines(story))
+            echo_lines(execution_lines(story))
         echo_lines(_replay_lines(schedule, skipped, replayed.digest, replayed.failure))
     context.exit(0 if replayed.failure is None else 1)
 
@@ -285,20 +285,20 @@ def _faults(text: str | None, usual: tuple[str, ...]) -> tuple[str, ...]:
 # Workers
 
 
-def _outcomes(hunt: Hunt, seeds: range, jobs: int) -> Iterator[Result | Schedule]:
+def _outcomes(search: SeedSearch, seeds: range, jobs: int) -> Iterator[Result | Schedule]:
     """The outcome of each run, in the order of seeds."""
     if jobs == 1 or len(seeds) == 1:
         with garbage_collected_seldom():
-            yield from map(hunt.run, seeds)
+            yield from map(search.run, seeds)
         return
     parts = (seeds[first : first + SEEDS_AT_ONCE] for first in range(0, len(seeds), SEEDS_AT_ONCE))
     with _workers(jobs) as workers:
         waiting: deque[Future[list[Result | Schedule]]] = deque(
-            workers.submit(_run_part, hunt, part) for part in islice(parts, AHEAD * jobs)
+            workers.submit(_run_part, search, part) for part in islice(parts, AHEAD * jobs)
         )
         while waiting:
             outcomes = waiting.popleft().result()
-            waiting.extend(workers.submit(_run_part, hunt, part) for part in islice(parts, 1))
+            waiting.extend(workers.submit(_run_part, search, part) for part in islice(parts, 1))
             yield from outcomes
 
 
@@ -319,12 +319,12 @@ def _ignore_ctrl_c() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _run_part(hunt: Hunt, seeds: range) -> list[Result | Schedule]:
+def _run_part(search: SeedSearch, seeds: range) -> list[Result | Schedule]:
     """The runs of some seeds, up to the first that breaks an invariant."""
     outcomes: list[Result | Schedule] = []
     with garbage_collected_seldom():
         for seed in seeds:
-            outcome = hunt.run(seed)
+            outcome = search.run(seed)
             outcomes.append(outcome)
             if isinstance(outcome, Schedule):
                 break

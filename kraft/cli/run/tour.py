@@ -16,8 +16,8 @@ from msgspec import Struct
 
 from kraft.admin import AdminClient, AdminError, ConfigChange, QuorumDescription, ResourceType
 from kraft.cli.run.broker_tour import BrokerTour, Seen, StepFailed
-from kraft.cli.text import CommandFailed
 from kraft.config import Config
+from kraft.config.errors import CommandFailed
 from kraft.local.local_cluster import LocalCluster, NodeProcess
 from metadata_log.disk import OsDisk
 from metadata_log.reading.reader import Damage, read_entries, read_log

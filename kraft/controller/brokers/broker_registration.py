@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kraft.controller.brokers.broker_states import restart, unregister
-from kraft.controller.decision.deciding import Deciding
+from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import (
     RECORDS_PER_OPERATION,
     TOO_MANY_RECORDS,
@@ -33,23 +33,23 @@ _MIGRATING_FIELD_SINCE: Final = 8
 _HIGHEST_SECURITY_PROTOCOL: Final = 3
 
 
-def register_broker(deciding: Deciding, request: BrokerRegistrationRequest) -> Steps:
+def register_broker(context: RequestContext, request: BrokerRegistrationRequest) -> Steps:
     """Register a new incarnation of a broker, or update the registration of the current one.
 
     Each incarnation gets its own epoch and begins fenced. The records first remove the former incarnation's replicas
     from each ISR, then register the broker. If only a part of the records is committed, the broker repeats its request.
     Raises `ApiError`.
     """
-    image, broker_id = deciding.image, request.broker_id
-    _check(deciding, request)
+    image, broker_id = context.image, request.broker_id
+    _check(context, request)
     old = image.brokers.by_id.get(broker_id)
     is_new = False
     if old is None or old.incarnation_id != request.incarnation_id:
         last_epoch = _NEVER_REGISTERED if old is None else old.epoch
-        is_clean = deciding.version >= _CLEAN_SHUTDOWN_SINCE and request.previous_broker_epoch == last_epoch
+        is_clean = context.version >= _CLEAN_SHUTDOWN_SINCE and request.previous_broker_epoch == last_epoch
         is_new = True
-        yield from restart(image, broker_id, deciding.defaults, is_clean=is_clean)
-        epoch, fenced, in_controlled_shutdown = deciding.next_offset, True, False
+        yield from restart(image, broker_id, context.defaults, is_clean=is_clean)
+        epoch, fenced, in_controlled_shutdown = context.next_offset, True, False
     else:
         epoch, fenced, in_controlled_shutdown = old.epoch, old.fenced, old.in_controlled_shutdown
     metadata_version = image.features.metadata_version or 0
@@ -75,8 +75,8 @@ def register_broker(deciding: Deciding, request: BrokerRegistrationRequest) -> S
         log_dirs=tuple(request.log_dirs) if metadata_version >= DIRECTORIES_SINCE else (),
     )
     if is_new:
-        deciding.sessions.forget(broker_id)
-    deciding.sessions.touch(broker_id, fenced=fenced)
+        context.sessions.forget(broker_id)
+    context.sessions.touch(broker_id, fenced=fenced)
     registered = VersionedRecord(record, _register_version(metadata_version))
     return ControllerResult((registered,), BrokerRegistrationResponse(broker_epoch=epoch), is_atomic=False)
 
@@ -88,14 +88,14 @@ def refuse_registration(
     return BrokerRegistrationResponse(error_code=error)
 
 
-def unregister_broker(deciding: Deciding, request: UnregisterBrokerRequest) -> Steps:
+def unregister_broker(context: RequestContext, request: UnregisterBrokerRequest) -> Steps:
     """Remove a broker, fenced or not; raises `ApiError`."""
-    broker = deciding.image.brokers.by_id.get(request.broker_id)
+    broker = context.image.brokers.by_id.get(request.broker_id)
     if broker is None:
         text = f"Broker ID {request.broker_id} is not currently registered"
         raise ApiError(Error.BROKER_ID_NOT_REGISTERED, text)
     records: list[VersionedRecord] = []
-    for record in unregister(deciding.image, broker, deciding.defaults):
+    for record in unregister(context.image, broker, context.defaults):
         if record is not None:
             records.append(record)
             if len(records) > RECORDS_PER_OPERATION:
@@ -122,17 +122,17 @@ def _register_version(metadata_version: int) -> int:
     return 1 if metadata_version >= _SHUTDOWN_FIELD_SINCE else 0
 
 
-def _check(deciding: Deciding, request: BrokerRegistrationRequest) -> None:
+def _check(context: RequestContext, request: BrokerRegistrationRequest) -> None:
     """Check the preconditions of a registration in Kafka's order; raises `ApiError`."""
-    image = deciding.image
-    if request.cluster_id != deciding.cluster_id:
-        text = f"Expected cluster ID {deciding.cluster_id}, but got cluster ID {request.cluster_id}"
+    image = context.image
+    if request.cluster_id != context.cluster_id:
+        text = f"Expected cluster ID {context.cluster_id}, but got cluster ID {request.cluster_id}"
         raise ApiError(Error.INCONSISTENT_CLUSTER_ID, text)
     old = image.brokers.by_id.get(request.broker_id)
     if (
         old is not None
         and old.incarnation_id != request.incarnation_id
-        and deciding.sessions.is_valid(old.id, old.epoch, deciding.now_ms)
+        and context.sessions.is_valid(old.id, old.epoch, context.now_ms)
     ):
         text = f"Another broker is registered with that broker id: {old.id}, and its session has not expired."
         raise ApiError(Error.DUPLICATE_BROKER_REGISTRATION, text)

@@ -9,7 +9,7 @@ from typing import Final
 
 from kraft.controller.decision.authorizer import OF_A_CLUSTER, AclOperation
 from kraft.controller.decision.result import ApiError
-from kraft.controller.features.registration import REGISTRATION_SINCE
+from kraft.controller.features.controller_registration import REGISTRATION_SINCE
 from metadata_log.image import METADATA_VERSION, MetadataImage
 from metadata_log.image.persistent_map import in_key_order
 from transport.protocol.errors import Error

@@ -12,7 +12,7 @@ from kraft.config.described import DescribedSetting, counts_for_all, kafka_setti
 from kraft.config.topic_synonyms import TOPIC_SYNONYMS, inherited
 from kraft.controller.configs.group_config_keys import GROUP_KEYS
 from kraft.controller.configs.topic_config_keys import TOPIC_KEYS, TopicKey
-from kraft.controller.decision.deciding import Deciding
+from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import ApiError, ControllerResult, Steps
 from kraft.controller.decision.topic_names import check_name
 from metadata_log.image import ResourceType
@@ -60,10 +60,10 @@ _TABLES: Final[Mapping[int, tuple[Mapping[str, TopicKey], int]]] = {
 _RESULTS_PER_STEP: Final = 4
 
 
-def describe_configs(deciding: Deciding, request: DescribeConfigsRequest) -> Steps:
+def describe_configs(context: RequestContext, request: DescribeConfigsRequest) -> Steps:
     """Describe each resource separately."""
     results = []
-    describing = _Describing(deciding, request)
+    describing = _Describing(context, request)
     for resource in request.resources:
         yield None
         error, text, configs = Error.NONE, "", list[DescribeConfigsResourceResult]()
@@ -106,8 +106,8 @@ Described = Generator[None, None, list[DescribeConfigsResourceResult]]
 class _Describing:
     """The description for one request. Resources share the results that are equal for all of them."""
 
-    def __init__(self, deciding: Deciding, request: DescribeConfigsRequest) -> None:
-        self._deciding = deciding
+    def __init__(self, context: RequestContext, request: DescribeConfigsRequest) -> None:
+        self._deciding = context
         self._with_synonyms = request.include_synonyms
         self._tables: dict[int, _Table] = {}
         self._of_brokers: dict[str, tuple[Mapping[str, DescribedSetting], dict[str, list[Value]]]] = {}
@@ -217,18 +217,18 @@ class _Table(Struct, frozen=True):
     unset_in_order: list[DescribeConfigsResourceResult]
 
 
-def _of_brokers(deciding: Deciding, name: str) -> tuple[Mapping[str, DescribedSetting], dict[str, list[Value]]]:
+def _of_brokers(context: RequestContext, name: str) -> tuple[Mapping[str, DescribedSetting], dict[str, list[Value]]]:
     """The settings of this node, or of all brokers if the name is empty."""
-    configs = deciding.committed.configs
+    configs = context.committed.configs
     for_all = [
         (key, (value, DYNAMIC_DEFAULT))
         for key, value in in_key_order(configs.of((ResourceType.BROKER, "")))
         if counts_for_all(key, value)
     ]
-    settings = {one.name: one for one in deciding.own_settings}
+    settings = {one.name: one for one in context.own_settings}
     if not name:
         return settings, {key: [value] for key, value in for_all}
-    _check_own_id(deciding, name, " or empty string,")
+    _check_own_id(context, name, " or empty string,")
     own = [(key, (value, DYNAMIC_BROKER)) for key, value in in_key_order(configs.of((ResourceType.BROKER, name)))]
     found: dict[str, list[Value]] = {}
     for key, value in (*own, *for_all):
@@ -242,12 +242,12 @@ def _of_brokers(deciding: Deciding, name: str) -> tuple[Mapping[str, DescribedSe
     return settings, found
 
 
-def _of_node(deciding: Deciding, key: str) -> list[Value]:
+def _of_node(context: RequestContext, key: str) -> list[Value]:
     """The values that topics inherit for a key: from this node and from all brokers, under the names used there."""
-    configs = deciding.committed.configs
-    static = {one.name: one.value for one in deciding.own_settings if one.is_set and one.value is not None}
+    configs = context.committed.configs
+    static = {one.name: one.value for one in context.own_settings if one.is_set and one.value is not None}
     layers = (
-        (configs.of((ResourceType.BROKER, str(deciding.defaults.node_id))), DYNAMIC_BROKER),
+        (configs.of((ResourceType.BROKER, str(context.defaults.node_id))), DYNAMIC_BROKER),
         (configs.of((ResourceType.BROKER, "")), DYNAMIC_DEFAULT),
         (static, STATIC),
     )
@@ -268,13 +268,13 @@ def _synonyms(kind: ResourceType, key: str, values: list[Value]) -> list[Describ
     ]
 
 
-def _check_own_id(deciding: Deciding, name: str, otherwise: str = "") -> None:
+def _check_own_id(context: RequestContext, name: str, otherwise: str = "") -> None:
     """Refuse a broker id other than this node's, since each node describes only itself."""
     if not name:
         raise ApiError(Error.INVALID_REQUEST, "Broker id must not be empty")
     if not _INT.fullmatch(name):
         raise ApiError(Error.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
-    own = deciding.defaults.node_id
+    own = context.defaults.node_id
     if int(name) != own:
         text = f"Unexpected broker id, expected {own}{otherwise} but received {name}"
         raise ApiError(Error.INVALID_REQUEST, text)

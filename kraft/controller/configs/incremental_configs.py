@@ -12,7 +12,7 @@ from typing import Final
 
 from kraft.controller.configs import client_metrics, group_config_keys, topic_config_keys
 from kraft.controller.configs.whole_numbers import whole_number
-from kraft.controller.decision.deciding import Deciding
+from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import RECORDS_PER_OPERATION, ApiError, ControllerResult, Steps, VersionedRecord
 from kraft.controller.decision.topic_configs import MIN_ISR
 from kraft.controller.decision.topic_names import check_name
@@ -36,7 +36,7 @@ LONGEST_VALUE: Final = 32_767
 CORDONED: Final = "cordoned.log.dirs"
 
 
-def incremental_alter_configs(deciding: Deciding, request: IncrementalAlterConfigsRequest) -> Steps:
+def incremental_alter_configs(context: RequestContext, request: IncrementalAlterConfigsRequest) -> Steps:
     """Decide on each resource separately, all or nothing in each; one atomic batch holds the records of all."""
     records: list[VersionedRecord] = []
     answers: list[AlterConfigsResourceResponse] = []
@@ -50,7 +50,7 @@ def incremental_alter_configs(deciding: Deciding, request: IncrementalAlterConfi
         try:
             if key in duplicates:
                 raise ApiError(Error.INVALID_REQUEST, "Duplicate resource.")
-            records.extend(alter(deciding, key, resource.configs))
+            records.extend(alter(context, key, resource.configs))
         except ApiError as refused:
             error, text = refused.error, refused.text
         answers.append(
@@ -96,7 +96,7 @@ def _duplicates(resources: list[AlterConfigsResource]) -> frozenset[Resource]:
 
 
 def alter(
-    deciding: Deciding, resource: Resource, changes: Sequence[AlterableConfig], *, is_new: bool = False
+    context: RequestContext, resource: Resource, changes: Sequence[AlterableConfig], *, is_new: bool = False
 ) -> list[VersionedRecord]:
     """The records that change one resource; raises `ApiError` if one of its changes is invalid.
 
@@ -105,7 +105,7 @@ def alter(
     """
     if resource[0] not in _VALIDATORS:
         raise _wrong_kind(resource[0])
-    before = deciding.image.configs.of(resource)
+    before = context.image.configs.of(resource)
     after = dict(before)
     # The changes are grouped by key first, so the last operation on a key wins.
     wanted = {change.name: change for change in changes}
@@ -116,11 +116,11 @@ def alter(
         else:
             after[name] = value
     if resource[0] == ResourceType.BROKER and MIN_ISR in wanted:
-        _check_eligibility(deciding, resource, after)
+        _check_eligibility(context, resource, after)
     _validate(resource, after, before)
     if not is_new:
-        _check_exists(deciding.image, resource)
-    if CORDONED in wanted and resource[0] == ResourceType.BROKER and not deciding.forwarded:
+        _check_exists(context.image, resource)
+    if CORDONED in wanted and resource[0] == ResourceType.BROKER and not context.forwarded:
         _check_cordoned(before.get(CORDONED, ""), after.get(CORDONED, ""))
     # Brokers reload each value that is written, even an unchanged one.
     always = resource[0] == ResourceType.BROKER
@@ -131,14 +131,14 @@ def alter(
         )
         for name in written
     ]
-    if MIN_ISR in written and _elr_enabled(deciding) and resource[0] in (ResourceType.TOPIC, ResourceType.BROKER):
+    if MIN_ISR in written and _elr_enabled(context) and resource[0] in (ResourceType.TOPIC, ResourceType.BROKER):
         topic = resource[1] if resource[0] == ResourceType.TOPIC else ""
         records.append(VersionedRecord(ClearElrRecord(topic_name=topic)))
     return records
 
 
-def _elr_enabled(deciding: Deciding) -> bool:
-    return deciding.image.features.level(ELIGIBLE_LEADER_REPLICAS) > 0
+def _elr_enabled(context: RequestContext) -> bool:
+    return context.image.features.level(ELIGIBLE_LEADER_REPLICAS) > 0
 
 
 def _wrong_kind(kind: int) -> ApiError:
@@ -200,9 +200,9 @@ _VALIDATORS: Final[dict[int, Callable[[str, Mapping[str, str], Mapping[str, str]
 }
 
 
-def _check_eligibility(deciding: Deciding, resource: Resource, after: Mapping[str, str]) -> None:
+def _check_eligibility(context: RequestContext, resource: Resource, after: Mapping[str, str]) -> None:
     """While ELR is enabled, min.insync.replicas has to be the same on each broker."""
-    if not _elr_enabled(deciding):
+    if not _elr_enabled(context):
         return
     if resource[1]:
         text = "Broker-level min.insync.replicas cannot be altered while ELR is enabled."

@@ -6,7 +6,7 @@ from collections import Counter
 
 from kraft.controller.configs import client_metrics
 from kraft.controller.configs.incremental_configs import DELETE, SET, alter
-from kraft.controller.decision.deciding import Deciding
+from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import RECORDS_PER_OPERATION, ApiError, ControllerResult, Steps, VersionedRecord
 from metadata_log.image import Resource, ResourceType
 from metadata_log.records.metadata import ClearElrRecord
@@ -20,7 +20,7 @@ from transport.protocol.messages.alter_configs import (
 from transport.protocol.messages.incremental_alter_configs import AlterableConfig
 
 
-def alter_configs(deciding: Deciding, request: AlterConfigsRequest) -> Steps:
+def alter_configs(context: RequestContext, request: AlterConfigsRequest) -> Steps:
     """Decide on each resource separately. A value that the request does not name is removed."""
     records: list[VersionedRecord] = []
     answers = []
@@ -34,7 +34,7 @@ def alter_configs(deciding: Deciding, request: AlterConfigsRequest) -> Steps:
                 raise ApiError(Error.INVALID_REQUEST, "Duplicate resource.")
             if key[0] == ResourceType.BROKER_LOGGER:
                 raise ApiError(Error.INVALID_REQUEST, "Unexpected resource type BROKER_LOGGER.")
-            records += alter(deciding, key, _changes(deciding, resource))
+            records += alter(context, key, _changes(context, resource))
         except ApiError as refused:
             error = refused
         answers.append(_answer(key, error))
@@ -63,10 +63,10 @@ def _answer(key: Resource, error: ApiError | None) -> AlterConfigsResourceRespon
     )
 
 
-def _changes(deciding: Deciding, resource: AlterConfigsResource) -> list[AlterableConfig]:
+def _changes(context: RequestContext, resource: AlterConfigsResource) -> list[AlterableConfig]:
     """The incremental changes that are equivalent to the replacement."""
     named = {config.name: config.value for config in resource.configs}
-    gone = [name for name in deciding.image.configs.of(_key(resource)) if name not in named]
+    gone = [name for name in context.image.configs.of(_key(resource)) if name not in named]
     return [
         *(AlterableConfig(name=name, config_operation=SET, value=value) for name, value in named.items()),
         *(AlterableConfig(name=name, config_operation=DELETE, value=None) for name in sorted(gone)),

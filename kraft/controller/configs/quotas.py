@@ -7,7 +7,7 @@ from ipaddress import ip_address
 from math import isnan
 from typing import Final
 
-from kraft.controller.decision.deciding import Deciding
+from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import RECORDS_PER_OPERATION, ApiError, ControllerResult, Steps, VersionedRecord
 from metadata_log.image import MetadataImage
 from metadata_log.image.quotas import NO_QUOTAS
@@ -42,7 +42,7 @@ Wanted = dict[str, str | None]
 """The names of an entity by entity type; None is the default entity, for names without a quota of their own."""
 
 
-def alter_client_quotas(deciding: Deciding, request: AlterClientQuotasRequest) -> Steps:
+def alter_client_quotas(context: RequestContext, request: AlterClientQuotasRequest) -> Steps:
     """Validate each entity separately; only changes are written."""
     entities = [{part.entity_type: part.entity_name for part in entry.entity} for entry in request.entries]
     records: list[VersionedRecord] = []
@@ -54,7 +54,7 @@ def alter_client_quotas(deciding: Deciding, request: AlterClientQuotasRequest) -
         try:
             if entity in answers or len({one.key for one in entry.ops}) < len(entry.ops):
                 raise ApiError(Error.INVALID_REQUEST, f"Ignoring duplicate entity {_in_words(wanted)}")
-            records += _changes(deciding.image, wanted, entry.ops)
+            records += _changes(context.image, wanted, entry.ops)
         except ApiError as refused:
             error = refused
         answers[entity] = _answer(wanted, error)

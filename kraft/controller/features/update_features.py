@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from kraft.controller.decision.deciding import Deciding
+from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import ApiError, ControllerResult, QuorumLevel, VersionedRecord
 from kraft.controller.decision.topic_configs import MIN_ISR
-from kraft.controller.features.registration import REGISTRATION_SINCE
+from kraft.controller.features.controller_registration import REGISTRATION_SINCE
 from kraft.controller.features.supported_features import ELIGIBLE_LEADER_REPLICAS, SUPPORTED_FEATURES
 from metadata_log.image import METADATA_VERSION, ResourceType
 from metadata_log.image.features import KRAFT_VERSION
@@ -36,23 +36,23 @@ SUPPORTED_LEVELS: Final = {name: (lowest, highest) for name, lowest, highest in 
 Range = tuple[int, int]
 
 
-def update_features(deciding: Deciding, request: UpdateFeaturesRequest) -> ControllerResult:
+def update_features(context: RequestContext, request: UpdateFeaturesRequest) -> ControllerResult:
     """Change all levels, or none: raises `ApiError` for the first invalid one. The last update of each feature
     counts."""
     wanted = {update.feature: update for update in request.feature_updates}
-    levels = dict(deciding.image.features.all_levels())
+    levels = dict(context.image.features.all_levels())
     levels |= {name: update.max_version_level for name, update in wanted.items()}
     records: list[Message] = []
     for update in wanted.values():
         try:
-            records += _update(deciding, update, levels)
+            records += _update(context, update, levels)
         except ApiError as refused:
             text = f"The update failed for all features since the following feature had an error: {refused.text}"
             raise ApiError(refused.error, text) from refused
     if any(_enables_elr(record) for record in records):
-        records = [*_same_everywhere(deciding), *records]
+        records = [*_same_everywhere(context), *records]
     results = [UpdatableFeatureResult(feature=name, error_message=Error.NONE.name) for name in wanted]
-    response = UpdateFeaturesResponse(error_message=None, results=results if deciding.version <= RESULTS_UNTIL else [])
+    response = UpdateFeaturesResponse(error_message=None, results=results if context.version <= RESULTS_UNTIL else [])
     written = () if request.validate_only else tuple(VersionedRecord(record) for record in records)
     raised = wanted.get(KRAFT_VERSION)
     quorum_level = None if raised is None else QuorumLevel(raised.max_version_level, request.validate_only)
@@ -70,26 +70,26 @@ def _enables_elr(record: Message) -> bool:
     )
 
 
-def _same_everywhere(deciding: Deciding) -> Iterator[ConfigRecord]:
+def _same_everywhere(context: RequestContext) -> Iterator[ConfigRecord]:
     """While ELR is enabled, min.insync.replicas has to be the same on each broker."""
-    configs = deciding.image.configs
+    configs = context.image.configs
     if MIN_ISR not in configs.of((ResourceType.BROKER, "")):
         yield ConfigRecord(
-            resource_type=ResourceType.BROKER, resource_name="", name=MIN_ISR, value=str(deciding.defaults.min_isr)
+            resource_type=ResourceType.BROKER, resource_name="", name=MIN_ISR, value=str(context.defaults.min_isr)
         )
     for (kind, name), values in in_key_order(configs.by_resource):
         if kind == ResourceType.BROKER and name and MIN_ISR in values:
             yield ConfigRecord(resource_type=kind, resource_name=name, name=MIN_ISR, value=None)
 
 
-def _update(deciding: Deciding, update: FeatureUpdateKey, levels: Mapping[str, int]) -> list[Message]:
+def _update(context: RequestContext, update: FeatureUpdateKey, levels: Mapping[str, int]) -> list[Message]:
     """The record for one feature, checked in Kafka's order; `levels` are the target levels of all updates together."""
-    name, level, image = update.feature, update.max_version_level, deciding.image
+    name, level, image = update.feature, update.max_version_level, context.image
     if update.upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
         raise _invalid(update, "The controller does not support the given upgrade type.")
     if level < 0:
         raise _invalid(update, "A feature version cannot be less than 0.")
-    for why in _obstacles(deciding, name, level):
+    for why in _obstacles(context, name, level):
         raise _invalid(update, why)
     now = image.features.level(name)
     if level < now and update.upgrade_type == UPGRADE:
@@ -122,9 +122,9 @@ def _check_downgrade(now: int, level: int, *, is_unsafe: bool) -> None:
     raise ApiError(Error.INVALID_UPDATE_VERSION, text)
 
 
-def _obstacles(deciding: Deciding, name: str, level: int) -> Iterator[str]:
+def _obstacles(context: RequestContext, name: str, level: int) -> Iterator[str]:
     """Each node that does not support a feature at a level, fenced brokers included."""
-    node_id, image = deciding.defaults.node_id, deciding.image
+    node_id, image = context.defaults.node_id, context.image
     yield from _obstacle(f"Local controller {node_id}", level, SUPPORTED_LEVELS.get(name))
     for broker_id, broker in in_key_order(image.brokers.by_id):
         yield from _obstacle(f"Broker {broker_id}", level, _range_of(name, broker.features))
@@ -133,7 +133,7 @@ def _obstacles(deciding: Deciding, name: str, level: int) -> Iterator[str]:
     for controller_id, controller in in_key_order(image.controllers.by_id):
         if controller_id != node_id:
             yield from _obstacle(f"Controller {controller_id}", level, _range_of(name, controller.features))
-    for voter in deciding.voters:
+    for voter in context.voters:
         if voter != node_id and voter not in image.controllers.by_id:
             yield f"controller {voter} has not registered, and may not support this feature"
 

@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Struct, structs
 
 from kraft.controller.decision.authorizer import CLUSTER_NAME, LITERAL, WILDCARD, AclResource
-from kraft.controller.decision.deciding import Deciding
+from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import (
     RECORDS_PER_OPERATION,
     ApiError,
@@ -92,9 +92,9 @@ class AclFilter(Struct, frozen=True):
         return acl.resource_name == WILDCARD if acl.pattern_type == LITERAL else name.startswith(acl.resource_name)
 
 
-def create_acls(deciding: Deciding, request: CreateAclsRequest) -> Steps:
+def create_acls(context: RequestContext, request: CreateAclsRequest) -> Steps:
     """Validate each ACL on its own. An ACL that exists, or that the request repeats, succeeds without a record."""
-    _check_configured(deciding)
+    _check_configured(context)
     for creation in request.creations:
         _check_concrete(creation)
     added: dict[Acl, None] = {}
@@ -107,14 +107,14 @@ def create_acls(deciding: Deciding, request: CreateAclsRequest) -> Steps:
             results.append(AclCreationResult(error_code=refused.error, error_message=refused.text))
         else:
             results.append(AclCreationResult())
-            if not deciding.image.acls.has(acl):
+            if not context.image.acls.has(acl):
                 added[acl] = None
     if len(added) > RECORDS_PER_OPERATION:
         raise ApiError(Error.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
     records = []
     for acl in added:
         yield None
-        records.append(VersionedRecord(acl_record(_new_id(deciding), acl)))
+        records.append(VersionedRecord(acl_record(_new_id(context), acl)))
     return ControllerResult(tuple(records), CreateAclsResponse(results=results))
 
 
@@ -124,15 +124,15 @@ def refuse_create_acls(request: CreateAclsRequest, error: Error, text: str | Non
     return CreateAclsResponse(results=[result] * len(request.creations))
 
 
-def delete_acls(deciding: Deciding, request: DeleteAclsRequest) -> Steps:
+def delete_acls(context: RequestContext, request: DeleteAclsRequest) -> Steps:
     """Remove the ACLs that match any filter. An ACL that two filters match is in both results, and is removed once."""
-    _check_configured(deciding)
+    _check_configured(context)
     removed: dict[Uuid, None] = {}
     results = []
     for asked in request.filters:
         yield None
         try:
-            found = yield from _found(deciding.image, _delete_filter(asked))
+            found = yield from _found(context.image, _delete_filter(asked))
         except ApiError as refused:
             results.append(DeleteAclsFilterResult(error_code=refused.error, error_message=refused.text))
         else:
@@ -151,16 +151,16 @@ def refuse_delete_acls(request: DeleteAclsRequest, error: Error, text: str | Non
     return DeleteAclsResponse(filter_results=[result] * len(request.filters))
 
 
-def describe_acls(deciding: Deciding, request: DescribeAclsRequest) -> Steps:
+def describe_acls(context: RequestContext, request: DescribeAclsRequest) -> Steps:
     """The ACLs that match the filter, grouped by resource."""
-    if deciding.admin.authorizer is None:
+    if context.admin.authorizer is None:
         text = "No Authorizer is configured on the broker"
         return _described(DescribeAclsResponse(error_code=Error.SECURITY_DISABLED, error_message=text))
     wanted = _filter_of(request)
     if UNKNOWN in _codes(wanted):
         return _described(DescribeAclsResponse(error_code=Error.INVALID_REQUEST, error_message=_UNKNOWN_ELEMENTS))
     by_resource: dict[tuple[int, str, int], list[AclDescription]] = {}
-    for _, acl in (yield from _found(deciding.committed, wanted)):
+    for _, acl in (yield from _found(context.committed, wanted)):
         key = (acl.resource_type, acl.resource_name, acl.pattern_type)
         by_resource.setdefault(key, []).append(
             AclDescription(
@@ -183,8 +183,8 @@ def _described(response: DescribeAclsResponse) -> ControllerResult:
     return ControllerResult(response=response)
 
 
-def _check_configured(deciding: Deciding) -> None:
-    if deciding.admin.authorizer is None:
+def _check_configured(context: RequestContext) -> None:
+    if context.admin.authorizer is None:
         raise ApiError(Error.SECURITY_DISABLED, _NO_AUTHORIZER)
 
 
@@ -241,9 +241,9 @@ def _check_concrete(creation: AclCreation) -> None:
         raise ApiError(Error.UNKNOWN_SERVER_ERROR)
 
 
-def _new_id(deciding: Deciding) -> Uuid:
+def _new_id(context: RequestContext) -> Uuid:
     """An id that no ACL has yet."""
-    while (acl_id := random_uuid(deciding.rng)) in deciding.image.acls.by_id:
+    while (acl_id := random_uuid(context.rng)) in context.image.acls.by_id:
         pass
     return acl_id
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from kraft.controller.decision.deciding import Deciding
+from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import RECORDS_PER_OPERATION, ApiError, ControllerResult, VersionedRecord
 from metadata_log.image import MetadataImage
 from metadata_log.image.persistent_map import in_key_order
@@ -31,15 +31,15 @@ from transport.protocol.messages.describe_user_scram_credentials import (
 _TWICE: Final = "A user credential cannot be altered twice in the same request"
 
 
-def alter_scram_credentials(deciding: Deciding, request: AlterUserScramCredentialsRequest) -> ControllerResult:
+def alter_scram_credentials(context: RequestContext, request: AlterUserScramCredentialsRequest) -> ControllerResult:
     """Validate each user separately; a user may occur once. Deletions precede upsertions."""
-    level = deciding.image.features.metadata_version or 0
+    level = context.image.features.metadata_version or 0
     if level < SCRAM_SINCE:
         raise ApiError(Error.UNSUPPORTED_VERSION, "The current metadata.version does not support SCRAM")
     records: dict[str, Message] = {}
     errors: dict[str, ApiError | None] = {}
     changes: list[tuple[str, Callable[[], Message]]] = [
-        *((one.name, partial(_removal, deciding.image, one)) for one in request.deletions),
+        *((one.name, partial(_removal, context.image, one)) for one in request.deletions),
         *((one.name, partial(_credential, one)) for one in request.upsertions),
     ]
     for user, decide in changes:
@@ -74,12 +74,14 @@ def refuse_describe_scram(
     return DescribeUserScramCredentialsResponse(error_code=error, error_message=text)
 
 
-def describe_scram_credentials(deciding: Deciding, request: DescribeUserScramCredentialsRequest) -> ControllerResult:
+def describe_scram_credentials(
+    context: RequestContext, request: DescribeUserScramCredentialsRequest
+) -> ControllerResult:
     """The mechanisms and iterations of the named users; of all users if the list is null or empty.
 
     Kafka's controllers do not serve this request. This response equals that of Kafka's brokers.
     """
-    by_user = deciding.committed.scram.by_user
+    by_user = context.committed.scram.by_user
     named = [user.name for user in request.users or ()]
     users = dict.fromkeys(named) if named else [user for user, _ in in_key_order(by_user)]
     results = []

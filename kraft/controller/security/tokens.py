@@ -12,7 +12,7 @@ from msgspec import structs
 from kraft.config.described import Secret
 from kraft.controller.decision.authorizer import AclOperation, AclResource
 from kraft.controller.decision.caller import Caller
-from kraft.controller.decision.deciding import Deciding
+from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import ControllerResult, Steps, VersionedRecord, now_and_then
 from metadata_log.image import DelegationToken
 from metadata_log.image.persistent_map import in_key_order, in_key_order_by_runs
@@ -45,34 +45,32 @@ REMOVALS_PER_RUN: Final = 1000
 """The limit on tokens removed in one run. The rest follows in the next run, at once."""
 
 
-def create_token(deciding: Deciding, request: CreateDelegationTokenRequest) -> ControllerResult:
+def create_token(context: RequestContext, request: CreateDelegationTokenRequest) -> ControllerResult:
     """Issue a token for the caller, or for the owner that the request names."""
-    requester = deciding.caller
+    requester = context.caller
     owner = requester
     if request.owner_principal_name:
         owner = Caller(request.owner_principal_type or "", request.owner_principal_name)
-    if not _is_allowed(deciding):
-        return ControllerResult(response=_uncreated(deciding, owner, Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, NEVER))
-    if owner.principal != requester.principal and not deciding.may(
+    if not _is_allowed(context):
+        return ControllerResult(response=_uncreated(context, owner, Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, NEVER))
+    if owner.principal != requester.principal and not context.may(
         AclOperation.CREATE_TOKENS, AclResource.USER, owner.principal
     ):
-        return ControllerResult(
-            response=_uncreated(deciding, owner, Error.DELEGATION_TOKEN_AUTHORIZATION_FAILED, NEVER)
-        )
-    error = _disabled(deciding)
+        return ControllerResult(response=_uncreated(context, owner, Error.DELEGATION_TOKEN_AUTHORIZATION_FAILED, NEVER))
+    error = _disabled(context)
     if error is None and any(one.principal_type != USER for one in request.renewers):
         error = Error.INVALID_PRINCIPAL_TYPE
     if error is None and not owner.type:
         # Kafka issues such a token, and then none of its nodes can read the record.
         error = Error.INVALID_PRINCIPAL_TYPE
     if error is not None:
-        return ControllerResult(response=_uncreated(deciding, owner, error, NO_TIME))
-    settings, now_ms = deciding.admin, deciding.now_ms
+        return ControllerResult(response=_uncreated(context, owner, error, NO_TIME))
+    settings, now_ms = context.admin, context.now_ms
     lifetime_ms = settings.token_max_lifetime_ms
     if request.max_lifetime_ms > 0:
         lifetime_ms = min(lifetime_ms, request.max_lifetime_ms)
     token = DelegationToken(
-        token_id=str(random_uuid(deciding.rng)),
+        token_id=str(random_uuid(context.rng)),
         owner=owner.principal,
         requester=requester.principal,
         renewers=tuple(f"{one.principal_type}:{one.principal_name}" for one in request.renewers),
@@ -80,7 +78,7 @@ def create_token(deciding: Deciding, request: CreateDelegationTokenRequest) -> C
         max_timestamp=now_ms + lifetime_ms,
         expiration_timestamp=min(now_ms + lifetime_ms, now_ms + settings.token_expiry_time_ms),
     )
-    told = _told_requester(deciding)
+    told = _told_requester(context)
     response = CreateDelegationTokenResponse(
         principal_type=owner.type,
         principal_name=owner.name,
@@ -104,24 +102,24 @@ def refuse_create_token(
     )
 
 
-def renew_token(deciding: Deciding, request: RenewDelegationTokenRequest) -> ControllerResult:
+def renew_token(context: RequestContext, request: RenewDelegationTokenRequest) -> ControllerResult:
     """Extend the lifetime of a token, at most to its maximum lifetime."""
-    if not _is_allowed(deciding):
+    if not _is_allowed(context):
         return ControllerResult(
             response=refuse_renew_token(request, Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED),
         )
-    found = _find(deciding, request.hmac)
+    found = _find(context, request.hmac)
     if isinstance(found, DelegationToken):
-        if _has_expired(found, deciding.now_ms):
+        if _has_expired(found, context.now_ms):
             found = Error.DELEGATION_TOKEN_EXPIRED
-        elif not _is_its_own(found, deciding.caller):
+        elif not _is_its_own(found, context.caller):
             found = Error.DELEGATION_TOKEN_OWNER_MISMATCH
     if not isinstance(found, DelegationToken):
         return ControllerResult(response=RenewDelegationTokenResponse(error_code=found))
-    period_ms = deciding.admin.token_expiry_time_ms
+    period_ms = context.admin.token_expiry_time_ms
     if request.renew_period_ms > 0:
         period_ms = min(period_ms, request.renew_period_ms)
-    expiry = min(found.max_timestamp, deciding.now_ms + period_ms)
+    expiry = min(found.max_timestamp, context.now_ms + period_ms)
     renewed = structs.replace(found, expiration_timestamp=expiry)
     return ControllerResult((_record(renewed),), RenewDelegationTokenResponse(expiry_timestamp_ms=expiry))
 
@@ -133,14 +131,14 @@ def refuse_renew_token(
     return RenewDelegationTokenResponse(error_code=error, expiry_timestamp_ms=NEVER)
 
 
-def expire_token(deciding: Deciding, request: ExpireDelegationTokenRequest) -> ControllerResult:
+def expire_token(context: RequestContext, request: ExpireDelegationTokenRequest) -> ControllerResult:
     """Expire a token after a period; at once if the period is negative."""
-    if not _is_allowed(deciding):
+    if not _is_allowed(context):
         return ControllerResult(
             response=refuse_expire_token(request, Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED),
         )
-    found, now_ms = _find(deciding, request.hmac), deciding.now_ms
-    if isinstance(found, DelegationToken) and not _is_its_own(found, deciding.caller):
+    found, now_ms = _find(context, request.hmac), context.now_ms
+    if isinstance(found, DelegationToken) and not _is_its_own(found, context.caller):
         found = Error.DELEGATION_TOKEN_OWNER_MISMATCH
     if isinstance(found, DelegationToken) and request.expiry_time_period_ms >= 0 and _has_expired(found, now_ms):
         found = Error.DELEGATION_TOKEN_EXPIRED
@@ -161,7 +159,7 @@ def refuse_expire_token(
     return ExpireDelegationTokenResponse(error_code=error, expiry_timestamp_ms=NEVER)
 
 
-def describe_tokens(_: Deciding, request: DescribeDelegationTokenRequest) -> ControllerResult:
+def describe_tokens(_: RequestContext, request: DescribeDelegationTokenRequest) -> ControllerResult:
     """Refuse the request as unauthenticated. Brokers describe tokens for their clients and do not forward this request.
 
     Kafka's controllers announce the API and fail on its requests.
@@ -177,13 +175,13 @@ def refuse_describe_tokens(
     return DescribeDelegationTokenResponse(error_code=error)
 
 
-def remove_expired(deciding: Deciding) -> Steps:
+def remove_expired(context: RequestContext) -> Steps:
     """Remove expired tokens; runs each `delegation.token.expiry.check.interval.ms`."""
     removals: list[VersionedRecord] = []
-    for entry in now_and_then(in_key_order_by_runs(deciding.image.tokens.by_id)):
+    for entry in now_and_then(in_key_order_by_runs(context.image.tokens.by_id)):
         if entry is None:
             yield None
-        elif _has_expired(entry[1], deciding.now_ms):
+        elif _has_expired(entry[1], context.now_ms):
             removals.append(VersionedRecord(RemoveDelegationTokenRecord(token_id=entry[0])))
             if len(removals) == REMOVALS_PER_RUN:
                 break
@@ -196,21 +194,21 @@ def token_hmac(secret: Secret | None, token_id: str) -> bytes:
     return digest(secret.value.encode(), token_id.encode(), "sha512")
 
 
-def _is_allowed(deciding: Deciding) -> bool:
+def _is_allowed(context: RequestContext) -> bool:
     """Whether the caller authenticated by other means than a token; an unauthenticated listener does not qualify."""
-    return deciding.forwarded and not deciding.caller.is_token
+    return context.forwarded and not context.caller.is_token
 
 
-def _disabled(deciding: Deciding) -> Error | None:
-    if deciding.admin.token_secret is None:
+def _disabled(context: RequestContext) -> Error | None:
+    if context.admin.token_secret is None:
         return Error.DELEGATION_TOKEN_AUTH_DISABLED
-    if (deciding.image.features.metadata_version or 0) < TOKENS_SINCE:
+    if (context.image.features.metadata_version or 0) < TOKENS_SINCE:
         return Error.UNSUPPORTED_VERSION
     return None
 
 
-def _uncreated(deciding: Deciding, owner: Caller, error: Error, time: int) -> CreateDelegationTokenResponse:
-    requester = _told_requester(deciding)
+def _uncreated(context: RequestContext, owner: Caller, error: Error, time: int) -> CreateDelegationTokenResponse:
+    requester = _told_requester(context)
     return CreateDelegationTokenResponse(
         error_code=error,
         principal_type=owner.type,
@@ -223,18 +221,18 @@ def _uncreated(deciding: Deciding, owner: Caller, error: Error, time: int) -> Cr
     )
 
 
-def _told_requester(deciding: Deciding) -> Caller:
+def _told_requester(context: RequestContext) -> Caller:
     """The requester as the response names the caller; old versions of the response have no such field."""
-    return deciding.caller if deciding.version >= OWNERS_SINCE else Caller("", "")
+    return context.caller if context.version >= OWNERS_SINCE else Caller("", "")
 
 
-def _find(deciding: Deciding, hmac: bytes) -> DelegationToken | Error:
+def _find(context: RequestContext, hmac: bytes) -> DelegationToken | Error:
     """The token with this HMAC, or the error if there is none."""
-    disabled = _disabled(deciding)
+    disabled = _disabled(context)
     if disabled is not None:
         return disabled
-    for token_id, token in in_key_order(deciding.image.tokens.by_id):
-        if compare_digest(token_hmac(deciding.admin.token_secret, token_id), hmac):
+    for token_id, token in in_key_order(context.image.tokens.by_id):
+        if compare_digest(token_hmac(context.admin.token_secret, token_id), hmac):
             return token
     return Error.DELEGATION_TOKEN_NOT_FOUND
 

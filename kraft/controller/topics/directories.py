@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kraft.controller.decision.deciding import Deciding
+from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import ApiError, ControllerResult, Records, Steps, VersionedRecord
 from kraft.controller.topics.partition_change import DIRECTORIES_SINCE, Target
 from kraft.controller.topics.partition_updates import (
@@ -30,15 +30,15 @@ from transport.protocol.messages.assign_replicas_to_dirs import (
 )
 
 
-def offline_changes(deciding: Deciding, broker: Broker, reported: tuple[Uuid, ...]) -> Records:
+def offline_changes(context: RequestContext, broker: Broker, reported: tuple[Uuid, ...]) -> Records:
     """The records for the directories that a broker reports offline; the broker repeats the report in each
     heartbeat."""
     lost = [directory for directory in broker.directories if directory in reported]
     if not lost:
         return
     for directory in lost:
-        members = _replicas_in(deciding.image, broker.id, directory)
-        yield from partition_updates(deciding.image, members, BrokerUpdate(removed=broker.id), deciding.defaults)
+        members = _replicas_in(context.image, broker.id, directory)
+        yield from partition_updates(context.image, members, BrokerUpdate(removed=broker.id), context.defaults)
     left = tuple(directory for directory in broker.directories if directory not in reported)
     change = BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, log_dirs=left)
     yield VersionedRecord(change, 2)
@@ -52,10 +52,10 @@ def cordoned_change(broker: Broker, reported: tuple[Uuid, ...]) -> list[Versione
     return [VersionedRecord(change, 3)]
 
 
-def assign_replicas_to_dirs(deciding: Deciding, request: AssignReplicasToDirsRequest) -> Steps:
+def assign_replicas_to_dirs(context: RequestContext, request: AssignReplicasToDirsRequest) -> Steps:
     """Assign replicas to directories, with an error code for each. Raises `ApiError` if the request fails as a
     whole."""
-    image = deciding.image
+    image = context.image
     if (image.features.metadata_version or 0) < DIRECTORIES_SINCE:
         raise ApiError(Error.UNSUPPORTED_VERSION, "Directory assignment is not supported yet.")
     broker = image.brokers.by_id.get(request.broker_id)
@@ -73,14 +73,14 @@ def assign_replicas_to_dirs(deciding: Deciding, request: AssignReplicasToDirsReq
                 if error is Error.NONE:
                     found = image.topics.by_id[topic.topic_id]
                     target = Target(directories={broker.id: directory.id})
-                    yield from change_of(image, found, number, target, deciding.defaults)
+                    yield from change_of(image, found, number, target, context.defaults)
                     if directory.id not in broker.directories:
                         offline.append((found.id, number, found.partitions[number]))
                 yield None
                 answers.append(AssignReplicasToDirsResponsePartitionData(partition_index=number, error_code=error))
             topics.append(AssignReplicasToDirsResponseTopicData(topic_id=topic.topic_id, partitions=answers))
         directories.append(AssignReplicasToDirsResponseDirectoryData(id=directory.id, topics=topics))
-        yield from partition_updates(image, offline, BrokerUpdate(removed=broker.id), deciding.defaults)
+        yield from partition_updates(image, offline, BrokerUpdate(removed=broker.id), context.defaults)
     return ControllerResult((), AssignReplicasToDirsResponse(directories=directories), is_atomic=False)
 
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from kraft.controller.decision.deciding import Deciding
+from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import ApiError, ControllerResult, Steps, VersionedRecord
 from kraft.controller.decision.topic_configs import unclean_election
-from kraft.controller.topics.leader_election import Election
+from kraft.controller.topics.leader_selection import Election
 from kraft.controller.topics.partition_change import RECOVERED, RECOVERING, Rules, Target, partition_change
 from kraft.controller.topics.partition_updates import is_active, rules_by_topic, versioned
 from metadata_log.image import MetadataImage, Partition, TopicImage, merge
@@ -27,25 +27,25 @@ _WITH_EPOCHS_SINCE: Final = 3
 _ANY_EPOCH: Final = -1
 
 
-def alter_partition(deciding: Deciding, request: AlterPartitionRequest) -> Steps:
+def alter_partition(context: RequestContext, request: AlterPartitionRequest) -> Steps:
     """Judge each partition separately; raises `ApiError` for a request from another incarnation of the broker."""
-    broker = deciding.image.brokers.by_id.get(request.broker_id)
+    broker = context.image.brokers.by_id.get(request.broker_id)
     if broker is None or broker.epoch != request.broker_epoch:
         raise ApiError(Error.STALE_BROKER_EPOCH)
     topics = []
-    rules = rules_by_topic(deciding.image, deciding.defaults)
+    rules = rules_by_topic(context.image, context.defaults)
     for asked in request.topics:
-        topic = deciding.image.topics.by_id.get(asked.topic_id)
+        topic = context.image.topics.by_id.get(asked.topic_id)
         answers = []
         if topic is None:
             for change in asked.partitions:
                 answers.append(_refused(change, Error.UNKNOWN_TOPIC_ID))
                 yield None
         else:
-            unclean = unclean_election(deciding.image, topic.name, deciding.defaults)
+            unclean = unclean_election(context.image, topic.name, context.defaults)
             election = Election.UNCLEAN if unclean else Election.ONLINE
             for change in asked.partitions:
-                answer, record = _alter(deciding, request.broker_id, topic, change, rules(topic.id), election)
+                answer, record = _alter(context, request.broker_id, topic, change, rules(topic.id), election)
                 answers.append(answer)
                 yield None
                 yield from record
@@ -59,18 +59,18 @@ def refuse_alter_partition(_: AlterPartitionRequest, error: Error, text: str | N
 
 
 def _alter(
-    deciding: Deciding,
+    context: RequestContext,
     caller: int,
     topic: TopicImage,
     change: AlterPartitionRequestPartitionData,
     rules: Rules,
     election: Election,
 ) -> tuple[AlterPartitionResponsePartitionData, list[VersionedRecord]]:
-    image, number = deciding.image, change.partition_index
+    image, number = context.image, change.partition_index
     if number not in range(len(topic.partitions)):
         return _refused(change, Error.UNKNOWN_TOPIC_OR_PARTITION), []
     partition = topic.partitions[number]
-    members = list(_members(deciding, change))
+    members = list(_members(context, change))
     error = _error(image, caller, partition, change, members)
     if error is not Error.NONE:
         return _refused(change, error), []
@@ -88,9 +88,9 @@ def _alter(
     return _accepted(number, after), written
 
 
-def _members(deciding: Deciding, change: AlterPartitionRequestPartitionData) -> Iterator[BrokerState]:
+def _members(context: RequestContext, change: AlterPartitionRequestPartitionData) -> Iterator[BrokerState]:
     """The requested ISR; older request versions lack the epochs of its members."""
-    if deciding.version >= _WITH_EPOCHS_SINCE:
+    if context.version >= _WITH_EPOCHS_SINCE:
         yield from change.new_isr_with_epochs
     else:
         yield from (BrokerState(broker_id=broker_id, broker_epoch=_ANY_EPOCH) for broker_id in change.new_isr)

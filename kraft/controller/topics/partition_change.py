@@ -10,8 +10,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.controller.topics.leader_election import Candidates, Election, elect
-from kraft.controller.topics.reassignment import Assignment, complete
+from kraft.controller.topics.leader_selection import Candidates, Election, elect
+from kraft.controller.topics.reassignment_steps import Assignment, complete
 from metadata_log.image import Partition
 from metadata_log.image.topics import NO_LEADER, NO_LEADER_CHANGE, NO_RECOVERY_CHANGE
 from metadata_log.records.metadata import PartitionChangeRecord

@@ -10,7 +10,7 @@ from random import Random
 
 from msgspec import Struct
 
-from kraft.controller.decision.heartbeats import BrokerSessions, BrokerState
+from kraft.controller.decision.broker_sessions import BrokerSessions, BrokerState
 from kraft.controller.decision.result import ApiError
 from metadata_log.image import MetadataImage
 from metadata_log.image.persistent_map import in_key_order

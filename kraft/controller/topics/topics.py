@@ -12,7 +12,7 @@ from typing import Final
 from kraft.config.topic_synonyms import inherited
 from kraft.controller.configs.incremental_configs import SET, alter
 from kraft.controller.configs.topic_config_keys import TOPIC_KEYS
-from kraft.controller.decision.deciding import Deciding
+from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import (
     RECORDS_PER_OPERATION,
     TOO_MANY_RECORDS,
@@ -67,20 +67,20 @@ _FROM_TOPIC, _FROM_BROKER, _FROM_CLUSTER, _FROM_FILE, _FROM_DEFAULT = 1, 2, 3, 4
 # Create
 
 
-def create_topics(deciding: Deciding, request: CreateTopicsRequest) -> Steps:
+def create_topics(context: RequestContext, request: CreateTopicsRequest) -> Steps:
     """Create the valid topics; one atomic batch holds all records. Raises `ApiError` if the request is too large."""
     counts = Counter(topic.name for topic in request.topics)
     wanted = [topic for topic in request.topics if counts[topic.name] == 1 and topic.name != METADATA_TOPIC]
-    total = sum(_partition_count(deciding, topic) for topic in wanted)
+    total = sum(_partition_count(context, topic) for topic in wanted)
     if total > PARTITIONS_PER_REQUEST:
         text = "Excessively large number of partitions per request."
         raise ApiError(Error.POLICY_VIOLATION, text)
-    colliding = _Colliding(deciding.image)
+    colliding = _Colliding(context.image)
     records: list[VersionedRecord] = []
     results = []
     for topic in wanted:
         try:
-            made, result = yield from _create(deciding, topic, colliding)
+            made, result = yield from _create(context, topic, colliding)
             records += made
         except ApiError as refused:
             result = CreatableTopicResult(
@@ -108,16 +108,16 @@ def refuse_create_topics(request: CreateTopicsRequest, error: Error, text: str |
     )
 
 
-def _partition_count(deciding: Deciding, topic: CreatableTopic) -> int:
+def _partition_count(context: RequestContext, topic: CreatableTopic) -> int:
     if topic.assignments:
         return len(topic.assignments)
-    return deciding.defaults.num_partitions if topic.num_partitions == DEFAULT else topic.num_partitions
+    return context.defaults.num_partitions if topic.num_partitions == DEFAULT else topic.num_partitions
 
 
 def _create(
-    deciding: Deciding, topic: CreatableTopic, colliding: _Colliding
+    context: RequestContext, topic: CreatableTopic, colliding: _Colliding
 ) -> Generator[None, None, tuple[list[VersionedRecord], CreatableTopicResult]]:
-    image = deciding.image
+    image = context.image
     if topic.name in image.topics:
         raise ApiError(Error.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
     check_name(topic.name)
@@ -126,12 +126,12 @@ def _create(
     if empty:
         raise ApiError(Error.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(empty)}")
     changes = [AlterableConfig(name=one.name, config_operation=SET, value=one.value) for one in topic.configs]
-    configs = alter(deciding, (ResourceType.TOPIC, topic.name), changes, is_new=True)
+    configs = alter(context, (ResourceType.TOPIC, topic.name), changes, is_new=True)
     if topic.assignments:
         replicas = yield from _manual_assignment(image, topic)
     else:
-        replicas = yield from _placement(deciding, topic)
-    topic_id = random_uuid(deciding.rng)
+        replicas = yield from _placement(context, topic)
+    topic_id = random_uuid(context.rng)
     partitions = yield from gather(_partition_records(image, topic_id, 0, replicas))
     result = CreatableTopicResult(
         name=topic.name,
@@ -139,7 +139,7 @@ def _create(
         error_message=None,
         num_partitions=len(replicas),
         replication_factor=len(replicas[0]),
-        configs=list(_effective(deciding, topic.name, configs)),
+        configs=list(_effective(context, topic.name, configs)),
     )
     return [VersionedRecord(TopicRecord(name=topic.name, topic_id=topic_id)), *configs, *partitions], result
 
@@ -227,7 +227,7 @@ def check_active(image: MetadataImage, number: int, replicas: Sequence[int]) -> 
         raise ApiError(Error.INVALID_REPLICA_ASSIGNMENT, text + "controlled shutdown.")
 
 
-def _placement(deciding: Deciding, topic: CreatableTopic) -> Generator[None, None, list[tuple[int, ...]]]:
+def _placement(context: RequestContext, topic: CreatableTopic) -> Generator[None, None, list[tuple[int, ...]]]:
     count, factor = topic.num_partitions, topic.replication_factor
     if factor < DEFAULT or factor == 0:
         text = "Replication factor must be larger than 0, or -1 to use the default value."
@@ -235,18 +235,18 @@ def _placement(deciding: Deciding, topic: CreatableTopic) -> Generator[None, Non
     if count < DEFAULT or count == 0:
         text = "Number of partitions was set to an invalid non-positive value."
         raise ApiError(Error.INVALID_PARTITIONS, text)
-    count = deciding.defaults.num_partitions if count == DEFAULT else count
-    factor = deciding.defaults.replication_factor if factor == DEFAULT else factor
+    count = context.defaults.num_partitions if count == DEFAULT else count
+    factor = context.defaults.replication_factor if factor == DEFAULT else factor
     try:
-        return (yield from _placed(deciding, count, factor))
+        return (yield from _placed(context, count, factor))
     except ApiError as impossible:
         text = f"Unable to replicate the partition {factor} time(s): {impossible.text}"
         raise ApiError(impossible.error, text) from impossible
 
 
-def _placed(deciding: Deciding, count: int, factor: int) -> Generator[None, None, list[tuple[int, ...]]]:
+def _placed(context: RequestContext, count: int, factor: int) -> Generator[None, None, list[tuple[int, ...]]]:
     placed = []
-    for replicas in placements(usable_brokers(deciding.image, deciding.sessions), count, factor, deciding.rng):
+    for replicas in placements(usable_brokers(context.image, context.sessions), count, factor, context.rng):
         placed.append(replicas)
         yield None
     return placed
@@ -279,14 +279,16 @@ def _partition_records(
         yield VersionedRecord(record, version)
 
 
-def _effective(deciding: Deciding, name: str, records: Sequence[VersionedRecord]) -> Iterator[CreatableTopicConfigs]:
+def _effective(
+    context: RequestContext, name: str, records: Sequence[VersionedRecord]
+) -> Iterator[CreatableTopicConfigs]:
     """The configuration that a new topic will have, by name."""
-    image = deciding.image
+    image = context.image
     own = {one.record.name: one.record.value for one in records if isinstance(one.record, ConfigRecord)}
     layers = (
-        (image.configs.of((ResourceType.BROKER, str(deciding.defaults.node_id))), _FROM_BROKER),
+        (image.configs.of((ResourceType.BROKER, str(context.defaults.node_id))), _FROM_BROKER),
         (image.configs.of((ResourceType.BROKER, "")), _FROM_CLUSTER),
-        ({one.name: one.value for one in deciding.own_settings if one.is_set and one.value is not None}, _FROM_FILE),
+        ({one.name: one.value for one in context.own_settings if one.is_set and one.value is not None}, _FROM_FILE),
     )
     for key in sorted(TOPIC_KEYS):
         value, source = own.get(key), _FROM_TOPIC
@@ -301,7 +303,7 @@ def _effective(deciding: Deciding, name: str, records: Sequence[VersionedRecord]
 # Grow
 
 
-def create_partitions(deciding: Deciding, request: CreatePartitionsRequest) -> Steps:
+def create_partitions(context: RequestContext, request: CreatePartitionsRequest) -> Steps:
     """Add partitions; each topic has its own outcome, and one atomic batch holds all records."""
     counts = Counter(topic.name for topic in request.topics)
     records: list[VersionedRecord] = []
@@ -311,7 +313,7 @@ def create_partitions(deciding: Deciding, request: CreatePartitionsRequest) -> S
             continue
         error, text = Error.NONE, None
         try:
-            records += yield from _grow(deciding, topic)
+            records += yield from _grow(context, topic)
         except ApiError as refused:
             error, text = refused.error, refused.text
         results.append(CreatePartitionsTopicResult(name=topic.name, error_code=error, error_message=text))
@@ -337,8 +339,8 @@ def refuse_create_partitions(
     )
 
 
-def _grow(deciding: Deciding, asked: CreatePartitionsTopic) -> Generator[None, None, list[VersionedRecord]]:
-    image = deciding.image
+def _grow(context: RequestContext, asked: CreatePartitionsTopic) -> Generator[None, None, list[VersionedRecord]]:
+    image = context.image
     if asked.name not in image.topics:
         raise ApiError(Error.UNKNOWN_TOPIC_OR_PARTITION)
     topic = image.topics[asked.name]
@@ -352,7 +354,7 @@ def _grow(deciding: Deciding, asked: CreatePartitionsTopic) -> Generator[None, N
     if asked.assignments is None:
         # Two billion partitions would exhaust the memory before the check of the limit.
         added = min(asked.count - now, RECORDS_PER_OPERATION + 1)
-        placed = yield from _placed(deciding, added, factor)
+        placed = yield from _placed(context, added, factor)
     else:
         if len(asked.assignments) != asked.count - now:
             text = f"Attempted to add {asked.count - now} additional partition(s), but only "
@@ -369,20 +371,20 @@ def _grow(deciding: Deciding, asked: CreatePartitionsTopic) -> Generator[None, N
 # Delete
 
 
-def delete_topics(deciding: Deciding, request: DeleteTopicsRequest) -> Steps:
+def delete_topics(context: RequestContext, request: DeleteTopicsRequest) -> Steps:
     """Delete by name or id; each topic has its own outcome, and one atomic batch holds all records.
 
     Committed metadata resolves a name, as for other readers. The topic to delete must still exist in uncommitted
     metadata.
     """
     asked = request.topics
-    if deciding.version < _BY_ID_SINCE:
+    if context.version < _BY_ID_SINCE:
         asked = [DeleteTopicState(name=name) for name in request.topic_names]
     results = [_outcome(one.name, one.topic_id, *error) for one in asked if (error := _malformed(one))]
     names = Counter(one.name for one in asked if one.name is not None and one.topic_id == Uuid.ZERO)
     ids = Counter(one.topic_id for one in asked if one.name is None and one.topic_id != Uuid.ZERO)
     wanted: dict[Uuid, str] = {}
-    topics = deciding.committed.topics
+    topics = context.committed.topics
     for topic_id, times in ids.items():
         yield None
         if times > 1:
@@ -406,7 +408,7 @@ def delete_topics(deciding: Deciding, request: DeleteTopicsRequest) -> Steps:
     records: list[VersionedRecord] = []
     for topic_id, name in wanted.items():
         yield None
-        if topic_id in deciding.image.topics.by_id:
+        if topic_id in context.image.topics.by_id:
             if len(records) == RECORDS_PER_OPERATION:
                 raise ApiError(Error.POLICY_VIOLATION, TOO_MANY_RECORDS)
             records.append(VersionedRecord(RemoveTopicRecord(topic_id=topic_id)))

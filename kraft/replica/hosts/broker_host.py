@@ -13,7 +13,7 @@ from kraft.controller.features.supported_features import SUPPORTED_FEATURES, che
 from kraft.controller.replaying import BatchReplay, SnapshotReplay
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.hosts.controller_host import RECORDS_PER_TURN, decode_records, encode_image, published_features
-from kraft.replica.interface.application import Action, Ask, RefuseSubmit, Respond, Unit
+from kraft.replica.interface.application import Action, OutboundRequest, RefuseSubmit, Respond, Unit
 from kraft.replica.interface.events import Call, CancelCall, Committed, CommittedBatch, Submit, WireRequest
 from kraft.replica.interface.options import ReplicaOptions
 from metadata_log.serde import Message
@@ -152,7 +152,7 @@ class BrokerHost:
     def on_tick(self, now_ms: int) -> tuple[Action, ...]:
         """Send what is due."""
         return tuple(
-            Ask(send.request, token=send.channel, timeout_ms=send.timeout_ms, target=send.target)
+            OutboundRequest(send.request, token=send.channel, timeout_ms=send.timeout_ms, target=send.target)
             for send in self.agent.poll(now_ms)
         )
 

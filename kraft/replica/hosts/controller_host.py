@@ -23,7 +23,7 @@ from kraft.controller.features.supported_features import DEFAULT_BOOTSTRAP, SUPP
 from kraft.controller.replaying import BatchReplay, SnapshotReplay
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.hosts.decisions import Decisions, Work
-from kraft.replica.interface.application import Action, Ask, Proposal, Redirect, RefuseSubmit, Respond, Unit
+from kraft.replica.interface.application import Action, OutboundRequest, Proposal, Redirect, RefuseSubmit, Respond, Unit
 from kraft.replica.interface.events import Call, CancelCall, Committed, CommittedBatch, Submit, WireRequest
 from kraft.replica.interface.options import ReplicaOptions
 from kraft.replica.rpc.api_versions import QUORUM_APIS
@@ -231,7 +231,7 @@ class ControllerHost:
     def _register(self, request: ControllerRegistrationRequest, now_ms: int) -> Action:
         """Ask the active controller; if that is this one, decide at once."""
         if not self.controller.is_active:
-            return Ask(request)
+            return OutboundRequest(request)
         return Proposal(_units(self.controller.handle_own(request, now_ms)))
 
     def on_call(self, call: Call | CancelCall, now_ms: int) -> None:

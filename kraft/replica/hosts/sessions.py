@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from kraft.replica.hosts.machine_log import (
+from kraft.replica.hosts.state_machine_log import (
     Command,
     Expired,
     Kept,

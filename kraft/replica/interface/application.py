@@ -86,7 +86,7 @@ class RefuseSubmit(Struct, frozen=True, gc=False):
     error: Error
 
 
-class Ask(Struct, frozen=True, gc=False):
+class OutboundRequest(Struct, frozen=True, gc=False):
     """Send a request to whoever leads, or to `target`, which is the id, host and port of another node.
 
     Exactly one `on_answer` with this `token` follows. Without `timeout_ms` it takes as long as a request of the quorum.
@@ -104,7 +104,7 @@ class Confirm(Struct, frozen=True, gc=False):
     token: int
 
 
-Action = Proposal | Respond | Redirect | RefuseSubmit | Ask | Confirm | Returned | Noted
+Action = Proposal | Respond | Redirect | RefuseSubmit | OutboundRequest | Confirm | Returned | Noted
 
 
 class Application(Protocol):
@@ -172,7 +172,7 @@ class Application(Protocol):
         """The host asks for something, or for nothing any more."""
 
     def on_answer(self, token: int, response: Message | None, now_ms: int) -> None:
-        """The answer to the `Ask` with this token; None if there will be none."""
+        """The answer to the `OutboundRequest` with this token; None if there will be none."""
 
     def on_confirmed(self, token: int, *, is_leader: bool) -> None:
         """After the `Confirm` with this token this replica still led, and everything that anybody had committed when it

@@ -189,7 +189,7 @@ class Noted(Struct, frozen=True, gc=False):
 
 
 class Trace(Struct, frozen=True, gc=False):
-    """Something happened inside: `StateChanged`, `LeaderChanged`, `HighWatermarkMoved`, `Suspicious` or `Denial`."""
+    """Something happened inside: `StateChanged`, `LeaderChanged`, `HighWatermarkMoved`, `PeerFault` or `Denial`."""
 
     effect: Effect | Denial
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from kraft.broker.settings import BrokerOptions
 from kraft.config.described import DescribedSetting
-from kraft.controller.decision.deciding import AdminSettings, DecisionSettings
+from kraft.controller.decision.request_context import AdminSettings, DecisionSettings
 from kraft.quorum.values import DEFAULT_LISTENER, Endpoints, ListenerAddress, QuorumConfig
 from kraft.quorum.voters import VoterSet
 from kraft.replica.interface.held import UNITS_PER_TURN

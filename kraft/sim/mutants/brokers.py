@@ -9,12 +9,12 @@ from msgspec.structs import replace
 from kraft.broker import replicas
 from kraft.controller.brokers import broker_heartbeat, broker_registration
 from kraft.controller.brokers.broker_states import restart
-from kraft.controller.decision.deciding import Deciding
+from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import Records, VersionedRecord
 from kraft.controller.decision.topic_configs import TopicDefaults
 from kraft.controller.topics import isr, partition_change
-from kraft.controller.topics.leader_election import Candidates, Elected, Election, elect
-from kraft.controller.topics.reassignment import Assignment
+from kraft.controller.topics.leader_selection import Candidates, Elected, Election, elect
+from kraft.controller.topics.reassignment_steps import Assignment
 from kraft.sim.mutants.registry import Patches, Scope, mutant
 from metadata_log.image import Broker, MetadataImage, Partition, topics_delta
 from metadata_log.image.topics import merge
@@ -82,10 +82,10 @@ def former_lives_are_listened_to(code: Patches) -> None:
     """A heartbeat of a broker's former incarnation counts for the present one."""
     registered = broker_heartbeat._registered
 
-    def registered_with_any_epoch(deciding: Deciding, request: BrokerHeartbeatRequest) -> tuple[Broker, int]:
-        broker = deciding.image.brokers.by_id.get(request.broker_id)
+    def registered_with_any_epoch(context: RequestContext, request: BrokerHeartbeatRequest) -> tuple[Broker, int]:
+        broker = context.image.brokers.by_id.get(request.broker_id)
         epoch = request.broker_epoch if broker is None else broker.epoch
-        return registered(deciding, replace(request, broker_epoch=epoch))
+        return registered(context, replace(request, broker_epoch=epoch))
 
     code.replace(broker_heartbeat, "_registered", registered_with_any_epoch)
 

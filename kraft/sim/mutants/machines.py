@@ -14,10 +14,10 @@ from kraft.quorum.messages import Fetch
 from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.states import LeaderState
 from kraft.quorum.states.leader import ReadRound
-from kraft.replica.hosts import machine_host
-from kraft.replica.hosts.machine_log import Command, Expired, Outcome, SessionState
-from kraft.replica.hosts.machine_reads import MachineReads
+from kraft.replica.hosts import state_machine_host
 from kraft.replica.hosts.sessions import Sessions
+from kraft.replica.hosts.state_machine_log import Command, Expired, Outcome, SessionState
+from kraft.replica.hosts.state_machine_reads import StateMachineReads
 from kraft.sim.mutants.registry import Patches, Scope, mutant
 from metadata_log.types import NO_OFFSET
 
@@ -43,7 +43,7 @@ def snapshot_without_sessions(code: Patches) -> None:
     def sessions_without_results(now_ms: int = 0, sessions: Iterable[SessionState] = ()) -> Sessions:
         return Sessions(now_ms, [replace(one, kept={}) for one in sessions])
 
-    code.replace(machine_host, "Sessions", sessions_without_results)
+    code.replace(state_machine_host, "Sessions", sessions_without_results)
 
 
 # Reads
@@ -78,5 +78,5 @@ def fetches_confirm_the_leader(code: Patches) -> None:
 @mutant(Scope.MACHINE, budget=50)
 def reads_do_not_wait(code: Patches) -> None:
     """Who has the leader's word reads at once, and not only when it has applied as much."""
-    release = MachineReads.release
-    code.replace(MachineReads, "release", lambda waiting, applied_offset: release(waiting, 2**63))
+    release = StateMachineReads.release
+    code.replace(StateMachineReads, "release", lambda waiting, applied_offset: release(waiting, 2**63))

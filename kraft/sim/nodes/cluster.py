@@ -6,14 +6,14 @@ from random import Random
 from typing import Final
 
 from kraft.broker import BrokerOptions
-from kraft.controller.decision.deciding import DecisionSettings
+from kraft.controller.decision.request_context import DecisionSettings
 from kraft.quorum.values import QuorumConfig
 from kraft.quorum.voters import VoterSet
 from kraft.replica.hosts.broker_host import host_broker
 from kraft.replica.hosts.controller_host import host_controller
 from kraft.sim.nodes.dynamic import draw_snapshots
 from kraft.sim.nodes.replica_member import ReplicaMember
-from kraft.sim.world.member import Member
+from kraft.sim.world.member_interface import Member
 from metadata_log.types import Uuid
 
 CLUSTER: Final = "cluster"

@@ -25,12 +25,12 @@ from kraft.quorum.effects import (
     FlushLog,
     HighWatermarkMoved,
     LeaderChanged,
+    PeerFault,
     PersistElection,
     SendRecords,
     SendReply,
     SendRequest,
     StateChanged,
-    Suspicious,
     TruncateLog,
     VotersChanged,
 )
@@ -57,7 +57,18 @@ from kraft.replica.interface.events import WireRequest
 from kraft.replica.rpc.rpc import Rpc
 from kraft.sim.faults.hostile.target import CLUSTER_ID
 from kraft.sim.world.disk_damage import Damage
-from kraft.sim.world.member import Answer, Ask, Changed, Crashed, Done, Flush, Outcome, Output, SteppedMember, Suspected
+from kraft.sim.world.member_interface import (
+    Answer,
+    Changed,
+    Crashed,
+    Done,
+    Flush,
+    Outcome,
+    Output,
+    PeerFaultReported,
+    SimulatedRequest,
+    SteppedMember,
+)
 from metadata_log.errors import DecodeError
 from metadata_log.log.epochs import EpochHistory
 from metadata_log.records.control import KRaftVersionRecord, VotersRecord
@@ -425,7 +436,9 @@ class CoreMember(SteppedMember):
                     self._asked[effect.request_id] = effect.peer_id
                     offset = message.offset if type(message) is Fetch else None
                     kind = "PreVote" if type(message) is Vote and message.pre_vote else type(message).__name__
-                    outputs.append(Ask(effect.request_id, effect.peer_id, message, effect.timeout_ms, offset, kind))
+                    outputs.append(
+                        SimulatedRequest(effect.request_id, effect.peer_id, message, effect.timeout_ms, offset, kind)
+                    )
                 case SendReply(request_id=request_id, message=message):
                     vote = self._candidates.pop(request_id, None)
                     granted = isinstance(message, VoteReply) and message.granted
@@ -435,8 +448,8 @@ class CoreMember(SteppedMember):
                     if effect.source == "Leader":
                         outputs.extend(Done(submit_id, Outcome.UNKNOWN) for submit_id in self._submitted)
                         self._submitted.clear()
-                case Suspicious(peer_id=peer_id, what=what):
-                    outputs.append(Suspected(peer_id, what))
+                case PeerFault(peer_id=peer_id, what=what):
+                    outputs.append(PeerFaultReported(peer_id, what))
                 case LeaderChanged() | VotersChanged():
                     pass
                 case PersistElection(state=state):

@@ -14,7 +14,7 @@ from kraft.replica.interface.application import ApplicationFactory
 from kraft.replica.interface.snapshot_options import SnapshotOptions
 from kraft.sim.nodes.registers import host_registers
 from kraft.sim.nodes.replica_member import Formatting, ReplicaMember, bootstrap_of, endpoints_of
-from kraft.sim.world.member import Member, Output
+from kraft.sim.world.member_interface import Member, Output
 from kraft.sim.world.world import World
 from metadata_log.log.retention import Retention
 from metadata_log.serde import Message

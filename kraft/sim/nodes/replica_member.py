@@ -17,11 +17,11 @@ from msgspec.structs import replace
 
 from kraft.broker import BrokerAgent, BrokerOptions
 from kraft.controller import QuorumController
-from kraft.controller.decision.deciding import DecisionSettings
+from kraft.controller.decision.request_context import DecisionSettings
 from kraft.invariants.observation import Applied, LogBatch, SnapshotContent
 from kraft.invariants.wire import check_leader_can_be_found
 from kraft.quorum.core import RaftCore
-from kraft.quorum.effects import StateChanged, Suspicious
+from kraft.quorum.effects import PeerFault, StateChanged
 from kraft.quorum.events import FailureCause
 from kraft.quorum.values import (
     DEFAULT_LISTENER,
@@ -46,20 +46,20 @@ from kraft.sim.nodes.registers import RegisterLog
 from kraft.sim.nodes.stale_requests import StaleRequests
 from kraft.sim.nodes.work import Work
 from kraft.sim.world.disk_damage import Damage, damage_file, damaged_old_segments
-from kraft.sim.world.member import (
+from kraft.sim.world.member_interface import (
     NOWHERE,
     STRANGERS,
     Administered,
     Answer,
-    Ask,
     Changed,
     Crashed,
     Done,
     Flush,
     Outcome,
     Output,
+    PeerFaultReported,
+    SimulatedRequest,
     SteppedMember,
-    Suspected,
 )
 from metadata_log.errors import EncodeError
 from metadata_log.log.clean_shutdown import UNCLEAN, take_clean_shutdown, write_clean_shutdown
@@ -409,8 +409,8 @@ class ReplicaMember(SteppedMember):
                     if isinstance(effect, StateChanged):
                         self._read_election()
                         translated.append(Changed(f"{effect.source}->{effect.target} {effect.cause}"))
-                    elif isinstance(effect, Suspicious):
-                        translated.append(Suspected(effect.peer_id, effect.what))
+                    elif isinstance(effect, PeerFault):
+                        translated.append(PeerFaultReported(effect.peer_id, effect.what))
                 case replica_events.Committed(batch=batch):
                     translated.append(Applied(batch.base_offset, batch.next_offset, batch.values))
                 case replica_events.SubmitDone():
@@ -435,7 +435,7 @@ class ReplicaMember(SteppedMember):
         is_committed = message.responses[0].error_code == Error.NONE
         return Done(-request_id, Outcome.COMMITTED if is_committed else Outcome.UNKNOWN)
 
-    def _ask(self, output: replica_events.SendWire) -> Ask:
+    def _ask(self, output: replica_events.SendWire) -> SimulatedRequest:
         message = output.message
         key, highest, kind = _kind_of(type(message))
         version = self._versions.get(key, highest)
@@ -446,7 +446,7 @@ class ReplicaMember(SteppedMember):
         target = _node_at(output.host)
         is_indirect = output.host.startswith(_INDIRECT)
         frame = Frame(key, version, body)
-        return Ask(output.request_id, target, frame, output.timeout_ms, offset, kind, is_indirect)
+        return SimulatedRequest(output.request_id, target, frame, output.timeout_ms, offset, kind, is_indirect)
 
     def _answer(self, output: replica_events.Answer) -> Answer:
         key, version, vote = self._received.pop(output.request_id)

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from kraft.sim.pictures.story import Arrow, Moment, Story
+from kraft.sim.pictures.execution import Arrow, Execution, Moment
 from kraft.sim.world.actions import WORLD
 
 ROW: Final = 26
@@ -94,35 +94,39 @@ if (moments.length) show(moments.length - 1);
 """
 
 
-def render_diagram(story: Story) -> str:
+def render_diagram(execution: Execution) -> str:
     """The page, as HTML; some kilobytes for each moment."""
-    node_ids = tuple(story.moments[-1].nodes) if story.moments else ()
+    node_ids = tuple(execution.moments[-1].nodes) if execution.moments else ()
     lanes = {node_id: LEFT + INSET + LANE * at for at, node_id in enumerate(node_ids)}
-    width, height = LEFT + INSET + LANE * max(len(lanes), 1), TOP + ROW * (len(story.moments) + 1)
-    level = {arrow.sent for arrow in story.arrows if arrow.sent == arrow.arrived}
+    width, height = LEFT + INSET + LANE * max(len(lanes), 1), TOP + ROW * (len(execution.moments) + 1)
+    level = {arrow.sent for arrow in execution.arrows if arrow.sent == arrow.arrived}
     parts = [
         f'<svg width="{width}" height="{height}" role="img" aria-label="what happened, from top to bottom">',
         '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
         '<path d="M0,0 L8,4 L0,8 z" fill="#444"/></marker></defs>',
-        *_bands(story, lanes),
-        *(line for arrow in story.arrows for line in _arrow(arrow, lanes)),
-        *(line for at, moment in enumerate(story.moments) for line in _moment(at, moment, lanes, width, at in level)),
+        *_bands(execution, lanes),
+        *(line for arrow in execution.arrows for line in _arrow(arrow, lanes)),
+        *(
+            line
+            for at, moment in enumerate(execution.moments)
+            for line in _moment(at, moment, lanes, width, at in level)
+        ),
         "</svg>",
     ]
-    data = msgspec.json.encode(story.moments).decode().replace("<", "\\u003c")
-    title = escape(story.schedule.mutant or "schedule")
+    data = msgspec.json.encode(execution.moments).decode().replace("<", "\\u003c")
+    title = escape(execution.schedule.mutant or "schedule")
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        f"<style>{_STYLE}</style></head><body>\n{_heading(story)}\n<main><div>{chr(10).join(parts)}</div>"
+        f"<style>{_STYLE}</style></head><body>\n{_heading(execution)}\n<main><div>{chr(10).join(parts)}</div>"
         f'<aside id="panel" aria-live="polite"></aside></main>\n'
         f'<script type="application/json" id="moments">{data}</script><script>{_SCRIPT}</script></body></html>\n'
     )
 
 
-def _heading(story: Story) -> str:
-    schedule = story.schedule
+def _heading(execution: Execution) -> str:
+    schedule = execution.schedule
     title = f"The bug {schedule.mutant}" if schedule.mutant else "A schedule"
-    failure = story.replayed.failure
+    failure = execution.replayed.failure
     verdict = f'<p class="broken">{escape(str(failure))}</p>' if failure else "<p>No promise is broken.</p>"
     legend = "".join(f'<span><i style="background:{colour}"></i>{state}</span>' for state, colour in COLOURS.items())
     how = "Click a moment, or go up and down with the arrow keys, to see what everybody was then."
@@ -134,18 +138,18 @@ def _y(at: int) -> int:
     return TOP + ROW * (at + 1)
 
 
-def _bands(story: Story, lanes: dict[int, int]) -> Iterator[str]:
+def _bands(execution: Execution, lanes: dict[int, int]) -> Iterator[str]:
     """What each node was, from moment to moment, in colours."""
-    bottom = _y(len(story.moments) - 1)
+    bottom = _y(len(execution.moments) - 1)
     for node_id, x in lanes.items():
         yield f'<text x="{x}" y="20" text-anchor="middle" font-weight="600">node {node_id}</text>'
         yield f'<line x1="{x}" y1="30" x2="{x}" y2="{bottom}" stroke="#ddd" stroke-dasharray="2 4"/>'
         changes: list[tuple[int, str, int]] = []
-        for at, moment in enumerate(story.moments):
+        for at, moment in enumerate(execution.moments):
             now = moment.nodes[node_id]
             if not changes or changes[-1][1:] != (now.state, now.epoch):
                 changes.append((at, now.state, now.epoch))
-        for (at, state, epoch), (end, *_) in pairwise([*changes, (len(story.moments) - 1, "", 0)]):
+        for (at, state, epoch), (end, *_) in pairwise([*changes, (len(execution.moments) - 1, "", 0)]):
             if state != "down":
                 colour = COLOURS.get(state, "#999999")
                 yield (

@@ -14,7 +14,7 @@ from typing import Final
 from kraft.quorum.values import QuorumConfig
 from kraft.replica.hosts.broker_host import FEATURES
 from kraft.sim.faults.nemesis import FAULTS
-from kraft.sim.nodes.members import LOADED
+from kraft.sim.nodes.member_kinds import LOADED
 from kraft.sim.nodes.replica_member import CLUSTER_ID
 from kraft.sim.runs.scenario import Scenario
 from kraft.sim.runs.simulator import Result, Simulator, whole_run

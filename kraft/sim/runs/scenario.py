@@ -12,13 +12,13 @@ from kraft.quorum.values import QuorumConfig
 from kraft.quorum.voters import VoterSet
 from kraft.sim.nodes.cluster import CLUSTER, Cluster
 from kraft.sim.nodes.dynamic import DYNAMIC, DynamicQuorum, VoterWatch
-from kraft.sim.nodes.machine_member import COUNTS
-from kraft.sim.nodes.members import LOADED, MACHINES, MEMBERS, MakeMember, draw_config, machine_members
-from kraft.sim.nodes.trial import Trial
+from kraft.sim.nodes.member_kinds import LOADED, MACHINES, MEMBERS, MakeMember, draw_config, state_machine_members
+from kraft.sim.nodes.state_machine_member import COUNTS
+from kraft.sim.nodes.workload_spec import WorkloadSpec
 from kraft.sim.workloads.client_history import ClientHistory
 from kraft.sim.workloads.load_watch import LoadWatch
 from kraft.sim.workloads.partition_watch import PartitionWatch
-from kraft.sim.world.contacts import Contacts
+from kraft.sim.world.check_quorum import CheckQuorum
 from kraft.sim.world.disk_losses import DiskLosses
 from kraft.sim.world.trace import Trace
 from kraft.sim.world.world import World
@@ -62,25 +62,27 @@ class Scenario(Struct, frozen=True, kw_only=True):
             is_forged=is_forged,
         )
 
-    def make_world(self, trace: Trace, make_member: MakeMember | None = None, trial: Trial | None = None) -> World:
-        """The world at its beginning; `make_member` makes nodes of a kind that `MEMBERS` does not name, and `trial`
+    def make_world(
+        self, trace: Trace, make_member: MakeMember | None = None, workload_spec: WorkloadSpec | None = None
+    ) -> World:
+        """The world at its beginning; `make_member` makes nodes of a kind that `MEMBERS` does not name; `workload_spec`
         says which state machine they host, if not counters.
 
         Raises:
             KeyError: there is no such kind of members.
         """
-        world = self._make_world(trace, make_member, trial)
+        world = self._make_world(trace, make_member, workload_spec)
         if self.is_forged:
             world.demand_only_survival()
         return world
 
-    def _make_world(self, trace: Trace, make_member: MakeMember | None, trial: Trial | None) -> World:
+    def _make_world(self, trace: Trace, make_member: MakeMember | None, workload_spec: WorkloadSpec | None) -> World:
         voter_ids = tuple(range(self.first_id, self.first_id + self.nodes))
-        contacts = Contacts(self.config.fetch_timeout_ms)
+        check_quorum = CheckQuorum(self.config.fetch_timeout_ms)
         if self.members in DYNAMIC:
             quorum = DynamicQuorum(self.members, self.nodes, self.config, self.seed)
             first = quorum.first_voters
-            world = World(quorum.members(), first, trace=trace, contacts=contacts, watch=VoterWatch())
+            world = World(quorum.members(), first, trace=trace, check_quorum=check_quorum, watch=VoterWatch())
             # The voters that may be lost are drawn by who knows how they change.
             world.disk_losses = DiskLosses(())
             return world
@@ -90,16 +92,16 @@ class Scenario(Struct, frozen=True, kw_only=True):
             members = {one: cluster.make_controller(one, voters, self.config) for one in voter_ids}
             members |= {one: cluster.make_broker(one, voters, self.config) for one in cluster.broker_ids}
             watch = PartitionWatch(cluster.broker_ids)
-            return World(members, voters, trace=trace, contacts=contacts, watch=watch)
-        if trial is not None:
-            make_member = machine_members(trial)
+            return World(members, voters, trace=trace, check_quorum=check_quorum, watch=watch)
+        if workload_spec is not None:
+            make_member = state_machine_members(workload_spec)
         make_member = make_member or MEMBERS[self.members]
         rng = Random(f"{self.seed}/members")
         members = {one: make_member(one, voters, self.config, rng) for one in voter_ids}
         if self.members == LOADED:
-            return World(members, voters, trace=trace, contacts=contacts, watch=LoadWatch())
-        history = ClientHistory(trial or COUNTS) if self.members == MACHINES else None
-        return World(members, voters, trace=trace, contacts=contacts, watch=history)
+            return World(members, voters, trace=trace, check_quorum=check_quorum, watch=LoadWatch())
+        history = ClientHistory(workload_spec or COUNTS) if self.members == MACHINES else None
+        return World(members, voters, trace=trace, check_quorum=check_quorum, watch=history)
 
 
 def kind_of(make_member: MakeMember) -> str:

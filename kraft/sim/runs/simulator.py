@@ -20,9 +20,9 @@ from kraft.quorum.events import FailureCause
 from kraft.sim.faults.attacker import Attacker
 from kraft.sim.faults.nemesis import FAULTS, FORGED_FRAMES, Nemesis, draw_clock_error_ms, draw_faults
 from kraft.sim.faults.network import Network
-from kraft.sim.nodes.machine_member import COUNTS
-from kraft.sim.nodes.members import MACHINES, MakeMember, replica_member
-from kraft.sim.nodes.trial import Trial
+from kraft.sim.nodes.member_kinds import MACHINES, MakeMember, replica_member
+from kraft.sim.nodes.state_machine_member import COUNTS
+from kraft.sim.nodes.workload_spec import WorkloadSpec
 from kraft.sim.runs.scenario import Scenario, kind_of
 from kraft.sim.workloads.client_history import ClientWorkload
 from kraft.sim.workloads.workload import Workload
@@ -140,7 +140,7 @@ class Simulator(Driver):
         scenario: Scenario,
         *,
         make_member: MakeMember | None = None,
-        trial: Trial | None = None,
+        workload_spec: WorkloadSpec | None = None,
         work: Work | None = None,
         keep_trace: bool = False,
         recorded: list[Action] | None = None,
@@ -152,7 +152,7 @@ class Simulator(Driver):
         """
         seed = scenario.seed
         self.scenario = scenario
-        self.world = world or scenario.make_world(Trace(keep_all=keep_trace), make_member, trial)
+        self.world = world or scenario.make_world(Trace(keep_all=keep_trace), make_member, workload_spec)
         self.world.driver = self
         self.now_ms = self.world.now_ms
         self._perform = self.world.perform if recorded is None else partial(self._record, recorded)
@@ -175,7 +175,7 @@ class Simulator(Driver):
         workload_rng = Random(f"{seed}/workload")
         self._workload: Workload | ClientWorkload
         if scenario.members == MACHINES:
-            self._workload = ClientWorkload(workload_rng, trial or COUNTS)
+            self._workload = ClientWorkload(workload_rng, workload_spec or COUNTS)
         else:
             self._workload = Workload(workload_rng) if work is None else Workload(workload_rng, work.writes_ms)
 
@@ -494,7 +494,7 @@ class Simulator(Driver):
 
     def _let_epoch_rise(self, node_id: int) -> None:
         """Ask a leader to give up who leads in an earlier epoch than a node has seen that is to come back."""
-        election = self.world.invariants.known(node_id).election
+        election = self.world.invariants.observed(node_id).election
         for leader_id in self.leaders():
             view = self.world.hosts[leader_id].view
             if election is not None and view is not None and view.epoch < election.epoch:
@@ -569,7 +569,7 @@ def run(
     nodes: int = 3,
     *,
     make_member: MakeMember = replica_member,
-    trial: Trial | None = None,
+    workload_spec: WorkloadSpec | None = None,
     chaos_ms: int = CHAOS_MS,
     calm_ms: int = CALM_MS,
     keep_trace: bool = False,
@@ -578,14 +578,14 @@ def run(
 ) -> Result:
     """Simulate one quorum; what goes wrong in it is raised, with the seed and the end of the trace in its notes.
 
-    With a `trial` the nodes host its state machine, and what its clients hear must be linearizable. What happens is
-    added to `recorded`, up to what went wrong.
+    With a `workload_spec` the nodes host its state machine, and what its clients hear must be linearizable. What
+    happens is added to `recorded`, up to what went wrong.
     """
-    kind = kind_of(make_member) if trial is None else MACHINES
+    kind = kind_of(make_member) if workload_spec is None else MACHINES
     simulator = Simulator(
         Scenario.drawn(kind, nodes, seed, is_forged=FORGED_FRAMES in faults),
         make_member=make_member,
-        trial=trial,
+        workload_spec=workload_spec,
         keep_trace=keep_trace,
         recorded=recorded,
         faults=faults,

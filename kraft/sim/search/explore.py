@@ -22,13 +22,13 @@ from msgspec.structs import replace
 
 from kraft.quorum.values import QuorumConfig
 from kraft.sim.mutants import planted
-from kraft.sim.nodes.steady_core import SteadyCore
+from kraft.sim.nodes.canonical_core import CanonicalCore
 from kraft.sim.runs.scenario import Scenario
 from kraft.sim.search.schedule import Schedule, check_of
 from kraft.sim.state.forking import forked
 from kraft.sim.world.actions import Action, Crash, Deliver, Flushed, Return, SetClock, Start, Submit, Tick
 from kraft.sim.world.driver import Exchange
-from kraft.sim.world.member import Changed
+from kraft.sim.world.member_interface import Changed
 from kraft.sim.world.trace import Trace
 from kraft.sim.world.world import START_MS, Host, World
 from metadata_log.types import NEVER_MS
@@ -316,8 +316,8 @@ def _fork(world: World, node_ids: set[int]) -> World:
     return copy
 
 
-def _member(host: Host) -> SteadyCore:
-    assert isinstance(host.member, SteadyCore), host.member
+def _member(host: Host) -> CanonicalCore:
+    assert isinstance(host.member, CanonicalCore), host.member
     return host.member
 
 

@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Struct
 
 from kraft.sim.mutants import MUTANTS, planted
-from kraft.sim.nodes.members import MakeMember
-from kraft.sim.nodes.trial import Trial
+from kraft.sim.nodes.member_kinds import MakeMember
+from kraft.sim.nodes.workload_spec import WorkloadSpec
 from kraft.sim.runs.scenario import Scenario
 from kraft.sim.runs.simulator import Simulator
 from kraft.sim.world.actions import Action, Submit
@@ -87,23 +87,23 @@ def replay(
     schedule: Schedule,
     *,
     make_member: MakeMember | None = None,
-    trial: Trial | None = None,
+    workload_spec: WorkloadSpec | None = None,
     trace: Trace | None = None,
     driver: Driver | None = None,
     on_performed: Callable[[World, Action], None] = lambda world, action: None,
 ) -> Replayed:
     """Let everything in a schedule happen again, until a promise is broken.
 
-    `make_member` makes the nodes, if they are of a kind that `MEMBERS` does not name; `trial` says which state machine
-    they host, if not counters. `driver` is told what follows
-    from what, and `on_performed` each thing that has happened.
+    `make_member` makes the nodes, if they are of a kind that `MEMBERS` does not name; `workload_spec` says which
+    state machine they host, if not counters. `driver` is told what follows
+    from what, and `on_performed` each action after it was performed.
 
     Raises:
         BadSchedule: there is no such kind of nodes.
     """
     with planted(schedule.mutant):
         try:
-            world = schedule.scenario.make_world(trace or Trace(keep_all=True), make_member, trial)
+            world = schedule.scenario.make_world(trace or Trace(keep_all=True), make_member, workload_spec)
         except KeyError as unknown:
             raise BadSchedule(f"nodes of the kind {unknown} are not known here") from unknown
         world.driver = driver or world.driver

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from kraft.sim.mutants import planted
 from kraft.sim.nodes.cluster import CLUSTER
 from kraft.sim.nodes.dynamic import DYNAMIC
-from kraft.sim.nodes.members import MACHINES, MakeMember
-from kraft.sim.nodes.trial import Trial
+from kraft.sim.nodes.member_kinds import MACHINES, MakeMember
+from kraft.sim.nodes.workload_spec import WorkloadSpec
 from kraft.sim.runs.simulator import CALM
 from kraft.sim.search.schedule import Replayed, Schedule, check_of, perform_all, replay
 from kraft.sim.world.actions import (
@@ -57,7 +57,7 @@ def shrink(
     schedule: Schedule,
     *,
     make_member: MakeMember | None = None,
-    trial: Trial | None = None,
+    workload_spec: WorkloadSpec | None = None,
     most_events: int = MOST_EVENTS,
     on_shorter: Callable[[int], None] = lambda length: None,
 ) -> Schedule:
@@ -70,7 +70,7 @@ def shrink(
     shortened = _without_calm(schedule, make_member)
     if shortened is None:
         return schedule
-    search = _Search(shortened, make_member, trial, most_events, on_shorter)
+    search = _Search(shortened, make_member, workload_spec, most_events, on_shorter)
     try:
         search.leave_out_groups()
         search.leave_out()
@@ -114,13 +114,13 @@ class _Search:
         self,
         schedule: Schedule,
         make_member: MakeMember | None,
-        trial: Trial | None,
+        workload_spec: WorkloadSpec | None,
         most_events: int,
         on_shorter: Callable[[int], None],
     ) -> None:
         self.best = schedule
         self._make_member = make_member
-        self._trial = trial
+        self._workload_spec = workload_spec
         self._events_left = most_events
         self._on_shorter = on_shorter
 
@@ -225,7 +225,7 @@ class _Search:
 
     def _perform(self, schedule: Schedule) -> Replayed:
         """What of a schedule happens in a world of its own, and what it breaks."""
-        world = schedule.scenario.make_world(Trace(), self._make_member, self._trial)
+        world = schedule.scenario.make_world(Trace(), self._make_member, self._workload_spec)
         with planted(schedule.mutant):
             replayed = perform_all(world, schedule, find=_found_again)
         self._events_left -= world.events

@@ -22,7 +22,7 @@ from kraft.replica.hosts.broker_host import BrokerHost
 from kraft.replica.hosts.broker_host import _Applying as ApplyingOfBroker
 from kraft.replica.hosts.controller_host import ControllerHost, _Applying, _OfBatch, _OfSnapshot
 from kraft.replica.hosts.decisions import Decisions, _UnderWay
-from kraft.replica.hosts.machine_host import MachineHost
+from kraft.replica.hosts.state_machine_host import StateMachineHost
 from kraft.replica.interface.held import HeldReply
 from kraft.replica.replica import Replica
 from kraft.replica.storage.snapshots import _Work as SnapshotWork
@@ -208,7 +208,7 @@ def _applying(applying: _Applying, controller: QuorumController) -> _Applying:
     return made
 
 
-def _machine_host(host: MachineHost, memo: Memo) -> MachineHost:
+def _machine_host(host: StateMachineHost, memo: Memo) -> StateMachineHost:
     """The user's state machine may hold anything: its state goes by way of a snapshot."""
     machine = note_copy(host.machine, host._make(), memo)
     machine.restore(host.machine.snapshot())
@@ -231,7 +231,7 @@ declare(
         BrokerAgent: _agent,
         QuorumController: _controller,
         ControllerHost: _controller_host,
-        MachineHost: _machine_host,
+        StateMachineHost: _machine_host,
         Codec: share,
         MetadataImage: share,
     }

@@ -10,7 +10,7 @@ from typing import Final
 
 from kraft.broker.agent import BrokerAgent
 from kraft.controller.controller import QuorumController
-from kraft.controller.features.registration import Registrar
+from kraft.controller.features.controller_registration import Registrar
 from kraft.quorum.accumulator import BatchAccumulator
 from kraft.quorum.core import RaftCore
 from kraft.quorum.quorum_state import QuorumState
@@ -19,7 +19,7 @@ from kraft.replica.applier import _Reading
 from kraft.replica.hosts.broker_host import _Applying as ApplyingOfBroker
 from kraft.replica.hosts.controller_host import _Applying
 from kraft.replica.hosts.decisions import Decisions, _UnderWay
-from kraft.replica.hosts.machine_host import MachineHost
+from kraft.replica.hosts.state_machine_host import StateMachineHost
 from kraft.replica.interface.held import HeldReply
 from kraft.replica.replica import Replica
 from kraft.replica.storage.snapshots import SnapshotCleaner, _Work
@@ -119,7 +119,7 @@ IRRELEVANT: Final[dict[type, dict[str, str]]] = {
         "_basis": "follows from the log at the moment at which the judgement began",
         "_steps": "an iterator; `taken` says where it is",
     },
-    MachineHost: {
+    StateMachineHost: {
         "codec": GIVEN,
         "_make": GIVEN,
         "_apply_to_machine": "a method of `machine`, perhaps watched",

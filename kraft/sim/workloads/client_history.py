@@ -11,11 +11,11 @@ from typing import Any, Final
 from msgspec import DecodeError, Struct, msgpack
 
 from kraft.invariants.violation import InvariantViolated
-from kraft.replica.hosts.machine_log import encode
-from kraft.sim.nodes.machine_member import Line, MachineMember
-from kraft.sim.nodes.trial import Trial
+from kraft.replica.hosts.state_machine_log import encode
+from kraft.sim.nodes.state_machine_member import Line, StateMachineMember
+from kraft.sim.nodes.workload_spec import WorkloadSpec
 from kraft.sim.workloads.linearizability import Operation, Verdict, check
-from kraft.sim.world.member import Done, Member, Output
+from kraft.sim.world.member_interface import Done, Member, Output
 from kraft.sim.world.world import World
 from metadata_log.serde import Message
 
@@ -50,8 +50,8 @@ class Asked(Struct):
 class ClientHistory:
     """The `Watch` of a world with state machines."""
 
-    def __init__(self, trial: Trial) -> None:
-        self._trial = trial
+    def __init__(self, workload_spec: WorkloadSpec) -> None:
+        self._workload_spec = workload_spec
         self._asked: dict[object, Asked] = {}
         self._of_submission: dict[int, object] = {}
         self._states: dict[int, tuple[bytes, bytes]] = {}
@@ -87,7 +87,7 @@ class ClientHistory:
         """A leader answers who reads only if it may have led when it was asked. Anybody who does has applied what
         anybody knew to be committed by then, whether or not that shows in the answer.
         """
-        assert isinstance(member, MachineMember), member
+        assert isinstance(member, StateMachineMember), member
         if not asked.line.is_read:
             return
         view, applied_offset = member.view(), member.host.applied_offset
@@ -104,7 +104,7 @@ class ClientHistory:
 
     def _compare(self, member: Member) -> None:
         """Whoever has come to the same offset has the same state, sessions included (StateMachineConsistency)."""
-        assert isinstance(member, MachineMember), member
+        assert isinstance(member, StateMachineMember), member
         host = member.host
         if self._applied.get(member.node_id) == host.applied_offset:
             return
@@ -124,7 +124,7 @@ class ClientHistory:
 
     def concluded(self, world: World) -> None:
         """The run is over: there must be an order of all operations that explains all answers (Linearizability)."""
-        finding = check(self.operations(), self._trial.initial, self._trial.step)
+        finding = check(self.operations(), self._workload_spec.initial, self._workload_spec.step)
         if finding.verdict is Verdict.VIOLATED:
             raise InvariantViolated(f"what clients heard is not linearizable: {finding.why}")
 
@@ -137,7 +137,7 @@ class ClientHistory:
                 returned=asked.returned_ms,
                 input=asked.line.ask,
                 output=asked.answer,
-                key=self._trial.key(asked.line.ask),
+                key=self._workload_spec.key(asked.line.ask),
             )
             for name, asked in self._asked.items()
         ]
@@ -154,9 +154,9 @@ def _shown(state: bytes) -> str:
 class ClientWorkload:
     """Draws what clients ask, and whom: any node. Those with numbers ask again and again, before they go on."""
 
-    def __init__(self, rng: Random, trial: Trial, means_ms: tuple[int, ...] = (20, 100, 300)) -> None:
+    def __init__(self, rng: Random, workload_spec: WorkloadSpec, means_ms: tuple[int, ...] = (20, 100, 300)) -> None:
         self._rng = rng
-        self._trial = trial
+        self._workload_spec = workload_spec
         self._mean_ms = rng.choice(means_ms)
         self.next_id = 1
         self._under_way: dict[str, Line] = {}
@@ -175,7 +175,7 @@ class ClientWorkload:
         rng = self._rng
         submit_id = self.next_id
         self.next_id += 1
-        line = Line(self._trial.draw(rng))
+        line = Line(self._workload_spec.draw(rng))
         if not line.is_read and rng.random() < NUMBERED:
             line = self._numbered(line.ask, f"client-{rng.randint(1, CLIENTS)}")
         return submit_id, rng.choice(candidates), str(line)

@@ -6,7 +6,7 @@ from typing import Final
 
 from kraft.invariants.violation import InvariantViolated
 from kraft.sim.nodes.replica_member import ReplicaMember
-from kraft.sim.world.member import Member, Output
+from kraft.sim.world.member_interface import Member, Output
 from kraft.sim.world.world import World
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message

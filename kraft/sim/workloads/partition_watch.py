@@ -6,7 +6,7 @@ from kraft.broker import LifecycleState
 from kraft.invariants.partitions import PartitionLedger
 from kraft.sim.nodes.replica_member import ReplicaMember
 from kraft.sim.workloads.admin_workload import is_unclean_election
-from kraft.sim.world.member import Member, Output
+from kraft.sim.world.member_interface import Member, Output
 from kraft.sim.world.world import World
 from metadata_log.image import MetadataImage, Partition
 from metadata_log.serde import Message

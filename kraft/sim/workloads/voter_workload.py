@@ -204,7 +204,7 @@ class VoterWorkload:
 def _is_static_somewhere(world: World) -> bool:
     """Whether some log still has voters that are known by their ids alone: they count who has lost its disk."""
     ledger = world.invariants
-    sets = [ledger.voters.in_force(ledger.known(node_id).voters) for node_id in world.node_ids]
+    sets = [ledger.voters.in_force(ledger.observed(node_id).voters) for node_id in world.node_ids]
     return any(key.directory_id == Uuid.ZERO for voters in sets for key in voters.keys)
 
 

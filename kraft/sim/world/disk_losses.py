@@ -57,8 +57,8 @@ class DiskLosses:
         """Whether a node that is down may start with what is left to it; `running` are the voters that are up."""
         if node_id not in self._damaged:
             return True
-        own, running = ledger.known(node_id), tuple(running)
-        views = [view for one in running if (view := ledger.known(one).view) is not None]
+        own, running = ledger.observed(node_id), tuple(running)
+        views = [view for one in running if (view := ledger.observed(one).view) is not None]
         if not views:
             return False
         leader = views[0].leader
@@ -67,7 +67,7 @@ class DiskLosses:
         if own.election is not None and leader.epoch < own.election.epoch:
             return False
         needed = max(len(ledger.committed), ledger.acknowledged_upto(node_id, leader.leader_id))
-        model = ledger.known(leader.leader_id).log
+        model = ledger.observed(leader.leader_id).log
         if needed > len(model):
             return False
         sound = [one for one in running if one not in self._damaged]

@@ -15,7 +15,7 @@ from msgspec import Struct
 from kraft.invariants.observation import View
 from kraft.invariants.violation import InvariantViolated
 from kraft.sim.world.driver import Exchange
-from kraft.sim.world.member import Member
+from kraft.sim.world.member_interface import Member
 
 LEADER_GONE: Final = "Follower->Prospective leader-gone"
 """How a voter tells that it stands because its leader's process has ended."""

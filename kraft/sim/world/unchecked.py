@@ -9,7 +9,7 @@ from __future__ import annotations
 from kraft.invariants.observation import Applied, ObservedMember, View
 from kraft.invariants.quorum import Invariants
 from kraft.quorum.voters import VoterSet
-from kraft.sim.world.contacts import Contacts
+from kraft.sim.world.check_quorum import CheckQuorum
 
 
 class Unchecked(Invariants):
@@ -49,7 +49,7 @@ class Unchecked(Invariants):
         """Anything may be on a disk, as long as it can be read."""
 
 
-class UncheckedContacts(Contacts):
+class NoCheckQuorum(CheckQuorum):
     """Looks at no leader."""
 
     def led(self, node_id: int, epoch: int, voters: VoterSet, now_ms: int) -> None:

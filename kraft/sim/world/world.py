@@ -47,15 +47,14 @@ from kraft.sim.world.actions import (
     Tick,
     Wipe,
 )
-from kraft.sim.world.contacts import Contacts
+from kraft.sim.world.check_quorum import CheckQuorum
 from kraft.sim.world.disk_damage import Damage
 from kraft.sim.world.disk_losses import DiskLosses
 from kraft.sim.world.driver import Driver, Exchange
-from kraft.sim.world.member import (
+from kraft.sim.world.member_interface import (
     STRANGERS,
     Administered,
     Answer,
-    Ask,
     Changed,
     Crashed,
     Done,
@@ -63,11 +62,12 @@ from kraft.sim.world.member import (
     Member,
     Outcome,
     Output,
-    Suspected,
+    PeerFaultReported,
+    SimulatedRequest,
 )
 from kraft.sim.world.signs_of_life import SignsOfLife, UncheckedSigns
 from kraft.sim.world.trace import Trace
-from kraft.sim.world.unchecked import Unchecked, UncheckedContacts
+from kraft.sim.world.unchecked import NoCheckQuorum, Unchecked
 from metadata_log.errors import MetadataLogError
 from metadata_log.serde import Message, decode
 from metadata_log.types import Uuid
@@ -168,14 +168,14 @@ class World:
         voters: VoterSet,
         *,
         trace: Trace,
-        contacts: Contacts,
+        check_quorum: CheckQuorum,
         watch: Watch | None = None,
     ) -> None:
         self.hosts = {node_id: Host(member) for node_id, member in members.items()}
         self.invariants = Invariants(voters)
         self.disk_losses = DiskLosses(tuple(key.id for key in voters.keys if key.directory_id == Uuid.ZERO))
-        self.contacts = contacts
-        self.signs = SignsOfLife(contacts.fetch_timeout_ms)
+        self.check_quorum = check_quorum
+        self.signs = SignsOfLife(check_quorum.fetch_timeout_ms)
         self.trace = trace
         self.watch = watch
         self.driver = Driver()
@@ -196,7 +196,7 @@ class World:
     def demand_only_survival(self) -> None:
         """Check nothing more than that no node ends: peers may forge what only the true sender could deny."""
         voters = self.invariants.voter_sets()[-1]
-        self.invariants, self.contacts, self.watch = Unchecked(voters), UncheckedContacts(0), None
+        self.invariants, self.check_quorum, self.watch = Unchecked(voters), NoCheckQuorum(0), None
         self.is_attacked, self.signs = True, UncheckedSigns(0)
 
     def perform(self, action: Action) -> bool:
@@ -424,7 +424,7 @@ class World:
         self._next_request_id += 1
         host.asked[request_id] = (exchange, len(exchange.answers))
         exchange.answers.append(None)
-        self.contacts.heard(action.node, action.sender, self._clock(host))
+        self.check_quorum.heard(action.node, action.sender, self._clock(host))
         return self._step(host, f"request {action.sender}", host.member.on_request, request_id, exchange.message)
 
     def _return(self, action: Return) -> bool:
@@ -469,7 +469,7 @@ class World:
         request_id = STRANGERS + self._next_request_id
         self._next_request_id += 1
         if action.claims is not None:
-            self.contacts.heard(action.node, action.claims, self._clock(host))
+            self.check_quorum.heard(action.node, action.claims, self._clock(host))
         arguments = request_id, action.api_key, action.version, action.body
         return self._suffer(host, f"intruder: {action.what}", host.member.on_frame, *arguments)
 
@@ -549,7 +549,7 @@ class World:
         host = self.hosts[action.node]
         offset_ms = max(action.offset_ms, self.clock_offset_ms(action.node)) if host.is_running else action.offset_ms
         host.clock_offset_ms, host.clock_drift, host.clock_set_ms = offset_ms, action.drift, self.now_ms
-        self.contacts.disturbed(action.node)
+        self.check_quorum.disturbed(action.node)
         self.trace.add(self.now_ms, action.node, f"clock {offset_ms} {action.drift}")
         if host.is_running:
             self.driver.on_stepped(action.node)
@@ -590,7 +590,7 @@ class World:
         member = host.member
         view = self.invariants.stepped(member)
         if view.state == "Leader":
-            self.contacts.led(member.node_id, view.epoch, self.invariants.voters_of(member.node_id), clock_ms)
+            self.check_quorum.led(member.node_id, view.epoch, self.invariants.voters_of(member.node_id), clock_ms)
         if self.watch is not None:
             self.watch.stepped(member, outputs, self)
         work_ms = host.record_us * member.take_work() // 1000 if host.record_us else 0
@@ -632,7 +632,7 @@ class World:
 
     def _carry_out(self, host: Host, node_id: int, output: Output) -> None:
         match output:
-            case Ask():
+            case SimulatedRequest():
                 if output.fetch_offset is not None:
                     self.invariants.fetched(node_id, output.fetch_offset)
                 self.driver.on_asked(self._ask(host, node_id, output))
@@ -654,7 +654,7 @@ class World:
             case Changed(what=what):
                 self.trace.add(self.now_ms, node_id, what)
                 self.signs.changed(host.member, what, host.requests)
-            case Suspected(peer_id=peer_id, what=what):
+            case PeerFaultReported(peer_id=peer_id, what=what):
                 self._suspected(node_id, peer_id, what)
             case Done():
                 self._done(node_id, output)
@@ -671,7 +671,7 @@ class World:
         if is_sound and not what.endswith(_OF_SOUND_PEERS):
             raise InvariantViolated(f"node {node_id} suspects node {peer_id}, which is sound: {what}")
 
-    def _ask(self, host: Host, node_id: int, ask: Ask) -> Exchange:
+    def _ask(self, host: Host, node_id: int, ask: SimulatedRequest) -> Exchange:
         host.requests = number = host.requests + 1
         exchange = Exchange(node_id, number, ask.peer_id, ask.kind, ask.timeout_ms, ask.request_id, ask.message)
         exchange.is_indirect = ask.is_indirect

@@ -13,7 +13,7 @@ from one_controller import log_of, side_of, single
 from real_kafka import KafkaInstallation, eventually, kafka_controller, kafka_format, running
 from wire import active_controller
 
-from kraft.controller.decision.deciding import DecisionSettings
+from kraft.controller.decision.request_context import DecisionSettings
 
 pytestmark = pytest.mark.kafka
 

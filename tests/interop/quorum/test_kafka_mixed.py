@@ -58,8 +58,8 @@ def test_leadership_passes_between_releases(
 
 
 def lead_in_turn(kafka: KafkaInstallation, layout: QuorumLayout, of_kafka: tuple[int, ...], turns: int) -> None:
-    """Each node comes to lead so many times by a kill and by a polite stop, while an admin client writes; then nothing
-    is lost, and all logs are the same bytes.
+    """Each node comes to lead so many times by a kill and by a graceful shutdown, while an admin client writes; then
+    nothing is lost, and all logs are the same bytes.
     """
     makes: dict[int, Make] = {node: "kafka" if node in of_kafka else "ours" for node in layout.ports}
     nodes = MixedQuorum(kafka, layout, makes)

@@ -13,8 +13,8 @@ from real_data import json_lines
 from serde_golden import golden
 
 from kraft.cli.files.decode import answer, decode_command
-from kraft.cli.text import CommandFailed
 from kraft.config import UsageError
+from kraft.config.errors import CommandFailed
 from metadata_log.errors import DecodeError, UnsupportedVersion
 
 

@@ -14,8 +14,8 @@ import pytest
 from command_line import run
 
 from kraft.cli.main import kraft, report
-from kraft.cli.text import CommandFailed
 from kraft.config import ConfigError, UsageError
+from kraft.config.errors import CommandFailed
 from metadata_log.errors import DirectoryError
 
 

@@ -13,7 +13,7 @@ from command_line import run
 
 from kraft.cli.run.serve import log_to_stderr
 from kraft.node.logging import NodeLog
-from kraft.quorum.effects import Suspicious
+from kraft.quorum.effects import PeerFault
 from metadata_log.printable import printable, printable_lines
 from metadata_log.records.batch import build_batch
 from metadata_log.records.frame import encode_record
@@ -188,7 +188,7 @@ def test_log_lines_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "kraft.node"):
         log.write("advertised", {"host": EVIL})
         log.warn("dropped", {"peer": EVIL, "why": EVIL})  # noqa: PLE1205
-        log.trace(Suspicious(7, EVIL))
+        log.trace(PeerFault(7, EVIL))
     assert len(caplog.messages) == 3
     for message in caplog.messages:
         assert unseen(message) == []

@@ -31,7 +31,7 @@ from msgspec import structs
 from replica_net import Net, formatted_disk
 
 from kraft.controller import QuorumController
-from kraft.controller.decision.deciding import DecisionSettings
+from kraft.controller.decision.request_context import DecisionSettings
 from kraft.replica import ControllerHost, host_controller
 from metadata_log.image import Partition
 from metadata_log.records.batch import records, scan

@@ -28,10 +28,10 @@ from kraft.controller.decision.authorizer import (
     AuthorizerSettings,
 )
 from kraft.controller.decision.caller import Caller, host_of, host_of_peer
-from kraft.controller.decision.deciding import AdminSettings
+from kraft.controller.decision.request_context import AdminSettings
 from kraft.controller.envelope import api_key_of
-from kraft.controller.security.permissions import CLUSTER_OPERATIONS
-from kraft.controller.security.permitted import permit_items
+from kraft.controller.security.api_permissions import CLUSTER_OPERATIONS
+from kraft.controller.security.authorized_request import authorize_items
 from kraft.node.logging import NodeLog
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.hosts.controller_host import ControllerHost
@@ -125,7 +125,7 @@ def test_what_somebody_asked_for_and_was_denied_is_told(caplog: pytest.LogCaptur
     rules = Authorizer(AuthorizerSettings(), AclsImage().put(Uuid.ZERO, rule(AclOperation.CREATE, "fine")))
     request = CreateTopicsRequest(topics=[topic(name, [A]) for name in names])
     deciding = structs.replace(process.controller._deciding(7, 0, ALICE), authorizer=rules)
-    assert finished(permit_items(deciding, request)).request == structs.replace(request, topics=request.topics[:1])
+    assert finished(authorize_items(deciding, request)).request == structs.replace(request, topics=request.topics[:1])
     (denial,) = process.controller.take_denials()
     assert process.controller.take_denials() == []
     assert (denial.caller, denial.operation, denial.name) == (ALICE, AclOperation.CREATE, names[1])

@@ -15,7 +15,7 @@ from controller_sides import InProcess, Side
 from controller_stories import told
 
 from kraft.controller.apis import APIS, Write
-from kraft.controller.decision.deciding import DecisionSettings
+from kraft.controller.decision.request_context import DecisionSettings
 from transport.protocol.apis import APIS as SERVED
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error

@@ -20,8 +20,8 @@ from controller_stories import (
 )
 from msgspec import structs
 
-from kraft.controller.decision.deciding import DecisionSettings
-from kraft.controller.topics.elections import PER_RUN
+from kraft.controller.decision.request_context import DecisionSettings
+from kraft.controller.topics.elect_leaders import PER_RUN
 from metadata_log.records.metadata import PartitionChangeRecord
 
 MINUTES_MS = 60_000

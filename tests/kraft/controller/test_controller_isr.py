@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kraft.controller.decision.deciding import Deciding
-from kraft.controller.decision.heartbeats import BrokerSessions
+from kraft.controller.decision.broker_sessions import BrokerSessions
+from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import ApiError, at_once
 from kraft.controller.decision.topic_configs import TopicDefaults
 from kraft.controller.topics.isr import alter_partition
@@ -63,8 +63,8 @@ def image(*more: Message) -> MetadataImage:
     return delta.apply(OffsetAndEpoch(epoch=1, offset=len(CLUSTER) + len(more)))
 
 
-def deciding(now: MetadataImage, version: int = 3) -> Deciding:
-    return Deciding(
+def context(now: MetadataImage, version: int = 3) -> RequestContext:
+    return RequestContext(
         image=now,
         committed=now,
         next_offset=now.end.offset,
@@ -85,7 +85,7 @@ def ask(
     change = AlterPartitionRequestPartitionData(new_isr_with_epochs=members, **facts)
     asked = AlterPartitionRequestTopicData(topic_id=topic, partitions=[change])
     request = AlterPartitionRequest(broker_id=caller, broker_epoch=100 + caller, topics=[asked])
-    result = at_once(alter_partition(deciding(now), request))
+    result = at_once(alter_partition(context(now), request))
     assert isinstance(result.response, AlterPartitionResponse)
     records = [one.record for one in result.records if isinstance(one.record, PartitionChangeRecord)]
     assert len(records) == len(result.records)
@@ -125,7 +125,7 @@ def test_a_refusal_changes_nothing(case: str) -> None:
 def test_a_request_of_a_former_incarnation_fails_as_a_whole() -> None:
     request = AlterPartitionRequest(broker_id=1, broker_epoch=99)
     with pytest.raises(ApiError) as refused:
-        at_once(alter_partition(deciding(image()), request))
+        at_once(alter_partition(context(image()), request))
     assert refused.value.error is Error.STALE_BROKER_EPOCH
 
 

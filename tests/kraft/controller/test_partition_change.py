@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraft.controller.topics.leader_election import Election
+from kraft.controller.topics.leader_selection import Election
 from kraft.controller.topics.partition_change import UNCHANGED, Rules, Target, in_hash_order, partition_change
-from kraft.controller.topics.reassignment import Assignment, begin, complete
+from kraft.controller.topics.reassignment_steps import Assignment, begin, complete
 from metadata_log.image import Partition, merge
 from metadata_log.records.metadata import PartitionChangeRecord
 from metadata_log.types import Uuid

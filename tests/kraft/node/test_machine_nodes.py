@@ -13,7 +13,7 @@ from msgspec.msgpack import decode, encode
 from trio.testing import MockClock
 
 import kraft
-from kraft.node import machine_node
+from kraft.node import state_machine_node
 from kraft.replica.interface.application import host_raw_log
 from kraft.sim.workloads.linearizability import Operation, Verdict, check
 from kraft.testing import Cluster
@@ -177,7 +177,7 @@ async def test_a_watcher_is_told_every_change_once_in_order(autojump_clock: Mock
 async def test_a_watcher_that_falls_behind_is_told_so(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine_node, "MOST_UNREAD_CHANGES", 5)
+    monkeypatch.setattr(state_machine_node, "MOST_UNREAD_CHANGES", 5)
     async with Cluster(controllers=1, seed=7, state_machine=Accounts) as cluster:
         node = cluster.machine(1)
         watch = node.watch()

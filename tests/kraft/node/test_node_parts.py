@@ -19,7 +19,7 @@ from kraft.node.clock import NodeClock
 from kraft.node.inbox import Inbox
 from kraft.node.logging import NodeLog
 from kraft.node.run import _closing
-from kraft.quorum.effects import HighWatermarkMoved, LeaderChanged, StateChanged, Suspicious
+from kraft.quorum.effects import HighWatermarkMoved, LeaderChanged, PeerFault, StateChanged
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica import Replica, host_raw_log
 from kraft.replica.interface.events import FlushDone, Input, StartFlush
@@ -80,19 +80,19 @@ async def test_what_was_delivered_is_dealt_with_in_place_while_the_reader_waits(
     in_place: list[int] = []
     inbox.in_place = lambda: in_place.append(inbox.events.popleft())
     inbox.events.append(1)
-    assert not inbox.settled()
+    assert not inbox.batch_delivered()
     assert in_place == [], "nobody waits yet: the reader begins with what there is"
     async with trio.open_nursery() as nursery:
         inbox.events.clear()
         nursery.start_soon(inbox.wait)
         await wait_all_tasks_blocked()
-        inbox.settled()
+        inbox.batch_delivered()
         assert in_place == [], "nothing was delivered"
         inbox.events.append(2)
-        assert inbox.settled()
+        assert inbox.batch_delivered()
         assert in_place == [2]
         inbox.put(3)
-        assert not inbox.settled()
+        assert not inbox.batch_delivered()
         assert in_place == [2], "the reader is awake already"
 
 
@@ -252,9 +252,9 @@ def test_a_hostile_peer_cannot_flood_the_log(caplog: pytest.LogCaptureFixture) -
     log = NodeLog(1, lambda: next(moments))
     with caplog.at_level(logging.WARNING, logger="kraft.node"):
         for _ in range(201):
-            log.trace(Suspicious(3, "claims\nto lead"))
+            log.trace(PeerFault(3, "claims\nto lead"))
         for peer_id in range(4, 104):
-            log.trace(Suspicious(peer_id, f"calls itself {peer_id}"))
+            log.trace(PeerFault(peer_id, f"calls itself {peer_id}"))
     assert [record.getMessage().split()[0] for record in caplog.records] == ["suspicious"] * 3
     assert "\n" not in caplog.records[0].getMessage()
     assert "held_back=99" in caplog.records[1].getMessage()

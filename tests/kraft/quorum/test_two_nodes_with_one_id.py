@@ -7,13 +7,13 @@ from random import Random
 import pytest
 from transcript_voters import DynamicMember, key_of, name_of, voter_of
 
-from kraft.quorum.effects import AppendControl, Suspicious
+from kraft.quorum.effects import AppendControl, PeerFault
 from kraft.quorum.joining import Joining
 from kraft.quorum.messages import ProbeVersions, ProbeVersionsReply
 from kraft.quorum.values import OWN_KRAFT_VERSIONS, QuorumConfig
 from kraft.quorum.voter_history import VoterHistory
 from kraft.quorum.voters import VoterSet
-from kraft.sim.world.member import Answer, Ask, Flush, Output
+from kraft.sim.world.member_interface import Answer, Flush, Output, SimulatedRequest
 from metadata_log.records.control import VotersRecord
 
 CONFIG = QuorumConfig(append_linger_ms=0, auto_join=True)
@@ -47,7 +47,7 @@ class Quorum:
                     for record in records:
                         if isinstance(record, VotersRecord):
                             self.sets.append(" ".join(map(name_of, VoterSet.of_record(record).keys)))
-                case Suspicious(what=what):
+                case PeerFault(what=what):
                     self.reports[name].append(what)
 
     def advance(self, ms: int) -> None:
@@ -65,10 +65,10 @@ class Quorum:
     def _carry_out(self, name: str, output: Output) -> None:
         member = self.members[name]
         match output:
-            case Ask(message=ProbeVersions()):
+            case SimulatedRequest(message=ProbeVersions()):
                 answer = ProbeVersionsReply(OWN_KRAFT_VERSIONS)
                 self._note(name, member.on_reply(output.request_id, answer, self.now_ms))
-            case Ask(peer_id=1):
+            case SimulatedRequest(peer_id=1):
                 request_id = len(self._asked) + 1
                 self._asked[request_id] = (name, output.request_id)
                 self._note("1", self.members["1"].on_request(request_id, output.message, self.now_ms))

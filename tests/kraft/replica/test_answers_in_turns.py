@@ -13,7 +13,7 @@ from kraft.controller import ControllerResult
 from kraft.controller.configs import describe_configs
 from kraft.controller.decision.authorizer import Authorizer, AuthorizerSettings
 from kraft.controller.decision.caller import Caller
-from kraft.controller.decision.deciding import AdminSettings
+from kraft.controller.decision.request_context import AdminSettings
 from kraft.controller.decision.result import CHEAP_PER_STEP
 from kraft.quorum.events import Resign
 from kraft.replica import Answer, Replica

@@ -6,7 +6,7 @@ import pytest
 from one_core import OneCore
 from replica_net import CLUSTER_ID, Net
 
-from kraft.quorum.effects import SendRequest, Suspicious
+from kraft.quorum.effects import PeerFault, SendRequest
 from kraft.quorum.events import Replied, Tick
 from kraft.quorum.messages import Vote, VoteReply
 from metadata_log.types import METADATA_TOPIC
@@ -32,7 +32,7 @@ def test_a_vote_beside_an_error_is_none(error: Error) -> None:
     effects = one.step(Replied(asked[0].request_id, asked[0].peer_id, granted))
     assert one.core.state_name == "Prospective"
     assert one.core.epoch == epoch
-    assert any(isinstance(effect, Suspicious) and error.name in effect.what for effect in effects)
+    assert any(isinstance(effect, PeerFault) and error.name in effect.what for effect in effects)
 
 
 @pytest.mark.parametrize(("host", "port"), [("", 9093), ("n3", 0)])

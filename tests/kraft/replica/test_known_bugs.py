@@ -17,7 +17,7 @@ from test_dynamic_quorum import describe, directory_id, dynamic_net
 from test_replica_snapshots import SCARCE, are_equal, follower_of, pieces_seen, quorum, replace_disk, snapshots, write
 from test_voter_changes import add, agree_on, error_of, remove
 
-from kraft.quorum.effects import StateChanged, Suspicious
+from kraft.quorum.effects import PeerFault, StateChanged
 from kraft.quorum.values import ListenerAddress, QuorumConfig
 from kraft.replica import SnapshotOptions, host_controller
 from metadata_log.errors import DirectoryError, MetadataLogError
@@ -70,7 +70,7 @@ def causes(net: Net, node: int) -> list[str]:
 
 def reports(net: Net, node: int) -> list[str]:
     """What a node has found strange of others."""
-    return [effect.what for who, effect in net.traces if who == node and isinstance(effect, Suspicious)]
+    return [effect.what for who, effect in net.traces if who == node and isinstance(effect, PeerFault)]
 
 
 # A majority that cannot be reached

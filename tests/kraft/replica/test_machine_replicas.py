@@ -14,11 +14,18 @@ from replica_net import Net
 from kraft.quorum.events import BeginShutdown
 from kraft.quorum.values import QuorumConfig
 from kraft.replica import SnapshotOptions
-from kraft.replica.hosts import machine_host
-from kraft.replica.hosts.machine_calls import MaybeApplied, OpenCall, SubmitCall, TooLarge
-from kraft.replica.hosts.machine_host import Changes, MachineHost, ReadCall, ReadReady, Skipped, host_state_machine
-from kraft.replica.hosts.machine_log import Expired, Opened, Refusal, Result, Superseded
+from kraft.replica.hosts import state_machine_host
 from kraft.replica.hosts.sessions import WINDOW
+from kraft.replica.hosts.state_machine_calls import MaybeApplied, OpenCall, SubmitCall, TooLarge
+from kraft.replica.hosts.state_machine_host import (
+    Changes,
+    ReadCall,
+    ReadReady,
+    Skipped,
+    StateMachineHost,
+    host_state_machine,
+)
+from kraft.replica.hosts.state_machine_log import Expired, Opened, Refusal, Result, Superseded
 from kraft.replica.interface.events import CancelCall
 from kraft.sim.state.fingerprints import fingerprint
 from kraft.sim.state.forking import forked
@@ -61,9 +68,9 @@ def forgetful() -> Net:
     return machines(snapshots=SnapshotOptions(max_bytes=500, retention=retention), segment_bytes=500)
 
 
-def host(net: Net, node: int) -> MachineHost:
+def host(net: Net, node: int) -> StateMachineHost:
     application = net.replicas[node].application
-    assert isinstance(application, MachineHost)
+    assert isinstance(application, StateMachineHost)
     return application
 
 
@@ -264,7 +271,7 @@ def test_a_read_waits_for_what_was_committed_before_it() -> None:
 
 def test_a_read_waits_for_no_command_that_was_committed_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where each turn of the machine ends in the middle of a batch."""
-    monkeypatch.setattr(machine_host, "COMMANDS_PER_TURN", 2)
+    monkeypatch.setattr(state_machine_host, "COMMANDS_PER_TURN", 2)
     net = machines(1)
     outcome(net, submit(net, net.elect(), "first"))
     machine = host(net, 1)
@@ -421,7 +428,7 @@ def test_a_fork_goes_its_own_way() -> None:
     assert fingerprint(fork) == fingerprint(net.replicas[1])
     assert result(net, submit(net, 1, "one")) == 2
     application = fork.application
-    assert isinstance(application, MachineHost)
+    assert isinstance(application, StateMachineHost)
     assert isinstance(application.machine, Words)
     assert application.machine.words == ["both"]
 

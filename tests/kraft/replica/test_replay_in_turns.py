@@ -8,7 +8,7 @@ import pytest
 from random_metadata import RandomCluster
 
 from kraft.controller import leftovers, replaying
-from kraft.controller.decision.heartbeats import BrokerSessions
+from kraft.controller.decision.broker_sessions import BrokerSessions
 from kraft.controller.leftovers import Leftovers
 from kraft.controller.replaying import BatchReplay, SnapshotReplay
 from metadata_log.image import MetadataDelta, MetadataImage, Partition, TopicImage

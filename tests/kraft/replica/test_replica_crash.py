@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from replica_net import DIRECTORY, START_MS, formatted_disk, options, voter_set
 
-from kraft.quorum.effects import Suspicious
+from kraft.quorum.effects import PeerFault
 from kraft.replica import (
     ApplicationFactory,
     FlushDone,
@@ -94,7 +94,7 @@ class Node:
                     self.flushes.append(output)
                 case SubmitDone():
                     self.done[output.submit_id] = output
-                case Trace(effect=Suspicious(what=what)):
+                case Trace(effect=PeerFault(what=what)):
                     self.reports.append(what)
                 case _ if hasattr(output, "message"):
                     self.answers[output.request_id] = output.message

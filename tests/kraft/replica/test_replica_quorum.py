@@ -163,7 +163,7 @@ def test_a_polite_stop_does_not_wait_for_ever_for_a_majority() -> None:
 
 
 def until_elected(net: Net) -> int:
-    """A polite stop, up to the moment at which the next leader has begun its epoch and committed nothing."""
+    """A graceful shutdown, up to the moment at which the next leader has begun its epoch and committed nothing."""
     old = net.elect()
     net.step(old, BeginShutdown())
     while net.leader in (0, old):

@@ -10,7 +10,7 @@ from msgspec import structs
 from replica_net import CLUSTER_ID, DIRECTORY, START_MS, Net, formatted_disk, options
 from test_controller_quorum import alter, controller_of
 
-from kraft.quorum.effects import Suspicious
+from kraft.quorum.effects import PeerFault
 from kraft.quorum.values import QuorumConfig
 from kraft.replica import FlushDone, Replica, SnapshotOptions, StartFlush, host_controller
 from kraft.replica.hosts.controller_host import decode_records
@@ -305,7 +305,7 @@ def test_what_is_damaged_on_the_way_is_not_adopted(way: str) -> None:
     net.start(node)
     net.until(lambda: bool(tampered))
     net.until(lambda: are_equal(net))
-    assert any(who == node and isinstance(effect, Suspicious) for who, effect in net.traces)
+    assert any(who == node and isinstance(effect, PeerFault) for who, effect in net.traces)
     assert not any(name.endswith(".part") for name in net.disks[node].list(PARTITION))
 
 
@@ -327,7 +327,7 @@ def test_a_snapshot_that_is_damaged_on_the_leaders_disk_replaces_nothing() -> No
     net.advance(3000)
     assert net.replicas[node].core.log_end_offset == 0
     assert snapshots(net, node) == ()
-    assert any("damaged" in effect.what for who, effect in net.traces if who == node and isinstance(effect, Suspicious))
+    assert any("damaged" in effect.what for who, effect in net.traces if who == node and isinstance(effect, PeerFault))
     write(net, 60, first=500)
     net.until(lambda: are_equal(net))
 

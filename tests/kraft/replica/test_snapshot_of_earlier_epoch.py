@@ -11,7 +11,7 @@ from test_controller_quorum import alter
 from test_known_bugs import PARTITION
 from test_replica_snapshots import SMALL_PIECES, are_equal, snapshots, write
 
-from kraft.quorum.effects import Suspicious
+from kraft.quorum.effects import PeerFault
 from kraft.quorum.log_view import LogView
 from kraft.replica import SnapshotOptions, host_controller
 from metadata_log.log.epochs import EpochHistory
@@ -117,7 +117,7 @@ def test_a_follower_with_a_tail_of_a_later_epoch_catches_up() -> None:
     assert net.replicas[node].log.last_epoch == 3
     net.traces.clear()
     net.until(lambda: are_equal(net))
-    assert not [effect for who, effect in net.traces if who == node and isinstance(effect, Suspicious)]
+    assert not [effect for who, effect in net.traces if who == node and isinstance(effect, PeerFault)]
 
 
 class PowerFails(Exception):

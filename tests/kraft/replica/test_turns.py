@@ -11,9 +11,9 @@ from replica_net import CLUSTER_ID, Net
 
 from kraft.controller import QuorumController, replaying
 from kraft.controller.controller import RECORDS_PER_BATCH
-from kraft.controller.decision.deciding import DecisionSettings
+from kraft.controller.decision.request_context import DecisionSettings
 from kraft.controller.decision.result import RECORDS_PER_OPERATION
-from kraft.controller.topics import elections, isr, partition_updates
+from kraft.controller.topics import elect_leaders, isr, partition_updates
 from kraft.quorum.events import Resign
 from kraft.replica import ControllerHost, host_controller
 from kraft.replica.hosts import decisions
@@ -98,7 +98,7 @@ def changes(monkeypatch: pytest.MonkeyPatch) -> Counted:
     """Decisions on partitions."""
     counter = Counted()
     counted = counter.counting(partition_updates.partition_change)
-    for module in (partition_updates, elections, isr):
+    for module in (partition_updates, elect_leaders, isr):
         monkeypatch.setattr(module, "partition_change", counted)
     return counter
 

@@ -8,7 +8,7 @@ import pytest
 from replica_net import CLUSTER_ID, Net
 from test_dynamic_quorum import describe, directory_id, dynamic_disk, dynamic_net, voter
 
-from kraft.quorum.effects import Suspicious
+from kraft.quorum.effects import PeerFault
 from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig, VersionRange
 from kraft.quorum.voter_history import STATIC
 from kraft.quorum.voters import Voter
@@ -124,7 +124,7 @@ def test_a_leader_that_is_removed_stays_until_that_is_committed_and_then_resigns
     assert not net.replicas[leader].core.is_voter
     end = net.replicas[net.leader].core.log_end_offset
     net.until(lambda: net.replicas[leader].core.log_end_offset == end)
-    told = [effect for _, effect in net.traces if isinstance(effect, Suspicious)]
+    told = [effect for _, effect in net.traces if isinstance(effect, PeerFault)]
     assert told == [], "what a removed leader says at its end is understood: an error would end a Kafka process"
 
 

@@ -16,8 +16,8 @@ from msgspec import Struct
 from kraft.replica.interface.events import Input, Output
 from kraft.replica.replica import Replica
 from kraft.sim import Result, controller_member, run
-from kraft.sim.nodes.members import LOADED, MACHINES, MEMBERS
-from kraft.sim.search.hunt import Hunt
+from kraft.sim.nodes.member_kinds import LOADED, MACHINES, MEMBERS
+from kraft.sim.search.seed_search import SeedSearch
 from kraft.sim.state.copier import field_names, fields_of
 from kraft.sim.state.fingerprints import SUMMARIES, fingerprint, irrelevant_of, relevant_names
 from kraft.sim.state.forking import forked
@@ -29,7 +29,7 @@ from metadata_log.serde import Message
 
 Way = tuple[str | int, ...]
 """The names of fields and the places in containers that lead from a replica to an object that it holds."""
-MISSED_BEFORE: Final = {"_apply_at_ms", "_maker", "_cleaner", "_asks"}
+MISSED_BEFORE: Final = {"_apply_at_ms", "_maker", "_cleaner", "_outbound_requests"}
 """Fields of a replica that its fingerprint once left out."""
 
 
@@ -53,7 +53,7 @@ def _samples() -> tuple[Replica, ...]:
         patched.setattr(Replica, "step", step_and_look)
         for seed, members in enumerate(("replica", "controller", MACHINES)):
             run(seed, 3, make_member=MEMBERS[members])
-        assert isinstance(Hunt(members=LOADED, faults=()).run(0), Result)
+        assert isinstance(SeedSearch(members=LOADED, faults=()).run(0), Result)
     return tuple(samples)
 
 

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from kraft.quorum.states import VotedState
 from kraft.sim.mutants import MUTANTS, Mutant, Scope, planted
 from kraft.sim.runs.simulator import Result
-from kraft.sim.search.hunt import Hunt
 from kraft.sim.search.schedule import Schedule, check_of, decode_schedule, function_of, replay
+from kraft.sim.search.seed_search import SeedSearch
 
 DOCS = Path(__file__).parents[3] / "docs"
 SCHEDULES = sorted((DOCS / "schedules").glob("*.json"))
@@ -40,10 +40,10 @@ def _cells() -> dict[str, list[str]]:
 
 def _hunt(mutant: Mutant, first: int = 0) -> tuple[Schedule | None, int]:
     """What was found within the mutant's budget of seeds, and after how many."""
-    hunt = Hunt(members=mutant.scope, mutant=mutant.name, faults=mutant.faults)
+    search = SeedSearch(members=mutant.scope, mutant=mutant.name, faults=mutant.faults)
     print(f"{mutant.name}: {mutant.scope}, seeds from {first}")
     for count in range(1, mutant.budget + 1):
-        outcome = hunt.run(first + count - 1)
+        outcome = search.run(first + count - 1)
         if isinstance(outcome, Schedule):
             print(f"seed {first + count - 1}: {outcome.violated}: {outcome.message}")
             return outcome, count
@@ -58,7 +58,7 @@ def test_a_mutant_is_found(name: str) -> None:
     mutant = MUTANTS[name]
     found, count = _hunt(mutant)
     assert found is not None, f"{count} seeds found nothing"
-    sound = Hunt(members=mutant.scope, faults=mutant.faults).run(found.scenario.seed)
+    sound = SeedSearch(members=mutant.scope, faults=mutant.faults).run(found.scenario.seed)
     assert isinstance(sound, Result), found.message
     by = "no progress in the end" if found.violated.startswith("NoProgress") else function_of(found.violated)
     assert by in _cells()[name][3], "the page says that something else finds it"

@@ -9,8 +9,8 @@ import pytest
 from command_line import run
 
 from kraft.sim.search.explore import Explored, Scope, explore
-from kraft.sim.search.hunt import Hunt
 from kraft.sim.search.schedule import check_of, replay
+from kraft.sim.search.seed_search import SeedSearch
 from kraft.sim.state.forking import forked
 from kraft.sim.world.trace import Trace
 
@@ -68,10 +68,10 @@ def test_what_is_known_by_another_name_is_not_walked_again() -> None:
 
 
 def test_a_forked_world_goes_its_own_way() -> None:
-    world = Hunt(members="core").scenario(0).make_world(Trace())
+    world = SeedSearch(members="core").scenario(0).make_world(Trace())
     copy = forked(world.invariants)
-    copy.known(1).applied_offset = 7
-    assert world.invariants.known(1).applied_offset == 0
+    copy.observed(1).applied_offset = 7
+    assert world.invariants.observed(1).applied_offset == 0
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

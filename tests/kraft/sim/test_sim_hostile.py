@@ -14,10 +14,10 @@ from kraft.sim.faults.hostile import Target, absurd_answer, absurd_request, forg
 from kraft.sim.faults.hostile.records import plausible_records, refusable_records
 from kraft.sim.faults.nemesis import CLASSIC_FAULTS, FAULTS, FORGED_FRAMES, PROFILES
 from kraft.sim.mutants import planted
-from kraft.sim.pictures.story import story_lines, tell
+from kraft.sim.pictures.execution import execution_lines, execution_of
 from kraft.sim.runs.simulator import Result
-from kraft.sim.search.hunt import Hunt
 from kraft.sim.search.schedule import Schedule, decode_schedule, encode_schedule, replay
+from kraft.sim.search.seed_search import SeedSearch
 from kraft.sim.search.shrink import shrink
 from kraft.sim.world.actions import Crash, Forge, Intrude
 from kraft.sim.world.world import NodeEnded
@@ -189,7 +189,7 @@ def test_a_node_that_a_frame_ends_is_a_violation_with_an_explanation(monkeypatch
 def test_a_quorum_keeps_its_promises_under_absurd_frames(kind: str, first: int) -> None:
     print(f"seeds {first} to {first + 7}, {kind}")
     for seed in range(first, first + 8):
-        outcome = Hunt(members=kind, faults=("absurd-frames",)).run(seed)
+        outcome = SeedSearch(members=kind, faults=("absurd-frames",)).run(seed)
         assert isinstance(outcome, Result), outcome.message
         assert outcome.committed > 0
 
@@ -197,7 +197,7 @@ def test_a_quorum_keeps_its_promises_under_absurd_frames(kind: str, first: int) 
 @pytest.mark.parametrize("kind", ["core", "replica", "controller", "dynamic"])
 def test_forgeries_end_no_node_and_every_node_starts_again(kind: str) -> None:
     for seed in range(8):
-        outcome = Hunt(members=kind, faults=(FORGED_FRAMES, "crash", "delay", "drop")).run(seed)
+        outcome = SeedSearch(members=kind, faults=(FORGED_FRAMES, "crash", "delay", "drop")).run(seed)
         assert isinstance(outcome, Result), outcome.message
 
 
@@ -206,7 +206,7 @@ def test_forgeries_end_no_node_and_every_node_starts_again(kind: str) -> None:
 @pytest.mark.parametrize("faults", [FAULTS, ("absurd-frames",), (FORGED_FRAMES, *CLASSIC_FAULTS)])
 def test_hostile_messages_in_many_runs(kind: str, faults: tuple[str, ...]) -> None:
     for seed in range(50_000, 50_300):
-        outcome = Hunt(members=kind, faults=faults).run(seed)
+        outcome = SeedSearch(members=kind, faults=faults).run(seed)
         assert isinstance(outcome, Result), outcome.message
 
 
@@ -214,14 +214,14 @@ def test_forgeries_are_no_default() -> None:
     """No quorum on an open port keeps its promises under them."""
     assert FORGED_FRAMES in PROFILES
     assert FORGED_FRAMES not in FAULTS
-    assert Hunt(faults=(FORGED_FRAMES,)).scenario(1).is_forged
-    assert not Hunt().scenario(1).is_forged
+    assert SeedSearch(faults=(FORGED_FRAMES,)).scenario(1).is_forged
+    assert not SeedSearch().scenario(1).is_forged
 
 
 def test_what_is_found_with_hostile_messages_is_saved_shrunk_and_told() -> None:
     """The whole frame stands in the schedule, so that it means the same when attackers draw otherwise."""
     mutant = "minority-elects"
-    hunt = Hunt(members="core", mutant=mutant, faults=("absurd-frames",))
+    search = SeedSearch(members="core", mutant=mutant, faults=("absurd-frames",))
     recorded: list[object] = []
     with planted(None):
         simulator = Simulator(Scenario.drawn("core", 3, 3), faults=("absurd-frames",), recorded=recorded)  # type: ignore[arg-type] # a list of any actions
@@ -229,12 +229,12 @@ def test_what_is_found_with_hostile_messages_is_saved_shrunk_and_told() -> None:
         simulator.run_until(1500)
         for node_id in simulator.node_ids:
             simulator.attack(node_id, 3, 1, is_forging=False)
-    schedule = Schedule(scenario=hunt.scenario(3), actions=tuple(recorded))  # type: ignore[arg-type] # as above
+    schedule = Schedule(scenario=search.scenario(3), actions=tuple(recorded))  # type: ignore[arg-type] # as above
     assert decode_schedule(encode_schedule(schedule), "file") == schedule
     assert sum(isinstance(action, Intrude) for action in schedule.actions) > 3
-    lines = list(story_lines(tell(schedule)))
+    lines = list(execution_lines(execution_of(schedule)))
     assert any("gets a frame of an intruder" in line for line in lines)
-    found = hunt.run(3)
+    found = search.run(3)
     assert isinstance(found, Schedule)
     assert replay(shrink(found)).failure is not None
-    assert isinstance(Hunt(members="core", faults=()).run(3), Result)
+    assert isinstance(SeedSearch(members="core", faults=()).run(3), Result)

@@ -11,8 +11,8 @@ from kraft.replica.hosts.decisions import STEPS_PER_TURN
 from kraft.sim import Scenario, Simulator
 from kraft.sim.runs.loaded import RECORD_US, run_loaded
 from kraft.sim.runs.simulator import Result
-from kraft.sim.search.hunt import Hunt
 from kraft.sim.search.schedule import Schedule
+from kraft.sim.search.seed_search import SeedSearch
 from kraft.sim.world.actions import Act, Crash, SlowDown, Submit, Tick
 
 FAULTS = (
@@ -90,11 +90,11 @@ def test_a_record_is_the_work_of_one_turn_of_each_node(seed: int) -> None:
 
 def test_a_fence_in_one_turn_costs_each_leader_its_leadership() -> None:
     """A broker in 20,000 ISRs falls silent, and controllers that decide on all of them at once never fence it."""
-    found = Hunt(members="loaded", mutant="decisions-in-one-turn", faults=()).run(0)
+    found = SeedSearch(members="loaded", mutant="decisions-in-one-turn", faults=()).run(0)
     assert isinstance(found, Schedule)
     assert "leaders were elected since all faults ended" in found.message
 
 
 @pytest.mark.parametrize("seed", [*range(3), 55, 61, 101])
 def test_a_fence_in_turns_keeps_the_leader(seed: int) -> None:
-    assert isinstance(Hunt(members="loaded", faults=FAULTS).run(seed), Result)
+    assert isinstance(SeedSearch(members="loaded", faults=FAULTS).run(seed), Result)

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 
 from kraft.sim.mutants import planted
 from kraft.sim.search.enabled import enabled
-from kraft.sim.search.hunt import Hunt
 from kraft.sim.search.schedule import Schedule, check_of, decode_schedule, encode_schedule, replay
+from kraft.sim.search.seed_search import SeedSearch
 from kraft.sim.world.actions import Action, Crash, Deliver, Fail, Flushed, Resign, Return, Start, Submit, Tick
 from kraft.sim.world.trace import Trace
 
@@ -40,7 +40,7 @@ class QuorumMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.scenario = Hunt(members=self.members).scenario(0)
+        self.scenario = SeedSearch(members=self.members).scenario(0)
         self.world = self.scenario.make_world(Trace())
         self.actions: list[Action] = []
         self.submissions = 0

@@ -10,10 +10,10 @@ from kraft.quorum import reads
 from kraft.quorum.effects import ReadConfirmed
 from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.states import LeaderState
-from kraft.replica.hosts.machine_reads import MachineReads
+from kraft.replica.hosts.state_machine_reads import StateMachineReads
 from kraft.sim import InvariantViolated, run
 from kraft.sim.faults.nemesis import CLASSIC_FAULTS
-from kraft.sim.nodes.members import MACHINES, MEMBERS
+from kraft.sim.nodes.member_kinds import MACHINES, MEMBERS
 from kraft.sim.runs.scenario import Scenario
 from kraft.sim.runs.simulator import Simulator
 from kraft.sim.workloads.client_history import ClientHistory
@@ -57,7 +57,7 @@ def nobody_is_asked(quorum: QuorumState, leader: LeaderState, now_ms: int) -> No
         leader.waiting_reads = ()
 
 
-def nothing_is_waited_for(self: MachineReads, offset: int, call_ids: tuple[int, ...]) -> None:
+def nothing_is_waited_for(self: StateMachineReads, offset: int, call_ids: tuple[int, ...]) -> None:
     """A follower answers before it has come as far as the leader."""
     self._until.append((0, call_ids))
 
@@ -66,7 +66,7 @@ def nothing_is_waited_for(self: MachineReads, offset: int, call_ids: tuple[int, 
     ("owner", "name", "broken", "seed"),
     [
         (reads, "advance", nobody_is_asked, 25),
-        (MachineReads, "learn", nothing_is_waited_for, 3),
+        (StateMachineReads, "learn", nothing_is_waited_for, 3),
     ],
 )
 def test_what_breaks_the_promise_is_found(

@@ -13,10 +13,10 @@ from kraft.quorum.values import ReplicaKey
 from kraft.quorum.voters import QuorumChange, Voter, VoterSet
 from kraft.sim.faults.nemesis import CLASSIC_FAULTS
 from kraft.sim.nodes.replica_member import endpoints_of
-from kraft.sim.runs.membership import run_dynamic
 from kraft.sim.runs.simulator import Result
-from kraft.sim.search.hunt import Hunt
+from kraft.sim.runs.voter_change_run import run_dynamic
 from kraft.sim.search.schedule import Schedule, decode_schedule, encode_schedule, replay
+from kraft.sim.search.seed_search import SeedSearch
 from kraft.sim.world.actions import Action, Move, Wipe
 from metadata_log.types import OffsetAndEpoch, Uuid
 
@@ -93,10 +93,10 @@ def _seed_with_a_loss() -> int:
 
 def test_a_schedule_with_lost_disks_and_nodes_that_move_is_the_run_that_it_was_written_down_from() -> None:
     actions: list[Action] = []
-    hunt, seed = Hunt(members="dynamic", nodes=3, chaos_ms=10_000), _seed_with_a_loss()
-    result = hunt.run(seed, actions)
+    search, seed = SeedSearch(members="dynamic", nodes=3, chaos_ms=10_000), _seed_with_a_loss()
+    result = search.run(seed, actions)
     assert isinstance(result, Result)
-    schedule = Schedule(scenario=hunt.scenario(seed), actions=tuple(actions))
+    schedule = Schedule(scenario=search.scenario(seed), actions=tuple(actions))
     replayed = replay(decode_schedule(encode_schedule(schedule), "memory"))
     assert replayed.failure is None
     assert replayed.digest == result.digest

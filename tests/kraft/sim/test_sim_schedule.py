@@ -15,10 +15,10 @@ from hash_seeds import outputs_of
 from real_data import DATA
 
 from kraft.sim.pictures.diagram import render_diagram
-from kraft.sim.pictures.story import story_lines, tell
+from kraft.sim.pictures.execution import execution_lines, execution_of
 from kraft.sim.runs.simulator import Result
-from kraft.sim.search.hunt import Hunt
 from kraft.sim.search.schedule import BadSchedule, Schedule, check_of, decode_schedule, encode_schedule, replay
+from kraft.sim.search.seed_search import SeedSearch
 from kraft.sim.search.shrink import shrink
 from kraft.sim.world.actions import Action, Deliver, Note, Return, RoundTrip
 from kraft.sim.world.world import NoProgress
@@ -33,9 +33,9 @@ FOUND = [
 
 
 def _found(mutant: str, seeds: int = 100, members: str = "core") -> Schedule:
-    hunt = Hunt(members=members, mutant=mutant)
+    search = SeedSearch(members=members, mutant=mutant)
     for seed in range(seeds):
-        outcome = hunt.run(seed)
+        outcome = search.run(seed)
         if isinstance(outcome, Schedule):
             return outcome
     pytest.fail(f"{seeds} seeds found nothing wrong with {mutant}")
@@ -45,10 +45,10 @@ def _found(mutant: str, seeds: int = 100, members: str = "core") -> Schedule:
 def test_a_schedule_is_the_run_that_it_was_written_down_from(members: str) -> None:
     """Through the file and back: the same digest, and nothing in it that cannot happen."""
     actions: list[Action] = []
-    hunt = Hunt(members=members, chaos_ms=3000)
-    result = hunt.run(3, actions)
+    search = SeedSearch(members=members, chaos_ms=3000)
+    result = search.run(3, actions)
     assert isinstance(result, Result)
-    schedule = Schedule(scenario=hunt.scenario(3), actions=tuple(actions))
+    schedule = Schedule(scenario=search.scenario(3), actions=tuple(actions))
     replayed = replay(decode_schedule(encode_schedule(schedule), "memory"))
     assert replayed.failure is None
     assert replayed.digest == result.digest
@@ -87,7 +87,7 @@ def test_what_leaves_somebody_behind_shrinks_to_how_it_came_to_that() -> None:
     failure = replay(again).failure
     assert isinstance(failure, NoProgress)
     assert check_of(failure) == shrunk.violated
-    assert "all faults end" in list(story_lines(tell(again)))[-1]
+    assert "all faults end" in list(execution_lines(execution_of(again)))[-1]
     assert replay(msgspec.structs.replace(again, mutant=None)).failure is None
 
 
@@ -121,9 +121,9 @@ def test_a_search_that_may_cost_nothing_changes_nothing() -> None:
 
 def test_what_is_about_nothing_is_passed_over() -> None:
     """A schedule that somebody has edited may name messages that nobody sent."""
-    hunt = Hunt(members="core")
+    search = SeedSearch(members="core")
     lost = Deliver(10, 2, 1, 99, "Vote")
-    schedule = Schedule(scenario=hunt.scenario(0), actions=(lost, Note(20, 0, "nothing")))
+    schedule = Schedule(scenario=search.scenario(0), actions=(lost, Note(20, 0, "nothing")))
     assert replay(schedule).performed == schedule.actions[1:]
 
 
@@ -138,7 +138,7 @@ def test_what_is_about_nothing_is_passed_over() -> None:
 )
 def test_what_is_no_schedule_is_refused(change: object, says: str) -> None:
     assert callable(change)
-    schedule = Schedule(scenario=Hunt().scenario(0), actions=(Deliver(10, 2, 1, 1),))
+    schedule = Schedule(scenario=SeedSearch().scenario(0), actions=(Deliver(10, 2, 1, 1),))
     text = encode_schedule(schedule).decode()
     with pytest.raises(BadSchedule, match=says):
         decode_schedule(change(text).encode(), "file")
@@ -148,7 +148,7 @@ def test_what_is_no_schedule_is_refused(change: object, says: str) -> None:
 
 
 def test_a_story_tells_who_sent_what_to_whom() -> None:
-    story = tell(shrink(_found("minority-commits")))
+    story = execution_of(shrink(_found("minority-commits")))
     assert len(story.moments) == len(story.schedule.actions)
     elected = [at for at, moment in enumerate(story.moments) if "Candidate->Leader elected" in moment.details]
     assert elected, [moment.details for moment in story.moments]
@@ -161,13 +161,13 @@ def test_a_story_tells_who_sent_what_to_whom() -> None:
     assert all(moment.node in (arrow.sender, arrow.receiver) for arrow, moment in ends)
     at_once = {arrow.sent for arrow in arrived if arrow.sent == arrow.arrived}
     assert at_once == {at for at, moment in enumerate(story.moments) if moment.what.startswith("asks ")}
-    lines = list(story_lines(story))
+    lines = list(execution_lines(story))
     assert len(lines) == len(story.moments)
     assert re.search(f"node {leader}  asks [0-9]: Vote ", lines[elected[0]])
 
 
 def test_the_picture_is_a_page_that_needs_nothing_but_itself() -> None:
-    story = tell(shrink(_found("minority-commits")))
+    story = execution_of(shrink(_found("minority-commits")))
     page = render_diagram(story)
     assert "http" not in page
     assert page.count('class="moment"') == len(story.moments)
@@ -178,7 +178,7 @@ def test_the_picture_is_a_page_that_needs_nothing_but_itself() -> None:
 
 def test_what_nodes_write_does_not_become_part_of_the_page() -> None:
     note = Note(1, 0, "</script><script>alert(1)</script>")
-    page = render_diagram(tell(Schedule(scenario=Hunt(members="core").scenario(0), actions=(note,))))
+    page = render_diagram(execution_of(Schedule(scenario=SeedSearch(members="core").scenario(0), actions=(note,))))
     assert "<script>alert" not in page
 
 

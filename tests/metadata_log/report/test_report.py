@@ -21,7 +21,7 @@ from metadata_log.history import VIEWS
 from metadata_log.history.engine import rows as history_rows
 from metadata_log.reading.timeline import read_timeline
 from metadata_log.report import FLEET_VIEWS, HISTORY_VIEWS, figures, render_diff, render_fleet, render_history
-from metadata_log.report.story import TABLE_ROWS, Span, Story
+from metadata_log.report.report_data import TABLE_ROWS, ReportData, Span
 
 NOON = 1_795_262_400_000
 HOSTILE = "</script><script>document.title='taken over'</script><b>&amp;"
@@ -43,10 +43,10 @@ def row(view: str, **values: Any) -> tuple[str, tuple[Any, ...]]:
     return view, tuple((defaults | {"cluster": "c1"} | values).values())
 
 
-def story_of(rows: Iterable[tuple[str, tuple[Any, ...]]]) -> Story:
-    story = Story()
-    story.take_all(rows)
-    return story
+def story_of(rows: Iterable[tuple[str, tuple[Any, ...]]]) -> ReportData:
+    report = ReportData()
+    report.take_all(rows)
+    return report
 
 
 def real_rows(cluster: str, node: str, views: tuple[str, ...], folder: Path) -> Iterator[tuple[str, tuple[Any, ...]]]:
@@ -208,10 +208,10 @@ def test_leader_skew_counts_partitions() -> None:
 
 def test_lines_of_many_events_keep_their_peaks() -> None:
     """A spike of a millisecond among a hundred thousand changes is still seen."""
-    story = story_of([row("topic_history", valid_from=NOON, valid_to=NOON + 10_000_000)])
+    report = story_of([row("topic_history", valid_from=NOON, valid_to=NOON + 10_000_000)])
     spans = [Span(NOON + at * 100, NOON + at * 100 + 50, None) for at in range(100_000)]
     spans += [Span(NOON + 5_000_020, NOON + 5_000_021, None)] * 7
-    xs, ys = figures._steps(story, spans)
+    xs, ys = figures._steps(report, spans)
     assert len(xs) <= figures.STEPS + 1
     assert (max(ys), sorted(ys)[-2]) == (8, 1)
 
@@ -225,11 +225,11 @@ def test_outages_are_divided_among_the_cells() -> None:
         end = begin + rng.randrange(1, 300_000)
         rows.append(row("unavailability", topic=f"t{rng.randrange(5)}", kind="leaderless", valid_from=begin,
                         valid_to=end, seconds=(end - begin) / 1000))  # fmt: skip
-    story = story_of(rows)
-    figure = figures.outage_map(story, "leaderless")
+    report = story_of(rows)
+    figure = figures.outage_map(report, "leaderless")
     assert figure is not None
     drawn = sum(value or 0 for line in figure["data"][0]["z"] for value in line)
-    assert drawn == pytest.approx(story.total("leaderless partition seconds"), abs=0.5)
+    assert drawn == pytest.approx(report.total("leaderless partition seconds"), abs=0.5)
 
 
 def test_nothing_lasts_beyond_what_is_known_of_its_cluster() -> None:
@@ -240,12 +240,12 @@ def test_nothing_lasts_beyond_what_is_known_of_its_cluster() -> None:
         row("fencing", cluster="early", valid_from=NOON + 5000, valid_to=NOON + 6000),
         row("quorum_epochs", cluster="late", leader_id=1, valid_from=NOON, valid_to=NOON + 3_600_000),
     ]
-    story = story_of(rows)
-    timeline = figures.controller_timeline(story)
+    report = story_of(rows)
+    timeline = figures.controller_timeline(report)
     assert timeline is not None
     (bars,) = timeline["data"]
     assert dict(zip(bars["y"], bars["x"], strict=True)) == {"early": 6000, "late": 3_600_000}
-    outages = figures.outage_map(story, "leaderless", by_cluster=True)
+    outages = figures.outage_map(report, "leaderless", by_cluster=True)
     assert outages is not None
     assert sum(value or 0 for value in outages["data"][0]["z"][0]) == pytest.approx(2.0)
 
@@ -253,11 +253,11 @@ def test_nothing_lasts_beyond_what_is_known_of_its_cluster() -> None:
 def test_the_longest_outages_are_shown_whenever_they_were() -> None:
     rng = Random(5)
     seconds = [rng.random() * 1000 for _ in range(3 * TABLE_ROWS)]
-    story = story_of(
+    report = story_of(
         row("unavailability", topic="t", kind="leaderless", valid_from=NOON + at, valid_to=NOON + at, seconds=value)
         for at, value in enumerate(seconds)
     )
-    table = story.tables["outages"]
+    table = report.tables["outages"]
     assert [shown[table.columns.index("seconds")] for shown in table.rows()] == sorted(seconds, reverse=True)[
         :TABLE_ROWS
     ]

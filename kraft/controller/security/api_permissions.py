@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from kraft.controller.decision.authorizer import AclOperation, AclResource
-from kraft.controller.decision.deciding import Deciding
+from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import ApiError
 from transport.protocol.apis import APIS, ApiKey
 from transport.protocol.errors import Error
@@ -61,11 +61,11 @@ table has their permission.
 """
 
 
-def check_cluster(deciding: Deciding, key: ApiKey) -> None:
+def check_cluster(context: RequestContext, key: ApiKey) -> None:
     """Raise `ApiError` if the caller may not use the API."""
     operation = CLUSTER_OPERATIONS.get(key)
-    if operation is not None and not deciding.may(operation, AclResource.CLUSTER):
-        caller = deciding.caller
+    if operation is not None and not context.may(operation, AclResource.CLUSTER):
+        caller = context.caller
         # Kafka prints its own request object here, including ids of threads and connections.
         asked = f"{APIS[key].name}(principal={caller.principal}, host={caller.host})"
         text = f"Request {asked} needs {operation.name} permission."

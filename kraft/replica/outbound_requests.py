@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from kraft.replica.interface.application import Ask
+from kraft.replica.interface.application import OutboundRequest
 from kraft.replica.interface.events import SendWire
 
 
-class Asks:
+class OutboundRequests:
     """By a negative id each request that is under way, and the application's token for it."""
 
     def __init__(self) -> None:
         self._last_id = 0
         self._tokens: dict[int, int] = {}
 
-    def send(self, ask: Ask, target: tuple[int, str, int], timeout_ms: int) -> SendWire:
+    def send(self, ask: OutboundRequest, target: tuple[int, str, int], timeout_ms: int) -> SendWire:
         """Ask the node with this id, host and port; `timeout_ms` counts where the application does not mind."""
         self._last_id -= 1
         self._tokens[self._last_id] = ask.token

@@ -13,8 +13,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.replica.hosts.machine_log import Command, Entry, Expired, Opened, OpenSession, Outcome, encode
 from kraft.replica.hosts.sessions import WINDOW, Sessions
+from kraft.replica.hosts.state_machine_log import Command, Entry, Expired, Opened, OpenSession, Outcome, encode
 from kraft.replica.interface.events import Returned
 
 FORWARD_BYTES: Final = 256 << 10
@@ -79,7 +79,7 @@ class Sent(Struct, frozen=True, gc=False):
     entry: bytes
 
 
-class MachineCalls:
+class StateMachineCalls:
     """The entries that are not applied so far, by the ids of their calls, in the order of the calls."""
 
     def __init__(self, client: str, max_entry_bytes: int, session_ttl_ms: int) -> None:

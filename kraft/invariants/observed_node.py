@@ -9,7 +9,7 @@ from kraft.invariants.voters import VotersInLog
 from kraft.quorum.values import ElectionState, ReplicaKey
 
 
-class Known(Struct):
+class ObservedNode(Struct):
     """What was seen of one disk so far, and of the node on it; its log and its promise outlive its crashes.
 
     What lies before the beginning of the log counts as part of it: a snapshot has it.
@@ -36,10 +36,10 @@ class Known(Struct):
         return self.log[-1].next_offset if self.log else 0
 
 
-def forgets(known: ElectionState, now: ElectionState | None) -> bool:
+def forgets(observed: ElectionState, now: ElectionState | None) -> bool:
     """Whether a vote or an epoch is gone. A leader may be: who had voted for itself starts as a candidate again."""
-    if now is None or now.epoch != known.epoch:
-        return now is None or now.epoch < known.epoch
-    if known.voted is None or now.voted is None:
-        return known.voted is not None
-    return known.voted.id != now.voted.id
+    if now is None or now.epoch != observed.epoch:
+        return now is None or now.epoch < observed.epoch
+    if observed.voted is None or now.voted is None:
+        return observed.voted is not None
+    return observed.voted.id != now.voted.id

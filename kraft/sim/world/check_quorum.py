@@ -30,7 +30,7 @@ class Leadership(Struct):
     """Until then it has heard enough of them lately, even if it hears nothing more."""
 
 
-class Contacts:
+class CheckQuorum:
     """When each leader has last heard each voter."""
 
     def __init__(self, fetch_timeout_ms: int) -> None:

@@ -15,8 +15,8 @@ from kraft.controller.decision.authorizer import (
     AuthorizerSettings,
     Denial,
 )
+from kraft.controller.decision.broker_sessions import BrokerSessions
 from kraft.controller.decision.caller import Caller
-from kraft.controller.decision.heartbeats import BrokerSessions
 from kraft.controller.decision.topic_configs import TopicDefaults
 from metadata_log.image import MetadataImage
 
@@ -44,7 +44,7 @@ class DecisionSettings(Struct, frozen=True, kw_only=True):
     default_replication_factor: int = 1
 
 
-class Deciding(Struct, frozen=True, kw_only=True):
+class RequestContext(Struct, frozen=True, kw_only=True):
     """The context of one request. A decision changes only `sessions` (by its methods), `rng` and `denials`.
 
     `image` includes uncommitted records; a write is decided on `image`. `committed` serves reads. The first record of

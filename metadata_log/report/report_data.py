@@ -72,7 +72,7 @@ def columns_of(view: str) -> dict[str, int]:
     return {name: at for at, name in enumerate(VIEWS[view].names)}
 
 
-class Story:
+class ReportData:
     """The collected data of a directory, or of several clusters."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from msgspec import Struct, structs
 
 from kraft.controller.decision.authorizer import AclOperation, AclResource
-from kraft.controller.decision.deciding import Deciding
+from kraft.controller.decision.request_context import RequestContext
 from metadata_log.image import ResourceType
 from metadata_log.serde import Message
 from metadata_log.types import METADATA_TOPIC, Uuid
@@ -44,24 +44,24 @@ _NOT_TOLD: Final = -1
 T = TypeVar("T")
 
 
-class Permitted(Struct, frozen=True):
+class AuthorizedRequest(Struct, frozen=True):
     """The permitted part of a request; `finish` adds the errors of the other items to the response."""
 
     request: Message
     finish: Callable[[Any], Message] = lambda response: response
 
 
-Permitting = Generator[None, None, Permitted]
+Permitting = Generator[None, None, AuthorizedRequest]
 """The steps of a decision. Each step checks one permission, which examines each prefix of a name."""
 
 
-def permit_items(deciding: Deciding, request: Message) -> Permitting:
+def authorize_items(context: RequestContext, request: Message) -> Permitting:
     """The part of a request that the caller may use. It is the whole request if its API has no items with permissions.
 
     Raises `ApiError` until the ACLs are loaded.
     """
-    permit = _PERMITS.get(type(request))
-    return Permitted(request) if permit is None else (yield from permit(deciding, request))
+    permit = _AUTHORIZE.get(type(request))
+    return AuthorizedRequest(request) if permit is None else (yield from permit(context, request))
 
 
 def _once(things: Iterable[T]) -> list[T]:
@@ -73,24 +73,24 @@ def _once(things: Iterable[T]) -> list[T]:
 
 
 def _refused_topics(
-    deciding: Deciding, operation: AclOperation, names: Iterable[str], *, is_asked: bool = True
+    context: RequestContext, operation: AclOperation, names: Iterable[str], *, is_asked: bool = True
 ) -> Generator[None, None, dict[str, None]]:
     """The topics on which the caller may not perform the operation, in request order."""
     refused: dict[str, None] = {}
     for name in names:
-        if not deciding.may(operation, AclResource.TOPIC, name, is_asked=is_asked):
+        if not context.may(operation, AclResource.TOPIC, name, is_asked=is_asked):
             refused[name] = None
         yield None
     return refused
 
 
-def _permit_creations(deciding: Deciding, request: CreateTopicsRequest) -> Permitting:
+def _authorize_creations(context: RequestContext, request: CreateTopicsRequest) -> Permitting:
     """Creation needs CREATE on the topic or on the cluster. The topic's configuration needs DESCRIBE_CONFIGS."""
     names = [name for name in _once(topic.name for topic in request.topics) if name != METADATA_TOPIC]
     refused: dict[str, None] = {}
-    if not deciding.may(AclOperation.CREATE, AclResource.CLUSTER, is_asked=False):
-        refused = yield from _refused_topics(deciding, AclOperation.CREATE, names)
-    hidden = yield from _refused_topics(deciding, AclOperation.DESCRIBE_CONFIGS, names, is_asked=False)
+    if not context.may(AclOperation.CREATE, AclResource.CLUSTER, is_asked=False):
+        refused = yield from _refused_topics(context, AclOperation.CREATE, names)
+    hidden = yield from _refused_topics(context, AclOperation.DESCRIBE_CONFIGS, names, is_asked=False)
 
     def finish(response: CreateTopicsResponse) -> Message:
         created = [_without_configs(topic) if topic.name in hidden else topic for topic in response.topics]
@@ -103,7 +103,7 @@ def _permit_creations(deciding: Deciding, request: CreateTopicsRequest) -> Permi
         return structs.replace(response, topics=[*created, *answers])
 
     allowed = [topic for topic in request.topics if topic.name not in refused]
-    return Permitted(structs.replace(request, topics=allowed), finish)
+    return AuthorizedRequest(structs.replace(request, topics=allowed), finish)
 
 
 def _without_configs(topic: CreatableTopicResult) -> CreatableTopicResult:
@@ -118,25 +118,25 @@ def _without_configs(topic: CreatableTopicResult) -> CreatableTopicResult:
     )
 
 
-def _permit_deletions(deciding: Deciding, request: DeleteTopicsRequest) -> Permitting:
+def _authorize_deletions(context: RequestContext, request: DeleteTopicsRequest) -> Permitting:
     """Deletion needs DELETE on the topic or on the cluster. The response reveals a topic's name or absence only with
     DESCRIBE on the topic.
     """
-    if deciding.may(AclOperation.DELETE, AclResource.CLUSTER, is_asked=False):
-        return Permitted(request)
-    topics = deciding.committed.topics
+    if context.may(AclOperation.DELETE, AclResource.CLUSTER, is_asked=False):
+        return AuthorizedRequest(request)
+    topics = context.committed.topics
     by_name = [*request.topic_names, *(one.name for one in request.topics if one.topic_id == Uuid.ZERO)]
     names, ids = _once(by_name), _once(one.topic_id for one in request.topics if one.name is None)
     refused: list[tuple[str | None, Uuid]] = []
     for topic_id in ids:
         yield None
         topic = topics.by_id.get(topic_id)
-        if topic is not None and not deciding.may(AclOperation.DELETE, AclResource.TOPIC, topic.name):
-            is_visible = deciding.may(AclOperation.DESCRIBE, AclResource.TOPIC, topic.name)
+        if topic is not None and not context.may(AclOperation.DELETE, AclResource.TOPIC, topic.name):
+            is_visible = context.may(AclOperation.DESCRIBE, AclResource.TOPIC, topic.name)
             refused.append((topic.name if is_visible else None, topic_id))
     for name in names:
         yield None
-        if name is not None and not _may_delete(deciding, name):
+        if name is not None and not _may_delete(context, name):
             refused.append((name, Uuid.ZERO))
     refused_names = {name for name, topic_id in refused if topic_id == Uuid.ZERO}
     refused_ids = {topic_id for _, topic_id in refused if topic_id != Uuid.ZERO}
@@ -157,20 +157,20 @@ def _permit_deletions(deciding: Deciding, request: DeleteTopicsRequest) -> Permi
         return structs.replace(response, responses=[*response.responses, *answers])
 
     allowed_names = [name for name in request.topic_names if name not in refused_names]
-    return Permitted(structs.replace(request, topics=allowed, topic_names=allowed_names), finish)
+    return AuthorizedRequest(structs.replace(request, topics=allowed, topic_names=allowed_names), finish)
 
 
-def _may_delete(deciding: Deciding, name: str) -> bool:
+def _may_delete(context: RequestContext, name: str) -> bool:
     """Whether the caller may delete a topic by name. DESCRIBE lets the caller learn that a topic does not exist."""
-    if not deciding.may(AclOperation.DESCRIBE, AclResource.TOPIC, name):
+    if not context.may(AclOperation.DESCRIBE, AclResource.TOPIC, name):
         return False
-    return name not in deciding.committed.topics or deciding.may(AclOperation.DELETE, AclResource.TOPIC, name)
+    return name not in context.committed.topics or context.may(AclOperation.DELETE, AclResource.TOPIC, name)
 
 
-def _permit_growth(deciding: Deciding, request: CreatePartitionsRequest) -> Permitting:
+def _authorize_growth(context: RequestContext, request: CreatePartitionsRequest) -> Permitting:
     """Adding partitions needs ALTER on the topic."""
     names = _once(topic.name for topic in request.topics)
-    refused = yield from _refused_topics(deciding, AclOperation.ALTER, names)
+    refused = yield from _refused_topics(context, AclOperation.ALTER, names)
 
     def finish(response: CreatePartitionsResponse) -> Message:
         error = Error.TOPIC_AUTHORIZATION_FAILED
@@ -178,13 +178,15 @@ def _permit_growth(deciding: Deciding, request: CreatePartitionsRequest) -> Perm
         return structs.replace(response, results=[*response.results, *answers])
 
     allowed = [topic for topic in request.topics if topic.name not in refused]
-    return Permitted(structs.replace(request, topics=allowed), finish)
+    return AuthorizedRequest(structs.replace(request, topics=allowed), finish)
 
 
 # Configurations
 
 
-def _permit_changes(deciding: Deciding, request: AlterConfigsRequest | IncrementalAlterConfigsRequest) -> Permitting:
+def _authorize_changes(
+    context: RequestContext, request: AlterConfigsRequest | IncrementalAlterConfigsRequest
+) -> Permitting:
     """Changing a configuration needs ALTER_CONFIGS on its resource."""
     is_legacy = isinstance(request, AlterConfigsRequest)
     module = alter_configs if is_legacy else incremental_alter_configs
@@ -195,7 +197,7 @@ def _permit_changes(deciding: Deciding, request: AlterConfigsRequest | Increment
     refused: dict[tuple[int, str], Error] = {}
     for key in keys:
         yield None
-        error = _refusal(deciding, AclOperation.ALTER_CONFIGS, *key)
+        error = _refusal(context, AclOperation.ALTER_CONFIGS, *key)
         if error is not None:
             refused[key] = error
 
@@ -209,15 +211,15 @@ def _permit_changes(deciding: Deciding, request: AlterConfigsRequest | Increment
         return structs.replace(response, responses=[*response.responses, *answers])
 
     allowed = [one for one in request.resources if (one.resource_type, one.resource_name) not in refused]
-    return Permitted(structs.replace(request, resources=allowed), finish)
+    return AuthorizedRequest(structs.replace(request, resources=allowed), finish)
 
 
-def _permit_descriptions(deciding: Deciding, request: DescribeConfigsRequest) -> Permitting:
+def _authorize_descriptions(context: RequestContext, request: DescribeConfigsRequest) -> Permitting:
     """Describing a configuration needs DESCRIBE_CONFIGS on its resource."""
     allowed, refused = [], []
     for one in request.resources:
         yield None
-        error = _refusal(deciding, AclOperation.DESCRIBE_CONFIGS, one.resource_type, one.resource_name)
+        error = _refusal(context, AclOperation.DESCRIBE_CONFIGS, one.resource_type, one.resource_name)
         if error is None:
             allowed.append(one)
         else:
@@ -232,31 +234,31 @@ def _permit_descriptions(deciding: Deciding, request: DescribeConfigsRequest) ->
     def finish(response: DescribeConfigsResponse) -> Message:
         return structs.replace(response, results=[*response.results, *refused])
 
-    return Permitted(structs.replace(request, resources=allowed), finish)
+    return AuthorizedRequest(structs.replace(request, resources=allowed), finish)
 
 
-def _refusal(deciding: Deciding, operation: AclOperation, kind: int, name: str) -> Error | None:
+def _refusal(context: RequestContext, operation: AclOperation, kind: int, name: str) -> Error | None:
     """The error if the caller lacks the permission; None also for resource types without permissions."""
     match kind:
         case ResourceType.TOPIC:
-            is_allowed, error = deciding.may(operation, AclResource.TOPIC, name), Error.TOPIC_AUTHORIZATION_FAILED
+            is_allowed, error = context.may(operation, AclResource.TOPIC, name), Error.TOPIC_AUTHORIZATION_FAILED
         case ResourceType.GROUP:
-            is_allowed, error = deciding.may(operation, AclResource.GROUP, name), Error.GROUP_AUTHORIZATION_FAILED
+            is_allowed, error = context.may(operation, AclResource.GROUP, name), Error.GROUP_AUTHORIZATION_FAILED
         case ResourceType.BROKER_LOGGER if operation == AclOperation.ALTER_CONFIGS:
-            is_allowed = deciding.may(AclOperation.CLUSTER_ACTION, AclResource.CLUSTER)
+            is_allowed = context.may(AclOperation.CLUSTER_ACTION, AclResource.CLUSTER)
             error = Error.CLUSTER_AUTHORIZATION_FAILED
         case ResourceType.BROKER | ResourceType.CLIENT_METRICS | ResourceType.BROKER_LOGGER:
-            is_allowed, error = deciding.may(operation, AclResource.CLUSTER), Error.CLUSTER_AUTHORIZATION_FAILED
+            is_allowed, error = context.may(operation, AclResource.CLUSTER), Error.CLUSTER_AUTHORIZATION_FAILED
         case _:
             return None
     return None if is_allowed else error
 
 
-_PERMITS: Final[dict[type[Message], Callable[[Deciding, Any], Permitting]]] = {
-    CreateTopicsRequest: _permit_creations,
-    DeleteTopicsRequest: _permit_deletions,
-    CreatePartitionsRequest: _permit_growth,
-    AlterConfigsRequest: _permit_changes,
-    IncrementalAlterConfigsRequest: _permit_changes,
-    DescribeConfigsRequest: _permit_descriptions,
+_AUTHORIZE: Final[dict[type[Message], Callable[[RequestContext, Any], Permitting]]] = {
+    CreateTopicsRequest: _authorize_creations,
+    DeleteTopicsRequest: _authorize_deletions,
+    CreatePartitionsRequest: _authorize_growth,
+    AlterConfigsRequest: _authorize_changes,
+    IncrementalAlterConfigsRequest: _authorize_changes,
+    DescribeConfigsRequest: _authorize_descriptions,
 }

@@ -14,10 +14,10 @@ from kraft.quorum.peers import Peers
 from kraft.quorum.purgatory import Purgatory
 from kraft.sim.nodes.core_member import CoreMember
 from kraft.sim.state.fingerprints import FactsOf, Summary, relevant_names
-from kraft.sim.world.member import Output
+from kraft.sim.world.member_interface import Output
 
 
-class Steady(Random):
+class Canonical(Random):
     """Draws the least there is, always."""
 
     def random(self) -> float:
@@ -28,11 +28,11 @@ class Steady(Random):
         """Zero."""
         return 0
 
-    def __copy__(self) -> Steady:
+    def __copy__(self) -> Canonical:
         return self
 
 
-class SteadyCore(CoreMember):
+class CanonicalCore(CoreMember):
     """A core of a quorum whose voters never change."""
 
     def start(self, rng: Random, now_ms: int) -> list[Output]:
@@ -77,4 +77,4 @@ _SUMMARIES: Final[dict[type, Summary]] = {
     Purgatory: lambda purgatory: sorted({repr(fetch.request) for fetch in purgatory._parked.values()}),
 }
 _FACTS_OF: Final = FactsOf(_SUMMARIES)
-_STEADY = Steady()
+_STEADY = Canonical()

@@ -12,9 +12,9 @@ import trio
 from kraft.node.errors import AppendRejected, ChangesSkipped, NodeStopped, SessionExpired, Superseded
 from kraft.node.node import BUSY, OUTSTANDING_APPEND_BYTES, Node, NodeParts
 from kraft.node.waiters import Waiters
-from kraft.replica.hosts import machine_log as log
-from kraft.replica.hosts.machine_calls import MaybeApplied, OpenCall, SubmitCall, TooLarge
-from kraft.replica.hosts.machine_host import Changes, MachineHost, ReadCall, Skipped
+from kraft.replica.hosts import state_machine_log as log
+from kraft.replica.hosts.state_machine_calls import MaybeApplied, OpenCall, SubmitCall, TooLarge
+from kraft.replica.hosts.state_machine_host import Changes, ReadCall, Skipped, StateMachineHost
 from kraft.replica.interface.events import Call, CancelCall, Noted, Output, Returned
 from kraft.state_machine import C, Change, R, Refused, StateMachine
 from transport.protocol.errors import Error
@@ -79,7 +79,7 @@ class ClientSession(Generic[C, R]):
     node, even after it was restarted.
     """
 
-    def __init__(self, node: MachineNode[C, R], client: str, opened: log.Opened) -> None:
+    def __init__(self, node: StateMachineNode[C, R], client: str, opened: log.Opened) -> None:
         self.client = client
         self.id = opened.session
         """Another id than before says that the former session is forgotten."""
@@ -91,20 +91,20 @@ class ClientSession(Generic[C, R]):
         """Have the command with this number applied, once, however often it is repeated; the result is the same.
 
         The number says that the client knows what came of lower ones. Raises `SessionExpired` or `Superseded`, where
-        that cannot be told any more, and what `MachineNode.submit` raises.
+        that cannot be told any more, and what `StateMachineNode.submit` raises.
         """
         result = await self._node.submit_in(self.id, sequence, command)
         self.last_sequence = max(self.last_sequence, sequence)
         return result
 
 
-class MachineNode(Node, Generic[C, R]):
+class StateMachineNode(Node, Generic[C, R]):
     """One running node whose log drives a state machine; `open_node(config, state_machine=…)` hands it out."""
 
     def __init__(self, parts: NodeParts) -> None:
         super().__init__(parts)
         host = parts.replica.application
-        assert isinstance(host, MachineHost), host
+        assert isinstance(host, StateMachineHost), host
         self._host = host
         host.watch(self._turns.watched)
         self._calls: Waiters[Returned] = Waiters(parts.inbox, limit=OUTSTANDING_APPEND_BYTES)

@@ -1,7 +1,7 @@
-"""A state machine to be tried in the simulator: what its clients ask, and how their answers are judged.
+"""The workload of a user's state machine in the simulator: what its clients request, and how the answers are judged.
 
-What a client asks is a line of text, as it stands in schedules and traces. `trial_of` makes a trial from a state
-machine alone: its commands as JSON, and the machine itself for its own specification.
+A request of a client is a line of text, as in schedules and traces. `workload_spec_of` makes a specification from a
+state machine alone: the commands as JSON, and the machine itself as its own specification.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ C = TypeVar("C")
 READ: Final = "read"
 """What a line begins with that only looks."""
 READS: Final = 0.45
-"""How many of what `trial_of` draws are reads."""
+"""How many of what `workload_spec_of` draws are reads."""
 REFUSED: Final = "refused"
 """The answer to a command that was refused begins with it."""
 _NOWHERE: Final = Position(offset=0, epoch=0, timestamp_ms=0)
 
 
-class Trial(Struct, frozen=True, kw_only=True):
+class WorkloadSpec(Struct, frozen=True, kw_only=True):
     """A state machine and its clients."""
 
     make: Callable[[], StateMachine[Any, Any]]
@@ -45,14 +45,14 @@ class Trial(Struct, frozen=True, kw_only=True):
     """Lines of different keys do not affect each other."""
 
 
-def trial_of(
+def workload_spec_of(
     make: Callable[[], StateMachine[C, Any]],
     draw_command: Callable[[Random], C],
     *,
     look: Callable[[Any], Any] | None = None,
     reads: float = READS,
-) -> Trial:
-    """A trial of a state machine by commands that are drawn; `look` is what a read returns, or else the `value`.
+) -> WorkloadSpec:
+    """A workload of a state machine by commands that are drawn; `look` is what a read returns, or else the `value`.
 
     The machine is its own specification: what its clients hear must be what one machine, which never restores anything,
     would have answered in some order. So what `apply` returns may not depend on where in the log a command stands.
@@ -76,7 +76,7 @@ def trial_of(
             return state, (REFUSED, str(refused))
         return _State(machine), codec.result(codec.encode(result))
 
-    return Trial(
+    return WorkloadSpec(
         make=make,
         draw=draw,
         command=lines.decode,

@@ -7,8 +7,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.sim.nodes.members import MakeMember
-from kraft.sim.nodes.trial import Trial
+from kraft.sim.nodes.member_kinds import MakeMember
+from kraft.sim.nodes.workload_spec import WorkloadSpec
 from kraft.sim.runs.simulator import CALM
 from kraft.sim.search.schedule import Replayed, Schedule, replay
 from kraft.sim.world.actions import (
@@ -83,7 +83,7 @@ class Arrow(Struct, frozen=True):
     what: str
 
 
-class Story(Struct, frozen=True):
+class Execution(Struct, frozen=True):
     """A schedule told from beginning to end."""
 
     schedule: Schedule
@@ -92,22 +92,29 @@ class Story(Struct, frozen=True):
     replayed: Replayed
 
 
-def tell(schedule: Schedule, *, make_member: MakeMember | None = None, trial: Trial | None = None) -> Story:
+def execution_of(
+    schedule: Schedule, *, make_member: MakeMember | None = None, workload_spec: WorkloadSpec | None = None
+) -> Execution:
     """Let a schedule happen again and take notes; nodes are made and errors raised as by `replay`."""
     trace = _HeardTrace()
     notes = _Notes(trace)
     replayed = replay(
-        schedule, make_member=make_member, trial=trial, trace=trace, driver=notes, on_performed=notes.on_performed
+        schedule,
+        make_member=make_member,
+        workload_spec=workload_spec,
+        trace=trace,
+        driver=notes,
+        on_performed=notes.on_performed,
     )
     if (WORLD, CALM) in trace.heard:
         notes.on_calm(replayed.world, schedule.calm_ms)
-    return Story(schedule, tuple(notes.moments), tuple(notes.arrows()), replayed)
+    return Execution(schedule, tuple(notes.moments), tuple(notes.arrows()), replayed)
 
 
-def story_lines(story: Story) -> Iterator[str]:
+def execution_lines(execution: Execution) -> Iterator[str]:
     """The story as text, a line for each moment."""
-    width = max((len(moment.what) for moment in story.moments), default=0)
-    for moment in story.moments:
+    width = max((len(moment.what) for moment in execution.moments), default=0)
+    for moment in execution.moments:
         where = "      " if moment.node == WORLD else f"node {moment.node}"
         now = moment.nodes.get(moment.node)
         state = "" if now is None else f"{now.state} {now.epoch} {now.high_watermark}/{now.log_end_offset}"
@@ -245,7 +252,7 @@ def _states_in(world: World) -> dict[int, NodeState]:
 
 
 def _state_of(world: World, node_id: int, host: Host) -> NodeState:
-    known = world.invariants.known(node_id)
+    known = world.invariants.observed(node_id)
     log = tuple((batch.base_offset, batch.next_offset, batch.epoch) for batch in known.log[-LOG_BATCHES:])
     election = host.member.election()
     vote = None if election is None or election.voted is None else election.voted.id

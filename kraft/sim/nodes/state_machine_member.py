@@ -1,4 +1,4 @@
-"""A node that hosts the state machine of a `Trial`, and what clients ask it (Kafka: `ReplicatedCounter` of its
+"""A node that hosts the state machine of a `WorkloadSpec`, and what clients ask it (Kafka: `ReplicatedCounter` of its
 simulation).
 
 A line that ends with ` | CLIENT NUMBER` is asked in the session of a client, who may ask the same of another node, too;
@@ -13,14 +13,14 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.msgpack import decode, encode
 
-from kraft.replica.hosts.machine_calls import OpenCall, SubmitCall
-from kraft.replica.hosts.machine_host import MachineHost, ReadCall, ReadReady, host_state_machine
-from kraft.replica.hosts.machine_log import Opened, Refusal, Result, Superseded
+from kraft.replica.hosts.state_machine_calls import OpenCall, SubmitCall
+from kraft.replica.hosts.state_machine_host import ReadCall, ReadReady, StateMachineHost, host_state_machine
+from kraft.replica.hosts.state_machine_log import Opened, Refusal, Result, Superseded
 from kraft.replica.interface import events as replica_events
 from kraft.replica.interface.events import Call, Returned
 from kraft.sim.nodes.replica_member import ReplicaMember
-from kraft.sim.nodes.trial import READ, READS, REFUSED, Trial
-from kraft.sim.world.member import Done, Outcome, Output
+from kraft.sim.nodes.workload_spec import READ, READS, REFUSED, WorkloadSpec
+from kraft.sim.world.member_interface import Done, Outcome, Output
 from kraft.state_machine import Codec, Position, StateMachine
 
 KEYS: Final = 3
@@ -69,7 +69,7 @@ def _key(line: str) -> str:
     return line.split()[1]
 
 
-COUNTS: Final = Trial(
+COUNTS: Final = WorkloadSpec(
     make=Counts,
     draw=_draw,
     command=lambda line: Count(_key(line)),
@@ -106,13 +106,15 @@ class Line(Struct, frozen=True):
         return self.ask.startswith(READ)
 
 
-class MachineMember(ReplicaMember):
-    """A `ReplicaMember` that hosts the machine of a trial. What is submitted may be answered many steps later."""
+class StateMachineMember(ReplicaMember):
+    """A `ReplicaMember` that hosts the machine of a workload specification. An answer may come many steps later."""
 
-    def __init__(self, node_id: int, *, trial: Trial, **given: Any) -> None:
-        super().__init__(node_id, application=host_state_machine(trial.make, session_ttl_ms=FOREVER_MS), **given)
-        self._trial = trial
-        self._codec = Codec(trial.make())
+    def __init__(self, node_id: int, *, workload_spec: WorkloadSpec, **given: Any) -> None:
+        super().__init__(
+            node_id, application=host_state_machine(workload_spec.make, session_ttl_ms=FOREVER_MS), **given
+        )
+        self._workload_spec = workload_spec
+        self._codec = Codec(workload_spec.make())
         self._lines: dict[int, Line] = {}
         """What is under way in this life, by the ids of the calls."""
 
@@ -122,10 +124,10 @@ class MachineMember(ReplicaMember):
         return super().start(rng, now_ms)
 
     @property
-    def host(self) -> MachineHost:
+    def host(self) -> StateMachineHost:
         """The application of this life."""
         application = self.replica.application
-        assert isinstance(application, MachineHost), application
+        assert isinstance(application, StateMachineHost), application
         return application
 
     def submit(self, submit_id: int, value: bytes, now_ms: int) -> list[Output]:
@@ -138,7 +140,7 @@ class MachineMember(ReplicaMember):
         return self._call(submit_id, line, SubmitCall(self._command(line)), now_ms)
 
     def _command(self, line: Line) -> bytes:
-        return self._codec.encode(self._trial.command(line.ask))
+        return self._codec.encode(self._workload_spec.command(line.ask))
 
     def _call(self, submit_id: int, line: Line, ask: Struct, now_ms: int) -> list[Output]:
         call_id = 2 * submit_id + isinstance(ask, SubmitCall)
@@ -157,7 +159,7 @@ class MachineMember(ReplicaMember):
         submit_id = returned.call_id // 2
         match returned.outcome:
             case ReadReady():
-                seen = self._trial.look(self.host.machine, line.ask)
+                seen = self._workload_spec.look(self.host.machine, line.ask)
                 return [Done(submit_id, Outcome.UNKNOWN, answer=(seen,))]
             case Opened(session=session):
                 command = SubmitCall(self._command(line), session, line.number)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from kraft.controller.decision.deciding import Deciding
+from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import RECORDS_PER_OPERATION, ApiError, ControllerResult, Steps, VersionedRecord
 from kraft.controller.decision.topic_configs import unclean_election
-from kraft.controller.topics.leader_election import Election
+from kraft.controller.topics.leader_selection import Election
 from kraft.controller.topics.partition_change import Target
 from kraft.controller.topics.partition_updates import change_of
-from kraft.controller.topics.reassignment import begin
+from kraft.controller.topics.reassignment_steps import begin
 from kraft.controller.topics.topics import check_assignment
 from metadata_log.image import MetadataImage, Partition, TopicImage, reassigning
 from transport.protocol.errors import Error
@@ -32,10 +32,10 @@ from transport.protocol.messages.list_partition_reassignments import (
 _FACTOR_FIELD_SINCE: Final = 1
 
 
-def alter_reassignments(deciding: Deciding, request: AlterPartitionReassignmentsRequest) -> Steps:
+def alter_reassignments(context: RequestContext, request: AlterPartitionReassignmentsRequest) -> Steps:
     """Begin, replace or cancel reassignments. Each partition has its own outcome; one atomic batch holds all
     records."""
-    may_change = deciding.version < _FACTOR_FIELD_SINCE or request.allow_replication_factor_change
+    may_change = context.version < _FACTOR_FIELD_SINCE or request.allow_replication_factor_change
     records: list[VersionedRecord] = []
     answers = []
     for topic in request.topics:
@@ -44,7 +44,7 @@ def alter_reassignments(deciding: Deciding, request: AlterPartitionReassignments
             yield None
             error, text = Error.NONE, None
             try:
-                records += _alter(deciding, topic.name, asked, may_change_factor=may_change)
+                records += _alter(context, topic.name, asked, may_change_factor=may_change)
             except ApiError as refused:
                 error, text = refused.error, refused.text
             partitions.append(
@@ -128,9 +128,9 @@ def _under_way(
 
 
 def _alter(
-    deciding: Deciding, name: str, asked: ReassignablePartition, *, may_change_factor: bool
+    context: RequestContext, name: str, asked: ReassignablePartition, *, may_change_factor: bool
 ) -> list[VersionedRecord]:
-    image, number = deciding.image, asked.partition_index
+    image, number = context.image, asked.partition_index
     if name not in image.topics:
         raise ApiError(Error.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {name}.")
     topic = image.topics[name]
@@ -138,13 +138,13 @@ def _alter(
         raise ApiError(Error.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}:{number}.")
     partition = topic.partitions[number]
     if asked.replicas is None:
-        return _cancel(deciding, topic, number)
+        return _cancel(context, topic, number)
     check_assignment(image, asked.replicas)
     if not may_change_factor:
         _check_factor(partition, asked.replicas)
     assignment = begin(partition, asked.replicas)
     target = Target(replicas=assignment.replicas, removing=assignment.removing, adding=assignment.adding)
-    return change_of(deciding.image, topic, number, target, deciding.defaults, Election.ONLINE)
+    return change_of(context.image, topic, number, target, context.defaults, Election.ONLINE)
 
 
 def _check_factor(partition: Partition, replicas: Sequence[int]) -> None:
@@ -155,12 +155,12 @@ def _check_factor(partition: Partition, replicas: Sequence[int]) -> None:
         raise ApiError(Error.INVALID_REPLICATION_FACTOR, text)
 
 
-def _cancel(deciding: Deciding, topic: TopicImage, number: int) -> list[VersionedRecord]:
+def _cancel(context: RequestContext, topic: TopicImage, number: int) -> list[VersionedRecord]:
     """Return to the former replicas, in their current order."""
     partition = topic.partitions[number]
     if not partition.is_reassigning:
         raise ApiError(Error.NO_REASSIGNMENT_IN_PROGRESS)
-    unclean = unclean_election(deciding.image, topic.name, deciding.defaults)
+    unclean = unclean_election(context.image, topic.name, context.defaults)
     replicas = tuple(replica for replica in partition.replicas if replica not in partition.adding_replicas)
     isr = tuple(replica for replica in partition.isr if replica not in partition.adding_replicas)
     if not isr:
@@ -171,5 +171,5 @@ def _cancel(deciding: Deciding, topic: TopicImage, number: int) -> list[Versione
         isr = replicas[:1]
     target = Target(isr=isr, replicas=replicas, removing=(), adding=())
     return change_of(
-        deciding.image, topic, number, target, deciding.defaults, Election.UNCLEAN if unclean else Election.ONLINE
+        context.image, topic, number, target, context.defaults, Election.UNCLEAN if unclean else Election.ONLINE
     )

@@ -268,7 +268,7 @@ _TELLINGS: Final[dict[str, _Telling]] = {
 }
 
 
-class Story:
+class HistoryLines:
     """Collects the rows of history views, in the order of their ends, and lists the changes in the order of offsets.
 
     The rows of one resource arrive in order, so each row can be compared with the preceding one on arrival. The end of

@@ -15,7 +15,7 @@ class Reader(Struct, frozen=True, gc=False):
     is_remote: bool = False
 
 
-class MachineReads:
+class StateMachineReads:
     """Reads of this node wait to be asked for, then for an offset. At a leader, all that ask at a time share a token,
     by which the quorum's word on it is known.
     """

@@ -16,18 +16,19 @@ from kraft.controller.decision.authorizer import Denial
 from kraft.controller.decision.result import ApiError
 from kraft.quorum.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD
 from kraft.quorum.values import LeaderAndEpoch
-from kraft.replica.hosts.machine_calls import Key, MachineCalls, OpenCall, SubmitCall, key_of
-from kraft.replica.hosts.machine_log import (
+from kraft.replica.hosts.sessions import Sessions
+from kraft.replica.hosts.state_machine_calls import Key, OpenCall, StateMachineCalls, SubmitCall, key_of
+from kraft.replica.hosts.state_machine_log import (
     AskIndex,
     Command,
     Entry,
     Forward,
     Index,
-    MachineSnapshot,
     OpenSession,
     Outcome,
     Refusal,
     Result,
+    StateMachineSnapshot,
     decode_entry,
     decode_index,
     decode_question,
@@ -35,13 +36,12 @@ from kraft.replica.hosts.machine_log import (
     read_snapshot,
     snapshot_values,
 )
-from kraft.replica.hosts.machine_reads import MachineReads, Reader
-from kraft.replica.hosts.sessions import Sessions
+from kraft.replica.hosts.state_machine_reads import Reader, StateMachineReads
 from kraft.replica.interface.application import (
     Action,
     ApplicationFactory,
-    Ask,
     Confirm,
+    OutboundRequest,
     Proposal,
     RefuseSubmit,
     Respond,
@@ -97,7 +97,7 @@ class Skipped(Struct, frozen=True):
     end_offset: int
 
 
-class MachineHost:
+class StateMachineHost:
     """Hosts one `StateMachine`."""
 
     apis: tuple[ApiKey, ...] = (ApiKey.ENVELOPE,)
@@ -125,8 +125,8 @@ class MachineHost:
         self._changes: list[Change[Any, Any]] = []
         self._make = make
         self._max_entry_bytes = max_batch_bytes - BATCH_OVERHEAD - RECORD_OVERHEAD
-        self._calls = MachineCalls(client, self._max_entry_bytes, session_ttl_ms)
-        self._reads = MachineReads()
+        self._calls = StateMachineCalls(client, self._max_entry_bytes, session_ttl_ms)
+        self._reads = StateMachineReads()
         self._retry_backoff_ms = retry_backoff_ms
         self._is_leader = False
         self._proposed: dict[Key, tuple[int, ...]] = {}
@@ -236,7 +236,7 @@ class MachineHost:
     def snapshot(self) -> Callable[[], Iterator[bytes]] | None:
         """The state and the sessions as they are now."""
         state = self._snapshot_machine()
-        values = snapshot_values(MachineSnapshot(self.sessions.now_ms, self.sessions.states(), state))
+        values = snapshot_values(StateMachineSnapshot(self.sessions.now_ms, self.sessions.states(), state))
         return lambda: iter(values)
 
     # Leading
@@ -408,9 +408,9 @@ class MachineHost:
         if self._reads.is_any_waiting and _INDEX not in self._asked:
             yield self._ask(_INDEX, self._reads.take_waiting(), AskIndex())
 
-    def _ask(self, kind: int, call_ids: tuple[int, ...], question: Forward | AskIndex) -> Ask:
+    def _ask(self, kind: int, call_ids: tuple[int, ...], question: Forward | AskIndex) -> OutboundRequest:
         self._asked[kind] = call_ids
-        return Ask(EnvelopeRequest(request_data=encode(question)), self._round * _KINDS + kind)
+        return OutboundRequest(EnvelopeRequest(request_data=encode(question)), self._round * _KINDS + kind)
 
     # What a state machine has no use for
 
@@ -475,8 +475,8 @@ def host_state_machine(
     The sessions that this node opens live for `session_ttl_ms` after their last use.
     """
 
-    def host(options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random) -> MachineHost:
-        return MachineHost(
+    def host(options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random) -> StateMachineHost:
+        return StateMachineHost(
             make,
             client=f"{options.node_id}-{random_uuid(rng)}",
             max_batch_bytes=options.quorum.max_batch_bytes,

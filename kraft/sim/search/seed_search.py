@@ -10,9 +10,9 @@ from kraft.sim.faults.nemesis import FAULTS, FORGED_FRAMES
 from kraft.sim.mutants import planted
 from kraft.sim.nodes.cluster import CLUSTER
 from kraft.sim.nodes.dynamic import DYNAMIC
-from kraft.sim.nodes.members import LOADED, MEMBERS
-from kraft.sim.nodes.trial import Trial
-from kraft.sim.runs import brokers, loaded, membership, simulator
+from kraft.sim.nodes.member_kinds import LOADED, MEMBERS
+from kraft.sim.nodes.workload_spec import WorkloadSpec
+from kraft.sim.runs import brokers, loaded, simulator, voter_change_run
 from kraft.sim.runs.scenario import Scenario
 from kraft.sim.runs.simulator import Result
 from kraft.sim.search.schedule import Schedule, check_of
@@ -25,7 +25,7 @@ SURVIVORS = ("core", "replica", "controller", *DYNAMIC)
 """What the nodes of a run may be in which peers forge messages."""
 
 
-class Hunt(Struct, frozen=True, kw_only=True):
+class SeedSearch(Struct, frozen=True, kw_only=True):
     """The runs to look at, but for their seeds."""
 
     members: str = "replica"
@@ -33,7 +33,7 @@ class Hunt(Struct, frozen=True, kw_only=True):
     nodes: int = 3
     brokers: int = 3
     """How many, if the members are a cluster."""
-    trial: Trial | None = None
+    workload_spec: WorkloadSpec | None = None
     """Which state machine the members host, if that is what they do, and not counters."""
     mutant: str | None = None
     chaos_ms: int | None = None
@@ -77,8 +77,8 @@ class Hunt(Struct, frozen=True, kw_only=True):
                 seed, self.nodes, self.brokers, chaos_ms=chaos_ms, recorded=recorded, faults=self.faults
             )[0]
         if self.members in DYNAMIC:
-            chaos_ms = membership.CHAOS_MS if self.chaos_ms is None else self.chaos_ms
-            return membership.run_dynamic(
+            chaos_ms = voter_change_run.CHAOS_MS if self.chaos_ms is None else self.chaos_ms
+            return voter_change_run.run_dynamic(
                 seed, self.nodes, kind=self.members, chaos_ms=chaos_ms, recorded=recorded, faults=self.faults
             )
         if self.members == LOADED:
@@ -90,7 +90,7 @@ class Hunt(Struct, frozen=True, kw_only=True):
             seed,
             self.nodes,
             make_member=make_member,
-            trial=self.trial,
+            workload_spec=self.workload_spec,
             chaos_ms=chaos_ms,
             recorded=recorded,
             faults=self.faults,

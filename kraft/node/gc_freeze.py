@@ -20,7 +20,7 @@ _SPARE: Final = 200_000
 """The minimum number of added objects before a full collection."""
 
 
-async def collect_what_is_new() -> None:
+async def freeze_survivors() -> None:
     """Keep collections short until the caller cancels this task."""
     gc.set_threshold(*THRESHOLDS)
     gc.freeze()

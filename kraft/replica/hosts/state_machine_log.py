@@ -83,7 +83,7 @@ class SessionState(Struct, array_like=True):
     kept: dict[int, Kept]
 
 
-class MachineSnapshot(Struct, frozen=True, array_like=True, tag=0):
+class StateMachineSnapshot(Struct, frozen=True, array_like=True, tag=0):
     """The clock of the log, the sessions, those first that have been silent for longest, and the user's state."""
 
     now_ms: int
@@ -109,7 +109,7 @@ class Index(Struct, frozen=True, array_like=True, tag=0):
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _ENTRIES: Final[msgspec.msgpack.Decoder[Entry]] = msgspec.msgpack.Decoder(Entry)
-_SNAPSHOTS: Final = msgspec.msgpack.Decoder(MachineSnapshot)
+_SNAPSHOTS: Final = msgspec.msgpack.Decoder(StateMachineSnapshot)
 _QUESTIONS: Final[msgspec.msgpack.Decoder[Forward | AskIndex]] = msgspec.msgpack.Decoder(Forward | AskIndex)
 _INDEXES: Final = msgspec.msgpack.Decoder(Index)
 encode: Final = _ENCODER.encode
@@ -138,12 +138,12 @@ def _decoded(decoder: msgspec.msgpack.Decoder[T], data: bytes, where: str | None
         raise CorruptBatch(f"this is not of a state machine's log: {bad}", where=where) from bad
 
 
-def snapshot_values(snapshot: MachineSnapshot) -> tuple[bytes, ...]:
+def snapshot_values(snapshot: StateMachineSnapshot) -> tuple[bytes, ...]:
     """The record values of a snapshot: its bytes, in pieces."""
     data = encode(snapshot)
     return tuple(data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES))
 
 
-def read_snapshot(values: Iterable[bytes], where: str | None = None) -> MachineSnapshot:
+def read_snapshot(values: Iterable[bytes], where: str | None = None) -> StateMachineSnapshot:
     """The snapshot; raises `CorruptBatch`."""
     return _decoded(_SNAPSHOTS, b"".join(values), where)

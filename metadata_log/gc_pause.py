@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def without_collector() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Suspend garbage collection in this block, or in the decorated function."""
     was_on = gc.isenabled()
     gc.disable()

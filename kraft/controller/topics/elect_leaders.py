@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Final
 
-from kraft.controller.decision.deciding import Deciding
+from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import ApiError, ControllerResult, Steps, VersionedRecord, now_and_then
 from kraft.controller.decision.topic_configs import unclean_election
-from kraft.controller.topics.leader_election import Election
+from kraft.controller.topics.leader_selection import Election
 from kraft.controller.topics.partition_change import UNCHANGED, Rules, partition_change
 from kraft.controller.topics.partition_updates import (
     NO_BROKER,
@@ -41,14 +41,14 @@ _UNNEEDED_PER_STEP: Final = 4
 _KINDS: Final = {0: Election.PREFERRED, 1: Election.UNCLEAN}
 
 
-def elect(deciding: Deciding, request: ElectLeadersRequest) -> Steps:
+def elect(context: RequestContext, request: ElectLeadersRequest) -> Steps:
     """Elect leaders of the named partitions, or of all; raises `ApiError` for an unknown election type."""
     election = _KINDS.get(request.election_type)
     if election is None:
         raise ApiError(Error.INVALID_REQUEST, f"Unknown election type {request.election_type}")
     results = []
-    rules = rules_by_topic(deciding.image, deciding.defaults)
-    for wanted in _wanted(deciding.image, request):
+    rules = rules_by_topic(context.image, context.defaults)
+    for wanted in _wanted(context.image, request):
         yield None
         if wanted is None:
             continue
@@ -57,7 +57,7 @@ def elect(deciding: Deciding, request: ElectLeadersRequest) -> Steps:
         for at, number in enumerate(numbers):
             error, text, record = Error.NONE, None, None
             try:
-                record = _elect_one(deciding.image, name, number, election, rules)
+                record = _elect_one(context.image, name, number, election, rules)
             except ApiError as refused:
                 error, text = refused.error, str(refused)
             if is_asked_for or error is not Error.ELECTION_NOT_NEEDED:
@@ -85,7 +85,7 @@ def refuse_elections(request: ElectLeadersRequest, error: Error, text: str | Non
     )
 
 
-def balance(deciding: Deciding, members: Iterable[Member | None], allowed_percentage: int = 0) -> Steps:
+def balance(context: RequestContext, members: Iterable[Member | None], allowed_percentage: int = 0) -> Steps:
     """Return leadership to the preferred replicas that are in sync.
 
     `members` are the partitions to examine, in one run after the other. A broker is skipped while others lead at most
@@ -94,10 +94,10 @@ def balance(deciding: Deciding, members: Iterable[Member | None], allowed_percen
     (`leader.imbalance.per.broker.percentage`, in Kafka until 3.9).
     """
     if not allowed_percentage:
-        return (yield from _timed(deciding, members, Election.PREFERRED))
-    deprived = yield from _deprived(deciding.image, allowed_percentage)
-    theirs = where(all_partitions_by_steps(deciding.image), lambda member: member[2].replicas[0] in deprived)
-    yield from elect_leaders(deciding.image, theirs, Election.PREFERRED, deciding.defaults)
+        return (yield from _timed(context, members, Election.PREFERRED))
+    deprived = yield from _deprived(context.image, allowed_percentage)
+    theirs = where(all_partitions_by_steps(context.image), lambda member: member[2].replicas[0] in deprived)
+    yield from elect_leaders(context.image, theirs, Election.PREFERRED, context.defaults)
     return ControllerResult(is_atomic=False)
 
 
@@ -115,13 +115,13 @@ def _deprived(image: MetadataImage, allowed_percentage: int) -> Generator[None, 
     return {broker for broker, count in led_by_others.items() if count * 100 > preferred[broker] * allowed_percentage}
 
 
-def elect_uncleanly(deciding: Deciding, members: Iterable[Member | None]) -> Steps:
+def elect_uncleanly(context: RequestContext, members: Iterable[Member | None]) -> Steps:
     """Elect uncleanly where no replica can lead without loss of records and the topic allows such an election."""
-    image = deciding.image
+    image = context.image
     allowed = where(
-        members, lambda member: unclean_election(image, image.topics.by_id[member[0]].name, deciding.defaults)
+        members, lambda member: unclean_election(image, image.topics.by_id[member[0]].name, context.defaults)
     )
-    return _timed(deciding, allowed, Election.UNCLEAN)
+    return _timed(context, allowed, Election.UNCLEAN)
 
 
 def imbalanced(image: MetadataImage) -> Iterator[Member | None]:
@@ -146,9 +146,9 @@ def still_there(image: MetadataImage, members: Iterable[Member | None]) -> Itera
             yield topic_id, number, topic.partitions[number]
 
 
-def _timed(deciding: Deciding, members: Iterable[Member | None], election: Election) -> Steps:
+def _timed(context: RequestContext, members: Iterable[Member | None], election: Election) -> Steps:
     count = 0
-    for record in elect_leaders(deciding.image, still_there(deciding.image, members), election, deciding.defaults):
+    for record in elect_leaders(context.image, still_there(context.image, members), election, context.defaults):
         yield record
         count += record is not None
         if count == PER_RUN:

@@ -6,18 +6,18 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
-from kraft.controller.decision.deciding import DecisionSettings
+from kraft.controller.decision.request_context import DecisionSettings
 from kraft.quorum.values import QuorumConfig
 from kraft.quorum.voters import VoterSet
 from kraft.replica.hosts.controller_host import host_controller
 from kraft.replica.interface.application import ApplicationFactory, host_raw_log
+from kraft.sim.nodes.canonical_core import CanonicalCore
 from kraft.sim.nodes.core_member import CoreMember
 from kraft.sim.nodes.dynamic import draw_snapshots
-from kraft.sim.nodes.machine_member import COUNTS, MachineMember
 from kraft.sim.nodes.replica_member import ReplicaMember
-from kraft.sim.nodes.steady_core import SteadyCore
-from kraft.sim.nodes.trial import Trial
-from kraft.sim.world.member import Member
+from kraft.sim.nodes.state_machine_member import COUNTS, StateMachineMember
+from kraft.sim.nodes.workload_spec import WorkloadSpec
+from kraft.sim.world.member_interface import Member
 from transport.protocol.apis import APIS, ApiKey
 
 MakeMember = Callable[[int, VoterSet, QuorumConfig, Random], Member]
@@ -35,7 +35,7 @@ def draw_config(rng: Random) -> QuorumConfig:
         append_linger_ms=rng.choice((0, 0, 25)),
         fetch_max_bytes=rng.choice((1, 300, 1_048_576)),
         fetch_max_wait_ms=rng.choice((100, 250)),
-        commit_news_delay_ms=rng.choice((0, 5)),
+        high_watermark_propagation_delay_ms=rng.choice((0, 5)),
     )
 
 
@@ -44,9 +44,9 @@ def core_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Rando
     return CoreMember(node_id, voters=voters, config=config)
 
 
-def steady_core_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Random) -> Member:
+def canonical_core_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Random) -> Member:
     """A bare core that draws nothing, for exploring."""
-    return SteadyCore(node_id, voters=voters, config=config)
+    return CanonicalCore(node_id, voters=voters, config=config)
 
 
 def replica_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Random) -> Member:
@@ -59,12 +59,14 @@ def controller_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng:
     return _replica(node_id, voters, config, rng, host_controller)
 
 
-def machine_members(trial: Trial) -> MakeMember:
-    """Whole replicas that host the state machine of a trial, with snapshots; clients ask any node."""
+def state_machine_members(workload_spec: WorkloadSpec) -> MakeMember:
+    """Whole replicas that host the state machine of a workload specification, with snapshots; clients ask any node."""
 
     def machine_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Random) -> Member:
         snapshots = draw_snapshots(rng)
-        return MachineMember(node_id, trial=trial, voters=voters, config=config, snapshots=snapshots, **_draw(rng))
+        return StateMachineMember(
+            node_id, workload_spec=workload_spec, voters=voters, config=config, snapshots=snapshots, **_draw(rng)
+        )
 
     return machine_member
 
@@ -92,11 +94,11 @@ MACHINES: Final = "state-machine"
 """What a scenario of state machines calls its members."""
 MEMBERS: Final[dict[str, MakeMember]] = {
     "core": core_member,
-    "steady-core": steady_core_member,
+    "steady-core": canonical_core_member,
     "replica": replica_member,
     "controller": controller_member,
     LOADED: loaded_member,
-    MACHINES: machine_members(COUNTS),
+    MACHINES: state_machine_members(COUNTS),
 }
 """Every kind of voters by the name that a `Scenario` calls it."""
 

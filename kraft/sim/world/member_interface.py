@@ -21,7 +21,7 @@ from kraft.sim.world.disk_damage import Damage
 from metadata_log.serde import Message
 
 
-class Ask(Struct, frozen=True):
+class SimulatedRequest(Struct, frozen=True):
     """Send a request to a peer; `fetch_offset` is what it acknowledges, if it is a Fetch."""
 
     request_id: int
@@ -77,7 +77,7 @@ class Changed(Struct, frozen=True):
     what: str
 
 
-class Suspected(Struct, frozen=True):
+class PeerFaultReported(Struct, frozen=True):
     """The node reports that a peer is not what it seems."""
 
     peer_id: int
@@ -91,7 +91,7 @@ class Administered(Struct, frozen=True):
     response: object
 
 
-Output = Ask | Answer | Flush | Done | Applied | Changed | Administered | Suspected
+Output = SimulatedRequest | Answer | Flush | Done | Applied | Changed | Administered | PeerFaultReported
 
 
 STRANGERS: Final = 1 << 50
