@@ -25,7 +25,7 @@ settings.load_profile("repository")
 
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # So begins what a shell starts in the background, and every process that a test presses Ctrl-C in would inherit it.
+    # A shell starts background processes with SIGINT ignored, which every process of a test would inherit.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

@@ -1,4 +1,4 @@
-"""Waits for a condition by asking again and again: for tests of real processes, which have no event to wait for."""
+"""Waits for a condition by polling: for tests of real processes, which have no event to wait for."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ OLDER_VERSION = "3.9.2"
 """The last line of releases before pre-votes: it knows Vote v1 and Fetch v17."""
 SLF4J_VERSION = "1.7.36"
 RELOAD4J_VERSION = "1.2.25"
-"""The classes of log4j 1, which Apache Kafka before 4.0 needs and leaves to its users."""
+"""The classes of log4j 1, which Apache Kafka before 4.0 needs and does not ship."""
 FETCH_SECONDS = 600
 
 IVY_FILE = """<ivy-module version="2.0">
@@ -82,7 +82,7 @@ def are_there(version: str = KAFKA_VERSION) -> bool:
 def fetch_ahead() -> Callable[[], None]:
     """Begin to fetch what is not there yet, while tests run that do not need it; returns what ends that.
 
-    It says nothing: who needs the jars waits for them, and tries again if they have not come.
+    Failures are not reported: a test that needs the jars waits for them, and fetches again if they are missing.
     """
     fetching = [
         subprocess.Popen([sys.executable, __file__, version], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -122,7 +122,7 @@ def _retrieve(java: str, version: str, libs: Path, scratch: Path) -> None:
     spec = find_spec("pyspark")
     ivy = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")) if spec is not None and spec.origin else []
     if not ivy:
-        raise KafkaUnavailable("PySpark, whose Ivy fetches the jars, is not installed")
+        raise KafkaUnavailable("PySpark is not installed, and its Ivy fetches the jars")
     dependencies = "\n".join(
         f'    <dependency org="{org}" name="{name}" rev="{revision}" conf="default->default"/>'
         for org, name, revision in modules(version)

@@ -33,7 +33,7 @@ FIRST = (
 """What takes longest, so that no process is left alone with it at the end; of the rest, files with many tests."""
 
 NEED_JARS = ("a quorum of each make", "tests/interop/", "tests/test_bench.py")
-"""What cannot begin without Apache Kafka, whose jars may be on their way."""
+"""The files that need the jars of Apache Kafka, which may still be downloading."""
 
 
 def unit_of(nodeid: str) -> str:

@@ -20,7 +20,7 @@ def own_ports() -> range:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody uses, all different, and that no outgoing connection will be given meanwhile."""
+    """Free ports, all different, none of which the system gives to an outgoing connection meanwhile."""
     candidates = own_ports()
     ports: list[int] = []
     for port in SystemRandom().sample(candidates, len(candidates)):

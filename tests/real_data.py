@@ -1,4 +1,4 @@
-"""What Apache Kafka has written, as it lies in `tests/data`: read from compressed archives, unpacked on demand."""
+"""Files that Apache Kafka has written, kept in `tests/data` as compressed archives and unpacked on demand."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ PRIMITIVES: dict[Kind, st.SearchStrategy[Any]] = {
 
 
 def values(cls: type[Message], version: int, *, flexible: bool) -> st.SearchStrategy[Message]:
-    """Instances of `cls` that `version` can carry, with tagged fields nobody knows where there is room for them."""
+    """Instances of `cls` that `version` can carry, with unknown tagged fields where there is room for them."""
     at = fields_at(cls, version)
     given = {field.name: _field_values(field, version, flexible) for field in at.in_order}
     if flexible:

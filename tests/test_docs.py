@@ -82,7 +82,7 @@ def test_commands_and_options_exist(page: Path) -> None:
 
 VAGUE = re.compile(r"\b(?:whoever|whom|nobody|somebody|everybody|anybody|who has|who is)\b", re.IGNORECASE)
 QUOTED = re.compile(r"^```.*?^```$|^\| `[^\n]*$|`[^`\n]*`|\"[^\"\n]*\"", re.MULTILINE | re.DOTALL)
-"""Program output, code, and tables that are printed from code, whose words stand there."""
+"""Program output, code, and tables that are printed from code, where the words are the program's."""
 
 
 def vague_words(text: str) -> list[str]:
@@ -106,7 +106,7 @@ def test_the_search_for_commands_finds_some() -> None:
 
 
 async def test_the_example_of_a_replicated_log(tmp_path: Path) -> None:
-    """Three programs, one log: all of them print the greeting of whoever leads."""
+    """Three programs, one log: all of them print the leader's greeting."""
     path = program("embed-a-replicated-log.md", "replicated.py", tmp_path)
     greetings: list[str] = []
     async with three_of(path) as processes, trio.open_nursery() as nursery:

@@ -62,7 +62,7 @@ def quickstart(*words: str) -> Iterator[Quickstart]:
 
 
 def is_gone(pid: int) -> bool:
-    """Whether a process has ended; one that nobody has waited for yet has."""
+    """Whether a process has ended; a zombie has."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     return True
@@ -117,7 +117,7 @@ def test_a_node_that_dies_by_itself_fails_the_step_at_once(tmp_path: Path) -> No
         assert tour.process.wait() == 1
 
 
-def test_nobody_survives_a_quickstart_that_is_killed(tmp_path: Path) -> None:
+def test_no_process_survives_a_quickstart_that_is_killed(tmp_path: Path) -> None:
     with quickstart("--dir", str(tmp_path), "--controllers", "1", "--brokers", "0") as running:
         running.until("status", leaderId=1)
         node = os.pidfd_open(running.pids()[1])

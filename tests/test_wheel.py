@@ -32,7 +32,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def test_it_holds_exactly_the_packages(wheel: dict[str, str]) -> None:
-    """Nobody wants a top-level package called `tests`; nobody can use a node that lacks a module."""
+    """The wheel holds no top-level package called `tests`, and lacks no module of a node."""
     here = [path for package in PACKAGES for path in (ROOT / package).rglob("*") if path.is_file()]
     wanted = {str(path.relative_to(ROOT)) for path in here if path.suffix != ".pyc"}
     assert {name for name in wheel if ".dist-info/" not in name} == wanted

@@ -1,4 +1,4 @@
-"""Kafka's wire by hand: one connection, bytes out, bytes in. For whatever a proper client would never send."""
+"""Kafka's wire protocol by hand: one connection, bytes out, bytes in. For requests that no proper client sends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ M = TypeVar("M", bound=Message)
 
 
 class Listening(Protocol):
-    """A quorum whose nodes listen at known ports of the loopback address."""
+    """A quorum of nodes at known ports of the loopback address."""
 
     @property
     def ports(self) -> dict[int, int]:
@@ -51,7 +51,7 @@ def request_bytes(message: Message, version: int, *, correlation_id: int = 7) ->
 
 
 def reaction(port: int, sent: bytes) -> tuple[list[bytes], bool]:
-    """What a node answers to these bytes, and whether it goes on to answer a decent request after them."""
+    """A node's answer to these bytes, and whether the node still answers a valid request after them."""
     reader = FrameReader()
     found: list[bytes] = []
     with socket.create_connection(("127.0.0.1", port), ANSWER_SECONDS) as connection:
@@ -85,7 +85,7 @@ def ask(port: int, message: Message, version: int, answer: type[M]) -> M:
 
 
 def active_controller(port: int) -> int:
-    """Who leads, as the node at this port knows it; -1 if it knows nobody or is not there."""
+    """The leader's id as the node at this port knows it; -1 if the node knows no leader or does not answer."""
     try:
         return ask(port, DescribeClusterRequest(endpoint_type=CONTROLLERS), 1, DescribeClusterResponse).controller_id
     except (OSError, AssertionError):

@@ -1,8 +1,8 @@
-"""What the articles say of partition leaders, reassignments, shutdowns and topics, by the rows of docs/behaviours.md.
+"""The articles' claims on partition leaders, reassignments, shutdowns and topics, by the rows of docs/behaviours.md.
 
-A scenario is a function of a cluster where the brokers A, B, C and D have arrived. It says what each step writes. So it
-can be told to one controller, to ours and Apache Kafka's at once, or to a quorum that changes its leader after every
-step. None of them lets time go on.
+A scenario is a function of a cluster with the registered brokers A, B, C and D. The scenario states the records that
+each step writes. A scenario runs on one controller, on ours and Apache Kafka's at once, or on a quorum that changes its
+leader after every step. No scenario advances the clock.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def returns(broker: int) -> Step:
 
 
 def stops(broker: int) -> Step:
-    """It asks to be let go."""
+    """The broker requests its controlled shutdown."""
     return heartbeat(broker, want_shut_down=True)
 
 
@@ -137,7 +137,7 @@ def s07_unclean_election_takes_the_first_live_replica_in_the_batch_that_fences(c
     assert cluster.records(cluster.in_sync("t", B)) == [cluster.moved("t", leader_recovery_state=RECOVERED)]
 
 
-def s07_unclean_election_takes_whoever_is_unfenced_first_in_the_same_batch(cluster: Cluster) -> None:
+def s07_unclean_election_takes_the_first_replica_unfenced_in_the_same_batch(cluster: Cluster) -> None:
     lose_all_but_the_outsider(cluster, unclean_leader_election_enable="true")
     assert cluster.leads("t") == (-1, ())
     assert cluster.records(returns(B)) == [
@@ -207,7 +207,7 @@ def s10_all_replicas_are_lost_and_the_first_that_returns_leads_where_that_is_all
 
 
 def s10_all_replicas_are_lost_and_the_first_eligible_one_that_returns_leads(cluster: Cluster) -> None:
-    """KIP-966: below min.insync.replicas whoever leaves the ISR stays eligible, so any of them may lead cleanly."""
+    """KIP-966: below min.insync.replicas a replica that leaves the ISR stays eligible, so its election is clean."""
     for number, order in enumerate(permutations((A, B, C))):
         name = f"t{number}"
         cluster.do(create(topic(name, [A, B, C], min_insync_replicas="3")), dies(C), dies(B), dies(A))
@@ -244,9 +244,9 @@ def s12_one_record_changes_leader_and_isr_of_a_partition_per_event(cluster: Clus
 
 def s13_an_election_by_the_tool_ignores_what_the_topic_allows(cluster: Cluster) -> None:
     lose_all_but_the_outsider(cluster)
-    nobody = cluster.do(elections(UNCLEAN, ("t", [0])))
+    refused = cluster.do(elections(UNCLEAN, ("t", [0])))
     path = ("replica_election_results", 0, "partition_result", 0)
-    assert error_of(nobody, *path) is Error.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    assert error_of(refused, *path) is Error.ELIGIBLE_LEADERS_NOT_AVAILABLE
     cluster.do(returns(B))
     assert cluster.records(elections(UNCLEAN, ("t", [0]))) == [
         cluster.moved(
@@ -257,7 +257,7 @@ def s13_an_election_by_the_tool_ignores_what_the_topic_allows(cluster: Cluster) 
     assert error_of(led, *path) is Error.ELECTION_NOT_NEEDED
 
 
-def s14_allowing_unclean_elections_elects_nobody_by_itself(cluster: Cluster) -> None:
+def s14_allowing_unclean_elections_elects_no_leader_by_itself(cluster: Cluster) -> None:
     """The next broker that returns makes the controller look again, and so does the task of row 14 in virtual time."""
     lose_all_but_the_outsider(cluster)
     cluster.do(dies(C), returns(B))
@@ -303,7 +303,7 @@ def s17_a_dead_broker_loses_what_it_led_and_leaves_every_isr_that_it_was_in(clus
 
 
 def s18_the_first_live_member_of_the_isr_leads_and_a_live_outsider_stays_out(cluster: Cluster) -> None:
-    """The articles' example: replicas 1 to 4, ISR 1 to 3; of those that live, 2 leads, with ISR [2, 3]."""
+    """The articles' example: replicas 1 to 4, ISR 1 to 3; broker 1 dies, and broker 2 leads with ISR [2, 3]."""
     cluster.do(create(topic("t", [A, B, C, D])))
     cluster.do(cluster.in_sync("t", A, B, C), dies(A))
     assert cluster.leads("t") == (B, (B, C))
@@ -370,7 +370,7 @@ def s22_a_cancelled_reassignment_drops_what_was_added_and_raises_the_epoch(clust
 
 
 def s22_a_new_target_replaces_a_running_one(cluster: Cluster) -> None:
-    """The first step of the sequence that controller.md has observed: what was added and is not wanted is removed."""
+    """The first step of the sequence observed in controller.md: added replicas that are not wanted are removed."""
     cluster.do(create(topic("t", [A, B])), reassign("t", (0, [A, C])), reassign("t", (0, [A, D])))
     now = cluster.partition("t")
     assert (now.adding_replicas, now.removing_replicas) == ((D,), (B, C))
@@ -396,7 +396,7 @@ def s23_a_preferred_election_moves_the_leadership_to_the_first_replica_and_nothi
 
 
 def s27_controlled_shutdown_elects_the_first_that_is_in_sync_and_not_stopping(cluster: Cluster) -> None:
-    """Two brokers stop together: the second is no leader for what the first gives up."""
+    """Two brokers stop together: no leadership of the first moves to the second."""
     cluster.do(create(topic("t", [A, B, C], [B, A, C])))
     first = cluster.records(stops(A))
     assert first == [cluster.change(A, in_controlled_shutdown=1), *_moves(cluster, first)]
@@ -409,7 +409,7 @@ def _moves(cluster: Cluster, written: list[Message]) -> list[Message]:
     return [one for one in written if isinstance(one, PartitionChangeRecord)]
 
 
-def s28_a_partition_with_one_replica_loses_its_leader_and_holds_nobody_up(cluster: Cluster) -> None:
+def s28_a_partition_with_one_replica_loses_its_leader_and_delays_no_shutdown(cluster: Cluster) -> None:
     """Otherwise than the articles say: they leave such a partition alone until the broker is gone."""
     cluster.do(create(topic("t", [A])))
     assert cluster.records(stops(A)) == [
@@ -446,7 +446,7 @@ def s36_a_deleted_topic_is_one_record(cluster: Cluster) -> None:
 
 
 def s37_a_topic_made_again_is_another_topic(cluster: Cluster) -> None:
-    """While a broker is away. By the old id there is nothing any more, so that it can tell its strays."""
+    """While a broker is away. The old id names no topic any more, so the broker recognizes stray replicas."""
     cluster.do(create(topic("t", [A, B])), dies(B))
     cluster.remember("t", "the old t")
     cluster.do(delete("t"), create(topic("t", [A])), returns(B))

@@ -1,6 +1,6 @@
-"""Who asks a controller for what, with rules about it: what two controllers with an authorizer are compared on.
+"""Requests of different principals under ACLs, on which two controllers with an authorizer are compared.
 
-A step is asked directly, by whom nobody knows, or in an envelope, by a principal from an address.
+A step is sent directly, by an anonymous client, or in an envelope, for a principal at an address.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ TOPIC, CLUSTER = AclResource.TOPIC, AclResource.CLUSTER
 
 
 class Asked(Struct, frozen=True):
-    """A step, who takes it, and which fields of its answer are compared: all, unless some are named."""
+    """A step, its principal, and the fields of the answer that are compared: all, unless some are named."""
 
-    who: str
+    principal: str
     step: Step
     address: bytes = LOOPBACK
     only: tuple[str, ...] = ()
@@ -120,29 +120,29 @@ def said(side: Side, name: str) -> list[dict[str, Any]]:
 def say(side: Side, asked: Asked) -> dict[str, Any]:
     """The answer to one caller."""
     step = asked.step
-    if asked.who != DIRECTLY:
-        principal = principal_bytes(asked.who, is_token=asked.is_token)
+    if asked.principal != DIRECTLY:
+        principal = principal_bytes(asked.principal, is_token=asked.is_token)
         step = envelope(step, principal=principal, address=asked.address)
     (answer,) = told(side, [step])
     return answer
 
 
 def _wait_for_rules(side: Side, name: str) -> None:
-    """Kafka's authorizer hears of rules a little after their maker: wait until one more has been heard of."""
+    """Kafka's authorizer loads rules a little after the answer to their creation: wait until one more rule applies."""
     prober = f"User:probe-{name}"
     say(side, Asked("User:admin", rules(rule(prober, AclOperation.DELETE, f"probe-{name}"))))
     probe = Asked(prober, delete(f"probe-{name}"))
 
     for _ in range(PROBES):
         answer = say(side, probe)
-        # Whose envelopes are not opened any more knows the last rule, too.
+        # A controller that no longer opens envelopes has applied the last rule, too.
         if "responses" not in answer or answer["responses"][0]["error_code"] != Error.TOPIC_AUTHORIZATION_FAILED:
             return
     raise AssertionError(f"{prober} is still not allowed what it was allowed")
 
 
 def comparable(value: Any) -> Any:
-    """Kafka names its request object in the text of a refusal, ours the API and who asked."""
+    """Kafka names its request object in the text of a refusal, ours the API and the principal."""
     if isinstance(value, dict):
         return {name: comparable(one) for name, one in value.items()}
     if isinstance(value, list):
@@ -182,7 +182,7 @@ def rules(*creations: create_acls.AclCreation) -> Step:
 
 
 def about(principal: str) -> dict[str, Any]:
-    """The fields of a filter for every rule about somebody."""
+    """The fields of a filter for every rule about a principal."""
     return {
         "resource_type_filter": ANY,
         "resource_name_filter": None,
@@ -255,7 +255,7 @@ def token(owner: str | None = None) -> Step:
 
 
 def registered() -> Step:
-    """What a controller asks that is none of this quorum, so that it changes nothing to be refused."""
+    """Requests of a controller of another quorum, so that a refusal changes nothing."""
     return latest(lambda side: m.ControllerRegistrationRequest(controller_id=9, incarnation_id=Uuid(b"\x09" * 16)))
 
 
@@ -320,12 +320,12 @@ OF_BROKERS: Final = [
 ]
 ADMINISTRATION: Final[dict[str, list[Step]]] = {
     "User:alters": [
-        forget("User:nobody-at-all"),
+        forget("User:absent"),
         rules(rule("User:also", AclOperation.READ, "also"), rule("User:also", AclOperation.READ, "")),
         elections(PREFERRED, ("shown", [0])),
         elections(PREFERRED, ("shown", [0]), version=0),
         reassign("shown", (0, None)),
-        scram("somebody"),
+        scram("scram-user"),
         feature(),
         feature(0),
         unregister(77),
@@ -333,7 +333,7 @@ ADMINISTRATION: Final[dict[str, list[Step]]] = {
     "User:describes": [described_rules("User:also"), reassignments(("shown", [0])), reassignments()],
     "User:alters-configs": [quota("u", 5.0)],
 }
-"""What needs an operation on the cluster, by who is allowed that and nothing else."""
+"""Requests that need an operation on the cluster, by the principal that is allowed that operation and nothing else."""
 
 MADE_FIRST: Final = [
     rule("User:ANONYMOUS", AclOperation.CLUSTER_ACTION, host="127.0.0.1"),
@@ -344,9 +344,9 @@ MADE_FIRST: Final = [
     rule("User:creates", AclOperation.CREATE),
     rule("User:deletes", AclOperation.DELETE),
     rule("User:everything", AclOperation.ALL),
-    rule("User:nobody", AclOperation.READ, "*"),
-    rule("User:nobody", AclOperation.READ, "*", AclResource.GROUP),
-    rule("User:nobody", AclOperation.CREATE_TOKENS, "*", AclResource.USER),
+    rule("User:unrelated", AclOperation.READ, "*"),
+    rule("User:unrelated", AclOperation.READ, "*", AclResource.GROUP),
+    rule("User:unrelated", AclOperation.CREATE_TOKENS, "*", AclResource.USER),
     *(
         rule("User:alice", operation, "alice-", pattern=PREFIXED)
         for operation in (AclOperation.CREATE, AclOperation.DELETE, AclOperation.ALTER, AclOperation.ALTER_CONFIGS)
@@ -366,9 +366,9 @@ MADE_FIRST: Final = [
 ]
 
 
-def by(who: str, *steps: Step, **how: Any) -> list[Asked]:
+def by(principal: str, *steps: Step, **how: Any) -> list[Asked]:
     """These steps, taken by one caller."""
-    return [Asked(who, step, **how) for step in steps]
+    return [Asked(principal, step, **how) for step in steps]
 
 
 OWN_SETTINGS: Final = (
@@ -396,9 +396,9 @@ AUTHORIZER_STORIES: Final[dict[str, list[Asked]]] = {
     "the cluster's administration needs an operation each": [
         *(
             asked
-            for who, steps in ADMINISTRATION.items()
-            for whom in (who, "User:everything", "User:eve", "User:acts", "Group:alters")
-            for asked in by(whom, *steps)
+            for allowed, steps in ADMINISTRATION.items()
+            for principal in (allowed, "User:everything", "User:eve", "User:acts", "Group:alters")
+            for asked in by(principal, *steps)
         ),
         *by("User:admin", *ADMINISTRATION["User:alters"]),
         *by("User:alters", reassignments(), described_rules("User:also")),
@@ -413,7 +413,7 @@ AUTHORIZER_STORIES: Final[dict[str, list[Asked]]] = {
         *by(DIRECTLY, *OF_BROKERS[1:]),
         *by(DIRECTLY, *QUORUM),
     ],
-    "the cluster is described to who may alter it": [
+    "the cluster is described to principals that may alter it": [
         *by(DIRECTLY, described_cluster(), described_cluster(version=1)),
         *by(DIRECTLY, *(_described_quorum(version) for version in (0, 1, 2))),
         *by("User:everything", rules(rule("User:ANONYMOUS", AclOperation.ALTER))),
@@ -422,7 +422,7 @@ AUTHORIZER_STORIES: Final[dict[str, list[Asked]]] = {
         *by("User:everything", forget("User:ANONYMOUS")),
         *by(DIRECTLY, heartbeat(A)),
     ],
-    "topics are created by who may": [
+    "topics are created by allowed principals": [
         *by("User:creates", create(topic("by-creator", [A]), topic("by-creator-too", [B]))),
         *by("User:alice", create(topic("alice-makes", [A]), topic("eve-makes", [A]), topic("alice-keeps", [A]))),
         *by("User:alice", create(topic("alice-forbidden-1", [A]), topic("alice-makes", [A]), topic("public", [A]))),
@@ -433,11 +433,11 @@ AUTHORIZER_STORIES: Final[dict[str, list[Asked]]] = {
         *by("User:alice", create(topic("alice-old", [A]), version=4), create(topic("alice-bad", [99]))),
         *by("User:alice", create(topic("alice-huge", count=10_001, factor=1), topic("not-hers", count=1, factor=1))),
         *by("User:mallory", create(topic("mallory-made", [A]))),
-        *by("User:nobody", create(topic("by-nobody", [A]))),
+        *by("User:unrelated", create(topic("by-unrelated", [A]))),
         *by("User:admin", create(topic("by-admin", [A]))),
         *by(DIRECTLY, create(topic("by-anonymous", [A]))),
     ],
-    "partitions are added by who may alter the topic": [
+    "partitions are added by principals that may alter the topic": [
         *by(
             "User:alice",
             grow("alice-makes", 2, [B]),
@@ -449,7 +449,7 @@ AUTHORIZER_STORIES: Final[dict[str, list[Asked]]] = {
         *by("User:bob", grow("six", 2, [B])),
         *by("User:bob", grow("six", 2, [B]), address=SIX),
     ],
-    "configurations are changed by who may": [
+    "configurations are changed by allowed principals": [
         *by("User:alice", configure(TOPIC_CONFIG, "alice-makes", ("retention.ms", SET, "5"))),
         *by("User:alice", configure(TOPIC_CONFIG, "shown", ("retention.ms", SET, "5"))),
         *by("User:alice", configure(TOPIC_CONFIG, "shown", ("retention.ms", SET, "5"), twice=True)),
@@ -473,7 +473,7 @@ AUTHORIZER_STORIES: Final[dict[str, list[Asked]]] = {
         ),
         *by("User:eve", replaced(BROKER_CONFIG, ""), replaced(LOGGER, "1"), replaced(77, "x")),
     ],
-    "configurations are shown to who may see them": [
+    "configurations are shown to allowed principals": [
         *by(DIRECTLY, described_configs((TOPIC_CONFIG, "shown"), (GROUP, "g-1"), (BROKER_CONFIG, ""), (METRICS, "m"))),
         *by(DIRECTLY, described_configs((TOPIC_CONFIG, "nothing"), (LOGGER, "1"))),
         *by("User:everything", rules(rule("User:ANONYMOUS", AclOperation.ALTER_CONFIGS, "shown"))),
@@ -483,13 +483,13 @@ AUTHORIZER_STORIES: Final[dict[str, list[Asked]]] = {
         ),
         *by(DIRECTLY, described_configs((TOPIC_CONFIG, "shown"), (TOPIC_CONFIG, "hidden"), (GROUP, "g-1"))),
     ],
-    "tokens for others are made by who may": [
+    "tokens for others are made by allowed principals": [
         *by("User:dora", token("alice"), token("bob"), token(), only=ERRORS),
         *by("User:alice", token("alice"), token("dora"), only=ERRORS),
         *by("User:dora", token("alice"), is_token=True, only=ERRORS),
         *by("User:admin", token("bob"), only=ERRORS),
     ],
-    "envelopes are opened for who may act for the cluster": [
+    "envelopes are opened for principals that may act for the cluster": [
         *by(DIRECTLY, envelope(reassignments(), principal=None)),
         *by(DIRECTLY, envelope(reassignments(), principal=b"\0\0")),
         *by(DIRECTLY, envelope(reassignments(), principal=b"\0\x09" + principal_bytes("User:admin")[2:])),
@@ -501,7 +501,7 @@ AUTHORIZER_STORIES: Final[dict[str, list[Asked]]] = {
         *by(DIRECTLY, envelope(envelope(reassignments()), principal=principal_bytes("User:admin"))),
         *by(DIRECTLY, envelope(described_configs((BROKER_CONFIG, "")), principal=principal_bytes("User:admin"))),
     ],
-    "topics are deleted by who may": [
+    "topics are deleted by allowed principals": [
         *by("User:eve", delete("shown", "public", "hidden", "nothing")),
         *by("User:eve", delete_by(("shown", None), (None, "shown"), (None, "public"), (None, ""), ("nothing", None))),
         *by("User:reads", delete_by((None, "public"), ("public", None), ("public-nothing", None), ("other", None))),
@@ -518,7 +518,7 @@ AUTHORIZER_STORIES: Final[dict[str, list[Asked]]] = {
         *by("User:bob", delete("shown"), address=MAPPED),
         *by("User:deletes", delete("public", "hidden", "nothing")),
     ],
-    "who is denied may do nothing": [
+    "a denied principal may do nothing": [
         *by("User:admin", create(topic("shown", [A, B]))),
         *by("User:admin", rules(rule("User:ANONYMOUS", AclOperation.CLUSTER_ACTION, permission=DENY))),
         *by(DIRECTLY, *OF_BROKERS, register(B), registered()),
@@ -527,5 +527,5 @@ AUTHORIZER_STORIES: Final[dict[str, list[Asked]]] = {
     ],
 }
 
-NAMED_LIKE_EVERYBODY: Final = Asked("User:*", reassignments())
-"""Kafka fails on a principal that is called what rules call everybody; here it is one like any other."""
+NAMED_LIKE_THE_WILDCARD: Final = Asked("User:*", reassignments())
+"""Kafka fails on a principal with the name of the wildcard principal of rules; our controller accepts the principal."""

@@ -139,9 +139,9 @@ class AdminDraw:
             kind = rng.choice((1, 2, 4))
             return disallow(*rng.sample((name, None), rng.randint(1, 2)), resource_type_filter=kind)
         if rng.random() < 0.2:
-            nobody = allow(name, principal="nobody")
+            no_principal = allow(name, principal="untyped")
             return rng.choice(
-                (allow(name, resource_type=4), allow(""), nobody, allow("kafka-cluster", resource_type=4))
+                (allow(name, resource_type=4), allow(""), no_principal, allow("kafka-cluster", resource_type=4))
             )
         user = f"User:{rng.choice(PEOPLE)}"
         pattern = rng.choice((3, 3, 4))

@@ -24,7 +24,7 @@ from transport.protocol.messages import (
 from transport.protocol.messages.principal import DefaultPrincipalData
 
 ANY: Final = 1
-NOBODYS_HMAC: Final = b"nobody's"
+UNKNOWN_HMAC: Final = b"unknown."
 SALTED: Final = b"salted" + bytes(26)
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 
@@ -113,16 +113,16 @@ def token(*renewers: tuple[str, str], lifetime_ms: int = -1, owner: str | None =
 
 
 def _hmac(side: Side, number: int | None) -> bytes:
-    return NOBODYS_HMAC if number is None else side.tokens[number]
+    return UNKNOWN_HMAC if number is None else side.tokens[number]
 
 
 def renew(number: int | None, period_ms: int) -> Step:
-    """Renew the token of this number, or one that there is not."""
+    """Renew the token of this number, or an unknown token."""
     return latest(lambda side: m.RenewDelegationTokenRequest(hmac=_hmac(side, number), renew_period_ms=period_ms))
 
 
 def expire(number: int | None, period_ms: int) -> Step:
-    """End the token of this number, or one that there is not."""
+    """Expire the token of this number, or an unknown token."""
     return latest(
         lambda side: m.ExpireDelegationTokenRequest(hmac=_hmac(side, number), expiry_time_period_ms=period_ms)
     )

@@ -94,7 +94,7 @@ class Cluster:
         return partition.leader, partition.isr
 
     def in_sync(self, name: str, *members: int, number: int = 0, recovery: int = 0) -> Step:
-        """The leader of a partition says who is in sync, and knows all that the controller knows."""
+        """The leader of a partition reports its ISR, and knows all that the controller knows."""
 
         def build(side: Side) -> Message:
             now = self.partition(name, number)
@@ -104,6 +104,6 @@ class Cluster:
         return latest(build)
 
     def remember(self, name: str, later: str) -> None:
-        """A topic is to be known by another name from now on, whatever becomes of its own."""
+        """Know a topic by another name from now on, whether the topic is deleted or not."""
         for side in filter(None, (self.side, self.witness)):
             side.topics[later] = side.topics[name]

@@ -90,7 +90,7 @@ class Draw:
             yield from self._cleared()
 
     def _cleared(self) -> Iterator[Step]:
-        """Delete what Kafka's controller fails on: a partition whose last known leader has lost its replica."""
+        """Delete topics on which Kafka's controller fails: a partition's last known leader is no replica any more."""
         image = self._image()
         for name in self._topics:
             partitions = image.topics[name].partitions if name in image.topics else ()
@@ -281,15 +281,15 @@ class Draw:
             create(topic(name.replace("-", "_", 1), [broker]), topic(name.replace("-", ".", 1), [broker])),
             grow(name, 9, twice=True),
             grow(name, 2, [broker], [UNKNOWN]),
-            grow("nobody-has-it", 3),
+            grow("unknown-topic", 3),
             grow(name, 1),
-            delete("nobody-has-it", name + "x"),
-            delete_by((None, ""), (name, other), ("nobody-has-it", None)),
+            delete("unknown-topic", name + "x"),
+            delete_by((None, ""), (name, other), ("unknown-topic", None)),
             configure(TOPIC, name, ("retention.ms", APPEND, "1"), twice=self._rng.random() < 0.3),
             configure(77, name, ("retention.ms", SET, "1")),
             elections(9, (name, [0])),
-            elections(self._rng.randint(0, 1), (name, [77]), ("nobody-has-it", [0])),
-            reassign("nobody-has-it", (0, [broker])),
+            elections(self._rng.randint(0, 1), (name, [77]), ("unknown-topic", [0])),
+            reassign("unknown-topic", (0, [broker])),
             reassign(name, (0, [broker, broker]), (77, [broker])),
             reassign(name, (0, [UNKNOWN]), (77, None)),
             register(broker, cluster_id="another"),
@@ -301,10 +301,10 @@ class Draw:
             heartbeat(UNKNOWN, epoch=1),
             unregister(UNKNOWN),
             producer_ids(broker, 1),
-            isr("nobody-has-it", [broker], by=broker),
+            isr("unknown-topic", [broker], by=broker),
             isr(name, [broker], by=broker, broker_epoch=1),
             isr(name, [broker], by=broker, partition=77),
-            assign(broker, directory(broker), ("nobody-has-it", 0), (name, 77)),
+            assign(broker, directory(broker), ("unknown-topic", 0), (name, 77)),
             assign(broker, directory(broker), (name, 0), epoch=1),
             envelope(heartbeat(broker)),
             envelope(delete(name), principal=None),

@@ -1,4 +1,4 @@
-"""One controller seen from outside, whosoever it is: requests by names, answers without what chance has drawn.
+"""One controller seen from outside, ours or Kafka's: requests by names, answers without randomly drawn values.
 
 A story asks two controllers the same things. Topic ids, epochs and incarnations differ between them, so that requests
 are built from what a side has answered before, and answers and records are compared with names in their place.
@@ -27,11 +27,11 @@ from transport.protocol.headers import decode_request, decode_response, encode_r
 from transport.protocol.messages.broker_registration import Feature, Listener
 
 PLACED: Final = "placed"
-"""How the names of topics begin whose replicas the controller chooses."""
+"""The prefix of topics for which the controller chooses the replicas."""
 ROUGHLY_MS: Final = 600_000
 """Renewals of tokens are told apart if they are at least so far from each other."""
 NEARBY: Final = Caller(host="127.0.0.1")
-"""Who asks a listener without login."""
+"""The principal of requests at a listener without login."""
 CLUSTER_ID: Final = "MkU3OEVBNTcwNTJENDM2Qg"
 FEATURES: Final = {
     "eligible.leader.replicas.version": (0, 1),

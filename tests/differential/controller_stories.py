@@ -101,8 +101,8 @@ def delete(*names: str) -> Step:
 
 
 def delete_by(*asked: tuple[str | None, str | None]) -> Step:
-    """By name, by the id of a name, or by both; the id of `""` is one that nobody has."""
-    unknown = Uuid(b"nobody has this.")
+    """By name, by the id of a name, or by both; the id of `""` is the id of no topic."""
+    unknown = Uuid(b"no topic has it.")
 
     def build(side: Side) -> Message:
         states = [
@@ -176,7 +176,7 @@ def isr(
             leader_recovery_state=recovery,
             partition_epoch=partition_epoch,
         )
-        topic_id = side.topics.get(name, Uuid(b"nobody has this."))
+        topic_id = side.topics.get(name, Uuid(b"no topic has it."))
         asked = alter_partition.AlterPartitionRequestTopicData(topic_id=topic_id, partitions=[change])
         epoch = side.epochs[by] if broker_epoch is None else broker_epoch
         return m.AlterPartitionRequest(broker_id=by, broker_epoch=epoch, topics=[asked])
@@ -188,7 +188,7 @@ def assign(broker: int, home: Uuid, *places: tuple[str, int], epoch: int | None 
     def build(side: Side) -> Message:
         topics = [
             assign_replicas_to_dirs.AssignReplicasToDirsRequestTopicData(
-                topic_id=side.topics.get(name, Uuid(b"nobody has this.")),
+                topic_id=side.topics.get(name, Uuid(b"no topic has it.")),
                 partitions=[assign_replicas_to_dirs.AssignReplicasToDirsRequestPartitionData(partition_index=number)],
             )
             for name, number in places
@@ -731,7 +731,7 @@ LAST_KNOWN_LEADER_IS_GONE: Final[list[Step]] = [
     unregister(B),
     register(B, incarnation_id=incarnation(B, 7)),
 ]
-"""A led it last, as one of the replicas that were being added, which the cancellation took away."""
+"""Broker A led the partition last, as an adding replica, which the cancellation removed."""
 
 DIFFERENCES: Final[dict[str, list[Step]]] = {
     "the text that quotes a long value is cut, where Kafka cannot send its own and says UNKNOWN_SERVER_ERROR": [

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from authorizer_stories import AUTHORIZER_STORIES, NAMED_LIKE_EVERYBODY, kafkas_answers, said, say
+from authorizer_stories import AUTHORIZER_STORIES, NAMED_LIKE_THE_WILDCARD, kafkas_answers, said, say
 from controller_sides import by_batches, plain
 from one_controller import both, log_of, side_of
 from real_kafka import KafkaInstallation
@@ -29,8 +29,8 @@ SETTINGS = (
 def test_answers_and_records_are_kafkas(kafka: KafkaInstallation, tmp_path: Path) -> None:
     with both(kafka, tmp_path, *SETTINGS) as (theirs, ours):
         one, other = side_of(theirs), side_of(ours)
-        assert say(one, NAMED_LIKE_EVERYBODY)["error_code"] == Error.UNKNOWN_SERVER_ERROR
-        assert say(other, NAMED_LIKE_EVERYBODY)["error_code"] == Error.NONE
+        assert say(one, NAMED_LIKE_THE_WILDCARD)["error_code"] == Error.UNKNOWN_SERVER_ERROR
+        assert say(other, NAMED_LIKE_THE_WILDCARD)["error_code"] == Error.NONE
         for name in AUTHORIZER_STORIES:
             kafkas = said(one, name)
             assert said(other, name) == kafkas, name

@@ -114,7 +114,7 @@ def test_whatever_is_asked_is_answered(type_: type[Message], data: st.DataObject
         request = drawn
     on.controller.ask(request, version)
     assert on.controller.controller.is_active
-    assert on.do(delete("nobody-has-it"))["responses"][0]["error_code"] == Error.UNKNOWN_TOPIC_OR_PARTITION
+    assert on.do(delete("unknown-topic"))["responses"][0]["error_code"] == Error.UNKNOWN_TOPIC_OR_PARTITION
 
 
 # Too much

@@ -27,7 +27,7 @@ from metadata_log.records.metadata import DelegationTokenRecord
 from transport.protocol import messages as m
 from transport.protocol.errors import Error
 
-INNER = delete("nobody-has-it")
+INNER = delete("unknown-topic")
 REFUSED: dict[str, tuple[Step, Error]] = {
     "nobody's": (envelope(INNER, principal=None), Error.PRINCIPAL_DESERIALIZATION_FAILURE),
     "half a principal": (envelope(INNER, principal=ANONYMOUS[:6]), Error.PRINCIPAL_DESERIALIZATION_FAILURE),
