@@ -293,7 +293,7 @@ def _header(key: ApiKey, version: int) -> bytes:
 
 
 def bombs(attacker: Attacker) -> None:
-    """Frames that are small or cheap to make, and dear to decode: counts of millions, tags by the million, patterns."""
+    """Frames that are small or cheap to make, and expensive to decode: counts and tags by the million, patterns."""
     million = 1_000_000
     partitions = _varint(million + 1) + bytes(4) * million
     elect = _header(ApiKey.ELECT_LEADERS, 2) + b"\x00" + b"\x02" + b"\x02t" + partitions + b"\x00" + bytes(4) + b"\x00"

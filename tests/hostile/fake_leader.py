@@ -147,7 +147,7 @@ class FakeLeader:
         return FetchResponse(error_code=Error.NONE, responses=[topic])
 
     def _records(self, offset: int) -> bytes:
-        """A batch with a valid CRC whose content no leader wrote, at the offset that was asked for or elsewhere."""
+        """A batch with a valid CRC and content that no leader wrote, at the requested offset or elsewhere."""
         rng = self._rng
         if self.forges:
             forged = ConfigRecord(resource_type=16, resource_name="forged", name="interval.ms", value="5000")

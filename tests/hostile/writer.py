@@ -29,7 +29,7 @@ NAME: Final = "legitimate"
 
 
 class Writer:
-    """Writes numbers until the block ends; a change whose answer is lost is written again as the next number."""
+    """Writes numbers until the block ends; a change without an answer is written again as the next number."""
 
     def __init__(self, ports: Mapping[int, int]) -> None:
         self._ports = ports

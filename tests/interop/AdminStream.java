@@ -14,9 +14,9 @@ import org.apache.kafka.common.errors.UnsupportedVersionException;
  * The arguments are the controllers and the pause between two changes in milliseconds. Each change sets the same config
  * of one resource to the next number, and is followed by a line: "acknowledged", or "refused", the number and the error.
  *
- * The client asks often who leads, as after an answer that nobody does it would not ask for five minutes. What it is told
- * by a controller of Kafka's that has just started, that the cluster is too old, is no refusal, nor is that the active
- * controller is another one, which clients before Kafka 4 leave to who uses them: the change is tried again.
+ * The client refreshes its metadata often: after an answer without a leader, the default refresh would wait five minutes.
+ * Two errors are retried and are no refusals: "the cluster is too old", from a Kafka controller that has just started,
+ * and NOT_CONTROLLER, which clients before Kafka 4 pass on to their caller.
  */
 public final class AdminStream {
     private static final ConfigResource RESOURCE = new ConfigResource(ConfigResource.Type.CLIENT_METRICS, "stream");

@@ -16,7 +16,7 @@ from metadata_log import replay
 from metadata_log.image import Broker, MetadataImage, Partition
 
 BROKERS: Final = (101, 102, 103)
-NOBODY: Final = -1
+NO_LEADER: Final = -1
 STARTED: Final = "Transition from STARTING to STARTED"
 HEAP: Final = "256m"
 FAILOVER_SECONDS: Final = 120
@@ -109,7 +109,7 @@ class BrokerCluster:
             process.kill()
         self.controllers.kill()
 
-    def leader(self, *, but: int = NOBODY) -> int:
+    def leader(self, *, but: int = NO_LEADER) -> int:
         """The active controller, once all that run know the same one; `but` is one that cannot answer."""
         known: set[int] = set()
         asked = self.controllers.processes.keys() - {but}

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from random import Random
 from typing import Final, Literal
 
-from broker_cluster import BROKERS, NOBODY, BrokerCluster
+from broker_cluster import BROKERS, NO_LEADER, BrokerCluster
 from confluent_kafka import KafkaError, Message, Producer
 from load import PARTITIONS, READ_SECONDS, Worker
 from msgspec import Struct
@@ -219,7 +219,7 @@ class Chaos:
         if any(image.brokers.by_id[broker].fenced for broker in BROKERS):
             return False
         partitions = image.topics[self._topic].partitions
-        return all(sorted(one.isr) == sorted(one.replicas) and one.leader != NOBODY for one in partitions)
+        return all(sorted(one.isr) == sorted(one.replicas) and one.leader != NO_LEADER for one in partitions)
 
     def _restart_ended_brokers(self) -> None:
         """A broker of Kafka ends when no controller answers in time at its start."""

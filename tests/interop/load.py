@@ -21,7 +21,7 @@ from metadata_log.image import MetadataImage, Partition, ResourceType
 
 PARTITIONS = 3
 READ_SECONDS = 300
-"""No client gives up before, however slow the machine is."""
+"""No client gives up earlier, however slow the machine is."""
 PAUSE_SECONDS = 0.005
 """Between two messages: some hundred a second are enough to have some under way at any moment."""
 
@@ -30,7 +30,7 @@ ANSWER_LOST = {
     ("grow", "InvalidPartitionsError"),
     ("delete", "UnknownTopicOrPartitionError"),
 }
-"""A broker asks the next leader again if the last one went before it could answer; it may have been done by then."""
+"""A broker repeats its request at the next leader if the last one ended without an answer, perhaps after the change."""
 
 
 class Seen:
@@ -304,7 +304,7 @@ class Load:
 
     @contextmanager
     def running(self) -> Iterator[Load]:
-        """Everybody works until the block ends; then the group reads to the end, all leave, and nothing is lost."""
+        """All clients work until the block ends; then the group reads to the end, all leave, and nothing is lost."""
         with ExitStack() as stack:
             for reading in self.readings:
                 stack.callback(reading.close)
@@ -322,7 +322,7 @@ class Load:
         self._check_changes()
 
     def wait_for_progress(self) -> None:
-        """Wait until everybody has done more of his work."""
+        """Wait until each client has done more of its work."""
         targets = tuple(done + more for done, more in zip(self._done(), (20, 2 * PARTITIONS, 10), strict=True))
         eventually(
             lambda: self._failed() or all(done >= target for done, target in zip(self._done(), targets, strict=True)),

@@ -40,7 +40,7 @@ STREAM_PAUSE_MS: Final = 20
 TRUNCATED: Final = re.compile(r"Truncated to offset (\d+) from Fetch response")
 """What a node of Kafka 4.3.1 prints (`KafkaRaftClient.handleFetchResponse`)."""
 TOLD_THAT_IT_LEADS: Final = "which is inconsistent with current leader OptionalInt.empty"
-"""With these words one ends that has forgotten that it led (`KafkaRaftClient.maybeTransition`)."""
+"""The last words of a Kafka node that has forgotten its own leadership (`KafkaRaftClient.maybeTransition`)."""
 
 
 class MixedQuorum(Nodes):
@@ -63,7 +63,7 @@ class MixedQuorum(Nodes):
         super().__init__(layout, start, name="mixed")
 
     def end(self, node: int, way: Way) -> None:
-        """End a node that runs, politely or not; fails if it has ended by itself, or ends with a complaint."""
+        """End a running node, gracefully or not; fails if the node has ended by itself, or ends with an error."""
         self.check_that_all_live()
         process = self.processes.pop(node)
         if way == "kill":
@@ -75,14 +75,14 @@ class MixedQuorum(Nodes):
             )
 
     def check_that_all_live(self) -> None:
-        """Fail with its last lines if one has ended that nobody ended."""
+        """Fail if a node has ended by itself; the error shows the node's last lines."""
         for node, process in self.processes.items():
             assert process.popen.poll() is None, (
                 f"node {node}, {self.makes[node]}, ended by itself:\n{process.text[-5000:]}"
             )
 
     def quorum(self) -> QuorumDescription:
-        """As its leader sees it."""
+        """The quorum as its leader describes it."""
 
         async def ask() -> QuorumDescription:
             async with open_admin(parse_bootstrap(self.layout.bootstrap), timeout_ms=STOP_SECONDS * 1000) as admin:
@@ -91,11 +91,11 @@ class MixedQuorum(Nodes):
         return trio.run(ask)
 
     def voters(self) -> set[int]:
-        """The ids of the voters, as their leader sees them."""
+        """The ids of the voters, as the leader describes them."""
         return {one.id for one in self.quorum().voters}
 
     def observers(self) -> set[int]:
-        """The ids of those who fetch and do not vote, as their leader sees them."""
+        """The ids of the observers, as the leader describes them."""
         return {one.id for one in self.quorum().observers}
 
     def wait_until_agreed(self) -> None:
@@ -103,10 +103,10 @@ class MixedQuorum(Nodes):
         voters = {(one.id, one.directory_id) for one in self.quorum().voters}
         for node in self.processes:
             log = self.layout.partition(node)
-            eventually(lambda log=log: voters_in(log) == voters, f"node {node} has written down who votes")
+            eventually(lambda log=log: voters_in(log) == voters, f"node {node} has written the voters")
 
     def settle(self) -> int:
-        """Stop all once each has all that is committed; where that ends."""
+        """Stop all nodes once each has all committed records; returns the high watermark."""
         self.check_that_all_live()
         high_watermark = self.quorum().high_watermark
         logs = {node: self.layout.partition(node) for node in self.processes}
@@ -119,7 +119,7 @@ class MixedQuorum(Nodes):
         return high_watermark
 
     def end_all(self) -> dict[int, list[RecordBatch]]:
-        """Stop all once each has all that is committed; what each has of that, which is the same bytes."""
+        """Stop all nodes once each has all committed records; returns these by node, with the same bytes on each."""
         high_watermark = self.settle()
         committed = {
             node: [batch for batch in batches_in(self.layout.partition(node)) if batch.next_offset <= high_watermark]
@@ -188,7 +188,7 @@ def end_of(partition: Path) -> int:
 
 
 def voters_in(partition: Path) -> set[tuple[int, Uuid]]:
-    """Who votes by the last record of it in a node's log, else by the snapshot that the log begins with."""
+    """The voters by the last VotersRecord in a node's log, else by the snapshot that the log begins with."""
     found: set[tuple[int, Uuid]] = set()
     first_snapshot = partition / "00000000000000000000-0000000000.checkpoint"
     files = [file for file in (first_snapshot, *sorted(partition.glob("*.log"))) if file.exists()]

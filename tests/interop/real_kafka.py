@@ -30,7 +30,7 @@ STOP_SECONDS = 60
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 QUIET = ("metadata.max.idle.interval.ms=0", "controller.quorum.append.linger.ms=0")
-"""Nothing is written unless somebody asks for it, so that two tools see the same offsets."""
+"""Controllers write nothing without a request, so that two tools see the same offsets."""
 
 QUORUM_TOOL = "org.apache.kafka.tools.MetadataQuorumCommand"
 STORAGE_TOOL = "kafka.tools.StorageTool"
@@ -188,7 +188,7 @@ class QuorumLayout(Struct, frozen=True):
     ports: dict[int, int]
     extra: tuple[str, ...] = ()
     is_dynamic: bool = False
-    """Whether the voters stand in the log, and not in the configuration."""
+    """Whether the voters are in the log (KIP-853), and not in the configuration."""
     behind: dict[int, int] = {}
     """Where nodes listen, if not at their port: that is then a proxy's, and they advertise it."""
 
@@ -276,7 +276,7 @@ class Nodes:
         return True
 
     def stop(self) -> dict[int, int]:
-        """Ask all at once to end, each only once, since a second signal means haste; their exit codes."""
+        """Send each node one SIGTERM, and return the exit codes; a second signal would skip the graceful shutdown."""
         for process in self.processes.values():
             process.signal(signal.SIGTERM)
         codes = {node: process.wait() for node, process in self.processes.items()}

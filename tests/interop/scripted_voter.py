@@ -1,5 +1,5 @@
-"""A voter of a metadata quorum that does what a test says, over Kafka's wire: it leads with the log that it is given,
-refuses its vote or grants it, and fetches when it is told to. It keeps nothing and checks nothing.
+"""A voter of a metadata quorum that follows a test's script, over Kafka's wire: the voter leads with the given log,
+refuses or grants its vote, and fetches on command. The voter keeps nothing on disk and checks nothing.
 """
 
 from __future__ import annotations
@@ -46,26 +46,26 @@ class ScriptedVoter:
         self.key = key
         self.endpoints = listening_at(port)
         self.fetched: tuple[int, int] | None = None
-        """The epoch and the offset that it was last asked for."""
+        """The epoch and the offset of the last Fetch that this voter received."""
         self.fetched_at_s = 0.0
-        """When that was, on the monotonic clock."""
+        """When that Fetch arrived, on the monotonic clock."""
         self.votes: list[Vote] = []
-        """Who has asked for its vote, or would."""
+        """The Vote requests that this voter received, pre-votes included."""
         self._epoch = 0
         self._leads = False
         self._high_watermark = 0
         self._leader = NO_NODE, Endpoints()
-        """Whom it takes for the leader."""
+        """The leader that this voter names: id and endpoints."""
         self._batches: tuple[RecordBatch, ...] = ()
         self._log = _view(())
         self._grants = False
         self._changed = threading.Condition()
         self._rpc = Rpc(cluster_id=cluster_id, listener=LISTENER)
 
-    # What the test says
+    # Commands of the test
 
     def lead(self, epoch: int, log: Sequence[bytes], high_watermark: int = 0) -> None:
-        """Lead this epoch with these batches, so many records of which are committed; whoever asks is told."""
+        """Lead this epoch with these batches, committed up to the high watermark, and answer requests as the leader."""
         with self._changed:
             self._high_watermark = high_watermark
             self._epoch, self._leads, self._batches = epoch, True, tuple(scan(b"".join(log)))
@@ -74,19 +74,19 @@ class ScriptedVoter:
             self._changed.notify_all()
 
     def name(self, epoch: int, leader_id: int, endpoints: Endpoints) -> None:
-        """Follow, and say that this one leads."""
+        """Follow, and name this leader in answers."""
         with self._changed:
             self._epoch, self._leads, self._leader = epoch, False, (leader_id, endpoints)
 
     def give_up(self) -> float:
-        """Lead no more, without a word; since when, on the monotonic clock."""
+        """Lead no more, without an EndQuorumEpoch; returns the time, on the monotonic clock, in seconds."""
         with self._changed:
             self._leads, self._leader = False, (NO_NODE, Endpoints())
             self._changed.notify_all()
             return time.monotonic()
 
     def resign_to(self, successor: ReplicaKey, port: int) -> None:
-        """Lead no more, and vote for whoever asks; the successor is asked to stand."""
+        """Lead no more, and grant every vote; EndQuorumEpoch names the successor, which campaigns."""
         with self._changed:
             self._leads, self._grants, self._leader = False, True, (NO_NODE, Endpoints())
             self._changed.notify_all()
@@ -97,7 +97,7 @@ class ScriptedVoter:
         assert ask(port, message, END_VERSION, EndQuorumEpochResponse).error_code == Error.NONE
 
     def ask_for_pre_vote(self, voter: ReplicaKey, port: int, epoch: int, last: OffsetAndEpoch) -> bool:
-        """Whether a voter would elect this one in the next epoch, for a log that ends there."""
+        """Whether a voter grants this voter's pre-vote in this epoch, for a log that ends at `last`."""
         vote = Vote(epoch=epoch, candidate=self.key, voter=voter, last=last, pre_vote=True)
         reply = self._rpc.reply_from_wire(ask(port, self._rpc.request_to_wire(vote), VOTE_VERSION, VoteResponse))
         assert isinstance(reply, VoteReply), reply
@@ -105,7 +105,7 @@ class ScriptedVoter:
         return reply.granted
 
     def follow(self, port: int, epoch: int) -> int:
-        """Fetch from a leader until everything is committed that is in its log by then; where that ends."""
+        """Fetch from a leader until all records in its log are committed; returns the end of the log."""
         end = OffsetAndEpoch(epoch=0, offset=0)
         while True:
             fetch = Fetch(
@@ -120,10 +120,10 @@ class ScriptedVoter:
             elif reply.high_watermark == end.offset:
                 return end.offset
 
-    # What it answers
+    # Answers
 
     def serve(self, connection: socket.socket) -> None:
-        """Answer what comes by one connection until that ends."""
+        """Answer the requests of one connection until its end."""
         server = ServerConnection(handle=None, listener=LISTENER, peer="peer")
         with connection, suppress(OSError):
             while data := connection.recv(1 << 16):
@@ -136,7 +136,7 @@ class ScriptedVoter:
                     connection.sendall(server.answer(request, answer))
 
     def _answer(self, request: Request) -> Message | None:
-        """The answer; None for what is none of its business."""
+        """The answer; None for a request that this voter does not serve."""
         if isinstance(request.message, ApiVersionsRequest):
             return describe_versions(RawLog(reads_batches=False), request.message, request.version, STATIC)
         if request.api_key not in QUORUM_APIS:

@@ -1,8 +1,8 @@
 """TCP proxies in front of the nodes of a quorum, one a node, each with a link for every other node that connects to it.
 
-Who connects is read in its first request, whose client id names the node. A link can be cut, so that nothing passes and
-nobody is told, delayed, throttled and reset; it has one direction, that of the connection. Everybody else's connections
-pass.
+The client id of a connection's first request names the connecting node. A link can be cut, so that nothing passes and
+neither end notices, and can be delayed, throttled and reset. A link has one direction, that of the connection.
+Connections of other clients pass.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import trio
 CHUNK_BYTES: Final = 1 << 14
 POLL_SECONDS: Final = 0.02
 FIRST_BYTES: Final = 14
-"""Of a request up to its client id: size, API, version, correlation id, length of the client id."""
+"""The bytes of a request before its client id: size, API, version, correlation id, length of the client id."""
 NODE: Final = re.compile(rb"(?:raft-client-)?(\d+)")
 RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 STRANGER: Final = -1
@@ -59,7 +59,7 @@ class Link:
 
 
 async def _let_pass(seconds: float) -> None:
-    """What takes time here is the link: nobody waits in place of a condition."""
+    """Sleep in place of a slow link; no test waits here instead of for a condition."""
     with trio.move_on_after(seconds):
         await trio.sleep_forever()
 

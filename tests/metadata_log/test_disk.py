@@ -70,7 +70,7 @@ def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_failed_fsync_of_a_file_is_told_again_and_not_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel would tell of it once, and say that all is well to whichever thread comes next."""
+    """The kernel reports the failure once; the next fsync, from any thread, would succeed."""
     asked: list[int] = []
 
     def fail_once(fd: int) -> None:

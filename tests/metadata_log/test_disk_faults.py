@@ -128,7 +128,7 @@ def test_a_spoilt_byte_cannot_be_read_until_it_is_cut_off() -> None:
 
 
 def test_a_lost_name_is_lost_for_good() -> None:
-    """Whoever has the file open goes on."""
+    """An open handle of the file still works."""
     disk = new_disk(b"data")
     file = disk.open("/d/f")
     disk.rename("/d/f", "/d/g")
@@ -213,7 +213,7 @@ def test_a_start_vouches_only_for_what_the_disk_has() -> None:
 
 
 def test_what_a_killed_process_wrote_is_durable_once_the_log_is_opened() -> None:
-    """Who vouches for it must not lose it to the next power failure; nor the vote in a file beside it."""
+    """A node that vouches for records must not lose these to the next power failure, nor its vote in a file beside."""
     disk = new_disk()
     log = open_log(disk)
     log.append(build_batch(0, 1, 0, [b"value"]))

@@ -25,7 +25,7 @@ def store() -> Iterator[dict[str, object]]:
     try:
         host, port = server.get_host_and_port()
         options: dict[str, object] = {
-            "key": "nobody",
+            "key": "test",
             "secret": "nothing",
             "client_kwargs": {"endpoint_url": f"http://{host}:{port}"},
         }

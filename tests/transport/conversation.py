@@ -55,7 +55,7 @@ class Node:
                 self.outcomes[inbound.token] = inbound
 
     def batch_delivered(self) -> bool:
-        """Only this wakes who waits, so that every test shows that it follows what was delivered."""
+        """Only this call wakes waiting tests, so each test shows that `batch_delivered` follows every delivery."""
         self._news.set()
         return True
 

@@ -30,7 +30,7 @@ FOR_EVER_MS = 2**60
 
 
 class Talker(CoreMember):
-    """A node whose user says what it sends, and is told what it receives; its core sleeps."""
+    """A node with a user in place of its core: the user sends the node's messages and receives those to the node."""
 
     def __init__(self, node_id: int, *, voters: VoterSet, config: QuorumConfig) -> None:
         super().__init__(node_id, voters=voters, config=config)
@@ -45,7 +45,7 @@ class Talker(CoreMember):
         return FOR_EVER_MS
 
     def tick(self, now_ms: int) -> list[Output]:
-        """Send what was said meanwhile."""
+        """Send the messages queued since the last tick."""
         saying, self.saying = self.saying, []
         return saying
 
@@ -116,7 +116,7 @@ class Talk:
         return talker
 
     def catch_up(self) -> None:
-        """Let happen what is due by Trio's clock, counted from the first call."""
+        """Run all events that are due by Trio's clock, counted from the first call."""
         now = trio.current_time()
         if self._began is None:
             self._began = now
@@ -127,15 +127,15 @@ class Talk:
         self.simulator.world.perform(Start(self.simulator.now_ms, node_id, seed=node_id))
 
     def crash(self, node_id: int) -> None:
-        """End it, for good unless somebody starts it again."""
+        """Crash a node; the node stays down until `start`."""
         self.simulator.crash(node_id, FOR_EVER_MS)
 
     def send(self, node_id: int) -> None:
-        """What the node says goes on its way now."""
+        """Send the node's queued messages now."""
         self.simulator.world.perform(Tick(self.simulator.now_ms, node_id))
 
     def close(self, node_id: int, peer_id: int) -> None:
-        """A node gives up what it waits for from a peer."""
+        """A node gives up its outstanding requests to a peer."""
         simulator = self.simulator
         for one in simulator.world.under_way(node_id):
             if (one.sender, one.target) == (node_id, peer_id):
@@ -199,7 +199,7 @@ class SimulatedTransport:
             self._poked.set()
 
     def drop(self, request: Request) -> None:
-        raise AssertionError("a simulated node drops nobody")
+        raise AssertionError("a simulated node drops no connection")
 
     def keep_connected(self, endpoints: Collection[Endpoint], client_id: str) -> None:
         raise AssertionError("there are no connections that could be kept")

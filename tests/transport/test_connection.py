@@ -66,7 +66,7 @@ def shake_hands(connection: ClientConnection, answer: ApiVersionsResponse) -> tu
 class TestFrames:
     @given(contents=st.lists(st.binary(max_size=40), max_size=8), data=st.data())
     def test_slicing_does_not_matter(self, contents: list[bytes], data: st.DataObject):
-        """TCP cuts wherever it likes."""
+        """TCP may split a stream at any byte."""
         stream = b"".join(framed(content) for content in contents)
         cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
         reader, seen = FrameReader(), []
@@ -221,7 +221,7 @@ class TestClient:
         assert connection.unanswered == 1
 
     def test_takes_the_highest_common_version(self):
-        """An older peer must be asked in its words."""
+        """A request to an older peer uses a version that the peer knows."""
         connection = client()
         older = msgspec.structs.replace(APIS[ApiKey.VOTE], versions=Versions(0, 1))
         shake_hands(connection, all_versions({**APIS, ApiKey.VOTE: older}))
@@ -302,7 +302,7 @@ class TestClient:
         assert reason in connection.broken
         assert connection.lost(Cause.BAD_BYTES, "x") == [Failed(5, Cause.BAD_BYTES, "x")]
 
-    def test_an_answer_nobody_asked_for_breaks_the_connection(self):
+    def test_an_answer_without_a_request_breaks_the_connection(self):
         connection = client()
         shake_hands(connection, all_versions())
         connection.feed(framed(encode_response(52, 2, 1, VoteResponse())))

@@ -1,4 +1,4 @@
-"""What every transport must do, run against all of them: a node cannot tell which one it has, so none may differ.
+"""The contract of transports, run against all of them: a node cannot tell which transport it has, so none may differ.
 
 The network of the simulator is one of them, but for what the tests say. What it does instead is in
 `test_simulated_network`.
@@ -44,7 +44,7 @@ TRANSPORTS = ["epoll", "streams", "unix", "memory"]
 
 
 def not_simulated(why: str) -> Callable[[Test], Test]:
-    """The network of the simulator does not promise what this test wants, and why."""
+    """Skip the simulator's network, which does not promise what the test checks, for this reason."""
 
     def mark(test: Test) -> Test:
         vars(test)["not_simulated"] = why
@@ -107,7 +107,7 @@ async def test_answers_given_in_any_order_reach_their_requests_in_order(new_node
 
 
 async def test_another_client_id_does_not_wait_in_the_same_queue(new_node: NewNode):
-    """A node that waits for a commit and fetches what makes it one, both from the leader, would wait for itself."""
+    """Otherwise a node's fetch would wait behind its own request at the leader, which needs that fetch to commit."""
     server, client = new_node(), new_node()
     endpoint = server.transport.listen(LISTENER)
     async with server.running(), client.running():
@@ -187,7 +187,7 @@ async def test_big_messages_both_ways(new_node: NewNode):
 
 
 @not_simulated("a refusal may be lost there, or look like a reset")
-async def test_nobody_listening_is_refused(new_node: NewNode):
+async def test_a_connection_without_a_listener_is_refused(new_node: NewNode):
     server, client = new_node(), new_node()
     endpoint = server.transport.listen(LISTENER)
     async with server.running():
@@ -201,7 +201,7 @@ async def test_nobody_listening_is_refused(new_node: NewNode):
 
 @not_simulated("there are no connections there that could be kept")
 async def test_peers_that_are_kept_are_asked_as_others_are(new_node: NewNode):
-    """Nobody hears of a connection that could not be made beforehand."""
+    """A connection that could not be made beforehand fails no request."""
     server, client = new_node(), new_node()
     endpoint = server.transport.listen(LISTENER)
     async with server.running(), client.running():
@@ -228,7 +228,7 @@ async def test_a_dropped_request_is_a_reset_for_all_on_its_connection(new_node: 
         assert isinstance(await client.call(endpoint, numbered(1)), Reply)
 
 
-@not_simulated("each exchange ends by itself there; there is no connection whose end could be noticed")
+@not_simulated("each exchange ends by itself there; there is no connection that could end")
 async def test_requests_of_a_connection_that_is_closed_are_named(new_node: NewNode):
     """A user that parks requests must not hold them for peers that have gone."""
     server, client = new_node(), new_node()
@@ -304,7 +304,7 @@ async def test_requests_behind_one_out_of_time_fail_with_it(new_node: NewNode, m
             assert (await client.outcome(token)).cause is Cause.TIMEOUT
 
 
-@not_simulated("the members of a run say which versions they speak; nobody asks")
+@not_simulated("the members of a run state their versions, without a handshake")
 async def test_an_api_that_the_peer_does_not_serve(new_node: NewNode):
     server = new_node(served={key: APIS[key] for key in (ApiKey.API_VERSIONS, ApiKey.VOTE)})
     client = new_node()
@@ -318,7 +318,7 @@ async def test_an_api_that_the_peer_does_not_serve(new_node: NewNode):
         assert isinstance(await client.call(endpoint, numbered(1)), Reply)
 
 
-@not_simulated("the members of a run say which versions they speak; nobody asks")
+@not_simulated("the members of a run state their versions, without a handshake")
 async def test_the_highest_common_version_and_what_it_cannot_say(new_node: NewNode):
     """Asking an older peer for a pre-vote must fail by name, not turn into a real vote."""
     older = {**APIS, ApiKey.VOTE: msgspec.structs.replace(APIS[ApiKey.VOTE], versions=Versions(0, 1))}
@@ -363,12 +363,12 @@ async def test_closing_a_peer_fails_what_waits_for_it(new_node: NewNode):
         server.requests.clear()
         server.answer_with = echo
         assert isinstance(await client.call(endpoint, numbered(1)), Reply)
-        client.transport.close_peer(Endpoint("nobody", 1))
+        client.transport.close_peer(Endpoint("absent", 1))
 
 
-@not_simulated("a node that ends there has crashed, and nobody is left to be told")
+@not_simulated("a node that ends there has crashed, and no caller is left for a report")
 async def test_the_end_fails_what_is_outstanding(new_node: NewNode):
-    """Whoever waits for an outcome must not wait for ever."""
+    """A caller that waits for an outcome must not wait for ever."""
     server, client = new_node(), new_node()
     endpoint = server.transport.listen(LISTENER)
     async with server.running():

@@ -1,4 +1,4 @@
-"""One frame costs the one task little, whoever sent the frame: bytes and values are limited before they are read."""
+"""One frame from any sender costs the task little: bytes and values are limited before they are read."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ def test_the_setting_bounds_every_frame_beside_the_limits() -> None:
 
 
 def tagged_header(tags: int) -> bytes:
-    """An AlterPartition whose header has so many unknown tags."""
+    """An AlterPartition with so many unknown tags in its header."""
     start = bytes.fromhex("0038 0003 00000001 0001 78")
     return start + unsigned_varint(tags) + b"".join(unsigned_varint(200 + at) + b"\0" for at in range(tags))
 
@@ -279,7 +279,7 @@ def test_an_api_that_is_not_decoded_in_steps_has_little_to_decode(key: int) -> N
 
 
 class TestAnswers:
-    """What a peer answers is bounded like what it asks: another controller may be anybody."""
+    """A peer's answers are bounded like its requests: without authentication any process may act as a controller."""
 
     def asked(self, message: Message, max_frame_bytes: int = 1 << 24) -> ClientConnection:
         connection = ClientConnection(software=("test", "1"), max_frame_bytes=max_frame_bytes)

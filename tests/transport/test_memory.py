@@ -151,10 +151,10 @@ async def test_messages_may_skip_the_codec():
         assert (await pair.client.outcome(token)).message is answer
 
 
-async def test_an_address_nobody_ever_had_is_refused(autojump_clock: trio.testing.MockClock):
+async def test_an_address_without_a_host_is_refused(autojump_clock: trio.testing.MockClock):
     pair = Pair(MemoryNetwork())
     async with pair.client.running():
-        pair.endpoint = Endpoint("nobody", 1)
+        pair.endpoint = Endpoint("absent", 1)
         assert await pair.cause() is Cause.REFUSED
-        pair.network.isolate("nobody")
+        pair.network.isolate("absent")
         assert await pair.cause() is Cause.TIMEOUT

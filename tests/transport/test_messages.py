@@ -127,7 +127,7 @@ def test_unknown_apis_and_versions(key, version, what):
 
 @pytest.mark.parametrize("size", [0, 7, 8, 9, 12])
 def test_short_frames(size):
-    frame = headers.encode_request(ApiKey.VOTE, 2, 7, "somebody", VoteRequest())
+    frame = headers.encode_request(ApiKey.VOTE, 2, 7, "a client", VoteRequest())
     with pytest.raises(DecodeError):
         headers.decode_request_header(frame[:size])
 

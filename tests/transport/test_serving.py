@@ -1,4 +1,4 @@
-"""What peers may take of a node: memory, turns, connections, descriptors. Over TCP, by both kinds of sockets."""
+"""Limits on a peer's share of a node: memory, turns, connections, descriptors. Over TCP, by both kinds of sockets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NewNode = Callable[..., Node]
 MIB = 1 << 20
 STRANGER, OTHER = "127.0.0.2", "127.0.0.3"
 ASK_MUCH = framed(encode_request(ApiKey.ENVELOPE, 0, 1, "raw", EnvelopeRequest()))
-"""A small request whose answer may be large."""
+"""A small request that may have a large answer."""
 FIRST_AT_ONCE = BULK_BYTES // FIRST_EXPECTED_BYTES
 """How many such requests a node deals with at once before it knows how large their answers are."""
 
@@ -372,8 +372,8 @@ class TestTurns:
             done = [place for place, each in enumerate(delivered) if address_of(each.peer) == OTHER]
             assert done[-1] < len(delivered) - 20 * QUANTUM
 
-    async def test_small_requests_pass_behind_one_whose_answer_takes_long(self, new_node: NewNode):
-        """Who has a fetch parked at a leader that it wants to replace asks for a vote by the same connection."""
+    async def test_small_requests_pass_behind_one_with_a_slow_answer(self, new_node: NewNode):
+        """A candidate sends its Vote over the connection on which its fetch is parked at the leader."""
         node = new_node()
         async with serving(node) as endpoint, await connect(endpoint) as stream:
             await stream.send_all(ASK_MUCH + vote(1) + ASK_MUCH + vote(2))

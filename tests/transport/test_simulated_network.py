@@ -118,7 +118,7 @@ def test_a_new_connection_does_not_wait_for_what_went_by_the_old_one() -> None:
     talking.pass_time(2)
     assert talking.replies() == {1: 1, 2: 2}
     talking.pass_time(5000)
-    assert talking.seen == [1, 2, 0], "who is asked does not know that nobody waits any more"
+    assert talking.seen == [1, 2, 0], "the server does not know that the client has given up"
     assert talking.causes() == {Cause.TIMEOUT: 1}
 
 
@@ -139,9 +139,9 @@ def _causes_of_absence(*, dies_over_it: bool) -> Counter[Cause]:
 
 
 @pytest.mark.parametrize("dies_over_it", [False, True])
-def test_who_is_not_there_may_be_noticed_or_not(dies_over_it: bool) -> None:
-    """A process that ends resets and refuses, a machine without power is silent, and what stands between two hosts says
-    either: nodes must be right in every case, and only be quicker for a refusal.
+def test_an_absent_node_may_be_noticed_or_not(dies_over_it: bool) -> None:
+    """A process that ends resets and refuses, a machine without power is silent, and a middlebox may do either. Nodes
+    must be right in every case; a refusal may only make them quicker.
     """
     causes = _causes_of_absence(dies_over_it=dies_over_it)
     assert set(causes) == {Cause.REFUSED, Cause.RESET, Cause.TIMEOUT}
@@ -163,7 +163,7 @@ def test_nothing_arrives_after_the_connection_was_lost() -> None:
 
 
 def test_a_life_hears_nothing_that_was_meant_for_the_last_one() -> None:
-    """Neither the answers to its questions, though it counts them anew, nor that there will be none."""
+    """Neither answers to the requests of the last life, although correlation ids begin anew, nor their failures."""
     talking = Conversation(0, Faults(delay_ms=(20, 20)))
     talking.ask(range(3))
     talking.pass_time(30)
@@ -177,7 +177,7 @@ def test_a_life_hears_nothing_that_was_meant_for_the_last_one() -> None:
     assert talking.causes() == Counter()
 
 
-def test_an_answer_dies_with_who_owed_it() -> None:
+def test_an_answer_is_lost_with_the_node_that_owed_it() -> None:
     """The next life of a node does not answer what the last one was asked; what was sent before arrives."""
     talking = Conversation(3, Faults(delay_ms=(20, 20)))
     talking.ask(range(1))
@@ -196,7 +196,7 @@ def test_an_answer_dies_with_who_owed_it() -> None:
 
 
 def _frames(kind: str, seed: int) -> Iterator[tuple[int, str, bool]]:
-    """Of every request and every answer in a run who sent it, what it is about, and whether it is bytes."""
+    """For every request and answer of a run: the sender, the kind, and whether the content is bytes."""
     brokers = 3 if kind == CLUSTER else 0
     scenario = Scenario.drawn(kind, 3, seed, brokers)
     work: Administration | Reconfiguration | None = None

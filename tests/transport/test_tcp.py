@@ -28,7 +28,7 @@ from transport.protocol.messages.alter_partition import AlterPartitionRequestTop
 from transport.protocol.messages.alter_partition import BrokerState
 
 NewNode = Callable[..., Node]
-NOBODY = Endpoint("no..such..host", 9093)
+UNRESOLVABLE = Endpoint("no..such..host", 9093)
 """A name that needs no name server to be wrong."""
 
 
@@ -117,7 +117,7 @@ class TestHostileClients:
             assert await read_frames(stream, 1) == [bytes.fromhex("00000550002300000001001200000004")]
 
     async def test_nothing_is_delivered_of_a_connection_that_was_dropped(self, new_node: NewNode):
-        """The requests behind it may already have been read; whoever drops a peer wants to hear no more of it."""
+        """The requests behind it may already have been read; a user that drops a peer gets no more of its requests."""
         node = new_node()
         seen: list[Request] = []
 
@@ -345,8 +345,8 @@ class TestKeptConnections:
                 assert len(await read_frames(stream, 1)) == 1
         assert list(client.outcomes) == [1]
 
-    async def test_are_made_again_when_somebody_connects(self, new_node: NewNode, mock_clock: trio.testing.MockClock):
-        """Who was away says so by connecting."""
+    async def test_are_made_again_when_a_peer_connects(self, new_node: NewNode, mock_clock: trio.testing.MockClock):
+        """A connection from a peer that was away shows that the peer is back."""
         client = new_node()
         async with raw_server() as (server, endpoint), serving(client) as own:
             client.transport.keep_connected([endpoint], "raft-client-1")
@@ -447,7 +447,7 @@ class TestBrokenPeers:
     @pytest.mark.parametrize(
         ("endpoint", "reason"),
         [
-            (NOBODY, "cannot be resolved"),
+            (UNRESOLVABLE, "cannot be resolved"),
             (Endpoint("x" * 64, 9093), "cannot be resolved"),
             (Endpoint("a\0b", 9093), "cannot be resolved"),
             (Endpoint("127.0.0.1", 0), "no port 0"),
@@ -456,7 +456,7 @@ class TestBrokenPeers:
         ],
     )
     async def test_an_endpoint_that_cannot_be(self, new_node: NewNode, endpoint: Endpoint, reason: str):
-        """Endpoints come over the wire: what another node says must not stop this one."""
+        """Endpoints come over the wire: an invalid endpoint from another node must not stop this one."""
         client = new_node()
         async with client.running():
             failed = await client.call(endpoint)
@@ -466,8 +466,8 @@ class TestBrokenPeers:
     async def test_closing_a_peer_while_its_name_is_looked_up(self, new_node: NewNode):
         client = new_node()
         async with client.running():
-            token = client.ask(NOBODY)
-            client.transport.close_peer(NOBODY)
+            token = client.ask(UNRESOLVABLE)
+            client.transport.close_peer(UNRESOLVABLE)
             assert (await client.outcome(token)).cause is Cause.CLOSED
 
 
@@ -504,7 +504,7 @@ class TestAddresses:
             assert isinstance(await client.call(server.transport.endpoints["CONTROLLER"], numbered(1)), Reply)
 
     def test_a_connection_to_itself_is_refused(self):
-        """Connecting to a free port of the ephemeral range can meet itself: that is nobody listening, not a peer."""
+        """A connection to a free ephemeral port can connect to itself: there is no listener, so no peer."""
         with socket.socket() as one:
             one.bind(("127.0.0.1", 0))
             one.connect(one.getsockname())
@@ -533,7 +533,7 @@ class TestPatience:
                     await trio.lowlevel.checkpoint()
             enough.set()
 
-    async def test_the_thread_is_not_kept_from_a_user_who_has_other_things_to_do(self):
+    async def test_the_thread_is_not_kept_from_a_user_with_other_things_to_do(self):
         node = Node(TcpTransport(patience_ms=3_600_000))
         node.answer_with = echo
         node.batch_delivered = lambda: False
@@ -582,7 +582,7 @@ class TestDescriptors:
             for client in clients:
                 client.ask(endpoint)
                 client.ask(Endpoint("localhost", endpoint.port))
-                client.ask(NOBODY)
+                client.ask(UNRESOLVABLE)
             await server.until(lambda: len(server.requests) == 10)
             stream = await connect(endpoint)
             await stream.send_all(b"\x00\x00")

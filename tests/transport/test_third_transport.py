@@ -58,7 +58,7 @@ async def leader_of(nodes: dict[int, Node]) -> int:
 
 
 async def commit(nodes: dict[int, Node], value: bytes) -> int:
-    """Append to whoever leads, again if that changes meanwhile; returns who led."""
+    """Append at the leader, and again if the leader changes meanwhile; returns the leader."""
     while True:
         leader = await leader_of(nodes)
         with suppress(NotLeader, OutcomeUnknown):

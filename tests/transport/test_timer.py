@@ -72,7 +72,7 @@ async def test_answered_requests_do_not_wake_the_timer(autojump_clock: trio.test
 
 
 async def test_an_action_that_asks_for_another_at_once_lets_others_run(autojump_clock: trio.testing.MockClock):
-    """A user who retries at once from inside the callback must not be able to stop the node."""
+    """A user that retries at once from inside the callback must not be able to stop the node."""
     expired, count = Expired(), 0
 
     def again() -> None:

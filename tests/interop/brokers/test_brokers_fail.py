@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker_cluster import BROKERS, NOBODY, BrokerCluster, broker_cluster
+from broker_cluster import BROKERS, NO_LEADER, BrokerCluster, broker_cluster
 from dumps import logs_of
 from kafka import TopicPartitionReplica
 from kafka.admin import ConfigResource, KafkaAdminClient
@@ -47,15 +47,15 @@ def partitions(cluster: BrokerCluster) -> dict[Name, Partition]:
 
 
 def is_whole(cluster: BrokerCluster) -> bool:
-    """Whether every replica is in sync, and nothing is left of former troubles."""
+    """Whether every replica is in sync, and no partition lacks a leader or has eligible leader replicas."""
     return all(
-        sorted(one.isr) == sorted(one.replicas) and one.leader != NOBODY and not one.elr and not one.last_known_elr
+        sorted(one.isr) == sorted(one.replicas) and one.leader != NO_LEADER and not one.elr and not one.last_known_elr
         for one in partitions(cluster).values()
     )
 
 
 def lost(cluster: BrokerCluster, *brokers: int) -> None:
-    """Kill brokers one after the other, each when the last one has been missed."""
+    """Kill brokers one after the other, each once the controllers have fenced the last one."""
     for broker in brokers:
         cluster.brokers[broker].kill()
         eventually(lambda broker=broker: cluster.registration(broker).fenced, f"broker {broker} is missed")
@@ -68,7 +68,7 @@ def returned(cluster: BrokerCluster, *brokers: int) -> None:
         cluster.wait_until_started(broker)
         eventually(
             lambda broker=broker: all(
-                broker in one.isr or broker not in one.replicas or one.leader == NOBODY
+                broker in one.isr or broker not in one.replicas or one.leader == NO_LEADER
                 for one in partitions(cluster).values()
             ),
             f"broker {broker} is in sync",
@@ -101,7 +101,7 @@ def story_of_brokers(cluster: BrokerCluster) -> None:
     lost(cluster, 102)
     assert cluster.brokers[103].stop(timeout=120) == TERMINATED
     lost(cluster, 101)
-    assert {one.leader for one in partitions(cluster).values()} == {NOBODY}
+    assert {one.leader for one in partitions(cluster).values()} == {NO_LEADER}
     returned(cluster, 103)
     returned(cluster, 101, 102)
     eventually(lambda: is_whole(cluster), "all are back")

@@ -1,4 +1,4 @@
-"""kafka-python and confluent-kafka do their work on brokers of Kafka whose controllers are ours, one of which dies."""
+"""kafka-python and confluent-kafka do their work on brokers of Kafka with our controllers, one of which dies."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import closing
 from itertools import count
 
 import pytest
-from broker_cluster import BROKERS, NOBODY, BrokerCluster, broker_cluster
+from broker_cluster import BROKERS, NO_LEADER, BrokerCluster, broker_cluster
 from confluent_kafka import (
     Consumer,
     ConsumerGroupTopicPartitions,
@@ -72,7 +72,7 @@ def python(cluster: BrokerCluster) -> Iterator[plain.KafkaAdminClient]:
 
 @pytest.fixture
 def topic(python: plain.KafkaAdminClient) -> str:
-    """A topic of three partitions on all brokers, which nobody has used."""
+    """A topic of three partitions on all brokers, not used before."""
     name = f"topic-{next(FRESH)}"
     made = {"num_partitions": 3, "replication_factor": 3, "configs": {"min.insync.replicas": "2"}}
     python.create_topics({name: made}, wait_for_metadata=True)
@@ -156,7 +156,7 @@ def test_confluent_kafka_administers(cluster: BrokerCluster, confluent: AdminCli
         (found,) = answers(confluent.describe_topics(TopicCollection([name])))
         return [sorted(node.id for node in one.isr) for one in found.partitions]
 
-    eventually(lambda: in_sync() == [list(BROKERS)] * 3, "everybody is in sync")
+    eventually(lambda: in_sync() == [list(BROKERS)] * 3, "all replicas are in sync")
     answers(confluent.delete_topics([name]))
     assert name not in cluster.image().topics
     eventually(
@@ -310,7 +310,7 @@ def test_brokers_stop_in_order_or_are_killed(cluster: BrokerCluster, topic: str)
         return [sorted(one.isr) for one in cluster.image().topics[topic].partitions]
 
     assert cluster.brokers[101].stop(timeout=120) == TERMINATED
-    assert NOBODY not in {one.leader for one in cluster.image().topics[topic].partitions}
+    assert NO_LEADER not in {one.leader for one in cluster.image().topics[topic].partitions}
     assert in_sync() == [[102, 103]] * 3
     cluster.start_broker(101)
     cluster.wait_until_started(101)

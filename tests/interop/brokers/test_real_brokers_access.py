@@ -89,14 +89,14 @@ class Cluster:
         return done.returncode, done.stdout + done.stderr
 
     def works(self, user: str, tool: str, *args: str, stdin: str | None = None) -> str:
-        """What the tool prints for a user who may do this."""
+        """The tool's output for a user that may do this."""
         code, printed = self.run(user, tool, *args, stdin=stdin)
         assert code == 0, printed
         assert "not authorized" not in printed.lower(), printed
         return printed
 
     def refused(self, user: str, tool: str, *args: str, stdin: str | None = None) -> str:
-        """What the tool prints for a user who may not; the console's producer and consumer end with 0 all the same."""
+        """The tool's output for a denied user; the console's producer and consumer end with 0 all the same."""
         return self.run(user, tool, *args, stdin=stdin)[1]
 
     def image(self) -> MetadataImage:
@@ -122,7 +122,7 @@ def cluster_in(kafka: KafkaInstallation, root: Path) -> Iterator[Cluster]:
             broker.kill()
 
 
-def test_who_is_allowed_works_and_who_is_not_gets_kafkas_error(kafka: KafkaInstallation, tmp_path: Path) -> None:
+def test_allowed_principals_work_and_others_get_kafkas_error(kafka: KafkaInstallation, tmp_path: Path) -> None:
     with cluster_in(kafka, tmp_path) as cluster:
         works, refused = cluster.works, cluster.refused
         create = ("--create", TOPIC, "--partitions=1", "--replication-factor=1")
@@ -156,7 +156,7 @@ def test_who_is_allowed_works_and_who_is_not_gets_kafkas_error(kafka: KafkaInsta
         assert no_topic in refused("mallory", PRODUCER, TOPIC, stdin=made)
         assert no_topic in refused("mallory", CONSUMER, *read, "--group=g")
 
-        # Another login, whose secret is in our log.
+        # Another login, with its secret in our log.
         secret = ("--entity-type=users", "--entity-name=carol", "--add-config=SCRAM-SHA-256=[password=carol-secret]")
         assert "ClusterAuthorizationException" in refused("mallory", CONFIG_TOOL, "--alter", *secret)
         works("admin", CONFIG_TOOL, "--alter", *secret)

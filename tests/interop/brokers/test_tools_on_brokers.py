@@ -174,7 +174,7 @@ def cluster_and_quorum(tools: Tools) -> None:
     for step, arguments in (
         ("cluster id", ("cluster-id",)),
         ("endpoints", ("list-endpoints",)),
-        ("unregister nobody", ("unregister", "--id=999")),
+        ("unregister an unknown broker", ("unregister", "--id=999")),
     ):
         tools.run(step, CLUSTER_TOOL, arguments[0], tools.cluster.server, *arguments[1:], server="")
     tools.run("api versions", API_VERSIONS)

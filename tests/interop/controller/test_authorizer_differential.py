@@ -1,4 +1,4 @@
-"""Kafka's controller and ours with the same rules: who may do what, and what is told to who may not.
+"""Kafka's controller and ours with the same rules: what each principal may do, and how a denied request is answered.
 
 Most callers speak through envelopes, as clients of brokers do. What Kafka answers here is recorded in tests/data, for
 `tests/kraft/controller/test_controller_authorizer.py`.

@@ -27,7 +27,7 @@ from transport.protocol import messages as m
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 
-NOBODY: Final = 99_999
+UNKNOWN_BROKER: Final = 99_999
 
 pytestmark = pytest.mark.kafka
 
@@ -41,7 +41,7 @@ def test_answers_and_records_are_kafkas(kafka: KafkaInstallation, tmp_path: Path
             assert plain(kafkas) == recorded_answers()[name], f"tests/data has other answers to the story {name}"
         assert by_batches(log_of(ours)) == by_batches(log_of(theirs))
         for reason, story in DIFFERENCES.items():
-            eventually(lambda: told(one, [unregister(NOBODY)])[0]["error_code"] != Error.NOT_CONTROLLER, "it is back")
+            eventually(lambda: told(one, [unregister(UNKNOWN_BROKER)])[0]["error_code"] != Error.NOT_CONTROLLER, "back")
             kafkas, our = told(one, story), told(other, story)
             assert kafkas[:-1] == our[:-1], reason
             assert kafkas[-1] != our[-1], reason

@@ -101,7 +101,7 @@ acls list --json
 acls list --topic orders --pattern match
 acls remove --principal User:alice --dry-run
 acls remove --principal User:alice
-acls remove --principal User:nobody
+acls remove --principal User:absent
 reassign plan --topic orders --to 101,103
 reassign --topic orders --to 101,103
 reassign list

@@ -1,4 +1,4 @@
-"""What Kafka makes of a properties file, and what we make of it: config providers, listeners, formatted directories."""
+"""A properties file as Kafka and as our nodes read it: config providers, listeners, formatted directories."""
 
 from __future__ import annotations
 

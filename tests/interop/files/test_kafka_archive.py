@@ -56,7 +56,7 @@ def test_a_running_quorum(kafka: KafkaInstallation, busy: Nodes, tmp_path: Path)
     """Its controllers go on while their logs are kept, and Kafka reads what was kept."""
     disk, to = OsDisk(), tmp_path / "kept"
     partitions = [busy.layout.partition(node) for node in (1, 2, 3)]
-    # A first leader may lose its office before anybody has its first record, which is then rightly set aside.
+    # A first leader may be deposed before any follower has its first record, which the archive then sets aside.
     eventually(
         lambda: bool(first_batch(partitions[0])) and len(set(map(first_batch, partitions))) == 1, "one beginning"
     )

@@ -50,7 +50,7 @@ def without_times(table: str) -> list[list[str]]:
 
 
 def test_both_tools_tell_the_same_status(kafka: KafkaInstallation, quorum: Nodes) -> None:
-    """Whoever knows kafka-metadata-quorum reads `kraft quorum status` without learning, to the last blank."""
+    """`kraft quorum status` prints the same as kafka-metadata-quorum, to the last blank."""
     where = ("--bootstrap-controller", quorum.layout.bootstrap)
     kafkas = kafka.tool(QUORUM_TOOL, *where, "describe", "--status")
     mine = told("quorum", "status", *where)

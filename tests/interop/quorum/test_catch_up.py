@@ -41,7 +41,7 @@ CONFIG_BYTES: Final = 30_000
 NAMES: Final = 50
 FIRST_NODES: Final = (1, 2)
 LATE: Final = 3
-"""The node that has missed it all."""
+"""The node that starts late, without any of the log."""
 
 
 def config(number: int) -> bytes:
@@ -167,7 +167,7 @@ def test_a_large_snapshot_is_taken_in_little_memory_whatever_happens(tmp_path: P
 
 
 def leading(layout: QuorumLayout) -> int:
-    """Who leads the two that have the log."""
+    """The leader of the two nodes that have the log."""
     return active_controller(layout.ports[1])
 
 

@@ -1,4 +1,4 @@
-"""Controllers of ours die, stop, freeze and restart while clients work, who see no error that Kafka would not give."""
+"""Controllers of ours die, stop, freeze and restart while clients work: no client sees an error that Kafka's do not."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def restart_one_by_one(cluster: BrokerCluster, load: Load) -> None:
 
 
 def freeze_the_leader(cluster: BrokerCluster, load: Load) -> None:
-    """It does not know that there is another leader until it wakes up."""
+    """The frozen leader learns of the next leader only when its process continues."""
     for _ in range(KILLS):
         leader = cluster.leader()
         process = cluster.controllers.processes[leader]

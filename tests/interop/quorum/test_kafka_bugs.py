@@ -1,4 +1,4 @@
-"""What Apache Kafka's controllers do wrong, and ours do not, shown on both with a voter that does as the test says."""
+"""Defects of Apache Kafka's controllers that ours do not have, shown on both with a scripted voter."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ REAL, SCRIPTED, ADDED = (ReplicaKey(node, Uuid(bytes([node]) * 16)) for node in 
 @pytest.mark.parametrize(
     ("make", "believed", "sets"),
     [
-        # It goes on reading control records where its log ended before the truncation. A new leader of Kafka's writes
-        # the voters down once more if it has something new to say of itself.
+        # Kafka's node goes on reading control records at the old end of its truncated log. A new leader of Kafka's
+        # writes the voters once more if its own entry has changed.
         pytest.param("kafka", {1, 2}, [{1, 2, 3}, {1, 2}, {1}], id="kafka"),
         pytest.param("ours", {1, 2, 3}, [{1, 2, 3}, {1, 3}], id="ours"),
     ],
@@ -59,8 +59,8 @@ REAL, SCRIPTED, ADDED = (ReplicaKey(node, Uuid(bytes([node]) * 16)) for node in 
 def test_a_voter_set_in_the_place_of_what_was_truncated(
     kafka: KafkaInstallation, tmp_path: Path, make: Make, believed: set[int], sets: list[set[int]]
 ) -> None:
-    """A follower truncates five records and gets two in their place, the second of which brings a third voter. Then it
-    is elected, and asked to remove one of the others: who does not know of the third loses both.
+    """A follower truncates five records and gets two in their place; the second of these adds a third voter. Then the
+    follower is elected, and removes one of the others. A leader that has not read the addition loses both voters.
     """
     with stage(kafka, tmp_path, make) as (script, nodes):
         port, log = nodes.layout.ports[REAL.id], nodes.layout.partition(REAL.id)
@@ -70,7 +70,7 @@ def test_a_voter_set_in_the_place_of_what_was_truncated(
         script.lead(2, [leader_change(0, 1), leader_change(1, 2), voters(2, 2, nodes, REAL, SCRIPTED, ADDED)])
         eventually(lambda: script.fetched == (2, 3), "three records are left, up to epoch 2")
         script.resign_to(REAL, port)
-        eventually(lambda: epoch_of(log) > 2, "it leads")
+        eventually(lambda: epoch_of(log) > 2, "the node leads")
         assert voters_at(log, LeaderChangeMessage)[-1] == believed
         script.follow(port, epoch_of(log))
         remove = RemoveRaftVoterRequest(
@@ -84,16 +84,16 @@ def test_a_voter_set_in_the_place_of_what_was_truncated(
 
 
 @BOTH
-def test_a_leader_whose_disk_was_lost_is_told_that_it_leads(
+def test_a_leader_that_lost_its_disk_is_named_as_leader_by_the_others(
     kafka: KafkaInstallation, tmp_path: Path, make: Make
 ) -> None:
-    """It comes back with an empty disk while the others still follow who it was. Kafka's process ends, and
-    has to be started again; ours waits for the next leader.
+    """The leader comes back with an empty disk while the others still follow its old epoch. Kafka's process ends, and
+    needs another start; ours waits for the next leader.
     """
     with stage(kafka, tmp_path, make, votes=False) as (script, nodes):
         script.name(5, REAL.id, listening_at(nodes.layout.ports[REAL.id]))
         nodes.start(REAL.id)
-        eventually(lambda: script.fetched is not None, "it asks who leads")
+        eventually(lambda: script.fetched is not None, "the node asks for the leader")
         if make == "kafka":
             nodes.processes[REAL.id].wait_for(LEADS_ITSELF)
             assert nodes.processes[REAL.id].wait() != 0
@@ -104,9 +104,9 @@ def test_a_leader_whose_disk_was_lost_is_told_that_it_leads(
 
 
 @BOTH
-def test_a_voter_whose_removal_is_not_committed_is_needed(kafka: KafkaInstallation, tmp_path: Path, make: Make) -> None:
-    """Of two voters the leader has removed the other, and is lost before that is committed. Who is left has the record,
-    and stands; Kafka's does not.
+def test_a_voter_with_an_uncommitted_removal_is_needed(kafka: KafkaInstallation, tmp_path: Path, make: Make) -> None:
+    """Of two voters the leader removes the other, and is lost before the removal is committed. The removed voter has
+    the record, and campaigns; Kafka's does not.
     """
     with stage(kafka, tmp_path, make, *SOON) as (script, nodes):
         nodes.start(REAL.id)
@@ -117,10 +117,10 @@ def test_a_voter_whose_removal_is_not_committed_is_needed(kafka: KafkaInstallati
 
 
 @BOTH
-def test_who_does_not_know_yet_that_it_votes_is_asked_for_a_pre_vote(
+def test_a_voter_that_does_not_know_its_addition_yet_is_asked_for_a_pre_vote(
     kafka: KafkaInstallation, tmp_path: Path, make: Make
 ) -> None:
-    """It has heard the leader that is lost since, and by its own log it is no voter. Kafka's refuses ever after."""
+    """The voter has heard a leader that is lost now, and is no voter by its own log. Kafka's refuses for ever."""
     with stage(kafka, tmp_path, make, *SOON, votes=False) as (script, nodes):
         nodes.start(REAL.id)
         level = control(1, 1, KRaftVersionRecord(kraft_version=1))
@@ -141,8 +141,8 @@ def test_who_does_not_know_yet_that_it_votes_is_asked_for_a_pre_vote(
 
 @BOTH
 def test_the_voters_before_the_first_record_of_a_log(kafka: KafkaInstallation, tmp_path: Path, make: Make) -> None:
-    """A snapshot ends where a change of the voters stands that is not committed, and is then cut off. Kafka's has
-    forgotten who voted before, and does not stand where it is the one to lead.
+    """A snapshot ends at an uncommitted change of the voters, which is then truncated. Kafka's node has forgotten the
+    voters before that change, and does not campaign although only this node can be elected.
     """
     with stage(kafka, tmp_path, make, *SOON, "metadata.log.max.record.bytes.between.snapshots=1") as (script, nodes):
         nodes.start(REAL.id)
@@ -153,9 +153,9 @@ def test_the_voters_before_the_first_record_of_a_log(kafka: KafkaInstallation, t
         committed.append(no_ops(2, 1, 1))
         script.lead(1, [*committed, voters(3, 1, nodes, REAL, SCRIPTED, ADDED)], high_watermark=3)
         snapshot = nodes.layout.partition(REAL.id) / snapshot_name(OffsetAndEpoch(epoch=1, offset=3))
-        eventually(snapshot.exists, "it has a snapshot")
+        eventually(snapshot.exists, "the node has a snapshot")
         script.lead(2, [*committed, leader_change(3, 2), no_ops(4, 2, 1)], high_watermark=3)
-        eventually(lambda: script.fetched == (2, 5), "it has cut its log")
+        eventually(lambda: script.fetched == (2, 5), "the node has truncated its log")
         script.votes.clear()
         script.resign_to(REAL, nodes.layout.ports[REAL.id])
         assert has_stood_without(script) == (make == "ours")
@@ -165,7 +165,7 @@ def test_the_voters_before_the_first_record_of_a_log(kafka: KafkaInstallation, t
 def stage(
     kafka: KafkaInstallation, root: Path, make: Make, *settings: str, votes: bool = True
 ) -> Iterator[tuple[ScriptedVoter, Nodes]]:
-    """The script, and a node of one make, formatted and not started. They are the first voters, or the node is none."""
+    """The scripted voter, and a formatted node of one make, not started. Without `votes` the node is no first voter."""
     ports = dict(zip((REAL.id, SCRIPTED.id), free_ports(2), strict=True))
     layout = QuorumLayout(root, CLUSTER_ID, ports, (*QUIET, *settings), is_dynamic=True)
     first = ",".join(f"{key.id}@{HOST}:{ports[key.id]}:{key.directory_id}" for key in (REAL, SCRIPTED))
@@ -181,9 +181,9 @@ def stage(
 
 
 def has_stood_without(script: ScriptedVoter) -> bool:
-    """Whether the node asks for votes when nobody leads any more, or just goes on to look for a leader."""
+    """Whether the node campaigns once there is no leader, instead of only fetching in search of a leader."""
     since_s = script.give_up()
-    eventually(lambda: bool(script.votes) or script.fetched_at_s > since_s + LONG_SECONDS, "it is left alone")
+    eventually(lambda: bool(script.votes) or script.fetched_at_s > since_s + LONG_SECONDS, "a campaign")
     return bool(script.votes)
 
 
@@ -195,23 +195,23 @@ def control(offset: int, epoch: int, record: Message) -> bytes:
 
 def leader_change(offset: int, epoch: int) -> bytes:
     """What the script writes first in an epoch."""
-    who = tuple(LeaderChangeMessageVoter(voter_id=key.id) for key in (REAL, SCRIPTED))
-    return control(offset, epoch, LeaderChangeMessage(leader_id=SCRIPTED.id, voters=who, granting_voters=who))
+    ids = tuple(LeaderChangeMessageVoter(voter_id=key.id) for key in (REAL, SCRIPTED))
+    return control(offset, epoch, LeaderChangeMessage(leader_id=SCRIPTED.id, voters=ids, granting_voters=ids))
 
 
 def no_ops(offset: int, epoch: int, count: int) -> bytes:
-    """Records that say nothing."""
+    """A batch of NoOpRecords."""
     return build_batch(offset, epoch, 0, [encode_record(NoOpRecord(), 0)] * count)
 
 
 def level_of_metadata(offset: int, epoch: int) -> bytes:
-    """What a snapshot of the metadata cannot do without."""
+    """The record of metadata.version, which every snapshot of the metadata needs."""
     level = FeatureLevelRecord(name="metadata.version", feature_level=METADATA_VERSION)
     return build_batch(offset, epoch, 0, [encode_record(level, 0)])
 
 
 def voters(offset: int, epoch: int, nodes: Nodes, *keys: ReplicaKey) -> bytes:
-    """These vote. Where the third one is does not matter, as nobody is there."""
+    """A batch with these voters. The third voter's port does not matter, as no process listens there."""
     ports = nodes.layout.ports
     found = VoterSet.of(Voter(key, listening_at(ports.get(key.id, 1)), VersionRange(0, 1)) for key in keys)
     return control(offset, epoch, found.to_record())

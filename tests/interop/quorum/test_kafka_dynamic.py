@@ -1,5 +1,5 @@
-"""One quorum of Apache Kafka's controllers and ours, whose voters stand in the log: each make adds and removes the
-other (KIP-853, KIP-1186), and a static quorum becomes such a one while it runs.
+"""One dynamic quorum of Apache Kafka's controllers and ours: each make adds and removes voters of the other (KIP-853,
+KIP-1186), and a static quorum becomes dynamic while it runs.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def begun_by(
     auto_join: tuple[int, ...] = (JOINING,),
     release: str = DEFAULT_METADATA_VERSION,
 ) -> Iterator[MixedQuorum]:
-    """One voter of this make, formatted by its own tool, and two that will be added: of the other make, or as said."""
+    """One voter of this make, formatted by its own tool, and two nodes to be added, of the other make if not given."""
     layout = QuorumLayout(root, CLUSTER_ID, dict(zip(NODES, free_ports(3), strict=True)), QUIET, is_dynamic=True)
     others = others or OTHER[make]
     makes: dict[int, Make] = {FIRST: make, ADDED: others, JOINING: others}
@@ -109,14 +109,14 @@ def remove_with_kafkas(kafka: KafkaInstallation, nodes: MixedQuorum, node: int) 
 
 
 def wait_for(nodes: MixedQuorum, voters: set[int], observers: set[int]) -> None:
-    """Wait until these vote and those observe, as the leader says and as all files say."""
+    """Wait until these voters and observers are those of the leader's description and of all files."""
     eventually(lambda: nodes.voters() == voters, f"{voters} vote")
     eventually(lambda: nodes.observers() == observers, f"{observers} observe")
     nodes.wait_until_agreed()
 
 
 def test_ours_are_added_to_kafkas(kafka: KafkaInstallation, tmp_path: Path) -> None:
-    """By command and by themselves; Kafka's, which leads, is removed, and comes back to be led by ours."""
+    """By command and by auto-join; Kafka's leader is removed, and comes back as a follower of ours."""
     with begun_by(kafka, tmp_path, "kafka") as nodes:
         wait_for(nodes, {FIRST, JOINING}, {ADDED})
         add_with_ours(nodes, ADDED)
@@ -134,7 +134,7 @@ def test_ours_are_added_to_kafkas(kafka: KafkaInstallation, tmp_path: Path) -> N
 
 @pytest.mark.soak
 def test_kafkas_are_added_to_ours(kafka: KafkaInstallation, tmp_path: Path) -> None:
-    """By Kafka's tool and by themselves; ours, which leads, is removed, and comes back to be led by Kafka's."""
+    """By Kafka's tool and by auto-join; our leader is removed, and comes back as a follower of Kafka's."""
     with begun_by(kafka, tmp_path, "ours") as nodes:
         wait_for(nodes, {FIRST, JOINING}, {ADDED})
         add_with_kafkas(kafka, nodes, ADDED)
@@ -153,7 +153,7 @@ def test_kafkas_are_added_to_ours(kafka: KafkaInstallation, tmp_path: Path) -> N
 def test_each_make_is_added_to_the_other_in_the_release_before(
     older_kafka: KafkaInstallation, tmp_path: Path, make: Make
 ) -> None:
-    """Kafka 3.9 has dynamic quorums, and nobody that joins by himself."""
+    """Kafka 3.9 has dynamic quorums, without auto-join."""
     with begun_by(older_kafka, tmp_path, make, auto_join=(), release=OLDER_METADATA_VERSION) as nodes:
         for node in (ADDED, JOINING):
             eventually(lambda node=node: node in nodes.observers(), f"{node} observes")
@@ -186,7 +186,7 @@ def test_a_static_quorum_of_both_makes_becomes_dynamic(
     leading: Make,
     upgrade: Callable[[KafkaInstallation, MixedQuorum], None],
 ) -> None:
-    """Whoever leads: each voter has told it its directory, and all write down the same voters."""
+    """Under a leader of either make each voter reports its directory, and all logs hold the same voters."""
     layout = layout_in(tmp_path)
     kafka_format(kafka, layout)
     nodes = MixedQuorum(kafka, layout, {1: "kafka", 2: "ours", 3: "ours"})
@@ -217,8 +217,8 @@ def test_a_static_quorum_of_both_makes_becomes_dynamic(
 def test_a_quorum_waits_for_a_lost_voter_that_it_is_left_with(
     kafka: KafkaInstallation, tmp_path: Path, make: Make
 ) -> None:
-    """No leader refuses to remove a voter while another one is away, and then nobody leads until that is back; our
-    command does refuse, unless it is forced.
+    """A leader of either make removes a voter while another one is down, and then there is no leader until that voter
+    is back. Our command refuses the removal, unless it is forced.
     """
     with begun_by(kafka, tmp_path, make, others=make, auto_join=()) as nodes:
         for node in (ADDED, JOINING):
@@ -235,9 +235,9 @@ def test_a_quorum_waits_for_a_lost_voter_that_it_is_left_with(
         assert nodes.voters() == set(NODES)
         forced = kraft("quorum", "remove", str(removed), "--force", "--timeout", "5", *nodes.where)
         assert forced.returncode == 1, forced.stdout
-        eventually(lambda: status_of(nodes).returncode == 1, "nobody leads")
+        eventually(lambda: status_of(nodes).returncode == 1, "there is no leader")
         threading.Event().wait(WEDGED_SECONDS)
-        assert status_of(nodes).returncode == 1, "somebody leads again"
+        assert status_of(nodes).returncode == 1, "there is a leader again"
         nodes.start(lost)
         wait_for(nodes, set(NODES) - {removed}, {removed})
         add_with_ours(nodes, removed)
@@ -288,7 +288,7 @@ def test_voters_change_while_nodes_are_killed(version: str, release: str, tmp_pa
 
 
 def change_while_one_is_killed(nodes: MixedQuorum, rng: Random, number: int) -> None:
-    """Ask for a change, kill a node at some moment of it, and see all agree on what has become of it."""
+    """Request a change, kill a node meanwhile, and check that all nodes agree on the outcome."""
     voters = nodes.voters()
     changed = rng.choice(sorted(voters)) if len(voters) == 4 else next(iter(nodes.layout.ports.keys() - voters))
     what = "remove" if changed in voters else "add"
@@ -302,7 +302,7 @@ def change_while_one_is_killed(nodes: MixedQuorum, rng: Random, number: int) -> 
     assert code in (0, 1)
     nodes.start(killed)
     nodes.wait_until_listening()
-    everybody = nodes.layout.ports.keys()
-    eventually(lambda: nodes.voters() | nodes.observers() == everybody, "all are there")
+    all_nodes = nodes.layout.ports.keys()
+    eventually(lambda: nodes.voters() | nodes.observers() == all_nodes, "all nodes are there")
     nodes.wait_until_agreed()
     nodes.check_that_all_live()

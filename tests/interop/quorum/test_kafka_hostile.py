@@ -1,4 +1,4 @@
-"""What no decent client sends: our nodes react as Apache Kafka's do, byte for byte where there is an answer."""
+"""Requests that no valid client sends: our nodes react as Apache Kafka's do, byte for byte where there is an answer."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def header(api_key: int, version: int, *, flexible: bool = True) -> bytes:
 
 
 def vote(cluster_id: str | None = None, topic: str = TOPIC) -> VoteRequest:
-    """A pre-vote in an epoch long past, which moves nobody."""
+    """A pre-vote in an epoch long past, which changes no node's state."""
     partition = VoteRequestPartitionData(replica_id=2, pre_vote=True)
     topics = [VoteRequestTopicData(topic_name=topic, partitions=[partition])]
     return VoteRequest(cluster_id=cluster_id, voter_id=1, topics=topics)
@@ -110,8 +110,8 @@ def test_the_reaction_is_kafkas(ours: Nodes, theirs: Nodes, sent: bytes) -> None
     assert set_client_metrics(ours.layout.ports[leaders[0]], "after", metrics=f"{len(sent)}") is Error.NONE
 
 
-def test_a_leader_that_nobody_can_find_harms_nothing(tmp_path: Path) -> None:
-    """Such a BeginQuorumEpoch ends Apache Kafka's process; ours answers, lives, and elects somebody else."""
+def test_a_leader_without_a_known_address_harms_nothing(tmp_path: Path) -> None:
+    """Such a BeginQuorumEpoch ends Apache Kafka's process; ours answers, goes on, and elects another leader."""
     layout = layout_in(tmp_path)
     our_format(layout)
     with running(layout, our_controller(layout), name="ours") as nodes:
@@ -133,6 +133,6 @@ def test_a_leader_that_nobody_can_find_harms_nothing(tmp_path: Path) -> None:
 
 
 def committed(ports: dict[int, int]) -> bool:
-    """Whether whoever leads now commits a write, in an epoch after the lie."""
+    """Whether the present leader commits a write, in an epoch after the forged one."""
     leader = active_controller(ports[1])
     return leader in ports and set_client_metrics(ports[leader], "after", metrics="lie") is Error.NONE

@@ -1,5 +1,5 @@
-"""One quorum of both makes: our controllers and Apache Kafka's vote for, follow and lead each other, whichever of them
-are more, and be Kafka's of the release before pre-votes.
+"""One quorum of both makes: our controllers and Apache Kafka's vote for, follow and lead each other, with either make
+in the majority, and also with Kafka's release before pre-votes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DEFAULTS = ()
 OLDER_METADATA_VERSION = "3.9-IV0"
 NEWER_METADATA_VERSION = "4.3-IV0"
 SOAK_TURNS = 10
-"""By killing the leader, and as many by stopping it politely."""
+"""By killing the leader, and as many by a graceful shutdown."""
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_leadership_passes_to_each_node(
 def test_leadership_passes_between_releases(
     older_kafka: KafkaInstallation, tmp_path: Path, of_kafka: tuple[int, ...], turns: int
 ) -> None:
-    """With Kafka 3.9: it is asked in the versions that it knows, for votes without pre-votes."""
+    """With Kafka 3.9: our nodes use the versions that 3.9 knows, and request votes without pre-votes."""
     layout = layout_in(tmp_path, DEFAULTS)
     our_format(layout, release=OLDER_METADATA_VERSION)
     lead_in_turn(older_kafka, layout, of_kafka, turns)
@@ -58,8 +58,8 @@ def test_leadership_passes_between_releases(
 
 
 def lead_in_turn(kafka: KafkaInstallation, layout: QuorumLayout, of_kafka: tuple[int, ...], turns: int) -> None:
-    """Each node comes to lead so many times by a kill and by a graceful shutdown, while an admin client writes; then
-    nothing is lost, and all logs are the same bytes.
+    """Each node becomes leader so many times after a kill and after a graceful shutdown, while an admin client writes.
+    Then nothing is lost, and all logs are the same bytes.
     """
     makes: dict[int, Make] = {node: "kafka" if node in of_kafka else "ours" for node in layout.ports}
     nodes = MixedQuorum(kafka, layout, makes)
@@ -106,7 +106,7 @@ def move_to_each(nodes: MixedQuorum, stream: AdminStream, turns: int) -> None:
 
 
 def end_leader(nodes: MixedQuorum, stream: AdminStream, leader: int, way: Way, target: int | None) -> None:
-    """End who leads; ours is quicker to follow, so to let one of Kafka's, ours is away, and falls behind."""
+    """End the leader. Ours follow faster, so for a leader of Kafka's, ours stay down meanwhile and fall behind."""
     quicker = next(
         (node for node in nodes.layout.ports if node not in (leader, target) and nodes.makes[node] == "ours"), None
     )

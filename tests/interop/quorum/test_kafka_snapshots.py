@@ -45,7 +45,7 @@ SNAPSHOTS = (
 
 
 def write(layout: QuorumLayout, first: int, count: int) -> None:
-    """That many configs, by whoever is active."""
+    """Write that many configs at the active controller."""
 
     def is_written(name: str) -> bool:
         leader = active_controller(layout.ports[1])

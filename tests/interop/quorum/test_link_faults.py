@@ -52,12 +52,12 @@ SNAPSHOTS: Final = (
     "metadata.max.retention.bytes=20000",
     "controller.quorum.fetch.snapshot.max.bytes=1000",
 )
-"""Whoever was away for a while may find the log gone, and takes a snapshot in pieces."""
+"""A node that was away may find the log deleted at the leader, and then fetches a snapshot in pieces."""
 
 
 class Writer:
-    """One change after the other, to whoever leads; `acknowledged` has the numbers of those that were, the last one for
-    each name.
+    """Writes one change after the other, to the leader; `acknowledged` holds the numbers of the acknowledged changes,
+    the last one for each name.
     """
 
     def __init__(self, layout: QuorumLayout) -> None:
@@ -137,7 +137,7 @@ class Havoc:
         self._revive()
 
     def _revive(self) -> None:
-        """Start a controller of Kafka's again that its own bug has ended; nobody else may have ended."""
+        """Start a controller of Kafka's again that its own bug has ended; no other node may have ended."""
         for node, process in self._nodes.processes.items():
             if process.popen.poll() is not None and self._nodes.makes[node] == "kafka":
                 why = next((why for words, why in KAFKAS_ENDS.items() if words in process.text), None)
@@ -211,8 +211,8 @@ class Havoc:
         return lambda: self._nodes.start(node)
 
     def _lose_disk(self, node: int) -> None:
-        """The node comes back as another replica. Until that votes one voter is gone for good, and who removed another
-        would leave no majority.
+        """The node comes back as another replica. Until that replica votes, one voter is lost for good, and the removal
+        of another voter would leave no majority.
         """
         self._proxies.heal()
         wait_until_all_vote(self._nodes)
@@ -224,7 +224,7 @@ class Havoc:
         wait_until_all_vote(self._nodes, self._revive)
 
     def _remove(self) -> Callable[[], None]:
-        """Take a node's vote away, which it asks back for by itself."""
+        """Remove a node from the voters; the node joins again by itself."""
         node = self._node()
         answer = "done"
         try:
@@ -311,8 +311,8 @@ def survive(nodes: MixedQuorum, seconds: int) -> list[int]:
 def is_kafkas(finding: Finding, history: History, nodes: MixedQuorum) -> bool:
     """Whether voters changed two at a time under a leader of Kafka's that had truncated its log at or before there.
 
-    It does not read what takes the place of that, up to where its log ended before, and so may know an older voter set
-    than stands there (`test_kafka_bugs.py` shows it).
+    Such a leader does not read the records that replace the truncated ones, and so may know an older voter set than
+    the one in its log (`test_kafka_bugs.py` shows this).
     """
     offset = finding.offset
     if finding.rule != "OneVoterAtATime" or offset is None:
@@ -349,7 +349,7 @@ BOTH: Final = [pytest.param((3,), id="two-of-ours"), pytest.param((2, 3), id="tw
 
 @pytest.mark.soak
 @pytest.mark.parametrize("of_kafka", BOTH)
-def test_a_quorum_whose_voters_come_and_go_keeps_its_promises(
+def test_a_quorum_with_voters_that_come_and_go_keeps_its_promises(
     kafka: KafkaInstallation, tmp_path: Path, of_kafka: tuple[int, ...]
 ) -> None:
     """Votes are taken away, also the leader's, and disks are lost; all nodes join again by themselves."""

@@ -11,7 +11,7 @@ from wire import leader_of
 
 
 def test_registrations_do_not_cost_the_leader_its_place(tmp_path: Path) -> None:
-    """A registration is answered once it is committed, by the fetches of those who wait: none may stand in a queue.
+    """A registration is committed by the fetches of the nodes that wait for its answer: no fetch may be queued behind.
 
     (Answers leave a connection in the order of their requests, so each node asks over a connection of its own.)
     """

@@ -16,11 +16,12 @@ MAKES: tuple[Make, ...] = ("ours", "kafka")
 
 
 def replace(cluster: BrokerCluster, node: int, make: Make, load: Load) -> None:
-    """End a controller politely, and let one of the other make go on with its directory.
+    """Stop a controller gracefully, and let one of the other make go on with its directory.
 
-    What may be lost meanwhile is the answer to one change for each leader that goes: the administrator has one request
-    under way, which a leader of Kafka's forgets when it stops though it is in the log; a broker asks the next leader
-    again, who has it done already. A leader of ours that stops answers first. Produce requests never come here.
+    Each leader that stops may lose the answer to one change: the administrator has one request under way, and a leader
+    of Kafka's stops without an answer although the change is in the log. The broker repeats the request at the next
+    leader, where the change is done already. A leader of ours answers before it stops. Controllers get no Produce
+    requests.
     """
     controllers, was = cluster.controllers, cluster.controllers.makes[node]
     before, seen = controllers.quorum(), load.seen.count

@@ -105,7 +105,7 @@ def test_answers_are_what_kafka_has_answered() -> None:
             if ours.get("error_code") == Error.INCONSISTENT_CLUSTER_ID:
                 assert kafkas["error_code"] != Error.CLUSTER_AUTHORIZATION_FAILED
             else:
-                assert ours == kafkas, f"{name}, step {number}, by {story[number].who or 'nobody'}"
+                assert ours == kafkas, f"{name}, step {number}, by {story[number].principal or 'anonymous'}"
 
 
 def test_a_refused_request_writes_nothing() -> None:

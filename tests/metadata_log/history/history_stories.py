@@ -34,7 +34,7 @@ STATES = {
     "controller_history": "controllers_state",
     "voter_history": "voters_state",
 }
-"""The histories whose rows at one offset are a state."""
+"""The histories with rows that form a state at each offset."""
 CLUSTERS = {
     "failover": ("clusters", "/failover/nodes/b101"),
     "static3": ("static3", "/nodes/c1"),

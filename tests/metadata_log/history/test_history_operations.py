@@ -36,7 +36,7 @@ NOT_IN_A_LOG = {
     "consume": "reads from topics",
     "wipe": "removes the files of a node that does not run",
     "continue (SIGCONT)": "the node goes on as a follower",
-    "restart leaders until controller 3, whose log start has moved, leads": "a headline of what follows",
+    "restart leaders until controller 3, with a moved log start, leads": "a headline of what follows",
 }
 
 
@@ -50,7 +50,7 @@ class Story:
         times = [0, *(one["t_ms"] for one in done)]
         self.operations = [{**one, "previous_ms": before} for one, before in zip(done, times, strict=False)]
         [self.over] = [one["n"] for one in self.operations[-30:] if one["op"] == "final state recorded"]
-        """From here on the cluster is taken apart: its controllers first, so that nobody writes about the rest."""
+        """From here on the cluster is taken apart: its controllers first, so that no record reports the rest."""
 
     def began(self, view: str, low: int, high: int, **values: Any) -> list[Row]:
         """The rows that begin within a time and have these values."""
@@ -378,7 +378,7 @@ def test_every_operation_is_found_at_its_time_with_its_cause(cluster: str) -> No
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS)
-def test_the_active_controller_is_whom_the_tools_saw(cluster: str) -> None:
+def test_the_active_controller_is_the_one_that_the_tools_saw(cluster: str) -> None:
     story = Story(cluster)
     seen = [one for one in story.operations if one["op"] == "observe quorum" and one["result"].get("leader")]
     assert seen
@@ -389,12 +389,12 @@ def test_the_active_controller_is_whom_the_tools_saw(cluster: str) -> None:
 WITHOUT_OPERATION = {
     ("static3", 103, 1694): "the active controller had stood still: the broker found the new one too late",
 }
-"""Fencings that nobody asked for: cluster, broker, offset."""
+"""Fencings without an operation: cluster, broker, offset."""
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS)
 def test_every_fencing_has_its_operation(cluster: str) -> None:
-    """The other way round: the histories tell of nothing that was not done."""
+    """The other way round: the histories report no change without an operation."""
     story = Story(cluster)
     for row in story.views["fencing"]:
         if row["cause"] == "broker-registered":
@@ -414,7 +414,7 @@ def test_every_fencing_has_its_operation(cluster: str) -> None:
 
 @pytest.mark.parametrize("cluster", CLUSTERS)
 def test_every_election_of_a_controller_has_its_operation(cluster: str) -> None:
-    """Somebody stopped, killed, paused or removed the one before."""
+    """An operation stopped, killed, paused or removed the controller before."""
     story = Story(cluster)
     for row in story.views["controller_elections"]:
         before = row["previous_leader_id"]

@@ -1,4 +1,4 @@
-"""Histories against other witnesses: the image at any offset, Kafka's checkpoint, and what Kafka's tools printed."""
+"""Histories against other sources: the image at any offset, Kafka's checkpoint, and what Kafka's tools printed."""
 
 from __future__ import annotations
 
@@ -303,6 +303,6 @@ def test_every_operation_is_known() -> None:
     ("host", "text"), [("::1", "C://[::1]:9093"), ("10.0.0.1", "C://10.0.0.1:9093"), ("h", "C://h:9093")]
 )
 def test_an_ipv6_host_stands_in_brackets(host: str, text: str) -> None:
-    """Or nobody could tell the port from the address."""
+    """Otherwise the port could not be told from the address."""
     voter = VotersRecordVoter(voter_id=1, endpoints=(Endpoint(name="C", host=host, port=9093),))
     assert voter_values(voter)[2] == (text,)

@@ -101,7 +101,7 @@ def test_a_transaction_within_a_transaction_is_a_fault() -> None:
 
 
 def test_every_record_type_is_named_in_the_table() -> None:
-    """A type that nobody has thought of must be an error, not silence."""
+    """A record type without an entry must be an error, not silence."""
     assert set(_CHANGES) == set(RECORD_TYPES.values())
 
     class StrangeRecord(Message, frozen=True):

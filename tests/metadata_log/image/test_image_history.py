@@ -110,7 +110,7 @@ def test_configs(history: History) -> None:
         if kind == "BROKER":
             assert theirs == {**cluster, **own}, resource
         else:
-            # A topic is described by one broker, whose own configuration counts, too.
+            # One broker describes a topic, and adds its own configuration.
             brokers = [dict(image.configs.of((ResourceType.BROKER, str(node)))) for node in image.brokers.by_id]
             assert theirs in [
                 {
@@ -194,7 +194,7 @@ def test_controllers(history: History) -> None:
 
 
 def test_producer_ids() -> None:
-    """Six times somebody produced, each time at a broker without ids or started anew: a block of 1,000 for each."""
+    """Six times a client produced, each time at a broker without ids or started anew: a block of 1,000 for each."""
     operations = json.loads(archive("history")["static3/operations.json"])["operations"]
     assert sum(one["op"] == "produce" for one in operations) == 6
     assert image_of("static3", 1).producer_ids.next_producer_id == 6000

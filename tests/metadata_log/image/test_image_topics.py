@@ -151,7 +151,7 @@ print(digest.hexdigest())
 
 
 def test_two_processes_agree_on_every_order() -> None:
-    """With different seeds of `hash()`, which maps follow where nobody looks."""
+    """With different seeds of `hash()`, which the maps' internal order follows."""
     here = Path(__file__).parent.parent
     script = SHOW.format(path=[str(each) for each in (here / "image", here, here.parent, here.parent.parent)])
     shown = {
@@ -184,12 +184,12 @@ def test_an_empty_list_is_a_value_and_none_is_not() -> None:
     assert (new.isr, new.elr, new.last_known_elr, new.leader_recovery_state) == ((), (), (1,), 0)
 
 
-def test_directories_that_nobody_knows_follow_the_replicas() -> None:
+def test_unknown_directories_follow_the_replicas() -> None:
     unknown = merge(PARTITION, change(directories=(MIGRATING, MIGRATING)))
     assert merge(unknown, change(replicas=(1, 2, 3))).directories == (MIGRATING,) * 3
 
 
-# What Kafka's controller dies of
+# Records that end Kafka's controller
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.words)

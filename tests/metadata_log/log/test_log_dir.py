@@ -1,4 +1,4 @@
-"""Log directories: formatted as kafka-storage formats them, opened only by whom they belong to."""
+"""Log directories: formatted as kafka-storage formats them, opened only by the node that they belong to."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_opening() -> None:
     opened(disk).release()
 
 
-def test_who_is_killed_while_opening_leaves_nothing_that_a_power_failure_takes_later() -> None:
+def test_a_process_killed_while_opening_leaves_nothing_for_a_power_failure_to_take() -> None:
     """A process that dies alone leaves names that can be read and are not durable; the next one must make them so."""
     seen: list[str] = []
     for operations in range(1, 20):

@@ -27,7 +27,7 @@ MAGIC_AT = tuple(batch.position + 16 for batch in scan(SMALL))
 
 @cache
 def real_snapshots() -> list[tuple[OffsetAndEpoch, bytes]]:
-    """Those of Kafka nodes whose names say an epoch."""
+    """Those of Kafka nodes with names that contain an epoch."""
     found = []
     for path, content in (*archive("clusters").items(), *archive("static3").items()):
         snapshot = parse_snapshot_name(path.rsplit("/", 1)[-1])

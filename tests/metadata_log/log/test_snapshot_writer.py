@@ -96,7 +96,7 @@ def test_units_that_are_too_large() -> None:
         writer(made(), max_batch_bytes=100).append([b"x" * 100], 0)
 
 
-def test_nobody_sees_it_before_it_is_whole() -> None:
+def test_a_snapshot_is_not_visible_before_it_is_whole() -> None:
     disk = made()
     ours = writer(disk)
     ours.append([b"one"], 8)

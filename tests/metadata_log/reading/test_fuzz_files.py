@@ -203,5 +203,5 @@ def test_fuzz_for_ten_minutes() -> None:
 
 
 def test_a_case_is_made_from_its_seed() -> None:
-    """Else nobody could see again what failed."""
+    """Otherwise a failed case could not be repeated."""
     assert [run_case(7, number) for number in range(60)] == [run_case(7, number) for number in range(60)]

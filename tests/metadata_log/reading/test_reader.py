@@ -193,7 +193,7 @@ def test_every_damage_is_found() -> None:
 
 
 def test_log_of_several_segments() -> None:
-    """Batches from an offset on, across segments, of a log that nobody has closed."""
+    """Batches from an offset on, across segments, of a log that is still open."""
     files = archive("static3")
     disk = MemoryDisk()
     disk.mkdir("d")

@@ -1,4 +1,4 @@
-"""Files that are no files, files of a terabyte without content, and who may read what this software writes."""
+"""Special files, sparse files of a terabyte, and the access rights of the files that this software writes."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def test_a_log_that_begins_late_without_a_snapshot_is_damage() -> None:
     assert gap.where == f"{C1}/00000000000000004072.log"
     assert offsets(rest) == list(range(4072, 5317))
     assert [type(item) for item in read(disk, mode=OnDamage.STOP)] == [Damage]
-    assert offsets(read(disk, base=None)) == offsets(rest), "who wants no base wants what is there"
+    assert offsets(read(disk, base=None)) == offsets(rest), "without a base, the history holds what is there"
 
 
 def test_behind_a_gap_the_next_snapshot_is_the_beginning() -> None:
@@ -193,7 +193,7 @@ def test_behind_a_gap_the_next_snapshot_is_the_beginning() -> None:
 
 
 def test_behind_damage_the_next_snapshot_is_the_beginning() -> None:
-    """And what is damaged before a snapshot matters to nobody who begins with it."""
+    """Damage before a snapshot does not matter to a history that begins with that snapshot."""
     disk = static3()
     path = f"{C1}/00000000000000001893.log"
     content = bytearray(disk.read(path))

@@ -53,7 +53,7 @@ def test_any_message_straight_from_its_bytes(data: st.DataObject) -> None:
 
 
 def _stands_for_unknown_tags(value: object, version: int) -> bool:
-    """Whether a tagged structure has nothing but its defaults and tags that nobody knows: its text is the decoder's."""
+    """Whether a tagged structure has nothing but its defaults and unknown tags: then its text is the decoder's."""
     if isinstance(value, list | tuple):
         return any(_stands_for_unknown_tags(one, version) for one in value)
     if not isinstance(value, Message):

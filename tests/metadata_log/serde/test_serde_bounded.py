@@ -1,4 +1,4 @@
-"""What strangers send is read exactly as ever, within a budget, and refused before it costs memory or time."""
+"""Messages of unknown senders are decoded as always within a budget, and refused before they cost memory or time."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def test_nested_arrays_are_counted_together() -> None:
 
 
 def test_a_long_message_is_read_in_steps() -> None:
-    """Whoever reads can do something else in between; what is read is the same."""
+    """The reader can do other work between two steps; the message is the same."""
     isr = [BrokerState(broker_id=number, broker_epoch=7) for number in range(3)]
     partitions = [PartitionData(partition_index=number, new_isr_with_epochs=isr) for number in range(20_000)]
     message = AlterPartitionRequest(broker_id=1, topics=[TopicData(partitions=partitions)])

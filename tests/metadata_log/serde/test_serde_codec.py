@@ -247,7 +247,7 @@ def test_json_of_the_wrong_shape_is_refused(change, what):
     assert caught.value.where == "a file"
 
 
-def test_json_names_nobody_knows_are_ignored():
+def test_unknown_json_names_are_ignored():
     json = to_json(PartitionRecord(), 0) | {"later": 1}
     assert from_json(PartitionRecord, 0, json) == PartitionRecord()
 

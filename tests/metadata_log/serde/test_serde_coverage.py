@@ -1,4 +1,4 @@
-"""No message, record or version is declared that nobody compared with Kafka."""
+"""Every declared message, record and version has been compared with Kafka."""
 
 from pathlib import Path
 

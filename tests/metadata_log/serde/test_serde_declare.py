@@ -60,7 +60,7 @@ def doctored():
 
 
 def test_what_a_new_release_changes_is_listed():
-    """Whoever moves us to the next Kafka reads this list first."""
+    """The list to read first in an upgrade to the next Kafka release."""
     assert changes(FACTS, FACTS) == []
     assert changes(FACTS, doctored()) == [
         "PauseRequest: new: type request, apiKey 93, validVersions 0, flexibleVersions 0+",

@@ -1,4 +1,4 @@
-"""Bytes that nobody meant: every decoder of messages, records and frames refuses them or reads them, whatever they are.
+"""Random bytes: every decoder of messages, records and frames reads the bytes or refuses them with a named error.
 
 Case n of a seed is the same in every run. FUZZ_SEED sets the seed, FUZZ_CASE runs that one case of it only.
 """
@@ -186,7 +186,7 @@ def run_case(number, chosen, by_decoder):
 
 @pytest.mark.parametrize("seconds", [10, pytest.param(600, marks=pytest.mark.soak)])
 def test_decoders_survive_anything(seconds):
-    """An exception that nobody expects, out of bytes that anybody can send, takes a node down."""
+    """An unexpected exception from bytes that any client can send would end a node."""
     chosen = list(targets())
     by_decoder = {}
     for decoder, _, raw in chosen:

@@ -64,7 +64,7 @@ def compare(ours, theirs, path, found):
 
 
 def test_an_independent_library_agrees_on_every_message_that_it_has():
-    """Our declarations come from the same facts as our expectations; this one was written by somebody else."""
+    """Our declarations and our expectations have the same source; kio is an independent implementation."""
     found, seen, refusals = Counter(), set(), Counter()
     for line in [*golden("messages"), *golden("data")]:
         cls, version, raw = CLASSES[line["name"]], line["version"], bytes.fromhex(line["hex"])

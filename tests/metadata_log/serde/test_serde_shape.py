@@ -129,7 +129,7 @@ def test_another_shape_is_left_to_the_general_reader(data):
 
 
 def test_nothing_mutable_is_shared():
-    """Whoever changes a list of a message that he was given must not change the next one."""
+    """A caller that changes a list of a decoded message must not change the next message."""
     raw = encode(fetch(), 17)
     message, spans, _ = survey(FetchRequest, 17, raw)
     holes = [span for span in spans if span.path.endswith("fetchOffset")]
