@@ -1,4 +1,4 @@
-"""One core on its own, asked and answered by the test: the other voters are what the test says that they are."""
+"""One core on its own: the test plays the other voters, with requests and answers."""
 
 from __future__ import annotations
 

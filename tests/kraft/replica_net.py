@@ -91,7 +91,7 @@ class Net:
         self.replicas: dict[int, Replica] = {}
         self.cut: set[int] = set()
         self.unreachable: set[tuple[int, str]] = set()
-        """A node, and a host name at which it reaches nobody."""
+        """A node, and a host name at which the node reaches no other node."""
         self.queue: deque[Callable[[], None]] = deque()
         self.committed: dict[int, list[CommittedBatch]] = {}
         self.done: dict[int, SubmitDone] = {}
@@ -130,14 +130,14 @@ class Net:
             self._carry_out(node, replica.step(event, self.now_ms))
 
     def settle(self) -> None:
-        """Deliver everything, and tick whoever wants it, until nothing is left to do now."""
+        """Deliver everything, and tick every replica with a due deadline, until nothing is left to do now."""
         for _ in range(20_000):
             if not self.once():
                 return
         raise AssertionError("the network never comes to rest")
 
     def once(self) -> bool:
-        """Deliver one thing, or tick whoever wants it; false if nothing is left to do now."""
+        """Deliver one message, or tick one replica with a due deadline; false if nothing is left to do now."""
         if self.queue:
             self.queue.popleft()()
             return True
@@ -169,7 +169,7 @@ class Net:
         return leaders[max(leaders)] if leaders else 0
 
     def elect(self) -> int:
-        """Wait until there is a leader that has committed its first record, and that everybody reachable follows."""
+        """Wait until a leader has committed its first record, and every reachable node follows that leader."""
         reachable = [node for node in self.replicas if node not in self.cut]
 
         def is_led() -> bool:

@@ -52,7 +52,7 @@ async def test_a_topic_lives_through_the_loss_of_brokers_and_controllers(autojum
         cluster.check()
 
 
-async def test_a_polite_stop_moves_the_leaders_first_and_loses_no_eligibility(autojump_clock: MockClock) -> None:
+async def test_a_graceful_shutdown_moves_the_leaders_first_and_loses_no_eligibility(autojump_clock: MockClock) -> None:
     async with Cluster(controllers=1, brokers=2, seed=3, settings={"broker.session.timeout.ms": "3000"}) as cluster:
         await cluster.create_topic("t", partitions=2, replication_factor=2, configs={"min.insync.replicas": "2"})
         await cluster.brokers[101].stop()

@@ -57,7 +57,7 @@ async def test_a_leader_cut_off_is_replaced_and_rejoins(autojump_clock: MockCloc
 
 
 async def test_what_only_the_cut_off_leader_has_is_of_unknown_fate_and_vanishes(autojump_clock: MockClock) -> None:
-    """An append whose leadership is lost must not be reported as failed: a later leader might hold it."""
+    """An append at a deposed leader must not be reported as failed: a later leader might hold the record."""
     async with Cluster(controllers=3, seed=4, application=host_raw_log) as cluster:
         old = await cluster.leader()
         kept = await cluster.append([b"kept"])
@@ -98,7 +98,7 @@ async def test_nothing_acknowledged_is_lost_when_every_node_loses_power(autojump
             cluster.check()
 
 
-async def test_a_polite_stop_hands_over_before_any_timeout(autojump_clock: MockClock) -> None:
+async def test_a_graceful_shutdown_hands_over_before_any_timeout(autojump_clock: MockClock) -> None:
     async with Cluster(controllers=3, seed=5) as cluster:
         old = await cluster.leader()
         began = trio.current_time()

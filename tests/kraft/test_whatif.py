@@ -1,5 +1,5 @@
-"""What would happen is what happened: brokers of a real cluster were killed, and the answer given before is what its
-controller then did.
+"""Forecasts against a real cluster: brokers were killed, and the forecast made before equals what the controller then
+did.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DEFAULTS = TopicDefaults()
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of a controller whose cluster lost one broker after the other."""
+    """The directory of a controller of a cluster that lost one broker after the other."""
     return unpack("clusters", "failover/nodes/c1", tmp_path_factory.mktemp("failover"))
 
 
@@ -40,7 +40,7 @@ def kills() -> list[tuple[int, int, int]]:
 
 
 def state(image: MetadataImage) -> dict[tuple[str, int], tuple[int, tuple[int, ...]]]:
-    """Who leads every partition, and who is in sync."""
+    """The leader and the ISR of every partition."""
     return {
         (name, number): (partition.leader, tuple(sorted(partition.isr)))
         for name in image.topics
@@ -107,7 +107,7 @@ def test_unclean_elections_say_that_records_may_be_lost(image: MetadataImage) ->
     alone = fail(shrunk, [102], TopicDefaults(unclean_election=True))
     assert not any(each.loses_data for each in alone.partitions), "103 is in sync everywhere"
     offline = fail(image, [101, 102], DEFAULTS).after
-    assert not elect(offline, Election.UNCLEAN, DEFAULTS).partitions, "nobody who holds them is left"
+    assert not elect(offline, Election.UNCLEAN, DEFAULTS).partitions, "no broker that holds them is left"
 
 
 def test_a_reassignment_ends_on_its_target(image: MetadataImage) -> None:
@@ -123,8 +123,8 @@ def test_a_reassignment_ends_on_its_target(image: MetadataImage) -> None:
         assert (partition.replicas, partition.is_reassigning) == (replicas, False)
         assert partition.leader in partition.isr
         assert set(partition.isr) == set(replicas)
-    with pytest.raises(UnknownName, match="there is no partition nobody-0"):
-        reassign(image, {("nobody", 0): (101,)}, DEFAULTS)
+    with pytest.raises(UnknownName, match="there is no partition missing-0"):
+        reassign(image, {("missing", 0): (101,)}, DEFAULTS)
     with pytest.raises(UnknownName, match="broker 7 is not registered"):
         reassign(image, {(next(iter(image.topics)), 0): (7,)}, DEFAULTS)
 

@@ -1,7 +1,7 @@
 """The language of `tests/transcripts`: `>` begins a command, the lines below are the effects it caused.
 
-    > voters 1 2 3             who votes; before any `start`
-    > dynamic 1 2 3            the same, but it stands in the log, where it can change; others may be started, too
+    > voters 1 2 3             the voters; before any `start`
+    > dynamic 1 2 3            the same, but in the log, where they can change; others may be started, too
     > config name=value …      QuorumConfig of the nodes started after it
     > flush by-hand|at-once    whether an fsync waits for `> flush NODE`
     > start NODE [epoch= leader= voted= log=END@EPOCH,…]     with this on disk

@@ -1,4 +1,4 @@
-"""What transcripts say of dynamic quorums: nodes with directories of their own, requests that change who votes."""
+"""Commands of transcripts for dynamic quorums: nodes with directory ids, requests that change the voters."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def voter_of(key: ReplicaKey, port: int = PORT, versions: VersionRange = OWN_KRA
 
 
 class DynamicMember(CoreMember):
-    """A core whose node has a directory, as all have whose voters stand in the log.
+    """A core of a node with a directory id, as in every dynamic quorum.
 
-    Who was not formatted with the voters finds them by its configuration.
+    A node that was not formatted with the voters finds them by its configuration.
     """
 
     def __init__(self, key: ReplicaKey, *, voters: VoterSet, config: QuorumConfig) -> None:
@@ -78,7 +78,7 @@ def control_text(record: ControlRecord) -> str:
 
 
 def voters_text(voters: VoterSet) -> str:
-    """Who votes, and where it listens if that is not the usual port."""
+    """The voters, each with its port if that is not the usual one."""
     return ",".join(name_of(one.key) + _port_text(one.endpoints) for one in voters.voters)
 
 

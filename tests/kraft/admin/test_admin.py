@@ -120,12 +120,12 @@ async def test_validate_only_changes_nothing(autojump_clock: trio.testing.MockCl
             await admin.alter_configs([metrics("some", "1")], validate_only=True)
 
 
-async def test_without_controllers_it_says_whom_it_asked(autojump_clock: trio.testing.MockClock) -> None:
+async def test_without_controllers_the_error_names_the_addresses(autojump_clock: trio.testing.MockClock) -> None:
     transport = MemoryTransport(MemoryNetwork(1), host="me")
-    async with open_admin([Endpoint("nobody", 1)], transport=transport, timeout_ms=1000) as admin:
+    async with open_admin([Endpoint("absent", 1)], transport=transport, timeout_ms=1000) as admin:
         with pytest.raises(NoController, match="within 1 s") as caught:
             await admin.describe_quorum()
-    assert "nobody:1" in str(caught.value.hint)
+    assert "absent:1" in str(caught.value.hint)
 
 
 async def test_the_error_of_the_block_is_raised_as_it_is(autojump_clock: trio.testing.MockClock) -> None:
@@ -241,7 +241,7 @@ async def test_a_controller_that_is_not_active_any_more_is_left(autojump_clock: 
 async def test_a_quorum_is_dynamic_when_its_voters_have_directories(
     autojump_clock: trio.testing.MockClock, writes_voters: bool
 ) -> None:
-    """Controllers of Kafka 3.9 say yes to kraft.version 1, and do not write down who votes."""
+    """Controllers of Kafka 3.9 accept kraft.version 1, and do not write the voters to the log."""
     async with trio.open_nursery() as nursery:
         first, _, client = await run_scripted(nursery, MemoryNetwork(1), active=1)
         first.writes_voters = writes_voters
@@ -266,7 +266,7 @@ async def test_a_voter_to_be_that_a_new_leader_has_not_heard_of_is_waited_for(
         nursery.cancel_scope.cancel()
 
 
-async def test_a_voter_without_whom_no_majority_keeps_up_is_removed_only_by_force(
+async def test_a_voter_that_a_majority_needs_is_removed_only_by_force(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     async with trio.open_nursery() as nursery:
@@ -278,9 +278,9 @@ async def test_a_voter_without_whom_no_majority_keeps_up_is_removed_only_by_forc
             await remove_voter(client, 1)
         assert "RemoveRaftVoterRequest" not in first.asked
         assert await remove_voter(client, 1, force=True) == directory
-        assert await remove_voter(client, 3) == first.directories[2], "who is lost can go"
+        assert await remove_voter(client, 3) == first.directories[2], "a lost voter can be removed"
         first.caught_up_ms[3] = [-1, -1, 89_000]
-        assert await remove_voter(client, 1) == directory, "a new leader has not heard of everybody at once"
+        assert await remove_voter(client, 1) == directory, "a new leader has not heard of every voter at once"
         nursery.cancel_scope.cancel()
 
 
@@ -299,8 +299,8 @@ async def test_a_voter_without_whom_no_majority_keeps_up_is_removed_only_by_forc
         ((90_000,), 1, ()),
     ],
 )
-def test_who_is_missing_for_a_majority(caught_up_ms: tuple[int, ...], removed: int, missing: tuple[int, ...]) -> None:
-    """Of the voters 1, 2, … one is removed; what a leader of an old release does not say counts against nobody."""
+def test_voters_missing_for_a_majority(caught_up_ms: tuple[int, ...], removed: int, missing: tuple[int, ...]) -> None:
+    """Of the voters 1, 2, … one is removed; a state that a leader of an old release omits counts against no voter."""
     voters = tuple(
         ReplicaDescription(
             id=one, directory_id=Uuid.ZERO, log_end_offset=9, last_fetch_ms=at_ms, last_caught_up_ms=at_ms
@@ -311,10 +311,10 @@ def test_who_is_missing_for_a_majority(caught_up_ms: tuple[int, ...], removed: i
     assert tuple(one.id for one in missing_without(quorum, removed, Uuid.ZERO)) == missing
 
 
-async def test_what_the_active_controller_says_is_told_and_not_who_was_not_there(
+async def test_the_error_of_the_active_controller_is_reported_and_not_absent_controllers(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """A controller that is down is asked, too, who leads, each time that the leader says "not now"."""
+    """Each time that the leader answers "not now", the client asks all controllers for the leader, also those down."""
     async with trio.open_nursery() as nursery:
         network = MemoryNetwork(1)
         leader = Scripted(network, "c2", active=2)

@@ -122,7 +122,7 @@ def test_a_broker_that_cannot_register_gives_up() -> None:
 
 
 def test_a_heartbeat_of_a_former_life_changes_nothing_for_the_broker() -> None:
-    """As Kafka's it does not register by itself: it goes on with its epoch until somebody restarts it."""
+    """As Kafka's, the broker does not register by itself: it goes on with its epoch until a restart."""
     agent = started()
     heartbeat(agent, 3000)
     agent.on_answer(HEARTBEATS, BrokerHeartbeatResponse(error_code=Error.STALE_BROKER_EPOCH), 3001)
@@ -243,7 +243,7 @@ def members(request: AlterPartitionRequest) -> dict[int, int]:
     return {one.broker_id: one.broker_epoch for one in request.topics[0].partitions[0].new_isr_with_epochs}
 
 
-def test_who_fetches_enters_the_isr_in_the_incarnation_that_fetched() -> None:
+def test_a_follower_that_fetches_enters_the_isr_in_the_incarnation_that_fetched() -> None:
     agent = leading((101,))
     assert fetch(agent, 1100) is Error.NONE
     asked = change(agent, 1100)
@@ -272,7 +272,7 @@ def test_a_fenced_broker_does_not_enter_until_it_is_unfenced() -> None:
     assert change(agent, 1200) is not None
 
 
-def test_who_is_silent_for_too_long_leaves() -> None:
+def test_a_follower_that_is_silent_for_too_long_leaves_the_isr() -> None:
     agent = leading((101, 102))
     fetch(agent, 5000)
     assert change(agent, 1000 + LAG_MS // 2) is None
@@ -313,7 +313,7 @@ def test_refusals_of_a_change_mean_what_they_mean_in_kafka() -> None:
     assert asked.topics[0].partitions[0].partition_epoch == 1
 
 
-def test_who_clears_eligible_leaders_raises_epochs_without_naming_the_partition() -> None:
+def test_clearing_eligible_leaders_raises_epochs_without_naming_the_partition() -> None:
     """A leader that overlooks it is out of date for ever: each of its changes is refused."""
     agent = leading((101,))
     commit(

@@ -422,7 +422,7 @@ def test_an_epoch_that_no_checksum_covers() -> None:
 
 
 class Interrupted(MemoryFile):
-    """A file under whose reader something happens."""
+    """A file that changes under its reader."""
 
     before_read: Callable[[], None]
 

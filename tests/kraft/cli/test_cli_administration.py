@@ -275,7 +275,7 @@ def test_reassignments_and_elections(ask: Asked, tmp_path: Path) -> None:
     ask.lines("topics", "delete", "moving")
 
 
-def test_who_stops_waiting_is_told_what_goes_on(ask: Asked) -> None:
+def test_an_interrupted_wait_reports_what_goes_on(ask: Asked) -> None:
     ask.lines("topics", "create", "slow", "--assignment", "101")
     command = [sys.executable, "-m", "kraft", "reassign", "--topic-partition", "slow:0", "--to", "102", "--wait"]
     where = ("--bootstrap-controller", ask.address)

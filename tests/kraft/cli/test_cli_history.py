@@ -33,7 +33,7 @@ def lines_of(done: Done) -> list[str]:
     return done.out.splitlines()
 
 
-def test_who_led_a_partition_and_why_it_moved(capsys: pytest.CaptureFixture[str], failover: Path) -> None:
+def test_the_leaders_of_a_partition_and_why_it_moved(capsys: pytest.CaptureFixture[str], failover: Path) -> None:
     lines = lines_of(history(capsys, failover, "--topic", "audit-1-0"))
     assert [line[:42] for line in lines[:4]] == [
         "       42  2026-11-21T08:22:04.880Z     e1",

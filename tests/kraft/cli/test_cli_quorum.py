@@ -109,7 +109,7 @@ def test_bootstrap_addresses_of_listeners() -> None:
             parse_bootstrap(wrong)
 
 
-def test_an_address_where_nobody_listens_is_one_clear_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_address_without_a_listener_is_one_clear_line(capsys: pytest.CaptureFixture[str]) -> None:
     address = f"127.0.0.1:{free_ports(1)[0]}"
     done = run(capsys, "quorum", "status", "--bootstrap-controller", address, "--timeout", "0.2")
     assert done.code == 1

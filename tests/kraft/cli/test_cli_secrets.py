@@ -158,7 +158,7 @@ def test_bytes_are_hidden(capsys: pytest.CaptureFixture[str], directory: Path) -
 
 
 def test_compressed_bytes_are_hidden(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Anyone can unpack what is packed."""
+    """Compression hides nothing: any reader can unpack the bytes."""
     packed = zipped(content(together=True))
     directory = lay_out(tmp_path, packed)
     hidden = run(capsys, "dump", "--hex", str(directory))

@@ -1,4 +1,4 @@
-"""`kraft serve`: a node from its configuration, politely stopped; and everything that can be wrong before it runs."""
+"""`kraft serve`: a node from its configuration, its graceful shutdown, and all errors before a node runs."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_node_leads_and_resigns_when_it_is_stopped(
 
 
 def test_a_node_ends_with_its_parent(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """A quickstart that is killed with -9 must leave nobody behind."""
+    """A quickstart that is killed with -9 must leave no process behind."""
     config = formatted(capsys, tmp_path)
     with serving(config, "--until-stdin-closes") as node:
         node.said("listening")

@@ -35,7 +35,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def session(node: Path) -> Session:
-    """A shell whose output is gathered."""
+    """A shell with its output gathered in a list."""
     found = image_at(str(node), None)
     root = image_tree(found.image, found.provenance, version="1.0", commit_id="unknown")
     lines: list[str] = []

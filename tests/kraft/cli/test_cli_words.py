@@ -1,4 +1,4 @@
-"""What was typed in the wrong way gets the right way as a hint; help can be copied; a reader may close the output."""
+"""A mistyped command gets the right one as a hint; examples of help can be copied; a reader may close the output."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_a_brokers_address_is_no_controllers(capsys: pytest.CaptureFixture[str])
     [line for line in sorted(set(HABITS.values())) if "TOPIC" not in line]
     + ["", "--help", "topics describe foo --xyzzy", "elect preferred --topic t --xyzzy", "reassign list --topic x"],
 )
-def test_our_own_words_are_nobodys_habit(ours: str) -> None:
+def test_our_own_commands_are_no_habit_of_kafkas_tools(ours: str) -> None:
     assert in_our_words(shlex.split(ours)) is None
 
 
@@ -228,7 +228,7 @@ def test_a_command_is_broken_between_its_words() -> None:
 
 
 def head(*words: str, lines: int = 1, stdin: bytes = b"") -> Done:
-    """Run a command whose reader closes the output after some lines, before the command has ended."""
+    """Run a command, and close its output after some lines, before the command has ended."""
     process = subprocess.Popen(
         [sys.executable, "-m", "kraft", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )

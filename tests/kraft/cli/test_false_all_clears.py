@@ -51,7 +51,7 @@ DIRECTORIES_ONLY = ("check", "archive")
 
 @pytest.fixture(autouse=True)
 def in_time() -> Iterator[None]:
-    """Who waits for the other end of a FIFO, or walks a terabyte, fails and does not hang."""
+    """A command that waits for the other end of a FIFO, or walks a terabyte, fails and does not hang."""
 
     def late(number: int, frame: FrameType | None) -> None:
         raise AssertionError("this takes far too long")

@@ -1,4 +1,4 @@
-"""What others have chosen, such as names, values and hosts, is seen on a terminal, and does nothing else there."""
+"""Text chosen by others, such as names, values and hosts, is only shown by a terminal, and controls nothing there."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ JSONS = {
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """A log in a directory whose name is hostile, too."""
+    """A log in a directory with a hostile name, too."""
     path = tmp_path / f"log{ESCAPE}\n\u202e".replace("/", "")
     path.mkdir()
     batches = (

@@ -24,7 +24,7 @@ NAMES = ("one", "two", "three")
 ADDRESSES = {"one": ["10.64.0.1", "fd64::1"], "two": ["10.64.0.2", "fd64::2"], "three": ["10.64.0.3", "fd64::3"]}
 """The first node listens only on the first address of its machine, the third only on the second."""
 KNOWN = {**ADDRESSES, "three": ["10.64.0.200", *ADDRESSES["three"]]}
-"""What the names say. Nobody at all has the first address of the third."""
+"""The addresses of each name. No machine has the first address of the third."""
 MOVED = {"one": ["10.64.0.77", "fd64::77"]}
 EVERYWHERE = ",".join(f"{name}.quorum:{PORT}" for name in NAMES)
 
@@ -78,7 +78,7 @@ class Quorum:
                 return voters
 
 
-def test_a_quorum_of_names_whose_first_node_moves(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_quorum_of_names_with_a_first_node_that_moves(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with machines(tmp_path / "hosts") as there:
         for name in NAMES:
             there.add(name, *ADDRESSES[name])

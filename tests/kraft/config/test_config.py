@@ -164,7 +164,7 @@ def test_a_controller_that_is_no_voter_is_refused_as_in_kafka() -> None:
         Config.parse(GOOD, overrides=["node.id=4"])
 
 
-def test_a_node_of_a_dynamic_quorum_needs_no_voters_but_somebody_to_ask() -> None:
+def test_a_node_of_a_dynamic_quorum_needs_no_voters_but_a_bootstrap_server() -> None:
     lines = [line for line in GOOD.splitlines() if not line.startswith("controller.quorum.voters")]
     servers = "controller.quorum.bootstrap.servers=a:9093,[::1]:9094"
     config = Config.parse("\n".join([*lines, servers, "controller.quorum.auto.join.enable=true"]))
@@ -237,7 +237,7 @@ def test_a_listener_on_every_address_is_reached_as_the_voters_say() -> None:
     assert [str(listener) for listener in config.advertised_listeners] == ["CONTROLLER://node-1.example:9001"]
 
 
-def test_a_listener_without_a_host_that_nobody_names_is_reached_by_the_name_of_the_machine() -> None:
+def test_a_listener_without_any_host_is_reached_by_the_name_of_the_machine() -> None:
     """As in Kafka, where 0.0.0.0 is an error."""
     text = re.sub("controller.quorum.voters=.*", "controller.quorum.bootstrap.servers=h:9001", GOOD)
     everywhere = text.replace("CONTROLLER://127.0.0.1:9001", "CONTROLLER://:9001")

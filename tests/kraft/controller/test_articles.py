@@ -105,13 +105,13 @@ class Unsteady:
         self.net.elect()
 
     def cut_off(self) -> int:
-        """Nobody hears the leader any more, nor does it hear anybody; returns which node that is."""
+        """Cut the leader off in both directions; returns the leader's id."""
         leader = self.net.leader
         self.net.cut = {leader}
         return leader
 
     def heal(self) -> None:
-        """Everybody hears everybody."""
+        """End all partitions, and wait for a leader."""
         self.net.cut = set()
         self.net.elect()
 
@@ -301,7 +301,7 @@ def test_s26_nothing_is_stored_of_an_election_that_was_asked_for() -> None:
     assert cluster.leads("t")[0] == A
 
 
-def test_s34_a_deposed_controller_takes_decisions_that_nobody_ever_sees() -> None:
+def test_s34_no_node_ever_sees_the_decisions_of_a_deposed_controller() -> None:
     stage = Unsteady(changes=False)
     cluster = Cluster(A, B, stage=stage)
     cluster.do(create(topic("t", [A, B])))

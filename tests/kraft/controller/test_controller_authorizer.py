@@ -1,4 +1,4 @@
-"""Who may do what: rules, what each request needs, and what is told to who may not."""
+"""Authorization: rules, the operation that each request needs, and the answers to denied requests."""
 
 from __future__ import annotations
 
@@ -117,8 +117,8 @@ def test_a_refused_request_writes_nothing() -> None:
     assert len(process.batches) == before
 
 
-def test_what_somebody_asked_for_and_was_denied_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    """That it was not the cluster's permission which allowed a topic is nobody's denial."""
+def test_denied_requests_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """A topic allowed by its own rule, and not by one of the cluster, logs no denial."""
     process = InProcess(admin=STRICT)
     process.controller.take_denials()
     names = ["fine", "bad\nname"]
@@ -281,7 +281,7 @@ def test_until_the_rules_are_known_only_super_users_are_served() -> None:
     assert denial.error == Error.CLUSTER_AUTHORIZATION_FAILED
 
 
-def test_who_may_not_ask_is_told_so_before_where_to_ask() -> None:
+def test_a_standby_denies_a_request_before_it_names_the_active_controller() -> None:
     controller = standby()
     controller.on_caught_up()
     request = BrokerHeartbeatRequest(broker_id=A)
@@ -297,7 +297,7 @@ def test_what_every_controller_serves_a_standby_serves_in_envelopes() -> None:
     assert forwarded(controller, "User:admin") == Error.NONE
 
 
-# Who asks
+# The principal and host of a request
 
 
 @pytest.mark.parametrize(
@@ -342,7 +342,7 @@ def test_every_api_of_a_controller_needs_something_or_is_known_not_to() -> None:
     assert set(APIS) == judged_by_item | of_its_owner | before_login | set(CLUSTER_OPERATIONS)
 
 
-def test_the_quorum_is_described_to_who_may_describe_the_cluster() -> None:
+def test_the_quorum_is_described_to_principals_that_may_describe_the_cluster() -> None:
     wire = WireRequest(
         request_id=1, api_key=ApiKey.DESCRIBE_QUORUM, version=2, message=DescribeQuorumRequest(), listener="CONTROLLER"
     )

@@ -212,7 +212,7 @@ def test_credentials_of_all_users_are_described_for_null() -> None:
 def test_the_error_of_a_partition_in_fetch_snapshot_can_be_sent(error: Error, version: int) -> None:
     """Kafka leaves the records of such an answer null, which its own codec refuses: the asking node hears nothing.
 
-    Which error is whose, `test_replica_snapshots` shows.
+    `test_replica_snapshots` shows which request gets which error.
     """
     partition = FetchSnapshotResponsePartitionSnapshot(index=0, error_code=error)
     answer = FetchSnapshotResponse(
@@ -238,7 +238,7 @@ def test_a_resource_of_an_unknown_type_that_is_named_twice_is_answered() -> None
 
 @pytest.mark.parametrize("value", ["many", "", "9" * 5000])
 def test_a_setting_of_all_brokers_that_is_no_number_does_not_count(value: str) -> None:
-    """Nobody checks it who asks a controller. Kafka's active one fails at the next fence, and resigns; so do others."""
+    """No controller checks the value. Kafka's active one fails at the next fence, and resigns; so do its successors."""
     on = cluster()
     on.do(configure(BROKER, "", ("min.insync.replicas", SET, value)))
     on.do(heartbeat(A, want_fence=True))

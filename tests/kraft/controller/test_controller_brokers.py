@@ -69,7 +69,7 @@ def test_a_broker_that_leads_nothing_may_stop_at_once() -> None:
 
 
 def test_a_broker_stops_when_every_active_one_has_the_new_leaders() -> None:
-    """The shutdown waits for the slowest; one whose registration changes counts as not having told yet."""
+    """The shutdown waits for the slowest broker; after a change of its registration, a broker must report again."""
     cluster = Cluster(A, B, C)
     cluster.do(create(topic("t", [A, B])))
     stop = heartbeat(A, want_shut_down=True)
@@ -194,7 +194,7 @@ def test_a_process_that_registers_again_keeps_its_epoch_and_state() -> None:
     assert cluster.do(heartbeat(A))["is_fenced"] is False
 
 
-def test_the_life_of_a_partition_whose_brokers_die_and_come_back() -> None:
+def test_the_life_of_a_partition_with_brokers_that_die_and_come_back() -> None:
     """Rows of controller.md 10, 22-26: with ELR and min.insync.replicas 2 nothing is lost until all were unclean."""
     cluster = Cluster(A, B)
     cluster.do(create(topic("t", [A, B], min_insync_replicas="2")))

@@ -26,7 +26,7 @@ from metadata_log.records.metadata import PartitionChangeRecord
 
 MINUTES_MS = 60_000
 PATIENT = DecisionSettings(broker_session_timeout_ms=10**9)
-"""Nobody is silent for too long."""
+"""Sessions that do not expire in these tests."""
 OFF = structs.replace(PATIENT, leader_rebalance_interval_ms=0)
 
 
@@ -92,7 +92,7 @@ def test_a_run_holds_a_thousand_elections_and_the_next_one_follows_at_once() -> 
 
 
 def test_a_partition_without_leader_gets_one_uncleanly_once_its_topic_allows_that() -> None:
-    """Switching it on elects nobody by itself; the next run does, or a broker that comes back."""
+    """The setting alone elects no leader; the next run does, or a broker that comes back."""
     cluster = Cluster(A, B, C, decisions=PATIENT)
     cluster.do(create(topic("t", [A, B])), heartbeat(B, want_fence=True), heartbeat(A, want_fence=True), heartbeat(B))
     assert (cluster.partition("t").leader, cluster.partition("t").isr) == (-1, ())

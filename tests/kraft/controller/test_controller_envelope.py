@@ -29,7 +29,7 @@ from transport.protocol.errors import Error
 
 INNER = delete("unknown-topic")
 REFUSED: dict[str, tuple[Step, Error]] = {
-    "nobody's": (envelope(INNER, principal=None), Error.PRINCIPAL_DESERIALIZATION_FAILURE),
+    "without principal": (envelope(INNER, principal=None), Error.PRINCIPAL_DESERIALIZATION_FAILURE),
     "half a principal": (envelope(INNER, principal=ANONYMOUS[:6]), Error.PRINCIPAL_DESERIALIZATION_FAILURE),
     "a principal of another version": (
         envelope(INNER, principal=b"\x00\x07" + ANONYMOUS[2:]),

@@ -20,9 +20,9 @@ BEGUN: dict[str, tuple[list[int], tuple[int, ...], tuple[int, ...], tuple[int, .
 }
 """What is asked of [A, B], and then replicas, those being added, those being removed."""
 REFUSED: dict[str, tuple[list[int] | None, Error]] = {
-    "nobody": ([], Error.INVALID_REPLICA_ASSIGNMENT),
-    "somebody twice": ([A, A], Error.INVALID_REPLICA_ASSIGNMENT),
-    "somebody unknown": ([A, 99], Error.INVALID_REPLICA_ASSIGNMENT),
+    "no replica": ([], Error.INVALID_REPLICA_ASSIGNMENT),
+    "a replica twice": ([A, A], Error.INVALID_REPLICA_ASSIGNMENT),
+    "an unknown broker": ([A, 99], Error.INVALID_REPLICA_ASSIGNMENT),
     "an end to what has not begun": (None, Error.NO_REASSIGNMENT_IN_PROGRESS),
 }
 
@@ -64,7 +64,7 @@ def test_it_ends_with_the_last_newcomer_in_sync_and_the_leader_hears_of_another(
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.lists(st.sampled_from([A, B, C, D]), min_size=1, max_size=3, unique=True) | st.none(), max_size=5))
-def test_whatever_is_asked_nobody_in_sync_is_lost_and_a_cancellation_ends_it(targets: list[list[int] | None]) -> None:
+def test_a_reassignment_loses_no_replica_in_sync_and_a_cancellation_ends_it(targets: list[list[int] | None]) -> None:
     on = cluster()
     for target in targets:
         on.do(reassign("t", (0, target)))

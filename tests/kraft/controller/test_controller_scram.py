@@ -68,11 +68,11 @@ def test_users_are_described_by_name_or_all_of_them() -> None:
             name=name, mechanism=mechanism, iterations=iterations, salt=b"s", salted_password=b"p"
         )
         side.ask(AlterUserScramCredentialsRequest(upsertions=[upsertion]), 0)
-    everybody = [("a", 0, [(1, 4096)]), ("b", 0, [(1, 4097), (2, 5000)])]
-    assert describe(side, None) == everybody
-    assert describe(side, []) == everybody
+    everything = [("a", 0, [(1, 4096)]), ("b", 0, [(1, 4097), (2, 5000)])]
+    assert describe(side, None) == everything
+    assert describe(side, []) == everything
     assert describe(side, [UserName(name="b"), UserName(name="c")]) == [
-        everybody[1],
+        everything[1],
         ("c", Error.RESOURCE_NOT_FOUND, []),
     ]
     assert describe(side, [UserName(name="a"), UserName(name="a")]) == [("a", Error.DUPLICATE_RESOURCE, [])]

@@ -40,11 +40,11 @@ JUST_EXPIRED = 34
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 
 
-def forwarded(side: InProcess, who: Caller, message: Message, version: int) -> Message:
+def forwarded(side: InProcess, caller: Caller, message: Message, version: int) -> Message:
     """The answer to a client that comes through a broker."""
     api_key = schema_of(type(message)).api_key
     assert api_key is not None
-    principal = DefaultPrincipalData(type=who.type, name=who.name, token_authenticated=who.is_token)
+    principal = DefaultPrincipalData(type=caller.type, name=caller.name, token_authenticated=caller.is_token)
     envelope = EnvelopeRequest(
         request_data=encode_request(api_key, version, 1, "client", message),
         request_principal=b"\0\0" + encode(principal, 0),
@@ -56,20 +56,20 @@ def forwarded(side: InProcess, who: Caller, message: Message, version: int) -> M
     return decode_response(ApiKey(api_key), version, answer.response_data)[1]
 
 
-def create(side: InProcess, who: Caller = ALICE, **fields: Any) -> CreateDelegationTokenResponse:
-    answer = forwarded(side, who, CreateDelegationTokenRequest(**({"max_lifetime_ms": -1} | fields)), 3)
+def create(side: InProcess, caller: Caller = ALICE, **fields: Any) -> CreateDelegationTokenResponse:
+    answer = forwarded(side, caller, CreateDelegationTokenRequest(**({"max_lifetime_ms": -1} | fields)), 3)
     assert isinstance(answer, CreateDelegationTokenResponse)
     return answer
 
 
-def renew(side: InProcess, hmac: bytes, period_ms: int, who: Caller = ALICE) -> tuple[int, int]:
-    answer = forwarded(side, who, RenewDelegationTokenRequest(hmac=hmac, renew_period_ms=period_ms), 2)
+def renew(side: InProcess, hmac: bytes, period_ms: int, caller: Caller = ALICE) -> tuple[int, int]:
+    answer = forwarded(side, caller, RenewDelegationTokenRequest(hmac=hmac, renew_period_ms=period_ms), 2)
     assert isinstance(answer, RenewDelegationTokenResponse)
     return answer.error_code, answer.expiry_timestamp_ms
 
 
-def expire(side: InProcess, hmac: bytes, period_ms: int, who: Caller = ALICE) -> tuple[int, int]:
-    answer = forwarded(side, who, ExpireDelegationTokenRequest(hmac=hmac, expiry_time_period_ms=period_ms), 2)
+def expire(side: InProcess, hmac: bytes, period_ms: int, caller: Caller = ALICE) -> tuple[int, int]:
+    answer = forwarded(side, caller, ExpireDelegationTokenRequest(hmac=hmac, expiry_time_period_ms=period_ms), 2)
     assert isinstance(answer, ExpireDelegationTokenResponse)
     return answer.error_code, answer.expiry_timestamp_ms
 
@@ -164,7 +164,7 @@ def test_a_renewal_never_outlives_the_token() -> None:
     side.advance(DAY_MS)
     assert renew(side, token.hmac, 10 * DAY_MS) == (0, token.max_timestamp_ms)
     assert renew(side, token.hmac, 1, EVE) == (Error.DELEGATION_TOKEN_OWNER_MISMATCH, 0)
-    assert renew(side, b"nobody's", 1) == (Error.DELEGATION_TOKEN_NOT_FOUND, 0)
+    assert renew(side, b"unknown.", 1) == (Error.DELEGATION_TOKEN_NOT_FOUND, 0)
 
 
 def test_a_token_ends_when_it_is_told_to() -> None:

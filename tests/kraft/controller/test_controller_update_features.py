@@ -63,7 +63,7 @@ def test_answers_and_records_are_kafkas_from_3_9_on() -> None:
 
 
 def test_answers_and_records_are_kafkas_at_the_oldest_level() -> None:
-    """Also to those who ask for credentials and tokens, which there are not yet."""
+    """Also to requests for credentials and tokens, which that level does not have yet."""
     side = at_level(7, admin=SECURED)
     assert disagreements("old", side) == {}
     assert our_records(side) == kafkas_records("old")

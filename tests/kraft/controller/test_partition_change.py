@@ -91,7 +91,7 @@ CASES: dict[str, tuple[Partition, Target, Rules, Election, PartitionChangeRecord
         Election.ONLINE,
         change(isr=(), leader=-1, eligible_leader_replicas=(1,), last_known_elr=(1,)),
     ),
-    "below min ISR those who leave stay eligible": (
+    "below min ISR replicas that leave stay eligible": (
         partition(),
         Target(isr=(1,)),
         rules((1,), min_isr=2, elr=True),
@@ -105,7 +105,7 @@ CASES: dict[str, tuple[Partition, Target, Rules, Election, PartitionChangeRecord
         Election.ONLINE,
         change(isr=(1,), eligible_leader_replicas=(2,)),
     ),
-    "with enough in sync nobody else is eligible": (
+    "with enough in sync no other replica is eligible": (
         partition(isr=(1,), elr=(2, 3)),
         Target(isr=(1, 2)),
         rules((1, 2), min_isr=2, elr=True),
@@ -214,8 +214,8 @@ def test_what_holds_of_every_change(
     before: Partition, gone: tuple[int, ...], active: tuple[int, ...], min_isr: int, elr: bool, election: Election
 ) -> None:
     """A leader is in sync and active; the ISR and the eligible replicas are disjoint parts of the replicas; deciding
-    again changes nothing more, but that eligible replicas go who are no longer needed: Kafka names them before it
-    elects, and the election may bring the ISR to its minimum.
+    again changes nothing more, except that eligible replicas are dropped once no longer needed: Kafka names them before
+    it elects, and the election may bring the ISR to its minimum.
     """
     active = tuple(broker for broker in active if broker not in gone)
     around = rules(active, min_isr=min_isr, elr=elr)
@@ -233,7 +233,7 @@ def test_what_holds_of_every_change(
         assert record is None or not after.elr
     clean = after.leader_recovery_state == 0
     if clean and after.leader >= 0 and record is not None and record.leader >= 0:
-        assert after.leader in (*before.isr, *before.elr), "whoever is elected without recovery had everything"
+        assert after.leader in (*before.isr, *before.elr), "a leader that is elected without recovery had everything"
     again = Target(isr=after.isr) if after.isr and not elr else UNCHANGED
     then = partition_change(TOPIC, 0, after, again, around, election)
     enough = elr and len(target.isr or ()) < min_isr <= len(after.isr)
@@ -259,7 +259,7 @@ def test_ids_come_in_the_order_of_javas_hash_set() -> None:
         (Assignment((1, 2), (2,), removing=(2,)), None),
     ],
 )
-def test_a_reassignment_completes_when_nobody_is_waited_for(
+def test_a_reassignment_without_new_replicas_to_wait_for_completes(
     assignment: Assignment, completed: Assignment | None
 ) -> None:
     assert complete(assignment) == (completed or assignment)

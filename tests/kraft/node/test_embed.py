@@ -148,7 +148,7 @@ async def test_a_port_in_use_is_one_plain_error(tmp_path: Path) -> None:
         config = configs(tmp_path, [taken.getsockname()[1]])[0]
         with pytest.raises(OSError, match="Address already in use"):
             async with open_node(config):
-                pytest.fail("the node listens where somebody else does")
+                pytest.fail("the node listens at a port in use")
 
 
 async def test_an_unformatted_directory_is_one_plain_error(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ class Failure:
 
 
 class FailingDisk(OsDisk):
-    """A disk whose files tell of each fsync and append before."""
+    """A disk with files that report each fsync and append beforehand."""
 
     def __init__(self, failure: Failure) -> None:
         self._failure = failure

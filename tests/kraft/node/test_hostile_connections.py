@@ -111,7 +111,7 @@ async def test_readers_that_do_not_read_take_bounded_memory_and_no_leadership(tm
             await until(lambda: held(leader)[1] == 0)
 
 
-async def test_parked_fetches_lock_nobody_out(tmp_path: Path) -> None:
+async def test_parked_fetches_lock_no_client_out(tmp_path: Path) -> None:
     """Those of connections that had gone counted for ever, and requests of voters were dropped (r9)."""
     patient = {"controller.quorum.fetch.timeout.ms": "60000"}
     with trio.fail_after(20):
@@ -133,7 +133,7 @@ async def test_parked_fetches_lock_nobody_out(tmp_path: Path) -> None:
             assert not node._replica.core._quorum.purgatory.parked
 
 
-async def test_nobody_waits_longer_than_a_follower_would(tmp_path: Path) -> None:
+async def test_no_fetch_waits_longer_than_a_followers_would(tmp_path: Path) -> None:
     with trio.fail_after(30):
         async with quorum(configs(tmp_path, free_ports(1))) as [node], connected(node) as stream:
             await leader_of([node])
@@ -170,7 +170,7 @@ async def test_what_many_waited_for_is_not_copied_for_all_of_them_at_once(tmp_pa
 
 
 async def test_old_offsets_in_hundreds_leave_turns_to_others(tmp_path: Path) -> None:
-    """One connection that asked for three hundred at a time made everyone else wait for all of them."""
+    """One connection that asked for three hundred at a time made all other clients wait for all of them."""
     with trio.fail_after(60):
         async with quorum(configs(tmp_path, free_ports(1))) as [node], AsyncExitStack() as stack:
             await leader_of([node])

@@ -79,8 +79,8 @@ async def test_the_caller_gets_what_apply_refused_with(autojump_clock: MockClock
     async with Cluster(controllers=3, seed=2, state_machine=Accounts) as cluster:
         await cluster.leader()
         for node_id in cluster.ids:
-            with pytest.raises(kraft.Refused, match="there is no nobody"):
-                await cluster.machine(node_id).submit(Move("nobody", "b"))
+            with pytest.raises(kraft.Refused, match="there is no missing"):
+                await cluster.machine(node_id).submit(Move("missing", "b"))
 
 
 async def test_what_cannot_be_a_command_is_refused_before_it_is_sent(autojump_clock: MockClock) -> None:
@@ -167,7 +167,7 @@ async def test_a_watcher_is_told_every_change_once_in_order(autojump_clock: Mock
                 for count in range(20):
                     await cluster.machine(1 + count % 3).submit(Add("a", count))
                     with pytest.raises(kraft.Refused):
-                        await cluster.machine(1).submit(Move("nobody", "a"))
+                        await cluster.machine(1).submit(Move("missing", "a"))
                 await cluster.machine(1).submit(Move("a", "b"))
         assert told[1] == told[2] == told[3]
         assert [command for command, _, _ in told[1]] == [*(Add("a", count) for count in range(20)), Move("a", "b")]
@@ -210,7 +210,7 @@ async def test_a_watcher_hears_that_a_snapshot_took_the_place_of_changes(autojum
         assert await cluster.machine(late).read() == 200
 
 
-async def test_a_node_that_stops_leaves_nobody_waiting(autojump_clock: MockClock) -> None:
+async def test_a_node_that_stops_leaves_no_caller_waiting(autojump_clock: MockClock) -> None:
     async with Cluster(controllers=3, seed=9, state_machine=Accounts) as cluster:
         leader = await cluster.leader()
         cluster.network.partition({leader}, cluster.others(leader))

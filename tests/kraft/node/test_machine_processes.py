@@ -124,7 +124,7 @@ class Shops:
                 await stdin.send_all(b"%s %d\n" % (till.encode(), number))
 
     async def hear(self, till: str, number: int, seconds: float) -> bool:
-        """Wait until somebody has answered this, or for so long."""
+        """Wait until a process has answered this, or for so many seconds."""
         with trio.move_on_after(seconds):
             while (till, str(number)) not in self.answers:
                 await self._news.park()

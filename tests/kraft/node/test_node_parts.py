@@ -81,7 +81,7 @@ async def test_what_was_delivered_is_dealt_with_in_place_while_the_reader_waits(
     inbox.in_place = lambda: in_place.append(inbox.events.popleft())
     inbox.events.append(1)
     assert not inbox.batch_delivered()
-    assert in_place == [], "nobody waits yet: the reader begins with what there is"
+    assert in_place == [], "no reader waits yet: the reader begins with what there is"
     async with trio.open_nursery() as nursery:
         inbox.events.clear()
         nursery.start_soon(inbox.wait)

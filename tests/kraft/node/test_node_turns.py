@@ -65,7 +65,7 @@ class Think(Struct, frozen=True):
 
 
 class Slow(kraft.StateMachine[Think, int]):
-    """A state machine whose `apply` takes as long as it is told."""
+    """A state machine with an `apply` that takes a given time."""
 
     clock: MockClock
 

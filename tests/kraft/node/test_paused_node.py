@@ -1,6 +1,4 @@
-"""A node whose process stands still, as by SIGSTOP or on a machine that is overcommitted, and then goes on (decision
-0016).
-"""
+"""A node with a paused process, as by SIGSTOP or on an overcommitted machine, that then goes on (decision 0016)."""
 
 from __future__ import annotations
 

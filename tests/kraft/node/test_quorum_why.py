@@ -139,7 +139,7 @@ async def next_line(stream: trio.abc.ReceiveStream | None) -> str:
     return line.decode()
 
 
-async def test_watching_goes_on_while_nobody_leads(tmp_path: Path) -> None:
+async def test_watching_goes_on_without_a_leader(tmp_path: Path) -> None:
     [config] = configs(tmp_path, free_ports(1))
     where = ("--bootstrap-controller", f"127.0.0.1:{config.listeners[0].port}", "--timeout", "1")
     command = [sys.executable, "-m", "kraft", "quorum", "status", "--watch", "--json", *where]

@@ -122,7 +122,7 @@ async def test_an_allowed_gap_ends_at_the_first_snapshot(autojump_clock: trio.te
 
 
 async def test_a_log_that_begins_at_0_behind_a_snapshot(autojump_clock: trio.testing.MockClock) -> None:
-    """Leaders redirect whoever begins at 0 to their snapshot; from 1 on they serve all the same."""
+    """Leaders redirect a reader that begins at 0 to their snapshot, and serve the log from 1 on all the same."""
     script = (
         answer(snapshot_id=fetch.SnapshotId(end_offset=3, epoch=5), log_start_offset=0),
         piece(0, b"snapshot", 8),

@@ -1,4 +1,4 @@
-"""What a follower concludes from its leader's answers and refusals: when it campaigns, and for whom it votes."""
+"""A follower's conclusions from its leader's answers and refusals: when it campaigns and which votes it grants."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LONGER = Vote(epoch=5, candidate=ReplicaKey(3), voter=ReplicaKey(2), last=at(101
 
 
 def refused_once() -> OneCore:
-    """A follower whose leader refused one connection, between two good answers."""
+    """A follower after one connection that its leader refused, between two good answers."""
     one = OneCore()
     one.answer(records_of_the_leader())
     one.fail(FailureCause.REFUSED)
@@ -39,7 +39,7 @@ def test_a_leader_that_was_refused_once_is_found_gone_again() -> None:
     """The fast fail-over works each time, and not only once an epoch."""
     one = refused_once()
     one.fail(FailureCause.REFUSED)
-    assert one.ask(LONGER).granted, "to the heir of a leader whose process has ended"
+    assert one.ask(LONGER).granted, "to the successor of a leader after its process has ended"
     one.advance(150)
     assert one.core.state_name == "Prospective"
 

@@ -137,7 +137,7 @@ def test_a_fetch_position_is_checked_against_the_epochs(
     assert (check.position, check.at) == (position, where)
 
 
-def test_who_has_nothing_is_sent_to_the_snapshot() -> None:
+def test_a_follower_with_an_empty_log_is_sent_to_the_snapshot() -> None:
     log = view(30, (1, 0), (3, 10), snapshots=(at(5, 1), at(20, 3)))
     assert log.check(0, 0).at == at(20, 3)
     assert log.check(0, 0).position is Position.SNAPSHOT
@@ -293,7 +293,7 @@ def test_successors_wait_by_rank(count: int, delays: list[int]) -> None:
     assert ranked_backoff_ms(ranking, ReplicaKey(99), 1000) == 1000
 
 
-def test_without_a_ranking_nobody_waits() -> None:
+def test_without_a_ranking_no_successor_waits() -> None:
     assert ranked_backoff_ms((), ReplicaKey(1), 1000) == 0
 
 

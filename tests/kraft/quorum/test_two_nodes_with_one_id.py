@@ -21,7 +21,7 @@ START_MS = 1_800_000_000_000
 
 
 class Quorum:
-    """One voter, and replicas that ask nobody else. What any of them sends arrives at once."""
+    """One voter, and replicas that ask only that voter. Every message arrives at once."""
 
     def __init__(self) -> None:
         self.now_ms = START_MS
@@ -118,7 +118,7 @@ def history(*sets: str) -> VoterHistory:
 
 
 def test_only_committed_records_say_that_a_rival_lives() -> None:
-    """One that is cut off again has removed nobody."""
+    """A rival with a truncated record has removed no voter."""
     joining = Joining(key_of("2'"))
     known = history("1 2", "1 2'", "1", "1 2")
     joining.take_committed(known, 10)

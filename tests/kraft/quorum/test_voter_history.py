@@ -1,4 +1,4 @@
-"""Who votes at which offset of the log."""
+"""The voter set at each offset of the log."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_second_change_is_counted_only_while_the_first_is_uncommitted() -> Non
     assert [history.uncommitted_changes(high_watermark) for high_watermark in (1, 5, 6, 9, 10)] == [2, 2, 1, 1, 0]
 
 
-def test_another_address_of_a_voter_is_no_change_of_who_votes() -> None:
+def test_another_address_of_a_voter_is_no_change_of_the_voters() -> None:
     moved = voters(1, 2).with_voter(Voter(ReplicaKey(2, directory(2)), Endpoints(), VersionRange(0, 1)))
     history = VoterHistory(CONFIGURED).with_changes([*recorded_in(0, DYNAMIC, voters(1, 2)), QuorumChange(5, moved)])
     assert history.voters == moved

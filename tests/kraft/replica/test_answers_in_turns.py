@@ -42,7 +42,7 @@ BROKER = 101
 NAMES = [f"topic-{number}" for number in range(500)]
 PERMISSIONS_PER_ITEM = 2
 FETCHES = 2
-"""The followers whose fetches may be answered in the same step."""
+"""The followers that may get the answers to their fetches in the same step."""
 
 
 class PerStep:
@@ -223,7 +223,7 @@ class Told:
 
 
 def waiting_for_followers(quorum: Quorum, request: Message, count: int) -> list[int]:
-    """So many requests whose records the followers do not get."""
+    """So many requests with records that the followers do not get."""
     net = quorum.net
     net.cut |= {node for node in net.replicas if node != quorum.leader}
     asked = [net.request(quorum.leader, request) for _ in range(count)]
@@ -278,7 +278,7 @@ def test_what_a_lost_leadership_refuses_is_answered_in_turns(monkeypatch: pytest
     assert net.replicas[former].may_stop
 
 
-def test_who_was_still_to_be_told_of_a_commit_is_told_that_when_the_leadership_ends(
+def test_answers_to_committed_requests_are_sent_when_the_leadership_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     quorum = Quorum()

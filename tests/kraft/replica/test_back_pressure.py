@@ -1,5 +1,5 @@
-"""What a leader does with more than it can write: it gathers, splits, refuses what can never be, and takes no more than
-it can hold. What one caller asks for is never another one's trouble.
+"""A leader with more records than it can write: the leader gathers and splits batches, refuses records that fit in
+none, and bounds its memory. One caller's records never harm another caller.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def test_a_full_batch_does_not_wait_for_the_linger() -> None:
 @settings(max_examples=30)
 @given(st.lists(st.lists(st.integers(1, MOST + 40), min_size=1, max_size=3), min_size=1, max_size=30))
 def test_a_burst_becomes_batches_within_the_limit_and_only_what_fits_in_none_is_refused(units: list[list[int]]) -> None:
-    """A unit stands in one batch or nowhere: whoever asked for one that is too large learns it, and nobody else."""
+    """A unit is in one batch or in none: only the caller with a unit that is too large gets an error."""
     net = Net(quorum=small_batches())
     leader = net.elect()
     end = net.replicas[leader].core.log_end_offset
@@ -99,8 +99,8 @@ def test_a_burst_becomes_batches_within_the_limit_and_only_what_fits_in_none_is_
     assert net.leader == leader
 
 
-def test_followers_go_on_whose_fetches_are_smaller_than_a_batch() -> None:
-    """A Fetch always brings at least one batch, or a large one would stand in the way for ever."""
+def test_followers_with_fetches_smaller_than_a_batch_go_on() -> None:
+    """A Fetch always brings at least one batch, or a large batch would stop a follower for ever."""
     net = Net(quorum=QuorumConfig(append_linger_ms=0, fetch_max_bytes=100))
     leader = net.elect()
     values = [bytes([number]) * 5_000 for number in range(5)]

@@ -47,7 +47,7 @@ def batch(base_offset: int, contents: Sequence[tuple[Message, int]]) -> Committe
 
 
 def created(base_offset: int) -> CommittedBatch:
-    """A topic whose partitions broker 101 leads."""
+    """A topic with all partitions led by broker 101."""
     topic = (TopicRecord(name="large", topic_id=TOPIC), 0)
     partitions = [
         PartitionRecord(

@@ -75,8 +75,8 @@ def active(count: int = 3, **changes: object) -> tuple[Net, int]:
     return net, leader
 
 
-def test_who_asks_after_an_answer_sees_what_was_answered() -> None:
-    """Clients are answered before the controller is told of the commit; so whoever asks next has it told at once."""
+def test_a_request_after_an_answer_sees_what_was_answered() -> None:
+    """Clients are answered before the controller applies the commit, so the next request applies the commit first."""
     net, leader = active()
     subscription = DescribeConfigsResource(
         resource_type=ResourceType.CLIENT_METRICS, resource_name="subscription", configuration_keys=None
@@ -137,7 +137,7 @@ def is_registered(net: Net, node: int, observer: int) -> bool:
 
 
 def test_every_controller_registers_itself_once_per_start() -> None:
-    """Standbys ask the active controller, which registers itself: one record each, whoever leads next."""
+    """Standbys register at the active controller, which registers itself: one record each, also after a failover."""
     net, leader = active()
     net.until(lambda: all(is_registered(net, node, leader) for node in (1, 2, 3)))
     assert sorted(record.controller_id for record in registrations(net, leader)) == [1, 2, 3]
@@ -327,7 +327,7 @@ def test_describe_cluster_lists_the_controllers_on_any_node() -> None:
     assert net.ask(leader, DescribeClusterRequest(), version=0).error_code == Error.INVALID_REQUEST
 
 
-def test_who_knows_no_metadata_yet_does_not_call_it_too_old() -> None:
+def test_a_controller_without_metadata_does_not_call_the_metadata_too_old() -> None:
     """Kafka's admin client would believe that for ever."""
     net, _ = active()
     for node in tuple(net.replicas):

@@ -126,7 +126,7 @@ def test_a_standby_answers_not_controller_and_learns_nothing() -> None:
 
 
 def test_a_registration_that_was_not_committed_is_forgotten() -> None:
-    """A leader that is cut off takes a registration, which nobody else ever sees."""
+    """A leader that is cut off takes a registration, which no other node ever sees."""
     quorum = Quorum()
     quorum.arrive(101)
     old = quorum.leader
@@ -160,8 +160,8 @@ def test_a_topic_moves_to_the_broker_that_is_left() -> None:
         assert {(one.leader, one.isr) for one in partitions} == {(102, (102,))}
 
 
-def test_when_no_more_may_wait_nothing_is_decided_and_nobody_is_taken_for_dead() -> None:
-    """A leader that is cut off fills up: what comes then is answered as by Kafka when its queue is too long."""
+def test_with_a_full_queue_nothing_is_decided_and_no_broker_is_fenced() -> None:
+    """The queue of a leader that is cut off fills up; further requests are answered as by Kafka with a full queue."""
     quorum = Quorum(max_waiting=3)
     quorum.arrive(101)
     leader = quorum.leader

@@ -1,4 +1,4 @@
-"""Quorums whose voters stand in the log (KIP-853), in memory: formatted by us, and begun by Apache Kafka."""
+"""Dynamic quorums (KIP-853), in memory: formatted by us, and begun by Apache Kafka."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from transport.protocol.messages.describe_quorum import (
     DescribeQuorumRequestTopicData,
 )
 
-NOBODY = VoterSet(())
+NO_VOTERS = VoterSet(())
 
 
 def directory_id(node: int) -> Uuid:
@@ -59,7 +59,7 @@ def dynamic_net(voting: int = 3, joining: int = 0, **changes: object) -> Net:
     initial = VoterSet.of(map(voter, range(1, voting + 1)))
     disks = {node: dynamic_disk(node, initial if node <= voting else None) for node in range(1, voting + joining + 1)}
     bootstrap = tuple(ListenerAddress("CONTROLLER", f"n{node}", 9093) for node in range(1, voting + 1))
-    return Net(voting, disks=disks, voters=NOBODY, bootstrap=bootstrap, **changes)
+    return Net(voting, disks=disks, voters=NO_VOTERS, bootstrap=bootstrap, **changes)
 
 
 def describe(net: Net) -> DescribeQuorumResponse:
@@ -115,7 +115,7 @@ def test_describe_quorum_names_the_directories() -> None:
     assert [(node.node_id, node.listeners[0].host) for node in answer.nodes] == [(1, "n1"), (2, "n2"), (3, "n3")]
 
 
-def test_a_voter_whose_disk_was_wiped_is_an_observer_and_never_stands() -> None:
+def test_a_voter_with_a_wiped_disk_is_an_observer_and_never_campaigns() -> None:
     """Its id is that of a voter, its directory is not: it must not vote for what it has forgotten (KIP-853)."""
     net = dynamic_net()
     leader = net.elect()
@@ -152,7 +152,7 @@ def dynamic3() -> dict[int, MemoryDisk]:
 
 def real_dynamic_net(**changes: object) -> Net:
     disks = {node: disk.fork() for node, disk in dynamic3().items()}
-    return Net(4, application=host_controller, disks=disks, cluster_id=None, voters=NOBODY, **changes)
+    return Net(4, application=host_controller, disks=disks, cluster_id=None, voters=NO_VOTERS, **changes)
 
 
 def test_a_dynamic_quorum_of_apache_kafka_goes_on_under_our_nodes() -> None:
@@ -183,7 +183,7 @@ def test_a_dynamic_quorum_of_apache_kafka_goes_on_under_our_nodes() -> None:
     assert {at: data for at, data in held.items() if at >= start}.items() <= batches_of(net.disks[leader]).items()
 
 
-def test_snapshots_carry_the_voters_and_whoever_takes_one_knows_them() -> None:
+def test_snapshots_carry_the_voters_to_the_nodes_that_load_them() -> None:
     options = SnapshotOptions(max_bytes=2000, retention=Retention(max_bytes=1))
     net = dynamic_net(joining=1, application=host_controller, snapshots=options)
     net.kill(4)

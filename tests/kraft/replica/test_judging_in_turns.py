@@ -182,7 +182,7 @@ def test_judging_is_no_silence_of_the_leader() -> None:
     assert node.replica.log.end_offset == 1501
 
 
-def test_a_leader_whose_records_are_refused_is_not_held_for_alive_by_them() -> None:
+def test_refused_records_are_no_sign_of_a_live_leader() -> None:
     node = Follower()
     bad = build_batch(1, 1, START_MS, [*[NOTHING] * RECORDS, b"\xff\xff\xff\xff"])
     end_ms = node.now_ms + 2 * node.replica.options.quorum.fetch_timeout_ms

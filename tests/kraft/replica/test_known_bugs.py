@@ -65,19 +65,19 @@ def epochs(net: Net) -> set[int]:
 
 def causes(net: Net, node: int) -> list[str]:
     """Why a node changed its state, each time."""
-    return [effect.cause for who, effect in net.traces if who == node and isinstance(effect, StateChanged)]
+    return [effect.cause for at, effect in net.traces if at == node and isinstance(effect, StateChanged)]
 
 
 def reports(net: Net, node: int) -> list[str]:
     """What a node has found strange of others."""
-    return [effect.what for who, effect in net.traces if who == node and isinstance(effect, PeerFault)]
+    return [effect.what for at, effect in net.traces if at == node and isinstance(effect, PeerFault)]
 
 
 # A majority that cannot be reached
 
 
 def test_a_leader_that_is_cut_from_its_majority_resigns() -> None:
-    """KAFKA-15489, KAFKA-13621: it went on leading, and whoever could reach only that leader waited for ever."""
+    """KAFKA-15489, KAFKA-13621: the leader went on, and clients that reached only that leader waited for ever."""
     net = Net()
     leader = net.elect()
     net.cut = {leader}
@@ -100,7 +100,7 @@ def test_what_is_said_in_a_leaders_own_name_is_no_majority() -> None:
     assert "check-quorum" in causes(net, leader)
 
 
-def test_whoever_only_downloads_a_snapshot_keeps_its_leader() -> None:
+def test_a_follower_that_only_downloads_a_snapshot_keeps_its_leader() -> None:
     """KAFKA-15489: what counts is a Fetch or a FetchSnapshot; a download takes longer than the leader's patience."""
     net = quorum()
     write(net, 200)
@@ -141,7 +141,7 @@ def test_the_only_voter_never_misses_a_majority() -> None:
 
 
 def test_a_returning_node_never_raises_the_epoch() -> None:
-    """KIP-996: a node that nobody heard for a while came back with an epoch of its own, and ended a good leader's."""
+    """KIP-996: a node that was cut off came back with a higher epoch of its own, and deposed a good leader."""
     net = Net()
     leader = net.elect()
     before = epochs(net)
@@ -183,8 +183,8 @@ def test_an_observer_that_is_cut_from_the_leader_finds_the_new_one() -> None:
 
 
 def test_an_observer_returns_to_a_leader_that_can_be_reached_again() -> None:
-    """KAFKA-19354: once its fetch timeout was over, it asked the bootstrap servers for ever, who only named the leader
-    again.
+    """KAFKA-19354: after its fetch timeout the observer asked the bootstrap servers for ever, which only named the
+    leader again.
     """
     net, leader, observer = observed()
     net.unreachable = {(observer, f"n{leader}")}
@@ -222,7 +222,7 @@ def update(net: Net, node: int, host: str) -> UpdateRaftVoterRequest:
     )
 
 
-def test_an_update_waits_for_a_change_that_nobody_waits_for_any_more() -> None:
+def test_an_update_waits_for_a_change_without_a_waiting_caller() -> None:
     """KAFKA-20740: a removal timed out, its record was in the log, and an update wrote a second uncommitted set."""
     net = dynamic_net(3)
     leader = net.elect()
@@ -339,7 +339,7 @@ def test_what_no_snapshot_holds_is_never_too_old() -> None:
 
 
 def disk_with(*batches: list[Message]) -> MemoryDisk:
-    """The disk of the only voter, whose log has these."""
+    """The disk of the only voter, with these records in its log."""
     disk = formatted_disk(1)
     disk.mkdir(PARTITION)
     file = disk.open(LOG, create=True)
@@ -376,7 +376,7 @@ def config(number: int) -> ConfigRecord:
 
 
 def test_a_snapshot_ends_where_a_batch_ends_and_outside_of_transactions() -> None:
-    """KAFKA-17713: one ended where a transaction began, within a batch, and whoever took it could not fetch on."""
+    """KAFKA-17713: a snapshot ended at the begin of a transaction, within a batch; its followers could not fetch on."""
     disk = disk_with(
         [METADATA_VERSION, *(config(number) for number in range(50)), BeginTransactionRecord()],
         [config(number) for number in range(50, 100)],
@@ -393,8 +393,8 @@ def test_a_snapshot_ends_where_a_batch_ends_and_outside_of_transactions() -> Non
 
 
 def test_a_snapshot_that_replaced_the_log_leaves_no_older_one() -> None:
-    """Ours: after a power failure between the two, the older snapshot stayed; as leader the node then sent a follower,
-    whose log began where its own did, to the snapshot that this follower had, again and again.
+    """Ours: after a power failure between the two, the older snapshot stayed. As leader the node then sent a follower
+    with the same log start to a snapshot that the follower had, again and again.
     """
     net = quorum(max_idle_interval_ms=0)
     write(net, 30)
@@ -492,8 +492,8 @@ def test_a_peer_that_calls_everything_invalid_is_reported() -> None:
     goes_on(net)
 
 
-def test_what_is_committed_is_never_cut_whoever_asks() -> None:
-    """KAFKA-12460: a follower cut its log below the high watermark, if the leader said so; since then it dies."""
+def test_committed_records_are_never_truncated_at_a_leaders_request() -> None:
+    """KAFKA-12460: a follower truncated committed records at the leader's request; now its process ends."""
     net = Net()
     leader = net.elect()
     net.submit(leader, b"kept")

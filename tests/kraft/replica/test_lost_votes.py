@@ -65,7 +65,7 @@ def test_a_quorum_state_of_an_earlier_epoch_than_a_snapshot_is_refused() -> None
 
 
 def test_a_new_directory_has_no_vote_to_lose() -> None:
-    """Nor has one whose node was killed before its first record."""
+    """Nor has the directory of a node that was killed before its first record."""
     net = Net(1)
     net.kill(1)
     disk = net.disks[1]

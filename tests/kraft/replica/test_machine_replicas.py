@@ -63,7 +63,7 @@ def machines(count: int = 3, **changes: Any) -> Net:
 
 
 def forgetful() -> Net:
-    """Three machines whose logs soon begin at a snapshot."""
+    """Three machines with logs that soon begin at a snapshot."""
     retention = Retention(max_bytes=1, max_ms=1)
     return machines(snapshots=SnapshotOptions(max_bytes=500, retention=retention), segment_bytes=500)
 
@@ -121,7 +121,7 @@ def test_what_was_submitted_before_there_is_a_leader_waits_for_one() -> None:
     assert result(net, call) == 1
 
 
-def test_who_submitted_finds_it_on_its_own_node() -> None:
+def test_a_submitted_command_is_visible_on_the_callers_own_node() -> None:
     net = machines()
     net.elect()
     node = follower(net)
@@ -350,7 +350,7 @@ def test_an_empty_node_takes_the_state_from_a_snapshot_and_says_that_it_has_skip
     assert result(net, submit(net, late, "more")) == 301
 
 
-def test_a_command_whose_entry_stands_in_a_snapshot_is_answered_from_there() -> None:
+def test_a_command_with_its_entry_in_a_snapshot_is_answered_from_there() -> None:
     net = forgetful()
     leader = net.elect()
     slow = follower(net)
@@ -370,7 +370,7 @@ def test_a_command_whose_entry_stands_in_a_snapshot_is_answered_from_there() -> 
     assert words(net, leader).count("second") == 1
 
 
-def test_a_session_whose_entry_stands_in_a_snapshot_is_asked_for_once_more() -> None:
+def test_a_session_with_its_entry_in_a_snapshot_is_opened_once_more() -> None:
     net = forgetful()
     leader = net.elect()
     slow = follower(net)
@@ -397,7 +397,7 @@ def test_a_node_that_was_away_for_longer_than_its_session_lives_says_that_it_doe
     net.once()
     net.cut = {slow}
     net.advance(TTL_MS + 1)
-    open_session(net, net.elect(), "somebody")
+    open_session(net, net.elect(), "a session")
     for at in range(100):
         assert outcome(net, submit(net, leader, f"word {at}"))
     net.advance(200_000)
@@ -448,7 +448,7 @@ def test_a_bug_in_apply_stops_the_node_and_says_where() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_whoever_is_killed_nothing_is_done_twice_and_nothing_lost(seed: int) -> None:
+def test_killed_nodes_do_nothing_twice_and_lose_nothing(seed: int) -> None:
     """Clients with names repeat their commands at any node until they are answered; nodes die meanwhile."""
     rng = Random(f"killed {seed}")
     net = machines(3, seed=seed, snapshots=SnapshotOptions(max_bytes=3000))

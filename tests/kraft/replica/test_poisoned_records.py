@@ -228,7 +228,7 @@ def test_a_snapshot_that_cannot_be_read_is_not_installed(change: Callable[[bytes
     replace_disk(net, node)
     net.start(node)
     net.advance(3000)
-    said = [effect.what for who, effect in net.traces if who == node and hasattr(effect, "what")]
+    said = [effect.what for at, effect in net.traces if at == node and hasattr(effect, "what")]
     assert any("is damaged" in what and re.search(why, what) for what in said), said
     assert snapshots(net, node) == ()
     disk.remove(path)

@@ -56,14 +56,14 @@ def vote_error(net: Net, node: int, voter_id: int, directory: Uuid) -> Error:
 
 
 def stops(net: Net, node: int, what: Callable[[], object], failure: type[Exception]) -> Exception:
-    """What ends a node, whose memory is gone then."""
+    """The error that ended a node; the node's memory is lost then."""
     with pytest.raises(failure) as ended:
         what()
     net.kill(node)
     return ended.value
 
 
-# Others than it takes them for
+# Nodes and directories of another cluster
 
 
 def test_a_directory_of_another_cluster_is_refused() -> None:
@@ -75,8 +75,8 @@ def test_a_directory_of_another_cluster_is_refused() -> None:
         net.start(3)
 
 
-def test_a_member_of_another_cluster_disturbs_nobody_and_learns_nothing() -> None:
-    """It sits at the address of a voter: whom it asks, and who asks it, reports it."""
+def test_a_member_of_another_cluster_disturbs_no_node_and_learns_nothing() -> None:
+    """The member is at the address of a voter: each node that asks it, or that it asks, reports the member."""
     net = Net(3)
     leader = net.elect()
     stranger = others(net, leader)[0]
@@ -93,7 +93,7 @@ def test_a_member_of_another_cluster_disturbs_nobody_and_learns_nothing() -> Non
         assert any("INCONSISTENT_CLUSTER_ID" in what for what in reports(net, node))
 
 
-def test_nobody_votes_in_the_name_of_another() -> None:
+def test_no_replica_votes_in_the_name_of_another() -> None:
     """An unknown voter id, and the id of a disk that was replaced."""
     net = dynamic_net(3)
     leader = net.elect()
@@ -105,7 +105,7 @@ def test_nobody_votes_in_the_name_of_another() -> None:
     goes_on(net)
 
 
-def test_who_is_no_voter_commits_nothing() -> None:
+def test_a_replica_that_is_no_voter_commits_nothing() -> None:
     """Neither a stranger nor the id of a voter with another directory acknowledges anything for the quorum."""
     net = dynamic_net(3)
     leader = net.elect()
@@ -142,8 +142,9 @@ def test_who_is_no_voter_commits_nothing() -> None:
 
 @pytest.mark.parametrize("make", [Net, dynamic_net])
 def test_a_voter_that_has_lost_its_log_and_not_its_name_is_reported(make: Callable[..., Net]) -> None:
-    """The directory id is that of a voter, so nobody can know that it has forgotten its votes and acknowledgements, but
-    the leader sees its log shrink. What the others hold is not lost by it: it may vote, and is not elected.
+    """The directory id is that of a voter, so no node can know that this voter has forgotten its votes and
+    acknowledgements; but the leader sees its log shrink. Records of the others are not lost: the voter may vote, and
+    is not elected.
     """
     net = make(3)
     leader = net.elect()
@@ -185,7 +186,7 @@ def put_snapshot(disk: MemoryDisk, content: bytes, snapshot: OffsetAndEpoch) -> 
 
 @pytest.mark.parametrize("where", ["within the log, of another epoch", "behind the log, of an epoch before its last"])
 def test_a_snapshot_of_another_cluster_is_refused(where: str) -> None:
-    """A snapshot does not say whose it is, but it says of which epoch its last record is."""
+    """A snapshot does not name its cluster, but names the epoch of its last record."""
     net = quorum(max_idle_interval_ms=0)
     write(net, 40)
     leader, node = net.leader, follower_of(net)
@@ -205,7 +206,7 @@ def test_a_snapshot_of_another_cluster_is_refused(where: str) -> None:
     net.until(lambda: are_equal(net))
 
 
-def test_whoever_took_the_voters_of_another_cluster_is_none_of_ours() -> None:
+def test_a_node_with_the_voters_of_another_cluster_is_none_of_ours() -> None:
     """A snapshot ahead of the log replaces it, as with Kafka; but its voters are not this node's quorum."""
     foreign = dynamic_net(3, application=host_controller, snapshots=OFTEN)
     foreign.elect()
@@ -258,7 +259,7 @@ FAILURES = {
 
 @pytest.mark.parametrize("leads", [True, False], ids=["leader", "follower"])
 @pytest.mark.parametrize("failure", FAILURES)
-def test_who_cannot_write_stops_and_the_others_commit(failure: str, leads: bool) -> None:
+def test_a_node_that_cannot_write_stops_and_the_others_commit(failure: str, leads: bool) -> None:
     """The failed operation is never repeated by the node that saw it fail; a start on a sound disk goes on."""
     number, failing = FAILURES[failure]
     net = quorum(segment_bytes=600, max_idle_interval_ms=0)

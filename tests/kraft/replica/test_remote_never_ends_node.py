@@ -153,7 +153,7 @@ def test_a_log_with_two_voter_sets_at_one_offset_is_refused_at_the_start() -> No
 
 
 def test_changes_outside_of_their_batch_reach_no_history() -> None:
-    """The core does not rely on who has read the batch."""
+    """The core does not rely on the checks of the replica that read the batch."""
     one = OneCore()
     for offsets in ((99,), (102,), (101, 100), (100, 100)):
         changes = tuple(QuorumChange(offset, 1) for offset in offsets)
@@ -201,8 +201,8 @@ def test_a_port_that_no_host_has_is_not_passed_on() -> None:
 
 
 @pytest.mark.parametrize("leader_id", [-2, -(2**31)])
-def test_a_negative_leader_is_nobody(leader_id: int) -> None:
-    """No id below -1 is a node's: a follower of such a leader could vote for nobody in that epoch again."""
+def test_a_negative_leader_id_names_no_leader(leader_id: int) -> None:
+    """No id below -1 is a node's: a follower of such a leader could not vote in that epoch again."""
     one = OneCore()
     named = FetchReply(epoch=6, leader_id=leader_id, endpoints=endpoints(1), error=Error.FENCED_LEADER_EPOCH)
     one.answer(named, peer=1)
@@ -259,7 +259,7 @@ def catch_up(one: OneCore, *nodes: int) -> None:
 
 
 def two_probes() -> tuple[OneCore, SendRequest]:
-    """A leader that adds 3, whose attempt to add 1 has ended without an answer of 1; and the question to 1."""
+    """A leader that adds 3, after an attempt to add 1 that ended without an answer of 1; and the request to 1."""
     one = only_voter()
     catch_up(one, 1, 3)
     one.step(Received(1, AddVoter(voter(1))))

@@ -99,7 +99,7 @@ def test_a_follower_refuses_a_submit_and_names_the_leader() -> None:
     assert refused.leader == net.replicas[leader].core.leader
 
 
-def test_a_value_too_large_for_a_batch_is_refused_and_harms_nobody() -> None:
+def test_a_value_too_large_for_a_batch_is_refused_and_harms_no_other() -> None:
     net = Net()
     leader = net.elect()
     refused = net.submit(leader, bytes(9 << 20))
@@ -110,7 +110,7 @@ def test_a_value_too_large_for_a_batch_is_refused_and_harms_nobody() -> None:
     assert net.done[taken].error == Error.NONE
 
 
-def test_a_polite_stop_hands_leadership_over_quickly() -> None:
+def test_a_graceful_shutdown_hands_leadership_over_quickly() -> None:
     net = Net()
     old = net.elect()
     net.step(old, BeginShutdown())
@@ -121,8 +121,8 @@ def test_a_polite_stop_hands_leadership_over_quickly() -> None:
     assert net.leader not in (0, old)
 
 
-def test_a_leader_that_stops_stays_for_a_moment_for_the_votes_of_who_has_heard_that_it_resigns() -> None:
-    """Here they stop, too, and so nobody asks for its vote."""
+def test_a_leader_that_stops_stays_for_a_moment_to_vote_for_its_successors() -> None:
+    """Here the successors stop, too, so no candidate asks for the leader's vote."""
     net = Net()
     old = net.elect()
     for node in (*(net.replicas.keys() - {old}), old):
@@ -136,7 +136,7 @@ def test_a_leader_that_stops_stays_for_a_moment_for_the_votes_of_who_has_heard_t
     assert core.may_stop
 
 
-def test_a_polite_stop_first_commits_what_is_written_and_takes_nothing_new() -> None:
+def test_a_graceful_shutdown_first_commits_what_is_written_and_takes_nothing_new() -> None:
     net = Net()
     old = net.elect()
     written = net.submit(old, b"written")
@@ -149,7 +149,7 @@ def test_a_polite_stop_first_commits_what_is_written_and_takes_nothing_new() -> 
     assert net.values_of(net.leader) == [b"written"]
 
 
-def test_a_polite_stop_does_not_wait_for_ever_for_a_majority() -> None:
+def test_a_graceful_shutdown_does_not_wait_for_ever_for_a_majority() -> None:
     net = Net()
     old = net.elect()
     written = net.submit(old, b"written")

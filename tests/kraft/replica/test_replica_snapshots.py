@@ -113,7 +113,7 @@ class SlowDisk(Net):
 
 
 def test_a_snapshot_waits_until_the_log_is_on_the_disk_up_to_its_offset() -> None:
-    """A leader commits what a majority of others has on disk; a start takes its snapshot for a proof of its own log."""
+    """A leader may commit by the disks of the others; a start takes the node's snapshot as proof of its own log."""
     net = SlowDisk(3, application=host_controller, snapshots=OFTEN, quorum=SMALL_PIECES)
     leader = net.slow = net.elect()
     write(net, 60)
@@ -211,7 +211,7 @@ def test_an_empty_node_takes_the_snapshot_in_pieces_and_then_the_log() -> None:
     assert net.replicas[node].core.log_start_offset == newest.offset
 
 
-def test_a_node_whose_log_is_gone_at_the_leader_takes_the_snapshot() -> None:
+def test_a_node_behind_the_start_of_the_leaders_log_takes_the_snapshot() -> None:
     net = quorum(SCARCE, segment_bytes=2000, max_idle_interval_ms=0)
     write(net, 5)
     node = follower_of(net)
@@ -305,7 +305,7 @@ def test_what_is_damaged_on_the_way_is_not_adopted(way: str) -> None:
     net.start(node)
     net.until(lambda: bool(tampered))
     net.until(lambda: are_equal(net))
-    assert any(who == node and isinstance(effect, PeerFault) for who, effect in net.traces)
+    assert any(at == node and isinstance(effect, PeerFault) for at, effect in net.traces)
     assert not any(name.endswith(".part") for name in net.disks[node].list(PARTITION))
 
 
@@ -327,7 +327,7 @@ def test_a_snapshot_that_is_damaged_on_the_leaders_disk_replaces_nothing() -> No
     net.advance(3000)
     assert net.replicas[node].core.log_end_offset == 0
     assert snapshots(net, node) == ()
-    assert any("damaged" in effect.what for who, effect in net.traces if who == node and isinstance(effect, PeerFault))
+    assert any("damaged" in effect.what for at, effect in net.traces if at == node and isinstance(effect, PeerFault))
     write(net, 60, first=500)
     net.until(lambda: are_equal(net))
 
@@ -389,7 +389,7 @@ def ask(net: Net, node: int, **changes: Any) -> FetchSnapshotResponsePartitionSn
     return answer.topics[0].partitions[0]
 
 
-def test_who_asks_for_a_piece_gets_it_or_kafkas_error() -> None:
+def test_a_request_for_a_piece_gets_it_or_kafkas_error() -> None:
     """Kafka cannot encode the errors of a partition, as it leaves the records null, and so answers nothing."""
     net = quorum()
     write(net, 60)

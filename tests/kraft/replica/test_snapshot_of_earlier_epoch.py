@@ -26,7 +26,7 @@ def at(offset: int, epoch: int) -> OffsetAndEpoch:
 
 
 def view(end: int, *epochs: tuple[int, int], held: tuple[OffsetAndEpoch, ...] = (), committed: int = -1) -> LogView:
-    """A log whose epochs begin at these offsets, and which begins at the first snapshot that it holds."""
+    """A log with epochs that begin at these offsets, and with its start at the first snapshot that it holds."""
     history = EpochHistory(tuple(at(offset, epoch) for epoch, offset in epochs))
     start = held[0].offset if held else 0
     log = LogView(start_offset=start, end_offset=end, epochs=history, snapshots=held)
@@ -117,7 +117,7 @@ def test_a_follower_with_a_tail_of_a_later_epoch_catches_up() -> None:
     assert net.replicas[node].log.last_epoch == 3
     net.traces.clear()
     net.until(lambda: are_equal(net))
-    assert not [effect for who, effect in net.traces if who == node and isinstance(effect, PeerFault)]
+    assert not [effect for at, effect in net.traces if at == node and isinstance(effect, PeerFault)]
 
 
 class PowerFails(Exception):

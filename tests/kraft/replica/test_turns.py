@@ -73,7 +73,7 @@ class Counted:
 
 
 class CountedNet(Net):
-    """A net whose every step of a replica is told to the counters."""
+    """A net that reports every step of a replica to the counters."""
 
     def __init__(self, *counters: Counted, **changes: Any) -> None:
         self.counters = counters
@@ -280,7 +280,7 @@ def test_the_next_leader_completes_a_fence_that_a_crash_has_cut() -> None:
     quorum.beats_until(lambda: quorum.controller().history.committed.topics is not topics)
     left = quorum.members(GONE)
     assert left == MEMBERSHIPS - RECORDS_PER_BATCH
-    assert not quorum.is_fenced(GONE), "the fence comes last: nobody is told of a fenced broker that leads"
+    assert not quorum.is_fenced(GONE), "the fence comes last: no record names a fenced broker as leader"
     net.kill(quorum.leader)
     quorum.leader = net.elect()
     net.until(lambda: quorum.members(GONE) == left)
@@ -292,7 +292,7 @@ def test_the_next_leader_completes_a_fence_that_a_crash_has_cut() -> None:
     assert {(one.leader, one.isr, one.partition_epoch) for one in partitions} == {(LEADING, (LEADING, OTHER), 1)}
 
 
-def test_who_waits_for_a_leader_that_is_deposed_is_sent_away() -> None:
+def test_requests_that_wait_at_a_deposed_leader_are_refused() -> None:
     quorum = Quorum()
     quorum.create("one", "two")
     net, former = quorum.net, quorum.leader
@@ -431,7 +431,7 @@ def test_more_topics_than_one_operation_has_records_are_not_deleted() -> None:
 
 
 def test_a_record_about_all_partitions_is_replayed_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever sets the min.insync.replicas of all brokers clears the eligible leaders of all topics."""
+    """A change of min.insync.replicas for all brokers clears the eligible leaders of all topics."""
     quorum = Quorum()
     enabled = FeatureUpdateKey(feature="eligible.leader.replicas.version", max_version_level=1, upgrade_type=1)
     answer = quorum.net.ask(quorum.leader, m.UpdateFeaturesRequest(feature_updates=[enabled]))
@@ -458,7 +458,7 @@ def test_a_record_about_all_partitions_is_replayed_in_turns(monkeypatch: pytest.
 
 
 def test_an_incarnation_that_is_not_registered_has_no_session() -> None:
-    """Anybody can invent ids and epochs: each would be looked for when it expires."""
+    """Any client can invent ids and epochs, and each session would cost a search when it expires."""
     quorum = Quorum()
     facts_of = FactsOf()
     facts = facts_of(quorum.controller()._sessions)

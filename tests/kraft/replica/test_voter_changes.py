@@ -181,8 +181,8 @@ def test_every_refusal_of_a_removal_has_kafkas_error() -> None:
     assert error_of(static, remove(1, directory_id(1))) == Error.UNSUPPORTED_VERSION
 
 
-def test_a_second_change_waits_for_the_first_even_if_nobody_waits_for_that_any_more() -> None:
-    """KAFKA-20740: the one who asked was told to try later, but the record is in the log."""
+def test_a_second_change_waits_for_the_first_even_without_a_waiting_caller() -> None:
+    """KAFKA-20740: the caller was told to try later, but the record is in the log."""
     net = dynamic_net(3, joining=1)
     leader = net.elect()
     net.advance(1000)
@@ -292,8 +292,8 @@ def test_every_refusal_of_an_update_has_kafkas_error() -> None:
     assert net.replicas[leader].core.history.voters_offset == 2, "nothing has changed, so nothing was written"
 
 
-def test_a_new_leader_changes_nobody_before_it_has_committed_something_of_its_own_epoch() -> None:
-    """Else two leaders could each have a majority of another set (the flaw of 2015 in Raft's single-server changes)."""
+def test_a_new_leader_changes_no_voter_before_it_has_committed_a_record_of_its_own_epoch() -> None:
+    """Otherwise two leaders could each have a majority of another set (2015 flaw of Raft's single-server changes)."""
     net = dynamic_net(3)
     first = net.elect()
     net.kill(first)
@@ -326,7 +326,7 @@ def test_a_static_quorum_becomes_dynamic_once_every_voter_has_told_its_directory
     leader = net.elect()
     net.until(lambda: net.replicas[leader].is_active)
     net.advance(500)
-    assert update_error(net, raise_kraft_version()) == Error.INVALID_UPDATE_VERSION, "nobody has told anything yet"
+    assert update_error(net, raise_kraft_version()) == Error.INVALID_UPDATE_VERSION, "no voter has reported yet"
     net.advance(3000)
     assert update_error(net, raise_kraft_version(validate_only=True)) == Error.NONE
     assert net.replicas[leader].core.history.kraft_version == STATIC
@@ -343,8 +343,8 @@ def test_a_static_quorum_becomes_dynamic_once_every_voter_has_told_its_directory
     agree_on(net, *sorted({1, 2, 3} - {other}))
 
 
-def test_who_knows_only_voters_that_are_gone_asks_those_of_its_configuration() -> None:
-    """As in Kafka. Found by the simulator: a node asked nobody but the voters that stand in its log."""
+def test_a_node_that_knows_only_lost_voters_asks_those_of_its_configuration() -> None:
+    """As in Kafka. Found by the simulator: a node asked only the voters of its log."""
     net = Net(3, application=host_controller)
     first = net.elect()
     net.advance(3500)
@@ -368,7 +368,7 @@ def voter_of(replica: Replica) -> Voter:
 
 
 def test_of_two_voters_the_one_that_removed_itself_is_elected_once_more_to_have_that_committed() -> None:
-    """Found by the simulator: only it has the record, so the other can neither commit it nor be elected without it."""
+    """Found by the simulator: only that voter has the record, so the other can neither commit it nor be elected."""
     net = dynamic_net(2)
     leader = net.elect()
     other = ({1, 2} - {leader}).pop()
@@ -383,11 +383,11 @@ def test_of_two_voters_the_one_that_removed_itself_is_elected_once_more_to_have_
     net.submit(other, b"alone")
     net.start(leader)
     net.advance(10_000)
-    assert net.leader == other, "who is removed for good stands no more, restarted or not"
+    assert net.leader == other, "a removed voter never campaigns again, restarted or not"
 
 
 def test_one_that_was_removed_stands_where_only_it_and_a_lost_leader_had_the_record() -> None:
-    """Found by the simulator: its log is longer than that of the two who are left, and they need its vote."""
+    """Found by the simulator: the removed voter's log is longer than those of the two others, which need its vote."""
     net = dynamic_net(4)
     leader = net.elect()
     removed, *others = sorted({1, 2, 3, 4} - {leader})
@@ -402,8 +402,8 @@ def test_one_that_was_removed_stands_where_only_it_and_a_lost_leader_had_the_rec
 
 
 def test_a_voter_that_does_not_know_yet_that_it_is_one_lets_another_lead() -> None:
-    """Found by the simulator: as an observer by its own log it heard the leader that is lost, and, as Kafka's, refused
-    pre-votes ever after, without which nobody can be elected.
+    """Found by the simulator: the voter, an observer by its own log, had heard the lost leader. As Kafka's, it refused
+    pre-votes ever after, without which no node can be elected.
     """
     net = dynamic_net(2, joining=1)
     first = net.elect()
@@ -420,8 +420,8 @@ def test_a_voter_that_does_not_know_yet_that_it_is_one_lets_another_lead() -> No
     net.until(lambda: net.replicas[3].core.is_voter)
 
 
-def test_a_node_that_knows_who_leads_but_not_where_follows_once_it_is_told() -> None:
-    """Found by the simulator: who joins and is restarted before it has any record remembers only the leader's id."""
+def test_a_node_that_knows_the_leaders_id_and_no_address_follows_once_it_learns_that() -> None:
+    """Found by the simulator: a node that joins and restarts before its first record remembers only the leader's id."""
     net = dynamic_net(1, joining=1)
     net.kill(2)
     net.elect()

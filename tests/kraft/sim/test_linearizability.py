@@ -47,8 +47,8 @@ def test_moments_that_are_equal_are_concurrent() -> None:
     assert decide(op(1, 0, 10, WRITE_1), op(2, 10, 15, READ, 0)).verdict is Verdict.LINEARIZABLE
 
 
-def test_who_saw_the_new_value_may_not_be_followed_by_who_sees_the_old_one() -> None:
-    """The write never returns; once somebody has read it, it has happened."""
+def test_a_read_of_the_new_value_may_not_be_followed_by_a_read_of_the_old_one() -> None:
+    """The write never returns; after a read of its value, the write has happened."""
     write = op(1, 0, None, WRITE_1)
     assert decide(write, op(2, 1, 2, READ, 0), op(3, 3, 4, READ, 1)).verdict is Verdict.LINEARIZABLE
     assert decide(write, op(2, 1, 2, READ, 1), op(3, 3, 4, READ, 0)).verdict is Verdict.VIOLATED

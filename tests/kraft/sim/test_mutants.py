@@ -23,7 +23,7 @@ SLOW = {
     "fetches-confirm-the-leader",
     "later-epoch-beats-a-snapshot",
 }
-"""Runs with these take long, as nobody gets anywhere in them, or take many seeds."""
+"""Runs with these take long, as no node makes progress in them, or take many seeds."""
 RANGES = range(0, 50_000, 10_000)
 """Where the soak begins to look for each."""
 
@@ -76,7 +76,7 @@ def test_a_saved_schedule_breaks_what_it_did(path: Path) -> None:
     """And nothing without the mutant, in which the same may not even be possible."""
     schedule = decode_schedule(path.read_bytes(), path.name)
     assert schedule.mutant == path.stem
-    assert len(schedule.actions) < 30, "nobody reads so much"
+    assert len(schedule.actions) < 30, "no person reads so much"
     failure = replay(schedule).failure
     assert failure is not None
     assert check_of(failure) == schedule.violated
@@ -96,7 +96,7 @@ def test_a_mutant_is_gone_when_the_block_ends(name: str) -> None:
 
 
 def test_a_mutant_is_gone_when_something_fails() -> None:
-    """Nothing else in this process may run on broken code; nor does a mutant that nobody knows break anything."""
+    """Nothing else in this process may run on broken code; nor does an unknown mutant break anything."""
     sound = VotedState.can_grant
     with pytest.raises(KeyError), planted("vote-again"), planted("no-such-thing"):
         pytest.fail("nothing can have been planted")

@@ -45,7 +45,7 @@ def test_a_quorum_keeps_its_promises_under_faults(first: int, nodes: int) -> Non
 
 
 def test_a_quorum_of_controllers_keeps_its_promises_under_faults() -> None:
-    """What the controller answers for is in the log, whoever leads by then."""
+    """Every acknowledged change is in the log, also under a later leader."""
     results = _run_slice(0, 2 * SLICE, 3, controller_member)
     assert sum(result.acknowledged for result in results) > 10 * SLICE
 
@@ -98,17 +98,17 @@ def test_symmetric_candidates_converge() -> None:
 
 
 def test_without_random_timers_symmetric_candidates_stay_in_each_others_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The test above can fail: with one timer for all, every pre-vote is won by all and every vote by nobody."""
+    """The test above can fail: with one timer for all, every node wins its pre-votes and no node wins a vote."""
     monkeypatch.setattr(QuorumState, "random_election_timeout_ms", lambda quorum: quorum.config.election_timeout_ms)
     with pytest.raises(AssertionError, match="no progress"):
         _elect(0)
 
 
-# Partial partitions: who asks beforehand does not disturb
+# Partial partitions: pre-votes keep a node from disturbing the leader
 
 
 def _leaders_with_cut_links(seed: int, links: list[tuple[int, int]]) -> tuple[tuple[int, ...], int]:
-    """Who led within 20 virtual seconds in which these links never worked, and how much was committed."""
+    """The leaders within 20 virtual seconds in which these links never worked, and how much was committed."""
     print(f"seed {seed}")
     simulator = Simulator(Scenario.drawn("core", 5, seed, config=QuorumConfig()))
     simulator.faults.faults = NO_FAULTS

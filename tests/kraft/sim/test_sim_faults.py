@@ -37,7 +37,7 @@ DISK_FAULTS = ("disk-error", "disk-full", "disk-rot", "disk-swapped", "disk-wipe
 
 @pytest.mark.parametrize("name", STRIKES)
 def test_a_fault_that_is_asked_for_happens_and_is_survived(name: str) -> None:
-    """Nothing else happens then; the calm phase brings everybody back."""
+    """No other fault happens then; the calm phase brings every node back."""
     result = run(3, 3, faults=(name,), keep_trace=True)
     struck = {line.split()[2] for line in result.trace.splitlines() if line.split()[1] == "0"}
     assert struck == {name, "calm"}
@@ -74,8 +74,8 @@ def test_message_faults_can_be_left_out() -> None:
     assert draw_faults(Random(1)) == draw_faults(Random(1), FAULTS)
 
 
-def test_disks_that_fail_and_rot_never_serve_what_nobody_wrote() -> None:
-    """The node stops or refuses to start with a named error, or is right; whoever lost something is made whole."""
+def test_disks_that_fail_and_rot_never_serve_unwritten_records() -> None:
+    """The node stops or refuses to start with a named error, or serves the right records; lost records are fetched."""
     said: Counter[str] = Counter()
     refused = 0
     for seed in range(1, 21):
@@ -109,8 +109,8 @@ def settled_simulator(nodes: int = 3, *, seed: int = 1, records: int = 10) -> Si
     return simulator
 
 
-def test_who_lost_its_disk_waits_until_all_others_have_everything() -> None:
-    """It would vote and acknowledge again what it has forgotten."""
+def test_a_node_that_lost_its_disk_waits_until_all_others_have_everything() -> None:
+    """Otherwise the node would vote again in epochs that it has forgotten, and acknowledge other records."""
     simulator = settled_simulator()
     world = simulator.world
     victim, other = (node_id for node_id in world.node_ids if node_id not in simulator.leaders())
@@ -252,7 +252,7 @@ class Drawn(Random):
         return self._numbers.pop(0)
 
 
-def test_a_log_does_not_become_another_one_that_nobody_can_tell_from_it() -> None:
+def test_a_log_does_not_become_another_valid_log() -> None:
     """Offset and epoch of a batch have no checksum: what follows them may be that of another batch. Found in a run."""
     batches = [build_batch(offset, 1, 5, [value]) for offset, value in enumerate((b"one", b"two"))]
     size = len(batches[0])
@@ -296,7 +296,7 @@ def election(epoch: int = 3, leader_id: int = -1, voted: int | None = None) -> E
         (view("Voted"), election(voted=2), False, ""),
         (view("Follower", leader_id=2), election(epoch=2, leader_id=2), True, "acts in epoch 3"),
         (view("Follower", leader_id=2), election(leader_id=3), True, "knows the leader 2"),
-        (view("Follower", leader_id=1), election(leader_id=1), True, "follows nobody else"),
+        (view("Follower", leader_id=1), election(leader_id=1), True, "follows no other node"),
         (view("Leader", leader_id=2), election(leader_id=2), True, "the leader is 2"),
         (view("Candidate"), election(voted=2), True, "not just voted for itself"),
         (view("Candidate"), election(voted=1), False, "no voter"),
@@ -311,7 +311,7 @@ def test_states_that_cannot_be(shown: View, stored: ElectionState, is_voter: boo
     assert bool(found) == bool(problem)
 
 
-def test_a_leader_that_nobody_could_find_is_not_named() -> None:
+def test_a_leader_without_an_address_is_not_named() -> None:
     part = VoteResponsePartitionData(leader_id=2, leader_epoch=3)
     lost = VoteResponse(topics=[VoteResponseTopicData(partitions=[part])])
     with pytest.raises(InvariantViolated, match="names the leader 2"):

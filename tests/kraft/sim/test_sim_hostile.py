@@ -94,7 +94,7 @@ def test_no_absurd_request_gets_a_vote_or_acknowledges_anything() -> None:
     assert fetches > DRAWS // 4
 
 
-def test_refusable_records_are_refused_by_whoever_looks_at_them() -> None:
+def test_refusable_records_are_refused_by_every_reader() -> None:
     """A batch with a valid checksum is not enough: the records must be there, at the offsets that the header says."""
     rng, said = Random(3), Counter[str]()
     for _ in range(DRAWS):

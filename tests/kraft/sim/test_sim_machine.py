@@ -24,7 +24,7 @@ from kraft.sim.world.actions import Action, Crash, Deliver, Fail, Flushed, Resig
 from kraft.sim.world.trace import Trace
 
 MUTANTS = ("vote-in-memory-only", "minority-commits", "fetch-before-flush", "former-epochs-commit")
-"""Bugs that a few dozen events show, whoever chooses them."""
+"""Bugs that a few dozen events show, chosen at random or by Hypothesis."""
 A = TypeVar("A", bound=Action)
 LOSSES = st.integers(0, 3)
 """Seeds of crashes: each loses another part of what was not fsynced."""
@@ -46,13 +46,13 @@ class QuorumMachine(RuleBasedStateMachine):
         self.submissions = 0
 
     @initialize()
-    def everybody_starts(self) -> None:
+    def every_node_starts(self) -> None:
         for node_id in self.world.node_ids:
             self.perform(Start(0, node_id, node_id))
 
     @rule(count=st.integers(1, 20))
     def all_goes_well(self, count: int) -> None:
-        """So many messages arrive and fsyncs are done; when there are none, somebody looks at its clock."""
+        """So many messages arrive and fsyncs are done; when there are none, a node's timer fires."""
         for _ in range(count):
             possible = list(enabled(self.world))
             due = [action for action in possible if isinstance(action, (Return, Deliver, Flushed))]
@@ -96,7 +96,7 @@ class QuorumMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.world.leaders())
     @rule()
-    def somebody_writes(self) -> None:
+    def some_node_writes(self) -> None:
         self.submissions += 1
         node_id = self.world.leaders()[0]
         self.perform(Submit(self.world.now_ms, node_id, self.submissions, f"value-{self.submissions}"))

@@ -50,7 +50,7 @@ def test_what_was_written_down_happens_again() -> None:
     assert world.trace.digest == result.digest
 
 
-def nobody_is_asked(quorum: QuorumState, leader: LeaderState, now_ms: int) -> None:
+def no_voter_is_asked(quorum: QuorumState, leader: LeaderState, now_ms: int) -> None:
     """A leader takes its own word for it that it leads."""
     if leader.waiting_reads and leader.high_watermark != NO_OFFSET:
         quorum.emit(ReadConfirmed(leader.waiting_reads, leader.high_watermark))
@@ -65,7 +65,7 @@ def nothing_is_waited_for(self: StateMachineReads, offset: int, call_ids: tuple[
 @pytest.mark.parametrize(
     ("owner", "name", "broken", "seed"),
     [
-        (reads, "advance", nobody_is_asked, 25),
+        (reads, "advance", no_voter_is_asked, 25),
         (StateMachineReads, "learn", nothing_is_waited_for, 3),
     ],
 )

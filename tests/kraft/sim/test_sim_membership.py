@@ -1,4 +1,4 @@
-"""Quorums whose voters come and go under faults, with snapshots made and loaded; a failure says how to replay it."""
+"""Quorums with voters that come and go under faults, and with snapshots; a failure says how to replay it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _run_slice(first: int, count: int, nodes: int = 5, kind: str = "dynamic") ->
 def test_a_quorum_keeps_its_promises_while_voters_come_and_go() -> None:
     """Majorities of the right set, one change at a time, snapshots that say what the log says; calm brings progress."""
     results = _run_slice(0, SLICE)
-    assert sum(result.voter_sets for result in results) > 4 * SLICE, "where nobody comes or goes nothing is at stake"
+    assert sum(result.voter_sets for result in results) > 4 * SLICE, "runs without changes of voters test nothing"
     assert sum(result.snapshots for result in results) > 5 * SLICE
 
 
@@ -48,8 +48,9 @@ def test_a_static_quorum_becomes_a_dynamic_one_under_faults() -> None:
 def test_a_disk_that_is_lost_before_all_have_the_record_of_the_voters_costs_what_was_committed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A majority has it, so the upgrade is done; but whoever has not knows the others by their ids alone, and is made
-    leader by one that has lost its disk. So says docs/howto/dynamic-quorum.md, and so runs do not let it happen.
+    """A majority has the record, so the upgrade is done. A node without the record knows the others by their ids alone,
+    and becomes leader by the vote of one that has lost its disk. docs/howto/dynamic-quorum.md warns of this, and runs
+    do not let it happen.
     """
     seed = 1887
     faults = CLASSIC_FAULTS
@@ -61,8 +62,8 @@ def test_a_disk_that_is_lost_before_all_have_the_record_of_the_voters_costs_what
     assert Wipe in set(map(type, actions))
 
 
-def test_who_has_just_asked_to_be_a_voter_does_not_lose_its_disk() -> None:
-    """The leader may make it one all the same, and of two voters one would be gone for good."""
+def test_a_node_that_has_just_asked_to_be_a_voter_does_not_lose_its_disk() -> None:
+    """The leader may add the node all the same, and of two voters one would be lost for good."""
     assert run_dynamic(700_518, 3, kind="dynamic-controller", faults=CLASSIC_FAULTS).committed > 40
 
 
@@ -82,7 +83,7 @@ def test_a_quorum_keeps_its_promises_while_voters_come_and_go_in_ten_thousand_ru
 
 
 def _seed_with_a_loss() -> int:
-    """The first seed in whose run a disk is lost and a node moves."""
+    """The first seed with a run in which a disk is lost and a node moves."""
     for seed in range(100):
         actions: list[Action] = []
         run_dynamic(seed, 3, chaos_ms=10_000, recorded=actions)
@@ -126,7 +127,7 @@ def test_voters_change_one_at_a_time(former: tuple[int, ...], latter: tuple[int,
 
 
 def test_voters_of_the_configuration_become_those_of_the_log() -> None:
-    """Their directories become known, and nobody comes or goes."""
+    """Their directories become known, and no voter is added or removed."""
     static = VoterSet(tuple(Voter(ReplicaKey(one), endpoints_of(one)) for one in (1, 2)))
     assert VoterLedger(static).appended(1, [], 0, _voters(1, 2)) is None
 
@@ -140,7 +141,7 @@ def test_one_change_at_most_is_not_committed(committed: int, is_fine: bool) -> N
 
 def test_a_node_believes_its_log() -> None:
     ledger = VoterLedger(_voters(1, 2))
-    assert ledger.believed(3, [], ()) is None, "who joins knows nothing yet"
+    assert ledger.believed(3, [], ()) is None, "a node that joins knows nothing yet"
     assert ledger.believed(1, [], _voters(1, 2).keys) is None
     assert ledger.believed(1, [(0, _voters(1))], _voters(1, 2).keys)
 

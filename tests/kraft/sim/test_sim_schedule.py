@@ -79,8 +79,8 @@ def test_the_classic_bugs_shrink_to_what_a_person_can_read(mutant: str) -> None:
     assert replay(msgspec.structs.replace(shrunk, mutant=None)).failure is None, "the sound code breaks it, too"
 
 
-def test_what_leaves_somebody_behind_shrinks_to_how_it_came_to_that() -> None:
-    """The calm after it is made anew each time, and the sound code gets somewhere in it."""
+def test_a_schedule_that_leaves_a_node_behind_shrinks() -> None:
+    """The calm phase after the schedule is run anew each time, and the sound code makes progress in it."""
     shrunk = shrink(_found("divergence-not-cut"), most_events=400_000)
     assert len(shrunk.actions) < 30
     again = decode_schedule(encode_schedule(shrunk), "memory")
@@ -120,7 +120,7 @@ def test_a_search_that_may_cost_nothing_changes_nothing() -> None:
 
 
 def test_what_is_about_nothing_is_passed_over() -> None:
-    """A schedule that somebody has edited may name messages that nobody sent."""
+    """An edited schedule may name messages that no node sent."""
     search = SeedSearch(members="core")
     lost = Deliver(10, 2, 1, 99, "Vote")
     schedule = Schedule(scenario=search.scenario(0), actions=(lost, Note(20, 0, "nothing")))
@@ -147,7 +147,7 @@ def test_what_is_no_schedule_is_refused(change: object, says: str) -> None:
 # The story and the picture
 
 
-def test_a_story_tells_who_sent_what_to_whom() -> None:
+def test_a_story_names_sender_message_and_receiver() -> None:
     story = execution_of(shrink(_found("minority-commits")))
     assert len(story.moments) == len(story.schedule.actions)
     elected = [at for at, moment in enumerate(story.moments) if "Candidate->Leader elected" in moment.details]

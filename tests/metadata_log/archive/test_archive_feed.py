@@ -104,7 +104,7 @@ async def test_a_log_that_has_forgotten_its_beginning(autojump_clock: trio.testi
 
 
 async def test_a_snapshot_and_the_whole_log(autojump_clock: trio.testing.MockClock) -> None:
-    """Who begins at 0 is sent to the snapshot: the log from 1 on is kept with it all the same."""
+    """An archive that begins at 0 is sent to the snapshot; the archive keeps the log from 1 on all the same."""
     disk = MemoryDisk()
     settings = {"metadata.log.max.record.bytes.between.snapshots": "3000"}
     async with Cluster(controllers=1, seed=5, settings=settings) as cluster, cluster.admin("archiver") as admin:

@@ -190,7 +190,7 @@ def test_the_views_exist() -> None:
 
 
 def test_leader_skew_counts_partitions() -> None:
-    """Three partitions; broker 2 takes over two of them, then nobody leads one."""
+    """Three partitions; broker 2 takes over two of them, then one has no leader."""
     rows = [
         row("leader_history", topic="t", partition=0, leader=1, valid_from=NOON, valid_to=NOON + 100),
         row("leader_history", topic="t", partition=0, leader=2, valid_from=NOON + 100),

@@ -173,9 +173,9 @@ def test_a_leader_is_named_on_the_listener_that_was_asked() -> None:
     answer = RPC.reply_to_wire(request_of(VoteRequest(), 2, "OUTSIDE"), reply)
     assert isinstance(answer, VoteResponse)
     assert [(one.host, one.port) for one in answer.node_endpoints] == [("out", 2)]
-    nobody = RPC.reply_to_wire(request_of(VoteRequest(), 2, "NOWHERE"), reply)
-    assert isinstance(nobody, VoteResponse)
-    assert nobody.node_endpoints == []
+    unnamed = RPC.reply_to_wire(request_of(VoteRequest(), 2, "NOWHERE"), reply)
+    assert isinstance(unnamed, VoteResponse)
+    assert unnamed.node_endpoints == []
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
